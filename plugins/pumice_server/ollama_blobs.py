@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pumice.cli.options import summarize_models
+from pumice.cli.options import summarize_models, vocabulary_problem
 from pumice.plugin import ModelSpec
 from pumice_server.bodies import OllamaCreateBody
 from pumice_server.errors import bad_request
@@ -71,6 +71,8 @@ async def serve_uploaded(models: Models, body: OllamaCreateBody, base: ServedMod
         (summary,) = await waiting(summarize_models, [path])
         if summary is None:
             raise bad_request(f"{main or path}: not a GGUF model that can be read")
+        if main and (problem := await waiting(vocabulary_problem, path)):
+            raise bad_request(f"{main}: its vocabulary is damaged: {problem}")
         adapters = {Path(adapter).stem: str(folder / adapter) for adapter in body.adapters}
         spec = ModelSpec([name], path, _with_adapters(models, base, adapters), summary.n_bytes)
         served_model = ServedModel(spec, models.settings.keep_alive)

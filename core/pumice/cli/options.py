@@ -580,6 +580,17 @@ def summarize_models(models: Sequence[str]) -> list[Summary | None]:
         return [None] * len(models)
 
 
+def vocabulary_problem(path: str) -> str:
+    """Return why the tokenizer of a GGUF file cannot be made; empty if it can, or if the file has none."""
+    from pumice.errors import PumiceError
+    from pumice.process.reader import read_vocabulary_problem
+
+    try:
+        return read_vocabulary_problem(Path(path))
+    except (OSError, PumiceError) as error:
+        return str(error)
+
+
 def _file_of(model: str) -> Path | None:
     from pumice.errors import PumiceError
     from pumice.hub.locate import cached, resolve_name

@@ -84,10 +84,20 @@ class Loaded(EngineMessage, frozen=True):
     loras: list[Name] = []
 
 
+HEADERS, VOCABULARIES = "headers", "vocabularies"
+"""What a reader is asked for: the headers of files, or the problems of their vocabularies."""
+
+
 class Summarized(EngineMessage, frozen=True):
-    """The header of one file, without lists; None if it cannot be read."""
+    """What a reader tells of one file.
+
+    Attributes:
+        header: Its header, without lists; None if it cannot be read, or was not asked for.
+        problem: Why the tokenizer of its vocabulary cannot be made.
+    """
 
     header: Header | None
+    problem: Name = ""
 
 
 class NotLoaded(EngineMessage, frozen=True):

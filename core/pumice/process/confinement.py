@@ -14,7 +14,7 @@ from pumice.config import Config
 from pumice.errors import EngineError, SandboxError
 from pumice.model_files.paths import linked_weights, model_files
 from pumice.model_files.policy import files_beside, model_policy
-from pumice.process.codec import Load, decode_command
+from pumice.process.codec import HEADERS, VOCABULARIES, Load, decode_command
 from pumice.registry import Registry, get_registry
 from pumice.sandbox import Access, Launch, Policy, launch, switched_off
 
@@ -54,18 +54,19 @@ def engine_policy(path: Path, config: Config, registry: Registry) -> Policy | No
 
 
 def launch_reader(order: bytes) -> Launch:
-    """Return how to start a reader of headers; the order is a list of paths.
+    """Return how to start a reader of headers; the order is whether it checks vocabularies, and a list of paths.
 
     Paths of files that are not served are replaced by empty ones. Raises EngineError.
     """
     try:
-        paths = [Path(os.path.abspath(os.fsdecode(name))) for name in msgspec.msgpack.decode(order, type=list[bytes])]
+        checks, encoded = msgspec.msgpack.decode(order, type=tuple[bool, list[bytes]])
+        paths = [Path(os.path.abspath(os.fsdecode(name))) for name in encoded]
     except (msgspec.MsgspecError, ValueError) as error:
         raise EngineError(f"invalid order of a reader: {error}") from None
     readable = {path: files for path in paths if _is_served(path) and (files := _readable_files(path))}
     access = Access(tuple(itertools.chain.from_iterable(readable.values())))
     policy = Policy(access, limits={"CPU": _READER_SECONDS, "FSIZE": 0})
-    names = [str(path) if path in readable else "" for path in paths]
+    names = [VOCABULARIES if checks else HEADERS, *(str(path) if path in readable else "" for path in paths)]
     return launch(_READER, names, None if switched_off() else policy)
 
 

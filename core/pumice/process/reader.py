@@ -7,19 +7,22 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
-from pumice.errors import EngineError, PumiceError
+from pumice.errors import EngineError, PumiceError, TokenizerError
 from pumice.gguf import GGUFFile
 from pumice.isolation.wire import read_frame, take_standard_streams, write_frame
 from pumice.model_files.summary import Summary
-from pumice.process.codec import MAX_LOADING_BYTES, REPORTS, Summarized
+from pumice.process.codec import MAX_LOADING_BYTES, REPORTS, VOCABULARIES, Summarized
 from pumice.process.header import Header
 from pumice.spawning import end, spawns, start
+from pumice.tokenizers import from_metadata, has_tokenizer, is_built_in
+from pumice.wording import printable
 
+MOST_PROBLEM = 500  # characters
 _SECONDS = 60.0
 
 logger = logging.getLogger("pumice")
@@ -32,11 +35,35 @@ def read_summaries(paths: Sequence[Path]) -> list[Summary | None]:
     """
     if not spawns() or not paths:
         return [_read(path) for path in paths]
-    child = start("reader", msgspec.msgpack.encode([os.fsencode(path) for path in paths]))
+    summaries = []
+    for path, report in _reports(paths, checks=False):
+        try:
+            summaries.append(report.header.read()[1] if report.header else None)
+        except EngineError as error:  # other headers may still be valid
+            logger.warning("%s: the header cannot be read: %s", path, error)
+            summaries.append(None)
+    return summaries
+
+
+def read_vocabulary_problem(path: Path) -> str:
+    """Return why the tokenizer of a GGUF file cannot be made; empty if it can, or if the file has none.
+
+    Read as by ``read_summaries``. The tokenizers of plugins are not tried. Raises PumiceError, OSError.
+    """
+    if not spawns():
+        return _vocabulary_problem(path)
+    ((_, report),) = _reports([path], checks=True)
+    return report.problem
+
+
+def _reports(paths: Sequence[Path], checks: bool) -> Iterator[tuple[Path, Summarized]]:
+    """Yield what a reader's process tells of each file: its vocabulary's problem if it ``checks``, else its header."""
+    child = start("reader", msgspec.msgpack.encode((checks, [os.fsencode(path) for path in paths])))
     timer = threading.Timer(_SECONDS, child.kill)
     timer.start()
     try:
-        return [_told(path, read_frame(child.stdout, MAX_LOADING_BYTES)) for path in paths]
+        for path in paths:
+            yield path, _told(path, read_frame(child.stdout, MAX_LOADING_BYTES))
     except OverflowError as error:
         raise EngineError(f"the reader of headers sent a message of {error} bytes, which exceeds the limit") from None
     finally:
@@ -46,17 +73,18 @@ def read_summaries(paths: Sequence[Path]) -> list[Summary | None]:
         child.stdout.close()
 
 
-def _told(path: Path, data: bytes | None) -> Summary | None:
+def _told(path: Path, data: bytes | None) -> Summarized:
     if data is None:
         raise EngineError(f"the reader of headers ended before {path}")
     try:
         report = REPORTS.decode(data)
-        if not isinstance(report, Summarized):
-            raise EngineError(f"unexpected message {type(report).__name__} from the reader of headers")
-        return report.header.read()[1] if report.header else None
-    except EngineError as error:  # other headers may still be valid
+    except EngineError as error:
         logger.warning("%s: the header cannot be read: %s", path, error)
-        return None
+        return Summarized(None)
+    if isinstance(report, Summarized):
+        return report
+    logger.warning("%s: unexpected message %s from the reader of headers", path, type(report).__name__)
+    return Summarized(None)
 
 
 def _read(path: Path) -> Summary | None:
@@ -67,12 +95,27 @@ def _read(path: Path) -> Summary | None:
         return None
 
 
-def main(paths: Sequence[str]) -> None:
-    """Send the summary of each file in turn. An empty path stands for a file that must not be read."""
+def _vocabulary_problem(path: Path) -> str:
+    with GGUFFile.open(path) as file:
+        try:
+            if has_tokenizer(file.metadata) and is_built_in(file.metadata):
+                from_metadata(file.metadata)
+        except TokenizerError as error:
+            return str(error)
+        return ""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Send what is asked of each file in turn: ``headers`` or ``vocabularies``, then their paths.
+
+    An empty path stands for a file that must not be read.
+    """
+    order, *paths = arguments
+    report = _problem_report if order == VOCABULARIES else _report
     _, answers = take_standard_streams()
     with contextlib.suppress(BrokenPipeError):  # the parent was killed
         for path in paths:
-            write_frame(answers, _report(Path(path)) if path else REPORTS.encode(Summarized(None)))
+            write_frame(answers, report(Path(path)) if path else REPORTS.encode(Summarized(None)))
 
 
 def _report(path: Path) -> bytes:
@@ -81,6 +124,14 @@ def _report(path: Path) -> bytes:
         return REPORTS.encode(Summarized(Header.of(summary.metadata, summary) if summary else None))
     except (PumiceError, ValueError):  # the metadata is too large, or not valid text
         return REPORTS.encode(Summarized(None))
+
+
+def _problem_report(path: Path) -> bytes:
+    try:
+        problem = _vocabulary_problem(path)
+    except PumiceError as error:
+        problem = str(error)
+    return REPORTS.encode(Summarized(None, printable(problem)[:MOST_PROBLEM]))
 
 
 if __name__ == "__main__":

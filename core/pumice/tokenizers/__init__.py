@@ -36,6 +36,12 @@ def has_tokenizer(metadata: Mapping[str, Any]) -> bool:
     return model is not None and model not in _NONE
 
 
+def is_built_in(metadata: Mapping[str, Any]) -> bool:
+    """Return True if a file names a tokenizer and a pre-tokenizer of Pumice's own, and none of a plugin."""
+    pre = value(metadata, "pre", str)
+    return value(metadata, "model", str) in TOKENIZERS and (pre is None or pre in PRE_TOKENIZERS)
+
+
 def from_metadata(
     metadata: Mapping[str, Any],
     tokenizers: Mapping[str, type[Tokenizer] | str] = TOKENIZERS,

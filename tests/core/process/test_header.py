@@ -12,7 +12,7 @@ from pumice.model_files.summary import Summary
 from pumice.process import confinement, header
 from pumice.process.codec import REPORTS, CodecError, Summarized
 from pumice.process.header import Header, PackedArray, Strings
-from pumice.process.reader import read_summaries
+from pumice.process.reader import read_summaries, read_vocabulary_problem
 from pumice.spawning import spawner
 from pumice.tokenizers import from_metadata
 
@@ -87,6 +87,17 @@ def test_a_reader_reads_for_a_process_that_may_not(path, tmp_path):
     with GGUFFile.open(path) as file:
         assert first == Summary.of(file)
         assert from_metadata(file.metadata)  # a model that is worth reading
+
+
+def test_a_reader_says_what_is_wrong_with_a_vocabulary(path, tmp_path):
+    damaged, without = tmp_path / "damaged.gguf", tmp_path / "without.gguf"
+    tokens = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": ["a", "b", "a"]}
+    write_gguf(damaged, {"general.architecture": "llama", **tokens}, {})
+    write_gguf(without, {"general.architecture": "llama"}, {})
+    expected = ["", "tokenizer.ggml.tokens: 'a' is both token 0 and 2", ""]
+    assert [read_vocabulary_problem(file) for file in (path, damaged, without)] == expected
+    with spawner():
+        assert [read_vocabulary_problem(file) for file in (path, damaged, without)] == expected
 
 
 def test_a_model_that_is_not_served_hides_no_other(path, tmp_path, monkeypatch):

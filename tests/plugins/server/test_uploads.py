@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 
 import pumice
 from adapters import write_adapter
-from gguf_files import tiny_llama
+from gguf_files import tiny_llama, write_gguf
 from pumice.gguf import GGUFFile
 from pumice.plugin import ModelSpec
 from pumice_server import limits, uploads
@@ -38,6 +38,15 @@ def path(tmp_path) -> Path:
 @pytest.fixture
 def folder(tmp_path) -> Path:
     return tmp_path / "uploads"
+
+
+def with_a_token_twice(path: Path) -> Path:
+    """Copy a model, whose token 9 is the same text as token 5."""
+    with GGUFFile.open(path) as file:
+        tokens = list(file.metadata["tokenizer.ggml.tokens"])
+        tokens[9] = tokens[5]
+        tensors = {name: tensor.dequantize() for name, tensor in file.tensors.items()}
+        return write_gguf(path.with_name("damaged.gguf"), {**file.metadata, "tokenizer.ggml.tokens": tokens}, tensors)
 
 
 def digest_of(content: bytes) -> str:
@@ -156,6 +165,7 @@ def test_uploads_are_checked_and_bounded(model, folder, monkeypatch):
         ({"x.gguf": "sha256:" + "0" * 64}, "upload it to"),
         ({"x.gguf": "../../etc/passwd"}, "64 hexadecimal digits"),
         ({"x.gguf": "noise"}, "not a GGUF model"),
+        ({"x.gguf": "damaged"}, "x.gguf: its vocabulary is damaged: tokenizer.ggml.tokens: '.*' is both token 5 and 9"),
     ],
 )  # fmt: skip
 def test_wrong_files_of_a_model(path, folder, files, message):
@@ -163,7 +173,8 @@ def test_wrong_files_of_a_model(path, folder, files, message):
     with serving(spec, uploads=folder, upload_bytes=1 << 20) as server:
         client = ollama.Client(host=server.url)
         (noise := path.with_name("noise.gguf")).write_bytes(b"noise" * 100)
-        uploaded = {"tiny": client.create_blob(path), "noise": client.create_blob(noise)}
+        damaged = with_a_token_twice(path)
+        uploaded = {file.stem: client.create_blob(file) for file in (path, noise, damaged)}
         with pytest.raises(ollama.ResponseError, match=message) as error:
             client.create("own", files={name: uploaded.get(file, file) for name, file in files.items()})
         assert error.value.status_code == 400
