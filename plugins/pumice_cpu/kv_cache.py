@@ -79,6 +79,42 @@ def scratch_at(start: int, n_rows: int, k_dim: int, v_dim: int) -> Scratch:
     )
 
 
+STEP_CHUNK = 256  # positions of kernels/attention_step.py that share a maximum
+
+
+class StepScratch(NamedTuple):
+    """Addresses of scratch memory of a thread in kernels/attention_step.py: float32, and int64 addresses and rows."""
+
+    queries: int  # [ROWS / 16, k_width, 16]
+    outputs: int  # [ROWS / 16, v_width, 16]
+    keys: int  # copies of tiles that are not in one place: [STEP_CHUNK / 16, k_dim, 16]
+    values: int
+    weights: int  # [STEP_CHUNK, 16]
+    maxima: int  # [ROWS / 16, 16]
+    sums: int
+    limits: int  # [ROWS / 16, 2, 16]: first position that a query sees, and the one after the last
+    rows: int  # of queries [ROWS]
+    key_tiles: int  # addresses [STEP_CHUNK / 16]
+    value_tiles: int
+    end: int
+
+
+def step_scratch_at(start: int, k_dim: int, v_dim: int) -> StepScratch:
+    """Return a thread's scratch memory at an address; also compiled into the kernel."""
+    outputs = start + 4 * ROWS * ((k_dim + 15) // 16 * 16)
+    keys = outputs + 4 * ROWS * ((v_dim + 15) // 16 * 16)
+    values = keys + 4 * STEP_CHUNK * k_dim
+    weights = values + 4 * STEP_CHUNK * v_dim
+    maxima = weights + 64 * STEP_CHUNK
+    sums = maxima + 4 * ROWS
+    limits = sums + 4 * ROWS
+    rows = limits + 8 * ROWS
+    key_tiles = rows + 8 * ROWS
+    value_tiles = key_tiles + STEP_CHUNK // 2
+    end = value_tiles + STEP_CHUNK // 2
+    return StepScratch(start, outputs, keys, values, weights, maxima, sums, limits, rows, key_tiles, value_tiles, end)
+
+
 @dataclass(frozen=True)
 class CacheType:
     """A cache type as the kernels see it. ``bits``: width of a value, or of its code."""

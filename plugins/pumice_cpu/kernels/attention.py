@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from pumice_cpu.kernels.attention_parts import SEEN, Bias, Shape, layout_at, part_finder, rows_of_items
+from pumice_cpu.kernels.attention_parts import Bias, Shape, item_finder, layout_at
 from pumice_cpu.kernels.attention_rows import row_function
 from pumice_cpu.kernels.attention_softmax import softmax_functions
-from pumice_cpu.kernels.common import inline, next_part, part_start, transpose
+from pumice_cpu.kernels.common import inline, part_start, transpose
 from pumice_cpu.kernels.kv_cache import tile_reader
 from pumice_cpu.kv_cache import CHUNK, PART, scratch_at
 from pumice_cpu.simd import bits_f32, get_i32, get_i64, load_f32, put_i32, registers_f32, splat_f32, store_f32
@@ -59,18 +59,6 @@ def cell_decoder(kv_type: str, cells: str) -> Any:
                 transpose_stored(source + 1024 * v, to, registers, spare)
 
     return decode
-
-
-def part_counter(mask: str) -> Any:
-    """Return a function that counts the parts that a sequence's positions are divided into; ``mask``: a key of SEEN."""
-    first_of, end_of = SEEN[mask]
-
-    @inline
-    def count_parts(shape, past, n_tokens, length):
-        last = (end_of(past + n_tokens - 1, shape.window, length) - 1) // shape.part_size
-        return last + 1 - first_of(past, shape.window, length) // shape.part_size
-
-    return count_parts
 
 
 def part_function(kv_type: str, rows: int, width: int, cells: str, scores: str, mask: str) -> Any:
@@ -128,7 +116,7 @@ def attend(kv_type: str, registers: str, cells: str, scores: str, mask: str) -> 
     rows, width = (int(number) for number in registers.split("x"))
     n_total, span, attend_part = rows * width, 16 * width, part_function(kv_type, rows, width, cells, scores, mask)
     prepare, _, _, finish = softmax_functions(rows)
-    count_parts, part_of = part_counter(mask), part_finder(mask)
+    find_item = item_finder(mask)
 
     def kernel(
         thread, n_threads, ticket, n_seqs, seq_starts, positions, table, block_size,
@@ -144,32 +132,20 @@ def attend(kv_type: str, registers: str, cells: str, scores: str, mask: str) -> 
         buffers = layout(scratch + thread * thread_bytes, rows, k_dim, v_dim)
         factor, capping = splat_f32(bits_f32(scale)), splat_f32(bits_f32(cap))
         biases = Bias(bias, stride, zero)
-        starts, token_positions = get_i64(seq_starts), get_i64(positions)
 
-        seq, before = np.int64(0), np.int64(0)  # items of the preceding sequences
-        item = next_part(ticket)
-        while seq < get_i64(n_seqs):
-            token, next_token = np.int64(get_i32(starts + 4 * seq)), np.int64(get_i32(starts + 4 * seq + 4))
-            past = np.int64(get_i32(token_positions + 4 * token))  # a sequence's tokens have consecutive positions
-            n_tokens = next_token - token
-            length = past + n_tokens if lengths == 0 else np.int64(get_i32(get_i64(lengths) + 4 * seq))
-            n_parts = count_parts(shape, past, n_tokens, length)
-            n_others = n_parts * (n_head // group)
-            n_rows = rows_of_items(n_tokens * group, n_others, n_threads)
-            n_all = (n_tokens * group + n_rows - 1) // n_rows * n_others
-            if item - before >= n_all:
-                before += n_all
-                seq += 1
-                continue
-            blocks = get_i64(table) + 4 * seq * get_i64(table + 8)
-            part = part_of(shape, item - before, n_parts, n_rows, token, past, n_tokens, length, blocks)
+        seq, before, part = find_item(
+            shape, ticket, np.int64(0), np.int64(0), n_seqs, seq_starts, positions, lengths, table, n_threads
+        )
+        while part.n > 0:
             prepare(shape, part, buffers, q, sinks, factor)
             attend_part(
                 shape, part, buffers, key_cells, value_cells, block_size, capping, biases, partial,
                 total, vectors, registers, spare,
             )  # fmt: skip
             finish(shape, part, buffers, y, partial, log_sum)
-            item = next_part(ticket)
+            seq, before, part = find_item(
+                shape, ticket, seq, before, n_seqs, seq_starts, positions, lengths, table, n_threads
+            )
 
     return kernel
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pumice_cpu.kernels.common import inline
+from pumice_cpu.kernels.common import inline, next_part
 from pumice_cpu.kv_cache import MANY_ITEMS, ROWS
-from pumice_cpu.simd import get_i64, splat_f32
+from pumice_cpu.simd import get_i32, get_i64, splat_f32
 
 LOWEST = np.float32(-1e38)  # below any score, but finite, so that differences are numbers
 
@@ -146,3 +146,49 @@ def part_finder(mask: str) -> Any:
         return WorkItem(token, past, length, blocks, head, row0, n, rest % n_parts, first, end)
 
     return part_of
+
+
+def part_counter(mask: str) -> Any:
+    """Return a function that counts the parts that a sequence's positions are divided into; ``mask``: a key of SEEN."""
+    first_of, end_of = SEEN[mask]
+
+    @inline
+    def count_parts(shape, past, n_tokens, length):
+        last = (end_of(past + n_tokens - 1, shape.window, length) - 1) // shape.part_size
+        return last + 1 - first_of(past, shape.window, length) // shape.part_size
+
+    return count_parts
+
+
+@functools.cache
+def item_finder(mask: str) -> Any:
+    """Return a function that takes the next item of a step; arguments as in ``attention.attend``.
+
+    ``before`` is the number of items of the sequences before ``seq``. If none is left, the item has no rows.
+    """
+    count_parts, part_of = part_counter(mask), part_finder(mask)
+
+    @inline
+    def find_item(shape, ticket, seq, before, n_seqs, seq_starts, positions, lengths, table, n_threads):
+        """Return the item, its sequence, and the items before that."""
+        starts, token_positions = get_i64(seq_starts), get_i64(positions)
+        number = next_part(ticket)
+        while seq < get_i64(n_seqs):
+            token, next_token = np.int64(get_i32(starts + 4 * seq)), np.int64(get_i32(starts + 4 * seq + 4))
+            past = np.int64(get_i32(token_positions + 4 * token))  # a sequence's tokens have consecutive positions
+            n_tokens = next_token - token
+            length = past + n_tokens if lengths == 0 else np.int64(get_i32(get_i64(lengths) + 4 * seq))
+            n_parts = count_parts(shape, past, n_tokens, length)
+            n_others = n_parts * (shape.n_head // shape.group)
+            n_rows = rows_of_items(n_tokens * shape.group, n_others, n_threads)
+            n_all = (n_tokens * shape.group + n_rows - 1) // n_rows * n_others
+            if number - before < n_all:
+                blocks = get_i64(table) + 4 * seq * get_i64(table + 8)
+                item = part_of(shape, number - before, n_parts, n_rows, token, past, n_tokens, length, blocks)
+                return seq, before, item
+            before += n_all
+            seq += 1
+        none: Any = np.int64(0)
+        return seq, before, WorkItem(none, none, none, none, none, none, none, none, none, none)
+
+    return find_item

@@ -62,6 +62,18 @@ def begins_tile(table, position, block_size, left):
     return whole
 
 
+@inline
+def begins_stored_tile(table, position, first, end, block_size):
+    """Return True if this position and the next 15 are ``first`` to ``end``, and a tile in order, in blocks of one."""
+    whole = block_size == 1 and first <= position and position + 16 <= end
+    if whole:
+        start = get_i32(table + 4 * position)
+        whole = start & np.int32(15) == 0
+        for i in range(1, 16):
+            whole = whole and get_i32(table + 4 * (position + i)) == start + np.int32(i)
+    return whole
+
+
 def _store_values(size: int, put: Any) -> Any:
     def kernel(
         thread, n_threads, n_seqs, seq_starts, positions, table, x, cache, head_bytes, tile_bytes, n_columns, dim, unit,
@@ -307,13 +319,7 @@ def tile_reader(kv_type: str, cells: str) -> Any:
 
     @inline
     def read_cells(head, table, position, first, end, block_size, tile_bytes, dim, unit, y):
-        whole = block_size == 1 and first <= position and position + 16 <= end
-        if whole:
-            start = get_i32(table + 4 * position)
-            whole = start & np.int32(15) == 0
-            for i in range(1, 16):
-                whole = whole and get_i32(table + 4 * (position + i)) == start + np.int32(i)
-        if whole:
+        if begins_stored_tile(table, position, first, end, block_size):
             read_tile(head, table, position, first, end, block_size, tile_bytes, dim, unit, y)
         else:
             read_apart(head, table, position, first, end, block_size, tile_bytes, dim, unit, y)

@@ -10,7 +10,7 @@ import numpy as np
 
 from pumice.plugin import KV_TYPES, N_SEQS, KVState, Limits, Node, Tensor
 from pumice_cpu.isa import current
-from pumice_cpu.kv_cache import CELLS, CHUNK, PART, Cells, KVCache, can_hold, scratch_at
+from pumice_cpu.kv_cache import CELLS, CHUNK, PART, Cells, KVCache, can_hold, scratch_at, step_scratch_at
 from pumice_cpu.lower.rule import (
     BLOCK_TABLES,
     MEMORY_LENGTHS,
@@ -74,17 +74,58 @@ def _attention(lowering: Lowering, node: Node) -> None:
     if v is not None:
         assert cells.cache.values is not None
         _store(lowering, cells, v, cells.cache.values)
-    _attend(lowering, node, cells)
+    if node.state is None and _has_many_registers() and not lowering.is_single(node.inputs["q"]) and _is_plain(node):
+        _attend_to_step(lowering, node, cells)
+    else:
+        _attend(lowering, node, cells)
+
+
+def _is_plain(node: Node) -> bool:
+    """Return True if kernels/attention_step.py has all that a node asks for."""
+    return set(node.inputs) == {"q", "k", "v"} and not any(
+        node.attrs[name] for name in ("softcap", "slopes", "log_sum")
+    )
+
+
+def _attend_to_step(lowering: Lowering, node: Node, cells: Attended) -> None:
+    q, keys, values = node.inputs["q"], cells.cache.keys, cells.cache.values
+    assert values is not None
+    n_head, v_dim = int(q.shape[1]), int(node.output.shape[2])
+    size = step_scratch_at(0, keys.dim, v_dim).end * lowering.pool.n_threads
+    lowering.add(
+        f"attention_step.attend:{_mask(node)}",
+        **cells.where,
+        q=lowering.address(q),
+        y=lowering.address(node.output),
+        n_head=n_head,
+        group=n_head // cells.cache.n_head_kv,
+        scale=float_bits(node.attrs["scale"] * _LOG2_E),
+        window=_window(node),
+        keys=lowering.hold(keys.layout),
+        values=lowering.hold(values.layout),
+        v_dim=v_dim,
+        part_size=_ALL_POSITIONS,
+        scratch=lowering.scratch_memory("attention", size),
+    )
+
+
+def _mask(node: Node) -> str:
+    """Return the key of SEEN (kernels/attention_parts.py) for the positions that a node's queries see."""
+    causal = node.attrs["causal"]
+    if node.attrs["chunk"]:
+        return "chunk" if causal else "whole_chunk"
+    return "causal" if causal else "near"
+
+
+def _window(node: Node) -> int:
+    return int(node.attrs["chunk"] or node.attrs["window"])
 
 
 def _attend(lowering: Lowering, node: Node, cells: Attended) -> None:
     q, sinks, attrs = node.inputs["q"], node.inputs.get("sinks"), node.attrs
     keys, values = cells.cache.keys, cells.cache.values
     n_head, v_dim = int(q.shape[1]), int(node.output.shape[2]) - attrs["log_sum"]
-    mask = "causal" if attrs["causal"] else "near"
-    if attrs["chunk"]:
-        mask = "chunk" if attrs["causal"] else "whole_chunk"
-    window = attrs["chunk"] or attrs["window"]
+    mask, window = _mask(node), _window(node)
     one_token = lowering.is_single(q)
     n_rows = _rows_at_once(one_token, node.state is not None)
     span = 16 * _width(n_rows)  # columns that registers hold at once
@@ -144,7 +185,7 @@ def _rows_at_once(one_token: bool, is_cached: bool = True) -> int:
     n_rows = current().tokens
     if one_token:
         return min(4, n_rows)
-    return CELLS if n_rows > 4 and not is_cached else n_rows
+    return CELLS if _has_many_registers() and not is_cached else n_rows
 
 
 def _registers(n_rows: int) -> str:
@@ -154,7 +195,12 @@ def _registers(n_rows: int) -> str:
 
 def _width(n_rows: int) -> int:
     """Return the vectors beside each query: two where there are 32 registers, unless there are many queries."""
-    return 2 if current().tokens > 4 and n_rows < CELLS else 1
+    return 2 if _has_many_registers() and n_rows < CELLS else 1
+
+
+def _has_many_registers() -> bool:
+    """Return True if there are 32 registers of 16 values."""
+    return current().tokens > 4
 
 
 def _store(lowering: Lowering, cells: Attended, x: Tensor, into: Cells) -> None:
@@ -277,6 +323,8 @@ def kernels() -> Iterator[str]:
     variants = ("plain:causal", "plain:near", "plain_biased:near", "plain:whole_chunk")  # without a cache
     for n_rows in sorted({_rows_at_once(True), _rows_at_once(False, is_cached=False)}):
         yield from (f"attention.attend:f32:{_registers(n_rows)}:any:{variant}" for variant in variants)
+    if _has_many_registers():
+        yield from (f"attention_step.attend:{mask}" for mask in ("causal", "near", "whole_chunk"))
 
 
 RULES = {
