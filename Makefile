@@ -2,7 +2,8 @@
 
 VENV := .venv/bin
 # Of pytest: a file's tests share what they compile. The order is that of tests/conftest.py, longest files first.
-PROCESSES := --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# A crash ends the run and names its test: with a new worker, pytest-xdist 3.8 would wait for the file's other tests for ever.
+PROCESSES := --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 unexport PYTHONDONTWRITEBYTECODE  # tests start hundreds of processes, each of which would compile every module again
 STAMP := .venv/.installed
 RUN_STAMP := .venv/.runs
