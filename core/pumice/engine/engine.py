@@ -213,13 +213,13 @@ class Engine:
     def _begin(self, members: Members) -> Flight | None:
         """Submit a step; on an error, fail its members and return None."""
         try:
-            with self.failing_lost():
-                for running, _ in members:
-                    if running.memory and not running.is_read:
-                        self.read(running, running.generation.request.prompt)
-                        running.is_read = True
-                return self.flights.begin(members)
+            for running, _ in members:
+                if running.memory and not running.is_read:
+                    self.read(running, running.generation.request.prompt)
+                    running.is_read = True
+            return self.flights.begin(members)
         except Exception as error:
+            self._fail_lost(error)
             self._end(members, error)
             return None
 
@@ -227,13 +227,13 @@ class Engine:
         """Continue with the tokens of a step; on an error, fail its members."""
         failure = None
         try:
-            with self.failing_lost():
-                seconds = self.flights.land(flight, goes_on)
+            seconds = self.flights.land(flight, goes_on)
             if not flight.repeats:  # repeated tokens would count as a prompt's
                 self.scheduler.policy.took(flight.members, seconds)
             for running, _ in flight.members:
                 self._events += running.generation.output()
         except Exception as error:
+            self._fail_lost(error)
             failure = error
         self._end(flight.members, failure)
 
@@ -269,10 +269,14 @@ class Engine:
         try:
             yield
         except Exception as error:
-            if self.runner.lost:
-                self.cache.forget()
-                self.scheduler.fail(self.scheduler.running, error)
+            self._fail_lost(error)
             raise
+
+    def _fail_lost(self, error: Exception) -> None:
+        """Fail all sequences and forget cached blocks if an error affects released steps."""
+        if self.runner.lost:
+            self.cache.forget()
+            self.scheduler.fail(self.scheduler.running, error)
 
     def read(self, place: Place, prompt: Sequence[int]) -> None:
         """Let the encoder read a prompt into a place's memory."""

@@ -21,7 +21,7 @@ from pumice.architecture import MAIN, STREAM
 from pumice.backend.pick import Ahead, Ask, Restriction
 from pumice.backend.step import Batch, Pending
 from pumice.engine import logprobs
-from pumice.engine.batches import Part, batch_of
+from pumice.engine.batches import Part, batch_after, batch_of
 from pumice.engine.device_drafts import NO_DRAFTS, Plan
 from pumice.engine.generation import Running
 from pumice.engine.host_drafts import Kind
@@ -44,7 +44,7 @@ class Flight:
         whole: members whose next token the step yields.
         land: called with the flight, to continue with its results.
         ask: how the program picks tokens; None: the host samples from the logits.
-        n_changes: changes of each sequence's blocks before its submission, if steps may follow.
+        versions: versions of each sequence's block tables, if steps may follow.
         lost: sequences whose tokens are no longer of use.
         behind: True if submitted behind another flight.
         goes_on: True if further steps may follow it.
@@ -65,7 +65,7 @@ class Flight:
     pending: Pending
     land: Callable[[Flight], None]
     ask: Ask | None = None
-    n_changes: Sequence[int] = ()
+    versions: Sequence[int] = ()
     lost: set[Running] = field(default_factory=set)
     behind: bool = False
     goes_on: bool = True
@@ -142,6 +142,7 @@ class Flights:
         self._n_started = 0  # sizes of steps, when the latest flight had landed
         # programs that pick no tokens compute in this thread, whose time other programs do not lengthen
         self._clock = speculation.clock = time.perf_counter if self._can.max_steps else time.thread_time
+        self._plain: tuple[list[int], Batch | None] = [], None  # the latest step, with versions of its tables
         self._latest: tuple[Kind | None, bool] = None, False  # kind of the latest flight, and whether it asks
 
     def choose(self) -> Members:
@@ -300,8 +301,7 @@ class Flights:
             if drafted:
                 rows = [(item, n_new + len(drafted[item])) for item, n_new in members if item in drafted]
                 stack.enter_context(self._states.taking_back(rows))
-            parts = [running.part(n_new, drafted.get(running, ())) for running, n_new in members]
-            batch = batch_of(self._cache, parts)
+            batch = self._batch_of_step([running.part(n_new, drafted.get(running, ())) for running, n_new in members])
             graph = self._listening(members, batch) if hears else None
             ask = self._ask(batch, whole) if self._can.max_steps and not drafts and graph is None else None
             pending = self._runner.submit(batch, ask, graph=graph) if graph else self._runner.submit(batch, ask)
@@ -314,6 +314,15 @@ class Flights:
             flight.began, flight.spent = began, spent
             flight.open = stack.pop_all() if drafts else None
             return flight
+
+    def _batch_of_step(self, parts: Sequence[Part]) -> Batch:
+        """Return the batch of a step; it shares arrays with the step before if tokens and positions alone differ."""
+        is_plain = not self._can.max_steps and all(map(_is_plain, parts))
+        versions = [part.place.tables.version for part in parts] if is_plain else []
+        known, before = self._plain
+        batch = batch_after(before, parts) if before is not None and versions == known else batch_of(self._cache, parts)
+        self._plain = versions, batch if is_plain else None
+        return batch
 
     def _listening(self, members: Members, batch: Batch) -> str | None:
         """Return the graph that gives the hidden states of a step, if a layer that drafts wants them."""
@@ -330,7 +339,8 @@ class Flights:
             self._scheduler.computed(running, n_new)
             if running.reading:
                 self._tell(running.progress())
-        self._states.keep([running for running, _ in members if running.at_mark])
+        if self._cache.checkpoints is not None:
+            self._states.keep([running for running, _ in members if running.at_mark])
 
     # --- the host chooses
 
@@ -498,11 +508,11 @@ class Flights:
         ask = self.lookahead.ask(generations, n_steps, n_ahead, before.ask if before else None)
         for running, _ in members:
             running.n_ahead = n_ahead + n_steps
-        n_changes = [running.tables.n_changes for running, _ in members]
-        batch = self._batch_behind(before, n_changes) if before else self._batch(members)
+        versions = [running.tables.version for running, _ in members]
+        batch = self._batch_behind(before, versions) if before else self._batch(members)
         pending = self._runner.submit(batch, ask, before.pending if before else None)
         self._speculation.passed(n_steps if before else n_steps - 1)
-        flight = Flight(members, [running for running, _ in members], batch, pending, self._follow, ask, n_changes)
+        flight = Flight(members, [running for running, _ in members], batch, pending, self._follow, ask, versions)
         flight.began, flight.spent, flight.behind = began, spent, before is not None
         flight.kind = before.kind if before else None
         if not before:
@@ -524,11 +534,11 @@ class Flights:
             ],
         )
 
-    def _batch_behind(self, before: Flight, n_changes: Sequence[int]) -> Batch:
+    def _batch_behind(self, before: Flight, versions: Sequence[int]) -> Batch:
         """Return the batch of steps behind others of the same sequences; unchanged arrays are reused."""
         batch = before.batch
         tables = batch.block_tables
-        if n_changes != before.n_changes:
+        if versions != before.versions:
             tables = self._cache.batch_tables([running.tables for running, _ in before.members])
         return replace(batch, positions=batch.positions + before.n_steps, block_tables=tables)
 
@@ -754,6 +764,12 @@ class Flights:
             if not _goes_on(running):
                 return False
         return True
+
+
+def _is_plain(part: Part) -> bool:
+    """Return True if a part is the last token of a text, and nothing else."""
+    is_single = len(part.tokens) == len(part.output_rows) == 1
+    return is_single and not (part.adapter_scales or part.media or part.place.memory)
 
 
 def _n_tokens(flight: Flight) -> int:

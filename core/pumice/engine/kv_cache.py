@@ -9,7 +9,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import takewhile
+from itertools import count, takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,8 @@ from pumice.engine.tiers import STATES, Tiers
 FIRST_MARK = 512
 """Tokens of a prompt after which its state is first kept, then after twice, four times, ... as many."""
 
+_versions = count()
+
 
 class BlockTables:
     """A sequence's blocks: an int32 table per attention window, with -1 for blocks that are not held."""
@@ -29,7 +31,7 @@ class BlockTables:
     def __init__(self, windows: Sequence[int], n_max: int, salt: bytes = b"") -> None:
         self.tables: dict[int, NDArray[np.int32]] = {w: np.full(n_max, -1, np.int32) for w in windows}
         self.n_blocks = 0  # entries in use, including -1 for blocks outside of a window
-        self.n_changes = 0  # number of changed entries since the sequence began
+        self.version = next(_versions)  # another one after each change of entries, and for each sequence
         self.keys: list[bytes] = []  # of the full blocks
         self.salt = salt
         self.checkpoint: int | None = None  # slot of the recurrent state from which the sequence continues
@@ -202,7 +204,7 @@ class KVCache:
                 return None
             for index, block in zip(taken, blocks, strict=True):
                 pool.publish(block, tables.wanted[index])
-        tables.n_blocks, tables.n_changes = end, tables.n_changes + 1
+        tables.n_blocks, tables.version = end, next(_versions)
         tables.keys += tables.wanted[len(tables.keys) : end]
         if end < n_target:
             return 0
@@ -243,7 +245,7 @@ class KVCache:
             return True
         if missing > self.available:
             return False
-        tables.n_changes += 1
+        tables.version = next(_versions)
         for window, pool in self._pools.items():
             for index in range(tables.n_blocks, tables.n_blocks + missing):
                 tables.tables[window][index] = pool.take()
@@ -423,7 +425,7 @@ class KVCache:
         while index >= 0 and table[index] >= 0:
             self._pools[window].release(int(table[index]))
             table[index] = -1
-            tables.n_changes += 1
+            tables.version = next(_versions)
             index -= 1
 
     def _oldest_block(self, window: int, n_past: int) -> int:
