@@ -1,5 +1,7 @@
 """The engine through the Python API, on a small random model: scheduling must never change what a sequence gets."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -67,6 +69,24 @@ def test_logits_do_not_depend_on_the_batch_size(path):
     with pumice.load(path, **EXACT) as model, pumice.load(path, n_batch=5, **EXACT) as small:
         np.testing.assert_allclose(model.logits(ids), small.logits(ids), rtol=1e-5, atol=1e-5)
         assert model.logits(ids).shape == (77, model.n_vocab)
+
+
+def test_consecutive_steps_share_arrays_until_a_sequence_gets_a_block_or_ends(path, monkeypatch):
+    steps, submit = [], Runner.submit
+
+    def submitting(self, batch, *arguments, **options):
+        if len(batch.tokens) == len(batch.slots):  # no prompt
+            steps.append((batch, batch.positions // self.limits.block_size))
+        return submit(self, batch, *arguments, **options)
+
+    monkeypatch.setattr(Runner, "submit", submitting)
+    with pumice.load(path, n_parallel=2, **EXACT) as model:
+        model.generate_many([[3] * 10, [4] * 20], each=[{"max_tokens": n, "ignore_eos": True} for n in (60, 20)])
+    for (before, old_blocks), (after, blocks) in pairwise(steps):
+        is_alike = np.array_equal(old_blocks, blocks)
+        assert (after.block_tables is before.block_tables) == is_alike
+        assert (after.slots is before.slots) == is_alike
+    assert all((batch.block_tables[0][range(len(blocks)), blocks] >= 0).all() for batch, blocks in steps)
 
 
 @pytest.mark.parametrize("kv_type", [name for name in KV_TYPES if name != "f32"])
