@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -23,6 +24,38 @@ logger = logging.getLogger("pumice")
 
 Idle = dict["Protocol", None]
 """Connections without a request, the one that has been so for longest first."""
+
+
+class Turns:
+    """Lets one request begin in each turn of the event loop, in order of arrival.
+
+    Each request has several steps before its prompt is sent to an engine. If many arrive at once, the loop would take
+    every step of all of them before the next step of any, and the engine would wait for the last.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_taken = False
+
+    async def take(self) -> None:
+        """Wait for the turn of a request."""
+        loop = asyncio.get_running_loop()
+        if self._is_taken:
+            turn = loop.create_future()
+            self._waiting.append(turn)
+            await turn
+        else:
+            self._is_taken = True
+            loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():  # else its request was cancelled
+                turn.set_result(None)
+                asyncio.get_running_loop().call_soon(self._next)
+                return
+        self._is_taken = False
 
 
 class _Connection(h11.Connection):
@@ -67,7 +100,7 @@ class Protocol(H11Protocol):
     while. If the socket were closed with bytes unread, the system would reset the connection, and with it the answer.
     """
 
-    def __init__(self, *arguments: Any, idle: Idle, **options: Any) -> None:
+    def __init__(self, *arguments: Any, idle: Idle, turns: Turns, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.conn: _Connection = _Connection(h11.SERVER, limits.MAX_HEADERS)
         self._idle = idle
@@ -77,7 +110,7 @@ class Protocol(H11Protocol):
         self._lingers = False
         self._stops = False  # with the server
         self._n_drained = 0  # bytes of the present request that came after its answer
-        self.app = partial(_with_writer, self.app, self.write_part)
+        self.app = partial(_in_turn, turns, self.app, self.write_part)
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP, in one line; close the connection where an answer to the request has begun."""
@@ -252,7 +285,9 @@ class _Lingering:
         self._protocol.end()
 
 
-async def _with_writer(
-    app: ASGIApp, write: Callable[[bytes], bool], scope: Scope, receive: Receive, send: Send
+async def _in_turn(
+    turns: Turns, app: ASGIApp, write: Callable[[bytes], bool], scope: Scope, receive: Receive, send: Send
 ) -> None:
+    """Call an application when it is the request's turn, with the function that writes parts of its answer."""
+    await turns.take()
     await app({**scope, "extensions": {**scope.get("extensions", {}), WRITE: write}}, receive, send)

@@ -32,7 +32,7 @@ from pumice_server.beginning import COMMAND
 from pumice_server.jobs.runner import Jobs
 from pumice_server.keys import Keys
 from pumice_server.models import Models
-from pumice_server.protocol import Protocol
+from pumice_server.protocol import Protocol, Turns
 from pumice_server.served_model import Load, ServedModel
 from pumice_server.settings import Settings
 
@@ -104,7 +104,7 @@ def configure(application: Starlette, settings: Settings) -> uvicorn.Config:
     logging.getLogger("uvicorn.error").addFilter(_is_no_cancellation)
     return uvicorn.Config(
         application,
-        http=partial(Protocol, idle={}),  # type: ignore[arg-type]  # any factory of protocols
+        http=partial(Protocol, idle={}, turns=Turns()),  # type: ignore[arg-type]  # any factory of protocols
         ws="none",
         lifespan="on",
         access_log=False,

@@ -1,0 +1,39 @@
+"""Requests that arrive at once begin one after the other, so that the first does not wait for the others' steps."""
+
+import asyncio
+
+from pumice_server.protocol import Turns
+
+
+async def begin(turns: Turns, number: int, log: list[tuple[str, int]]) -> None:
+    await turns.take()
+    log.append(("begun", number))
+    await asyncio.sleep(0)  # a step of the event loop, such as reading the body
+    await asyncio.sleep(0)
+    log.append(("sent", number))
+
+
+def test_the_first_of_many_requests_is_sent_before_the_others_begin():
+    async def run() -> list[tuple[str, int]]:
+        turns, log = Turns(), list[tuple[str, int]]()
+        await asyncio.gather(*(begin(turns, number, log) for number in range(20)))
+        return log
+
+    log = asyncio.run(run())
+    assert [number for step, number in log if step == "begun"] == list(range(20))
+    assert log.index(("sent", 0)) < log.index(("begun", 4))
+    assert log.index(("sent", 10)) < log.index(("begun", 14))
+
+
+def test_a_cancelled_request_gives_up_its_turn():
+    async def run() -> list[tuple[str, int]]:
+        turns, log = Turns(), list[tuple[str, int]]()
+        tasks = [asyncio.create_task(begin(turns, number, log)) for number in range(4)]
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        tasks[2].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await begin(turns, 4, log)  # later, when none waits
+        return log
+
+    assert [number for step, number in asyncio.run(run()) if step == "begun"] == [0, 3, 4]
