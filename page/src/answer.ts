@@ -4,6 +4,7 @@ import { signal } from "@preact/signals";
 
 import { ApiError, chat, type Delta } from "./api";
 import { contentOf } from "./attachments";
+import { focusMessage } from "./focus";
 import { t } from "./language";
 import { chosenTools } from "./server-tools";
 import * as state from "./state";
@@ -57,6 +58,7 @@ async function say(
 /** Do what ends with an answer in a conversation, unless this window does so already: two messages would have one parent. */
 async function reserved(id: string, work: (signal: AbortSignal) => Promise<void>): Promise<void> {
   if (running.value.has(id)) return;
+  focusMessage(); // the button that was pressed goes with its message
   const controller = new AbortController();
   running.value = new Map(running.value).set(id, controller);
   await state.attempt(() => work(controller.signal));

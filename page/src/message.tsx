@@ -135,12 +135,13 @@ function ToolResult({ message }: Properties) {
 
 /** Lets another model answer, beside this answer. */
 function OtherModel({ message, busy }: { message: Message; busy: boolean }) {
+  const label = t("Answer with another model");
   const ask = (model: string) => {
     beside.value = message;
     void retry(message, model);
   };
   return (
-    <select class="other-model" aria-label={t("Answer with another model")} title={t("Answer with another model")} disabled={busy} value="" onChange={(event) => ask(event.currentTarget.value)}>
+    <select class="other-model" aria-label={label} title={label} disabled={busy} value="" onChange={(event) => ask(event.currentTarget.value)}>
       <option value="">⇄</option>
       {models.value.map(({ id }) => <option key={id} value={id}>{id}</option>)}
     </select>

@@ -938,6 +938,9 @@ def test_the_focus_goes_to_the_message_when_what_had_it_is_gone(page):
         expect(page.get_by_role("textbox", name=field)).to_have_count(0)
         expect(box).to_be_focused()
     expect(page.get_by_role("heading", name="!about dogs", exact=True)).to_be_visible()
+    page.get_by_label("Try again").press("Enter")
+    expect(answer(page).get_by_text("2/2")).to_be_visible()
+    expect(box).to_be_focused()
 
 
 def test_a_conversation_that_another_tab_changes_keeps_the_message_on_its_way(browser, tmp_path):
