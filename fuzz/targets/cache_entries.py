@@ -53,12 +53,12 @@ def check(data: bytes) -> None:
     path.write_bytes(data)
     tier._bad.clear()
     tier.has(ENTRY)
-    found = tier.get(ENTRY)
-    if found is None:
+    block = tier.get(ENTRY)
+    if block is None:
         assert data != WHOLE
         assert not path.exists()
     else:
         content = data[HEADER_BYTES:]  # not DATA if a guided fuzzer sees the right checksum, with which it is compared
         written = encode(ENTRY.key, content, SECRET)
         assert data[len(MAGIC) :] == written[len(MAGIC) :]  # a use before may have just written the magic number again
-        assert np.array_equal(found, np.frombuffer(content, np.uint8))
+        assert np.array_equal(block, np.frombuffer(content, np.uint8))

@@ -68,8 +68,8 @@ def lanes_are_known(device: Device) -> bool:
 
 def sums_by_rows(device: Device) -> bool | None:
     """Return the order of a lane's sums (shaders/fragments.glsl); None if it is unknown. Computed once per device."""
-    known = _probe(device.description, SHAPE) & {BY_ROWS, BY_COLUMNS}
-    return BY_ROWS in known if known else None
+    orders = _probe(device.description, SHAPE) & {BY_ROWS, BY_COLUMNS}
+    return BY_ROWS in orders if orders else None
 
 
 def has_lanes(description: DeviceDescription) -> bool:

@@ -168,10 +168,10 @@ def proposals(head: dict[str, Any], monkeypatch: pytest.MonkeyPatch, ahead: bool
         propose, submit = layer.propose, layer._run_ahead
 
         def noting(sequences: Any, n: Any) -> Any:
-            found = propose(sequences, n)
+            drafts = propose(sequences, n)
             texts = [tuple(running.generation.tokens) for running in sequences]
-            proposed.update((text, each) for text, each, most in zip(texts, found, n, strict=True) if most == 6)
-            return found
+            proposed.update((text, draft) for text, draft, most in zip(texts, drafts, n, strict=True) if most == 6)
+            return drafts
 
         monkeypatch.setattr(layer, "_advances", ahead)
         monkeypatch.setattr(layer, "propose", noting)
