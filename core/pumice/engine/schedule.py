@@ -45,7 +45,8 @@ class FairPolicy(SchedulingPolicy):
 
     Args:
         max_delay: maximum seconds of a step while others generate, which limits the prompt tokens that it reads, by
-            the times of earlier steps; at least one token is read.
+            the times of earlier steps; at least one token is read. Where generation alone takes longer than half of it,
+            twice the time of such a step, so that prompts are read in as much time as generation has.
         quantum: seconds of generation after which a sequence is preempted for a waiting one, at least as long as its
             prompt took. So none starves, and reading prompts again takes less than half of the time.
         patience: seconds of waiting after which a sequence is next, whatever its priority, and stays for a quantum.
@@ -71,6 +72,7 @@ class FairPolicy(SchedulingPolicy):
         self.patience = patience
         self._times = StepTimes(step_sizes) if step_sizes else None
         self._seconds_per_token: deque[float] = deque(maxlen=3)  # of prompts; the first step of a size may be slow
+        self._generating_seconds: deque[float] = deque(maxlen=3)  # of steps without prompts
 
     def first(self, waiting: Sequence[Generation]) -> Generation:
         before = time.perf_counter() - self.patience
@@ -111,6 +113,7 @@ class FairPolicy(SchedulingPolicy):
     def took(self, members: Members, seconds: float) -> None:
         n_read = sum(n_new for _, n_new in members if n_new > 1)
         if not n_read:
+            self._generating_seconds.append(seconds)
             return
         if self._times:
             self._times.took(sum(n_new for _, n_new in members), seconds)
@@ -126,6 +129,9 @@ class FairPolicy(SchedulingPolicy):
             n_others = sum(n_new for running, n_new in members if not running.reads_on)
             return self._times.largest(delay, n_others + 1) - n_others - sum(reading)
         fastest = min(self._seconds_per_token, default=delay / 32)
+        generating = min(self._generating_seconds, default=0.0)
+        if 2 * generating > delay:
+            delay, fastest = 2 * generating, min(fastest, generating)  # such a step computes a token, too
         return max(1, int(delay / fastest)) - sum(reading)
 
     def _delay(self, n_generating: int) -> float:

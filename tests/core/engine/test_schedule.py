@@ -100,6 +100,18 @@ def test_the_time_of_steps_decides_how_much_is_read():
     assert policy.share([reading, second, generating], 512)[1:] == [(reading, 1)]
 
 
+@pytest.mark.parametrize(("fixed", "n_expected"), [(0.3, 15), (0.02, 4)])
+def test_prompts_of_a_slow_model_get_as_much_time_as_generation(fixed, n_expected):
+    """A step of a large model on a processor takes longer than the delay, whatever it reads."""
+    policy = FairPolicy(max_delay=0.1)
+    generating, reading = Sequence(pending=1), Sequence(pending=1000)
+    policy.took([(generating, 1)], fixed)
+    for _ in range(20):
+        members = policy.share([reading, generating], 512)
+        policy.took(members, fixed + 0.02 * members[1][1])
+    assert members == [(generating, 1), (reading, n_expected)]
+
+
 def test_few_sequences_see_shorter_gaps():
     policy = FairPolicy(max_delay=0.2, few_delay=0.1)
     policy.took([(Sequence(pending=1000), 100)], 0.2)
