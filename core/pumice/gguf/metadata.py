@@ -4,15 +4,17 @@ Layout from the GGUF specification (ggml, `docs/gguf.md`): key string, 32-bit va
 64-bit length and bytes; an array is a 32-bit element type, a 64-bit length and the elements.
 """
 
+import contextlib
 import struct
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from mmap import mmap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pumice.errors import GGUFError
 from pumice.gguf.cursor import U32, U64, Cursor
@@ -26,6 +28,10 @@ MAX_STRINGS = 1 << 22  # in arrays, over the whole file
 MAX_ARRAYS = 1 << 12  # within arrays, over the whole file
 MAX_DEPTH = 4  # arrays within arrays
 MAX_KEY_BYTES = (1 << 16) - 1
+
+_WINDOW_BYTES = 1 << 16  # in which the lengths of short strings are looked for at once
+_FEW_STRINGS = 256  # that are stepped over instead
+_MAX_MISSES = 32  # windows with few short strings, after which all others are stepped over
 
 MIN_ENTRY_BYTES = 8 + 1 + 4 + 1  # length and bytes of the key, type, value
 
@@ -194,37 +200,88 @@ class _ValueReader:
         return numbers
 
     def strings(self, n: int) -> StringArray:
-        """Step from length to length, since the end of a string follows from its own length only."""
+        """Find the ends of strings, each of which follows from its own length only."""
         cursor = self.cursor
         self.n_strings += n
         if self.n_strings > MAX_STRINGS:
             raise cursor.error(f"more than {MAX_STRINGS} strings in arrays", cursor.offset - 8)
-        unpack, buffer, end = U64.unpack_from, cursor.buffer, cursor.offset
-        ends = array("Q")
-        append = ends.append
-        try:
-            for _ in range(n):
-                end += 8 + unpack(buffer, end)[0]
-                append(end)
-        except (struct.error, OverflowError):  # no length follows, since the string before exceeds the file
-            pass
+        buffer = cursor.buffer
+        ends = _string_ends(buffer, cursor.offset, n)
+        end = int(ends[-1]) if len(ends) else cursor.offset
         if len(buffer) < cursor.size and end <= cursor.size:
             cursor.need(end if len(ends) == n else max(end, len(buffer)) + 8)
         if len(ends) < n or end > len(buffer):
             raise self._string_error(cursor.offset, ends, n)
-        strings = StringArray(buffer, cursor.offset, np.frombuffer(ends, np.uint64))
+        strings = StringArray(buffer, cursor.offset, ends)
         cursor.offset = end
         return strings
 
-    def _string_error(self, start: int, ends: Sequence[int], n: int) -> GGUFError:
+    def _string_error(self, start: int, ends: NDArray[np.uint64], n: int) -> GGUFError:
         """Return the error for the first of ``n`` strings from ``start`` that does not end within the file."""
         cursor, size = self.cursor, self.cursor.size
         i = next((i for i, end in enumerate(ends) if end > size), len(ends))
-        start = ends[i - 1] if i else start
+        start = int(ends[i - 1]) if i else start
         if start > size - 8:
             return cursor.error(f"string {i} of {n} begins after the end of the file", start)
         n_bytes = U64.unpack_from(cursor.buffer, start)[0]
         return cursor.error(f"string {i} of {n} takes {n_bytes} bytes, past the end of the file", start)
+
+
+def _string_ends(buffer: mmap, start: int, n: int) -> NDArray[np.uint64]:
+    """Return the ends of up to ``n`` strings from ``start``, fewer if the buffer ends before the length of one.
+
+    The last end may be past the buffer.
+    """
+    pieces: list[NDArray[np.uint64]] = []
+    n_misses = 0
+    while n > 0:
+        looks = n > _FEW_STRINGS and n_misses < _MAX_MISSES
+        if looks and len(short := _short_ends(buffer, start)[:n]):
+            pieces.append(short)
+            start, n = int(short[-1]), n - len(short)
+            if len(short) >= _FEW_STRINGS:
+                continue
+        n_misses += 1
+        n_steps = min(n, _FEW_STRINGS) if looks else n
+        stepped = _stepped_ends(buffer, start, n_steps)
+        pieces.append(stepped)
+        if len(stepped) < n_steps:
+            break
+        start, n = int(stepped[-1]) if n_steps else start, n - n_steps
+    return np.concatenate(pieces) if pieces else np.empty(0, np.uint64)
+
+
+def _stepped_ends(buffer: mmap, start: int, n: int) -> NDArray[np.uint64]:
+    """Return the same for any strings, by stepping from length to length."""
+    ends = array("Q")
+    append, unpack = ends.append, U64.unpack_from
+    with contextlib.suppress(struct.error, OverflowError):  # no length follows, since the string before is too long
+        for _ in range(n):
+            start += 8 + unpack(buffer, start)[0]
+            append(start)
+    return np.frombuffer(ends, np.uint64)
+
+
+def _short_ends(buffer: mmap, start: int) -> NDArray[np.uint64]:
+    """Return the ends of the first strings from ``start``, as far as each has fewer than 256 bytes, none of them zero.
+
+    The length of such a string is a byte before seven zeros, and there are no seven zeros elsewhere: so all lengths of
+    a window are found at once. They are right if each is where the string before it ends.
+    """
+    if start > len(buffer) - 8:
+        return np.empty(0, np.uint64)
+    window = np.frombuffer(buffer, np.uint8, min(_WINDOW_BYTES, len(buffer) - start), start)
+    zeros = window == 0
+    pairs = zeros[:-1] & zeros[1:]
+    fours = pairs[:-2] & pairs[2:]
+    sevens = fours[:-3] & fours[3:]  # zeros from here on
+    lengths_at = np.flatnonzero(sevens[1:])
+    if not len(lengths_at) or lengths_at[0]:
+        return np.empty(0, np.uint64)
+    ends = lengths_at + 8 + window[lengths_at]
+    wrong = np.flatnonzero(ends[:-1] != lengths_at[1:])
+    n_right = int(wrong[0]) + 1 if len(wrong) else len(ends)
+    return ends[:n_right].astype(np.uint64) + np.uint64(start)
 
 
 def _shortened(key: str) -> str:
