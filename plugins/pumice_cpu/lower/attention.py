@@ -73,7 +73,7 @@ def _attention(lowering: Lowering, node: Node) -> None:
         _store(lowering, cells, k, cells.cache.keys)
     if v is not None:
         assert cells.cache.values is not None
-        _store(lowering, cells, v, cells.cache.values)
+        _store(lowering, cells, v, cells.cache.values, alongside=k is not None)
     if node.state is None and _has_many_registers() and not lowering.is_single(node.inputs["q"]) and _is_plain(node):
         _attend_to_step(lowering, node, cells)
     else:
@@ -203,9 +203,11 @@ def _has_many_registers() -> bool:
     return current().tokens > 4
 
 
-def _store(lowering: Lowering, cells: Attended, x: Tensor, into: Cells) -> None:
+def _store(lowering: Lowering, cells: Attended, x: Tensor, into: Cells, *, alongside: bool = False) -> None:
+    """Add the kernel that stores keys or values; ``alongside``: the previous kernel stores the keys of these values."""
     scratch = {"scratch": lowering.scratch_memory("encoded", 64 * lowering.pool.n_threads)} if into.quantized else {}
-    lowering.add(
+    add = lowering.add_alongside if alongside else lowering.add
+    add(
         f"kv_cache.store:{cells.kv_type}",
         **cells.where,
         **scratch,
@@ -225,7 +227,7 @@ def _kv_store(lowering: Lowering, node: Node) -> None:
     _store(lowering, cells, node.inputs["k"], cells.cache.keys)
     if "v" in node.inputs:
         assert cells.cache.values is not None
-        _store(lowering, cells, node.inputs["v"], cells.cache.values)
+        _store(lowering, cells, node.inputs["v"], cells.cache.values, alongside=True)
 
 
 def _cells(lowering: Lowering, node: Node) -> Attended:

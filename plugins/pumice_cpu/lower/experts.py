@@ -126,25 +126,27 @@ def _multiply(lowering: Lowering, x: Tensor, weight: Weight, grouped: Grouped, p
     if weight.type in FLOATS:
         name = FLOATS[weight.type]
         n_padded = -(-n_columns // LANES) * LANES
-        lowering.add(
+        lowering.add_product(
             f"experts.matvec_float:{name}" if width == 1 else f"experts.matmul_float:{name}:{width}",
+            of=x,
+            into=output,
             **order,
             weights=lowering.hold(_padded_matrices(weight, n_padded)),
             per_row=per_row,
             x=lowering.address(x) if n_padded == n_columns else _padded_rows(lowering, x, n_padded),
-            y=lowering.address(output),
             n_rows=n_rows,
             n_columns=n_padded,
         )
         return
-    common = {**order, "y": lowering.address(output)}
     if can_pack(weight.type, n_columns):
         packed = lowering.tiles(weight)
         activations = _quantized(lowering, x, packed.format, grouped, per_row, width)
         name = packed.format.name
-        lowering.add(
+        lowering.add_product(
             f"experts.matvec:{name}" if width == 1 else f"experts.matmul:{name}:{width}",
-            **common,
+            of=x,
+            into=output,
+            **order,
             **activations,
             codes=packed.codes.ctypes.data,
             scales=packed.scales.ctypes.data,
@@ -156,7 +158,7 @@ def _multiply(lowering: Lowering, x: Tensor, weight: Weight, grouped: Grouped, p
     else:
         activations = _quantized(lowering, x, UNPACKED, grouped, per_row, width)
         name = f"linear_rare.matmul_experts:{weight.type.name.lower()}:{width}"
-        lowering.add(name, **common, **activations, **stored(lowering, weight))
+        lowering.add_product(name, of=x, into=output, **order, **activations, **stored(lowering, weight))
 
 
 def _padded_matrices(weight: Weight, n_padded: int) -> NDArray[Any]:

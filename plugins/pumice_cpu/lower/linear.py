@@ -15,7 +15,7 @@ from pumice_cpu.lower import linear_rare, tiles
 from pumice_cpu.lower.linear_float import TYPES, linear_float
 from pumice_cpu.lower.linear_rare import can_unpack, stored
 from pumice_cpu.lower.rule import Lowering, Rule
-from pumice_cpu.lower.tiles import multiply_tiles
+from pumice_cpu.lower.tiles import multiply_tiles, round_to_tiles
 from pumice_cpu.packed import can_pack
 
 
@@ -84,7 +84,10 @@ def _linear_packed(lowering: Lowering, x: Tensor, weight: Weight, bias: Tensor |
     few = many = 0
     if lowering.memory.tiles and width > 1:
         few, many = lowering.split_count(x)
+    n_before = len(lowering.table)
     q = quantized(lowering, x, packed.format, width, few)
+    if many:
+        round_to_tiles(lowering, x, many, alongside=len(lowering.table) > n_before)
     name = packed.format.name
     kernel, count = f"linear.matmul:{name}:{width}", {"count": few or lowering.count_address(x)}
     if width == 1:

@@ -10,7 +10,7 @@ from pumice.plugin import GGMLType, Tensor, Weight
 from pumice_cpu.formats import COLUMNS, PANEL_COLUMNS, PANEL_ROWS, PANEL_TOKENS, ROWS
 from pumice_cpu.isa import current
 from pumice_cpu.lower.rule import Lowering
-from pumice_cpu.lower.tiles import multiply_tiles
+from pumice_cpu.lower.tiles import multiply_tiles, round_to_tiles
 
 TYPES = {GGMLType[name]: name.lower() for name in ("F32", "F16", "BF16", "F64", "I8", "I16", "I32", "I64")}
 
@@ -34,7 +34,10 @@ def linear_float(lowering: Lowering, x: Tensor, weight: Weight, bias: Tensor | N
         in_tiles = kind == "bf16" and n_columns % COLUMNS == 0 and (bias is None or isinstance(bias, Weight))
         if lowering.memory.tiles and in_tiles and not lowering.is_single(x):
             count, many = lowering.split_count(x)
+        n_before = len(lowering.table)
         groups = _grouped(lowering, x, "bf16.group" if in_groups == "pairs" else "linear_float.group", count)
+        if many:
+            round_to_tiles(lowering, x, many, alongside=len(lowering.table) > n_before)
         kernel = f"linear_float.matmul:{kind}:{in_groups}"
         lowering.add_product(kernel, of=x, into=y, count=count, x=groups, scratch=scratch, **arguments)
         if many:

@@ -25,11 +25,11 @@ def _rope(lowering: Lowering, node: Node) -> None:
     x = node.inputs["x"]
     _, n_heads, width = x.shape
     cosines, sines = _angles(lowering, node)
-    lowering.add(
+    lowering.add_mapped(
         f"rope.rotate:{'neox' if node.attrs['neox'] else 'normal'}",
+        x,
+        node.output,
         count=lowering.count_address(x),
-        x=lowering.address(x),
-        y=lowering.address(node.output),
         cosines=cosines,
         sines=sines,
         n_heads=int(n_heads),

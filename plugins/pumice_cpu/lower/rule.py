@@ -83,6 +83,7 @@ class Lowering:
     before: list[HostStep] = field(default_factory=list)
     quantized: tuple[object, ...] | None = None  # key of the int8 activation in scratch memory
     products: tuple[Tensor, list[range]] | None = None  # operand and outputs of the latest products
+    mapped: list[tuple[range, range]] = field(default_factory=list)  # extents of the latest kernels of ``add_mapped``
     grouped: tuple[Tensor, str, int] | None = None  # the grouped activation in scratch memory
     in_tiles: Tensor | None = None  # the activation in scratch memory as tiles
     computed: set[str] = field(default_factory=set)  # names of scratch memory with reusable contents
@@ -105,8 +106,24 @@ class Lowering:
 
     def add(self, name: str, **arguments: int) -> None:
         """Append a kernel, by its name, to the table."""
-        self.table.add(name, arguments)
-        self.products = None
+        self._append(name, arguments, alongside=False)
+
+    def add_alongside(self, name: str, **arguments: int) -> None:
+        """Append a kernel that threads may start while others still run the previous one."""
+        self._append(name, arguments, alongside=True)
+
+    def _append(self, name: str, arguments: dict[str, int], *, alongside: bool) -> None:
+        self.table.add(name, arguments, alongside=alongside)
+        self.products, self.mapped = None, []
+
+    def add_mapped(self, name: str, x: Tensor, y: Tensor, **arguments: int) -> None:
+        """Append a kernel that computes ``y`` from ``x``. Threads need no barrier between several that lie apart."""
+        operand, result = self._extent(x), self._extent(y)
+        others = self.mapped
+        pairs = [pair for old in others for pair in ((result, old[0]), (result, old[1]), (operand, old[1]))]
+        alongside = bool(others) and all(_are_apart(one, other) for one, other in pairs)
+        self._append(name, {**arguments, "x": self.address(x), "y": self.address(y)}, alongside=alongside)
+        self.mapped = [*others, (operand, result)] if alongside else [(operand, result)]
 
     def add_computed(self, into: Tensor, compute: Callable[[Mapping[str, NDArray[Any]]], NDArray[Any]]) -> None:
         """Append a value that Python computes from the segment's inputs before the table runs.
@@ -130,9 +147,15 @@ class Lowering:
         """Append a product. Threads need no barrier between products of one value, such as q, k and v."""
         place = self._extent(into)
         others = self.products[1] if self.products is not None and self.products[0] is of else []
-        alongside = bool(others) and all(place.stop <= other.start or other.stop <= place.start for other in others)
-        self.table.add(name, {**arguments, "y": self.address(into)}, alongside=alongside)
+        alongside = bool(others) and all(_are_apart(place, other) for other in others)
+        self._append(name, {**arguments, "y": self.address(into)}, alongside=alongside)
         self.products = of, [*others, place] if alongside else [place]
+
+    def add_alternative(self, name: str, into: Tensor, **arguments: int) -> None:
+        """Append another kernel for the product just added. A step has rows for one of both, so none waits."""
+        products = self.products
+        self.add_alongside(name, y=self.address(into), **arguments)
+        self.products = products
 
     def _extent(self, tensor: Tensor) -> range:
         """Return the range of bytes in the arena that a value occupies in the largest step."""
@@ -207,6 +230,10 @@ class Lowering:
             self.memory.packed[weight.name] = Packed.allocate(self.memory.weights, weight)
             self.memory.to_pack.append(weight)
         return self.memory.packed[weight.name]
+
+
+def _are_apart(one: range, other: range) -> bool:
+    return one.stop <= other.start or other.stop <= one.start
 
 
 def size_place(limits: Limits, name: str) -> int:

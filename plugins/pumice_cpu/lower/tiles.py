@@ -10,27 +10,41 @@ from pumice_cpu.isa import current
 from pumice_cpu.lower.rule import Lowering
 
 
+def round_to_tiles(lowering: Lowering, x: Tensor, count: int, *, alongside: bool) -> None:
+    """Add the kernel that rounds the rows of ``x`` to tiles, unless they are in them.
+
+    Args:
+        count: address of the number of rows if they are many, from ``Lowering.split_count``.
+        alongside: the previous kernel prepares ``x`` for a product of few rows, and waits for those before.
+    """
+    if lowering.in_tiles is not x:
+        kernel, n_blocks = f"tiles.group:{lowering.memory.tiles}", int(x.shape[-1]) // COLUMNS
+        arguments = {"count": count, "x": lowering.address(x), "y": _activations(lowering, x), "n_blocks": n_blocks}
+        add = lowering.add_alongside if alongside else lowering.add
+        add(kernel, **arguments)
+        lowering.in_tiles = x
+
+
 def multiply_tiles(
     lowering: Lowering, x: Tensor, y: Tensor, format: str, count: int, matrix: Mapping[str, int]
 ) -> None:
-    """Add the kernel for many rows. A step has many or few: of this kernel and that for few one finds no rows.
+    """Add the kernel for many rows after that for few. A step has many or few: one of both kernels finds no rows.
 
     Args:
         format: format of the matrix, or ``bf16``.
-        count: address of the number of rows if they are many, from ``Lowering.split_count``.
+        count: as for ``round_to_tiles``, which comes before.
         matrix: arguments of the kernel that describe the matrix.
     """
-    kind, n_columns = lowering.memory.tiles, int(x.shape[-1])
-    padded = -(-n_columns // (COLUMNS * TILE_BLOCKS)) * COLUMNS * TILE_BLOCKS
-    values = lowering.scratch_memory("activation tiles", 2 * (lowering.max_rows + TILE_ROWS) * padded)
-    if lowering.in_tiles is not x:
-        n_blocks = n_columns // COLUMNS
-        lowering.add(f"tiles.group:{kind}", count=count, x=lowering.address(x), y=values, n_blocks=n_blocks)
-        lowering.in_tiles = x
     scratch = lowering.scratch_memory("weight tiles", lowering.pool.n_threads * TILE_SCRATCH)
     lowering.memory.varies = True
-    kernel = f"tiles.matmul:{format}:{kind}"
-    lowering.add_product(kernel, of=x, into=y, count=count, **matrix, x=values, scratch=scratch)
+    arguments = {"count": count, "x": _activations(lowering, x), "scratch": scratch, **matrix}
+    lowering.add_alternative(f"tiles.matmul:{format}:{lowering.memory.tiles}", y, **arguments)
+
+
+def _activations(lowering: Lowering, x: Tensor) -> int:
+    """Return the address of the memory for tiles of activations."""
+    padded = -(-int(x.shape[-1]) // (COLUMNS * TILE_BLOCKS)) * COLUMNS * TILE_BLOCKS
+    return lowering.scratch_memory("activation tiles", 2 * (lowering.max_rows + TILE_ROWS) * padded)
 
 
 def kernels() -> Iterator[str]:

@@ -10,7 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 import pumice
+from pumice.demo import demo_model_path
 from pumice_cpu import kernel
+from pumice_cpu.runtime import OperationTable, ThreadPool
 from reference_models import SHARED_IDS, SHARED_MODELS, error
 from tiny_models import N_CTX
 from tiny_zoo import CHUNKED, LIMITS, ZOO
@@ -54,3 +56,42 @@ def test_a_notebook_shows_that_kernels_are_compiled(monkeypatch):
     assert kernel._progress(["a"]) == ["a"]
     monkeypatch.setitem(kernel.sys.modules, "ipykernel", kernel)
     assert kernel._progress(["a"]).desc.startswith("compiling kernels")
+
+
+LETTERS = {
+    "norms.rms_norm": "n",
+    "quantize.quantize": "q",
+    "linear.matmul": "p",
+    "tiles.group": "t",
+    "tiles.matmul": "m",
+    "rope.rotate": "r",
+    "kv_cache.store": "s",
+    "attention.attend": "a",
+    "elementwise.binary": "e",
+}
+
+
+def test_threads_wait_only_for_values_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of one value, kernels of few and of many rows, and rotations of queries and keys need no barrier."""
+    tables: list[list[tuple[str, dict[str, int], bool]]] = []
+    run = ThreadPool.run
+
+    def watched(pool: ThreadPool, table: OperationTable, size: int = 1) -> None:
+        tables.append(table._operations)
+        run(pool, table, size)
+
+    monkeypatch.setattr(ThreadPool, "run", watched)
+    ids = [i % 200 for i in range(60)]
+    one, several = (
+        logits(demo_model_path(), ids, cpu={"amx": "emulated", "threads": threads, "adaptive": False})
+        for threads in (1, 3)
+    )
+    np.testing.assert_array_equal(one, several)
+    layers, layer = [], ""  # a letter for each operation, a capital if it waits
+    for name, _, alongside in tables[-1]:
+        letter = LETTERS.get(name.split(":")[0], "?")
+        layer += letter if alongside else letter.upper()
+        if name.startswith("elementwise.binary:add"):
+            layers.append(layer)
+            layer = ""
+    assert layers[2:4] == ["NQtPmpmpmRrSsAQtPmE", "NQtPmpmEQtPmE"]
