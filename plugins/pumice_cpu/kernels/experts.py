@@ -98,6 +98,18 @@ def part_of(part, step, n, matrices, starts):
     return get_i32(matrices + 4 * which), start, end, get_i32(starts + 4 * which), get_i32(starts + 4 * which + 4)
 
 
+@inline
+def balanced(step, n_tiles, n_threads, starts, n_matrices):
+    """Return ``step``, or fewer tiles if an item of the matrix with the most pairs was too large a part of the work."""
+    most = np.int64(1)
+    for i in range(n_matrices):
+        n_pairs = get_i32(starts + 4 * i + 4) - get_i32(starts + 4 * i)
+        most = n_pairs if n_pairs > most else most
+    even = get_i32(starts + 4 * n_matrices) * n_tiles // (4 * n_threads * most)
+    even = even if even > 1 else 1
+    return step if step < even else even
+
+
 @functools.cache
 def pairs_multiplier(format: Format, width: int) -> Any:
     """Return a function that multiplies a tile by activations of the pairs ``first`` to ``end``, ``width`` at a time.
@@ -162,6 +174,7 @@ def matmul(format_name: str, n_tokens: str) -> Any:
         total, registers = registers_f32(width), registers_u8(8)
         n_tiles = (n_rows + 15) // 16
         step = tiles_at_once(get_i64(totals) * n_tiles, n_threads, n_blocks * code_bytes, CACHED)
+        step = balanced(step, n_tiles, n_threads, starts, get_i64(totals))
         steps = (n_tiles + step - 1) // step
         part = next_part(ticket)
         while part < get_i64(totals) * steps:

@@ -73,6 +73,14 @@ def test_experts(name: str, own_rows: bool, n_tokens: int) -> None:
     check(GGMLType[name], matrices, f32(n_tokens, n_used, width) if own_rows else f32(n_tokens, width), ids)
 
 
+@pytest.mark.parametrize("name", ["Q4_0", "Q6_K"])
+def test_an_expert_that_all_tokens_choose(name: str) -> None:
+    """Its items have fewer tiles, so that threads share it."""
+    ids = np.concatenate([np.full((40, 1), 2), rng.choice([0, 1, 3, 4], (40, 1))], axis=1).astype(np.int32)
+    matrices = random_rows(rng, name, 5 * 200, 512).reshape(5, 200, -1)
+    check(GGMLType[name], matrices, f32(40, 512), ids)
+
+
 @pytest.mark.parametrize("name", ["Q4_0", "F16", "IQ2_S"])
 @pytest.mark.parametrize("n_tokens", [1, 5])
 def test_experts_that_are_left_out(name: str, n_tokens: int) -> None:
