@@ -82,28 +82,32 @@ def _store_values(size: int, put: Any) -> Any:
         registers, spare = registers_f32(16), registers_f32(16)
         starts, table_start, table_width = get_i64(seq_starts), get_i64(table), get_i64(table + 8)
         n_parts = n_columns // unit
-        for part in range(part_start(n_parts, thread, n_threads), part_start(n_parts, thread + 1, n_threads)):
-            head, column = unit * part // dim, unit * part % dim
-            for seq in range(get_i64(n_seqs)):
-                token, end = np.int64(get_i32(starts + 4 * seq)), np.int64(get_i32(starts + 4 * seq + 4))
-                own_table = table_start + 4 * seq * table_width
-                while token < end:
-                    position = np.int64(get_i32(get_i64(positions) + 4 * token))
-                    cell = cell_of(own_table, position, block_size)
+        first_part, end_part = part_start(n_parts, thread, n_threads), part_start(n_parts, thread + 1, n_threads)
+        for seq in range(get_i64(n_seqs)):
+            token, end = np.int64(get_i32(starts + 4 * seq)), np.int64(get_i32(starts + 4 * seq + 4))
+            own_table = table_start + 4 * seq * table_width
+            while token < end:
+                position = np.int64(get_i32(get_i64(positions) + 4 * token))
+                cell = cell_of(own_table, position, block_size)
+                whole = size == 4 and unit % 16 == 0 and begins_tile(own_table, position, block_size, end - token)
+                head, column = unit * first_part // dim, unit * first_part % dim
+                for part in range(first_part, end_part):
                     tile = cache + head * head_bytes + (cell >> 4) * tile_bytes + 16 * size * column
                     source = x + 4 * (token * n_columns + unit * part)
-                    if size == 4 and unit % 16 == 0 and begins_tile(own_table, position, block_size, end - token):
+                    if whole:
                         for i in range(0, unit, 16):
                             for row in range(16):
                                 registers[row] = load_f32(source + 4 * (row * n_columns + i))
                             transpose(registers, spare)
                             for row in range(16):
                                 store_f32(tile + 64 * (i + row), registers[row])
-                        token += 16
                     else:
                         for i in range(unit):
                             put(tile + size * (16 * i + (cell & 15)), get_f32(source + 4 * i))
-                        token += 1
+                    column += unit
+                    if column == dim:
+                        head, column = head + 1, np.int64(0)
+                token += 16 if whole else 1
 
     return kernel
 
