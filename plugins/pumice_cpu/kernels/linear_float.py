@@ -234,6 +234,17 @@ def panel_multiplier(type: str) -> Any:
     return write, multiply
 
 
+@inline
+def panels_of_item(n_panels, n_threads, most):
+    """Return how many panels a thread takes at once: the most that leave no thread waiting longer than single ones."""
+    count, least = np.int64(1), (n_panels + n_threads - 1) // n_threads
+    for several in range(2, most + 1):
+        n_items = (n_panels + several - 1) // several
+        if (n_items + n_threads - 1) // n_threads * several <= least:
+            count = np.int64(several)
+    return count
+
+
 def matmul(type: str, groups: str) -> Any:
     """Return a kernel for several tokens, whose activations are in groups.
 
@@ -241,40 +252,45 @@ def matmul(type: str, groups: str) -> Any:
         type: type of the matrix.
         groups: ``pairs`` of bfloat16 (kernels/bf16.py), or ``single`` numbers.
 
-    Each thread converts a panel of the matrix to float32, column by column, in its part of ``scratch``
-    (``4 * ROWS * COLUMNS`` bytes), and multiplies it by all groups. Partial results of earlier panels are kept in
-    ``y``.
+    Each thread converts up to ``most`` panels of the matrix to float32, column by column, in its part of ``scratch``
+    (``4 * ROWS * COLUMNS`` bytes each), and multiplies them by all groups, each of which is read from memory once.
+    Partial results of earlier panels are kept in ``y``.
     """
     size, pairs = LOADS[type][0], groups == "pairs"
     write_panel, multiply = pair_multiplier() if pairs else panel_multiplier(type)
     x_bytes = 2 if pairs else 4
 
-    def kernel(thread, n_threads, ticket, count, weights, bias, x, scratch, y, n_rows, n_columns):
+    def kernel(thread, n_threads, ticket, count, weights, bias, x, scratch, y, n_rows, n_columns, most):
         total, registers, spare = registers_f32(16), registers_f32(16), registers_f32(16)
         n_tokens = get_i64(count)
-        panel = scratch + thread * 4 * ROWS * COLUMNS
-        row = next_part(ticket) * ROWS
+        panels = scratch + thread * 4 * ROWS * COLUMNS * most
+        step = panels_of_item((n_rows + ROWS - 1) // ROWS, n_threads, most) * ROWS
+        row = next_part(ticket) * step
         while row < n_rows:
+            end_row = row + step if row + step < n_rows else n_rows
             for column in range(0, n_columns, COLUMNS):
                 width = COLUMNS if column + COLUMNS < n_columns else n_columns - column
-                place = weights + (row * n_columns + column) * size
-                write_panel(registers, spare, panel, place, n_columns * size, n_rows - row, width)
+                x_width = (width + 1) // 2 * 2 if pairs else width
+                for own in range(row, end_row, ROWS):
+                    place, panel = weights + (own * n_columns + column) * size, panels + 4 * COLUMNS * (own - row)
+                    write_panel(registers, spare, panel, place, n_columns * size, n_rows - own, width)
                 for first in range(0, n_tokens, TOKENS):
-                    for i in range(2 * TOKENS):
-                        total[i] = splat_f32(np.float32(0))
-                    x_width = (width + 1) // 2 * 2 if pairs else width
-                    multiply(total, panel, x + x_bytes * (column * _padded(n_tokens) + first * x_width), width)
-                    for i in range(2 * TOKENS):
-                        half, token = i // TOKENS, first + i % TOKENS
-                        left = n_rows - row - 16 * half
-                        if token < n_tokens and left > 0:
-                            to = y + 4 * (token * n_rows + row + 16 * half)
-                            result = total[i]
-                            if column > 0:
-                                result = result + load_up_to(to, left)
-                            elif bias != 0:
-                                result = result + load_up_to(bias + 4 * row + 64 * half, left)
-                            store_up_to(to, result, left)
-            row = next_part(ticket) * ROWS
+                    group = x + x_bytes * (column * _padded(n_tokens) + first * x_width)
+                    for own in range(row, end_row, ROWS):
+                        for i in range(2 * TOKENS):
+                            total[i] = splat_f32(np.float32(0))
+                        multiply(total, panels + 4 * COLUMNS * (own - row), group, width)
+                        for i in range(2 * TOKENS):
+                            half, token = i // TOKENS, first + i % TOKENS
+                            left = n_rows - own - 16 * half
+                            if token < n_tokens and left > 0:
+                                to = y + 4 * (token * n_rows + own + 16 * half)
+                                result = total[i]
+                                if column > 0:
+                                    result = result + load_up_to(to, left)
+                                elif bias != 0:
+                                    result = result + load_up_to(bias + 4 * own + 64 * half, left)
+                                store_up_to(to, result, left)
+            row = next_part(ticket) * step
 
     return kernel

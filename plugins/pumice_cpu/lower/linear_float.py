@@ -14,6 +14,7 @@ from pumice_cpu.lower.tiles import multiply_tiles, round_to_tiles
 
 TYPES = {GGMLType[name]: name.lower() for name in ("F32", "F16", "BF16", "F64", "I8", "I16", "I32", "I64")}
 
+MOST_PANELS = 4  # that a thread multiplies at once: half of the second-level cache of processors with AVX-512
 SMALL = 1 << 18  # numbers of a matrix that is multiplied in the same order for any number of rows
 
 
@@ -29,7 +30,8 @@ def linear_float(lowering: Lowering, x: Tensor, weight: Weight, bias: Tensor | N
     if n_rows * n_columns > SMALL and lowering.takes_one(x):
         lowering.add_product(f"linear_float.matvec:{kind}", of=x, into=y, x=lowering.address(x), **arguments)
     else:
-        scratch = lowering.scratch_memory("panels", lowering.pool.n_threads * 4 * PANEL_ROWS * PANEL_COLUMNS)
+        most = MOST_PANELS if current().tokens > 4 else 1
+        scratch = lowering.scratch_memory("panels", lowering.pool.n_threads * most * 4 * PANEL_ROWS * PANEL_COLUMNS)
         in_groups, count, many = _groups(kind), lowering.count_address(x), 0
         in_tiles = kind == "bf16" and n_columns % COLUMNS == 0 and (bias is None or isinstance(bias, Weight))
         if lowering.memory.tiles and in_tiles and not lowering.is_single(x):
@@ -39,7 +41,7 @@ def linear_float(lowering: Lowering, x: Tensor, weight: Weight, bias: Tensor | N
         if many:
             round_to_tiles(lowering, x, many, alongside=len(lowering.table) > n_before)
         kernel = f"linear_float.matmul:{kind}:{in_groups}"
-        lowering.add_product(kernel, of=x, into=y, count=count, x=groups, scratch=scratch, **arguments)
+        lowering.add_product(kernel, of=x, into=y, count=count, x=groups, scratch=scratch, most=most, **arguments)
         if many:
             _multiply_tiles(lowering, x, weight, bias, y, many)
 
