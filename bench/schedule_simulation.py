@@ -37,6 +37,10 @@ class Simulated:
     waits_since: float = 0.0
     times: list[float] = field(default_factory=list)
 
+    @property
+    def reads_on(self) -> bool:
+        return self.pending > 1
+
 
 def run(delay: float, arrivals: Sequence[float], n_prompt: int, n_generate: int, costs: Any) -> list[Simulated]:
     """Return all sequences after the last has ended."""
