@@ -145,10 +145,14 @@ class MediaRules:
             added (DeepStack, Meng et al. 2024, arXiv:2406.04334).
         both_ways: kinds of media whose tokens attend to each other in both directions, within one image or sound.
         windows_only: they do so only in layers whose attention has a window.
+        windowless: maximum tokens of an image among which windows do not apply, in layers whose caches keep so many
+            positions besides a query's own; 0 if windows apply.
         pads: further tables of embeddings give an image's tokens the row of token 0.
         scales: a factor of the embeddings of tokens applies to those of media, too.
         experts: by the name of a matrix in its layer, such as ``attn_qkv``, the matrix that replaces it for rows of
             media whose last value, an additional one, is 1 (visual experts, Wang et al. 2023, arXiv:2311.03079).
+        router_bias: name of the biases in a layer by which a router chooses the experts of media, also where those of
+            tokens are fixed; empty if media have no such biases. All kinds of media are then read ``both_ways``.
         own_grid: rows and columns begin at 0 in each image, and places in time count all embeddings (Hunyuan).
             Otherwise an image's axes begin at its place in time, and text continues after the largest of them.
     """
@@ -157,9 +161,11 @@ class MediaRules:
     deepstack: tuple[int, ...] = ()
     both_ways: tuple[MediaKind, ...] = ()
     windows_only: bool = False
+    windowless: int = 0
     pads: bool = False
     scales: bool = False
     experts: Mapping[str, str] = field(default_factory=dict)
+    router_bias: str = ""
     own_grid: bool = False
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin import GraphBuilder, HParams, Tensor
+from pumice.plugin import GraphBuilder, HParams, KVState, MediaRules, Tensor
 from pumice.plugin.nn import Rope, frequency_base, read_rope, shared_expert, sliding_window
 from pumice.plugin.nn.blocks import Join, linear, n_vocab
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
@@ -19,6 +19,7 @@ from pumice.plugin.nn.streams import StreamDecoder, read_streams
 
 CHOSEN = 4  # positions per pool if an indexer selects the attended pools
 ALL = 128  # positions per pool if all pools are attended to
+MOST_OF_IMAGE = 512  # tokens; published models have 384
 
 
 class DeepSeek4Layers(StreamDecoder, ExpertDecoder):
@@ -57,8 +58,15 @@ class DeepSeek4Layers(StreamDecoder, ExpertDecoder):
 
     def attended(self, g: GraphBuilder, x: Tensor, compressed: Tensor, q: Tensor, blk: str, i: int) -> Tensor:
         """Return the attention results ``[t, n_head, k_dim]``; ``compressed`` is the input of the query projection."""
-        dim = self.heads(i).k_dim
-        return g.attention(q, self.key(g, x, blk, i), None, scale=dim**-0.5, v_dim=dim, **self.seen(g, blk, i))
+        return self.near(g, x, q, blk, i)
+
+    def near(self, g: GraphBuilder, x: Tensor, q: Tensor, blk: str, i: int, log_sum: bool = False) -> Tensor:
+        """Return attention within the window. The cache keeps an image if the file has routers for images."""
+        dim, seen = self.heads(i).k_dim, self.seen(g, blk, i)
+        sees = g.find_weight(f"{blk}{self.media_rules.router_bias}.bias") is not None
+        cache = KVState("kv", 1, dim, 0, max(seen["window"], MOST_OF_IMAGE + 1)) if sees else True
+        how: dict[str, Any] = {"scale": dim**-0.5, "v_dim": dim, "log_sum": log_sum, "cache": cache}
+        return g.attention(q, self.key(g, x, blk, i), None, **how, **seen)
 
     def key(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         """Return the keys ``[t, 1, k_dim]``."""
@@ -106,6 +114,13 @@ class DeepSeek4(DeepSeek4Layers):
             hparams.positive(f"attention.indexer.{key}") for key in ("head_count", "key_length", "top_k")
         )
         self.n_hashed = hparams.get_int("hash_layer_count")
+        self.media_rules = MediaRules(
+            both_ways=("image", "audio", "video"),
+            windows_only=True,  # a token of an image sees the pools that it would see as text
+            windowless=MOST_OF_IMAGE,
+            pads=True,
+            router_bias="exp_probs_b_vl",
+        )
 
     def pool(self, i: int) -> int:
         """Return the positions per pool of layer ``i``; 0 without pools."""
@@ -128,10 +143,9 @@ class DeepSeek4(DeepSeek4Layers):
         if not self.pool(i):
             return super().attended(g, x, compressed, q, blk, i)
         dim = self.heads(i).k_dim
-        how: dict[str, Any] = {"scale": dim**-0.5, "v_dim": dim, "log_sum": True}
-        near = g.attention(q, self.key(g, x, blk, i), None, **how, **self.seen(g, blk, i))
+        near = self.near(g, x, q, blk, i, log_sum=True)
         keys, mask = self.pools(g, x, compressed, blk, self.rope(g, i), i)
-        return merged(g, near, g.attention(q, keys, None, **how, mask=mask))
+        return merged(g, near, g.attention(q, keys, None, scale=dim**-0.5, v_dim=dim, log_sum=True, mask=mask))
 
     def pools(
         self, g: GraphBuilder, x: Tensor, compressed: Tensor, blk: str, rope: Rope, i: int

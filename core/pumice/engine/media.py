@@ -268,6 +268,8 @@ def place_spans(
             raise RequestError(f"{where}.start: {n} positions from {span.start} on do not fit the prompt")
         if span.kind in rules.both_ways and n > n_batch:
             raise RequestError(f"{where}: {n} positions must be read in one step; load the model with n_batch={n}")
+        if rules.windowless and n > rules.windowless:
+            raise RequestError(f"{where}: {n} positions; this model reads at most {rules.windowless} of an image")
         if span.grid and not rules.axes:
             raise RequestError(f"{where}: the projector needs positions of rows and columns, which this model lacks")
         n_frames = max(len(span.times), 1)

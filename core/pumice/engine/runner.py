@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.architecture import DRAFT, ENCODER, FEATURES, MAIN, MEDIA, STREAM
+from pumice.architecture import DRAFT, ENCODER, FEATURES, MAIN, MEDIA, MEDIA_TOGETHER, STREAM
 from pumice.backend import Backend, CacheForm, Capabilities, KernelTime, Program
 from pumice.backend.pick import Ahead, Ask
 from pumice.backend.step import Batch, Limits, Pending
@@ -307,7 +307,7 @@ class Runner:
     @property
     def media_width(self) -> int:
         """Values of a row of media in prompts; 0 if the model takes none."""
-        placed = self._graphs.get(MEDIA)
+        placed = self._graphs.get(MEDIA, self._graphs.get(MEDIA_TOGETHER))
         return int(placed.graph.inputs[ROWS].shape[-1]) if placed else 0
 
     @property
@@ -335,7 +335,7 @@ class Runner:
     @property
     def embeds_media(self) -> bool:
         """True if prompts with media can be embedded."""
-        return self.embedder is not None and MEDIA_GRAPHS.get((self.embedder, False)) in self._graphs
+        return any(MEDIA_GRAPHS.get((self.embedder or "", form)) in self._graphs for form in (False, True))
 
     def results(self, graph: str) -> dict[str, int]:
         """Return the outputs of a graph by name, with their row sizes; empty for a missing graph."""

@@ -70,7 +70,8 @@ class Scheduler:
         members: Members = []
         free = [running for running in self.running if running not in busy and not running.tables.wanted]
         for running, n_shared in self._apart(self.policy.share(free, self.limits.n_batch)[:most]):
-            n_new = min(n_shared, running.next_mark - running.n_past)
+            # A step reads an image whole; its states within are not kept.
+            n_new = n_shared if running.n_together else min(n_shared, running.next_mark - running.n_past)
             if running in self.running and self._hold_blocks(running, n_new, members):
                 members.append((running, n_new))
         return [member for member in members if member[0].undecided] or members
