@@ -64,9 +64,9 @@ class DeepSeek4Layers(StreamDecoder, ExpertDecoder):
         """Return attention within the window. The cache keeps an image if the file has routers for images."""
         dim, seen = self.heads(i).k_dim, self.seen(g, blk, i)
         sees = g.find_weight(f"{blk}{self.media_rules.router_bias}.bias") is not None
-        cache = KVState("kv", 1, dim, 0, max(seen["window"], MOST_OF_IMAGE + 1)) if sees else True
-        how: dict[str, Any] = {"scale": dim**-0.5, "v_dim": dim, "log_sum": log_sum, "cache": cache}
-        return g.attention(q, self.key(g, x, blk, i), None, **how, **seen)
+        if sees:
+            seen["cache"] = KVState("kv", 1, dim, 0, max(seen["window"], MOST_OF_IMAGE + 1))
+        return g.attention(q, self.key(g, x, blk, i), None, scale=dim**-0.5, v_dim=dim, log_sum=log_sum, **seen)
 
     def key(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         """Return the keys ``[t, 1, k_dim]``."""
