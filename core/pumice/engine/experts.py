@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from pumice.backend import Backend
 from pumice.backend.step import Limits
@@ -32,7 +32,7 @@ def chosen_rules(graphs: Sequence[Graph], backends: Backends, limits: Limits, co
     rules = PlacementRules.of(config)
     if not may_move_experts(graphs, backends, config):
         return rules
-    rules, n_layers = place_experts(graphs, backends, limits, rules, partial(known_device_rates, backends, config))
+    rules, n_layers = place_experts(graphs, backends, limits, rules, config)
     if n_layers:
         logger.info("experts of the first %d layers stay in host memory, so that GPUs hold the rest", n_layers)
     return rules
@@ -64,7 +64,7 @@ def place_experts(
     backends: Backends,
     limits: Limits,
     rules: PlacementRules,
-    rates: Callable[[], Mapping[DeviceName, Rates]],
+    config: Config,
 ) -> tuple[PlacementRules, int]:
     """Return rules that keep experts of the first layers in host memory, and the number of these layers.
 
@@ -77,7 +77,7 @@ def place_experts(
         backends: backends in order; one of them is a GPU.
         limits: largest step, and size of the caches.
         rules: wishes of the user.
-        rates: returns the rates of devices, as far as they are known.
+        config: the configuration, whose ``op_offload`` says if prompts may copy experts to a GPU.
     """
     without = find_placement(graphs, backends, limits, rules)
     if without.n_offloaded == without.n_wanted:
@@ -99,11 +99,8 @@ def place_experts(
             high, best_rules, best = middle, tried_rules, tried
         else:
             low = middle
-    seconds = partial(_seconds, graph=graphs[0], limits=limits, rates=rates(), backends=dict(backends))
-    whole = seconds(without.segments[0])
-    stream = stream_experts(graphs[0], graphs, backends, limits, best_rules) if whole is not None else None
-    copied = stream_parts(stream, graphs, backends, limits, best_rules) if stream else []
-    partly = seconds(best.segments[0], copied=copied, stream=stream)
+    whole = _seconds(without.segments[0], graphs[0], limits, known_device_rates(backends, config), dict(backends))
+    partly = _copying_seconds(best, graphs, backends, limits, best_rules, config) if whole is not None else None
     if whole is not None and partly is not None and whole < partly:
         return rules, 0
     return best_rules, high
@@ -139,9 +136,8 @@ def experts_in_place(
     on_host = find_placement(graphs, backends, limits, rules)
     if is_open and rules == without and on_host.n_offloaded == on_host.n_wanted:
         return ""
-    rates = known_device_rates(backends, config) if wish == "auto" else {}
-    seconds = partial(_seconds, graph=graphs[0], rates=rates, backends=dict(backends))
-    if wish == "auto" and seconds(on_host.segments[0], limits=limits) is None:
+    by_processor = _copying_seconds(on_host, graphs, backends, limits, rules, config) if wish == "auto" else math.inf
+    if by_processor is None:
         return ""
     if config.n_cpu_moe:
         names = _in_place(graphs, config.n_cpu_moe)
@@ -149,12 +145,9 @@ def experts_in_place(
         names = _fewest_in_place(graphs, backends, limits_with, without)
     if wish == "on" or not names:
         return names
-    stream = stream_experts(graphs[0], graphs, backends, limits, rules)
-    copied = stream_parts(stream, graphs, backends, limits, rules) if stream else []
-    by_processor = seconds(on_host.segments[0], limits=limits, copied=copied, stream=stream)
     read = find_placement(graphs, backends, limits_with(names), without).segments[0]
-    by_gpu = seconds(read, limits=limits_with(names))
-    return names if by_processor is not None and by_gpu is not None and by_gpu < by_processor else ""
+    by_gpu = _seconds(read, graphs[0], limits_with(names), known_device_rates(backends, config), dict(backends))
+    return names if by_gpu is not None and by_gpu < by_processor else ""
 
 
 def _in_place(graphs: Sequence[Graph], n_layers: int, part: str = "") -> str:
@@ -212,6 +205,22 @@ def stream_parts(
 def _has_experts(graphs: Sequence[Graph]) -> bool:
     weights = (tensor for node in graphs[0].nodes for part in node.parts() for tensor in part.operands())
     return any(isinstance(weight, Weight) and _NAMES.search(weight.name) for weight in weights)
+
+
+def _copying_seconds(
+    placed: Placement,
+    graphs: Sequence[Graph],
+    backends: Backends,
+    limits: Limits,
+    rules: PlacementRules,
+    config: Config,
+) -> float | None:
+    """Return ``_seconds`` of a model with experts in host memory, whose prompts may copy them to a GPU."""
+    rates = known_device_rates(backends, config)
+    may_copy = bool(rates) and config.op_offload != "off"
+    stream = stream_experts(graphs[0], graphs, backends, limits, rules) if may_copy else None
+    copied = stream_parts(stream, graphs, backends, limits, rules) if stream else []
+    return _seconds(placed.segments[0], graphs[0], limits, rates, dict(backends), copied, stream)
 
 
 def _seconds(

@@ -9,10 +9,13 @@ import pytest
 
 import pumice
 from gpu_plugins import DenseGpu, gpu_plugin
+from pumice.backend.step import Limits
 from pumice.config import load_config
+from pumice.engine.expert_cache import OF_HOST
 from pumice.engine.expert_stream import PREFIX, StreamedMixture
 from pumice.engine.rates import Rates
 from pumice.gguf import GGUFFile
+from pumice.graph import Node, State, Weight
 from pumice.planning.plan import plan_file
 from pumice.registry import get_registry
 from tiny_models import ATTENTION, EXPERTS, LLAMA, tiny
@@ -102,6 +105,40 @@ def test_rates_decide(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert streams() == 32
     rates |= {"gpu": Rates(1e12, 1e14, 1e12, 0.0, 0.0, upload=1e3)}
     assert streams() == 0, "copying takes longer than computing"
+
+
+class ReadingGpu(DenseGpu):
+    """A GPU that reads weights in host memory, too."""
+
+    reads_in_place = True
+
+    def supports(self, node: Node, limits: Limits) -> bool:
+        return node.op not in OF_HOST
+
+    def footprint(self, held: Weight | State, limits: Limits) -> int:
+        return 0 if limits.is_in_place(held.name) else super().footprint(held, limits)
+
+    def host_footprint(self, weight: Weight, limits: Limits) -> int:
+        return weight.nbytes if limits.is_in_place(weight.name) else 0
+
+
+def test_copies_that_are_not_wanted_do_not_count(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processor reads prompts slowly, copies would make them fast, and the GPU reads host memory less fast."""
+    rates = {
+        "numpy": Rates(memory=1e12, compute=1e8, link=1e12, node_seconds=0.0, run_seconds=0.0),
+        "gpu": Rates(1e12, 1e14, 1e12, 0.0, 0.0, upload=1e12, read=1.6e8),
+    }
+    monkeypatch.setattr("pumice.engine.experts.known_rates", lambda name, *_: rates.get(name))
+
+    def is_read_in_place(op_offload: str) -> bool:
+        config = {"backends": ["gpu", "numpy"]}
+        with pumice.load(
+            path, config=config, plugins=[gpu_plugin(ReadingGpu)], op_offload=op_offload, **OPTIONS
+        ) as model:
+            return list(model.runner.backends_used) == ["gpu"]
+
+    assert not is_read_in_place("auto")
+    assert is_read_in_place("off")
 
 
 def test_a_plan_follows_the_rates_that_it_measured(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
