@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import mlx.core as mx
 import numpy as np
@@ -21,7 +22,7 @@ class Span:
     skipped: int
     n: int
 
-    @property
+    @cached_property
     def is_in_place(self) -> bool:
         """True if the blocks follow each other."""
         return bool((np.diff(self.blocks) == 1).all())
