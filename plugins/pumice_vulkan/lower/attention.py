@@ -7,7 +7,8 @@ values become float16, run on matrix units if available. Biases and attention to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -36,7 +37,9 @@ def _attention(lowering: Lowering, node: Node) -> None:
         store(lowering, node)
     if lowering.n_tokens <= FEW_TOKENS or lowering.invariant:
         _attend_in_parts(lowering, node)
-    elif not (_attend_in_lanes(lowering, node) or _attend_on_matrix_units(lowering, node)):
+    elif not (
+        _attend_in_lanes(lowering, node) or _attend_on_matrix_units(lowering, node) or _attend_in_blocks(lowering, node)
+    ):
         _attend_in_tiles(lowering, node)
 
 
@@ -161,6 +164,48 @@ def _attend_on_matrix_units(lowering: Lowering, node: Node) -> bool:
         more=[k_dim, v_dim, n, k],
         full_subgroups=True,
         cells=cells,
+    )
+    return True
+
+
+@dataclass(frozen=True)
+class BlockShape:
+    """Work division of shaders/attention_block.comp: threads of a workgroup, and rows and columns of each."""
+
+    threads: int
+    rows: int
+    columns: int
+
+    @property
+    def tile_rows(self) -> int:
+        return self.threads // 16 * self.rows
+
+    def shared_bytes(self, k_quads: int) -> int:
+        queries = self.tile_rows * (-(-k_quads // 8) * 8 + 1)
+        return 16 * (queries + 16 * self.columns * 9 + self.tile_rows * (4 * self.columns + 1))
+
+
+BLOCKS: Mapping[int, BlockShape] = {}
+"""Shapes by the largest quads of keys and values; none until a GPU has shown them to be faster than tiles."""
+
+
+def _attend_in_blocks(lowering: Lowering, node: Node) -> bool:
+    """Return False if no shape of shaders/attention_block.comp applies."""
+    q, sinks, n_head_kv = node.inputs["q"], node.inputs.get("sinks"), attended(lowering, node).n_head_kv
+    k_quads, v_quads = -(-int(q.shape[2]) // 4), -(-v_dim_of(node) // 4)
+    shape = next((shape for most, shape in sorted(BLOCKS.items()) if max(k_quads, v_quads) <= most), None)
+    if shape is None or shape.shared_bytes(k_quads) > lowering.device.threadgroup_memory_bytes:
+        return False
+    per_key = int(q.shape[1]) // n_head_kv
+    _attend(
+        lowering,
+        "attention_block",
+        node,
+        lowering.place(node.output),
+        constants=[shape.rows, k_quads, v_quads, sinks is not None],
+        n_parts=1,
+        grid=(-(-lowering.rows(q) * per_key // shape.tile_rows), n_head_kv, 1),
+        more=[shape.columns, shape.threads],
     )
     return True
 

@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from attention_steps import attend, attend_to_chosen, attend_to_memory, batches
+from attention_steps import BIASED, attend, attend_to_chosen, attend_to_memory, batches
 from graphs import Case, Graphed
 from pumice.backend.step import Limits
 from pumice.errors import BackendError
@@ -18,6 +18,7 @@ from pumice_vulkan import VulkanBackend
 from pumice_vulkan.device import list_devices
 from pumice_vulkan.kv_cache import is_quantized
 from pumice_vulkan.lower import attention, attention_decode, groups
+from pumice_vulkan.lower.attention import BlockShape
 from pumice_vulkan.probe import matrix_shape
 from pumice_vulkan.shaders import FOLDERS
 from pumice_vulkan.tuning import DecodeShape, LanesAttentionShape
@@ -85,6 +86,24 @@ def test_values_inside_the_keys(tmp_path, kv_type):
     compare(tmp_path, [(20,), (1,)], heads=(17, 1), dims=(576, 512), values=False, kv_type=kv_type, scale=0.05)
 
 
+@pytest.mark.parametrize("shape", [BlockShape(64, 8, 4), BlockShape(64, 4, 2)], ids=["wide", "narrow"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kv_type": "f16", "heads": (6, 2), "dims": (64, 64)},
+        {"kv_type": "q8_0", "block_size": 5, "sinks": True, "heads": (4, 1), "dims": (96, 128)},
+        {"window": 30, "softcap": 3.0, "heads": (3, 3), "dims": (20, 50)},
+        {**BIASED["both"], "heads": (8, 2), "dims": (32, 32)},
+    ],
+    ids=["float16", "blocks", "window", "bias"],
+)
+def test_blocks_of_scores(tmp_path, monkeypatch, shape, options):
+    """The kernel for devices that compute faster than they read shared memory."""
+    monkeypatch.setattr(attention, "BLOCKS", {32: shape})
+    monkeypatch.setattr(attention, "_attend_in_tiles", None)
+    compare(tmp_path, STEPS, **options)
+
+
 def test_one_token_at_a_time(tmp_path):
     compare(tmp_path, [(127,), (1,), (1,), (150,), (1,), (1,)])
     compare(tmp_path, [(250,), (50,), (1,), (1,)], window=290)
@@ -125,7 +144,7 @@ def test_a_few_tokens_of_a_sequence(tmp_path, monkeypatch, options):
 @pytest.mark.parametrize("neox", [False, True])
 @pytest.mark.parametrize(("heads", "dim"), [((6, 2), 64), ((4, 4), 128), ((8, 1), 40)])
 def test_norms_of_queries_and_keys_in_the_dispatch_of_attention(tmp_path, monkeypatch, heads, dim, neox):
-    """Heads of 40 values do not fill subgroups, so their norms are other dispatches."""
+    """Norms are other dispatches if the pairs of a head do not fill subgroups: of 40 values subgroups of 8."""
     random = np.random.default_rng(0)
     weights = {name: random.uniform(0.5, 1.5, dim).astype("f4") for name in ("q_norm", "k_norm")}
     shapes = {"q": (heads[0], dim), "k": (heads[1], dim), "v": (heads[1], dim)}
@@ -151,7 +170,8 @@ def test_norms_of_queries_and_keys_in_the_dispatch_of_attention(tmp_path, monkey
         in_one = list(results(vulkan, True))
     apart = list(results(vulkan, False))
     vulkan.close()
-    assert any(len(call.args) > 5 for call in alone.call_args_list) == (dim != 40)
+    n_lanes = alone.call_args_list[0].args[0].device.subgroup_size
+    assert any(len(call.args) > 5 for call in alone.call_args_list) == (dim // 2 % n_lanes == 0)
     for one, other, right in zip(in_one, apart, results(NumpyBackend(), False), strict=True):
         np.testing.assert_allclose(one, right, rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(other, right, rtol=1e-5, atol=1e-5)
