@@ -1,17 +1,28 @@
 """``serve run pumice_ray:app``, and ``pumice serve --ray`` as a process: both answer, stream, and end."""
 
+import base64
 import json
 import re
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import httpx2
+import openai
 import pytest
 
+import hearing_models
 import pumice
 import pumice_ray
+from hostile_sounds import pcm, wav
+from pumice.convert import ConvertOptions, write_model
+from pumice.gguf import GGMLType
+from pumice.model_files.opening import open_model
+from vision_files import encoded, picture
 from waiting import PATIENCE
 
 pytestmark = pytest.mark.ray
@@ -59,20 +70,64 @@ def test_room_that_the_cluster_never_has(cluster):
         pumice_ray.app({"replica_wait": "soon"})
 
 
-def test_the_command_of_the_server(cluster, text):
-    command = [sys.executable, "-m", "pumice", "serve", "--port", "0", "-np", "4"]
-    where = [f"--ray={cluster.address}", "--replica-cpus", "0.25"]
-    process = subprocess.Popen([*command, *where], stderr=subprocess.PIPE, text=True)
+@contextmanager
+def command_serving(cluster: Any, *arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Run ``pumice serve --ray`` with these arguments: its URL and process."""
+    where = [f"--ray={cluster.address}", "--replica-cpus", "0.25", "--port", "0", "-np", "4"]
+    command = [sys.executable, "-m", "pumice", "serve", *arguments, *where]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
     try:
         for line in process.stderr:
-            if found := re.match(r"listening on (http://\S+)", line):
+            if listening := re.match(r"listening on (http://\S+)", line):
                 break
         else:
             pytest.fail("it never listened")
-        check(found[1], text)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) == 0
+        yield listening[1], process
     finally:
         process.kill()
         process.wait()
         process.stderr.close()
+
+
+def test_the_command_of_the_server(cluster, text):
+    with command_serving(cluster) as (url, process):
+        check(url, text)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+
+
+def test_a_replica_sees_and_hears_as_on_one_machine(cluster, tmp_path):
+    """By OpenAI's client; a replica sends the rows of an image or a sound, since another one may read them."""
+    pytest.importorskip("PIL")
+    pytest.importorskip("soundfile")
+    kind = "qwen25omni"
+    folder = hearing_models.write_folder(
+        tmp_path / kind, kind, json.loads(hearing_models.SHAPES.read_text())[kind]["shapes"]
+    )
+    for name, mmproj in (("model", False), ("mmproj", True)):
+        with open_model(folder, options=ConvertOptions(GGMLType.F32, mmproj=mmproj)) as file:
+            write_model(file, folder / f"{name}.gguf")
+    model, image, sound = str(folder / "model.gguf"), encoded(picture(90, 50)), wav(pcm(hearing_models.sound(0.4)))
+    image_url = {"url": f"data:image/png;base64,{base64.b64encode(image).decode()}"}
+    input_audio = {"data": base64.b64encode(sound).decode(), "format": "wav"}
+    parts = {
+        "image": ({"type": "image_url", "image_url": image_url}, pumice.Image(image)),
+        "sound": ({"type": "input_audio", "input_audio": input_audio}, pumice.Audio(sound)),
+    }
+    greedy: dict[str, Any] = {"temperature": 0.0, "max_tokens": 5}
+    options = {"backend": "numpy", "chat_template": "chatml"}
+    with pumice.load(model, **options) as here:
+        chats = {
+            name: here.chat([{"role": "user", "content": ["a", own]}], **greedy) for name, (_, own) in parts.items()
+        }
+    with command_serving(cluster, model, "--backend", "numpy", "--chat-template", "chatml") as (url, _):
+        client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=PATIENCE)
+        for name, (part, _) in parts.items():
+            message = {"role": "user", "content": [{"type": "text", "text": "a"}, part]}
+            answer = client.chat.completions.create(model="model", messages=[message], **greedy)
+            assert answer.choices[0].message.content == chats[name].message.content, name
+            assert answer.usage.prompt_tokens == chats[name].usage.prompt_tokens, name
+            stream = client.chat.completions.create(model="model", messages=[message], stream=True, **greedy)
+            text = "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)
+            assert text == chats[name].message.content, name
