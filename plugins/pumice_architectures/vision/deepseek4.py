@@ -11,7 +11,7 @@ from pumice.plugin import GraphBuilder, HParams, ImagePiece, Tensor
 from pumice_architectures.vision.any_size import Inputs
 from pumice_architectures.vision.deepseek_ocr import GREY
 from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize
-from pumice_architectures.vision.vit import PatchEncoder, Rotation, folded, limited, places
+from pumice_architectures.vision.vit import MOST_PATCHES, PatchEncoder, Rotation, folded, limited, places
 
 Size = tuple[int, int]  # height and width
 INNER, START, END, LINE_END, PAD = range(5)  # kinds of rows
@@ -38,6 +38,8 @@ class DeepSeek4V(PatchEncoder):
         self.least, most = limited(hparams, least, USUAL_TOKENS * square, self.patch_size * self.merge, MOST_TOKENS)
         self.most_tokens = max(most // square, FEWEST_TOKENS)
         self.n_rows = self.most_tokens * self.merge**2
+        if self.n_rows > MOST_PATCHES:
+            raise hparams.wrong("projector.scale_factor", f"is {self.merge}, for {self.most_tokens} tokens of an image")
 
     def prepare(self, pixels: Pixels) -> list[str | ImagePiece]:
         check_ratio(pixels)
@@ -80,9 +82,10 @@ class DeepSeek4V(PatchEncoder):
         return size
 
     def n_tokens(self, size: Size) -> int:
-        """Return the tokens of an image without those that fill a block before it."""
+        """Return the tokens of an image without those that fill a block before it, as ``line_kinds`` has them."""
         rows, columns = (-(-side // self.patch_size // self.merge) for side in size)
-        return len(line_kinds(rows, columns)) - (BLOCK - 1)
+        n = (rows + rows % 2) * (columns + 1)
+        return n + n // 2 % 2 * 2 + 2
 
     def _within(self, height: int, width: int, budget: int) -> Size:
         """Return a size of about this ratio for a number of tokens, which rounding may exceed."""

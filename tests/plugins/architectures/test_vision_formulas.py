@@ -21,6 +21,7 @@ from pumice.media_encoder import Embeddings, ImagePiece, JoinedPieces
 from pumice.model_files.opening import open_model
 from pumice.registry import get_registry
 from pumice.streaming.stream import Stream
+from pumice_architectures.vision.deepseek4 import line_kinds
 from pumice_numpy.ops import OPS
 from vision_files import picture
 from vision_formulas import (
@@ -167,6 +168,18 @@ def test_images_of_deepseek_v4_keep_their_ratio_on_grey(folders, size):
     shown = projector.encoders["image"].resized(picture(*size))
     projector.close()
     np.testing.assert_array_equal(shown.reshape(-1, 3), VALUES[f"deepseek4v.pixels.{size[0]}x{size[1]}"])
+
+
+@pytest.mark.parametrize("most", [0, 16, 100])
+def test_images_of_deepseek_v4_have_few_tokens(folders, most):
+    projector = opened(folders("deepseek4v"), **({"image_max_tokens": most} if most else {}))
+    encoder = projector.encoders["image"]
+    projector.close()
+    for size in [(1, 1), (3, 590), (590, 3), (24, 4000), (4000, 24), (700, 1000), (6000, 6000), (9, 8000 // 200)]:
+        height, width = encoder.fitted(*size)
+        assert height % 8 == width % 8 == 0 < min(height, width)
+        kinds = line_kinds(-(-height // 24), -(-width // 24))
+        assert encoder.n_tokens((height, width)) + 3 == len(kinds) <= (most or 384)
 
 
 def test_the_windows_of_an_image_are_bounded(folders):
