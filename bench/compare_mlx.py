@@ -161,7 +161,7 @@ def pumice_engine(folder: Path, options: argparse.Namespace) -> Engine:
     config = (
         {"mlx": {"activations": options.activations, "compile": options.compile}} if options.backend == "mlx" else {}
     )
-    n_ctx = max(options.n_prompt, options.n_gen) + 32
+    n_ctx = max(options.n_prompt + 32, options.n_gen + 32, options.n_ctx)
     model = pumice.load(folder / "model.gguf", backend=options.backend, n_ctx=n_ctx, config=config)
     return Engine(model.logits, lambda n: prompt_seconds(model, n), lambda n: generation_seconds(model, n))
 
@@ -217,6 +217,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--n-prompt", type=int, default=512)
     parser.add_argument("--n-gen", type=int, default=128)
+    parser.add_argument("--n-ctx", type=int, default=0, help="Pumice's context in tokens, if larger than needed")
     parser.add_argument("--json", type=Path, help="write the results to a file")
     parser.add_argument("--engine", choices=ENGINES, help=argparse.SUPPRESS)
     options = parser.parse_args()
