@@ -151,6 +151,7 @@ class Speculation:
 
     Attributes:
         clock: measures the seconds of steps and proposers.
+        is_exact: True if texts are the same with drafts and without.
         runners: those of the model and its draft model, which count steps of new sizes.
     """
 
@@ -173,7 +174,7 @@ class Speculation:
         self.next_tokens = next_tokens
         self.auto = list(auto)
         self._default = default
-        self._is_invariant = is_invariant
+        self.is_exact = is_invariant
         self._shared: dict[Hashable, Any] = {}
         self._sequences: dict[Generation, _Proposers] = {}
         self._rests = {name: Rest() for name in _COMPUTED}
@@ -271,7 +272,7 @@ class Speculation:
         for running, draft in drafts.items():
             n_drafted, generation = len(draft.tokens), running.generation
             generation.timings.drafted(n_drafted, draft.n_accepted)
-            generation.timings.drafts_exact = self._is_invariant
+            generation.timings.drafts_exact = self.is_exact
             if generation in self._sequences:  # it did not fail meanwhile
                 proposers = self._updated(generation)
                 self.length.acceptance.judge(draft.offer(proposers.record), draft.n_accepted)
@@ -380,11 +381,6 @@ class Speculation:
     def matches_text(self, generation: Generation) -> bool:
         """Return True if the only drafts of a sequence are continuations of matches in its text."""
         return list(self._names(generation)) == [_NGRAM]
-
-    @property
-    def is_exact(self) -> bool:
-        """True if texts are the same with drafts and without."""
-        return self._is_invariant
 
     def close(self, generation: Generation) -> None:
         """Pass the last tokens of an ended sequence to its proposers, and close them."""
