@@ -69,10 +69,12 @@ class Scheduler:
         self._load()
         members: Members = []
         free = [running for running in self.running if running not in busy and not running.tables.wanted]
+        n_running = len(self.running)
         for running, n_shared in self._apart(self.policy.share(free, self.limits.n_batch)[:most]):
             # A step reads an image whole; its states within are not kept.
             n_new = n_shared if running.n_together else min(n_shared, running.next_mark - running.n_past)
-            if running in self.running and self._hold_blocks(running, n_new, members):
+            is_current = len(self.running) == n_running or running in self.running  # else preempted for one before
+            if is_current and self._hold_blocks(running, n_new, members):
                 members.append((running, n_new))
         return [member for member in members if member[0].undecided] or members
 
@@ -159,8 +161,8 @@ class Scheduler:
 
         A single sequence always fits, so the first of a batch never fails, and all sequences finish.
         """
-        busy = [running, *(member for member, _ in members)]
         while not self._cache.extend(running.tables, running.n_past, n_new):
+            busy = [running, *(member for member, _ in members)]
             others = [other for other in self.running if other not in busy]
             if not others:
                 return False
