@@ -132,22 +132,30 @@ layout(std430, set = 0, binding = 11) writeonly buffer Y { float y[]; };
 layout(std430, set = 0, binding = 12) workgroupcoherent buffer Spilled { uvec4 spilled[]; };
 layout(std430, set = 0, binding = 12) workgroupcoherent buffer SpilledWords { uint spilled_words[]; };
 #endif
+#ifdef SEVERAL
 layout(push_constant) uniform Push {
     uint rows, a_at, b_at, places_at, norms_at, turns_at, x_at, cache_at, act_at, epochs_at, failed_at, y_at;
-#ifdef SEVERAL
     uint spilled_at;
-#endif
     uint positions, table;   // indices in the step block
     uint v_cache;            // words from keys to values
     uint n_rot, second_distance;
     float magnitude, scale, eps;
     uint limit;              // polls
     uint probe;              // 1: only find out whether all workgroups run at the same time
-#ifdef SEVERAL
     uint n_logits;           // rows of logits
     uint sequences, seq_starts, output_ids, table_width; // indices in the step block; words of a sequence's block table
-#endif
 };
+#else
+layout(push_constant) uniform Push {
+    uint rows, a_at, b_at, places_at, norms_at, turns_at, x_at, cache_at, act_at, epochs_at, failed_at, y_at;
+    uint positions, table;   // indices in the step block
+    uint v_cache;            // words from keys to values
+    uint n_rot, second_distance;
+    float magnitude, scale, eps;
+    uint limit;              // polls
+    uint probe;              // 1: only find out whether all workgroups run at the same time
+};
+#endif
 
 // --- the division of work
 
@@ -400,6 +408,8 @@ void take_heads(uint region, uint first_head, uint n, uint kv);
 
 #ifdef WITH_EXPERTS
 #include "persistent_experts.glsl"
+#elif defined(FAMILY) && defined(SEVERAL)
+#include "persistent_token_units.glsl"
 #elif defined(FAMILY)
 #include "persistent_units.glsl"
 #else

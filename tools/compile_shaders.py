@@ -91,13 +91,17 @@ def _sets() -> dict[str, dict[str, Macros]]:
     """Return the sets for ``each``, with the macros of each name of a set."""
     formats = {format.name: format.defines() for format in FORMATS.values()}
     caches = {name: cache_defines(name) for name in KV_TYPES}
+    decoders: dict[str, Macros] = {
+        name: {name.removesuffix(FAR): 1, **shape.macros()} for name, shape in FAMILIES.items()
+    }
     return {
         "format": formats,
         "quantized format": {format.name: format.defines() for format in FORMATS.values() if not format.dense},
         "half format": {name: macros for name, macros in formats.items() if name != "f32"},
         "cache": caches,
         "half cache": {name: macros for name, macros in caches.items() if name != "f32"},
-        "decoder": {name: {name.removesuffix(FAR): 1, **shape.macros()} for name, shape in FAMILIES.items()},
+        "decoder": decoders,
+        "dense decoder": {name: macros for name, macros in decoders.items() if not FAMILIES[name].experts},
         "unary function": _functions(1),
         "binary function": _functions(2),
     }

@@ -294,30 +294,36 @@ class Quads:
 
     def batch(self, matrix: Rows, indices: Sequence[int], six: bool, moved: int, row: str) -> Iterator[str]:
         yield "{"
-        count = 0
-        for index in indices:
-            quad = self.quads[index]
-            lines = []
-            for i, unit in enumerate(quad.units):
-                if matrix is self.k and i >= 2:
-                    yield f"float t{count};"
-                    lines += [f"if (six_v) t{count} = {product(unit, True)}; else t{count} = {product(unit, False)};"]
-                    if not self.v.may_six:
-                        lines[-1] = f"t{count} = {product(unit, False)};"
-                else:
-                    yield f"float t{count} = {product(unit, six)};"
-                count += 1
-            yield from lines
+        for number, index in enumerate(indices):
+            yield from self.quad_products(index, six, QUAD * number)
             yield self.requests(index, six, moved)
-        yield from _sums(self.shape.lanes, count)
+        count = QUAD * len(indices)
+        yield from sums(self.shape.lanes, count)
         share = self.shape.lanes // count
         yield f"const uint slot = warp / {matrix.chunks}u, i = lane / {share}u;"
-        place = f"{matrix.first} + slot * {matrix.n}u + {row} + i"
-        if matrix is self.k:
-            place = f"(i < 2u ? {matrix.first} : {self.v.first} - 2u) + slot * {matrix.n}u + i"
         yield f"if (lane % {share}u == 0u && slot < {matrix.slots}u)"
-        yield f"    partial[warp % {matrix.chunks}u * {matrix.stride} + {place}] = t0;"
+        yield f"    partial[warp % {matrix.chunks}u * {matrix.stride} + {self.row_of_sum(matrix, row)}] = t0;"
         yield "}"
+
+    def quad_products(self, index: int, six: bool, count: int) -> Iterator[str]:
+        """Yield the products of a quad, from t``count`` on."""
+        quad = self.quads[index]
+        lines = []
+        for i, unit in enumerate(quad.units, count):
+            if quad.matrix is self.k and i >= count + 2:
+                yield f"float t{i};"
+                lines += [f"if (six_v) t{i} = {product(unit, True)}; else t{i} = {product(unit, False)};"]
+                if not self.v.may_six:
+                    lines[-1] = f"t{i} = {product(unit, False)};"
+            else:
+                yield f"float t{i} = {product(unit, six)};"
+        yield from lines
+
+    def row_of_sum(self, matrix: Rows, row: str) -> str:
+        """Return the row in ``partial`` of sum ``i`` of a batch whose first row is ``row``."""
+        if matrix is self.k:
+            return f"(i < 2u ? {matrix.first} : {self.v.first} - 2u) + slot * {matrix.n}u + i"
+        return f"{matrix.first} + slot * {matrix.n}u + {row} + i"
 
     def aim_output(self) -> str:
         return f"const uint64_t at = at_q; const uint number = 0u; {self.output.point(True)}"
@@ -335,7 +341,7 @@ class Quads:
         for unit in range(ahead):
             ask = self.output_load(unit, f"min(r + {unit + ahead}u, {output.n - 1}u)")
             yield f"float t{unit} = {product(unit, True)}; {ask}"
-        yield from _sums(self.shape.lanes, ahead)
+        yield from sums(self.shape.lanes, ahead)
         share = self.shape.lanes // ahead
         yield f"const uint i = lane / {share}u, row = warp / {output.chunks}u * {output.n}u + r + i;"
         real = f"r + i < {output.n}u && row < {output.of_group}u && warp / {output.chunks}u < {output.slots}u"
@@ -353,7 +359,7 @@ def _either(matrix: Rows, six: bool | None, lines: Callable[[bool], Iterable[str
     return f"if (six_{matrix.name}) {{ {' '.join(lines(True))} }} else {{ {' '.join(lines(False))} }}"
 
 
-def _sums(lanes: int, count: int) -> Iterator[str]:
+def sums(lanes: int, count: int) -> Iterator[str]:
     """Yield the sums over all lanes of ``count`` values; t0 of lanes i * lanes / count on has that of value i."""
     mask, half = lanes // 2, count // 2
     while half:

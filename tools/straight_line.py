@@ -1,9 +1,10 @@
-"""Write shaders/persistent_units.glsl: the products of shaders/persistent.comp as straight-line code.
+"""Write the products of shaders/persistent.comp as straight-line code.
 
     python tools/straight_line.py
 
-Each unit of weights (a row's part of a subgroup) has registers with names of its own. The same code as loops over
-arrays, which the compiler of NVIDIA's driver unrolls, is larger and slower: see docs/performance.md.
+Those of single tokens are persistent_units.glsl, those of steps with several persistent_token_units.glsl
+(token_units.py). Each unit of weights (a row's part of a subgroup) has registers with names of its own. The same code
+as loops over arrays, which the compiler of NVIDIA's driver unrolls, is larger and slower: see docs/performance.md.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from pumice_vulkan.persistent.division import Shape  # noqa: E402
 from pumice_vulkan.persistent.families import FAMILIES  # noqa: E402
-from tools.rolled_quads import Divided, Quads  # noqa: E402
+from tools.rolled_quads import Divided, Quads, sums  # noqa: E402
 
-TARGET = ROOT / "shaders" / "persistent_units.glsl"
+TARGETS = {several: ROOT / "shaders" / f"persistent_{'token_' * several}units.glsl" for several in (False, True)}
 BATCH = 8  # sums over the lanes that are made together
 
 
@@ -186,16 +187,7 @@ def _batch(matrix: Matrix, steps: Sequence[tuple[str, str]], first: str, n: int 
         yield f"float t{i} = {product}; {request}"
     for i in range(len(steps), size):
         yield f"float t{i} = 0.0;"
-    mask, half = lanes // 2, size // 2
-    while half:
-        for i in range(half):
-            kept, gone = f"up ? t{i + half} : t{i}", f"up ? t{i} : t{i + half}"
-            yield f"{{ const bool up = (lane & {mask}u) != 0u; const float kept = {kept}, gone = {gone};"
-            yield f"t{i} = kept + subgroupShuffleXor(gone, {mask}); }}"
-        mask, half = mask // 2, half // 2
-    while mask:
-        yield f"t0 += subgroupShuffleXor(t0, {mask});"
-        mask //= 2
+    yield from sums(lanes, size)
     share, stride = lanes // size, "STRIDE_L" if n is None else matrix.stride
     real = f"{first} + i < {matrix.n}u" if n is None else f"i < {min(n, len(steps))}u"
     yield f"const uint slot = warp / {matrix.chunks}u, i = lane / {share}u, row = slot * {matrix.n}u + {first} + i;"
@@ -204,14 +196,21 @@ def _batch(matrix: Matrix, steps: Sequence[tuple[str, str]], first: str, n: int 
     yield "}"
 
 
-def text() -> str:
-    """Return the file: a part for each family without experts, whose products are written by hand."""
+def text(several: bool = False) -> str:
+    """Return a file: a part for each family without experts, whose products are written by hand.
+
+    ``several``: that of steps with several tokens.
+    """
+    from tools.token_units import TokenQuads, TokenUnits
+
+    straight, rolled = (TokenUnits, TokenQuads) if several else (Units, Quads)
     dense = {name: shape for name, shape in FAMILIES.items() if not shape.experts and not shape.far_cache}
-    units = {name: Units(shape) if shape.found_by == "places" else Quads(shape) for name, shape in dense.items()}
+    units = {name: straight(shape) if shape.found_by == "places" else rolled(shape) for name, shape in dense.items()}
     parts = [f"#ifdef {name}\n{unit.text}#endif\n" for name, unit in units.items()]
     return "\n".join(parts)
 
 
 if __name__ == "__main__":
-    TARGET.write_text(text())
+    for several, target in TARGETS.items():
+        target.write_text(text(several))
     sys.exit(0)

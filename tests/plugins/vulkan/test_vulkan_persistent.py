@@ -114,9 +114,11 @@ def write_experts(path: Path, more: Mapping[str, Any] = MappingProxyType({})) ->
     return write_gguf(path, keys | {f"qwen3moe.{key}": value for key, value in metadata.items()}, tensors, types)
 
 
-def load(path: Path, persistent: str, rows_in_one_dispatch: int = 1, **options: Any) -> Any:
+def load(path: Path, persistent: str, rows_in_one_dispatch: int = 1, n_draft: int = 0, **options: Any) -> Any:
     section = {"persistent": persistent, "activations": "int8", "driver": "native"}
-    config = {"vulkan": {**section, "rows_in_one_dispatch": rows_in_one_dispatch}}
+    config: dict[str, Any] = {"vulkan": {**section, "rows_in_one_dispatch": rows_in_one_dispatch}}
+    if n_draft:
+        config["n_draft"] = n_draft
     return pumice.load(path, backend="vulkan", n_ctx=256, config=config, **options)
 
 
@@ -142,6 +144,11 @@ def used(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 MIXED = ("blk.1.attn_v.weight", "blk.1.ffn_down.weight")
 
 
+def write_family(path: Path) -> Path:
+    """A model of the family ``tiny_q4_k_m``."""
+    return write_model(path, GGMLType.Q4_K, MIXED, FAMILIES["tiny_q4_k_m"].ffn)
+
+
 @pytest.mark.usefixtures("any_shape")
 @pytest.mark.parametrize(("four", "six"), [("Q4_0", ()), ("Q4_K", MIXED)])
 def test_logits(tmp_path: Path, used: list[bool], four: str, six: Sequence[str]) -> None:
@@ -155,7 +162,7 @@ def test_logits(tmp_path: Path, used: list[bool], four: str, six: Sequence[str])
 @pytest.mark.usefixtures("any_shape")
 def test_logits_of_loops_over_quads(tmp_path: Path, used: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
     """A family whose products are loops."""
-    path = write_model(tmp_path / "model.gguf", GGMLType.Q4_K, MIXED, n_ff=FAMILIES["tiny_q4_k_m"].ffn)
+    path = write_family(tmp_path / "model.gguf")
     kernels = set()
 
     def noted(shape: Shape) -> str:
@@ -197,7 +204,7 @@ def test_caches_in_several_buffers(
     if experts:
         write_experts(path)
     else:
-        write_model(path, GGMLType.Q4_K, MIXED, n_ff=FAMILIES["tiny_q4_k_m"].ffn)
+        write_family(path)
     expected = logits(path, "always")
     monkeypatch.setattr(program_module, "expect_cache", lambda memory, segment: None)
     assert np.array_equal(logits(path, "always"), expected)
@@ -221,9 +228,9 @@ def test_attention_to_many_positions(tmp_path: Path, used: list[bool]) -> None:
 
 
 @pytest.mark.usefixtures("any_shape")
-@pytest.mark.parametrize("which", [1, 3])
+@pytest.mark.parametrize(("which", "n_draft"), [(1, 0), (3, 0), (2, 3)])
 def test_repeats_failed_tokens(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, which: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, which: int, n_draft: int
 ) -> None:
     """Steps that fail are computed anew from the tokens they began with, and those submitted behind them.
 
@@ -240,8 +247,9 @@ def test_repeats_failed_tokens(
         return failed(this)
 
     def generate(persistent: str) -> list[int]:
-        with load(path, persistent) as model:
-            tokens: list[int] = model.generate(IDS, max_tokens=60, temperature=0, ignore_eos=True).tokens
+        with load(path, persistent, 1 + n_draft, n_draft=n_draft) as model:
+            options = {"max_tokens": 60, "temperature": 0, "ignore_eos": True}
+            tokens: list[int] = model.generate(IDS, **options, speculate="ngram" if n_draft else "off").tokens
         return tokens
 
     expected = generate("never")
@@ -293,14 +301,20 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_several_rows_have_the_bits_of_one(tmp_path: Path, computed: list[int]) -> None:
     """Rows of one sequence and of two, on both sides of the position from which heads share keys."""
     path = write_model(tmp_path / "model.gguf", GGMLType.Q4_K, MIXED)
-    with load(path, "always", n_parallel=2) as model:
+    with load(path, "always", rows_in_one_dispatch=4, n_parallel=2, n_draft=3) as model:
         expected = logits_of_steps(model, [1] * 12)
-    assert computed == [1] * 12
-    computed.clear()
-    with load(path, "always", rows_in_one_dispatch=4, n_parallel=2) as model:
+        assert computed == [1] * 12
+        computed.clear()
         assert np.array_equal(logits_of_steps(model, [4, 1, 4, 3]), expected)
         assert np.array_equal(logits_of_steps(model, [2] * 6, 2), np.concatenate([expected] * 2))
-    assert computed == [4, 1, 4, 4, *[4] * 6]
+        assert computed == [4, 1, 4, 4, *[4] * 6]
+        computed.clear()
+        plain, drafted = (
+            model.generate(IDS + IDS, max_tokens=24, temperature=0, ignore_eos=True, speculate=name)
+            for name in ("off", "ngram")
+        )
+        assert drafted.tokens == plain.tokens
+        assert {1, 4} == set(computed)
 
 
 @pytest.mark.parametrize("rows", [0, 9])
@@ -320,8 +334,10 @@ def test_unknown_setting(tmp_path: Path) -> None:
         load(tiny_llama(tmp_path / "model.gguf"), "yes")
 
 
-def test_products_of_families_are_those_of_the_tool() -> None:
-    assert straight_line.TARGET.read_text() == straight_line.text(), "run: python tools/straight_line.py"
+@pytest.mark.parametrize("several", [False, True])
+def test_products_of_families_are_those_of_the_tool(several: bool) -> None:
+    text = straight_line.TARGETS[several].read_text()
+    assert text == straight_line.text(several), "run: python tools/straight_line.py"
 
 
 @pytest.mark.parametrize(
