@@ -455,7 +455,8 @@ def test_gated_values_are_left_in_int8_for_the_next_product(vulkan: VulkanBacken
             y = compiled(backend, [norm, gate, up, down], {"x": x}, build)(n_tokens)
         rows = {call.args[0].n_tokens for call in quantized.call_args_list}
         made = {1, 4} if n_tokens == 3 else {1}  # when compiled, and for this step
-        assert rows == (made if vulkan.options.activations == "int8" else set())
+        fits = backend._open()[0].device.subgroup_size <= 32  # whole blocks of results in a workgroup of 512
+        assert rows == (made if vulkan.options.activations == "int8" and fits else set())
         values = normalized(x, factors) @ gates.T
         values *= 1 / (1 + np.exp(-values)) * (normalized(x, factors) @ ups.T)
         assert error(y, values @ downs.T) < 2 * tolerance(vulkan, GGMLType.Q4_0, True)
