@@ -318,7 +318,8 @@ def kernels() -> Iterator[str]:
     yield from (f"kv_cache.store:{kv_type}" for kv_type in KV_TYPES)
     yield from (f"indexer.choose:{kv_type}:tiles" for kv_type in COMMON_TYPES)
     kinds = [f"{kv_type}:{{}}:tiles:plain:causal" for kv_type in KV_TYPES]
-    others = ("capped:causal", "plain_biased:causal", "plain_chosen:causal", "plain:chunk", "plain:near")
+    causal = ("plain_biased:causal", "plain_chosen:causal", "capped:causal")
+    others = (*causal, "plain_chosen:near", "plain:chunk", "plain:near")
     kinds += [f"{kv_type}:{{}}:tiles:{other}" for kv_type in COMMON_TYPES for other in others]
     for n_rows in sorted({_rows_at_once(True), _rows_at_once(False)}):
         yield from (f"attention.attend:{kind.format(_registers(n_rows))}" for kind in kinds)
