@@ -202,9 +202,11 @@ def _with_whole_spans(g: GraphBuilder, graph: Graph, inputs: dict[str, Tensor]) 
             continue
         name, n = f"{SEEN}.{window}", mask_width(g.n_ctx)
         inputs[name] = first = g.input(name, (N_TOKENS, 1), fill=partial(_first_seen, window=window))
-        places = g.derived(f"{SEEN}.places", (n, 2), lambda n=n: np.stack([np.ones(n), -np.arange(n)], 1))
+        column = g.derived(f"{SEEN}.column", (n, 1), lambda n=n: np.zeros((n, 1)))
+        places = g.derived(f"{SEEN}.places", (n,), lambda n=n: -np.arange(n))
         with g.collecting() as nodes:
-            ahead = g.linear(g.concat(first, g.scale(first, 0.0, 1.0)), places)
+            # Products may round positions to 11 bits, sums do not.
+            ahead = g.linear(g.scale(first, 0.0), column, places) + first
             mask = g.clamp(ahead, 0.0, 1.0) * HIDDEN
         attrs = {**node.attrs, "causal": False, "window": 2 * (n_kept - 1)}
         whole = replace(node, inputs={**node.inputs, "mask": mask}, attrs=attrs)
