@@ -46,7 +46,8 @@ class FairPolicy(SchedulingPolicy):
     Args:
         max_delay: maximum seconds of a step while others generate, which limits the prompt tokens that it reads, by
             the times of earlier steps; at least one token is read. Where generation alone takes longer than half of it,
-            twice the time of such a step, so that prompts are read in as much time as generation has.
+            twice the time of such a step, so that prompts are read in as much time as generation has; not with
+            ``step_sizes``.
         quantum: seconds of generation after which a sequence is preempted for a waiting one, at least as long as its
             prompt took. So none starves, and reading prompts again takes less than half of the time.
         patience: seconds of waiting after which a sequence is next, whatever its priority, and stays for a quantum.
@@ -129,7 +130,8 @@ class FairPolicy(SchedulingPolicy):
             n_others = sum(n_new for running, n_new in members if not running.reads_on)
             return self._times.largest(delay, n_others + 1) - n_others - sum(reading)
         fastest = min(self._seconds_per_token, default=delay / 32)
-        generating = min(self._generating_seconds, default=0.0)
+        known = len(self._generating_seconds) == self._generating_seconds.maxlen  # the first one may be slow
+        generating = min(self._generating_seconds) if known else 0.0
         if 2 * generating > delay:
             delay, fastest = 2 * generating, min(fastest, generating)  # such a step computes a token, too
         return max(1, int(delay / fastest)) - sum(reading)

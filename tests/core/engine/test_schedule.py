@@ -105,11 +105,23 @@ def test_prompts_of_a_slow_model_get_as_much_time_as_generation(fixed, n_expecte
     """A step of a large model on a processor takes longer than the delay, whatever it reads."""
     policy = FairPolicy(max_delay=0.1)
     generating, reading = Sequence(pending=1), Sequence(pending=1000)
-    policy.took([(generating, 1)], fixed)
+    for _ in range(3):
+        policy.took([(generating, 1)], fixed)
     for _ in range(20):
         members = policy.share([reading, generating], 512)
         policy.took(members, fixed + 0.02 * members[1][1])
     assert members == [(generating, 1), (reading, n_expected)]
+
+
+def test_a_slow_first_step_of_generation_gives_prompts_no_more_time():
+    policy = FairPolicy(max_delay=0.1)
+    generating, reading = Sequence(pending=1), Sequence(pending=1000)
+    policy.took([(reading, 500)], 0.5)
+    policy.took([(generating, 1)], 2.0)
+    assert policy.share([reading, generating], 512)[1] == (reading, 100)
+    policy.took([(generating, 1)], 0.01)
+    policy.took([(generating, 1)], 0.01)
+    assert policy.share([reading, generating], 512)[1] == (reading, 100)
 
 
 def test_few_sequences_see_shorter_gaps():
