@@ -229,7 +229,7 @@ class Engine:
         try:
             seconds = self.flights.land(flight, goes_on)
             if not flight.repeats:  # repeated tokens would count as a prompt's
-                self.scheduler.policy.took(flight.members, seconds)
+                self.scheduler.policy.took(flight.members, seconds / flight.n_steps)
             for running, _ in flight.members:
                 self._events += running.generation.output()
         except Exception as error:

@@ -23,6 +23,7 @@ from guessing_programs import (
 )
 from pumice.engine import Request, lone
 from pumice.engine import lookahead as lookahead_module
+from pumice.engine.flights import Flight, Flights
 from pumice.engine.generation import Running
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.messages import Output
@@ -103,6 +104,22 @@ def test_steps_are_saved() -> None:
     program = Cells(steps=8)
     generate(engine(program), [request([5, 6], GREEDY, 1 + 2 + 3 * 8 + 4 + 1)])
     assert program.asked == [(1, 0), (1, 1), (1, 1), (1, 8), (1, 8), (1, 8), (1, 4), (1, 1)]
+
+
+def test_the_policy_gets_the_seconds_of_a_single_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    land, seconds = Flights.land, []
+
+    def simulated(flights: Flights, flight: Flight, goes_on: bool = True) -> float:
+        land(flights, flight, goes_on)
+        return 2.0 * flight.n_steps
+
+    monkeypatch.setattr(Flights, "land", simulated)
+    program = Cells(steps=8)
+    made = engine(program, 256)
+    monkeypatch.setattr(made.scheduler.policy, "took", lambda _, took: seconds.append(took))
+    generate(made, [request(PROMPTS[-1], GREEDY, 40)])
+    assert max(n_steps for _, n_steps in program.asked) == 8
+    assert set(seconds) == {2.0}
 
 
 def test_a_first_token_is_not_kept_waiting() -> None:
