@@ -25,7 +25,7 @@ import msgspec
 
 from pumice.errors import EngineError, PumiceError, class_named
 from pumice.spawning import wire
-from pumice.spawning.child import UNKNOWN, Child, is_stopped, popen
+from pumice.spawning.child import UNKNOWN, Child, end, is_stopped, popen
 from pumice.spawning.fork import fork_helper
 from pumice.spawning.prepared import PreparedChild
 from pumice.spawning.server import serve
@@ -96,6 +96,8 @@ def spawner(begin: Callable[[], None] = lambda: None) -> Iterator[Spawner]:
     global _spawner
     descriptor = _prepared.descriptor if _prepared else None
     _spawner = Spawner(*fork_helper(partial(serve, begin=begin, prepared=descriptor)))
+    if _prepared:
+        _prepared.close_descriptor()  # the spawner has its own
     try:
         yield _spawner
     finally:
@@ -165,6 +167,8 @@ class Spawner:
             return self._started(ahead.child, ahead.started)
         ahead.child.kill()
         self._forget(ahead.child)
+        if isinstance(ahead.child, PreparedChild):
+            end(cast(Child, ahead.child))  # of this process, which alone can wait for it
         return None
 
     def _begin(self, kind: str, order: bytes) -> tuple[_Spawned, Future[int]]:

@@ -64,8 +64,12 @@ class PreparedChild(OwnChild):
         for pipe in (self.stdin, self.stdout):
             if pipe:
                 pipe.close()
+        self.close_descriptor()
+
+    def close_descriptor(self) -> None:
         if self.descriptor >= 0:
             os.close(self.descriptor)
+            self.descriptor = -1
 
     def kill(self, if_stopped: bool = False) -> None:
         if self.end_it is None:

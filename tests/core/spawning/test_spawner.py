@@ -161,6 +161,18 @@ def test_an_engine_that_was_started_ahead_for_another_order_ends(tmp_path):
             wait_until(lambda: children.read_text().split() == [str(model.process.pid)])
 
 
+@needs_descriptors
+def test_a_prepared_process_for_another_order_ends_and_leaves_no_descriptor(tmp_path, prepared):
+    path, descriptor = tiny_llama(tmp_path / "tiny.gguf"), prepared.descriptor
+    with spawner():
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
+        start_engine(str(path), {"backend": "numpy"}, "serve")
+        with pumice.load_process(str(path), command="serve", backend="numpy", n_ctx=64) as model:
+            assert model.process._child is not prepared
+            assert prepared.returncode == -signal.SIGKILL
+
+
 def test_workers_are_its_children_and_end_with_it():
     with spawner() as made:
         pool = WorkerPool("the work", LIMITS, 1)
