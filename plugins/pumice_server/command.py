@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 import pumice
-from pumice.cli.ahead import prepare_engine
+from pumice.cli.ahead import discard_engine, prepare_engine
 from pumice.cli.cluster import cluster_options, take_cluster
 from pumice.cli.files import InputFile, ModelName
 from pumice.cli.messages import show_logs
@@ -458,6 +458,7 @@ def _prepare_engine(names: Sequence[str], options: Mapping[str, Any]) -> None:
     n_models = len(names) + sum(len(options[name]) for name in ("model", "hf_repo", "model_url"))
     if n_models <= 1 and not any(options[name] for name in several):
         prepare_engine()
+        click.get_current_context().call_on_close(discard_engine)  # after an error, while no engine has begun
 
 
 def _serve(*arguments: Any, **named: Any) -> None:

@@ -3,6 +3,8 @@
 import asyncio
 import itertools
 import json
+import os
+import signal
 import socket
 import threading
 import time
@@ -10,8 +12,12 @@ from concurrent.futures import Future
 
 import httpx2
 import pytest
+from click.testing import CliRunner
 
+from pumice.cli.ahead import prepare_engine
 from pumice.plugin import ModelSpec
+from pumice.spawning import client
+from pumice_server import command
 from pumice_server import models as models_module
 from pumice_server.application import make_application
 from pumice_server.body import _arriving
@@ -25,6 +31,21 @@ from waiting import PATIENCE, wait_until
 
 def complete(url: str) -> httpx2.Response:
     return httpx2.post(f"{url}/v1/completions", json={"prompt": "Once", "max_tokens": 2}, timeout=PATIENCE)
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the system has no process descriptors")
+def test_a_command_that_fails_ends_the_prepared_process(monkeypatch):
+    prepared = []
+
+    def prepare() -> None:
+        prepare_engine()
+        prepared.append(client._prepared)
+
+    monkeypatch.setattr(command, "prepare_engine", prepare)
+    result = CliRunner().invoke(command.command, ["no/such/model.gguf"])
+    assert "no such file" in str(result.exception)
+    assert prepared[0].returncode == -signal.SIGKILL
+    assert client._prepared is None
 
 
 def test_while_the_model_is_loaded(model, caplog):
