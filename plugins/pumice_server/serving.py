@@ -85,7 +85,7 @@ def serve(
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a client that disconnects only ends its connection
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)  # uvicorn handles signals and raises them again at its end
+        signal.signal(number, server.stop)  # until uvicorn runs, which raises its signals again at its end
     logging.getLogger("uvicorn.error").parent = logging.getLogger("pumice")
     system_socket()
     with contextlib.ExitStack() as stack:
@@ -261,6 +261,10 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, models: Models) -> None:
         super().__init__(config)
         self._models = models
+
+    def stop(self, sig: int, frame: FrameType | None) -> None:
+        """Stop a server that a signal reaches before its event loop runs; a server that has ended ignores it."""
+        self.should_exit = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         notify("STOPPING=1")

@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import Future
@@ -140,6 +142,27 @@ LAST = [  # path, body, the last event without the fields that are different eac
         {"type": "error", "code": "unavailable_error", "message": STOPPING, "param": None},
     ),
 ]
+
+
+STOPPED_BEFORE_ITS_LOOP = """
+import signal, socket, sys
+from pumice.plugin import ModelSpec
+from pumice_server.serving import serve
+from pumice_server.settings import Settings
+
+models = [ModelSpec([name], name) for name in ("one", "two")]
+with socket.create_server(("127.0.0.1", 0)) as listening:
+    serve(models, Settings(), [listening], {}, confine=lambda: signal.raise_signal(int(sys.argv[1])))
+print("ended")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_the_event_loop_runs_stops_the_server(number):
+    script = [sys.executable, "-c", STOPPED_BEFORE_ITS_LOOP, str(int(number))]
+    result = subprocess.run(script, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (result.returncode, result.stdout) == (0, "ended\n"), result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_an_upload_that_hangs_at_the_end_is_told_and_leaves_no_traceback(model, caplog):
