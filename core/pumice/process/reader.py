@@ -99,7 +99,7 @@ def _vocabulary_problem(path: Path) -> str:
     with GGUFFile.open(path) as file:
         try:
             if has_tokenizer(file.metadata) and is_built_in(file.metadata):
-                from_metadata(file.metadata)
+                from_metadata(file.metadata).prepare()  # also what is made at the first text, such as merges
         except TokenizerError as error:
             return str(error)
         return ""

@@ -100,6 +100,21 @@ def test_a_reader_says_what_is_wrong_with_a_vocabulary(path, tmp_path):
         assert [read_vocabulary_problem(file) for file in (path, damaged, without)] == expected
 
 
+@pytest.mark.parametrize(
+    ("vocabulary", "problem"),
+    [
+        ({"model": "gpt2", "pre": "gpt-2", "tokens": ["a", "b", "ab"], "merges": ["a b", "a c"]}, "'a' and 'c'"),
+        ({"model": "rwkv", "tokens": ["'\\x"]}, "has an escape that is not"),
+    ],
+    ids=["merges", "spellings"],
+)
+def test_a_reader_looks_at_parts_that_are_made_later(tmp_path, vocabulary, problem):
+    metadata = {f"tokenizer.ggml.{name}": value for name, value in vocabulary.items()}
+    write_gguf(tmp_path / "damaged.gguf", {"general.architecture": "llama", **metadata}, {})
+    with spawner():
+        assert problem in read_vocabulary_problem(tmp_path / "damaged.gguf")
+
+
 def test_a_model_that_is_not_served_hides_no_other(path, tmp_path, monkeypatch):
     other = tiny_llama(tmp_path / "other.gguf")
     monkeypatch.setattr(confinement, "_kept", (load_config({}), [str(path)]))
