@@ -38,6 +38,7 @@ LONGEST = [
     "plugins/cpu/test_cpu_models.py",
     "plugins/cpu/test_cpu_linear.py",
     "plugins/vulkan/test_vulkan_models.py",
+    "plugins/vulkan/test_vulkan_persistent.py",
     "plugins/cpu/test_quantizers.py",
     "plugins/server/batch/test_batch_command.py",
     "plugins/cpu/test_cpu_experts.py",
