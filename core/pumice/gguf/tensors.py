@@ -141,7 +141,8 @@ def _read_tensor(cursor: Cursor, name: str, alignment: int) -> GGUFTensor:
         raise cursor.error(f"a row of {ne[0]} is not a whole number of {type.name} blocks of {block_size(type)}", start)
     nbytes = row_bytes(type, ne[0]) * prod(ne[1:])
     if nbytes > cursor.size:
-        raise cursor.error(f"{_dims(ne)} of {type.name} takes {nbytes} bytes, more than the file", start)
+        problem = f"{_dims(ne)} of {type.name} takes {nbytes} bytes, more than the file's {cursor.size}"
+        raise cursor.error(f"{problem}; is the file complete?", start)
 
     offset = int(cursor.scalar(U64, "offset"))
     if offset % alignment:

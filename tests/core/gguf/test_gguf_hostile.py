@@ -90,7 +90,7 @@ CASES = {
     "too many dimensions": (tensors(raw.tensor("t", [1] * 5)), "5 dimensions"),
     "huge number of dimensions": (tensors(raw.tensor("t", [1], n_dims=2**32 - 1)), "4294967295 dimensions"),
     "dimension zero": (tensors(raw.tensor("t", [4, 0])), "a dimension of 4 x 0 is zero"),
-    "size overflow": (tensors(raw.tensor("t", [2**32, 2**32, 2**32])), "more than the file"),
+    "size overflow": (tensors(raw.tensor("t", [2**32, 2**32, 2**32])), "; is the file complete?"),
     "size wraps to zero": (tensors(raw.tensor("t", [2**62, 4])), "more than the file"),
     "tensor type": (tensors(raw.tensor("t", [32], type=4)), "tensor 't': unknown tensor type 4"),
     "row of part of a block": (
