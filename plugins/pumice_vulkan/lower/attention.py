@@ -191,39 +191,40 @@ BLOCKS: Mapping[int, BlockShape] = {}
 
 def _attend_in_blocks(lowering: Lowering, node: Node) -> bool:
     """Return False if no shape of shaders/attention_block.comp applies."""
-    q, sinks, n_head_kv = node.inputs["q"], node.inputs.get("sinks"), attended(lowering, node).n_head_kv
-    k_quads, v_quads = -(-int(q.shape[2]) // 4), -(-v_dim_of(node) // 4)
+    k_quads, v_quads = _quads(node)
     shape = next((shape for most, shape in sorted(BLOCKS.items()) if max(k_quads, v_quads) <= most), None)
     if shape is None or shape.shared_bytes(k_quads) > lowering.device.threadgroup_memory_bytes:
         return False
-    per_key = int(q.shape[1]) // n_head_kv
-    _attend(
-        lowering,
-        "attention_block",
-        node,
-        lowering.place(node.output),
-        constants=[shape.rows, k_quads, v_quads, sinks is not None],
-        n_parts=1,
-        grid=(-(-lowering.rows(q) * per_key // shape.tile_rows), n_head_kv, 1),
-        more=[shape.columns, shape.threads],
-    )
+    more = [shape.columns, shape.threads]
+    _attend_by_quads(lowering, node, "attention_block", shape.rows, shape.tile_rows, more)
     return True
 
 
 def _attend_in_tiles(lowering: Lowering, node: Node) -> None:
-    q, sinks, n_head_kv = node.inputs["q"], node.inputs.get("sinks"), attended(lowering, node).n_head_kv
-    k_quads, v_quads = -(-int(q.shape[2]) // 4), -(-v_dim_of(node) // 4)
-    rows_each, n_slice = _tile(lowering.device.threadgroup_memory_bytes, v_quads)
-    per_key = int(q.shape[1]) // n_head_kv
+    rows_each, n_slice = _tile(lowering.device.threadgroup_memory_bytes, _quads(node)[1])
+    _attend_by_quads(lowering, node, "attention_tile", rows_each, 16 * rows_each, [n_slice])
+
+
+def _quads(node: Node) -> tuple[int, int]:
+    """Return the groups of four values of a key and of a value."""
+    return -(-int(node.inputs["q"].shape[2]) // 4), -(-v_dim_of(node) // 4)
+
+
+def _attend_by_quads(
+    lowering: Lowering, node: Node, kernel: str, rows_each: int, tile_rows: int, more: Sequence[int]
+) -> None:
+    """Attend with ``tile_rows`` queries in a workgroup, ``rows_each`` of them in an invocation."""
+    q, n_head_kv = node.inputs["q"], attended(lowering, node).n_head_kv
+    n_rows = lowering.rows(q) * (int(q.shape[1]) // n_head_kv)
     _attend(
         lowering,
-        "attention_tile",
+        kernel,
         node,
         lowering.place(node.output),
-        constants=[rows_each, k_quads, v_quads, sinks is not None],
+        constants=[rows_each, *_quads(node), node.inputs.get("sinks") is not None],
         n_parts=1,
-        grid=(-(-lowering.rows(q) * per_key // (16 * rows_each)), n_head_kv, 1),
-        more=[n_slice],
+        grid=(-(-n_rows // tile_rows), n_head_kv, 1),
+        more=more,
     )
 
 
