@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pumice.errors import ModelError
 from pumice.graph.builder import GraphBuilder
-from pumice.graph.shape import N_TOKENS, fixed, mask_width
+from pumice.graph.shape import HIDDEN, N_TOKENS, fixed, mask_width
 from pumice.graph.tensor import Graph, KVState, Node, Tensor, Weight
 
 ROWS = "media_rows"  # float32 [n_tokens, n_embd * (1 + len(deepstack))]: embeddings of media; zero for tokens
@@ -20,7 +20,6 @@ IS_TOKEN = "is_token"  # float32 [n_tokens, 1]: 1 for tokens, 0 for media
 PLACES = "media_places"  # int32 [n_tokens, N_AXES]: place in time, row, column, number of the image, if RoPE has axes
 SEEN = "media_seen"  # float32 [n_tokens, 1]: first position that attention with a window sees from a media row
 N_AXES = 4
-HIDDEN = -1e30  # added to the score of a position that is not attended to
 
 
 class Rules(Protocol):

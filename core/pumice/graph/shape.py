@@ -11,6 +11,7 @@ from pumice.errors import BackendError
 N_TOKENS = "n_tokens"
 N_OUTPUTS = "n_outputs"
 N_SEQS = "n_seqs"
+HIDDEN = -1e30  # in a mask over positions, added to the score of one that is not attended to
 
 Dim = int | str
 Shape = tuple[Dim, ...]

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from pumice.graph.shape import HIDDEN
 from pumice.plugin import GraphBuilder, Tensor, Weight, mask_width
 from pumice.plugin.nn.blocks import width
 
 LARGEST_SCORE = 60.0  # so that sums of exponentials stay finite
-HIDDEN = -1e30  # added to the score of a masked position
 
 
 def pooled(
