@@ -2,10 +2,15 @@
 
 
 def prepare_engine() -> None:
-    """Start a process that imports an engine's modules, for ``pumice.cli.confinement.start_engine``."""
+    """Start a process that imports an engine's modules, for ``pumice.cli.confinement.start_engine``.
+
+    Without a sandbox there is none: engines are then started by the server, which has no spawner.
+    """
+    from pumice.sandbox import switched_off
     from pumice.spawning import prepare
 
-    prepare("engine")
+    if not switched_off():
+        prepare("engine")
 
 
 def discard_engine() -> None:

@@ -23,6 +23,7 @@ from pumice.isolation import CallLimits, WorkerPool
 from pumice.process import confinement
 from pumice.process.codec import COMMANDS, Load
 from pumice.process.confinement import keep_sandbox
+from pumice.sandbox import SWITCH
 from pumice.spawning import client, describe_status, end, server, spawner, start, wire
 from pumice.spawning.child import UNKNOWN
 from pumice.spawning.client import Spawner
@@ -86,6 +87,13 @@ def prepared(monkeypatch):
 
 
 needs_descriptors = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the system has no process descriptors")
+
+
+def test_nothing_is_prepared_without_a_sandbox(monkeypatch):
+    """No spawner hands a process over then."""
+    monkeypatch.setenv(SWITCH, "off")
+    prepare_engine()
+    assert client._prepared is None
 
 
 @needs_sandbox
