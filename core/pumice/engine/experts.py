@@ -99,10 +99,12 @@ def place_experts(
             high, best_rules, best = middle, tried_rules, tried
         else:
             low = middle
-    whole = _seconds(without.segments[0], graphs[0], limits, known_device_rates(backends, config), dict(backends))
-    partly = _copying_seconds(best, graphs, backends, limits, best_rules, config) if whole is not None else None
-    if whole is not None and partly is not None and whole < partly:
-        return rules, 0
+    rates = known_device_rates(backends, config)
+    whole = _seconds(without.segments[0], graphs[0], limits, rates, dict(backends))
+    if whole is not None:
+        partly = _copying_seconds(best, graphs, backends, limits, best_rules, rates, config.op_offload)
+        if partly is not None and whole < partly:
+            return rules, 0
     return best_rules, high
 
 
@@ -136,7 +138,10 @@ def experts_in_place(
     on_host = find_placement(graphs, backends, limits, rules)
     if is_open and rules == without and on_host.n_offloaded == on_host.n_wanted:
         return ""
-    by_processor = _copying_seconds(on_host, graphs, backends, limits, rules, config) if wish == "auto" else math.inf
+    by_processor: float | None = math.inf
+    if wish == "auto":
+        rates = known_device_rates(backends, config)
+        by_processor = _copying_seconds(on_host, graphs, backends, limits, rules, rates, config.op_offload)
     if by_processor is None:
         return ""
     if config.n_cpu_moe:
@@ -146,7 +151,7 @@ def experts_in_place(
     if wish == "on" or not names:
         return names
     read = find_placement(graphs, backends, limits_with(names), without).segments[0]
-    by_gpu = _seconds(read, graphs[0], limits_with(names), known_device_rates(backends, config), dict(backends))
+    by_gpu = _seconds(read, graphs[0], limits_with(names), rates, dict(backends))
     return names if by_gpu is not None and by_gpu < by_processor else ""
 
 
@@ -213,11 +218,11 @@ def _copying_seconds(
     backends: Backends,
     limits: Limits,
     rules: PlacementRules,
-    config: Config,
+    rates: Mapping[DeviceName, Rates],
+    op_offload: str,
 ) -> float | None:
     """Return ``_seconds`` of a model with experts in host memory, whose prompts may copy them to a GPU."""
-    rates = known_device_rates(backends, config)
-    may_copy = bool(rates) and config.op_offload != "off"
+    may_copy = bool(rates) and op_offload != "off"
     stream = stream_experts(graphs[0], graphs, backends, limits, rules) if may_copy else None
     copied = stream_parts(stream, graphs, backends, limits, rules) if stream else []
     return _seconds(placed.segments[0], graphs[0], limits, rates, dict(backends), copied, stream)
