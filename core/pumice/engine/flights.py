@@ -319,8 +319,8 @@ class Flights:
         """Return the batch of a step; it shares arrays with the step before if tokens and positions alone differ."""
         is_plain = not self._can.max_steps and all(map(_is_plain, parts))
         versions = [part.place.tables.version for part in parts] if is_plain else []
-        known, before = self._plain
-        batch = batch_after(before, parts) if before is not None and versions == known else batch_of(self._cache, parts)
+        last, before = self._plain
+        batch = batch_after(before, parts) if before is not None and versions == last else batch_of(self._cache, parts)
         self._plain = versions, batch if is_plain else None
         return batch
 

@@ -43,9 +43,7 @@ _GPU_SECONDS, _GPU_RUNS = 0.4, 1000  # of runs on a GPU, whose clock rises meanw
 _LARGEST_FILE = 4096  # bytes
 _MOST_BYTES = 2**29  # of measured matrices
 _TYPE = GGMLType.Q4_0
-_RESTING = (
-    4.0  # times as long as measured that a GPU takes in tokens where it waits for the processor: its clock is low
-)
+_RESTING = 4.0  # factor of a GPU's measured time in tokens where it waits for the processor: its clock is low
 
 
 _measured: dict[str, Rates] = {}  # by this process, whether kept in a file or not

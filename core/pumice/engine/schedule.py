@@ -130,8 +130,8 @@ class FairPolicy(SchedulingPolicy):
             n_others = sum(n_new for running, n_new in members if not running.reads_on)
             return self._times.largest(delay, n_others + 1) - n_others - sum(reading)
         fastest = min(self._seconds_per_token, default=delay / 32)
-        known = len(self._generating_seconds) == self._generating_seconds.maxlen  # the first one may be slow
-        generating = min(self._generating_seconds) if known else 0.0
+        is_settled = len(self._generating_seconds) == self._generating_seconds.maxlen  # the first one may be slow
+        generating = min(self._generating_seconds) if is_settled else 0.0
         if 2 * generating > delay:
             delay, fastest = 2 * generating, min(fastest, generating)  # such a step computes a token, too
         return max(1, int(delay / fastest)) - sum(reading)

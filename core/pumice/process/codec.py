@@ -89,7 +89,7 @@ HEADERS, VOCABULARIES = "headers", "vocabularies"
 
 
 class Summarized(EngineMessage, frozen=True):
-    """What a reader tells of one file.
+    """The answer of a reader about one file.
 
     Attributes:
         header: Its header, without lists; None if it cannot be read, or was not asked for.
