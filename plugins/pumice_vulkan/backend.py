@@ -56,7 +56,7 @@ class VulkanOptions:
     # products of many rows without matrix units), or "auto" (int8 if fast, else half on a GPU that computes in float16)
     prepare: str = "auto"  # compile sizes of steps ahead: "always", "never", or "auto" (on GPUs)
     persistent: str = "auto"  # tokens of one sequence in one dispatch: "always" (where possible), "never", or "auto"
-    rows_in_one_dispatch: int = 1  # most tokens of a step in one dispatch, where those of one sequence are
+    rows_in_one_dispatch: int | str = "auto"  # most tokens of a step in one dispatch, where those of one sequence are
     batch_invariant: bool = False  # bit-identical results for 1 to 16 tokens of a step
     devices: list[int | str] = field(default_factory=list)  # devices to split layers over; overrides `device`
     profile: str = ""  # do with what a device of `pumice_vulkan/profiles.py` has, for tests

@@ -240,6 +240,7 @@ class DeviceProgram(Program):
         self._preparer = Preparer(buckets.likely, self._pieces, shared.device.keep_pipelines, buckets.n_needed)
         drafting = [bucket for bucket in self._whole if bucket.n_tokens - 1 in self._drafted]
         self._draft_preparer = Preparer(reversed(drafting), self._draft_pieces, shared.device.keep_pipelines)
+        self._row_preparer: Preparer | None = None  # of steps of several tokens in one dispatch
         if shared.prepares:
             self._start(self._preparer)
         shared.programs.append(self)
@@ -291,8 +292,8 @@ class DeviceProgram(Program):
         exact = step.batch.exact or (step.ask and step.ask.n_drafted)
         ready = self._preparer.ready if self._shared.prepares and not exact else None
         bucket = self._buckets.of(step.batch.sizes, ready)
-        path = self._persistent if bucket.n_tokens <= self._shared.most_rows and not step.waits else None
-        recording = Recording(bucket, turn=turn, persistent=path is not None and path.works(bucket.n_tokens))
+        in_one = not step.waits and self._is_one_dispatch(bucket.n_tokens)
+        recording = Recording(bucket, turn=turn, persistent=in_one)
         return self._picking(step, step.ask, recording) if step.ask else self._computing(step, recording)
 
     def _computing(self, step: Step, recording: Recording) -> Pending:
@@ -339,12 +340,37 @@ class DeviceProgram(Program):
 
     def wait_until_prepared(self) -> None:
         if self._shared.prepares and self._persistent:
-            sizes = {bucket.n_tokens for bucket in self._buckets.all if bucket.n_tokens <= self._shared.most_rows}
-            self._persistent.prepare(sorted(sizes))  # beside the preparers: its pipelines take the driver a while
+            self._persistent.works()  # beside the preparers: its pipeline takes the driver a while
         self._preparer.wait()
         self._draft_preparer.wait()
+        self._start_rows()
         if self._shared.prepares and not self._recorder.last:
             self._rehearse()
+
+    def _is_one_dispatch(self, n_tokens: int) -> bool:
+        """Return True if a step is one dispatch; one of several tokens is not until its pipeline is compiled."""
+        if not self._persistent or n_tokens > self._shared.most_rows:
+            return False
+        if n_tokens > 1 and self._shared.prepares:
+            self._start_rows()
+            if self._row_preparer is None or Bucket(n_tokens, n_tokens) not in self._row_preparer.ready:
+                return False
+        return self._persistent.works(n_tokens)
+
+    def _start_rows(self) -> None:
+        """Begin to compile steps of several tokens in one dispatch, beside requests: a driver takes seconds for one."""
+        if self._row_preparer or not self._persistent or not self._shared.prepares:
+            return
+        with self._shared.making:  # tables are uploaded here, since threads that prepare must not
+            sizes = sorted({n for bucket in self._buckets.all if 1 < (n := bucket.n_tokens) <= self._shared.most_rows})
+            probing = {Bucket(n, n): dispatch for n in sizes if (dispatch := self._persistent.probing(n))}
+            self._shared.weights.finish()
+
+        def pieces(bucket: Bucket) -> Iterator[Work]:
+            yield partial(self._shared.kernels.pipeline, probing[bucket])
+
+        self._row_preparer = Preparer(probing, pieces, self._shared.device.keep_pipelines)
+        self._start(self._row_preparer)
 
     def _rehearse(self) -> None:
         """Compute a prompt and the token behind it before the first request, since a driver's first steps are slow.
@@ -420,6 +446,8 @@ class DeviceProgram(Program):
             self._shared.programs.remove(self)
         self._preparer.close()
         self._draft_preparer.close()
+        if self._row_preparer:
+            self._row_preparer.close()
         for part in (
             self._recorder,
             self._copies,

@@ -19,7 +19,7 @@ from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import BlockTables
 from pumice.proposers.index import Index
 
-ASSUMED = {1: 2.6, 3: 2.8, 7: 3.0, 15: 3.5}
+ASSUMED = {1: 1.7, 3: 2.8, 7: 3.0, 15: 3.5}
 """Time of a step by its drafted tokens, relative to a step without, until it is measured: as on an NVIDIA GPU."""
 SHORTEST = 2  # tokens of the shortest match; see shaders/verify.comp
 KEPT = 9  # latest measurements of a kind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -34,6 +34,7 @@ FEATURES = {"vulkan_memory_model_device", "integer_dot_product", "storage16", "s
 SIX, SECOND = 1 << 31, 1 << 30
 MOST_BUFFERS = 2
 MOST_ROWS = 8  # of a step
+FASTER_ROWS = 2  # of the largest steps that take less time than by dispatches
 LAYER_WORDS = 8  # of the table: seven matrices and the cache; models with experts have the router, too
 
 LIMIT = 1 << 18  # polls of a word until the path gives up; each takes about a microsecond
@@ -53,10 +54,15 @@ def is_wanted(setting: str, device: Device) -> bool:
     return asked and device.features >= FEATURES and device.description.driver == "native"
 
 
-def check_rows(rows: int) -> int:
-    """Return the most tokens of a step in one dispatch. Raises BackendError if the shader has no room for them."""
-    if not 1 <= rows <= MOST_ROWS:
-        raise BackendError(f"vulkan: rows_in_one_dispatch is {rows!r}; choose 1 to {MOST_ROWS}")
+def check_rows(rows: int | str) -> int:
+    """Return the most tokens of a step in one dispatch. Raises BackendError if the shader has no room for them.
+
+    ``auto`` takes those that were faster so on a GPU.
+    """
+    if rows == "auto":
+        return FASTER_ROWS
+    if not isinstance(rows, int) or not 1 <= rows <= MOST_ROWS:
+        raise BackendError(f"vulkan: rows_in_one_dispatch is {rows!r}; choose 1 to {MOST_ROWS}, or auto")
     return rows
 
 
@@ -147,10 +153,10 @@ class PersistentPath:
                 del candidates[0]
         return rows in self._working and not self._off
 
-    def prepare(self, sizes: Iterable[int]) -> None:
-        """Compile and probe the path for steps of these numbers of tokens, as far as it computes them."""
-        for rows in sizes:
-            self.works(rows)
+    def probing(self, rows: int) -> Dispatch | None:
+        """Return the dispatch that ``works`` runs first for steps of ``rows`` tokens, whose pipeline it compiles."""
+        candidates = self._shapes.get(rows, [])
+        return self._probing(candidates[0]) if candidates and not self._off else None
 
     @property
     def is_off(self) -> bool:
@@ -259,9 +265,12 @@ class PersistentPath:
     def close(self) -> None:
         self._flag.close()
 
+    def _probing(self, shape: Shape) -> Dispatch:
+        return self.dispatches(Bucket(shape.rows, 1, lone=shape.rows == 1), shape, probe=True)[-1]
+
     def _probe(self, shape: Shape) -> bool:
         """Return True if all workgroups run at the same time, with the registers that the pipeline takes."""
-        dispatch = self.dispatches(Bucket(shape.rows, 1, lone=shape.rows == 1), shape, probe=True)[-1]
+        dispatch = self._probing(shape)
         self._memory.weights.finish()
         try:
             pipeline = self._kernels.pipeline(dispatch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -114,7 +115,7 @@ def write_experts(path: Path, more: Mapping[str, Any] = MappingProxyType({})) ->
     return write_gguf(path, keys | {f"qwen3moe.{key}": value for key, value in metadata.items()}, tensors, types)
 
 
-def load(path: Path, persistent: str, rows_in_one_dispatch: int = 1, n_draft: int = 0, **options: Any) -> Any:
+def load(path: Path, persistent: str, rows_in_one_dispatch: Any = 1, n_draft: int = 0, **options: Any) -> Any:
     section = {"persistent": persistent, "activations": "int8", "driver": "native"}
     config: dict[str, Any] = {"vulkan": {**section, "rows_in_one_dispatch": rows_in_one_dispatch}}
     if n_draft:
@@ -317,9 +318,24 @@ def test_several_rows_have_the_bits_of_one(tmp_path: Path, computed: list[int]) 
         assert {1, 4} == set(computed)
 
 
-@pytest.mark.parametrize("rows", [0, 9])
-def test_unknown_number_of_rows(tmp_path: Path, rows: int) -> None:
-    with pytest.raises(pumice.BackendError, match=f"rows_in_one_dispatch is {rows}; choose 1 to 8"):
+@pytest.mark.usefixtures("any_shape")
+def test_two_rows_are_one_dispatch_once_their_pipeline_is_compiled(tmp_path: Path, computed: list[int]) -> None:
+    path = write_model(tmp_path / "model.gguf", GGMLType.Q4_K, MIXED)
+    section = {"persistent": "always", "activations": "int8", "driver": "native", "prepare": "always"}
+    with pumice.load(path, backend="vulkan", n_ctx=256, n_parallel=2, config={"vulkan": section}) as model:
+        expected = logits_of_steps(model, [1] * 4)
+        model.runner.wait_until_prepared()
+        deadline = time.monotonic() + 60
+        while 2 not in computed and time.monotonic() < deadline:
+            logits_of_steps(model, [2])
+        computed.clear()
+        assert np.array_equal(logits_of_steps(model, [2] * 2), expected)
+        assert computed == [2] * 2
+
+
+@pytest.mark.parametrize("rows", [0, 9, "many"])
+def test_unknown_number_of_rows(tmp_path: Path, rows: Any) -> None:
+    with pytest.raises(pumice.BackendError, match=f"rows_in_one_dispatch is {rows!r}; choose 1 to 8, or auto"):
         load(tiny_llama(tmp_path / "model.gguf"), "always", rows_in_one_dispatch=rows)
 
 
