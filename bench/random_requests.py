@@ -13,20 +13,22 @@ import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
+from random import Random
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from equal_texts import HEADS, MODELS, unequal  # tests/
+from equal_texts import FURTHER, HEADS, MODELS, unequal  # tests/
 
 ROUND = 50  # requests per loaded model
-LENGTHS = [1, 4, 7, 10, -1]  # values of n_draft, all for each model
+LENGTHS = [1, 4, 7, 10, -1]  # values of n_draft
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("n", type=int, nargs="?", default=1000, help="number of requests")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first round")
-    parser.add_argument("--models", default=",".join([*MODELS, *HEADS]), help="models and drafts, comma-separated")
+    every = ",".join([*MODELS, *FURTHER, *HEADS])
+    parser.add_argument("--models", default=every, help="models and drafts, comma-separated")
     parser.add_argument("--choices", type=int, default=1, help="choices of proposers that answer each request")
     parser.add_argument("--table", help="file for the counts so far, written after each round")
     parser.add_argument("--threads", type=int, default=1, help="threads of the CPU backend")
@@ -37,8 +39,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for number, begin in enumerate(range(0, arguments.n, ROUND)):
             name, seed = names[number % len(names)], arguments.seed + number
-            n_draft = LENGTHS[number // len(names) % len(LENGTHS)]
-            n = min(ROUND, arguments.n - begin)
+            n_draft, n = Random(seed).choice(LENGTHS), min(ROUND, arguments.n - begin)
             rounds = unequal(
                 name, Path(folder), n, seed, arguments.threads, 8, n_draft, arguments.backend, arguments.choices
             )

@@ -32,6 +32,19 @@ MODELS = {
     "glm4moe": "gemma2",
 }
 """Models, and which of them drafts for each; those of ``DRAFTING`` have a layer that drafts."""
+FURTHER = {
+    "rwkv7": "mamba",
+    "mamba2": "rwkv7",
+    "jamba": "rope-plain",
+    "falcon-h1": "gemma2",
+    "lfm2": "jamba",
+    "gpt-oss": "lfm2",
+    "qwen35": "falcon-h1",
+    "nemotron_h_moe": "rwkv7",
+    "deepseek2": "rope-plain",
+    "step35": "gemma2",
+}
+"""More of them: recurrent, hybrid, latent attention, windows and sinks."""
 HEADS = {
     "eagle3": "rope-plain",
     "eagle3-few-tokens": "qwen3next",
@@ -41,6 +54,8 @@ HEADS = {
     "dspark-behind-a-token": "gemma2",
     "dflash2": "rope-plain",
     "gemma4-assistant": "gemma4",
+    "dflash2-few-tokens": "gemma2",
+    "dspark-unsure": "mamba",
 }
 """Drafts that read inputs or caches of layers, and the model of each; their proposer is ``draft``."""
 LETTERS = [*"abcdefghijklmnopqrstu", "ab", "Ġ", *'.,{}":01', "<end>"]
@@ -62,6 +77,9 @@ CHAINS: list[dict[str, Any]] = [
     {"temperature": 1.2, "xtc_probability": 0.5},
     {"temperature": 0.6, "typical_p": 0.8, "dynatemp_range": 0.3},
     {"temperature": 0, "repeat_penalty": 1.1},
+    {"temperature": 0.9, "min_p": 0.1, "top_n_sigma": 1.5},
+    {"temperature": 0.8, "rng": "mt19937"},
+    {"temperature": 0.8, "adaptive_target": 0.4},
 ]
 
 
@@ -138,12 +156,18 @@ def random_request(random: np.random.Generator, demo: bool, adapted: bool) -> di
     options |= CHAINS[random.integers(len(CHAINS))]
     if some(0.25):
         options |= GRAMMARS[random.integers(len(GRAMMARS))]
+    if some(0.1):
+        options["min_tokens"] = int(random.integers(1, 20))
+    if some(0.2):
+        options["n_draft"] = int(random.integers(16))
+    if some(0.3):
+        options["cache_salt"] = "salted"
     if some(0.2):
         options["stop"] = [[" the", "and"], ["b", "cd"]][not demo]
     if some(0.3):
         options |= {"logprobs": int(random.integers(4)), "logprobs_sampled": some(0.5)}
-    if some(0.15):
-        options |= {"n_ctx": 48, "context_shift": True}
+    if some(0.25):
+        options |= {"n_ctx": int(random.integers(32, 64)), "context_shift": some(0.7)}
     if some(0.2):
         options["logit_bias"] = {int(random.integers(30)): float(random.normal() * 4)}
     if adapted and some(0.4):
@@ -204,7 +228,7 @@ def _setting(name: str, folder: Path, backend: str, threads: int) -> tuple[Path,
     if name in HEADS:
         config |= {"draft": str(write_draft(name, folder)), "draft_p_min": 0.0}
         return write_model(HEADS[name], folder), config, ["draft", "ngram,draft", "auto"]
-    config |= {"draft": str(write_model(MODELS[name], folder))}
+    config |= {"draft": str(write_model((MODELS | FURTHER)[name], folder))}
     if name not in DRAFTING:
         return write_model(name, folder), config, PROPOSERS
     config |= {"speculate": "auto" if backend in options else "mtp"}
@@ -224,8 +248,8 @@ def unequal(
 ) -> Iterator[tuple[dict[str, Any] | None, str, int, int]]:
     """Yield for each request: itself if its answers differ, else None; its proposers; drafted and accepted tokens.
 
-    Eight requests at once share three places and a cache that is too small for them. Each is answered without drafts
-    and by ``n_choices`` random choices of proposers. Backends other than the CPU and NumPy round results differently
+    ``at_once`` requests share fewer places and a cache that is too small for them. Each is answered without drafts and
+    by ``n_choices`` random choices of proposers. Backends other than the CPU and NumPy round results differently
     in each batch.
     """
     random = np.random.default_rng(seed)
@@ -234,7 +258,8 @@ def unequal(
     config |= {"n_draft": n_draft} | ({"adapters": {"lora": {"file": str(lora), "scale": 0.0}}} if lora else {})
     wanted = [random_request(random, name == "demo", lora is not None) for _ in range(requests)]
     choices = [random.permutation(proposers)[:n_choices].tolist() for _ in range(requests)]
-    sizes = {"n_ctx": 192, "n_batch": 24, "n_parallel": 3}
+    sizes = {"n_ctx": 192, "n_batch": int(random.choice([8, 24, 64])), "n_parallel": int(random.integers(2, 6))}
+    sizes["kv_type"] = str(random.choice(["f16", "f32", *["q8_0"] * (name == "demo")]))  # tiny heads are no whole block
     with (
         pumice.load(path, backend=backend, config=config, **sizes) as model,
         ThreadPoolExecutor(at_once) as pool,

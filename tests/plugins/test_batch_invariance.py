@@ -8,7 +8,7 @@ from pumice.quantize import quantize
 from tiny_models import IDS
 from tiny_zoo import ZOO
 
-MODELS = ["gemma2", "gpt-oss", "qwen3moe", "mamba"]
+MODELS = ["gemma2", "gpt-oss", "qwen3moe", "mamba", "deepseek2"]
 LONG = [*IDS, *IDS[::-1], *IDS][:60]
 
 

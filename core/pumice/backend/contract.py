@@ -270,6 +270,11 @@ class Backend(ABC):
     def __init__(self, options: Any = None) -> None:
         self.options = options if options is not None else self.Options()
 
+    @property
+    def batch_invariant(self) -> bool:
+        """True if the option of this name is set: a row has the same result in any step, so no graph is for prompts."""
+        return bool(getattr(self.options, "batch_invariant", False))
+
     @classmethod
     def unavailable(cls) -> str | None:
         """Return None if the backend can run on this machine, else one line: the reason, and what to install."""

@@ -72,9 +72,9 @@ class Runner:
     """Runs one model's batches.
 
     Each node goes to the first of ``backends`` that supports it. Steps in which every sequence begins run the graph's
-    expansion for prompts, if it has one. ``observe`` is called with the outputs of each step of the main graph, which
-    then has no separate expansion. ``experts``: copies of experts on GPUs that the graphs use. ``stream``: the graph of
-    steps with many tokens, whose experts are copied to a GPU.
+    expansion for prompts, if it has one and the first backend is not ``batch_invariant``. ``observe`` is called with
+    the outputs of each step of the main graph, which then has no separate expansion. ``experts``: copies of experts on
+    GPUs that the graphs use. ``stream``: the graph of steps with many tokens, whose experts are copied to a GPU.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Runner:
         self._progress = progress
         self._observe = observe
         graphs = apart_from_stream(graphs) if backends[0][1].offload else graphs  # GPUs pick tokens by themselves
-        prompts = {} if observe else prompts_of(graphs)
+        prompts = {} if observe or backends[0][1].batch_invariant else prompts_of(graphs)
         traced = [*graphs.values(), *prompts.values(), *([stream.graph] if stream else [])]
         placed = place_layers(traced, backends, limits, rules or PlacementRules())
         self._experts = experts
