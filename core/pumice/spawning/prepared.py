@@ -110,7 +110,7 @@ class PreparedByClient:
         self._descriptor = descriptor
 
     def kill(self, if_stopped: bool = False) -> None:
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(OSError):  # it has ended, or the system forbids that, as seccomp of a container does
             signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
 
     def poll(self) -> int | None:

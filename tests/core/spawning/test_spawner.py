@@ -154,6 +154,25 @@ def test_the_spawner_kills_a_prepared_process(tmp_path, prepared):
 
 
 @needs_descriptors
+def test_the_spawner_outlives_a_process_that_it_may_not_kill(tmp_path, prepared, monkeypatch):
+    """As where seccomp of a container forbids signals by descriptors."""
+
+    def refuse(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(signal, "pidfd_send_signal", refuse)
+    path = tiny_llama(tmp_path / "tiny.gguf")
+    with spawner():
+        start_engine(str(path), {"backend": "numpy"}, "serve")
+        with pumice.load_process(str(path), command="serve", backend="numpy") as model:
+            model.process._child.kill()
+            pool = WorkerPool("the work", LIMITS, 1)
+            assert pool.call("builtins:dict", {"a": 1}, dict) == {"a": 1}
+            assert model.generate("a", max_tokens=2).tokens
+            pool.close()
+
+
+@needs_descriptors
 def test_a_prepared_process_ends_with_the_spawner(tmp_path, prepared):
     with spawner():
         start_engine(str(tiny_llama(tmp_path / "tiny.gguf")), {"backend": "numpy"}, "serve")
