@@ -70,7 +70,7 @@ async def serve_uploaded(models: Models, body: OllamaCreateBody, base: ServedMod
         path = str(folder / main) if main or base is None else base.spec.path
         (summary,) = await waiting(summarize_models, [path])
         if summary is None:
-            raise bad_request(f"{main or path}: not a GGUF model that can be read")
+            raise bad_request(f"{main or body.base}: not a GGUF model that can be read")
         if main and (problem := await waiting(vocabulary_problem, path)):
             raise bad_request(f"{main}: its vocabulary is damaged: {problem}")
         adapters = {Path(adapter).stem: str(folder / adapter) for adapter in body.adapters}

@@ -581,14 +581,19 @@ def summarize_models(models: Sequence[str]) -> list[Summary | None]:
 
 
 def vocabulary_problem(path: str) -> str:
-    """Return why the tokenizer of a GGUF file cannot be made; empty if it can, or if the file has none."""
-    from pumice.errors import PumiceError
+    """Return why the tokenizer of a GGUF file cannot be made; empty if it can, or if the file has none.
+
+    Raises UnavailableError if that cannot be found out.
+    """
+    from pumice.errors import PumiceError, UnavailableError
     from pumice.process.reader import read_vocabulary_problem
 
     try:
         return read_vocabulary_problem(Path(path))
     except (OSError, PumiceError) as error:
-        return str(error)
+        logger.warning("%s: the vocabulary cannot be checked: %s", path, error)
+        reason = "the vocabulary cannot be checked now; the server's log has the reason"
+        raise UnavailableError(f"{Path(path).name}: {reason}") from None
 
 
 def _file_of(model: str) -> Path | None:

@@ -130,7 +130,7 @@ def _problem_report(path: Path) -> bytes:
     try:
         problem = _vocabulary_problem(path)
     except PumiceError as error:
-        problem = str(error)
+        problem = str(error).replace(str(path), path.name)  # a client knows its file's name, and gets this text
     return REPORTS.encode(Summarized(None, printable(problem)[:MOST_PROBLEM]))
 
 

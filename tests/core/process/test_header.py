@@ -100,6 +100,13 @@ def test_a_reader_says_what_is_wrong_with_a_vocabulary(path, tmp_path):
         assert [read_vocabulary_problem(file) for file in (path, damaged, without)] == expected
 
 
+def test_a_file_that_became_unreadable_is_called_by_its_name(tmp_path):
+    (tmp_path / "wrong.gguf").write_text("no model")
+    with spawner():
+        problem = read_vocabulary_problem(tmp_path / "wrong.gguf")
+    assert problem.startswith("wrong.gguf: ")
+
+
 @pytest.mark.parametrize(
     ("vocabulary", "problem"),
     [

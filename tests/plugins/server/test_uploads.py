@@ -17,8 +17,10 @@ from starlette.exceptions import HTTPException
 import pumice
 from adapters import write_adapter
 from gguf_files import tiny_llama, write_gguf
+from pumice.errors import EngineError
 from pumice.gguf import GGUFFile
 from pumice.plugin import ModelSpec
+from pumice.process import reader
 from pumice_server import limits, uploads
 from pumice_server.uploads import Uploads
 from server_thread import running, serving
@@ -182,6 +184,20 @@ def test_wrong_files_of_a_model(path, folder, files, message):
         for _ in range(2):  # a refusal removes no upload
             with pytest.raises(ollama.ResponseError, match="server's own"):
                 client.create("first", files={"x.gguf": uploaded["tiny"]})
+
+
+def test_a_reader_that_fails_finds_no_damage_and_shows_no_path(path, folder, monkeypatch):
+    def fail(file):
+        raise EngineError(f"the reader of headers ended before {file}")
+
+    monkeypatch.setattr(reader, "read_vocabulary_problem", fail)
+    spec = ModelSpec(["first"], str(path), OPTIONS)
+    with serving(spec, uploads=folder, upload_bytes=1 << 20) as server:
+        client = ollama.Client(host=server.url)
+        with pytest.raises(ollama.ResponseError, match=r"^x\.gguf: the vocabulary cannot be checked now") as error:
+            client.create("own", files={"x.gguf": client.create_blob(path)})
+        assert (error.value.status_code, str(folder) in str(error.value)) == (503, False)
+        assert list((folder / "models").glob("*/*")) == []
 
 
 def test_files_that_cannot_be_linked_leave_no_folder(tmp_path, monkeypatch):
