@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import h11
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -21,6 +22,11 @@ from pumice_server import limits
 from pumice_server.answers import WRITE
 
 logger = logging.getLogger("pumice")
+
+MALFORMED: Final = "Invalid HTTP request received."
+"""uvicorn's warning and answer for a malformed request; the warning has no address."""
+
+_ABSOLUTE = re.compile(rb"https?://([^/?]+)(.*)", re.IGNORECASE)  # target of a request for a proxy
 
 Idle = dict["Protocol", None]
 """Connections without a request, the one that has been so for longest first."""
@@ -84,11 +90,23 @@ class _Connection(h11.Connection):
             size = len(event.method) + len(event.target) + sum(len(name) + len(value) for name, value in event.headers)
             if size > limits.MAX_HEADERS:
                 self._refuse(f"the headers have {size} bytes, more than {limits.MAX_HEADERS}")
+            return _in_origin_form(event)
         return event
 
     def _refuse(self, problem: str) -> None:
         self.problem = problem
         raise h11.RemoteProtocolError(problem)
+
+
+def _in_origin_form(request: h11.Request) -> h11.Request:
+    """Return a request whose target is a path: that of an absolute URL, whose host replaces the header (RFC 9112)."""
+    absolute = _ABSOLUTE.fullmatch(request.target)
+    if absolute is None:
+        return request
+    host, path = absolute.groups()
+    headers = [(b"host", host), *((name, value) for name, value in request.headers if name != b"host")]
+    target = path if path.startswith(b"/") else b"/" + path
+    return h11.Request(method=request.method, headers=headers, target=target, http_version=request.http_version)
 
 
 class Protocol(H11Protocol):
@@ -114,6 +132,8 @@ class Protocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP, in one line; close the connection where an answer to the request has begun."""
+        host, port = self.client or ("an unknown address", 0)
+        logger.warning("malformed request from %s, port %d: %s", host, port, self.conn.problem or "not valid HTTP")
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.close()
             return

@@ -32,7 +32,7 @@ from pumice_server.beginning import COMMAND
 from pumice_server.jobs.runner import Jobs
 from pumice_server.keys import Keys
 from pumice_server.models import Models
-from pumice_server.protocol import Protocol, Turns
+from pumice_server.protocol import MALFORMED, Protocol, Turns
 from pumice_server.served_model import Load, ServedModel
 from pumice_server.settings import Settings
 
@@ -101,7 +101,7 @@ def serve(
 
 def configure(application: Starlette, settings: Settings) -> uvicorn.Config:
     """Return the configuration of uvicorn."""
-    logging.getLogger("uvicorn.error").addFilter(_is_no_cancellation)
+    logging.getLogger("uvicorn.error").addFilter(_is_wanted)
     return uvicorn.Config(
         application,
         http=partial(Protocol, idle={}, turns=Turns()),  # type: ignore[arg-type]  # any factory of protocols
@@ -119,9 +119,12 @@ def configure(application: Starlette, settings: Settings) -> uvicorn.Config:
     )
 
 
-def _is_no_cancellation(record: logging.LogRecord) -> bool:
-    """Return False for the traceback of a request that uvicorn cancelled at the end of the drain time."""
-    return not (record.exc_info and record.exc_info[0] is asyncio.CancelledError)
+def _is_wanted(record: logging.LogRecord) -> bool:
+    """Return False for the traceback of a request that uvicorn cancelled at the end of the drain time.
+
+    Also for its warning of a malformed request, of which ``Protocol`` writes one with the client's address.
+    """
+    return record.msg != MALFORMED and not (record.exc_info and record.exc_info[0] is asyncio.CancelledError)
 
 
 @contextlib.asynccontextmanager

@@ -77,6 +77,37 @@ def test_a_body_of_two_lengths_ends_the_connection(server):
     assert answer.count(b"HTTP/1.1") == 1
 
 
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        ("http://localhost/livez", b"200"),
+        ("HTTP://localhost:8080/tokenize?x=http://elsewhere/", b"405"),
+        ("http://localhost?x", b"200"),
+        ("http://elsewhere/livez", b"403"),
+        ("http://localhost@elsewhere/livez", b"403"),
+        ("http://elsewhere@localhost/livez", b"403"),
+        ("http:///livez", b"404"),
+    ],
+)
+def test_a_url_as_target_counts_as_host_and_path(server, target, status):
+    """As RFC 9112 has it, instead of the Host header."""
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
+        other = "localhost" if "elsewhere" in target else "elsewhere" if "localhost" in target else "localhost"
+        connection.sendall(f"GET {target} HTTP/1.1\r\nHost: {other}\r\nConnection: close\r\n\r\n".encode())
+        answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    assert answer.startswith(b"HTTP/1.1 %b " % status)
+
+
+def test_a_malformed_request_is_logged_with_its_address(server, caplog):
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
+        own = connection.getsockname()
+        connection.sendall(b"GET /health HTTP/9\r\nAuthorization: secret\r\n\r\n")
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 400 ")
+    assert caplog.messages == [f"malformed request from {own[0]}, port {own[1]}: not valid HTTP"]
+
+
 def test_keys(model):
     with running(model, keys=KEYS) as server:
         get = server.client.get
