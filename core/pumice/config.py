@@ -11,7 +11,6 @@ describes the keys.
 import functools
 import os
 import re
-import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -32,7 +31,7 @@ from pydantic_core import PydanticCustomError
 from pumice.cache_files import read_regular
 from pumice.errors import ConfigError
 from pumice.options import ENGINE, KVType
-from pumice.wording import did_you_mean, printable
+from pumice.wording import JsonRepr, did_you_mean, printable
 
 ARGUMENTS = "arguments"
 MAX_BYTES = 1 << 20  # of a file
@@ -504,7 +503,7 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 def _shown(value: Any) -> str:
     """Return a wrong value for a message, shortened; YAML's aliases can nest lists deeply."""
-    short = reprlib.Repr()
+    short = JsonRepr()
     short.maxlevel, short.maxstring, short.maxother = 2, 100, 100
     return short.repr(value)
 

@@ -1,6 +1,7 @@
 """Parts of messages: suggested names, documentation pages, sizes, printable forms of untrusted text."""
 
 import difflib
+import reprlib
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
@@ -37,6 +38,23 @@ def documentation_page(name: str) -> str:
     package = Path(__file__).resolve().parent
     installed = package / "docs" / name
     return str(installed if installed.exists() else package.parents[1] / "docs" / name)
+
+
+class JsonRepr(reprlib.Repr):
+    """Shortens values like ``reprlib``, however large or deep they are, with JSON's words for None, True and False."""
+
+    def repr1(self, x: object, level: int) -> str:
+        if x is None or isinstance(x, bool):
+            return "null" if x is None else "true" if x else "false"
+        return super().repr1(x, level)
+
+
+_SHORT = JsonRepr()
+
+
+def show_value(value: object, most: int = 60) -> str:
+    """Return a value of a request for a message, of at most ``most`` characters."""
+    return _SHORT.repr(value)[:most]
 
 
 def printable(text: str) -> str:

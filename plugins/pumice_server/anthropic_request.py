@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from pumice.plugin import show_value
 from pumice_server.bodies import AnthropicMessagesBody, AnthropicPromptBody
 from pumice_server.errors import bad_request
 from pumice_server.options import generation_options
@@ -68,7 +69,7 @@ def _message(given: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
     """Return a message, preceded by a message for each tool result in it."""
     role, content = given.get("role"), given.get("content")
     if role not in ("user", "assistant", "system"):
-        raise bad_request(f"{where}.role must be user, assistant or system, not {role!r:.60}")
+        raise bad_request(f"{where}.role must be user, assistant or system, not {show_value(role)}")
     if isinstance(content, str):
         return [{"role": role, "content": content}]
     blocks = list(_blocks(content, f"{where}.content"))
@@ -101,7 +102,7 @@ def _blocks(content: Any, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]
         if kind == "search_result":
             block, kind = _search_result(block, f"{where}[{i}]"), "text"
         if kind not in ("text", "image", "thinking", "tool_use", "tool_result"):
-            raise bad_request(f"{where}[{i}].type: {kind!r:.60} is not supported")
+            raise bad_request(f"{where}[{i}].type: {show_value(kind)} is not supported")
         yield f"{where}[{i}]", block
 
 
@@ -146,7 +147,9 @@ def _document(block: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     elif source.get("type") == "content":
         text = _text(source.get("content"), f"{where}.source.content")
     else:
-        raise bad_request(f"{where}.source.type: only text documents are supported, not {source.get('type')!r:.60}")
+        raise bad_request(
+            f"{where}.source.type: only text documents are supported, not {show_value(source.get('type'))}"
+        )
     if not isinstance(text, str):
         raise bad_request(f"{where}.source.data: expected text")
     title = _text(block.get("title"), f"{where}.title")

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import pumice
-from pumice.plugin import kind_of_base64
+from pumice.plugin import kind_of_base64, show_value
 from pumice_server.answer_types import OllamaChat, OllamaGeneration
 from pumice_server.answers import Streaming, Wire, json_response, to_json, unless_gone
 from pumice_server.bodies import OllamaChatBody, OllamaGenerateBody, OllamaGenerationBody
@@ -97,7 +97,7 @@ def _with_images(images: object, content: object) -> list[Any]:
     if not isinstance(images, list) or not all(isinstance(image, str) for image in images):
         raise bad_request("images: expected a list of images and sounds in base64")
     if not isinstance(content, str | list):
-        raise bad_request(f"content: expected text or a list of parts, not {content!r:.60}")
+        raise bad_request(f"content: expected text or a list of parts, not {show_value(content)}")
     texts = [{"type": "text", "text": content}] if isinstance(content, str) else content
     return [*({"type": kind_of_base64(image), "base64": image} for image in images), *texts]
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from pumice.plugin import show_value
 from pumice_server.bodies import ResponseBody
 from pumice_server.errors import bad_request
 from pumice_server.openai_chat import template_options
@@ -81,7 +82,7 @@ def _add(messages: list[dict[str, Any]], item: Mapping[str, Any], where: str) ->
         output = _content(item.get("output"), f"{where}.output")
         messages.append({"role": "tool", "tool_call_id": item.get("call_id", ""), "content": output})
     else:
-        raise bad_request(f"{where}.type: {kind!r:.60} is not supported")
+        raise bad_request(f"{where}.type: {show_value(kind)} is not supported")
 
 
 def _is_only_reasoning(message: Mapping[str, Any]) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
-import reprlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -14,6 +13,7 @@ from typing import Any
 import msgspec
 
 from pumice.options import CHAT
+from pumice.plugin import show_value
 from pumice_server.field_types import REASON
 from pumice_server.message_types import KIND
 
@@ -147,11 +147,6 @@ def alternatives(schema: Schema) -> Sequence[Schema]:
     return [alternative for alternative in schema.get("anyOf", [schema]) if alternative.get("type") != "null"]
 
 
-def shown(value: Any) -> str:
-    """Return a value for a message, cut."""
-    return reprlib.repr(value)[:60]
-
-
 # --- What is wrong with a value
 
 _BODY = "the body"
@@ -165,7 +160,7 @@ def explain(value: Any, schema: Schema, where: str = _BODY) -> str | None:
             return _problem(value, kind, where)
     if value is None and len(kinds) < len(schema.get("anyOf", [schema])):
         return None
-    return f"{where} must be {_expected(kinds)}, not {shown(value)}"
+    return f"{where} must be {_expected(kinds)}, not {show_value(value)}"
 
 
 def _has_type(value: Any, schema: Schema) -> bool:
@@ -189,12 +184,12 @@ def _noun(schema: Schema) -> str:
 def _problem(value: Any, schema: Schema, where: str) -> str | None:
     """Return what is wrong with a value of the right type."""
     if "enum" in schema:
-        return None if value in schema["enum"] else f"{where} must be {_noun(schema)}, not {shown(value)}"
+        return None if value in schema["enum"] else f"{where} must be {_noun(schema)}, not {show_value(value)}"
     if isinstance(value, (int, float)):
         return _number_problem(value, schema, where)
     if isinstance(value, str):
         most = schema.get("maxLength", len(value))
-        too_long = f"{where}: at most {most} characters, not {len(value)}: {shown(value)}"
+        too_long = f"{where}: at most {most} characters, not {len(value)}: {show_value(value)}"
         return too_long if len(value) > most else None
     if isinstance(value, list):
         return _list_problem(value, schema, where)
@@ -205,13 +200,13 @@ def _number_problem(value: float, schema: Schema, where: str) -> str | None:
     least, most = schema.get("minimum", value), schema.get("maximum", value)
     if least <= value <= most:
         return None
-    return f"Field '{where}': Value must be between {told(least)} <= value <= {told(most)}, but got {shown(value)}"
+    return f"Field '{where}': Value must be between {told(least)} <= value <= {told(most)}, but got {show_value(value)}"
 
 
 def _list_problem(value: Sequence[Any], schema: Schema, where: str) -> str | None:
     least, most = schema.get("minItems", 0), schema.get("maxItems", len(value))
     if len(value) < least:
-        return f"{where} must be {_noun(schema)}, not {shown(value)}"
+        return f"{where} must be {_noun(schema)}, not {show_value(value)}"
     if len(value) > most:
         return f"{where}: at most {most} items, not {len(value)}"
     items = schema.get("prefixItems") or [schema.get("items") or {}] * len(value)

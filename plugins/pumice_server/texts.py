@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from pumice.plugin import show_value
 from pumice_server.answer_types import RenderedPrompt, TextOfTokens, TokenCount, TokenList
 from pumice_server.answers import JSON, json_response, make_answer, to_json, unless_gone
 from pumice_server.bodies import ChatPromptBody, DetokenizeBody, TokenizeBody
@@ -16,7 +17,6 @@ from pumice_server.figures import TokenBytes
 from pumice_server.limits import MAX_SPELT
 from pumice_server.models import service_of
 from pumice_server.openai_chat import prompt_of, prompt_options
-from pumice_server.schemas import shown
 from pumice_server.service import Service
 from pumice_server.work import aside
 
@@ -29,7 +29,7 @@ async def tokenize(request: Request, body: TokenizeBody) -> Annotated[Response, 
     spell = service.token_bytes if body.with_pieces else None
     text = body.content
     if len(text) > MAX_SPELT or len(text.encode()) > MAX_SPELT:
-        raise bad_request(f"content: at most {MAX_SPELT} bytes of text, not {len(text)} characters: {shown(text)}")
+        raise bad_request(f"content: at most {MAX_SPELT} bytes of text, not {len(text)} characters: {show_value(text)}")
     tokens = await service.tokenize(text, body.add_special, body.parse_special)
 
     async def parts() -> AsyncIterator[bytes]:
@@ -71,7 +71,7 @@ async def detokenize(request: Request, body: DetokenizeBody) -> Annotated[Respon
 def _check_ids(tokens: Sequence[int], service: Service) -> None:
     for token in tokens:
         if not 0 <= token < service.model.n_vocab:
-            raise bad_request(f"tokens: {shown(token)} is not a token id of this model")
+            raise bad_request(f"tokens: {show_value(token)} is not a token id of this model")
 
 
 async def apply_template(request: Request, body: ChatPromptBody) -> Annotated[Response, RenderedPrompt]:

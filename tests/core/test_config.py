@@ -94,8 +94,8 @@ def test_a_file_of_comments_and_keys_without_values_changes_nothing(home):
         ("plugins: {prefer: {backends: cpu}}", "plugins.prefer.backends: should be a map, not 'cpu'"),
         ("plugins: {zzz: 1}", "unknown key 'plugins.zzz' (known: disabled, prefer)"),
         ("n_ctx: many", "n_ctx: should be an integer, not 'many'"),
-        ('plugins: {prefer: {backends: {"a\\nb": }}}', "plugins.prefer.backends.a?b: should be a string, not None"),
-        ("n_ctx: yes", "n_ctx: should be an integer, not True"),
+        ('plugins: {prefer: {backends: {"a\\nb": }}}', "plugins.prefer.backends.a?b: should be a string, not null"),
+        ("n_ctx: yes", "n_ctx: should be an integer, not true"),
         ("n_ctx: -1", "n_ctx: should be greater than or equal to 0, not -1"),
         ("n_batch: 0", "n_batch: should be greater than or equal to 1, not 0"),
         (

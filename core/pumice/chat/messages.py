@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
@@ -16,6 +15,7 @@ from pumice.chat.mixed import Media
 from pumice.chat.pattern import is_name
 from pumice.errors import RequestError
 from pumice.notebook import facts_line, folded_block, show_count, text_block
+from pumice.wording import show_value
 
 #: The finish reasons of the engine, and "tool_calls": the model waits for the results of its calls.
 FinishReason = Literal["stop", "length", "tool_calls", "context_full", "timeout", "cancelled"]
@@ -235,7 +235,7 @@ def _read_message(source: Mapping[str, Any] | Message, where: str, budget: SizeB
     message = dict(source.to_dict() if isinstance(source, Message) else _mapping(source, where))
     role = message.get("role")
     if not isinstance(role, str) or not _ROLE.fullmatch(role):
-        raise RequestError(f"{where}.role: expected system, user, assistant or tool, not {shown(role)}")
+        raise RequestError(f"{where}.role: expected system, user, assistant or tool, not {show_value(role)}")
     if role == "user" and message.get("content") is None:
         raise RequestError(f"{where}.content: missing; give text, or a list of parts")
     message["content"] = _read_content(message.get("content"), f"{where}.content")
@@ -257,7 +257,7 @@ def _read_content(content: Any, where: str) -> str | list[dict[str, str]]:
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, list | tuple):
-        raise RequestError(f"{where}: expected text or a list of parts, not {shown(content)}")
+        raise RequestError(f"{where}: expected text or a list of parts, not {show_value(content)}")
     parts: list[dict[str, str]] = []
     for i, item in enumerate(content):
         part = _mapping(item, f"{where}[{i}]")
@@ -267,7 +267,9 @@ def _read_content(content: Any, where: str) -> str | list[dict[str, str]]:
         elif kind == "text":
             parts.append({"type": "text", "text": _text(part.get("text"), f"{where}[{i}].text")})
         else:
-            raise RequestError(f"{where}[{i}].type: expected 'text', an image, a sound or a video, not {shown(kind)}")
+            raise RequestError(
+                f"{where}[{i}].type: expected 'text', an image, a sound or a video, not {show_value(kind)}"
+            )
     has_media = any(part["type"] != "text" for part in parts)
     return parts if has_media else "\n".join(part["text"] for part in parts)
 
@@ -311,16 +313,18 @@ def read_tools(tools: Iterable[Mapping[str, Any]] | None) -> list[dict[str, Any]
     """
     read: dict[str, dict[str, Any]] = {}
     if tools is not None and not isinstance(tools, Iterable):
-        raise RequestError(f"tools: expected a list of tools, not {shown(tools)}")
+        raise RequestError(f"tools: expected a list of tools, not {show_value(tools)}")
     for i, item in enumerate(tools or ()):
         where = f"tools[{i}]"
         tool = dict(_mapping(item, where))
         if tool.get("type", "function") != "function":
-            raise RequestError(f"{where}.type: only 'function' is supported, not {shown(tool['type'])}")
+            raise RequestError(f"{where}.type: only 'function' is supported, not {show_value(tool['type'])}")
         function = _mapping(tool["function"], f"{where}.function") if "function" in tool else tool
         name = _text(function.get("name"), f"{where}.function.name")
         if not is_name(name):
-            raise RequestError(f"{where}.function.name: expected only letters, digits and _ - . / :, not {shown(name)}")
+            raise RequestError(
+                f"{where}.function.name: expected only letters, digits and _ - . / :, not {show_value(name)}"
+            )
         if name in read:
             raise RequestError(f"{where}.function.name: {name!r} occurs twice; names must be unique")
         _mapping(function.get("parameters") or {}, f"{where}.function.parameters")
@@ -336,7 +340,7 @@ def check_plain(value: Any, where: str, depth: int = 0) -> None:
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not isinstance(key, str):
-                raise RequestError(f"{where}: expected text as a key, not {shown(key)}")
+                raise RequestError(f"{where}: expected text as a key, not {show_value(key)}")
             check_plain(item, where, depth + 1)
     elif isinstance(value, list | tuple):
         for item in value:
@@ -347,24 +351,19 @@ def check_plain(value: Any, where: str, depth: int = 0) -> None:
         raise RequestError(f"{where}: a value of type {type(value).__name__} cannot be represented in JSON")
 
 
-def shown(value: Any) -> str:
-    """Return a short representation of a value for an error message, however large or deep it is."""
-    return reprlib.repr(value)[:60]
-
-
 def _mapping(value: Any, where: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise RequestError(f"{where}: expected an object, not {shown(value)}")
+        raise RequestError(f"{where}: expected an object, not {show_value(value)}")
     return value
 
 
 def _list(value: Any, where: str) -> Sequence[Any]:
     if not isinstance(value, list | tuple):
-        raise RequestError(f"{where}: expected a list, not {shown(value)}")
+        raise RequestError(f"{where}: expected a list, not {show_value(value)}")
     return value
 
 
 def _text(value: Any, where: str) -> str:
     if not isinstance(value, str):
-        raise RequestError(f"{where}: expected text, not {shown(value)}")
+        raise RequestError(f"{where}: expected text, not {show_value(value)}")
     return value

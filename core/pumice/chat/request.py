@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pumice.chat.bounds import MAX_NOTE, MAX_VARIABLE_CHARACTERS, MAX_VARIABLE_VALUES, SizeBudget
-from pumice.chat.messages import Message, check_plain, read_messages, read_tools, shown
+from pumice.chat.messages import Message, check_plain, read_messages, read_tools
 from pumice.chat.mixed import Media
 from pumice.chat.tool_choice import read_choice, split_choice
 from pumice.chat.tools import Tool, list_tools
 from pumice.errors import RequestError
 from pumice.grammar import grammar_source
 from pumice.options import TEMPLATE
-from pumice.wording import unknown_name
+from pumice.wording import show_value, unknown_name
 
 Messages = Iterable[Mapping[str, Any] | Message]
 
@@ -68,7 +68,7 @@ class ChatRequest:
             settings["reasoning"] = False
         variables = settings.pop("template_variables", {})
         if not isinstance(variables, Mapping):
-            raise RequestError(f"template_variables: expected an object, not {shown(variables)}")
+            raise RequestError(f"template_variables: expected an object, not {show_value(variables)}")
         SizeBudget(MAX_VARIABLE_VALUES, MAX_VARIABLE_CHARACTERS).take(variables, "template_variables")
         check_plain(variables, "template_variables")
         if effort not in (None, "none"):

@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import dataclass
 from typing import Any, NoReturn, get_type_hints
 
-from pumice.chat.messages import Message, ToolCall, shown
+from pumice.chat.messages import Message, ToolCall
 from pumice.errors import RequestError
+from pumice.wording import show_value
 
 MAX_RESULT = 32_768  # characters of a result that the model reads
 MAX_TURNS = 10  # answers with calls to one message
@@ -54,11 +55,11 @@ class Tool:
     def __post_init__(self) -> None:
         for field in ("name", "description"):
             if not isinstance(value := getattr(self, field), str):
-                raise RequestError(f"tools: {field} must be a string, not {shown(value)}")
+                raise RequestError(f"tools: {field} must be a string, not {value!r:.60}")
         if not isinstance(self.parameters, Mapping):
-            raise RequestError(f"tools: {self.name}: parameters must be a JSON schema, not {shown(self.parameters)}")
+            raise RequestError(f"tools: {self.name}: parameters must be a JSON schema, not {self.parameters!r:.60}")
         if not callable(self.run):
-            raise RequestError(f"tools: {self.name}: run must be a function, not {shown(self.run)}")
+            raise RequestError(f"tools: {self.name}: run must be a function, not {self.run!r:.60}")
 
     @classmethod
     def of(cls, function: Function) -> Tool:
@@ -130,7 +131,7 @@ def list_tools(tools: object) -> list[object]:
         RequestError: ``tools`` is not a list, or no tool can be made of a function.
     """
     if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Iterable):
-        raise RequestError(f"tools: expected a list of tools, not {shown(tools)}")
+        raise RequestError(f"tools: expected a list of tools, not {show_value(tools)}")
     return [Tool.of(tool) if callable(tool) and not isinstance(tool, Mapping | Tool) else tool for tool in tools]
 
 

@@ -19,6 +19,7 @@ from pumice.grammar.lark_limits import check_lark
 from pumice.grammar.limits import MAX_DEPTH, MAX_ELEMENTS, MAX_SOURCE, MAX_TEXT, check_number
 from pumice.grammar.schema_limits import check_regex, check_schema
 from pumice.options import OUTPUT
+from pumice.wording import show_value
 
 MAX_TRIGGERS = 16  # texts that begin a form
 MAX_TRIGGER = 256  # characters of one
@@ -123,7 +124,7 @@ def _from_schema(schema: Any, spaced: bool) -> str:
     if isinstance(schema, bool):
         schema = {} if schema else {"not": {}}  # JSON Schema's definition of true and false
     if not isinstance(schema, Mapping):
-        raise RequestError(f"json_schema: expected a JSON object, not {schema!r:.60}")
+        raise RequestError(f"json_schema: expected a JSON object, not {show_value(schema)}")
     text = _dump("json_schema", schema)
     _check_text("json_schema", text)
     return _source_of_schema(text, spaced)
@@ -145,7 +146,7 @@ def _from_regex(regex: Any) -> str:
 
 def _from_choices(choices: Any) -> str:
     if isinstance(choices, str) or not isinstance(choices, Sequence) or not all(isinstance(c, str) for c in choices):
-        raise RequestError(f"choices: expected a list of texts, not {choices!r:.60}")
+        raise RequestError(f"choices: expected a list of texts, not {show_value(choices)}")
     if not all(choices) or not 0 < len(choices) <= MAX_ELEMENTS:
         raise RequestError(f"choices: expected 1 to {MAX_ELEMENTS} texts, none of them empty")
     for number, choice in enumerate(choices):
@@ -157,7 +158,7 @@ def _from_choices(choices: Any) -> str:
 
 def _from_response_format(response_format: Any, spaced: bool) -> str | None:
     if not isinstance(response_format, Mapping):
-        raise RequestError(f"response_format: expected an object with a type, not {response_format!r:.60}")
+        raise RequestError(f"response_format: expected an object with a type, not {show_value(response_format)}")
     kind = response_format.get("type")
     if kind == "text":
         return None
@@ -165,7 +166,7 @@ def _from_response_format(response_format: Any, spaced: bool) -> str | None:
         schemas = (response_format.get(name) for name in ("schema", "value"))  # of llama-server and TGI
         return _from_schema(next((value for value in schemas if value is not None), {"type": "object"}), spaced)
     if kind != "json_schema":
-        raise RequestError(f"response_format.type: expected text, json_object or json_schema, not {kind!r:.60}")
+        raise RequestError(f"response_format.type: expected text, json_object or json_schema, not {show_value(kind)}")
     inner = response_format.get("json_schema")
     schema = inner.get("schema") if isinstance(inner, Mapping) else response_format.get("schema")
     if schema is None:
@@ -175,7 +176,7 @@ def _from_response_format(response_format: Any, spaced: bool) -> str | None:
 
 def _check_text(name: str, text: Any) -> None:
     if not isinstance(text, str) or not text.strip():
-        raise RequestError(f"{name}: expected a non-empty text, not {text!r:.60}")
+        raise RequestError(f"{name}: expected a non-empty text, not {show_value(text)}")
     if len(text) > MAX_SOURCE:
         raise RequestError(f"{name}: {len(text)} characters, but the limit is {MAX_SOURCE}")
 

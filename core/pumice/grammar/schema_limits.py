@@ -20,6 +20,7 @@ from pumice.grammar.limits import (
     check_chain,
     check_number,
 )
+from pumice.wording import show_value
 
 _COUNTS = frozenset(["minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"])
 _DEFINITIONS = frozenset(["$defs", "definitions"])  # counted only if a reference leads to them
@@ -97,9 +98,9 @@ def _check_value(node: _Node) -> None:
     elif isinstance(value, float) and not math.isfinite(value):
         raise RequestError(f"{node}: {value!r} is not a JSON number")
     elif node.key == "multipleOf" and isinstance(value, int | float) and value > MAX_MULTIPLE:
-        raise RequestError(f"{node}: {value!r:.20} is too large; at most {MAX_MULTIPLE} is allowed")
+        raise RequestError(f"{node}: {show_value(value, 20)} is too large; at most {MAX_MULTIPLE} is allowed")
     elif node.key in _COUNTS and isinstance(value, int | float) and not 0 <= value <= MAX_COUNT:
-        raise RequestError(f"{node}: {value!r:.20} is out of range; 0 to {MAX_COUNT} are allowed")
+        raise RequestError(f"{node}: {show_value(value, 20)} is out of range; 0 to {MAX_COUNT} are allowed")
 
 
 def _check_object(node: _Node, value: Mapping[str, Any]) -> None:

@@ -106,6 +106,7 @@ from pumice.tokenizers import PreTokenizer, Tokenizer
 from pumice.tokenizers.special import SpecialTokens
 from pumice.tokenizers.vocabulary import Vocabulary
 from pumice.videos import VIDEO_TYPES, VideoForm, VideoPlan
+from pumice.wording import show_value
 
 __all__ = [
     "CODINGS",
@@ -255,6 +256,7 @@ __all__ = [
     "read_voice",
     "row_bytes",
     "row_size",
+    "show_value",
     "stated_cache",
     "type_size",
     "web_address",

@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from pumice.chat.tool_choice import chosen_names
 from pumice.mcp import HostedTools, Offer, OfferedTool, ToolError
+from pumice.plugin import show_value
 from pumice_server.errors import bad_request
 from pumice_server.limits import MAX_NAME, MAX_TOOLS
 
@@ -167,7 +168,7 @@ class _Named:
             _fail(where, 'chat completions have no requests for approval: use /v1/responses, or "never"')
         if asked is None or isinstance(asked, str):
             if asked not in (None, "always", "never"):
-                _fail(where, f'expected "always", "never" or an object, not {asked!r:.80}')
+                _fail(where, f'expected "always", "never" or an object, not {show_value(asked)}')
             always = self._asks and asked != "never"
             return lambda name: always
         if not isinstance(asked, Mapping) or not asked.keys() <= {"always", "never"}:

@@ -1,0 +1,18 @@
+"""Parts of messages."""
+
+from pumice.wording import show_value
+
+
+def test_values_of_requests_are_shown_in_jsons_words():
+    assert [show_value(value) for value in (None, True, False, 1, 0.5)] == ["null", "true", "false", "1", "0.5"]
+    assert show_value({"a": [None, True], "b": (False,)}) == "{'a': [null, true], 'b': (false,)}"
+    assert show_value("None") == "'None'"
+
+
+def test_values_are_shown_in_few_characters_however_large_or_deep():
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep, None]
+    for value in (deep, "a" * 1_000_000, [None] * 1_000_000, dict.fromkeys(range(100000), True), 10**1000):
+        assert len(show_value(value)) <= 60
+    assert len(show_value([None] * 9, 20)) == 20
