@@ -32,12 +32,14 @@ const uint K_STRIDE = 9u;
 const uint V_COLUMNS = COLUMNS / 2u;           // positions whose values are in the tile at a time, 16 quads of each
 const uint V_EACH = (V_QUADS + 15u) / 16u;
 const uint W_STRIDE = COLUMNS / 4u + 1u;
-const uint LOADERS = THREADS / 8u;             // invocations load 8 quads of a position
-const uint LOADS = COLUMNS / LOADERS;          // positions that an invocation loads
+const uint KEY_LOADERS = THREADS / 8u;         // positions that are loaded at a time, 8 quads of each
+const uint VALUE_LOADERS = TALL;               // as above, 16 quads of each
 
 shared vec4 queries[ROWS * Q_STRIDE];
 shared vec4 tile[COLUMNS * K_STRIDE];
 shared vec4 weights[ROWS * W_STRIDE];
+shared uint cells[COLUMNS]; // rows of the cache of the positions of a block
+const uint NO_CELL = 0xffffffffu;
 
 uint me, tx, ty;
 
@@ -85,20 +87,18 @@ void main() {
         bool alone = first_sequence == last_sequence && ADDED == NOTHING_ADDED;
         uint seen_from = oldest_seen(highest), seen_to = newest_seen(lowest, s); // by every row
         for (uint start = oldest / COLUMNS * COLUMNS; start <= newest; start += COLUMNS) {
-            uint cell[LOADS]; // rows of the cache of the positions that this invocation loads
-            for (uint n = 0; n < LOADS; n++) {
-                uint position = start + me / 8u + n * LOADERS;
-                bool exists = position >= oldest && position <= newest;
-                cell[n] = exists ? row_of(s, position, head_kv) : 0xffffffffu;
+            for (uint c = me; c < COLUMNS; c += THREADS) {
+                uint position = start + c;
+                cells[c] = position >= oldest && position <= newest ? row_of(s, position, head_kv) : NO_CELL;
             }
             float score[ROWS_EACH * COLUMNS_EACH];
             for (uint i = 0; i < ROWS_EACH * COLUMNS_EACH; i++) score[i] = 0.0;
             for (uint chunk = 0; chunk < CHUNKS; chunk++) {
                 uint quad = 8u * chunk + me % 8u;
                 barrier();
-                for (uint n = 0; n < LOADS; n++) {
-                    tile[(me / 8u + n * LOADERS) * K_STRIDE + me % 8u] = cell[n] != 0xffffffffu && quad < K_QUADS
-                        ? key_quad(cache_at + cell[n] * k_row_words, head_kv, quad) : vec4(0.0);
+                for (uint c = me / 8u; c < COLUMNS; c += KEY_LOADERS) {
+                    tile[c * K_STRIDE + me % 8u] = cells[c] != NO_CELL && quad < K_QUADS
+                        ? key_quad(cache_at + cells[c] * k_row_words, head_kv, quad) : vec4(0.0);
                 }
                 barrier();
                 for (uint j = 0; j < 8u; j++) {
@@ -150,13 +150,11 @@ void main() {
             for (uint each = 0; each < V_EACH; each++) {
                 for (uint part = 0; part < 2u; part++) {
                     barrier();
-                    for (uint n = 0; n < LOADS / 2u; n++) {
-                        uint column = me / 8u + n * LOADERS, c = cell[part * (LOADS / 2u) + n];
-                        for (uint h = 0; h < 2u; h++) {
-                            uint quad = 16u * each + 8u * h + me % 8u;
-                            tile[column * 16u + 8u * h + me % 8u] = c != 0xffffffffu && quad < V_QUADS
-                                ? value_quad(cache_at + v_cache + c * v_row_words, head_kv, quad) : vec4(0.0);
-                        }
+                    uint quad = 16u * each + tx;
+                    for (uint c = ty; c < V_COLUMNS; c += VALUE_LOADERS) {
+                        uint cell = cells[part * V_COLUMNS + c];
+                        tile[c * 16u + tx] = cell != NO_CELL && quad < V_QUADS
+                            ? value_quad(cache_at + v_cache + cell * v_row_words, head_kv, quad) : vec4(0.0);
                     }
                     barrier();
                     for (uint four = 0; four < V_COLUMNS / 4u; four++) {

@@ -182,7 +182,8 @@ class BlockShape:
 
     def shared_bytes(self, k_quads: int) -> int:
         queries = self.tile_rows * (-(-k_quads // 8) * 8 + 1)
-        return 16 * (queries + 16 * self.columns * 9 + self.tile_rows * (4 * self.columns + 1))
+        quads = queries + 16 * self.columns * 9 + self.tile_rows * (4 * self.columns + 1)
+        return 16 * quads + 4 * 16 * self.columns
 
 
 BLOCKS: Mapping[int, BlockShape] = {}

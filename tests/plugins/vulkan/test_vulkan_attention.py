@@ -86,7 +86,9 @@ def test_values_inside_the_keys(tmp_path, kv_type):
     compare(tmp_path, [(20,), (1,)], heads=(17, 1), dims=(576, 512), values=False, kv_type=kv_type, scale=0.05)
 
 
-@pytest.mark.parametrize("shape", [BlockShape(64, 8, 4), BlockShape(64, 4, 2)], ids=["wide", "narrow"])
+@pytest.mark.parametrize(
+    "shape", [BlockShape(64, 8, 4), BlockShape(64, 4, 2), BlockShape(256, 2, 2)], ids=["wide", "narrow", "many threads"]
+)
 @pytest.mark.parametrize(
     "options",
     [
