@@ -9,6 +9,7 @@
 
 layout(local_size_x = 256) in;
 layout(constant_id = 0) const uint ROWS = 4u; // of a sequence
+layout(constant_id = 1) const bool DRAFTS = true; // otherwise the next tokens are drafted elsewhere
 layout(std430, set = 0, binding = 1) readonly buffer Picked { uint picked[]; };
 layout(std430, set = 0, binding = 2) buffer Text { uint text[]; };
 layout(std430, set = 0, binding = 3) writeonly buffer Taken { uint taken[]; };
@@ -18,6 +19,7 @@ layout(push_constant) uniform Push {
     uint most_text; // words per text
     uint tokens, positions, text_length, n_picked, past, past_counts; // indices in the step block
     uint most_past;
+    uint most_taken; // sequences with a number of taken tokens, behind which are the rows of their latest ones
 };
 
 const uint LONGEST = 32u; // compared tokens of a match
@@ -50,8 +52,9 @@ void take() {
         step_words[past + sequence * most_past + step_words[past_counts + sequence]++ % most_past] = fresh[i];
     }
     step_words[text_length + sequence] = n_before + n_fresh;
-    step_words[n_picked + sequence] += n_fresh;
+    step_words[n_picked + sequence] = n_fresh + (DRAFTS ? step_words[n_picked + sequence] : 0u);
     taken[taken_at + sequence] = n_fresh;
+    taken[taken_at + most_taken + sequence] = sequence * ROWS + n_fresh - 1u;
 }
 
 void main() {
@@ -62,7 +65,7 @@ void main() {
     if (me == 0u) take();
     barrier();
     const uint n_text = n_before + n_fresh;
-    for (uint end = SHORTEST + me; end < n_text; end += 256u) {
+    for (uint end = SHORTEST + me; DRAFTS && end < n_text; end += 256u) {
         const uint n = length_of_match(end, n_text);
         if (n >= SHORTEST) atomicMax(best, n << 26 | end);
     }

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Batch, Input, Limits, Sizes, Tensor, concrete
+from pumice.plugin import Batch, Input, Limits, Passed, Sizes, Tensor, concrete
 from pumice_vulkan.device import Buffer, Encoder
 from pumice_vulkan.lower.rule import STEP_INPUTS, SegmentMemory
 
@@ -42,6 +42,26 @@ class HostMemory:
         for upload in self._uploads:
             upload.contents[:] = 0
 
+    @property
+    def step(self) -> Buffer:
+        """The step block on the device."""
+        return self._memory.step
+
+    def output_place(self, name: str) -> tuple[Buffer, int]:
+        """Return the buffer and byte offset to which an output is copied."""
+        return self._download, next(at for tensor, at in self._output_places.items() if tensor.name == name)
+
+    def input_place(self, name: str) -> tuple[Buffer, int]:
+        """Return the buffer and byte offset of an input on the device."""
+        return self._at(self._input(name))
+
+    def row_bytes(self, name: str) -> int:
+        """Return the bytes of a row of an input."""
+        return 4 * math.prod(map(int, self._input(name).shape[1:]))
+
+    def _input(self, name: str) -> Tensor:
+        return next(tensor for tensor in self.inputs if tensor.name == name)
+
     def words(self, turn: int) -> NDArray[np.int32]:
         """Return the words of the step's fields (``StepLayout``) for writing."""
         return self._uploads[turn].contents.view(np.int32)
@@ -55,9 +75,13 @@ class HostMemory:
         return self._arrays(turn, self._uploads[turn], self.inputs, self._input_places, sizes)
 
     def write_inputs(self, inputs: Mapping[str, NDArray[Any]], room: Mapping[str, NDArray[Any]], turn: int) -> None:
-        """Write the segment's inputs, and its tokens if they are among them, for the next commit."""
+        """Write the segment's inputs, and its tokens if they are among them, for the next commit.
+
+        Inputs that pending steps compute are left out.
+        """
         for name, values in room.items():
-            np.copyto(values, inputs[name])
+            if not isinstance(inputs[name], Passed):
+                np.copyto(values, inputs[name])
         if "tokens" in inputs:
             self._memory.layout.write_tokens(self.words(turn), inputs["tokens"], turn)
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.plugin import Ahead, Raw, Tensor
-from pumice_vulkan.device import Encoder
+from pumice_vulkan.device import Buffer, Encoder
 from pumice_vulkan.lower.rule import Lowering, SegmentMemory
 from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.restrictions import MAX_ADDED, Restrictions
@@ -19,6 +19,7 @@ from pumice_vulkan.step import MAX_BIASES, MAX_DRAFTED, MAX_PAST, MAX_STEPS, MOS
 OF_EACH = 16  # logits per invocation of shaders/best.comp
 MAX_BEST = 64
 MAX_SAVED = MAX_BIASES + MAX_PAST + MAX_ADDED  # maximum logits per row changed by shaders/adjust.comp
+TAKEN_WORDS = 2 * MOST_DRAFTING  # of a step with drafts: the tokens that it gave, and the row of the latest
 INVOCATIONS = 512  # invocations per workgroup, within the device's limit
 
 
@@ -66,12 +67,13 @@ class Picker:
         self._saved = memory.scratch.take("adjusted logits", 8 * self._max_seqs * MAX_SAVED)
         self.restrictions = Restrictions(memory.device, self._max_seqs, self._width)
         self._taken_at = MAX_STEPS * self._max_rows * Choice(MAX_BEST, raw=True).words
-        n_bytes = 4 * (self._taken_at + MAX_STEPS * MOST_DRAFTING)
+        n_bytes = 4 * (self._taken_at + MAX_STEPS * TAKEN_WORDS)
+        self.positions = memory.layout.positions
         self._results = [memory.device.new_buffer(n_bytes, host=True) for _ in range(2)]
         self.texts = Texts(memory)
 
-    def lower(self, lowering: Lowering, step: int, choice: Choice, turn: int) -> None:
-        """Append dispatches behind those of step number ``step``."""
+    def lower(self, lowering: Lowering, step: int, choice: Choice, turn: int, given: bool = False) -> None:
+        """Append dispatches behind those of step number ``step``; ``given``: the device drafts no tokens."""
         rows = self._rows(lowering.n_outputs, choice)
         result = BufferSlice(self._results[turn], step * rows * choice.words, rows * choice.words)
         if choice.raw:
@@ -82,16 +84,23 @@ class Picker:
         self._find_best(lowering, rows, choice.n_best, restricted=choice.restricted)
         self._pick(lowering, rows, choice, step, result)
         if choice.drafted:
-            taken_at = self._taken_at + step * MOST_DRAFTING
-            taken = BufferSlice(self._results[turn], taken_at, MOST_DRAFTING)
-            self._verify(lowering, choice, result, choice.words, taken)
+            taken = BufferSlice(self._results[turn], self._taken_at + step * TAKEN_WORDS, TAKEN_WORDS)
+            self._verify(lowering, choice, result, choice.words, taken, drafts=not given)
 
     def lower_drafts(self, lowering: Lowering, choice: Choice, turn: int) -> None:
         """Append the dispatch that drafts the tokens of the first step."""
         result = BufferSlice(self._results[turn], 0, 1)
         self._verify(lowering, choice, result, 0, result)
 
-    def _verify(self, lowering: Lowering, choice: Choice, picked: BufferSlice, stride: int, taken: BufferSlice) -> None:
+    def _verify(
+        self,
+        lowering: Lowering,
+        choice: Choice,
+        picked: BufferSlice,
+        stride: int,
+        taken: BufferSlice,
+        drafts: bool = True,
+    ) -> None:
         layout = lowering.memory.layout
         lowering.dispatch(
             "verify",
@@ -108,8 +117,9 @@ class Picker:
                 "past": layout.past,
                 "past_counts": layout.past_counts,
                 "most_past": MAX_PAST,
+                "most_taken": MOST_DRAFTING,
             },
-            constants=[choice.drafted],
+            constants=[choice.drafted, int(drafts)],
             grid=(self._rows(lowering.n_outputs, choice) // choice.drafted, 1, 1),
         )
 
@@ -123,9 +133,17 @@ class Picker:
             ids, logits = words[..., end + 2 : -MAX_BEST], floats[..., -MAX_BEST:]
             raw = Raw(ids, logits, floats[..., end], floats[..., end + 1])
         contents = self._results[turn].contents.view(np.int32)
-        taken = contents[self._taken_at :][: n_steps * MOST_DRAFTING].reshape(n_steps, -1).copy()
-        n_taken = taken if choice.drafted else None
+        taken = contents[self._taken_at :][: n_steps * TAKEN_WORDS].reshape(n_steps, -1)
+        n_taken = taken[:, :MOST_DRAFTING].copy() if choice.drafted else None
         return Ahead(words[..., 1 : 1 + n_best], floats[..., 1 + n_best : end], words[..., 0], raw, n_taken)
+
+    def token_place(self, turn: int, n_outputs: int, choice: Choice, step: int, row: int) -> tuple[Buffer, int]:
+        """Return the buffer and byte offset of a picked token."""
+        return self._results[turn], 4 * choice.words * (step * self._rows(n_outputs, choice) + row)
+
+    def last_row_place(self, turn: int, sequence: int) -> tuple[Buffer, int]:
+        """Return the buffer and byte offset of the row of the latest token of a sequence, of one step with drafts."""
+        return self._results[turn], 4 * (self._taken_at + MOST_DRAFTING + sequence)
 
     def close(self) -> None:
         self.restrictions.close()

@@ -46,6 +46,7 @@ from pumice_vulkan.lower.matrices import PLANES
 from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory, weight_key
 from pumice_vulkan.memory import Arena, Scratch, Weights
 from pumice_vulkan.packing import Packing, pack_some
+from pumice_vulkan.passing import Found, copies_of
 from pumice_vulkan.persistent import PersistentPath, expect_cache
 from pumice_vulkan.picker import MAX_BEST, Choice, Picker
 from pumice_vulkan.preparer import Preparer, Work
@@ -136,6 +137,10 @@ class Computed(Pending):
             self.command.wait()
         return self.results
 
+    def output_place(self, name: str) -> Found:
+        """Return where the device finds an output."""
+        return self.host.output_place(name)
+
 
 @dataclass
 class Picked(Pending):
@@ -190,6 +195,23 @@ class Picked(Pending):
         assert self.command is not None, "it waits for restrictions"
         self.command.wait()
         return self.host.results(self.sizes)
+
+    def output_place(self, name: str) -> Found:
+        """Return where the device finds an output."""
+        return self.host.output_place(name)
+
+    def token_place(self, step: int, row: int) -> Found:
+        """Return where the device finds the token that a step picks in a row."""
+        used = self.recording
+        return self.picker.token_place(used.turn, used.bucket.n_outputs, used.choice, step, row)
+
+    def last_row_place(self, sequence: int) -> Found:
+        """Return where the device finds the row of the latest token of a sequence, of a step that verifies drafts."""
+        return self.picker.last_row_place(self.recording.turn, sequence)
+
+    def next_position_place(self, sequence: int) -> Found:
+        """Return where the device finds the position behind that of the latest token of a sequence."""
+        return self.host.step, 4 * (self.picker.positions + sequence * self.recording.choice.drafted + 1)
 
 
 class DeviceProgram(Program):
@@ -254,7 +276,7 @@ class DeviceProgram(Program):
         invariant = self._shared.invariant and not recurrent  # recurrent states take several tokens in parts
         gives_more = len(self._segment.outputs) > 1 and not self._segment.loop
         if not self._picker or gives_more:  # with a picker it verifies drafts all the same
-            return Capabilities(copies_slots=True, invariant=invariant, step_sizes=self._buckets.sizes)
+            return Capabilities(copies_slots=True, invariant=invariant, passes=True, step_sizes=self._buckets.sizes)
         return Capabilities(
             copies_slots=True,
             invariant=invariant,
@@ -266,6 +288,7 @@ class DeviceProgram(Program):
             max_last_n=MAX_PAST,
             max_added=MAX_ADDED,
             drafted=self._drafted,
+            passes=True,
             step_sizes=self._buckets.sizes,
         )
 
@@ -286,15 +309,24 @@ class DeviceProgram(Program):
         return self.submit(step).outputs()
 
     def submit(self, step: Step) -> Pending:
-        turn = self._recorder.other_turn if step.waits or step.behind else 0
+        batch = step.batch
+        turn = self._recorder.other_turn if step.waits or step.behind or self._takes_own_tokens(batch) else 0
         self._recorder.free(turn)
-        self._host.write_step(step.batch, turn)
-        exact = step.batch.exact or (step.ask and step.ask.n_drafted)
+        self._host.write_step(batch, turn)
+        exact = batch.exact or (step.ask and step.ask.n_drafted)
         ready = self._preparer.ready if self._shared.prepares and not exact else None
-        bucket = self._buckets.of(step.batch.sizes, ready)
+        bucket = self._buckets.of(batch.sizes, ready)
         in_one = not step.waits and self._is_one_dispatch(bucket.n_tokens)
         recording = Recording(bucket, turn=turn, persistent=in_one)
+        if batch.passed or batch.passed_tokens or batch.outputs_of or batch.positions_of:
+            copies = copies_of(batch, self._host, self._memory.layout, bucket.n_tokens)
+            recording = recording._replace(copies=copies)
         return self._picking(step, step.ask, recording) if step.ask else self._computing(step, recording)
+
+    def _takes_own_tokens(self, batch: Batch) -> bool:
+        """Return True if tokens of a batch are those that a pending step of this program picks."""
+        pending = [item.pending.own for item in batch.passed_tokens]
+        return any(isinstance(item, Picked) and item.host is self._host for item in pending)
 
     def _computing(self, step: Step, recording: Recording) -> Pending:
         """Submit a step whose outputs are requested."""
@@ -315,7 +347,8 @@ class DeviceProgram(Program):
         if ask.texts:
             self._picker.texts.write(ask.texts)
         if ask.n_drafted:
-            words[layout.text_length :][: len(ask.picks)] = [len(text) for text in ask.texts] or 0
+            lengths = [len(text) for text in ask.texts] or step.batch.positions[step.batch.seq_starts[:-1]] + 1
+            words[layout.text_length :][: len(ask.picks)] = lengths
         choice = Choice(
             n_best=1 if ask.n_best == 1 else MAX_BEST,
             adjusts=ask.n_drafted > 0 or any(pick.adjusts for pick in ask.picks),

@@ -16,6 +16,7 @@ from pumice_vulkan.device import CommandBuffer, Device, Encoder, Launch
 from pumice_vulkan.host_memory import N_TURNS, HostMemory
 from pumice_vulkan.kernels import Kernels
 from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory
+from pumice_vulkan.passing import Copy
 from pumice_vulkan.persistent import PersistentPath
 from pumice_vulkan.picker import MAX_BEST, NO_CHOICE, Choice, Picker
 
@@ -50,7 +51,7 @@ class Recording(NamedTuple):
 
     ``follows``: start from the tokens of the previous steps; ``turn``: index of the host memory; ``persistent``: layers
     are one dispatch; ``restores``: repeat persistent steps, from the tokens that they began with; ``given``: the host
-    drafted the tokens.
+    drafted the tokens; ``copies``: inputs and tokens that earlier steps computed.
     """
 
     bucket: Bucket
@@ -62,6 +63,7 @@ class Recording(NamedTuple):
     persistent: bool = False
     restores: bool = False
     given: bool = False
+    copies: tuple[Copy, ...] = ()
 
 
 class Encoded(NamedTuple):
@@ -202,7 +204,7 @@ class Recorder:
             return []
         assert self._picker is not None
         lowering = Lowering(self._memory, *recording.bucket)
-        self._picker.lower(lowering, step, recording.choice, recording.turn)
+        self._picker.lower(lowering, step, recording.choice, recording.turn, recording.given)
         return lowering.dispatches
 
     def _layers(self, recording: Recording) -> list[Encoded]:
@@ -237,6 +239,10 @@ class Recorder:
                 self._begun.record(encoder, recording)
             if self._picker and recording.choice.drafted and not recording.given:
                 self._picker.texts.record(encoder, recording.bucket.n_tokens // recording.choice.drafted)
+            if recording.copies:
+                encoder.barrier()
+            for source, begin, target, to, n_bytes in recording.copies:
+                encoder.copy_buffer(source, begin, target, to, n_bytes)
         if self._picker and recording.choice.restricted and recording.part is not StepPart.LAYERS:
             self._picker.restrictions.record(encoder, recording.bucket.n_outputs, recording.turn)
         encoder.barrier()

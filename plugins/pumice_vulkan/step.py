@@ -141,8 +141,12 @@ class StepLayout:
         n_steps, n_seqs = numbers.shape
         if n_drafted:
             n_rows = 1 + n_drafted
-            drawn = words[self.numbers :][: MAX_STEPS * n_seqs].reshape(len(picks), MAX_STEPS, n_rows)
-            drawn.view(np.float32)[:, :n_steps] = numbers.reshape(n_steps, len(picks), n_rows).swapaxes(0, 1)
+            drawn = words[self.numbers :][: MAX_STEPS * len(picks) * n_rows].reshape(len(picks), MAX_STEPS, n_rows)
+            if n_steps == 1:
+                own = numbers.reshape(len(picks), -1, n_rows)
+            else:
+                own = numbers.reshape(n_steps, len(picks), n_rows).swapaxes(0, 1)
+            drawn.view(np.float32)[:, : own.shape[1]] = own
             words[self.n_picked :][: len(picks)] = 0
             return
         table = words[self.numbers :][: n_steps * self.max_seqs].reshape(n_steps, -1)

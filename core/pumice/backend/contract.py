@@ -60,6 +60,8 @@ class Capabilities:
         max_last_n: maximum ``last_n`` of a ``Pick``.
         max_added: maximum ``biases`` of a ``Restriction``.
         drafted: useful values of ``n_drafted`` of an ``Ask``, ascending. Empty: the program drafts no tokens.
+        passes: inputs and tokens of a step may be results of pending steps (``Batch.passed``) of other programs of the
+            device that pass them, too.
         step_sizes: numbers of tokens, ascending, if a step takes as long as one of the next larger number. Empty: the
             time of a step follows its tokens.
     """
@@ -75,6 +77,7 @@ class Capabilities:
     max_last_n: int = 0
     max_added: int = 0
     drafted: tuple[int, ...] = ()
+    passes: bool = False
     step_sizes: tuple[int, ...] = ()
 
 

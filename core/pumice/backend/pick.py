@@ -108,7 +108,9 @@ class Ask:
         n_drafted: tokens that the program drafts for each sequence and step, and verifies in it; 0: none. No pick is
             ``restricted``. Each step has ``1 + n_drafted`` rows of each sequence, together at most one more than the
             last of ``drafted``; those of the batch after a sequence's first are replaced by the drafted tokens.
-            ``numbers`` are ``[n_steps, rows]``; each picked token of a sequence takes the next of its own.
+            ``numbers`` are ``[n_steps, rows]``; each picked token of a sequence takes the next of its own. A step
+            ``behind`` another one continues with its picked tokens; it has numbers for both, ``[1, 2 * rows]``, with
+            those of a sequence together.
         texts: int32, for each sequence the tokens from which the program drafts, the one of the batch last. Empty: the
             drafted tokens of a single step are those of the batch.
     """

@@ -70,6 +70,34 @@ class Limits:
         return n_cells * sum(row_bytes(type, state.n_head_kv * dim) for dim in (state.k_dim, state.v_dim))
 
 
+@dataclass(frozen=True)
+class Passed:
+    """Rows of an output of an earlier step on the same device, which are an input of a step before they are computed.
+
+    Attributes:
+        pending: the earlier step: of one program that ``passes``, without an ``Ask`` or with one for a single step.
+        output: name of the tensor that is its output.
+        shape: shape of the input, whose rows are the first ones of the output.
+    """
+
+    pending: Pending
+    output: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class PassedTokens:
+    """Tokens that earlier steps on the same device pick, which are tokens of a step before they are computed.
+
+    Attributes:
+        pending: the earlier steps, of a program that ``passes``.
+        rows: int [n_steps, n_seqs], for each step and sequence the row of the batch that gets the picked token.
+    """
+
+    pending: Pending
+    rows: Int32Array
+
+
 @dataclass
 class Batch:
     """The tokens of a step: new tokens of several sequences, consecutive for each sequence.
@@ -89,6 +117,14 @@ class Batch:
     memory: Memory | None = None  # keys and values that another graph stored for each sequence
     exact: bool = False  # results depend on nothing but this step, not on what a program has prepared
     together: bool = False  # its tokens are of one image, and attend to each other in both directions
+    passed: Mapping[str, Passed] = field(default_factory=dict)  # further inputs that pending steps compute
+    passed_tokens: Sequence[PassedTokens] = ()  # tokens that pending steps pick, in place of those of the batch
+    outputs_of: Pending | None = (
+        None  # a step with drafts: output rows are those behind which it picked the latest tokens
+    )
+    positions_of: Pending | None = (
+        None  # a step with drafts: positions are those behind the latest tokens that it picked
+    )
 
     @property
     def sizes(self) -> Sizes:
@@ -131,6 +167,11 @@ class Pending:
 
     Results are valid until the program begins another step, other than one ``behind`` this.
     """
+
+    @property
+    def own(self) -> Pending:
+        """The pending step of the program itself, if this one wraps it."""
+        return self
 
     def begin(self, inputs: Mapping[str, Array]) -> None:
         """Provide the inputs of a step that ``waits`` for them."""

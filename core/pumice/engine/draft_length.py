@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from pumice.engine.acceptance import Acceptance, Offer, Share, Stop
+from pumice.engine.usual import KEPT, Usual
 
-KEPT = 8  # latest step times kept per number of sequences and rows
 LOSS = 0.003  # share of time that rejected drafts and proposers may take
 GAIN = 0.03  # least expected time that drafts of a step save, in steps without drafts
 MOST = 31  # maximum tokens of a draft
@@ -47,23 +47,6 @@ RENEWED = 8  # maximum steps between two estimates of when computed drafts end
 PLAIN = 64  # steps with drafts between two without, which measure the time of a step without drafts
 
 
-class _Usual:
-    """The lower third of the latest measurements of one kind."""
-
-    def __init__(self) -> None:
-        self._latest: deque[float] = deque(maxlen=KEPT)
-        self.value = 0.0
-
-    @property
-    def is_first(self) -> bool:
-        """True after a single measurement, which may contain work that is done once."""
-        return len(self._latest) == 1
-
-    def add(self, measured: float) -> None:
-        self._latest.append(measured)
-        self.value = sorted(self._latest)[len(self._latest) // 3]
-
-
 class Costs:
     """Measured seconds of steps by their numbers of sequences and rows.
 
@@ -76,8 +59,8 @@ class Costs:
     """
 
     def __init__(self) -> None:
-        self._plain: dict[int, _Usual] = {}  # seconds of a step without drafts
-        self._multiples: dict[int, dict[int, _Usual]] = {}
+        self._plain: dict[int, Usual] = {}  # seconds of a step without drafts
+        self._multiples: dict[int, dict[int, Usual]] = {}
         self._curves: dict[int, tuple[list[int], list[float]]] = {}  # rows and multiples, both ascending
         self._paced: dict[int, set[int]] = {}  # classes of rows that were started, of numbers of sequences with a pace
 
@@ -86,7 +69,7 @@ class Costs:
 
         The first step of a class of rows, which contains the start of kernels, is not recorded.
         """
-        self._plain[n_seqs] = _Usual()
+        self._plain[n_seqs] = Usual()
         self._plain[n_seqs].add(seconds)
         self._curves.setdefault(n_seqs, ([n_seqs], [1.0]))
         self._paced.setdefault(n_seqs, set())
@@ -94,7 +77,7 @@ class Costs:
     def took(self, n_seqs: int, n_rows: int, seconds: float) -> None:
         """Record the time of a step. More rows than sequences count once a step without drafts was measured."""
         if n_rows == n_seqs:
-            self._plain.setdefault(n_seqs, _Usual()).add(seconds)
+            self._plain.setdefault(n_seqs, Usual()).add(seconds)
             self._curves.setdefault(n_seqs, ([n_seqs], [1.0]))
         elif n_seqs in self._plain:
             started = self._paced.get(n_seqs)
@@ -102,7 +85,7 @@ class Costs:
                 started.add(class_of(n_rows))
                 return
             multiples = self._multiples.setdefault(n_seqs, {})
-            multiples.setdefault(n_rows, _Usual()).add(seconds / self._plain[n_seqs].value)
+            multiples.setdefault(n_rows, Usual()).add(seconds / self._plain[n_seqs].value)
             rows = sorted(multiples, reverse=True)
             curve = accumulate((multiples[n].value for n in rows), min)
             most = [
@@ -209,7 +192,7 @@ class DraftLength:
         self._n_drafted = 0  # steps with drafts since one without
         self._taken: dict[str, deque[float]] = {}  # latest seconds by kind of work, or by proposer that was asked
         self._spent = 0.0  # seconds of proposers since the latest recorded step
-        self._per_token: dict[str, _Usual] = {}  # seconds per proposed token, of proposers that compute them
+        self._per_token: dict[str, Usual] = {}  # seconds per proposed token, of proposers that compute them
         self._right: dict[str, Share] = {}  # right tokens of computed drafts, and those at which drafts ended
         self._given_up: set[str] = set()  # proposers that were not asked the last time, since no length pays
         self._base = 0.0  # seconds of the latest recorded step, had it had no drafts
@@ -343,7 +326,7 @@ class DraftLength:
             return
         self.charge(proposer, seconds + reading)
         if n_tokens and not is_first:
-            self._per_token.setdefault(proposer, _Usual()).add(seconds / (n_tokens + 2))  # two passes read the text
+            self._per_token.setdefault(proposer, Usual()).add(seconds / (n_tokens + 2))  # two passes read the text
 
     def charge(self, work: str, seconds: float) -> None:
         """Charge the time of a kind of work that steps without proposers do not have to the credit.

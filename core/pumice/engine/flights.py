@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from pumice.architecture import MAIN, STREAM
 from pumice.backend.pick import Ahead, Ask, Restriction
-from pumice.backend.step import Batch, Pending
+from pumice.backend.step import Batch, PassedTokens, Pending
 from pumice.engine import logprobs
 from pumice.engine.batches import Part, batch_after, batch_of
 from pumice.engine.device_drafts import NO_DRAFTS, Plan
@@ -28,12 +28,16 @@ from pumice.engine.host_drafts import Kind
 from pumice.engine.kv_cache import BlockTables, KVCache
 from pumice.engine.lookahead import Lookahead
 from pumice.engine.messages import Event
+from pumice.engine.next_tokens import NextTokens, passed_to
 from pumice.engine.runner import Runner
 from pumice.engine.schedule import Members
 from pumice.engine.scheduler import Scheduler
 from pumice.engine.speculation import Draft, Speculation, may_draft
 from pumice.engine.states import RecurrentStates
 from pumice.graph.media import ROWS
+
+ROUNDS_AHEAD = 0  # rounds that are submitted behind one that has not ended
+UNKNOWN = -1  # in place of a token that the host does not know
 
 
 @dataclass(eq=False, slots=True)
@@ -54,6 +58,7 @@ class Flight:
         repeats: True if tokens of a member are computed again after a wrong draft.
         hears: True if a layer that drafts gets its hidden states.
         kind: the kind of batch for which drafts of the host compete with steps of the program; None: they do not.
+        n_round: tokens of each member that a layer drafts in steps submitted before it, which it verifies.
         asks: True if proposers were asked before it, or are to be asked behind it.
         began: ``time.perf_counter()`` before submission.
         spent: the time before submission by the clock that measures steps for drafts.
@@ -75,6 +80,7 @@ class Flight:
     repeats: bool = False
     hears: bool = False
     kind: Kind | None = None
+    n_round: int = 0
     asks: bool = False
     began: float = field(default_factory=time.perf_counter)
     spent: float = 0.0
@@ -199,6 +205,8 @@ class Flights:
             flight = self._step(again, {}, True)
             flight.kind, flight.asks = kind, True
             return flight
+        if not is_own and (paired := self._round(members, kind)):
+            return paired
         drafts, n_free = self._drafted(members, kind) if not is_own else ({}, 0)
         flight = self._submit(members, drafts, n_free, is_own)
         flight.kind, flight.asks = kind, bool(drafts) or n_free <= 1
@@ -286,6 +294,8 @@ class Flights:
         if flight.asks or asked:
             is_new = self._n_started > n_before
             host.drafted(kind, len(flight.batch.tokens), n_tokens / n_seqs, seconds, is_new)
+            if flight.n_round and asked and not is_new:
+                self._speculation.rounds.took(kind, flight.n_round, seconds)
         else:
             host.ran(kind, n_tokens / n_seqs, seconds)
 
@@ -680,10 +690,15 @@ class Flights:
         flight.began, flight.spent = began, self._landed  # nothing is in flight since
         return flight
 
-    def _ask_rows(self, sequences: Sequence[Running], plan: Plan) -> Ask:
-        """Return the ``Ask`` of steps that verify drafts, with a random number for each row."""
+    def _ask_rows(self, sequences: Sequence[Running], plan: Plan, follows: bool = False) -> Ask:
+        """Return the ``Ask`` of steps that verify drafts, with a random number for each row.
+
+        ``follows``: of a single step behind one of the plan's two, with the numbers of both.
+        """
         n_seqs, n_rows = len(sequences), 1 + plan.n_drafted
         ask = self.lookahead.ask([running.generation for running in sequences], plan.n_steps * n_rows)
+        if follows:
+            return replace(ask, numbers=ask.numbers.T.reshape(1, -1), n_drafted=plan.n_drafted)
         numbers = ask.numbers.T.reshape(n_seqs, plan.n_steps, n_rows).swapaxes(0, 1).reshape(plan.n_steps, -1)
         return replace(ask, numbers=numbers, n_drafted=plan.n_drafted)
 
@@ -724,32 +739,160 @@ class Flights:
 
     def _verify_given(self, members: Members, drafts: Mapping[Running, Draft], n_drafted: int) -> Flight:
         """Submit a step with exact picks that verifies drafts of the host, so that it needs no logits."""
+        tokens = [list(drafts[running].tokens) if running in drafts else [] for running, _ in members]
+        flight = self._verify_rows(members, tokens, n_drafted, self._take_given)
+        flight.drafts = drafts
+        return flight
+
+    def _verify_rows(
+        self,
+        members: Members,
+        tokens: Sequence[Sequence[int]],
+        n_drafted: int,
+        land: Callable[[Flight], None],
+        passed: Sequence[PassedTokens] = (),
+        before: Flight | None = None,
+    ) -> Flight:
+        """Submit a step with exact picks that verifies ``n_drafted`` rows of each sequence behind its last token.
+
+        Drafts are padded; those that pending steps pick are ``passed``. ``before``: a step of the kind that it follows.
+        """
         began, spent, sequences = time.perf_counter(), self._clock(), [running for running, _ in members]
-        ask, parts = self._ask_rows(sequences, Plan(n_drafted, 1)), []
-        for running in sequences:
-            tokens = list(drafts[running].tokens) if running in drafts else []
-            padding = [running.generation.tokens[-1]] * (n_drafted - len(tokens))
-            parts.append(running.part(1, [*tokens, *padding]))
+        ask, parts = self._ask_rows(sequences, Plan(n_drafted, 2 if before else 1), bool(before)), []
+        for running, drafted in zip(sequences, tokens, strict=True):
+            padding = [running.generation.tokens[-1]] * (n_drafted - len(drafted))
+            parts.append(running.part(1, [*drafted, *padding]))
         batch = batch_of(self._cache, parts)
-        graph = self._listening(members, batch)
-        pending = self._runner.submit(batch, ask, graph=graph) if graph else self._runner.submit(batch, ask)
-        flight = Flight(members, sequences, batch, pending, self._take_given, ask, drafts=drafts)
-        flight.hears = graph is not None
+        batch.passed_tokens = passed
+        graph = self._listening(members, batch) or MAIN
+        pending = self._runner.submit(batch, ask, before.pending if before else None, graph)
+        flight = Flight(members, sequences, batch, pending, land, ask, behind=before is not None)
+        flight.hears = graph != MAIN
         flight.began, flight.spent = began, spent
         return flight
 
+    def _round(self, members: Members, kind: Kind | None) -> Flight | None:
+        """Submit steps of a layer that drafts, and behind them the one that verifies its tokens; None if it cannot.
+
+        The tokens stay on the device, so the host waits once.
+        """
+        speculation, sequences = self._speculation, [running for running, _ in members]
+        layer = speculation.lone_layer(members)
+        if layer is None or not self.lookahead.drafts(members) or not all(map(layer.knows, sequences)):
+            return None
+        if speculation.host is not None and (kind is None or speculation.host.n_free(kind)):
+            return None
+        lengths = self.lookahead.lengths(len(members))
+        n = speculation.round_length(sequences, kind, lengths)
+        n_drafted = next((length for length in lengths if length >= n), 0)
+        if not n or not layer.holds(sequences, n) or not self.lookahead.passes(sequences, n_drafted, 1):
+            return None
+        return self._submit_round(layer, members, kind, n, n_drafted)
+
+    def _submit_round(
+        self,
+        layer: NextTokens,
+        members: Members,
+        kind: Kind | None,
+        n: int,
+        n_drafted: int,
+        before: Flight | None = None,
+    ) -> Flight | None:
+        """Submit a round of ``n`` tokens, padded to ``n_drafted``; None after an error of the layer."""
+        began, speculation, sequences = time.perf_counter(), self._speculation, [running for running, _ in members]
+        try:
+            if before:
+                drafts = layer.submit_after(sequences, before.pending, n, n_drafted)
+            else:
+                drafts = layer.submit(sequences, n)
+        except Exception as error:
+            speculation.drop_layer(sequences, error)
+            return None
+        speculation.passed(1)
+        passed = passed_to(drafts, len(members), n_drafted, n)
+        flight = self._verify_rows(members, [()] * len(members), n_drafted, self._take_round, passed, before)
+        flight.began, flight.kind, flight.n_round, flight.asks = began, kind, n, True
+        return flight
+
+    def _round_behind(self, flight: Flight) -> Flight | None:
+        """Submit a round behind one that has not ended; None if others wait, or this one may be the last."""
+        speculation, sequences = self._speculation, list(flight.whole)
+        current = [running for running in sequences if not running.generation.finish_reason]
+        assert flight.ask is not None
+        n_drafted, host = flight.ask.n_drafted, speculation.host
+        if not (ROUNDS_AHEAD and flight.goes_on and flight.hears and self._can.follows):
+            return None
+        if flight.lost or current != sequences:
+            return None
+        if len(current) != len(self._scheduler.running) or self._scheduler.may_admit():
+            return None
+        if host is not None and (flight.kind is None or host.n_free(flight.kind)):
+            return None
+        layer = speculation.lone_layer(flight.members)
+        if layer is None or any(running.generation.n_left <= 1 + n_drafted for running in current):
+            return None
+        n = speculation.round_length(current, flight.kind, self.lookahead.lengths(len(current)))
+        if n != flight.n_round or self.lookahead.passes(current, n_drafted, 2) < 2:
+            return None
+        return self._submit_round(layer, flight.members, flight.kind, n, n_drafted, flight)
+
+    def _take_round(self, flight: Flight) -> None:
+        """Submit the next round, and continue with the tokens of this one.
+
+        The batch gets the positions of its rows and the tokens that are known now: those that were right.
+        """
+        following = self._round_behind(flight)
+        with self._discarding(following):
+            lost = self._take_tokens_of_round(flight, next(flight.pending.tokens()))
+        if following is None:
+            return
+        assert self._speculation.next_tokens is not None
+        self._speculation.next_tokens.went_on(flight.whole, lost)
+        flight.hears = False
+        following.lost |= lost
+        self.on_way.append(following)
+
+    def _take_tokens_of_round(self, flight: Flight, ahead: Ahead) -> set[Running]:
+        """Continue with the tokens of a round; return the sequences that ended or changed."""
+        n, rounds = flight.n_round, self._speculation.rounds
+        tokens, positions = (
+            array.reshape(len(flight.whole), -1) for array in (flight.batch.tokens, flight.batch.positions)
+        )
+        picked, lost = ahead.picked[0].reshape(tokens.shape), set(flight.whole)
+        for index, running in enumerate(flight.whole):
+            tokens[index, 0] = running.generation.tokens[-1]
+            positions[index] = running.n_past + np.arange(tokens.shape[1])
+        for index, (running, n_taken, n_accepted) in self._take_verified(flight, ahead):
+            tokens[index, 1:n_taken] = picked[index, : n_taken - 1]
+            tokens[index, n_taken:] = UNKNOWN
+            running.generation.timings.drafted(n, min(max(0, n_accepted), n))
+            running.generation.timings.drafts_exact = self._speculation.is_exact
+            rounds.judged(flight.kind, min(n_taken - 1, n), n)
+            if n_accepted == n_taken - 1 and _goes_on(running):
+                lost.discard(running)
+        return lost
+
     def _take_given(self, flight: Flight) -> None:
         """Continue with the tokens of a step that verified drafts of the host."""
-        ahead = next(flight.pending.tokens())
+        for _, (running, _, n_accepted) in self._take_verified(flight, next(flight.pending.tokens())):
+            if draft := flight.drafts.get(running):
+                draft.n_accepted = min(max(0, n_accepted), len(draft.tokens))
+
+    def _take_verified(self, flight: Flight, ahead: Ahead) -> Iterator[tuple[int, tuple[Running, int, int]]]:
+        """Continue with the tokens of a step that verified drafts, except of sequences that were lost or have ended.
+
+        Yield the index of each sequence, and it with the number of tokens that the program picked for it and that of
+        accepted drafted tokens.
+        """
         assert flight.ask is not None
         assert ahead.n_taken is not None
         n_rows = 1 + flight.ask.n_drafted
         for index, (running, n_taken) in enumerate(zip(flight.whole, ahead.n_taken[0].tolist(), strict=True)):
+            if running in flight.lost or running.generation.finish_reason:
+                continue
             n_before = len(running.generation.generated)
             self._take_rows(running, ahead, 0, range(index * n_rows, index * n_rows + n_taken))
-            if draft := flight.drafts.get(running):
-                n_accepted = len(running.generation.generated) - n_before - 1
-                draft.n_accepted = min(max(0, n_accepted), len(draft.tokens))
+            yield index, (running, n_taken, len(running.generation.generated) - n_before - 1)
 
     def _take_rows(self, running: Running, ahead: Ahead, step: int, rows: range) -> bool:
         """Continue with the tokens of rows of a step. Return True if the next step was computed for them."""

@@ -68,6 +68,10 @@ class _Checked(Pending):
         self._check = check
         self._where = f"{where}: submit"
 
+    @property
+    def own(self) -> Pending:
+        return self.pending.own
+
     def begin(self, inputs: Mapping[str, Array]) -> None:
         try:
             self.pending.begin(inputs)
@@ -129,8 +133,8 @@ def _guard_program(program: Program, segment: Segment, where: str) -> None:
         return results
 
     def submit_checked(step: Step) -> Pending:
-        if isinstance(step.behind, _Checked):
-            step = replace(step, behind=step.behind.pending)
+        if step.behind is not None:
+            step = replace(step, behind=step.behind.own)
         try:
             pending = submit(step)
         except Exception as error:

@@ -19,10 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.architecture import DRAFT, FEATURES, MAIN, STREAM
-from pumice.backend.step import Batch, Pending
+from pumice.backend.pick import Ask
+from pumice.backend.step import Batch, PassedTokens, Pending
 from pumice.engine.acceptance import Stop
 from pumice.engine.batches import Part, Place, batch_after, batch_of
 from pumice.engine.draft_model import (
+    GREEDY,
     DraftLimits,
     Guess,
     goes_on,
@@ -50,13 +52,15 @@ Rows = NDArray[np.float32]
 class Hidden:
     """The rows ``[n, n_stream]`` of a sequence from a position on, for which the layer did not run yet.
 
-    The layer knows nothing of the ``n_skipped`` first blocks: its sequence begins after them.
+    The layer knows nothing of the ``n_skipped`` first blocks: its sequence begins after them. It has run for the first
+    ``n_read`` rows.
     """
 
     tables: BlockTables
     first: int
     parts: list[Rows] = field(repr=False)
     n_skipped: int = 0
+    n_read: int = 0
     n_rows: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -79,6 +83,7 @@ class Hidden:
 
     def drop(self, n: int) -> None:
         """Forget the first ``n`` rows."""
+        self.n_read = max(0, self.n_read - n)
         self.parts = [self.rows[n:].copy()]
         self.first, self.n_rows = self.first + n, self.n_rows - n
 
@@ -135,14 +140,39 @@ class NextTokens:
         assert self.cache is not None
         sizes = sizes_to(self._most_waiting)
         width = self._runner.results(self._runner.listening or MAIN)[STREAM]
-        with rehearsing(self.cache, sizes[-1] + max(lengths)) as place:
+        with rehearsing(self.cache, sizes[-1] + 4 * (1 + max(lengths))) as place:
             for n in sizes if place else ():
                 assert place is not None
                 batch = batch_of(self.cache, [Part(place, [0] * n, 0, [n - 1])])
                 hidden = self._run(batch, self._hidden_of(batch, np.zeros((n, width), np.float32)))[1]
+            self._rehearse_rounds(place, sizes, lengths, width)
             for n in sorted({n - 1 for n in lengths if n > 2}) if place and self._advances else ():
                 assert place is not None
                 self._run_ahead(batch_of(self.cache, [Part(place, [0], sizes[-1], [0])]), hidden, n)
+
+    def _rehearse_rounds(self, place: Place | None, sizes: Sequence[int], lengths: Collection[int], width: int) -> None:
+        """Compute steps that the layer hears, and rounds of these lengths, each behind every number of tokens."""
+        listening, drafted = self._runner.listening, self._runner.capabilities.drafted
+        if place is None or listening is None or not self.submits():
+            return
+        assert self.cache is not None
+        for n in sizes:
+            part = Part(place, [0] * n, 0, [n - 1])
+            self._runner.outputs(batch_of(self.cache, [part]), listening)
+            next(self._submit_parts([part], np.zeros((n, width), np.float32), 1)[-1].tokens())
+        n_bests = sorted({1, self._runner.capabilities.max_best})
+        for n, n_best in ((n, n_best) for n in lengths for n_best in n_bests if n in drafted):
+            part, stream, verified = Part(place, [0], sizes[-1], [0]), np.zeros((1, width), np.float32), None
+            for turn in range(3 if self._runner.capabilities.follows else 1):
+                drafts = self._submit_parts([part], verified or stream, n)
+                batch = batch_of(self.cache, [Part(place, [0] * (1 + n), sizes[-1], range(1 + n))])
+                batch.passed_tokens = passed_to(drafts, 1, n, n)
+                numbers = np.zeros((1, (1 + n) * (2 if turn else 1)), np.float32)
+                ask = Ask([GREEDY], numbers, n_best, [()], n_drafted=n)
+                verified = self._runner.submit(batch, ask, verified, listening)
+                part = Part(place, [0] * (1 + n), sizes[-1] + 1, [0])
+            assert verified is not None
+            next(verified.tokens())
 
     def landed(self, batch: Batch, index: int, running: Running, stream: Rows, most: int = MOST_ROWS) -> None:
         """Keep the rows of ``stream [n_tokens, n_stream]`` of the confirmed tokens of one sequence of a step.
@@ -326,6 +356,79 @@ class NextTokens:
             batch = self._batch([part for _, part in going], batch) if going else None
         return drafts
 
+    def submits(self) -> bool:
+        """Return True if its steps pass their results to each other, and to steps of the model, on the device."""
+        listening = self._runner.listening
+        if self.is_off or listening in (None, MAIN) or not self._advances or not self._runner.steps_of(DRAFT):
+            return False
+        return self._runner.passes([listening, DRAFT, *([FEATURES] if self._projects else [])])
+
+    def holds(self, sequences: Sequence[Running], n: int) -> bool:
+        """Return True if the layer can draft ``n`` tokens for each sequence now; it holds blocks for them."""
+        return n <= self._limits.most and all(self._holds(running, n) for running in sequences)
+
+    def submit(self, sequences: Sequence[Running], n: int) -> list[Pending]:
+        """Submit steps that draft ``n`` tokens of each sequence, which ``holds`` has allowed, without waiting.
+
+        Return the pending steps that pick the first token, and the others.
+        """
+        waiting, parts = [self._hidden[running] for running in sequences], []
+        for running, kept in zip(sequences, waiting, strict=True):
+            kept.drop(min(kept.n_read, kept.n_rows - 1))
+            parts.append(self._part(running, kept, kept.n_rows, True))
+        rows = np.ascontiguousarray(np.concatenate([kept.rows for kept in waiting]), np.float32)
+        for kept in waiting:
+            kept.drop(kept.n_rows - 1)
+            kept.n_read = 1
+        return self._submit_parts(parts, rows, n)
+
+    def submit_after(self, sequences: Sequence[Running], verified: Pending, n: int, n_drafted: int) -> list[Pending]:
+        """Submit the same behind a step that verifies ``n_drafted`` tokens of each sequence and has not ended.
+
+        The layer reads what that step computes, and drafts behind the latest of its tokens. ``landed`` is called for
+        no such step, but ``went_on`` once it has ended.
+        """
+        n_rows = 1 + n_drafted
+        return self._submit_parts([Part(item, [0] * n_rows, item.n_past + 1, [0]) for item in sequences], verified, n)
+
+    def went_on(self, sequences: Collection[Running], lost: Collection[Running]) -> None:
+        """Note that the layer has read the states behind all tokens but the last, except of ``lost`` sequences."""
+        for running in sequences:
+            if running in lost:
+                self._hidden.pop(running, None)
+            elif (kept := self._hidden.get(running)) is not None:
+                first, width = len(running.generation.tokens) - 2, kept.rows.shape[1]
+                self._hidden[running] = Hidden(
+                    running.tables, first, [np.zeros((1, width), np.float32)], kept.n_skipped, n_read=1
+                )
+
+    def _submit_parts(self, parts: Sequence[Part], stream: Rows | Pending, n: int) -> list[Pending]:
+        """Submit steps that draft ``n`` tokens behind each part, for rows of the stream, or a step that gives them."""
+        batch, listening, n_seqs = self._batch(parts), self._runner.listening, len(parts)
+        assert listening is not None
+        reads = batch
+        if self._projects:
+            reads = replace(batch, output_ids=np.arange(len(batch.tokens), dtype=np.int32))
+        name = "features" if self._projects else "hidden"
+        if isinstance(stream, Pending):
+            n_rows = len(batch.tokens) // n_seqs
+            batch.passed_tokens = [PassedTokens(stream, np.arange(n_seqs * n_rows, dtype=np.int32)[None])]
+            batch.outputs_of = stream
+            reads.passed = {name: self._runner.passed(stream, listening, STREAM, len(batch.tokens))}
+        else:
+            reads.inputs = {name: stream}
+        if self._projects:
+            features = self._runner.submit(reads, graph=FEATURES)
+            batch.passed = {"hidden": self._runner.passed(features, FEATURES, "hidden", len(batch.tokens))}
+        first = self._runner.submit(batch, _quiet(n_seqs, 1), graph=DRAFT)
+        if n == 1:
+            return [first]
+        later = self._batch([Part(part.place, [0], part.n_past + len(part.tokens), [0]) for part in parts])
+        later.passed = {"hidden": self._runner.passed(first, DRAFT, "hidden", n_seqs)}
+        later.passed_tokens = [PassedTokens(first, np.arange(n_seqs, dtype=np.int32)[None])]
+        later.positions_of = stream if isinstance(stream, Pending) else None
+        return [first, self._runner.submit(later, _quiet(n_seqs, n - 1), graph=DRAFT)]
+
     def _n_steps(self, parts: Sequence[Part], lacking: Collection[int]) -> int:
         """Return the number of steps to submit: all that each sequence lacks if the program can, else one."""
         n = min(lacking)
@@ -349,6 +452,8 @@ class NextTokens:
         waiting = [self._hidden[running] for running in sequences]
         if not waiting:
             return [], None, np.zeros((0, 0), np.float32)
+        for kept in waiting:
+            kept.drop(min(kept.n_read, max(0, kept.n_rows - 1)))
         parts = [self._part(running, kept, kept.n_rows, True) for running, kept in zip(sequences, waiting, strict=True)]
         batch = self._batch(parts)
         hidden = self._hidden_of(batch, np.concatenate([kept.rows for kept in waiting]))
@@ -358,6 +463,17 @@ class NextTokens:
 
     def _proposal(self, guesses: Sequence[Guess]) -> Proposal:
         return proposal_of([guess.token for guess in guesses], guesses, self._limits)
+
+
+def passed_to(drafts: Sequence[Pending], n_seqs: int, n_drafted: int, n: int) -> list[PassedTokens]:
+    """Return ``n`` tokens of ``NextTokens.submit`` as those of a step with ``n_drafted`` tokens of each sequence."""
+    rows = (np.arange(n_seqs)[None] * (1 + n_drafted) + np.arange(1, 1 + n)[:, None]).astype(np.int32)
+    return [PassedTokens(pending, part) for pending, part in zip(drafts, (rows[:1], rows[1:]), strict=False)]
+
+
+def _quiet(n_rows: int, n_steps: int) -> Ask:
+    """Return the ``Ask`` for the most probable tokens of consecutive steps, without their probabilities."""
+    return replace(greedy(n_rows, n_steps), n_raw=0)
 
 
 class CachedTokens(NextTokens):

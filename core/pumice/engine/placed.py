@@ -132,10 +132,15 @@ class _GraphStep(Pending):
     def tokens(self) -> Iterator[Ahead]:
         return self._pending.tokens()
 
+    @property
+    def own(self) -> Pending:
+        return self._pending.own
+
 
 def step_inputs(graph: Graph, batch: Batch) -> dict[str, NDArray[Any]]:
     """Return the inputs of a graph for a step; sets ``batch.more_sizes``."""
-    brought = {"tokens": batch.tokens, "positions": batch.positions, "output_ids": batch.output_ids, **batch.inputs}
+    brought: dict[str, Any] = {"tokens": batch.tokens, "positions": batch.positions, "output_ids": batch.output_ids}
+    brought |= {**batch.inputs, **batch.passed}
     sizes = dict(batch.sizes)
     values = {}
     for name, tensor in graph.inputs.items():

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pumice.architecture import DRAFT, ENCODER, FEATURES, MAIN, MEDIA, MEDIA_TOGETHER, STREAM
 from pumice.backend import Backend, CacheForm, Capabilities, KernelTime, Program
 from pumice.backend.pick import Ahead, Ask
-from pumice.backend.step import Batch, Limits, Pending
+from pumice.backend.step import Batch, Limits, Passed, Pending
 from pumice.engine.expert_cache import ExpertCache
 from pumice.engine.expert_stream import ExpertStream
 from pumice.engine.held import Held, held_by, held_ready
@@ -54,6 +54,10 @@ class _Watched(Pending):
 
     def tokens(self) -> Iterator[Ahead]:
         return self._pending.tokens()
+
+    @property
+    def own(self) -> Pending:
+        return self._pending.own
 
 
 def _limits_of(graph: Graph, limits: Limits) -> Limits:
@@ -205,6 +209,18 @@ class Runner:
         """Return the consecutive steps of a graph whose tokens its program picks; 0: none, or it is not compiled."""
         program = self._graphs[graph].program
         return program.capabilities.max_steps if program and program.capabilities.decides else 0
+
+    def passes(self, graphs: Collection[str]) -> bool:
+        """Return True if results of steps of these graphs may be inputs of each other's before they are computed."""
+        placed = [self._graphs[name] for name in graphs]
+        devices = {(segment.backend, segment.device) for item in placed for segment in item.segments}
+        is_whole = len(devices) == 1 and all(len(item.segments) == 1 for item in placed)
+        return is_whole and all(item.program is not None and item.program.capabilities.passes for item in placed)
+
+    def passed(self, pending: Pending, graph: str, output: str, n_rows: int) -> Passed:
+        """Return the first rows of an output of a pending step of a graph, as an input of another step."""
+        tensor = self._graphs[graph].graph.outputs[output]
+        return Passed(pending, tensor.name, (n_rows, *map(int, tensor.shape[1:])))
 
     def compile_drafts(self) -> None:
         """Compile the graphs of the layer that drafts now, not on first use. Raises BackendError."""

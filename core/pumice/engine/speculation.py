@@ -27,6 +27,7 @@ from pumice.engine.generation import Generation, Running
 from pumice.engine.host_drafts import HostDrafts, Names
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.next_tokens import MOST_ROWS, NextTokens, NextTokensProposer
+from pumice.engine.rounds import Rounds
 from pumice.engine.runner import Runner
 from pumice.engine.schedule import Members
 from pumice.errors import PluginError
@@ -168,6 +169,7 @@ class Speculation:
         self.length = DraftLength(n_draft if n_draft >= 0 or is_invariant or runs_ahead else UNMEASURED)
         self.device = DeviceDrafts(n_draft)
         self.host = HostDrafts() if runs_ahead and n_draft < 0 else None
+        self.rounds = Rounds()
         self.clock: Callable[[], float] = time.thread_time
         self.runners: Sequence[Runner] = ()
         self._proposers = proposers
@@ -223,6 +225,34 @@ class Speculation:
     def chosen(self, members: Members) -> Names:
         """Return the names of the proposers of all members."""
         return frozenset(name for running, _ in members for name in self._names(running.generation))
+
+    def lone_layer(self, members: Members) -> NextTokens | None:
+        """Return the layer that drafts if it is the only proposer of all members, and passes drafts on the device."""
+        layer = self.next_tokens
+        if layer is None or any(list(self._names(running.generation)) != [layer.name] for running, _ in members):
+            return None
+        return layer if layer.submits() else None
+
+    def round_length(self, sequences: Sequence[Running], kind: Hashable, lengths: Sequence[int]) -> int:
+        """Return the number of tokens that the layer drafts of each sequence in a round; 0: none.
+
+        ``lengths``: numbers that the program verifies, ascending.
+        """
+        most = max(lengths, default=0)
+        for running in sequences:
+            generation = running.generation
+            room = generation.n_ctx - len(generation.tokens)
+            most = min(most, room, most if generation.request.n_draft is None else generation.request.n_draft)
+        if self.length.fixed >= 0:
+            return min(self.length.fixed, most)
+        return self.rounds.length(kind, [n for n in lengths if n <= min(most, self.length.longest)])
+
+    def drop_layer(self, sequences: Sequence[Running], error: Exception) -> None:
+        """Let the layer that drafts forget sequences after an error; they go on without its drafts."""
+        assert self.next_tokens is not None
+        for running in sequences:
+            self.next_tokens.drop(running)
+            self._sequences.get(running.generation, _Proposers({})).drop(self.next_tokens.name, "submit", error)
 
     def passed(self, n_steps: int) -> None:
         """Count steps that were submitted without asking for drafts."""

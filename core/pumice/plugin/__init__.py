@@ -16,7 +16,7 @@ from pumice.backend import (
 from pumice.backend.arena import Arena
 from pumice.backend.cache_views import CacheViews, HostProgram
 from pumice.backend.pick import Ahead, Ask, Pick, Raw, Restriction
-from pumice.backend.step import Batch, Limits, Memory, Pending, Step
+from pumice.backend.step import Batch, Limits, Memory, Passed, PassedTokens, Pending, Step
 from pumice.cache_files import PRIVATE, is_private, is_safe, read_file, stated_cache, write_file
 from pumice.chat import ChatFormat, Keys
 from pumice.chat.media import MEDIA_TYPES, kind_of_base64, media_from_base64, mixed_content, web_address
@@ -186,6 +186,8 @@ __all__ = [
     "NoOptions",
     "Node",
     "Operation",
+    "Passed",
+    "PassedTokens",
     "Pending",
     "Pick",
     "Plan",

@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 import pumice
 from equal_texts import write_model
 from pumice.architecture import DRAFT, FEATURES
-from pumice.engine import Engine, next_tokens
+from pumice.backend.pick import Ahead
+from pumice.engine import Engine, flights, next_tokens
 from pumice.engine.batches import Part, batch_of
 from pumice.engine.draft_length import DraftLength
 from pumice.engine.draft_model import Guess
-from pumice.engine.flights import Flights
+from pumice.engine.flights import Flight, Flights
+from pumice.engine.generation import Running
 from pumice.engine.host_drafts import HostDrafts
 from pumice.engine.tracing import STREAMED
 from pumice.quantize import quantize
@@ -173,6 +175,7 @@ def proposals(head: dict[str, Any], monkeypatch: pytest.MonkeyPatch, ahead: bool
             proposed.update((text, draft) for text, draft, most in zip(texts, drafts, n, strict=True) if most == 6)
             return drafts
 
+        monkeypatch.setattr(layer, "submits", lambda: False)
         monkeypatch.setattr(layer, "_advances", ahead)
         monkeypatch.setattr(layer, "propose", noting)
         monkeypatch.setattr(layer, "_run_ahead", lambda *args: submitted.append(args[2]) or submit(*args))
@@ -204,3 +207,61 @@ def stream_of(engine: Engine, tokens: Sequence[int]) -> Generator[None, None, ND
         yield
     engine.scheduler.give_back(place)
     return np.concatenate(parts)
+
+
+SAMPLED = {"temperature": 0.7, "top_k": 4, "repeat_penalty": 1.1}
+
+
+@pytest.mark.parametrize(("n_draft", "options"), [(1, SAMPLED), (5, SAMPLED), (5, {"temperature": 0})])
+def test_rounds_stay_on_the_device(
+    head: dict[str, Any], monkeypatch: pytest.MonkeyPatch, n_draft: int, options: dict[str, Any]
+) -> None:
+    """A head's tokens are verified before the host knows them: those that it proposes where the host reads them."""
+    config = {"n_draft": n_draft, "draft_p_min": 0.0, "vulkan": {"batch_invariant": True}}
+    options = {"max_tokens": 30, "seed": 3, "cache_salt": "drafts", **options}
+    tokens: dict[bool, dict[tuple[int, ...], Sequence[int]]] = {False: {}, True: {}}
+    monkeypatch.setattr(flights, "ROUNDS_AHEAD", 1)
+    with pumice.load(**head, backend="vulkan", n_parallel=2, config=config) as model:
+        layer = model.engine._engine.speculation.next_tokens
+        assert layer is not None
+        assert layer.submits()
+        picked: list[list[list[int]]] = []
+        submitted: list[str] = []
+        propose, take = layer.propose, Flights._take_tokens_of_round
+        texts = [
+            [done.tokens for done in model.generate_many(TOKENS, speculate=choice, **options)]
+            for choice in ("off", "draft")
+        ]
+        assert texts[0] == texts[1]
+
+        def noting(sequences: Any, n: Any) -> Any:
+            texts = [tuple(running.generation.tokens) for running in sequences]
+            drafts = propose(sequences, n)
+            tokens[False].update((text, draft.tokens) for text, draft in zip(texts, drafts, strict=True))
+            return drafts
+
+        def picking(submit: Any, *args: Any) -> Any:
+            pending = submit(*args)
+            picked.append(np.concatenate([next(item.tokens()).picked for item in pending]).T.tolist())
+            submitted.append(submit.__name__)
+            return pending
+
+        def taking(self: Flights, flight: Flight, ahead: Ahead) -> set[Running]:
+            texts = [tuple(running.generation.tokens) for running in flight.whole]
+            tokens[True].update(zip(texts, picked.pop(0), strict=True))
+            return take(self, flight, ahead)
+
+        monkeypatch.setattr(layer, "propose", noting)
+        for name in ("submit", "submit_after"):
+            monkeypatch.setattr(layer, name, partial(picking, getattr(layer, name)))
+        monkeypatch.setattr(Flights, "_take_tokens_of_round", taking)
+        for prompts in (TOKENS[:1], TOKENS):
+            plain = model.generate_many(prompts, speculate="off", **options)
+            for stays in (True, False):
+                monkeypatch.setattr(layer, "submits", lambda stays=stays: stays)
+                drafted = model.generate_many(prompts, speculate="draft", **options)
+                assert [done.tokens for done in drafted] == [done.tokens for done in plain]
+    same = {text for text, draft in tokens[False].items() if len(draft) == n_draft} & tokens[True].keys()
+    assert len(same) > 40
+    assert submitted.count("submit_after") > 2 * submitted.count("submit") > 0
+    assert [tokens[True][text] for text in same] == [tokens[False][text] for text in same]

@@ -1,0 +1,81 @@
+"""Copies on the device from results of pending steps to the inputs and fields of a step behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+
+from pumice.plugin import Batch, Pending
+from pumice_vulkan.device import Buffer
+from pumice_vulkan.step import StepLayout
+
+if TYPE_CHECKING:
+    from pumice_vulkan.host_memory import HostMemory
+
+
+class Copy(NamedTuple):
+    """A copy of ``n_bytes`` between buffers, from and to an offset in bytes."""
+
+    source: Buffer
+    begin: int
+    target: Buffer
+    to: int
+    n_bytes: int
+
+
+Found = tuple[Buffer, int]
+"""A buffer and an offset in bytes."""
+
+
+class Results(Protocol):
+    """A pending step of this backend, whose results are on the device."""
+
+    def output_place(self, name: str) -> Found:
+        """Return where an output is."""
+
+    def token_place(self, step: int, row: int) -> Found:
+        """Return where the token that a step picks in a row is."""
+
+    def last_row_place(self, sequence: int) -> Found:
+        """Return where the row of the latest token of a sequence is, of a step that verifies drafts."""
+
+    def next_position_place(self, sequence: int) -> Found:
+        """Return where the position behind that of the latest token of a sequence is, of such a step."""
+
+
+def copies_of(batch: Batch, host: HostMemory, layout: StepLayout, n_rows: int) -> tuple[Copy, ...]:
+    """Return the copies before a step whose inputs, tokens, outputs or positions follow from pending steps.
+
+    Args:
+        batch: the batch.
+        host: memory of the program of the step.
+        layout: of its step block.
+        n_rows: rows of the bucket of the step. All are copied, so that batches of a bucket have the same copies.
+    """
+    return (*_inputs(batch, host, n_rows), *_fields(batch, host.step, layout))
+
+
+def _inputs(batch: Batch, host: HostMemory, n_rows: int) -> Iterator[Copy]:
+    for name, passed in batch.passed.items():
+        source, target = _results(passed.pending).output_place(passed.output), host.input_place(name)
+        yield Copy(*source, *target, n_rows * host.row_bytes(name))
+
+
+def _fields(batch: Batch, step: Buffer, layout: StepLayout) -> Iterator[Copy]:
+    for passed in batch.passed_tokens:
+        results = _results(passed.pending)
+        for index, rows in enumerate(passed.rows.tolist()):
+            for row, to in enumerate(rows):
+                yield Copy(*results.token_place(index, row), step, 4 * (layout.tokens + to), 4)
+    for sequence in range(len(batch.slots)) if batch.outputs_of else ():
+        assert batch.outputs_of is not None
+        place = _results(batch.outputs_of).last_row_place(sequence)
+        yield Copy(*place, step, 4 * (layout.output_ids + sequence), 4)
+    for sequence in range(len(batch.slots)) if batch.positions_of else ():
+        assert batch.positions_of is not None
+        place = _results(batch.positions_of).next_position_place(sequence)
+        yield Copy(*place, step, 4 * (layout.positions + sequence), 4)
+
+
+def _results(pending: Pending) -> Results:
+    return cast(Results, pending.own)
