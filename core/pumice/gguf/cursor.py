@@ -43,10 +43,14 @@ class Cursor:
         position = self.offset if offset is None else offset
         return GGUFError(f"{self.path}: {self.field}: {problem} (at byte {position})")
 
+    def cut(self, problem: str, offset: int | None = None) -> GGUFError:
+        """Return an ``error`` about bytes that the file does not have."""
+        return self.error(f"{problem}; is the file complete?", offset)
+
     def skip(self, n_bytes: int, what: str) -> int:
         """Step over `n_bytes` and return the offset where they begin."""
         if n_bytes > self.remaining:
-            raise self.error(f"{what} takes {n_bytes} bytes but the file ends after {self.remaining}")
+            raise self.cut(f"{what} takes {n_bytes} bytes but the file ends after {self.remaining}")
         start = self.offset
         self.need(start + n_bytes)
         self.offset += n_bytes
@@ -71,7 +75,7 @@ class Cursor:
         if limit is not None and n > limit:
             raise self.error(f"{what} is {n}, more than the {limit} allowed", start)
         if n * item_bytes > self.remaining:
-            raise self.error(f"{what} is {n}, but only {self.remaining} bytes follow", start)
+            raise self.cut(f"{what} is {n}, but only {self.remaining} bytes follow", start)
         return n
 
     def string(self, what: str) -> bytes:

@@ -222,9 +222,9 @@ class _ValueReader:
         i = next((i for i, end in enumerate(ends) if end > size), len(ends))
         start = int(ends[i - 1]) if i else start
         if start > size - 8:
-            return cursor.error(f"string {i} of {n} begins after the end of the file", start)
+            return cursor.cut(f"string {i} of {n} begins after the end of the file", start)
         n_bytes = U64.unpack_from(cursor.buffer, start)[0]
-        return cursor.error(f"string {i} of {n} takes {n_bytes} bytes, past the end of the file", start)
+        return cursor.cut(f"string {i} of {n} takes {n_bytes} bytes, past the end of the file", start)
 
 
 def _string_ends(buffer: mmap, start: int, n: int) -> NDArray[np.uint64]:

@@ -141,8 +141,7 @@ def _read_tensor(cursor: Cursor, name: str, alignment: int) -> GGUFTensor:
         raise cursor.error(f"a row of {ne[0]} is not a whole number of {type.name} blocks of {block_size(type)}", start)
     nbytes = row_bytes(type, ne[0]) * prod(ne[1:])
     if nbytes > cursor.size:
-        problem = f"{_dims(ne)} of {type.name} takes {nbytes} bytes, more than the file's {cursor.size}"
-        raise cursor.error(f"{problem}; is the file complete?", start)
+        raise cursor.cut(f"{_dims(ne)} of {type.name} takes {nbytes} bytes, more than the file's {cursor.size}", start)
 
     offset = int(cursor.scalar(U64, "offset"))
     if offset % alignment:
@@ -156,10 +155,7 @@ def _check_layout(cursor: Cursor, tensors: Iterable[GGUFTensor]) -> None:
     for tensor in sorted(tensors, key=lambda tensor: tensor.offset):
         cursor.field = f"tensor {tensor.name!r}"
         if tensor.offset + tensor.nbytes > cursor.size:
-            raise cursor.error(
-                f"its {tensor.nbytes} bytes exceed the file's {cursor.size}; is the file complete?",
-                tensor.offset,
-            )
+            raise cursor.cut(f"its {tensor.nbytes} bytes exceed the file's {cursor.size}", tensor.offset)
         if before is not None and tensor.offset < before.offset + before.nbytes:
             raise cursor.error(f"overlaps tensor {before.name!r}", tensor.offset)
         before = tensor

@@ -30,7 +30,7 @@ def tensors(*infos: bytes, data: bytes = bytes(256)) -> bytes:
 
 CASES = {
     "not gguf": (b"PK\x03\x04" + bytes(60), "header: not a GGUF file"),
-    "only magic": (b"GGUF", "version takes 4 bytes but the file ends after 0 (at byte 4)"),
+    "only magic": (b"GGUF", "version takes 4 bytes but the file ends after 0; is the file complete? (at byte 4)"),
     "version 1": (raw.gguf(version=1), "version 1 is no longer in use"),
     "version 4": (raw.gguf(version=4), "unknown version 4"),
     "big-endian": (b"GGUF" + pack(">IQQ", 3, 0, 0), "big-endian; convert it with gguf-convert-endian"),
@@ -126,6 +126,19 @@ def test_wrong_content(tmp_path: Path, content: bytes, message: str) -> None:
     assert message in text
     assert " (at byte " in text
     assert "\n" not in text
+
+
+def test_a_file_that_is_cut_anywhere_asks_whether_it_is_complete(tmp_path: Path) -> None:
+    strings = raw.array(raw.STRING, 2, raw.string("ab") + raw.string("c"))
+    entries = [raw.entry("name", raw.STRING, raw.string("value")), raw.entry("strings", raw.ARRAY, strings)]
+    content = raw.gguf(entries, [raw.tensor("a", [9]), raw.tensor("b", [9], 0, 64)], bytes(100))
+    path = tmp_path / "cut.gguf"
+    path.write_bytes(content)
+    assert len(GGUFFile.open(path).tensors) == 2
+    for end in range(4, len(content)):
+        path.write_bytes(content[:end])
+        with pytest.raises(GGUFError, match=r"; is the file complete\? \(at byte \d+\)$"):
+            GGUFFile.open(path)
 
 
 N = 1 << 16
