@@ -65,15 +65,17 @@ class LazyTensor:
         return self.map(lambda x: x.transpose(order), [self.shape[axis] for axis in order])
 
     def split(self, *sizes: int, axis: int = 0) -> list[LazyTensor]:
-        """Return consecutive parts along one axis."""
+        """Return consecutive parts along one axis. Raises ValueError unless they are all of it."""
+        if sum(sizes) != self.shape[axis]:
+            raise ValueError(f"{self.shape[axis]} values along axis {axis} are not {' + '.join(map(str, sizes))}")
         ends = np.cumsum(sizes).tolist()
         before = (slice(None),) * axis
         return [self[(*before, slice(end - size, end))] for size, end in zip(sizes, ends, strict=True)]
 
     def halves(self, axis: int = 0) -> tuple[LazyTensor, LazyTensor]:
-        """Return both halves along one axis, such as gate and up projections in one matrix."""
+        """Return both halves along one axis, such as gate and up projections in one matrix. Raises like ``split``."""
         half = self.shape[axis] // 2
-        first, second = self.split(half, self.shape[axis] - half, axis=axis % len(self.shape))
+        first, second = self.split(half, half, axis=axis % len(self.shape))
         return first, second
 
     def pad(self, n: int) -> LazyTensor:

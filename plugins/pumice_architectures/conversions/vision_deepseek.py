@@ -56,10 +56,15 @@ class DeepSeek4V(ProjectorConversion):
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if ".mlp.w1." in name:
-            n = tensor.shape[0] // 2
-            for part, half in zip(("gate", "up"), tensor.split(n, n), strict=True):
+            for part, half in zip(("gate", "up"), tensor.halves(), strict=True):
                 yield self.names(name.replace("w1", f"w1_{part}")), half
             return
         if name == "vision.patch_embed.proj.weight":
             tensor = tensor.reshape(tensor.shape[0], 3, *[self.side("patch_size")] * 2)
         yield self.names(name), tensor
+
+    def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
+        marks = {f"image_{name}" for name in ("newline", "start", "end", "pad")}
+        if missing := marks - {self.rename(name) for name in self.checkpoint()}:
+            raise ConvertError(f"{self.folder.path}: tensor {min(missing)!r} is missing")
+        yield from super().more_tensors()

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import GraphBuilder, HParams, ImagePiece, Tensor
+from pumice.plugin import GraphBuilder, HParams, ImagePiece, ModelError, Tensor
 from pumice_architectures.vision.any_size import Inputs
 from pumice_architectures.vision.deepseek_ocr import GREY
 from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize
@@ -34,9 +34,11 @@ class DeepSeek4V(PatchEncoder):
             raise hparams.wrong("attention.head_count", f"is {self.n_head}, but heads need a multiple of 4 values")
         self.rotation = Rotation.halves(self.head_dim)
         square = (self.patch_size * self.merge) ** 2
+        if 0 < (rows := hparams.get_int("image_max_tokens", 0)) < FEWEST_TOKENS:
+            raise ModelError(f"image_max_tokens is {rows}, but this encoder makes up to {FEWEST_TOKENS} tokens or more")
         least = max(hparams.get_int("image_min_pixels", 0), 0)
         self.least, most = limited(hparams, least, USUAL_TOKENS * square, self.patch_size * self.merge, MOST_TOKENS)
-        self.most_tokens = max(most // square, FEWEST_TOKENS)
+        self.most_tokens = most // square
         self.n_rows = self.most_tokens * self.merge**2
         if self.n_rows > MOST_PATCHES:
             raise hparams.wrong("projector.scale_factor", f"is {self.merge}, for {self.most_tokens} tokens of an image")

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import pumice
-from checkpoints import weights
+from checkpoints import weights, write_checkpoint
 from gguf_files import write_gguf
 from libmtmd_cases import changed_file
-from pumice import ModelError, RequestError
+from pumice import ConvertError, ModelError, RequestError
 from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
 from pumice.engine import Request
@@ -41,6 +41,7 @@ from vision_formulas import (
 from vision_models import described
 
 pytest.importorskip("PIL")
+MMPROJ = ConvertOptions(GGMLType.F32, mmproj=True)
 VALUES, WRITTEN = np.load(FIXTURE), json.loads(FILES.read_text())
 # What llama.cpp's converter leaves out: limits of sizes.
 MORE_KEYS = {f"clip.vision.{key}" for key in ("image_min_pixels", "image_max_pixels", "preproc_max_tiles")}
@@ -64,7 +65,7 @@ def folders(tmp_path_factory):
             write_gguf(folder / "mmproj.gguf", old_metadata(kind), tensors)
             return folder
         write_folder(folder, kind)
-        with open_model(folder, options=ConvertOptions(GGMLType.F32, mmproj=True)) as file:
+        with open_model(folder, options=MMPROJ) as file:
             write_model(file, folder / "mmproj.gguf")
         return folder
 
@@ -180,6 +181,28 @@ def test_images_of_deepseek_v4_have_few_tokens(folders, most):
         assert height % 8 == width % 8 == 0 < min(height, width)
         kinds = line_kinds(-(-height // 24), -(-width // 24))
         assert encoder.n_tokens((height, width)) + 3 == len(kinds) <= (most or 384)
+
+
+@pytest.mark.parametrize("most", [1, 15])
+def test_deepseek_v4_has_fewest_tokens_of_an_image(folders, most):
+    with pytest.raises(ModelError, match=f"image_max_tokens is {most}, but this encoder makes up to 16 tokens or more"):
+        opened(folders("deepseek4v"), image_max_tokens=most)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "problem"),
+    [
+        ("vision.blocks.1.mlp.w1.weight", (97, 32), "tensor 'vision.blocks.1.mlp.w1.weight'.* 97 values .* 48 \\+ 48"),
+        ("image_newline", None, "tensor 'image_newline' is missing"),
+        ("image_pad", None, "tensor 'image_pad' is missing"),
+    ],
+)
+def test_checkpoints_of_deepseek_v4_with_wrong_tensors(tmp_path, name, shape, problem):
+    case = CASES["deepseek4v"]
+    shapes = {key: value for key, value in {**case["shapes"], name: shape}.items() if value}
+    write_checkpoint(tmp_path, case["config"], shapes, "bpe")
+    with pytest.raises(ConvertError, match=problem), open_model(tmp_path, options=MMPROJ):
+        pass
 
 
 def test_the_windows_of_an_image_are_bounded(folders):
