@@ -9,7 +9,7 @@ from pumice.graph.operation import Operation, Result, composite, operation
 from pumice.graph.ops import ELEMENTWISE, OPERATIONS
 from pumice.graph.ops.route import GATES
 from pumice.graph.place import Segment, Target, place
-from pumice.graph.shape import N_OUTPUTS, N_SEQS, N_TOKENS, Sizes, concrete, fixed, mask_width, row_size
+from pumice.graph.shape import HIDDEN, N_OUTPUTS, N_SEQS, N_TOKENS, Sizes, concrete, fixed, mask_width, row_size
 from pumice.graph.show import format_graph
 from pumice.graph.source import ArraySource, BlocksSource
 from pumice.graph.tensor import (
@@ -28,6 +28,7 @@ from pumice.graph.tensor import (
 __all__ = [
     "ELEMENTWISE",
     "GATES",
+    "HIDDEN",
     "N_OUTPUTS",
     "N_SEQS",
     "N_TOKENS",

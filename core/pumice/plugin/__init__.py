@@ -39,6 +39,7 @@ from pumice.gguf.split import SPLIT_NAME
 from pumice.graph import (
     ELEMENTWISE,
     GATES,
+    HIDDEN,
     N_OUTPUTS,
     N_SEQS,
     N_TOKENS,
@@ -116,6 +117,7 @@ __all__ = [
     "FEATURES",
     "GATES",
     "HEAD",
+    "HIDDEN",
     "KV_TYPES",
     "MAIN",
     "MAX_IMAGES",

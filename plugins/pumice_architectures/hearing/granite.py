@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import N_TOKENS, AudioEncoder, GraphBuilder, HParams, Samples, SoundPiece, Tensor, mask_width
+from pumice.plugin import HIDDEN, N_TOKENS, AudioEncoder, GraphBuilder, HParams, Samples, SoundPiece, Tensor, mask_width
 from pumice.plugin.nn import blocks
 from pumice_architectures.hearing.around import Around
 from pumice_architectures.hearing.conformer import htk_filters
 from pumice_architectures.hearing.mel import HOP, WINDOW, Mel
 from pumice_architectures.vision.qformer import query_block, query_norm
-from pumice_architectures.vision.vit import HIDDEN, window_mask
+from pumice_architectures.vision.vit import window_mask
 
 N_FFT = 512
 FLOOR = 1e-10

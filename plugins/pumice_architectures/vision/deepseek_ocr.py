@@ -8,11 +8,21 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ImagePiece, JoinedPieces, MediaStage, Tensor, mask_width
+from pumice.plugin import (
+    HIDDEN,
+    N_TOKENS,
+    GraphBuilder,
+    HParams,
+    ImagePiece,
+    JoinedPieces,
+    MediaStage,
+    Tensor,
+    mask_width,
+)
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.pixels import Pixels, check_ratio, resize, tile_grid, tiles
 from pumice_architectures.vision.sam import SIDE, Inputs, Sam, resized_tables
-from pumice_architectures.vision.vit import HIDDEN, PatchEncoder, Rotation, falling
+from pumice_architectures.vision.vit import PatchEncoder, Rotation, falling
 
 GREY = 127  # around an image
 MOST_TILES = 64

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.plugin import (
+    HIDDEN,
     N_TOKENS,
     Frames,
     GraphBuilder,
@@ -25,7 +26,7 @@ from pumice.plugin import (
 )
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.pixels import MOST_RATIO, Pixels, check_ratio, check_sides, patches, resize
-from pumice_architectures.vision.vit import HIDDEN, Grid, PatchEncoder, corners, gathered, merged, window_mask
+from pumice_architectures.vision.vit import Grid, PatchEncoder, corners, gathered, merged, window_mask
 
 MOST_SLICES = 9
 MOST_FRAMES = 128  # that MiniCPM-V 4.6 sees of a video

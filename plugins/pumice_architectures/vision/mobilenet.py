@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.plugin import (
+    HIDDEN,
     N_TOKENS,
     GraphBuilder,
     HParams,
@@ -26,7 +27,6 @@ from pumice.plugin import (
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.convolution import Inputs, convolved, depthwise, tap_inputs
 from pumice_architectures.vision.pixels import Pixels, check_ratio, normalized, resize
-from pumice_architectures.vision.vit import HIDDEN
 
 SECOND, LAST = 2, 3  # stages of blocks with attention, of four
 STRIDE = 16  # pixels a side of a row in the first of these

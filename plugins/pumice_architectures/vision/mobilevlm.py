@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ImagePiece, Tensor, mask_width
+from pumice.plugin import HIDDEN, N_TOKENS, GraphBuilder, HParams, ImagePiece, Tensor, mask_width
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.convolution import Inputs, convolved, depthwise, mean_of_rows, tap_inputs
 from pumice_architectures.vision.llava import padded
 from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize
-from pumice_architectures.vision.vit import HIDDEN, ViT, class_inputs, corners, gathered, gelu_erf
+from pumice_architectures.vision.vit import ViT, class_inputs, corners, gathered, gelu_erf
 
 GREY = (122, 116, 104)  # around an image: the mean of CLIP's pixels
 

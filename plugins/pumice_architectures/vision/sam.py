@@ -14,12 +14,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ModelError, Tensor, fixed
+from pumice.plugin import HIDDEN, N_TOKENS, GraphBuilder, HParams, ModelError, Tensor, fixed
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.convolution import convolved, tap_inputs
 from pumice_architectures.vision.interpolation import resampling, taps
 from pumice_architectures.vision.pixels import Pixels, patches
-from pumice_architectures.vision.vit import HIDDEN, gelu_erf
+from pumice_architectures.vision.vit import gelu_erf
 
 Inputs = dict[str, NDArray[np.float32] | NDArray[np.int32]]
 SIDE = 64  # most patches a side

@@ -10,13 +10,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ImageEncoder, ModelError, Tensor, Weight, fixed, mask_width
+from pumice.plugin import (
+    HIDDEN,
+    N_TOKENS,
+    GraphBuilder,
+    HParams,
+    ImageEncoder,
+    ModelError,
+    Tensor,
+    Weight,
+    fixed,
+    mask_width,
+)
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.pixels import MOST_SIDE
 
 Grid = tuple[int, int]  # rows and columns of patches
 MOST_PATCHES = 1 << 16
-HIDDEN = np.float32(-1e30)  # added to the scores of patches in other windows
 
 
 def gelu_erf(g: GraphBuilder, x: Tensor) -> Tensor:

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from pumice.plugin import N_TOKENS, GraphBuilder, Tensor
+from pumice.plugin import HIDDEN, N_TOKENS, GraphBuilder, Tensor
 from pumice_architectures.vision.any_size import AnySize, Inputs
 from pumice_architectures.vision.pixels import fit_pixels
-from pumice_architectures.vision.vit import HIDDEN, Grid
+from pumice_architectures.vision.vit import Grid
 
 UNIT = 8  # values of a head
 MOST_SIDE = 256  # patches of a window
