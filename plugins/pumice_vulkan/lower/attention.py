@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pumice.plugin import KVState, Limits, Node, Weight
-from pumice_vulkan.kv_cache import can_hold
+from pumice_vulkan.kv_cache import can_hold, is_quantized
 from pumice_vulkan.lower.attended import Attended, attended, halved, store
 from pumice_vulkan.lower.attention_decode import attend_alone
 from pumice_vulkan.lower.attention_terms import BOTH_SIDES, MEMORY, float_bits, has_more, mask_of, v_dim_of, window_of
@@ -186,15 +186,24 @@ class BlockShape:
         return 16 * quads + 4 * 16 * self.columns
 
 
-BLOCKS: Mapping[int, BlockShape] = {}
-"""Shapes by the largest quads of keys and values; none until a GPU has shown them to be faster than tiles."""
+BLOCKS: Mapping[int, Sequence[BlockShape]] = {
+    16: [BlockShape(256, 2, 2), BlockShape(128, 2, 2)],
+    32: [BlockShape(256, 4, 2), BlockShape(128, 2, 2)],
+}
+"""Shapes by the largest quads of keys and values, by preference: measured on an H200 without its matrix units."""
+
+QUANTIZED_BLOCKS: Mapping[int, Sequence[BlockShape]] = {32: [BlockShape(256, 4, 2), BlockShape(128, 2, 2)]}
+"""As above for quantized caches: more rows share the work of decoding."""
 
 
 def _attend_in_blocks(lowering: Lowering, node: Node) -> bool:
     """Return False if no shape of shaders/attention_block.comp applies."""
     k_quads, v_quads = _quads(node)
-    shape = next((shape for most, shape in sorted(BLOCKS.items()) if max(k_quads, v_quads) <= most), None)
-    if shape is None or shape.shared_bytes(k_quads) > lowering.device.threadgroup_memory_bytes:
+    shapes = QUANTIZED_BLOCKS if is_quantized(attended(lowering, node).kv_type) else BLOCKS
+    possible = next((shapes[most] for most in sorted(shapes) if max(k_quads, v_quads) <= most), ())
+    most_bytes = lowering.device.threadgroup_memory_bytes
+    shape = next((shape for shape in possible if shape.shared_bytes(k_quads) <= most_bytes), None)
+    if shape is None:
         return False
     more = [shape.columns, shape.threads]
     _attend_by_quads(lowering, node, "attention_block", shape.rows, shape.tile_rows, more)

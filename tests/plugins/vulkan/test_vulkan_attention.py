@@ -101,9 +101,19 @@ def test_values_inside_the_keys(tmp_path, kv_type):
 )
 def test_blocks_of_scores(tmp_path, monkeypatch, shape, options):
     """The kernel for devices that compute faster than they read shared memory."""
-    monkeypatch.setattr(attention, "BLOCKS", {32: shape})
+    monkeypatch.setattr(attention, "BLOCKS", {32: [shape]})
+    monkeypatch.setattr(attention, "QUANTIZED_BLOCKS", {32: [shape]})
     monkeypatch.setattr(attention, "_attend_in_tiles", None)
     compare(tmp_path, STEPS, **options)
+
+
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
+def test_tiles_of_scores_where_no_shape_of_blocks_fits(tmp_path, monkeypatch, kv_type):
+    monkeypatch.setattr(attention, "BLOCKS", {32: [BlockShape(256, 16, 4)]})
+    monkeypatch.setattr(attention, "QUANTIZED_BLOCKS", {})
+    with mock.patch.object(attention, "_attend_in_tiles", wraps=attention._attend_in_tiles) as tiles:
+        compare(tmp_path, STEPS, kv_type=kv_type, heads=(6, 2), dims=(64, 64))
+    assert tiles.called
 
 
 def test_one_token_at_a_time(tmp_path):
