@@ -6,6 +6,9 @@
 // of each 32 of a query and of keys g and g + 8, one load of 16 bytes. Of the values' fragments, column g has value 8g + 2f
 // of each 64 and column g + 8 the next one, where f counts four fragments; a load has them for one of the lane's positions.
 //
+// The first n_parts tiles may have many sequences of one token each. PARTS workgroups take a tile of those, and every
+// PARTS-th of its sequences, which would follow each other otherwise.
+//
 // With FIXED_DIM the shape is a constant of the text, so that loops are unrolled before a driver's compiler sees them.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
@@ -41,6 +44,7 @@ layout(std430, set = 0, binding = 5) buffer Y4 { vec4 y4[]; };
 
 const float LOG2E = 1.4426950408889634;
 const uint UNIT = 16u;
+const uint PARTS = 8u;
 const uint ROWS = SUBGROUPS * ROW_TILES * UNIT;
 const uint TILES = COLUMNS / UNIT;  // fragments of positions
 const uint K_STEPS = K_DIM / 32u, V_STEPS = V_DIM / 64u;  // loads of a lane
@@ -197,7 +201,8 @@ void weigh() {
         [[unroll]] for (uint e = 0; e < 8u; e++) AT(sums[i], e) *= factors[i / (V_STEPS * 4u) * 2u + upper_of(e)];
 }
 
-void write(uint first, uint n_tokens) {
+// Writes the rows of every n-th sequence from the first one on.
+void write(uint first, uint n_tokens, uint first_sequence, uint n) {
     const uint n_head = n_head_kv * heads_per_key;
     [[unroll]] for (uint i = 0; i < ROW_TILES * 2u; i++) {
         float sum = total[i];
@@ -212,6 +217,8 @@ void write(uint first, uint n_tokens) {
             factor /= sum * factor + exp2(sink - highest);
         }
         if (token >= n_tokens) continue;
+        const uint own = step_words[sequences + token];
+        if (own < first_sequence || (own - first_sequence) % n != 0u) continue;
         const uint to = y_at / 4u + (token * n_head + head) * (V_DIM / 4u) + lane % 4u * 4u;
         [[unroll]] for (uint w = 0; w < V_STEPS; w++) {
             [[unroll]] for (uint quad = 0; quad < 4u; quad++) {  // of values 16q to 16q + 15 of each 64
@@ -231,11 +238,19 @@ void main() {
     me = SUBGROUP * 32u + lane;
     head_kv = gl_WorkGroupID.y;
     const uint n_tokens = row_count(rows);
-    const uint first_row = (gl_NumWorkGroups.x - 1u - gl_WorkGroupID.x) * ROWS;  // the longest rows start first
+    const uint n_shared = n_parts * PARTS, n_tiles = gl_NumWorkGroups.x - n_shared + n_parts;
+    const bool is_shared = gl_WorkGroupID.x < n_shared;
+    // The longest rows start first.
+    const uint at = is_shared ? gl_WorkGroupID.x / PARTS : n_tiles - 1u - (gl_WorkGroupID.x - n_shared);
+    const uint part = is_shared ? gl_WorkGroupID.x % PARTS : 0u, n = is_shared ? PARTS : 1u;
+    const uint first_row = at * ROWS;
     const uint first_token = first_row / heads_per_key;
     if (first_token >= n_tokens) return;
     const uint last_token = min(n_tokens - 1u, (first_row + ROWS - 1u) / heads_per_key);
     const uint own_row = first_row + SUBGROUP * ROW_TILES * UNIT;
+    const uint first_sequence = step_words[sequences + first_token] + part;
+    const uint last_sequence = step_words[sequences + last_token];
+    if (first_sequence > last_sequence) return;
 
     load_queries(own_row, n_tokens);
     [[unroll]] for (uint i = 0; i < ROW_TILES * V_STEPS * 4u; i++) sums[i] = ACCUMULATOR_OF(0.0);
@@ -243,8 +258,7 @@ void main() {
         top[i] = LOWEST;
         total[i] = 0.0;
     }
-    const uint last_sequence = step_words[sequences + last_token];
-    for (uint s = step_words[sequences + first_token]; s <= last_sequence; s++) {
+    for (uint s = first_sequence; s <= last_sequence; s += n) {
         sequence = s;
         const uint first_position = step_words[positions + max(first_token, step_words[seq_starts + s])];
         const uint last_position = step_words[positions + min(last_token, step_words[seq_starts + s + 1u] - 1u)];
@@ -271,5 +285,5 @@ void main() {
             }
         }
     }
-    write(own_row, n_tokens);
+    write(own_row, n_tokens, first_sequence, n);
 }

@@ -25,6 +25,7 @@ FEW_TOKENS = 8  # up to this number of tokens, positions are split into parts; m
 PART = 128  # positions per part
 NOTHING_ADDED, OF_DISTANCE, OF_INDEXER = range(3)  # as in shaders/attention_general.glsl
 LANES_KERNEL = "attention_lanes"
+PARTS = 8  # workgroups that share a tile of many sequences, as in shaders/attention_lanes.comp
 WHOLE = 16  # multiple to which heads are padded on matrix units in attention without a cache
 MOST_VALUES = 256  # maximum head dimension on matrix units, whose sums stay in registers
 
@@ -111,7 +112,9 @@ def _attend_in_lanes(lowering: Lowering, node: Node) -> bool:
     ):
         return False
     cells = halved(lowering, node, WHOLE) if node.state is None else attended(lowering, node)
-    n_rows = lowering.rows(q) * (int(q.shape[1]) // cells.n_head_kv)
+    per_key = int(q.shape[1]) // cells.n_head_kv
+    n_tiles = -(-lowering.rows(q) * per_key // shape.rows)
+    n_shared = _shared_tiles(lowering, per_key, shape.rows) if node.state is not None else 0
     _attend(
         lowering,
         shape.kernel(LANES_KERNEL, k_dim),
@@ -121,13 +124,24 @@ def _attend_in_lanes(lowering: Lowering, node: Node) -> bool:
             *(shape.subgroups * LANES, shape.subgroups, shape.row_tiles, shape.columns),
             *(k_dim, v_dim, sinks is not None),
         ],
-        n_parts=1,
-        grid=(-(-n_rows // shape.rows), cells.n_head_kv, 1),
+        n_parts=n_shared,
+        grid=(n_tiles + n_shared * (PARTS - 1), cells.n_head_kv, 1),
         more=[by_rows],
         full_subgroups=LANES_KERNEL == "attention_lanes",
         cells=cells,
     )
     return True
+
+
+def _shared_tiles(lowering: Lowering, per_key: int, tile_rows: int) -> int:
+    """Return the number of tiles that may have many sequences: generating ones are the first of a step.
+
+    None for steps with one output row, which are a single prompt's as a rule.
+    """
+    if lowering.n_outputs == 1:
+        return 0
+    n_generating = min(lowering.n_outputs, lowering.n_tokens, lowering.limits.n_seqs)
+    return -(-n_generating * per_key // tile_rows)
 
 
 def _attend_on_matrix_units(lowering: Lowering, node: Node) -> bool:

@@ -372,6 +372,22 @@ class TestLanes:
     def test_cache_types(self, tmp_path, kv_type, dims):
         compare(tmp_path, [(1, 70, 0), (1, 12, 33)], kv_type=kv_type, heads=(8, 2), dims=dims, limit=FLOAT16)
 
+    @pytest.mark.parametrize("heads", [(8, 2), (3, 3)])
+    def test_many_sequences_of_a_tile(self, tmp_path, heads):
+        """Workgroups share a tile's sequences, those of one token and the beginnings of prompts behind them."""
+        before, step = [3 + 2 * i for i in range(20)], [1] * 20
+        before, step = [*before, 0, 5], [*step, 30, 9]
+        dispatched = []
+        dispatch = attention.Lowering.dispatch
+
+        def note(self, kernel, **options):
+            dispatched.append((kernel, options.get("push", {}).get("n_parts"), options.get("grid")))
+            return dispatch(self, kernel, **options)
+
+        with mock.patch.object(attention.Lowering, "dispatch", note):
+            compare(tmp_path, [tuple(before), tuple(step)], kv_type="f16", heads=heads, dims=(64, 64), limit=FLOAT16)
+        assert any("lanes" in kernel and n_shared for kernel, n_shared, _ in dispatched)
+
     def test_a_shape_of_the_text(self, tmp_path, monkeypatch):
         shape = LanesAttentionShape(1, 2, 16, fixed=True)
         monkeypatch.setattr(attention, "LANES_ATTENTION", {(128, 128): shape})
