@@ -90,6 +90,12 @@ class Buckets:
 
         return [*dict.fromkeys([self.all[-1], self.all[0], *sorted(self.all[1:-1], key=order)])]
 
+    @property
+    def served(self) -> list[Bucket]:
+        """Return the buckets of a server's usual steps: long prompts, and one token of each of several sequences."""
+        long = [bucket for bucket in self.all if not bucket.lone and bucket.n_tokens >= LONG_PROMPT]
+        return [*long, *(bucket for bucket in self.all if bucket.lone and bucket.n_tokens > 1)]
+
 
 def _is_needed(bucket: Bucket) -> bool:
     return bucket.lone or (bucket.n_outputs == 1 and bucket.n_tokens >= LONG_PROMPT)

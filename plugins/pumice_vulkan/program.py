@@ -259,7 +259,10 @@ class DeviceProgram(Program):
         self._moves = CacheMoves(shared.device, kept, shared.states, limits, _computed_by(shared))
         self.capabilities = self._capabilities()
         buckets = self._buckets
-        self._preparer = Preparer(buckets.likely, self._pieces, shared.device.keep_pipelines, buckets.n_needed)
+        served = [bucket for bucket in buckets.served if self._picker and bucket.n_tokens > shared.most_rows]
+        self._preparer = Preparer(
+            [*buckets.likely, *served], self._pieces, shared.device.keep_pipelines, buckets.n_needed
+        )
         drafting = [bucket for bucket in self._whole if bucket.n_tokens - 1 in self._drafted]
         self._draft_preparer = Preparer(reversed(drafting), self._draft_pieces, shared.device.keep_pipelines)
         self._row_preparer: Preparer | None = None  # of steps of several tokens in one dispatch
@@ -551,7 +554,14 @@ class DeviceProgram(Program):
         self._lowered.setdefault(bucket, lowering.dispatches)
 
     def _pieces(self, bucket: Bucket) -> Iterator[Work]:
-        """Yield the work that prepares a bucket: its dispatches, their pipelines, and a command buffer."""
+        """Yield the work that prepares a bucket: its dispatches, their pipelines, and a command buffer.
+
+        The second time command buffers with the common picks of one token, so that no stream waits for them.
+        """
+        if bucket in self._preparer.ready:
+            for choice in USUAL_CHOICES[:2]:
+                yield partial(self._recorder.prepare, Recording(bucket, 1, choice))
+            return
         yield from self._lowering_pieces(bucket)
         with self._shared.making:
             dispatches = [*self._lowered[bucket], *self._recorder.choices(bucket, USUAL_CHOICES)]
