@@ -67,6 +67,7 @@ class Engine:
             self.speculation.next_tokens.cache = self.cache
         self.scheduler = Scheduler(limits, policy or FairPolicy(), self.cache, states, self.speculation.close)
         can = replace(runner.capabilities, n_in_flight=1) if runner.encodes else runner.capabilities
+        self._computes_apart = can.max_steps > 0
         ahead = Lookahead(can, self.cache, lookahead)
         self.flights = Flights(runner, ahead, self.scheduler, self.cache, states, self._tell, self.speculation)
         if can.drafted and self.speculation.is_default:
@@ -88,6 +89,14 @@ class Engine:
     def busy(self) -> bool:
         """True if ``step`` has something to do."""
         return bool(self._generates or self._apart or (self.tiers and self.tiers.busy))
+
+    @property
+    def tells_later(self) -> bool:
+        """True if the next step passes on the events of this one, once it is submitted: the device computes meanwhile.
+
+        Programs that pick no tokens compute in this thread, so their events would come a step late.
+        """
+        return self._computes_apart and self._generates and not self._apart
 
     @property
     def _generates(self) -> bool:
@@ -192,13 +201,16 @@ class Engine:
             with self.failing_lost():
                 self.tiers.write_behind(idle=not (self._generates or self._apart))
         while members := self.flights.choose():
-            self._tell_of_entered()
+            if not self._computes_apart:
+                self._tell_of_entered()
             flight = self._begin(members)
             if flight is None:
                 return
             if not flight.whole:  # without outputs; the program releases it
                 self._land(flight)
                 return
+        if self._computes_apart:
+            self.tell()
         if self.flights.on_way:
             self._land(self.flights.on_way[0])
 

@@ -157,7 +157,8 @@ class EngineThread:
                     self._engine.step()
                 if self._tasks:
                     self._take_turn(self._tasks[0])
-                self._tell()
+                if self._tasks or not self._engine.tells_later:
+                    self._tell()
         except Exception as defect:
             self._engine.fail(defect)
             error = defect

@@ -74,6 +74,23 @@ def test_steps_behind_others_change_nothing(kind: type[Behind], sampling: dict[s
     assert any(len(asked) == 3 and asked[2] for asked in program.asked)
 
 
+@pytest.mark.parametrize("steps", [8, 0], ids=["picks", "samples"])
+def test_events_are_passed_on_while_a_device_computes(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With programs that compute in this thread, tokens are not kept for a step."""
+    program, order = Cells(steps=steps), []
+    made = engine(program, 256)
+    begin = Flights.begin
+    monkeypatch.setattr(Flights, "begin", lambda *args: order.append("begin") or begin(*args))
+    made.tell = lambda: order.extend(["tell"] * any(isinstance(event, Output) for event in made.drain()))
+    for prompt in PROMPTS[:3]:
+        add(made, request(prompt, GREEDY, 9))
+    for _ in range(6):
+        made.step()
+        if not made.tells_later:
+            made.tell()
+    assert order[:3] == (["begin", "begin", "tell"] if steps else ["begin", "tell", "begin"])
+
+
 def test_states_that_have_seen_more_are_no_prefix() -> None:
     """What an ended sequence has of use is found; the state beyond its end is not."""
     program, ends = SlotsBehind(steps=8), frozenset([11])
