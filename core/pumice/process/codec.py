@@ -175,8 +175,8 @@ def encode_command(command: Command) -> bytes:
     return data
 
 
-def encode_aside(command: Command, media_bytes: int) -> Callable[[], bytes]:
-    """Check a command as ``encode_command`` does, and return what encodes it.
+def encode_aside(command: Command, media_bytes: int) -> bytes | Callable[[], bytes]:
+    """Check a command as ``encode_command`` does, and return its message, or a function that encodes it.
 
     Embeddings of media take a while to encode, which is left to the returned function, and so to another thread.
 
@@ -186,8 +186,7 @@ def encode_aside(command: Command, media_bytes: int) -> Callable[[], bytes]:
     """
     rows = [span.rows for span in media_of(command) if span.rows is not None]
     if not rows:
-        data = encode_command(command)
-        return lambda: data
+        return encode_command(command)
     size = len(encode_command(_without_media(command))) + sum(array.nbytes + _SPAN_BYTES for array in rows)
     most = MAX_COMMAND_BYTES + media_bytes
     if size > most:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import queue
 import subprocess
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from io import BufferedReader, RawIOBase
 from typing import IO, cast
 
@@ -30,7 +29,7 @@ from pumice.process.codec import (
     encode_aside,
     one_line,
 )
-from pumice.process.frames import FrameWriter, frame, read_frames, widen
+from pumice.process.frames import FrameSender, frame, read_frames, widen
 from pumice.process.header import Header
 from pumice.spawning import claim, describe_status, end, start, start_ahead
 
@@ -82,15 +81,15 @@ class EngineProcess:
         self._closing = False
         self._heard = threading.Event()
         first = COMMANDS.encode(load)
-        self._commands: queue.SimpleQueue[Callable[[], bytes] | None] = queue.SimpleQueue()
         ahead = claim("engine", first)
         self._child = ahead or start("engine", first)
         for pipe in (self._child.stdin, self._child.stdout):
             widen(pipe)
+        self._commands = FrameSender(self._child.stdin)
         if not ahead:
-            self._commands.put(lambda: first)
-        for run, pipe in ((self._write, self._child.stdin), (self._read, self._child.stdout)):
-            threading.Thread(target=run, args=[pipe], name="pumice-engine-pipe", daemon=True).start()
+            self._commands.send_later(lambda: first)
+        for run in (self._commands.run, partial(self._read, self._child.stdout)):
+            threading.Thread(target=run, name="pumice-engine-pipe", daemon=True).start()
         threading.Thread(target=self._watch_loading, name="pumice-engine-watch", daemon=True).start()
 
     keeps_media = True
@@ -109,14 +108,17 @@ class EngineProcess:
         if self.error:
             raise self.error
         facts = self._awaited.facts
-        encode = encode_aside(command, facts.media_bytes if facts else 0)
+        encoded = encode_aside(command, facts.media_bytes if facts else 0)
         self._awaited.add(command)
-        self._commands.put(encode)
+        if isinstance(encoded, bytes):
+            self._commands.send(encoded)
+        else:
+            self._commands.send_later(encoded)
 
     def close(self) -> None:
         """Stop the engine and wait for its end. Active requests are cancelled, and its memory is released."""
         self._closing = True
-        self._commands.put(None)
+        self._commands.close()
         try:
             self._child.wait(_STOPPED_SECONDS)
         except subprocess.TimeoutExpired:
@@ -129,12 +131,6 @@ class EngineProcess:
     def kill(self) -> None:
         """Kill the process."""
         end(self._child)
-
-    def _write(self, pipe: IO[bytes]) -> None:
-        write = FrameWriter(pipe)
-        with contextlib.suppress(OSError), pipe:  # the reading thread reports the end of the process
-            while (encode := self._commands.get()) is not None:
-                write(encode())
 
     def _read(self, pipe: IO[bytes]) -> None:
         try:
@@ -149,7 +145,7 @@ class EngineProcess:
             self.error = EngineError(f"the engine's process was killed, since it violated the protocol: {reason}")
             self._child.kill()
         status = self._child.wait()
-        self._commands.put(None)
+        self._commands.close()
         if self._closing:
             self.error = ModelClosedError("the model is closed")
         else:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import queue
+import select
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -41,6 +44,61 @@ class FrameWriter:
     def __call__(self, data: bytes) -> None:
         with self._lock:
             write_frame(self._stream, data)
+
+
+class FrameSender:
+    """Writes frames to a pipe without keeping the sending thread waiting, in the order of sending.
+
+    A small frame is written at once if the pipe has room. Others are left to ``run``, which another thread calls: it
+    may wait long for Python's lock, 10 to 50 ms on a machine where 64 requests arrive at once.
+    """
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self._pipe = pipe
+        self._frames: queue.SimpleQueue[Callable[[], bytes] | None] = queue.SimpleQueue()
+        self._lock = threading.RLock()  # the garbage collector may send while its thread does
+        self._n_left = 0  # frames that the other thread has not written
+        self._room: select.poll | None = None
+        if hasattr(select, "poll"):
+            self._room = select.poll()
+            self._room.register(pipe.fileno(), select.POLLOUT)
+
+    def send(self, data: bytes) -> None:
+        with self._lock:
+            if not self._n_left and self._is_small(data) and self._has_room():
+                with contextlib.suppress(OSError):  # the reading thread reports the end of the process
+                    os.write(self._pipe.fileno(), frame(data))
+                return
+            self.send_later(lambda: data)
+
+    def send_later(self, encode: Callable[[], bytes]) -> None:
+        """Let the other thread encode a message and write it."""
+        self._put(encode)
+
+    def close(self) -> None:
+        """End ``run``, and close the pipe, after all frames were written."""
+        self._put(None)
+
+    def run(self) -> None:
+        """Write frames until the end."""
+        write = FrameWriter(self._pipe)
+        with contextlib.suppress(OSError), self._pipe:  # as above
+            while (encode := self._frames.get()) is not None:
+                write(encode())
+                with self._lock:
+                    self._n_left -= 1
+
+    def _put(self, encode: Callable[[], bytes] | None) -> None:
+        with self._lock:
+            self._n_left += 1
+            self._frames.put(encode)
+
+    def _is_small(self, data: bytes) -> bool:
+        """Return True if a pipe that has room takes the whole frame."""
+        return self._room is not None and len(data) + 64 <= select.PIPE_BUF
+
+    def _has_room(self) -> bool:
+        return self._room is not None and any(event == select.POLLOUT for _, event in self._room.poll(0))
 
 
 def read_frames(stream: IO[bytes], most: Callable[[], int]) -> Iterator[bytes]:

@@ -1,0 +1,72 @@
+"""Frames in a pipe: small ones are written by the thread that sends them, and none before those sent earlier."""
+
+import io
+import os
+import select
+import sys
+import threading
+
+import pytest
+
+from pumice.process.frames import FrameSender, read_frames
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pipes cannot be polled")
+
+
+@pytest.fixture
+def pipe():
+    reader, writer = os.pipe()
+    with open(reader, "rb", buffering=0) as receiving, open(writer, "wb", buffering=0) as sending:
+        yield receiving, sending
+
+
+def received(receiving: io.RawIOBase, n: int) -> list[bytes]:
+    frames = read_frames(receiving, lambda: 1 << 30)
+    return [next(frames) for _ in range(n)]
+
+
+def test_a_small_frame_needs_no_other_thread(pipe):
+    receiving, sending = pipe
+    FrameSender(sending).send(b"now")
+    assert select.select([receiving], [], [], 0)[0]
+    assert received(receiving, 1) == [b"now"]
+
+
+def test_frames_keep_their_order(pipe):
+    """A large frame and one that is encoded later hold up those behind them."""
+    receiving, sending = pipe
+    sender = FrameSender(sending)
+    encoding = threading.Event()
+    sent = [b"first", b"x" * 100_000, b"second", b"later", b"third"]
+    for data in sent[:3]:
+        sender.send(data)
+    sender.send_later(lambda: b"later" if encoding.wait(10) else b"never")
+    sender.send(b"third")
+    writing = threading.Thread(target=sender.run)
+    writing.start()
+    assert received(receiving, 3) == sent[:3]
+    encoding.set()
+    assert received(receiving, 2) == sent[3:]
+    sender.close()
+    writing.join()
+    assert receiving.read() == b""
+    sender.send(b"after the end")
+
+
+def test_a_full_pipe_keeps_nobody_waiting(pipe):
+    receiving, sending = pipe
+    sender, data = FrameSender(sending), b"y" * 3000
+    n_frames = 100
+    for _ in range(n_frames):  # more than a pipe holds
+        sender.send(data)
+    writing = threading.Thread(target=sender.run)
+    writing.start()
+    assert received(receiving, n_frames) == [data] * n_frames
+    sender.close()
+    writing.join()
+
+
+def test_a_process_that_has_ended(pipe):
+    receiving, sending = pipe
+    receiving.close()
+    FrameSender(sending).send(b"to nobody")
