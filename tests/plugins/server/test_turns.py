@@ -1,6 +1,10 @@
 """Requests that arrive at once begin one after the other, so that the first does not wait for the others' steps."""
 
 import asyncio
+import subprocess
+import sys
+
+import pytest
 
 from pumice_server.protocol import Turns
 
@@ -37,3 +41,22 @@ def test_a_cancelled_request_gives_up_its_turn():
         return log
 
     assert [number for step, number in asyncio.run(run()) if step == "begun"] == [0, 3, 4]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux's table of files")
+def test_connections_find_room_in_the_table_of_files():
+    """The table grows before threads share it, since each of its later growths stops them."""
+    code = """
+import re
+from pathlib import Path
+from pumice_server.serving import expect_files
+
+def room():
+    return int(re.search(r"FDSize:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
+
+expect_files(1000)
+expect_files(10**5)
+print(room())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) >= 1000
