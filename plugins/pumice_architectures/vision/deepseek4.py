@@ -35,7 +35,7 @@ class DeepSeek4V(PatchEncoder):
         self.rotation = Rotation.halves(self.head_dim)
         square = (self.patch_size * self.merge) ** 2
         if 0 < (rows := hparams.get_int("image_max_tokens", 0)) < FEWEST_TOKENS:
-            raise ModelError(f"image_max_tokens is {rows}, but this encoder makes up to {FEWEST_TOKENS} tokens or more")
+            raise ModelError(f"image_max_tokens is {rows}, but images of this encoder need at least {FEWEST_TOKENS}")
         least = max(hparams.get_int("image_min_pixels", 0), 0)
         self.least, most = limited(hparams, least, USUAL_TOKENS * square, self.patch_size * self.merge, MOST_TOKENS)
         self.most_tokens = most // square

@@ -185,7 +185,7 @@ def test_images_of_deepseek_v4_have_few_tokens(folders, most):
 
 @pytest.mark.parametrize("most", [1, 15])
 def test_deepseek_v4_has_fewest_tokens_of_an_image(folders, most):
-    with pytest.raises(ModelError, match=f"image_max_tokens is {most}, but this encoder makes up to 16 tokens or more"):
+    with pytest.raises(ModelError, match=f"image_max_tokens is {most}, but images of this encoder need at least 16"):
         opened(folders("deepseek4v"), image_max_tokens=most)
 
 
