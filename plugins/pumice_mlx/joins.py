@@ -87,9 +87,12 @@ class Joins:
         return y if bias is None else y + bias
 
     def turned(self, node: Node, turn: Callable[[mx.array], mx.array], joined: Results) -> mx.array | None:
-        """Return the result of a node that turns columns with ``turn``, or None if it is computed alone."""
+        """Return the result of a node that turns columns with ``turn``, or None if it is computed alone.
+
+        Also None if the product belongs to other results: those of nodes before an attention.
+        """
         pair = self._turned.get(node.output)
-        if pair is None:
+        if pair is None or id(pair.product) not in joined.products:
             return None
         if node.output not in joined.turned:
             first, last = pair.columns

@@ -18,11 +18,12 @@ from pumice.config import load_config
 from pumice.engine.backends import backend_line
 from pumice.gguf import block_size, dequantize
 from pumice.graph import KVState, RecurrentState
-from pumice.plugin import BackendError, GGMLType, Weight
+from pumice.plugin import BackendError, GGMLType, GraphBuilder, Tensor, Weight
 from pumice.registry import get_registry
 from pumice_mlx import weights as mlx_weights
 from pumice_mlx.backend import MlxBackend, MlxOptions
 from pumice_mlx.device import errors
+from pumice_mlx.joins import Joins, Results
 from pumice_mlx.kv_cache import KVCache, state_bytes
 from pumice_mlx.weights import Weights, matrix_bytes
 from random_weights import random_rows
@@ -209,3 +210,23 @@ def test_a_step_that_fails_leaves_the_others(tiny_file: Any, monkeypatch: pytest
             with pytest.raises(BackendError, match=r"mlx: computing a step: .*allocate 7 bytes; set"):
                 model.logits(IDS)
         np.testing.assert_allclose(model.logits(IDS), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_heads_of_a_product_with_other_results_are_turned_alone() -> None:
+    """An attention between a product and its rotation divides a step."""
+    g = GraphBuilder({}, 1, 64)
+    positions, x = Tensor("at", ("n_tokens",), "i32", builder=g), Tensor("x", ("n_tokens", 512), builder=g)
+    with g.layer(0):
+        heads = [g.linear(x, random_weight(GGMLType.Q4_0, (64, 512))) for _ in range(2)]
+        turned = [g.rope(g.reshape(y, ("n_tokens", 2, 32)), positions, freqs=(1.0, 0.5), neox=True) for y in heads]
+        graph = g.finish(g.concat(*turned))
+    joins, results = Joins(graph.nodes, Weights(mx.float32)), Results()
+    products = [node for node in graph.nodes if node.op == "linear"]
+    first, second = (node for node in graph.nodes if node.op == "rope")
+    assert joins.turned(first, lambda x: x, results) is None
+    assert joins.product(products[0], mx.zeros((3, 512)), None, results) is not None
+    for node in (first, second):
+        y = joins.turned(node, lambda x: x, results)
+        assert y is not None
+        assert y.shape == (3, 2, 32)
+    assert joins.turned(second, lambda x: x, Results()) is None
