@@ -13,6 +13,7 @@ from pumice_vulkan.lower.rule import Lowering, Rule
 from pumice_vulkan.packing import packed_bytes
 
 MOST_REPEATED = 2**24  # bytes of all copies of a matrix
+MOST_COPIES = 2**12  # each is a slice of the grid, in up to eight parts, of which devices have 65,535 at least
 
 
 def _claims(node: Node, limits: Limits) -> bool:
@@ -21,7 +22,8 @@ def _claims(node: Node, limits: Limits) -> bool:
         return False
     if n_vectors == 1:
         return True
-    repeats = FORMATS[weight.type].dense and n_vectors * packed_bytes(weight) <= MOST_REPEATED
+    is_small = n_vectors <= MOST_COPIES and n_vectors * packed_bytes(weight) <= MOST_REPEATED
+    repeats = FORMATS[weight.type].dense and is_small
     return repeats and "bias" not in node.inputs and isinstance(node.inputs["x"].shape[0], str)
 
 

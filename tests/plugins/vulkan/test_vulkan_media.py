@@ -15,7 +15,9 @@ from pumice.media_encoder import Embeddings
 from pumice.model_files.opening import open_model
 from pumice.plugin import N_OUTPUTS, N_SEQS, N_TOKENS, Limits
 from pumice.registry import get_registry
+from pumice.testing import is_supported
 from pumice_vulkan.buckets import Buckets
+from pumice_vulkan.lower.linear import MOST_COPIES
 from vision_files import picture
 from vision_models import SHAPES, SIZE, converted
 
@@ -49,6 +51,13 @@ def test_rows_of_sounds_are_those_of_numpy(tmp_path, kind):
         write_model(file, folder / "mmproj.gguf")
     sound = hearing_models.sound(hearing_models.SECONDS)
     check(folder / "mmproj.gguf", lambda projector: [projector.encode_sound(sound)])
+
+
+@pytest.mark.parametrize(("n_vectors", "claimed"), [(MOST_COPIES, True), (MOST_COPIES + 1, False)])
+def test_products_of_too_many_vectors_of_a_row_are_left_to_others(vulkan, n_vectors, claimed):
+    """Copies of a small matrix are few bytes, but each is a slice of a grid, which has 65,535."""
+    x, w = np.ones((1, n_vectors, 4), np.float32), np.eye(8, 4, dtype=np.float32)
+    assert is_supported(vulkan, lambda g, a: g.linear(a["x"], g.weight("w")), {"x": x}, {"w": w}) == claimed
 
 
 def check(path, encode):
