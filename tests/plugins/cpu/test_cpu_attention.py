@@ -1,5 +1,7 @@
 """Attention of the CPU backend against the NumPy backend's, over shapes, cache types, and ways to cut a sequence."""
 
+import random
+
 import numpy as np
 import pytest
 
@@ -54,6 +56,28 @@ def test_block_sizes(tmp_path, block_size, kv_type):
 @pytest.mark.parametrize("window", [1, 7, 64, 300])
 def test_windows(tmp_path, window):
     compare(tmp_path, [*STEPS, (1, 380, 1), (0, 1, 0), (1, 1, 2)], window=window)
+
+
+@each_set
+@pytest.mark.parametrize("threads", [1, 2, 7])
+def test_steps_alone_of_random_shapes(tmp_path, threads):
+    """Without a cache, as encoders attend: by kernels/attention_step.py where registers are wide."""
+    rng = random.Random(threads)
+    cpu, numpy = CpuBackend(CpuOptions(threads=threads)), NumpyBackend()
+    for _ in range(12):
+        n_head_kv = rng.choice([1, 2, 3])
+        heads = (n_head_kv * rng.choice([1, 2, 5]), n_head_kv)
+        dims = rng.choice([2, 8, 18, 20, 50, 64, 72]), rng.choice([1, 2, 7, 8, 15, 17, 24, 31, 47, 80])
+        lengths = tuple(rng.choice([1, 2, 3, 15, 17, 64, 70, 100]) for _ in range(rng.choice([1, 2, 3])))
+        if max(lengths) < 3:
+            lengths = (*lengths, 257)
+        extent = rng.choice([1, 2, 5, 16, 33, 300])
+        mask = rng.choice([{}, {"causal": False}, {"window": extent}, {"causal": False, "window": extent}])
+        mask = rng.choice([mask, {"causal": False, "chunk": extent}])
+        options = {"heads": heads, "dims": dims, "cache": False, "scale": 0.2, **mask}
+        mine, right = (attend(tmp_path, backend, [lengths], **options) for backend in (cpu, numpy))
+        for a, b in zip(mine, right, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5, err_msg=f"{lengths} {options}")
 
 
 def test_softcap_and_sinks(tmp_path):

@@ -15,6 +15,7 @@ from pumice.gguf import CODINGS, GGMLType, GGUFTensor, block_size, dequantize
 from pumice.graph import GraphBuilder, Tensor
 from pumice.testing import compile_graph
 from pumice_cpu import CpuBackend
+from pumice_cpu.backend import CpuOptions
 from pumice_cpu.isa import current
 from random_weights import FLOATS, INTEGERS, RARE, random_rows
 
@@ -154,3 +155,23 @@ def test_few_rows_take_the_other_kernel(emulating: list[CpuBackend]) -> None:
     plain = CpuBackend(CpuBackend.Options(threads=1))
     np.testing.assert_array_equal(*(linear(each, "Q4_0", rows, None, x) for each in (emulating[0], plain)))
     plain.close()
+
+
+@each_set
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("name", ["F32", "F16"])
+def test_products_of_random_shapes(name, threads):
+    """Rows, columns and tokens around the sizes of panels and tiles, shared by threads."""
+    shapes = np.random.default_rng(threads)
+    backend = CpuBackend(CpuOptions(threads=threads))
+    for _ in range(20):
+        n_rows = int(shapes.choice([1, 15, 17, 31, 33, 63, 65, 127, 129, 160, 257, 513]))
+        n_columns = int(shapes.choice([1, 3, 7, 16, 33, 255, 257, 511, 600]))
+        n_tokens = int(shapes.choice([1, 2, 5, 7, 9, 15, 17, 33, 64, 70]))
+        rows = shapes.standard_normal((n_rows, n_columns)).astype("f4" if name == "F32" else "f2")
+        bias = shapes.standard_normal(n_rows).astype("f4") if shapes.random() < 0.5 else None
+        x = shapes.standard_normal((n_tokens, n_columns)).astype("f4")
+        right = x.astype("f8") @ rows.astype("f8").T + (0 if bias is None else bias)
+        y = linear(backend, name, rows, bias, x)
+        message = f"{n_rows} x {n_columns}, {n_tokens} tokens, bias {bias is not None}"
+        np.testing.assert_allclose(y, right, rtol=1e-4, atol=1e-5 * n_columns**0.5, err_msg=message)
