@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pumice.api import load, load_linked, load_process, load_tokenizer, plan, speak
+    from pumice.api import load_linked, load_process, load_tokenizer, plan, speak
     from pumice.audio import Audio
     from pumice.chat import ChatCompletion, ChatDelta, Message, Tool, ToolCall, Turn, Usage
     from pumice.demo import demo_model_path
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     )
     from pumice.frontend.speaking import FramePiece, SpeechPiece
     from pumice.images import Image
+    from pumice.loading import load
     from pumice.mcp import mcp_tools
     from pumice.model import Model
     from pumice.model_files.summary import Summary
@@ -135,7 +136,8 @@ _HOMES = {
     "process.model": ["ProcessModel"],
     "streaming.stream": ["AsyncStream", "Stream"],
     "model_files.summary": ["Summary"],
-    "api": ["load", "load_linked", "load_process", "load_tokenizer", "plan", "speak"],
+    "loading": ["load"],
+    "api": ["load_linked", "load_process", "load_tokenizer", "plan", "speak"],
     "frontend.speaking": ["FramePiece", "SpeechPiece"],
     "speech.voice": ["Voice"],
     "planning.plan": ["ModelPlan"],

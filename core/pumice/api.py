@@ -11,10 +11,10 @@ from typing import Unpack
 from pumice.audio import Audio
 from pumice.config import load_config
 from pumice.engine.backends import OpeningBackends
-from pumice.engine.runner import Observer
 from pumice.frontend.speaking import DEFAULT_SECONDS, SpeechProgress
 from pumice.hub import locate
 from pumice.hub.headers import find_remote, read_range
+from pumice.loading import load
 from pumice.model import Model, prepare
 from pumice.model_files.locating import given_options, locate_configured
 from pumice.model_files.opening import open_configured, open_model
@@ -29,37 +29,6 @@ from pumice.tokenizers import Tokenizer, from_metadata
 from pumice.tracebacks import short_traceback
 
 _documented = documented(ENGINE)
-
-
-@short_traceback
-@_documented
-def load(
-    path: str | Path | None = None,
-    *,
-    config: Mapping[str, object] | None = None,
-    plugins: Sequence[object] = (),
-    progress: Callable[[int, int], None] | None = None,
-    observer: Observer | None = None,
-    **options: Unpack[EngineOptions],
-) -> Model:
-    """Load a model, or the demo model. Options that are not given, or None, come from the configuration.
-
-    Args:
-        path: GGUF file, Hugging Face folder, or name of a model such as ``"hf.co/owner/repository:Q4_K_M"``, which is
-            downloaded if it is not on this machine. None loads the demo model.
-        config: Further settings, with the keys of a configuration file: options of backends, such as
-            ``{"cpu": {"threads": 2}}``.
-        plugins: Modules or other objects with hooks, as plugins for this load only. Their names replace those of
-            installed plugins.
-        progress: Called with the number of finished steps and of all steps while the model compiles.
-        observer: Receives values inside each step, for example a ``pumice.imatrix.Collector``. With an observer the
-            device computes one step at a time, which is slower.
-
-    Raises:
-        PumiceError: HubError, GGUFError, ModelError, ConfigError, PluginError or BackendError.
-    """
-    file, settings = locate_configured(path, config, options)
-    return Model(file, settings, progress, plugins, observer=observer)
 
 
 @short_traceback
@@ -183,7 +152,7 @@ def describe_graph(
         registry = get_registry(settings)
         file = stack.enter_context(open_configured(located, registry, settings))
         opening = OpeningBackends(registry, settings)
-        return prepare(stack, file, settings, registry, opening)[1].describe()
+        return prepare(stack, file, settings, opening)[1].describe()
 
 
 @short_traceback

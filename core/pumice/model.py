@@ -39,6 +39,7 @@ from pumice.engine.sizing import EngineSizes, make_limits, states_of_all
 from pumice.engine.speculation import Speculation
 from pumice.engine.tracing import trace, trace_alone
 from pumice.errors import ConfigError, ModelClosedError, ModelError, PumiceError, RequestError
+from pumice.frontend import LazyTokenizer
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph, RecurrentState
 from pumice.guard import guard, guarded
@@ -84,17 +85,33 @@ class Model(SpeakingModel):
         policy: SchedulingPolicy | None = None,
         observer: Observer | None = None,
         opened: Callable[[GGUFFile], None] | None = None,
+        opening: OpeningBackends | None = None,
+        begins_text: bool = False,
     ) -> None:
-        """``opened`` is called with the file before its weights are loaded."""
+        """Load a file.
+
+        Args:
+            path: the file.
+            config: its configuration.
+            progress: called with the number of finished steps and of all steps while the model compiles.
+            plugins: modules or other objects with hooks, for this model only.
+            policy: order of the requests (default: the configured one).
+            observer: receives values inside each step.
+            opened: called with the file before its weights are loaded.
+            opening: backends that a thread opens already, with the registry; the model closes them.
+            begins_text: build the tokenizer while GPUs are opened.
+        """
         started = time.perf_counter()
-        registry = get_registry(config, plugins)
         with ExitStack() as stack, numa_policy(config.numa):
-            opening = OpeningBackends(registry, config)
+            opening = opening or OpeningBackends(get_registry(config, plugins), config)
+            registry = opening.registry
             stack.callback(opening.close)
             file = stack.enter_context(open_configured(path, registry, config))
             if opened:
                 opened(file)
-            self.architecture, self.runner = prepare(stack, file, config, registry, opening, progress, observer)
+            tokenizer = LazyTokenizer(file, registry)
+            begin = tokenizer.begin if begins_text else None
+            self.architecture, self.runner = prepare(stack, file, config, opening, progress, observer, begin)
             self.runner.compile()
             if config.mlock:
                 lock_memory(self.runner.host_weights)
@@ -111,7 +128,7 @@ class Model(SpeakingModel):
             client = EngineClient(lambda command: thread.send(command))
             self._chosen_projector = chosen = ChosenProjector(file.path, config.mmproj)
             facts = _facts(self.architecture, self.runner, engine, chosen)
-            super().__init__(file, config, registry, client, facts)
+            super().__init__(file, config, registry, client, facts, tokenizer)
             self._load_projector = LazyProjector(chosen, config, registry)
             stack.callback(self._load_projector.close)
             self._load_vocoder = LazyVocoder(file.path, config, _open_vocoder)
@@ -428,13 +445,17 @@ def prepare(
     stack: ExitStack,
     file: GGUFFile,
     config: Config,
-    registry: Registry,
     opening: OpeningBackends,
     progress: Callable[[int, int], None] | None = None,
     observer: Observer | None = None,
+    meanwhile: Callable[[], None] | None = None,
 ) -> tuple[Architecture, Runner]:
-    """Return the architecture and the runner of a file, not compiled yet; ``stack`` closes files and backends."""
+    """Return the architecture and the runner of a file, not compiled yet; ``stack`` closes files and backends.
+
+    ``meanwhile`` is called if GPUs take longer to open than the model to be traced.
+    """
     stack.callback(opening.close)  # before the file
+    registry = opening.registry
     architecture = make_architecture(file, registry)
     sizes = chosen_sizes(config, architecture)
     backends = opening.line
@@ -445,7 +466,7 @@ def prepare(
     if observer:
         config = config.model_copy(update={"moe_cache_mib": 0, "op_offload": "off"})
     host_bytes = available_memory_bytes() or None
-    opening.wait()
+    opening.wait(meanwhile)
     graphs, fitted, rules, experts, stream = fit_graphs(graphs, backends, sizes, config, host_bytes)
     if fitted.n_ctx < sizes.n_ctx:
         log.warning("n_ctx: memory for %d of the %d tokens that the model was trained for", fitted.n_ctx, sizes.n_ctx)

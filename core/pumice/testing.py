@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.api import load
 from pumice.backend import Backend, Program
 from pumice.backend.step import Batch, Limits, Step
 from pumice.config import load_config
 from pumice.gguf import TensorSource
 from pumice.graph import N_TOKENS, ArraySource, Graph, GraphBuilder, Input, Target, Tensor, place, plan_memory
+from pumice.loading import load
 from pumice.proposers import Proposal, Proposer, ProposerContext
 from pumice.registry import get_registry
 from pumice.sampler import Candidates, Sampler, SamplerContext, Selector

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 
 from pumice.backend import Backend
@@ -29,6 +30,7 @@ class OpeningBackends:
     """
 
     def __init__(self, registry: Registry, config: Config) -> None:
+        self.registry = registry
         self._line: Future[Line] = Future()
         self._opened: Future[None] = Future()
         self._closed = False
@@ -46,8 +48,13 @@ class OpeningBackends:
         """The backends in order, whose GPUs may not be open yet. Raises like ``backend_line``."""
         return self._line.result()
 
-    def wait(self) -> None:
-        """Wait until the thread no longer uses the backends. Raises PumiceError if a GPU cannot be opened."""
+    def wait(self, meanwhile: Callable[[], None] | None = None) -> None:
+        """Wait until the thread no longer uses the backends. Raises PumiceError if a GPU cannot be opened.
+
+        ``meanwhile`` is called unless it has ended.
+        """
+        if meanwhile and not self._opened.done():
+            meanwhile()
         self._opened.result()
 
     def close(self) -> None:

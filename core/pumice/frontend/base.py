@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 T = TypeVar("T")
+SHORT = "a"  # text
 
 
 class Base(ABC):
@@ -273,6 +274,11 @@ class LazyTokenizer:
             return self._made
         except TokenizerError:
             return None
+
+    def begin(self) -> None:
+        """Build what reads and writes short texts. Requests raise its errors."""
+        with contextlib.suppress(Exception):
+            self._made.tokenize(SHORT)
 
     def prepare(self) -> None:
         """Build what splits texts into tokens: half a second for large vocabularies. Requests raise its errors."""

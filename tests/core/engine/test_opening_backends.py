@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import threading
 from pathlib import Path
 from unittest import mock
@@ -117,3 +119,26 @@ def test_a_file_that_cannot_be_read_closes_the_backends(tmp_path: Path, monkeypa
     with pytest.raises(pumice.PumiceError, match="number of tensors"):
         pumice.load(path, backend="numpy")
     closed.assert_called()
+
+
+def test_what_is_done_while_a_device_opens(device: Device) -> None:
+    opening = _opening()
+    opening.wait(device.opens.set)
+    assert device.events == ["opened"]
+    called = mock.Mock()
+    opening.wait(called)
+    called.assert_not_called()
+    opening.close()
+
+
+def test_loading_opens_the_device_before_the_model_is_imported(device: Device, tmp_path: Path) -> None:
+    """What fails afterwards closes it."""
+    device.opens.set()
+    with mock.patch.dict(sys.modules, {"pumice.model": None}), pytest.raises(ImportError):
+        pumice.load(tiny_llama(tmp_path / "tiny.gguf"), backend="vulkan")
+    assert device.events == ["opened", "closed"]
+    device.events.clear()
+    with pytest.raises(pumice.GGUFError):
+        pumice.load(Path(__file__), backend="vulkan")
+    assert device.events == ["opened", "closed"]
+    assert gc.isenabled()
