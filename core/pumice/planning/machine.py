@@ -16,6 +16,7 @@ from pumice.machine import parse_size
 RESERVE = 256 * 2**20  # bytes of a planned GPU for scratch memory, command buffers and the driver
 
 _MOST_GPUS = 64
+_LEAST_BYTES = 2**16  # a smaller number lacks its unit
 
 GPUMemory = str | int | Sequence[str | int] | Mapping[str, str | int]
 """Memory of the GPUs of a machine: one size or several, or sizes by the names of the GPUs."""
@@ -52,9 +53,12 @@ class PlannedMachine:
 
 def _size(name: str, size: str | int) -> int:
     try:
-        return parse_size(size)
+        n_bytes = parse_size(size)
     except ConfigError as error:
         raise ConfigError(f"{name}: {error}") from None
+    if 0 < n_bytes < _LEAST_BYTES:
+        raise ConfigError(f"{name}: {str(size)!r} is {n_bytes} bytes; give a unit, such as 12GiB or 512MiB")
+    return n_bytes
 
 
 class PlannedGPUs(Backend):

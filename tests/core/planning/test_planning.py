@@ -213,6 +213,9 @@ def test_the_command(tmp_path: Path) -> None:
     wrong = CliRunner().invoke(cli, [*common, "--memory", "much"])
     assert isinstance(wrong.exception, ConfigError)
     assert str(wrong.exception).startswith("memory: 'much' is not a size of memory")
+    wrong = CliRunner().invoke(cli, [*common, "--memory", "24GiB,12"])
+    assert isinstance(wrong.exception, ConfigError)
+    assert str(wrong.exception) == "memory: '12' is 12 bytes; give a unit, such as 12GiB or 512MiB"
 
 
 @pytest.mark.parametrize(
