@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from pumice.plugin import BackendError
-from pumice_cpu import compiler
+from pumice_cpu import compiler, kernel
 from pumice_cpu.cache import CompiledKernel
-from pumice_cpu.codegen import kernel_source
+from pumice_cpu.codegen import function_source, kernel_source, object_file, parameters
 from pumice_cpu.compiler import compile_all, compile_one, function_of, symbol
 from pumice_cpu.kernel import load_kernels
-from pumice_cpu.runtime import OperationTable, ThreadPool, float_bits
+from pumice_cpu.runtime import OperationTable, ThreadPool, float_bits, kernel_function
 from waiting import at_best, wait_until
 
 
@@ -183,3 +183,22 @@ def test_a_thread_that_does_not_start_leaves_a_pool_that_starts_later(monkeypatc
     np.testing.assert_array_equal(x, np.full(8, 2))
     with pytest.raises(BackendError, match="closed"):
         pool.run(table)
+
+
+def test_exponentials_are_never_subnormal() -> None:
+    """Subnormal numbers, and products of weights with values that are, would slow Intel's processors down."""
+    from pumice_cpu.simd import exp, load_f32, power_of_two, store_f32
+
+    def exponentials(x, powers, results):
+        store_f32(powers, power_of_two(load_f32(x)))
+        store_f32(results, exp(load_f32(x)))
+
+    code = object_file(function_source(exponentials, symbol("exponentials")))
+    kernel._link({"exponentials": CompiledKernel(parameters(exponentials), code)})
+    x = -np.array([0, 0.3, 1, 9, 79.5, 80, 80.5, 87.3, 87.33, 87.34, 88, 100, 126, 1e4, 1e30, 3e38], np.float32)
+    powers, results = np.zeros((2, 16), np.float32)
+    kernel_function(kernel._loaded.pop("exponentials"))(x.ctypes.data, powers.ctypes.data, results.ctypes.data)
+    exact = x.astype(np.float64)
+    np.testing.assert_allclose(powers, 2.0 ** np.maximum(exact, -80), rtol=2e-7)
+    np.testing.assert_allclose(results, np.exp(np.maximum(exact, float(np.float32(-87.33653)))), rtol=3e-7)
+    assert results.min() >= np.finfo(np.float32).tiny
