@@ -15,6 +15,19 @@ const asModule = {
   },
 };
 
+/** marked without what makes HTML of tokens: its statements after the classes use them all, so the bundler would keep them. */
+const lexerOnly = {
+  name: "lexer-only",
+  setup({ onLoad }) {
+    onLoad({ filter: /marked\.esm\.js$/ }, async ({ path }) => {
+      const [, classes, names] = (await readFile(path, "utf8")).match(/^([^]*);var \w+=new \w+;function [^]*;export\{([^}]*)\}/) ?? [];
+      const kept = names?.split(",").filter((name) => /^\w+ as (Lexer|getDefaults)$/.test(name));
+      if (kept?.length !== 2) throw new Error(`${path}: not the marked that this build knows; mend lexerOnly in build.mjs`);
+      return { contents: `${classes};export{${kept}};` };
+    });
+  },
+};
+
 /** Packages whose files are in the bundle. */
 function packagesOf(metafile) {
   const names = Object.keys(metafile.inputs).map((path) => path.match(/node_modules\/((?:@[^/]+\/)?[^/]+)\//)?.[1]);
@@ -38,7 +51,7 @@ const { metafile } = await build({
   bundle: true,
   format: "esm",
   splitting: true,
-  plugins: [asModule],
+  plugins: [asModule, lexerOnly],
   chunkNames: "[name]",
   minify: true,
   metafile: true,

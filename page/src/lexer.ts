@@ -1,10 +1,8 @@
 /** Markdown to tokens, in time that the text's length bounds: marked alone takes a minute for some texts of 100,000 characters. */
 
-import { Lexer, Marked, type MarkedOptions, type Token } from "marked";
+import { getDefaults, Lexer, type Token } from "marked";
 
 import { formulas } from "./math";
-
-const { defaults } = new Marked({ gfm: true, extensions: formulas });
 
 const MAX_LENGTH = 100_000; // characters
 const MAX_LEVELS = 60; // of tokens inside others
@@ -55,7 +53,7 @@ function lines(text: string): number {
 export function tokensOf(text: string): Token[] | null {
   if (text.length > MAX_LENGTH) return null;
   try {
-    const tokens = new BoundedLexer({ ...defaults } as MarkedOptions).lex(text);
+    const tokens = new BoundedLexer({ ...getDefaults(), extensions: formulas }).lex(text);
     return tokens.length > MAX_BLOCKS || levels(tokens) > MAX_LEVELS ? null : tokens;
   } catch {
     return null;
