@@ -178,7 +178,8 @@ def _input(item: Any, name: str) -> TextOrTokens | dict[str, Any]:
         if "type" in item:
             return {"content": [item]}
         item = item.get("content") or prompt_string(item)
-    if not isinstance(item, (str, list)):
+    is_input = isinstance(item, str) or (isinstance(item, list) and (all(map(_is_id, item)) or is_mixed(item)))
+    if not is_input:
         raise bad_request(f"{name}{_WRONG_INPUT}")
     return item
 
