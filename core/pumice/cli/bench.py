@@ -95,15 +95,8 @@ def command(
     --speculate, measures generation with drafts and without in turns, for texts of several kinds. The default model is
     the demo model.
     """
-    if not n_prompt and not n_gen:
-        raise click.UsageError("nothing to measure: --n-prompt and --n-gen are both 0")
     speculate = options["speculate"] or "off"
-    if speculate != "off" and (parallel or n_depth or not n_gen):
-        raise click.UsageError(
-            "--speculate measures single texts of --n-gen tokens: leave out --parallel and --n-depth"
-        )
-    if parallel and not (n_prompt and n_gen):
-        raise click.UsageError("--parallel needs both --n-prompt and --n-gen")
+    _check_tests(n_prompt, n_gen, n_depth, parallel, speculate != "off")
     if options["n_ctx"] is None and speculate == "off":
         from pumice.engine.sizing import BLOCK_SIZE
 
@@ -140,6 +133,18 @@ def command(
 
                 click.echo(format_profile(result["test"], kernel_times(loaded)), err=True)
     click.echo(json.dumps(results, indent=2) if as_json else format_results(results))
+
+
+def _check_tests(n_prompt: int, n_gen: int, n_depth: int, parallel: Sequence[int], drafts: bool) -> None:
+    """Raise UsageError for options that name nothing to measure, or contradict each other."""
+    if not n_prompt and not n_gen:
+        raise click.UsageError("nothing to measure: --n-prompt and --n-gen are both 0")
+    if drafts and (parallel or n_depth or not n_gen):
+        raise click.UsageError(
+            "--speculate measures single texts of --n-gen tokens: leave out --parallel and --n-depth"
+        )
+    if parallel and not (n_prompt and n_gen):
+        raise click.UsageError("--parallel needs both --n-prompt and --n-gen")
 
 
 def seconds_of(model: Model, name: str, depth: int) -> Callable[..., float]:

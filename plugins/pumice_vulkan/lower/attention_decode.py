@@ -53,11 +53,7 @@ def attend_alone(
     counters = _counters(lowering, n_head)
     partial = lowering.scratch("attention parts", 4 * n_rows * n_head * n_parts * (8 * v_octets + 4))
     y = lowering.place(node.output)
-    width = n_head * state.v_dim
-    order = few_order(lowering, width, n_rows)
-    is_many = order is Order.LANES or (lowering.cooperative and n_rows >= least_few(width))
-    leaves_halves = is_many and width % 32 == 0
-    halves = new_halves(lowering, node.output, order) if leaves_halves else None
+    order, halves = _halves(lowering, node.output, n_head * state.v_dim, n_rows)
     lowering.dispatch(
         f"attention_decode.{lowering.limits.kv_type}",
         count=q,
@@ -83,6 +79,13 @@ def attend_alone(
         full_subgroups=True,
     )
     return True
+
+
+def _halves(lowering: Lowering, output: Tensor, width: int, n_rows: int) -> tuple[Order, BufferSlice | None]:
+    """Return the order in which the next product reads the result in float16, and the place of that; None without."""
+    order = few_order(lowering, width, n_rows)
+    is_many = order is Order.LANES or (lowering.cooperative and n_rows >= least_few(width))
+    return order, new_halves(lowering, output, order) if is_many and width % 32 == 0 else None
 
 
 def _push(lowering: Lowering, node: Node, layout: CacheLayout, rope: Node | None) -> dict[str, Numbers]:

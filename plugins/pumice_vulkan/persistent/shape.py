@@ -31,16 +31,34 @@ def shapes(
         unmeasured: also yield those of families whose speed was not measured on a GPU.
         rows: tokens of a step.
     """
+    model = _shape_of(decoder, limits, device, two_buffers, rows)
+    if model is None:
+        return
+    candidates = [
+        divided
+        for name, family in FAMILIES.items()
+        if (unmeasured or name not in UNMEASURED)
+        and (divided := _divided_as(model, family)).is_of(family)
+        and (ADDRESSABLE in device.features or not (family.found_by == "addresses" or family.far_cache))
+    ]
+    if device.description.software and not model.experts and not model.head_norms:
+        candidates.append(model)
+    for shape in candidates:
+        if shape.divides() and shape.shared_bytes <= device.threadgroup_memory_bytes:
+            yield shape
+
+
+def _shape_of(decoder: Decoder, limits: Limits, device: Device, two_buffers: bool, rows: int) -> Shape | None:
+    """Return a model's shape before a family decides its part; None if no shader computes the model."""
     four, six, output = _formats(decoder)
     first = decoder.layers[0]
     q, k, *_ = first.matrices
     dim = int(first.attention.inputs["q"].shape[-1])
     (n_query, width), (n_key, _), (vocabulary, _) = fixed(q.shape), fixed(k.shape), fixed(decoder.output.shape)
     *_, ffn, _ = fixed(first.matrices[4].shape)
-    software = device.description.software
     if not four or limits.kv_type != "f16" or not _are_alike(decoder):
-        return
-    model = Shape(
+        return None
+    return Shape(
         threads=THREADS,
         lanes=device.subgroup_size,
         groups=1,
@@ -67,18 +85,6 @@ def shapes(
         head_norms=bool(first.head_norms),
         rows=rows,
     )
-    candidates = [
-        divided
-        for name, family in FAMILIES.items()
-        if (unmeasured or name not in UNMEASURED)
-        and (divided := _divided_as(model, family)).is_of(family)
-        and (ADDRESSABLE in device.features or not (family.found_by == "addresses" or family.far_cache))
-    ]
-    if software and not model.experts and not model.head_norms:
-        candidates.append(model)
-    for shape in candidates:
-        if shape.divides() and shape.shared_bytes <= device.threadgroup_memory_bytes:
-            yield shape
 
 
 def computes(decoder: Decoder, limits: Limits, device: Device, unmeasured: bool = False) -> bool:
