@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 import pumice
 from adapters import ATTENTION, write_adapter
+from pumice.backend.step import Batch
+from pumice.engine.runner import Runner
 from pumice.gguf import GGMLType, GGUFFile, TensorInfo
 from pumice.gguf.copy import copy_tensors, encoded_metadata
 from pumice.gguf.writer import Writer
@@ -157,7 +161,7 @@ def random_request(random: np.random.Generator, demo: bool, adapted: bool) -> di
     if some(0.25):
         options |= GRAMMARS[random.integers(len(GRAMMARS))]
     if some(0.1):
-        options["min_tokens"] = int(random.integers(1, 20))
+        options["min_tokens"] = int(random.integers(options["max_tokens"]))
     if some(0.2):
         options["n_draft"] = int(random.integers(16))
     if some(0.3):
@@ -221,6 +225,33 @@ def _values(completion: tuple[Any, ...]) -> list[float]:
     return [value for each in completion[3] or () for value in (each.logprob, *(logprob for _, logprob in each.top))]
 
 
+def missing_blocks(batch: Batch, block_size: int) -> list[str]:
+    """Return the blocks that a step would read or write, and that its sequences do not hold."""
+    missing = []
+    for i, (begin, end) in enumerate(zip(batch.seq_starts[:-1], batch.seq_starts[1:], strict=True)):
+        first, last = (int(batch.positions[row]) for row in (begin, end - 1))
+        for window, tables in batch.block_tables.items():
+            oldest = max(0, first - window + 1) // block_size if window else 0
+            held = tables[i][oldest : last // block_size + 1]
+            if (held < 0).any() or len(held) != last // block_size + 1 - oldest:
+                missing.append(f"positions {first} to {last}, window {window}: blocks {tables[i].tolist()}")
+    return missing
+
+
+@contextmanager
+def checked_steps() -> Iterator[None]:
+    """Raise AssertionError at the end if a step used blocks that are not held, since it overwrote other memory."""
+    faults, submit = [], Runner.submit
+
+    def checked(runner: Runner, batch: Batch, *args: Any, **kwargs: Any) -> Any:
+        faults.extend(missing_blocks(batch, runner.limits.block_size))
+        return submit(runner, batch, *args, **kwargs)
+
+    with patch.object(Runner, "submit", checked):
+        yield
+    assert not faults, f"{len(faults)} steps use blocks that are not held: {faults[0]}"
+
+
 def _setting(name: str, folder: Path, backend: str, threads: int) -> tuple[Path, dict[str, Any], list[str]]:
     """Return the file of a model, a draft in its configuration, and the proposers of its requests."""
     options = {"cpu": {"threads": threads, "batch_invariant": True}, "numpy": {"batch_invariant": True}}
@@ -261,6 +292,7 @@ def unequal(
     sizes = {"n_ctx": 192, "n_batch": int(random.choice([8, 24, 64])), "n_parallel": int(random.integers(2, 6))}
     sizes["kv_type"] = str(random.choice(["f16", "f32", *["q8_0"] * (name == "demo")]))  # tiny heads are no whole block
     with (
+        checked_steps(),
         pumice.load(path, backend=backend, config=config, **sizes) as model,
         ThreadPoolExecutor(at_once) as pool,
     ):

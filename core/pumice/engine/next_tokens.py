@@ -251,9 +251,13 @@ class NextTokens:
 
     @property
     def _most_waiting(self) -> int:
-        """The maximum number of hidden states of a sequence that wait."""
+        """The maximum number of hidden states of a sequence that wait.
+
+        They lie within all attention windows, since blocks outside of a window belong to other sequences.
+        """
         limits = self._runner.limits
-        return max(1, min(MOST_WAITING, limits.n_batch // limits.n_seqs))
+        in_windows = (window - 1 for window in limits.n_blocks if window)
+        return max(1, min(MOST_WAITING, limits.n_batch // limits.n_seqs, *in_windows))
 
     def _part(self, running: Running, kept: Hidden, n: int, is_last: bool) -> Part:
         """Return the next ``n`` tokens of the layer, each behind the position of its hidden state."""
@@ -301,7 +305,11 @@ class NextTokens:
         assert self.cache is not None
         later = [self._known(part) for part in parts]
         is_next = before is not None and len(before.slots) == len(parts)
-        return batch_after(before, later) if before is not None and is_next else batch_of(self.cache, later)
+        if before is not None and is_next:
+            return batch_after(before, later)
+        batch = batch_of(self.cache, later)
+        batch.block_tables = {window: _held(table) for window, table in batch.block_tables.items()}
+        return batch
 
     def _outputs(self, batch: Batch, graph: str, **inputs: Rows) -> Mapping[str, Rows]:
         """Return the outputs of a graph. If it cannot be compiled, the layer is off from then on."""
@@ -518,3 +526,15 @@ class NextTokensProposer(Proposer):
         if self.running is not None:
             self.layer.drop(self.running)
         self.running = None
+
+
+def _held(table: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return a table of blocks in which a sequence's first held block stands for those before.
+
+    The layer is behind the sequence, whose blocks outside of attention windows are released: its first rows would read
+    them. Other keys there affect proposals only.
+    """
+    if (table[:, :1] >= 0).all():
+        return table
+    first = np.argmax(table >= 0, axis=1)[:, None]
+    return np.where(np.arange(table.shape[1]) < first, np.take_along_axis(table, first, 1), table)
