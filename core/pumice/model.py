@@ -30,7 +30,7 @@ from pumice.engine.media import keyed
 from pumice.engine.messages import Event, Facts
 from pumice.engine.next_tokens import CachedTokens, NextTokens
 from pumice.engine.placement import PlacementRules
-from pumice.engine.prepare import NEEDS_DRAFT, adapter_scales, check_ids, token_ids
+from pumice.engine.prepare import adapter_scales, check_ids, check_proposers, token_ids
 from pumice.engine.projector import LazyProjector, Projector
 from pumice.engine.projector_parts import ChosenProjector
 from pumice.engine.runner import Observer
@@ -48,7 +48,7 @@ from pumice.machine import available_memory_bytes
 from pumice.model_files.opening import open_adapter, open_configured, open_draft
 from pumice.model_files.paths import model_files
 from pumice.model_files.policy import files_beside
-from pumice.proposers import Proposer
+from pumice.proposers import Proposer, names_of
 from pumice.registry import Registry, get_registry
 from pumice.speaking_model import LazySpeaker, SpeakingModel
 from pumice.speech.vocoder import ARCHITECTURE, LazyVocoder, Vocoder
@@ -312,7 +312,7 @@ def make_speculation(
 ) -> Speculation:
     """Return the speculation of a configuration: ``draft`` needs a draft model, ``mtp`` a layer of the model.
 
-    Raises ConfigError for an unknown proposer.
+    Raises ConfigError for a proposer that is unknown or not available.
     """
     exact = runner.capabilities.invariant
     proposers: ChainMap[str, Callable[[], Proposer]] = ChainMap({}, cast(Any, registry.proposers))
@@ -327,14 +327,8 @@ def make_speculation(
     if not _verifies(runner):
         if choice not in ("auto", "off", "draft"):  # another warning has said that a draft model is not used
             log.warning("speculate: %s is not used: %s verifies no drafts", choice, runner.backends_used[0])
-        choice = ",".join(name for name in choice.split(",") if name != "draft" or not config.draft) or "off"
-    for name in choice.split(",") if choice not in ("auto", "off") else ():
-        if name == "draft" and name not in own:
-            raise ConfigError(NEEDS_DRAFT)
-        if name == "mtp" and name not in own:
-            raise ConfigError("speculate: this model has no layer that drafts (MTP), or its backend verifies no drafts")
-        if name not in proposers:
-            registry.proposers.find(name)
+        choice = ",".join(name for name in names_of(choice) if name != "draft" or not config.draft) or "off"
+    check_proposers(choice, proposers, _verifies(runner), ConfigError)
     runs_ahead = runner.capabilities.max_steps > 0
     speculation = Speculation(proposers, auto, choice, config.n_draft, exact, layer, runs_ahead)
     speculation.length.longest = max(1, config.draft_max)
@@ -477,7 +471,7 @@ def prepare(
 
 def _names_layer(config: Config) -> bool:
     """Return True if the configuration names a proposer that may be a layer: of the model, or of its draft model."""
-    names = config.speculate.split(",")
+    names = names_of(config.speculate)
     return "mtp" in names or (bool(config.draft) and ("draft" in names or config.is_default("speculate")))
 
 

@@ -129,7 +129,7 @@ def _proposers(types: str) -> str:
     if wrong := [name for name in others if not name.startswith("draft-")]:
         raise click.UsageError(f"--spec-type: unknown type {wrong[0]!r} (known: {', '.join(_PROPOSERS)})")
     if others:
-        logger.warning("--spec-type: %s is left out: such models do not draft yet", ", ".join(others))
+        logger.warning("--spec-type: %s is left out: it names no proposer of Pumice", ", ".join(others))
     return ",".join(dict.fromkeys(name for name in proposers if name != "off")) or "off"
 
 

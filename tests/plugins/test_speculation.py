@@ -288,7 +288,7 @@ def test_layers_of_the_model_draft(tmp_path: Path, name: str, backend: str) -> N
         assert model.generate(REPEATING, max_tokens=30, temperature=0, speculate="mtp").timings.n_drafted > 0
     with (
         pumice.load(path, backend=backend, n_ctx=128, config={**config, "speculate": "off"}) as model,
-        pytest.raises(pumice.RequestError, match="proposer 'mtp'"),
+        pytest.raises(pumice.RequestError, match="'mtp': this model has no layer that drafts"),
     ):
         model.generate(REPEATING, speculate="mtp")
 

@@ -139,7 +139,9 @@ def _check_tests(n_prompt: int, n_gen: int, n_depth: int, parallel: Sequence[int
     """Raise UsageError for options that name nothing to measure, or contradict each other."""
     if not n_prompt and not n_gen:
         raise click.UsageError("nothing to measure: --n-prompt and --n-gen are both 0")
-    if drafts and (parallel or n_depth or not n_gen):
+    if drafts and n_gen < 2:
+        raise click.UsageError(f"--speculate measures generation: --n-gen must be at least 2, not {n_gen}")
+    if drafts and (parallel or n_depth):
         raise click.UsageError(
             "--speculate measures single texts of --n-gen tokens: leave out --parallel and --n-depth"
         )

@@ -17,9 +17,10 @@ from pumice.engine.generation import Generation
 from pumice.engine.media import MediaIds, MediaRows, place_spans
 from pumice.engine.messages import Encode, Request, Span
 from pumice.engine.text import TextStream
-from pumice.errors import PromptTooLongError, RequestError
+from pumice.errors import PromptTooLongError, PumiceError, RequestError
 from pumice.grammar import BudgetedReasoning, Compiler, Constraint, Grammar, ReasoningBudget
 from pumice.options import REQUEST
+from pumice.proposers import ALONE, COMPUTED, names_of
 from pumice.sampler import Chain, Sampler, SamplerContext, parameters
 from pumice.sampler.least import LeastTokens
 from pumice.sampler.mask import Mask, without_tokens
@@ -28,8 +29,9 @@ from pumice.tokenizers import Tokenizer
 from pumice.wording import unknown_name
 
 MOST_DIFFUSION_STEPS = 2**16  # each reads the whole text; the default is the number of new tokens
-NEEDS_DRAFT = "speculate: 'draft' needs a draft model; load the model with one, as draft"
-VERIFIES_NONE = "speculate: 'draft': this backend verifies no drafts; leave it out, or load the model on the CPU"
+NEEDS_DRAFT = "'draft' needs a draft model; load the model with one, as draft"
+NEEDS_LAYER = "'mtp': this model has no layer that drafts (MTP), or was loaded without it, as speculate: off does"
+VERIFIES_NONE = "this backend verifies no drafts; leave it out, or load the model on the CPU"
 OF_DIFFUSION = (
     "diffusion_steps",
     "diffusion_algorithm",
@@ -216,13 +218,21 @@ def check_arguments(request: Request) -> None:
         raise RequestError(f"budget must be a ReasoningBudget, not {_shown(request.budget)}")
 
 
-def check_proposers(choice: str | None, known: Collection[str], verifies: bool = True) -> None:
-    """Raise RequestError for unknown names of proposers."""
-    for name in choice.split(",") if choice and choice not in ("auto", "off") else ():
-        if name == "draft" and name not in known:
-            raise RequestError(NEEDS_DRAFT if verifies else VERIFIES_NONE)
-        if name not in known:
-            raise RequestError(unknown_name("proposer", name, known))
+def check_proposers(
+    choice: str | None, known: Collection[str], verifies: bool = True, error: type[PumiceError] = RequestError
+) -> None:
+    """Raise ``error`` for names that are no proposers of this model, and for ``auto`` and ``off`` in a list."""
+    for name in names_of(choice) if choice and choice not in ALONE else ():
+        if name in known:
+            continue
+        if name in ALONE or not name:
+            alone = f"{name!r} stands alone" if name else "a name is empty"
+            raise error(f"speculate: {alone}, in {choice!r}: use auto, off, or names of proposers with commas between")
+        if name in COMPUTED and not verifies:
+            raise error(f"speculate: {name!r}: {VERIFIES_NONE}")
+        if name in COMPUTED:
+            raise error(f"speculate: {NEEDS_DRAFT if name == 'draft' else NEEDS_LAYER}")
+        raise error(f"speculate: {unknown_name('proposer', name, known)}")
 
 
 def check_diffusion(request: Request, masks: Masks | None) -> None:

@@ -32,7 +32,7 @@ from pumice.engine.runner import Runner
 from pumice.engine.schedule import Members
 from pumice.errors import PluginError
 from pumice.guard import describe
-from pumice.proposers import Proposal, Proposer, ProposerContext
+from pumice.proposers import COMPUTED, Proposal, Proposer, ProposerContext, names_of
 
 log = logging.getLogger("pumice")
 
@@ -40,9 +40,7 @@ ENOUGH = 4.0  # expected accepted tokens of a draft above which no further propo
 UNMEASURED = 15  # drafted tokens where results depend on the number of rows, unless ``n_draft`` is set
 _DRAFT = "draft"  # the proposer of a draft model
 _NGRAM = "ngram"  # the proposer whose drafts some programs make themselves
-_MTP = "mtp"  # the proposer of a layer of the model
 _PREDICTION = "prediction"  # the proposer of requests with a prediction
-_COMPUTED = (_DRAFT, _MTP)  # proposers that run layers
 _NEVER = 1 << 62
 MEASURING, RECORDING, STARTING, CLOSING = " measuring", " recording", " starting", " closing"
 """Work whose time is charged like that of proposers."""
@@ -179,7 +177,7 @@ class Speculation:
         self.is_exact = is_invariant
         self._shared: dict[Hashable, Any] = {}
         self._sequences: dict[Generation, _Proposers] = {}
-        self._rests = {name: Rest() for name in _COMPUTED}
+        self._rests = {name: Rest() for name in COMPUTED}
         self._asked: dict[str, list[Generation]] = {}  # sequences for which the current step asked, by kind of proposer
         self._reading = 0.0  # seconds that the layer read since it was asked
         self.gives_up = False  # True if the current step's proposers were not asked, since no draft of theirs can pay
@@ -340,7 +338,7 @@ class Speculation:
         for running, _ in members:
             own = self._sequences.get(running.generation)
             wakes.append(own.rest.wakes if own else 0)
-            wakes += [self._rests[name].wakes for name in _COMPUTED if own and name in own.by_name]
+            wakes += [self._rests[name].wakes for name in COMPUTED if own and name in own.by_name]
         self._wakes = max(min(wakes), step + self.length.recovers)
 
     def _adapt(self, rest: Rest, tried: Collection[Draft], kind: str, n_seqs: int) -> None:
@@ -468,7 +466,7 @@ class Speculation:
         for i in awake:
             drafts[i] = _forced(sequences[i].generation, most[i] if owners[i].by_name else 0)
         for name in dict.fromkeys(name for own in owners for name in own.by_name):
-            is_computed = name in _COMPUTED
+            is_computed = name in COMPUTED
             if is_computed and self._n_steps < self._rests[name].wakes:
                 continue
             asked = [i for i in (range(len(owners)) if is_computed else awake) if name in owners[i].by_name and most[i]]
@@ -561,12 +559,12 @@ class Speculation:
         proposers.start(context, generation.spoken)
         if self._n_steps < self._rests[_DRAFT].wakes:
             proposers.skip_text()
-        if not proposers.by_name.keys() - _COMPUTED:
+        if not proposers.by_name.keys() - COMPUTED:
             proposers.rest.wakes = _NEVER
 
     def _chosen(self, choice: str) -> Sequence[str]:
         """Return the names of the proposers of a choice."""
-        return self.auto if choice == "auto" else [] if choice == "off" else choice.split(",")
+        return self.auto if choice == "auto" else [] if choice == "off" else names_of(choice)
 
     def _names(self, generation: Generation) -> Sequence[str]:
         """Return the names of a sequence's proposers."""
@@ -580,7 +578,7 @@ class Speculation:
 
 def _kind(draft: Draft) -> str:
     """Return the name of the proposer of a draft if it computes tokens, else ``LOOKED_UP``."""
-    return draft.kind[0] if draft.kind[0] in _COMPUTED else LOOKED_UP
+    return draft.kind[0] if draft.kind[0] in COMPUTED else LOOKED_UP
 
 
 def may_draft(running: Running, n_new: int) -> bool:

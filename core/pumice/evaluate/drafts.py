@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from pumice.engine import Engine, Timings
 from pumice.model import Model
+from pumice.proposers import names_of
 
 PEOPLE = ["Anna is 31 and lives in Oslo", "Bela is 54 and lives in Rome", "Chen is 27 and lives in Kyoto"]
 
@@ -74,7 +75,7 @@ def choices_of(model: Model, choice: str) -> list[str]:
         yield
         return engine.speculation.auto
 
-    names = model.engine.call(auto) if choice == "auto" else choice.split(",")
+    names = model.engine.call(auto) if choice == "auto" else names_of(choice)
     return [*names, choice] if len(names) > 1 else names
 
 

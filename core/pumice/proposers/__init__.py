@@ -13,7 +13,19 @@ PROPOSERS = {
 }
 """Bundled proposers by name."""
 
-CHOICES = ("auto", "off", "draft", "mtp")
-"""Values of ``speculate`` other than names of proposers."""
+ALONE = ("auto", "off")
+"""Values of ``speculate`` that choose all proposers and none, and stand alone."""
 
-__all__ = ["CHOICES", "PROPOSERS", "Proposal", "Proposer", "ProposerContext"]
+COMPUTED = ("draft", "mtp")
+"""Proposers that run layers: a draft model, and a layer of the model."""
+
+CHOICES = (*ALONE, *COMPUTED)
+"""Values of ``speculate`` other than names of registered proposers."""
+
+
+def names_of(choice: str) -> list[str]:
+    """Return the names in a value of ``speculate``, the preferred first."""
+    return list(dict.fromkeys(name.strip() for name in choice.split(",")))
+
+
+__all__ = ["ALONE", "CHOICES", "COMPUTED", "PROPOSERS", "Proposal", "Proposer", "ProposerContext", "names_of"]

@@ -344,7 +344,7 @@ def test_types_of_speculation_are_proposers(given, names):
 def test_types_of_speculation_that_are_not_supported_are_left_out(caplog):
     assert leave_out(["--spec-type", "draft-gemma,draft-eagle3,draft-mtp"], []) == (["--speculate", "draft,mtp"], [])
     [warning] = [record.message for record in caplog.records]
-    assert warning == "--spec-type: draft-gemma is left out: such models do not draft yet"
+    assert warning == "--spec-type: draft-gemma is left out: it names no proposer of Pumice"
 
 
 def test_an_unknown_type_of_speculation_is_an_error():
