@@ -332,6 +332,7 @@ def make_speculation(
     runs_ahead = runner.capabilities.max_steps > 0
     speculation = Speculation(proposers, auto, choice, config.n_draft, exact, layer, runs_ahead)
     speculation.length.longest = max(1, config.draft_max)
+    speculation.model = drafter
     speculation.runners = [runner, *([drafter.runner] if drafter else [])]
     return speculation
 

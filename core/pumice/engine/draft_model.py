@@ -19,19 +19,20 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from pumice.backend.pick import Ahead, Ask, Pick
-from pumice.backend.step import Batch
+from pumice.architecture import MAIN
+from pumice.backend.pick import Ahead, Ask
+from pumice.backend.step import Batch, PassedTokens, Pending
 from pumice.engine.acceptance import Stop
 from pumice.engine.batches import Part, Place, batch_after, batch_of
-from pumice.engine.draft_vocabulary import DraftVocabulary
+from pumice.engine.draft_vocabulary import DraftVocabulary, SameVocabulary
 from pumice.engine.kv_cache import KVCache
+from pumice.engine.rounds import GREEDY, quiet
 from pumice.engine.runner import Runner
 from pumice.guard import describe
 from pumice.proposers import Proposal, Proposer, ProposerContext
 
 log = logging.getLogger("pumice")
 
-GREEDY = Pick(top_k=1, temperature=0.0)
 MOST_BEHIND = 64  # tokens of a text that a proposal computes; more are read before, a part in each step
 UNSURE = 0.5  # minimum probability of a proposed token where the number of drafted tokens is fixed, by default
 CONFIDENCES = 8  # values of a proposal's confidence: the probability of its first token, in parts
@@ -180,8 +181,17 @@ class DraftModel:
                 for n in sorted({self._n_steps(n - 1) for n in lengths if n > 2}) if place else ():
                     assert place is not None
                     self._run(batch_of(self._cache, [Part(place, [0], sizes[-1], [0])]), n)
+                if place and self.runner.passes_on([MAIN]):
+                    self._rehearse_rounds(place, sizes, lengths)
         except Exception as error:
             log.info("cannot prepare drafts: %s", describe(error))
+
+    def _rehearse_rounds(self, place: Place, sizes: Sequence[int], lengths: Collection[int]) -> None:
+        """Compute the drafts of rounds behind each number of tokens, and of these lengths."""
+        for n in sizes:
+            next(self._submit_parts([Part(place, [0] * n, 1, [n - 1])], 1)[-1].tokens())
+        for n in lengths:
+            next(self._submit_parts([Part(place, [0], sizes[-1], [0])], n)[-1].tokens())
 
     def read(self, sequences: Sequence[ModelProposer]) -> None:
         """Read a part of new texts, and of texts that are far ahead of the cache, in a single step.
@@ -222,6 +232,58 @@ class DraftModel:
             del self._placed[sequence]
         sequence.place, sequence.n_past, sequence.following = None, 0, None
         sequence.guessed.clear()
+
+    # --- rounds with the target
+
+    def submits(self, target: Runner) -> bool:
+        """Return True if its steps pass their tokens to steps of the target on the device."""
+        if self.runner.recurrent or not self._most_steps or self.runner.n_vocab > target.n_vocab:
+            return False
+        place = target.passes_on([MAIN])
+        return (
+            isinstance(self.vocabulary, SameVocabulary) and place is not None and place == self.runner.passes_on([MAIN])
+        )
+
+    def holds(self, sequences: Sequence[ModelProposer], n: int) -> bool:
+        """Return True if the next step can read the texts of sequences, and ``n`` tokens of each can be drafted."""
+        busy = set(sequences)
+        if n > self._limits.most or not all(self._hold(sequence, n, busy) for sequence in sequences):
+            return False
+        n_behind = [max(1, sequence.n_behind) for sequence in sequences]
+        begins = any(sequence.n_context - n < 1 for sequence, n in zip(sequences, n_behind, strict=True))
+        return not begins and max(n_behind) <= self._most_behind and sum(n_behind) <= self.runner.limits.n_batch
+
+    def submit(self, sequences: Sequence[ModelProposer], n: int) -> list[Pending]:
+        """Submit steps that read the texts of sequences, which ``holds`` has allowed, and draft ``n`` tokens of each.
+
+        On an error, everything in the cache is forgotten.
+        """
+        parts = []
+        for sequence in sequences:
+            n_behind = max(1, sequence.n_behind)  # the guess behind a text is computed again
+            assert sequence.place is not None
+            parts.append(
+                Part(sequence.place, sequence.tokens[-n_behind:], sequence.n_context - n_behind, [n_behind - 1])
+            )
+        try:
+            pending = self._submit_parts(parts, n)
+        except Exception:
+            self._forget()
+            raise
+        for sequence in sequences:
+            assert sequence.place is not None
+            sequence.n_past, sequence.following = sequence.n_context, None
+            sequence.guessed.clear()
+            self._cache.publish(sequence.place.tables, sequence.context, sequence.n_past)
+        return pending
+
+    def _submit_parts(self, parts: Sequence[Part], n: int) -> list[Pending]:
+        first = self.runner.submit(batch_of(self._cache, parts), quiet(len(parts), 1))
+        if n == 1:
+            return [first]
+        later = batch_of(self._cache, [Part(part.place, [0], part.n_past + len(part.tokens), [0]) for part in parts])
+        later.passed_tokens = [PassedTokens(first, np.arange(len(parts), dtype=np.int32)[None])]
+        return [first, self.runner.submit(later, quiet(len(parts), n - 1))]
 
     # --- room in the cache
 
@@ -350,11 +412,15 @@ class DraftModel:
                 return self._picked(batch, n_steps)
             logits = self.runner.run(batch)
         except Exception:
-            for sequence in list(self._placed):
-                self.release(sequence)
-            self._cache.forget()
+            self._forget()
             raise
         return [[guess_of(row) for row in logits]]
+
+    def _forget(self) -> None:
+        """Forget everything in the cache."""
+        for sequence in list(self._placed):
+            self.release(sequence)
+        self._cache.forget()
 
     def _picked(self, batch: Batch, n_steps: int) -> list[list[Guess]]:
         """Return what the program picks in consecutive steps, with probabilities."""

@@ -28,7 +28,8 @@ from pumice.engine.host_drafts import Kind
 from pumice.engine.kv_cache import BlockTables, KVCache
 from pumice.engine.lookahead import Lookahead
 from pumice.engine.messages import Event
-from pumice.engine.next_tokens import NextTokens, passed_to
+from pumice.engine.next_tokens import NextTokens
+from pumice.engine.rounds import Drafter, passed_to
 from pumice.engine.runner import Runner
 from pumice.engine.schedule import Members
 from pumice.engine.scheduler import Scheduler
@@ -36,7 +37,6 @@ from pumice.engine.speculation import Draft, Speculation, may_draft
 from pumice.engine.states import RecurrentStates
 from pumice.graph.media import ROWS
 
-ROUNDS_AHEAD = 0  # rounds that are submitted behind one that has not ended
 UNKNOWN = -1  # in place of a token that the host does not know
 
 
@@ -149,7 +149,7 @@ class Flights:
         # programs that pick no tokens compute in this thread, whose time other programs do not lengthen
         self._clock = speculation.clock = time.perf_counter if self._can.max_steps else time.thread_time
         self._plain: tuple[list[int], Batch | None] = [], None  # the latest step, with versions of its tables
-        self._latest: tuple[Kind | None, bool] = None, False  # kind of the latest flight, and whether it asks
+        self._latest: Flight | None = None  # the latest one that has landed, if flights are weighed
 
     def choose(self) -> Members:
         """Return the members of the next step, or an empty list if enough steps are pending.
@@ -283,21 +283,22 @@ class Flights:
 
     def _weigh(self, flight: Flight, n_tokens: int, seconds: float) -> None:
         """Weigh the time since the latest result against the pace of steps that the program computes by itself."""
-        kind, (latest, asked) = flight.kind, self._latest
-        self._latest = kind, flight.asks
+        kind, latest, self._latest = flight.kind, self._latest, flight
         n_before, self._n_started = self._n_started, self._speculation.n_started
         host, n_seqs = self._speculation.host, len(flight.members)
-        if host is None or kind is None or kind != latest or not n_tokens:
+        if host is None or latest is None or kind is None or kind != latest.kind or not n_tokens:
             return
         if any(running.generation.finish_reason for running, _ in flight.members):
             return
-        if flight.asks or asked:
-            is_new = self._n_started > n_before
-            host.drafted(kind, len(flight.batch.tokens), n_tokens / n_seqs, seconds, is_new)
-            if flight.n_round and asked and not is_new:
-                self._speculation.rounds.took(kind, flight.n_round, seconds)
-        else:
+        if not (flight.asks or latest.asks):
             host.ran(kind, n_tokens / n_seqs, seconds)
+            return
+        is_new, rounds = self._n_started > n_before, self._speculation.rounds
+        usual = rounds.usual(kind, flight.n_round) if flight.n_round else None
+        host.drafted(kind, len(flight.batch.tokens), n_tokens / n_seqs, seconds, is_new, usual)
+        goes_on = flight.behind or (latest.n_round == flight.n_round and not latest.behind)
+        if flight.n_round and goes_on and not is_new:  # the first round waits for more
+            rounds.took(kind, flight.n_round, seconds)
 
     def _step(self, members: Members, drafts: Mapping[Running, Draft], hears: bool) -> Flight:
         """Submit a single step; recurrent states are restored after a wrong drafted token.
@@ -777,36 +778,46 @@ class Flights:
         The tokens stay on the device, so the host waits once.
         """
         speculation, sequences = self._speculation, [running for running, _ in members]
-        layer = speculation.lone_layer(members)
-        if layer is None or not self.lookahead.drafts(members) or not all(map(layer.knows, sequences)):
+        drafter, lengths = speculation.drafter(members), self.lookahead.lengths(len(members))
+        if drafter is None or not self.lookahead.drafts(members) or not all(map(drafter.knows, sequences)):
             return None
-        if speculation.host is not None and (kind is None or speculation.host.n_free(kind)):
+        if not self._affords_round(kind, lengths):
             return None
-        lengths = self.lookahead.lengths(len(members))
         n = speculation.round_length(sequences, kind, lengths)
         n_drafted = next((length for length in lengths if length >= n), 0)
-        if not n or not layer.holds(sequences, n) or not self.lookahead.passes(sequences, n_drafted, 1):
+        if not n or not drafter.holds(sequences, n) or not self.lookahead.passes(sequences, n_drafted, 1):
             return None
-        return self._submit_round(layer, members, kind, n, n_drafted)
+        return self._submit_round(drafter, members, kind, n, n_drafted)
+
+    def _affords_round(self, kind: Kind | None, lengths: Sequence[int]) -> bool:
+        """Return True if there is credit for a round, and it could pay."""
+        host = self._speculation.host
+        if host is None:
+            return True
+        if kind is None or host.n_free(kind):
+            return False
+        if not self._speculation.rounds.pays(kind, lengths, host.pace(kind)):
+            host.give_up(kind)
+        return not host.n_free(kind)
 
     def _submit_round(
         self,
-        layer: NextTokens,
+        drafter: Drafter,
         members: Members,
         kind: Kind | None,
         n: int,
         n_drafted: int,
         before: Flight | None = None,
     ) -> Flight | None:
-        """Submit a round of ``n`` tokens, padded to ``n_drafted``; None after an error of the layer."""
+        """Submit a round of ``n`` tokens, padded to ``n_drafted``; None after an error of the drafter."""
         began, speculation, sequences = time.perf_counter(), self._speculation, [running for running, _ in members]
         try:
-            if before:
-                drafts = layer.submit_after(sequences, before.pending, n, n_drafted)
+            if before and isinstance(drafter, NextTokens):
+                drafts = drafter.submit_after(sequences, before.pending, n, n_drafted)
             else:
-                drafts = layer.submit(sequences, n)
+                drafts = drafter.submit(sequences, n)
         except Exception as error:
-            speculation.drop_layer(sequences, error)
+            speculation.drop_drafter(sequences, error)
             return None
         speculation.passed(1)
         passed = passed_to(drafts, len(members), n_drafted, n)
@@ -819,19 +830,19 @@ class Flights:
         speculation, sequences = self._speculation, list(flight.whole)
         current = [running for running in sequences if not running.generation.finish_reason]
         assert flight.ask is not None
-        n_drafted, host = flight.ask.n_drafted, speculation.host
-        if not (ROUNDS_AHEAD and flight.goes_on and flight.hears and self._can.follows):
+        n_drafted, lengths = flight.ask.n_drafted, self.lookahead.lengths(len(sequences))
+        if not (flight.goes_on and flight.hears and self._can.follows):
             return None
         if flight.lost or current != sequences:
             return None
         if len(current) != len(self._scheduler.running) or self._scheduler.may_admit():
             return None
-        if host is not None and (flight.kind is None or host.n_free(flight.kind)):
+        if not self._affords_round(flight.kind, lengths):
             return None
         layer = speculation.lone_layer(flight.members)
         if layer is None or any(running.generation.n_left <= 1 + n_drafted for running in current):
             return None
-        n = speculation.round_length(current, flight.kind, self.lookahead.lengths(len(current)))
+        n = speculation.round_length(current, flight.kind, lengths)
         if n != flight.n_round or self.lookahead.passes(current, n_drafted, 2) < 2:
             return None
         return self._submit_round(layer, flight.members, flight.kind, n, n_drafted, flight)
@@ -859,9 +870,13 @@ class Flights:
             array.reshape(len(flight.whole), -1) for array in (flight.batch.tokens, flight.batch.positions)
         )
         picked, lost = ahead.picked[0].reshape(tokens.shape), set(flight.whole)
+        assert ahead.n_taken is not None
+        drafter = self._speculation.drafter(flight.members)
         for index, running in enumerate(flight.whole):
             tokens[index, 0] = running.generation.tokens[-1]
             positions[index] = running.n_past + np.arange(tokens.shape[1])
+            if drafter:
+                drafter.took(running, picked[index, : min(int(ahead.n_taken[0, index]) - 1, n - 1)].tolist())
         for index, (running, n_taken, n_accepted) in self._take_verified(flight, ahead):
             tokens[index, 1:n_taken] = picked[index, : n_taken - 1]
             tokens[index, n_taken:] = UNKNOWN

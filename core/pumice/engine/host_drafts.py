@@ -22,6 +22,7 @@ START = 6.0  # initial credit for drafts, in steps of the program
 MOST_SAVED = 12.0  # maximum credit from earlier gains, in steps
 OPENS = 1.0  # credit with which drafts begin again, at first
 MOST_COST = 16.0  # maximum time charged for a step, in steps of the program, unless the one before took as long, too
+DELAYED = 1.5  # maximum time charged for a step whose usual time is known, relative to that
 FIRST_COST = 1.5  # ... for the first step with such a number of rows, which contains what is done once
 N_FIRST = 3  # ... and for so many steps of the host, in which proposers begin
 KEPT = 9  # latest measurements of the pace
@@ -114,7 +115,15 @@ class HostDrafts:
         own.n_measured, own.n_drafted = own.n_measured + 1, 0
         own.credit += min(LOSS * n_tokens, max(0.0, START - own.credit))
 
-    def drafted(self, kind: Kind, n_rows: int, n_tokens: float, seconds: float, is_new: bool = False) -> None:
+    def drafted(
+        self,
+        kind: Kind,
+        n_rows: int,
+        n_tokens: float,
+        seconds: float,
+        is_new: bool = False,
+        usual: float | None = None,
+    ) -> None:
         """Record a step of the host, or what the program computed right after one.
 
         Args:
@@ -123,6 +132,8 @@ class HostDrafts:
             n_tokens: tokens per sequence that it gave.
             seconds: time since the result before.
             is_new: whether a step of a new size was prepared meanwhile, so that it is no measurement of a loss.
+            usual: usual seconds of such a step, if they are known. A longer one was delayed by other programs, unless
+                the one before was, too.
         """
         own = self._kinds[kind]
         if not own.paces:
@@ -131,7 +142,8 @@ class HostDrafts:
         is_first = rows not in own.started or own.n_host < N_FIRST
         own.started.add(rows)
         own.n_host += 1
-        most = 0.0 if is_new else FIRST_COST if is_first else max(MOST_COST, own.lost)
+        most_once = MOST_COST if usual is None else min(MOST_COST, DELAYED * usual / own.pace)
+        most = 0.0 if is_new else FIRST_COST if is_first else max(most_once, own.lost)
         own.lost = seconds / own.pace - n_tokens
         own.has_gained = own.has_gained or own.lost < 0
         own.credit = min(own.credit - min(own.lost, most), MOST_SAVED)

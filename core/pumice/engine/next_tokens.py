@@ -24,7 +24,6 @@ from pumice.backend.step import Batch, PassedTokens, Pending
 from pumice.engine.acceptance import Stop
 from pumice.engine.batches import Part, Place, batch_after, batch_of
 from pumice.engine.draft_model import (
-    GREEDY,
     DraftLimits,
     Guess,
     goes_on,
@@ -37,6 +36,7 @@ from pumice.engine.draft_model import (
 )
 from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import BlockTables, KVCache
+from pumice.engine.rounds import GREEDY, passed_to, quiet
 from pumice.engine.runner import Runner
 from pumice.guard import describe
 from pumice.proposers import Proposal, Proposer
@@ -369,7 +369,8 @@ class NextTokens:
         listening = self._runner.listening
         if self.is_off or listening in (None, MAIN) or not self._advances or not self._runner.steps_of(DRAFT):
             return False
-        return self._runner.passes([listening, DRAFT, *([FEATURES] if self._projects else [])])
+        graphs = [listening, DRAFT, *([FEATURES] if self._projects else [])]
+        return self._runner.passes_on(graphs) is not None
 
     def holds(self, sequences: Sequence[Running], n: int) -> bool:
         """Return True if the layer can draft ``n`` tokens for each sequence now; it holds blocks for them."""
@@ -398,6 +399,9 @@ class NextTokens:
         """
         n_rows = 1 + n_drafted
         return self._submit_parts([Part(item, [0] * n_rows, item.n_past + 1, [0]) for item in sequences], verified, n)
+
+    def took(self, running: Running, tokens: Sequence[int]) -> None:
+        """Note the right tokens of a round: nothing, since all that are computed again are right."""
 
     def went_on(self, sequences: Collection[Running], lost: Collection[Running]) -> None:
         """Note that the layer has read the states behind all tokens but the last, except of ``lost`` sequences."""
@@ -428,14 +432,14 @@ class NextTokens:
         if self._projects:
             features = self._runner.submit(reads, graph=FEATURES)
             batch.passed = {"hidden": self._runner.passed(features, FEATURES, "hidden", len(batch.tokens))}
-        first = self._runner.submit(batch, _quiet(n_seqs, 1), graph=DRAFT)
+        first = self._runner.submit(batch, quiet(n_seqs, 1), graph=DRAFT)
         if n == 1:
             return [first]
         later = self._batch([Part(part.place, [0], part.n_past + len(part.tokens), [0]) for part in parts])
         later.passed = {"hidden": self._runner.passed(first, DRAFT, "hidden", n_seqs)}
         later.passed_tokens = [PassedTokens(first, np.arange(n_seqs, dtype=np.int32)[None])]
         later.positions_of = stream if isinstance(stream, Pending) else None
-        return [first, self._runner.submit(later, _quiet(n_seqs, n - 1), graph=DRAFT)]
+        return [first, self._runner.submit(later, quiet(n_seqs, n - 1), graph=DRAFT)]
 
     def _n_steps(self, parts: Sequence[Part], lacking: Collection[int]) -> int:
         """Return the number of steps to submit: all that each sequence lacks if the program can, else one."""
@@ -471,17 +475,6 @@ class NextTokens:
 
     def _proposal(self, guesses: Sequence[Guess]) -> Proposal:
         return proposal_of([guess.token for guess in guesses], guesses, self._limits)
-
-
-def passed_to(drafts: Sequence[Pending], n_seqs: int, n_drafted: int, n: int) -> list[PassedTokens]:
-    """Return ``n`` tokens of ``NextTokens.submit`` as those of a step with ``n_drafted`` tokens of each sequence."""
-    rows = (np.arange(n_seqs)[None] * (1 + n_drafted) + np.arange(1, 1 + n)[:, None]).astype(np.int32)
-    return [PassedTokens(pending, part) for pending, part in zip(drafts, (rows[:1], rows[1:]), strict=False)]
-
-
-def _quiet(n_rows: int, n_steps: int) -> Ask:
-    """Return the ``Ask`` for the most probable tokens of consecutive steps, without their probabilities."""
-    return replace(greedy(n_rows, n_steps), n_raw=0)
 
 
 class CachedTokens(NextTokens):

@@ -9,37 +9,104 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
+import numpy as np
+
+from pumice.backend.pick import Ask, Pick
+from pumice.backend.step import PassedTokens, Pending
 from pumice.engine.acceptance import Share
+from pumice.engine.generation import Running
 from pumice.engine.usual import Usual
 
 HOPED = 0.8  # acceptance rate of a token until drafts were judged
+AT_BEST = 0.95, 16.0  # ... and before rounds end, with the weight of this rate in tokens
 FIRST = 3  # drafted tokens of the first round
 SHARE = 0.5  # least time of a further token that is assumed before it is measured, relative to the mean of a token
+BETTER = 1.05  # least speed of another length, relative to the latest: a round of another length begins alone
+ENOUGH = 3  # measurements of a length that count without a doubt: one may contain a delay
+
+NONE = Share()
+
+
+class Drafter(Protocol):
+    """Submits steps that draft the tokens of a round: a layer, or a draft model."""
+
+    def knows(self, running: Running) -> bool:
+        """Return True if the state before the last token of a sequence is known."""
+
+    def holds(self, sequences: Sequence[Running], n: int) -> bool:
+        """Return True if ``n`` tokens of each sequence can be drafted now; blocks for them are held then."""
+
+    def submit(self, sequences: Sequence[Running], n: int) -> list[Pending]:
+        """Submit the steps that draft ``n`` tokens of each sequence, and return those that pick them."""
+
+    def took(self, running: Running, tokens: Sequence[int]) -> None:
+        """Note the right tokens of a sequence, before its text has them."""
+
+
+GREEDY = Pick(top_k=1, temperature=0.0)
+
+
+def quiet(n_rows: int, n_steps: int) -> Ask:
+    """Return the ``Ask`` for the most probable tokens of consecutive steps, without their probabilities."""
+    return Ask([GREEDY] * n_rows, np.zeros((n_steps, n_rows), np.float32), 1, [()] * n_rows)
+
+
+def passed_to(drafts: Sequence[Pending], n_seqs: int, n_drafted: int, n: int) -> list[PassedTokens]:
+    """Return ``n`` tokens that steps draft as those of a step with ``n_drafted`` tokens of each sequence."""
+    rows = (np.arange(n_seqs)[None] * (1 + n_drafted) + np.arange(1, 1 + n)[:, None]).astype(np.int32)
+    return [PassedTokens(pending, part) for pending, part in zip(drafts, (rows[:1], rows[1:]), strict=False)]
 
 
 @dataclass
 class _Kind:
-    """Seconds of rounds of a kind of batch by their drafted tokens, and right tokens of its drafts."""
+    """Measurements of a kind of batch.
+
+    Attributes:
+        seconds: of rounds by their drafted tokens.
+        right: how often each token was right after those before.
+        latest: the latest length.
+    """
 
     seconds: defaultdict[int, Usual] = field(default_factory=lambda: defaultdict(Usual))
-    right: Share = field(default_factory=Share)
+    right: list[Share] = field(default_factory=list)
+    latest: int = 0
 
-    def expected(self, n: int) -> float:
-        """Return the expected tokens of a round with ``n`` drafted tokens."""
-        rate = self.right.rate(HOPED)
-        return sum(rate**i for i in range(n + 1))
+    def expected(self, n: int, *hoped: float) -> float:
+        """Return the expected tokens of a round with ``n`` drafted tokens.
+
+        ``hoped``: the rate of each token at first, with its weight in tokens (default: that of the one before).
+        """
+        total, likely, prior = 1.0, 1.0, HOPED
+        for i in range(n):
+            share = self.right[i] if i < len(self.right) else NONE
+            prior = share.rate(*(hoped or (prior,)))
+            likely *= prior
+            total += likely
+        return total
+
+    def judged(self, n_right: int, n: int) -> None:
+        """Count the right tokens of a draft of ``n``."""
+        self.right += [Share() for _ in range(n - len(self.right))]
+        for share in self.right[: min(n_right + 1, n)]:
+            share.count(1.0)
+        if n_right < n:
+            self.right[n_right].accepted -= 1.0
 
     def estimate(self, n: int) -> float:
-        """Return the seconds of a round with ``n`` drafted tokens, if they were not measured the least that is likely.
+        """Return the seconds of a round with ``n`` drafted tokens; the least that is likely until there are ``ENOUGH``.
 
         A round has two steps besides those of its tokens: that of the draft for confirmed tokens, and the model's.
         """
-        if n in self.seconds:
-            return self.seconds[n].value
-        nearest = min(self.seconds, key=lambda m: abs(m - n))
+        own = self.seconds.get(n)
+        others = {m: usual for m, usual in self.seconds.items() if m != n}
+        if own and (own.n_latest >= ENOUGH or not others):
+            return own.value
+        nearest = min(others, key=lambda m: abs(m - n))
         share = (n - nearest) / (nearest + 2)
-        return self.seconds[nearest].value * (1 + (SHARE * share if share > 0 else share))
+        least = others[nearest].value * (1 + (SHARE * share if share > 0 else share))
+        return min(least, own.value) if own else least
 
 
 class Rounds:
@@ -55,11 +122,25 @@ class Rounds:
             return 0
         if not own.seconds:
             return max((n for n in lengths if n <= FIRST), default=lengths[0])
-        return max(lengths, key=lambda n: own.expected(n) / own.estimate(n))
+        speeds = {n: own.expected(n) / own.estimate(n) for n in lengths}
+        best = max(lengths, key=speeds.__getitem__)
+        if own.latest not in speeds or speeds[best] > BETTER * speeds[own.latest]:
+            own.latest = best
+        return own.latest
+
+    def usual(self, kind: Hashable, n: int) -> float | None:
+        """Return the usual seconds of a round with ``n`` drafted tokens; None before there are ``ENOUGH``."""
+        own = self._kinds[kind].seconds.get(n)
+        return own.value if own and own.n_latest >= ENOUGH else None
+
+    def pays(self, kind: Hashable, lengths: Sequence[int], pace: float) -> bool:
+        """Return True if rounds of a length could be faster than steps of ``pace`` seconds."""
+        own = self._kinds[kind]
+        return not own.seconds or any(pace * own.expected(n, *AT_BEST) > own.estimate(n) for n in lengths)
 
     def judged(self, kind: Hashable, n_right: int, n: int) -> None:
         """Count the right tokens of a draft of ``n``."""
-        self._kinds[kind].right.count(n_right, n_right + (n_right < n))
+        self._kinds[kind].judged(n_right, n)
 
     def took(self, kind: Hashable, n: int, seconds: float) -> None:
         """Record the seconds of a round with ``n`` drafted tokens."""

@@ -210,12 +210,16 @@ class Runner:
         program = self._graphs[graph].program
         return program.capabilities.max_steps if program and program.capabilities.decides else 0
 
-    def passes(self, graphs: Collection[str]) -> bool:
-        """Return True if results of steps of these graphs may be inputs of each other's before they are computed."""
+    def passes_on(self, graphs: Collection[str]) -> tuple[str, int] | None:
+        """Return the backend and device on which steps of these graphs pass results to each other; None if they cannot.
+
+        Steps of another runner with the same backends pass them, too.
+        """
         placed = [self._graphs[name] for name in graphs]
         devices = {(segment.backend, segment.device) for item in placed for segment in item.segments}
         is_whole = len(devices) == 1 and all(len(item.segments) == 1 for item in placed)
-        return is_whole and all(item.program is not None and item.program.capabilities.passes for item in placed)
+        passes = all(item.program is not None and item.program.capabilities.passes for item in placed)
+        return devices.pop() if is_whole and passes else None
 
     def passed(self, pending: Pending, graph: str, output: str, n_rows: int) -> Passed:
         """Return the first rows of an output of a pending step of a graph, as an input of another step."""

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.backend.step import Batch, Limits
+from pumice.backend.step import Batch, Limits, Pending
 from pumice.engine.acceptance import CERTAIN, DraftKind, Offer, Record, Stop
 from pumice.engine.device_drafts import DeviceDrafts
 from pumice.engine.draft_length import LOOKED_UP, DraftLength, Rest
@@ -27,7 +27,7 @@ from pumice.engine.generation import Generation, Running
 from pumice.engine.host_drafts import HostDrafts, Names
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.next_tokens import MOST_ROWS, NextTokens, NextTokensProposer
-from pumice.engine.rounds import Rounds
+from pumice.engine.rounds import Drafter, Rounds
 from pumice.engine.runner import Runner
 from pumice.engine.schedule import Members
 from pumice.errors import PluginError
@@ -151,6 +151,7 @@ class Speculation:
     Attributes:
         clock: measures the seconds of steps and proposers.
         is_exact: True if texts are the same with drafts and without.
+        model: the draft model, if there is one.
         runners: those of the model and its draft model, which count steps of new sizes.
     """
 
@@ -168,6 +169,7 @@ class Speculation:
         self.device = DeviceDrafts(n_draft)
         self.host = HostDrafts() if runs_ahead and n_draft < 0 else None
         self.rounds = Rounds()
+        self.model: DraftModel | None = None
         self.clock: Callable[[], float] = time.thread_time
         self.runners: Sequence[Runner] = ()
         self._proposers = proposers
@@ -231,6 +233,22 @@ class Speculation:
             return None
         return layer if layer.submits() else None
 
+    def drafter(self, members: Members) -> Drafter | None:
+        """Return what drafts in rounds if it is the only proposer of all members: the layer, or the draft model."""
+        if layer := self.lone_layer(members):
+            return layer
+        if self.model is None or any(list(self._names(running.generation)) != [_DRAFT] for running, _ in members):
+            return None
+        return _ModelRounds(self, self.model) if self.model.submits(self.runners[0]) else None
+
+    def model_proposers(self, sequences: Sequence[Running]) -> list[ModelProposer] | None:
+        """Return the draft model's proposers of sequences, with all tokens; None after an error of one."""
+        generations = [running.generation for running in sequences]
+        self._read_texts(generations)
+        proposers = [self._updated(generation).by_name.get(_DRAFT) for generation in generations]
+        found = [proposer for proposer in proposers if isinstance(proposer, ModelProposer)]
+        return found if len(found) == len(proposers) else None
+
     def round_length(self, sequences: Sequence[Running], kind: Hashable, lengths: Sequence[int]) -> int:
         """Return the number of tokens that the layer drafts of each sequence in a round; 0: none.
 
@@ -241,16 +259,24 @@ class Speculation:
             generation = running.generation
             room = generation.n_ctx - len(generation.tokens)
             most = min(most, room, most if generation.request.n_draft is None else generation.request.n_draft)
-        if self.length.fixed >= 0:
-            return min(self.length.fixed, most)
-        return self.rounds.length(kind, [n for n in lengths if n <= min(most, self.length.longest)])
+        possible = [n for n in lengths if n <= min(most, self.length.longest)]
+        if self.length.fixed > self.length.longest:  # more than the layer drafts
+            return max(possible, default=0)
+        return min(self.length.fixed, most) if self.length.fixed >= 0 else self.rounds.length(kind, possible)
 
-    def drop_layer(self, sequences: Sequence[Running], error: Exception) -> None:
-        """Let the layer that drafts forget sequences after an error; they go on without its drafts."""
-        assert self.next_tokens is not None
+    def guessed(self, running: Running, tokens: Sequence[int]) -> None:
+        """Note tokens that the draft model has in its cache behind the text of a sequence."""
+        own = self._sequences.get(running.generation)
+        if own and isinstance(proposer := own.by_name.get(_DRAFT), ModelProposer) and proposer.place is not None:
+            proposer.guessed = list(tokens)
+
+    def drop_drafter(self, sequences: Sequence[Running], error: Exception) -> None:
+        """Let the layer that drafts forget sequences after an error; they go on without its drafts, or the model's."""
         for running in sequences:
-            self.next_tokens.drop(running)
-            self._sequences.get(running.generation, _Proposers({})).drop(self.next_tokens.name, "submit", error)
+            if self.next_tokens is not None:
+                self.next_tokens.drop(running)
+            name = self.next_tokens.name if self.next_tokens else _DRAFT
+            self._sequences.get(running.generation, _Proposers({})).drop(name, "submit", error)
 
     def passed(self, n_steps: int) -> None:
         """Count steps that were submitted without asking for drafts."""
@@ -574,6 +600,29 @@ class Speculation:
         if generation.media and self.next_tokens:  # a layer reads tokens, and knows no other rows
             names = [name for name in names if name != self.next_tokens.name]
         return names
+
+
+class _ModelRounds:
+    """Drafts of a model in rounds, by the sequences of its target."""
+
+    def __init__(self, speculation: Speculation, model: DraftModel) -> None:
+        self._speculation = speculation
+        self._model = model
+
+    def knows(self, running: Running) -> bool:
+        return True
+
+    def holds(self, sequences: Sequence[Running], n: int) -> bool:
+        proposers = self._speculation.model_proposers(sequences)
+        return proposers is not None and self._model.holds(proposers, n)
+
+    def submit(self, sequences: Sequence[Running], n: int) -> list[Pending]:
+        proposers = self._speculation.model_proposers(sequences)
+        assert proposers is not None
+        return self._model.submit(proposers, n)
+
+    def took(self, running: Running, tokens: Sequence[int]) -> None:
+        self._speculation.guessed(running, tokens)
 
 
 def _kind(draft: Draft) -> str:

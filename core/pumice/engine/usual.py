@@ -19,6 +19,11 @@ class Usual:
         """True after a single measurement, which may contain work that is done once."""
         return len(self._latest) == 1
 
+    @property
+    def n_latest(self) -> int:
+        """Number of the measurements that are kept."""
+        return len(self._latest)
+
     def add(self, measured: float) -> None:
         self._latest.append(measured)
         self.value = sorted(self._latest)[len(self._latest) // 3]

@@ -249,14 +249,22 @@ def test_a_trial_without_gain_takes_more_credit_the_next_time() -> None:
 
 def test_a_delay_is_charged_in_part_and_slow_steps_in_full() -> None:
     lost = []
-    for n_slow in (1, 2):
+    for n_slow, usual in ((1, None), (2, None), (2, 2.0)):
         host = measured()
         for _ in range(N_FIRST):  # with the start of kernels and proposers
             host.drafted(ONE, 4, 1.0, 1.0)
         for _ in range(n_slow):
-            host.drafted(ONE, 4, 1.0, 501.0)
+            host.drafted(ONE, 4, 1.0, 501.0, usual=usual)
         lost.append(host.n_free(ONE) * LOSS - OPENS + START)
-    assert lost == pytest.approx([16, 516], abs=0.01)
+    assert lost == pytest.approx([16, 516, 503], abs=0.01)
+
+
+def test_a_delay_of_a_step_whose_time_is_known_ends_no_drafts() -> None:
+    host = measured()
+    for seconds in [1.0] * N_FIRST + [501.0, 2.0, 501.0]:  # of which 3 and 1 and 3 steps are charged at most
+        assert host.n_free(ONE) == 0
+        host.drafted(ONE, 4, 1.0, seconds, usual=2.0)
+    assert host.n_free(ONE) > 0
 
 
 def test_kinds_of_batches_have_credits_of_their_own() -> None:

@@ -14,15 +14,16 @@ import pumice
 from equal_texts import write_model
 from pumice.architecture import DRAFT, FEATURES
 from pumice.backend.pick import Ahead
-from pumice.engine import Engine, flights, next_tokens
+from pumice.engine import Engine, next_tokens
 from pumice.engine.batches import Part, batch_of
 from pumice.engine.draft_length import DraftLength
 from pumice.engine.draft_model import Guess
 from pumice.engine.flights import Flight, Flights
 from pumice.engine.generation import Running
 from pumice.engine.host_drafts import HostDrafts
+from pumice.engine.rounds import Rounds
 from pumice.engine.tracing import STREAMED
-from pumice.quantize import quantize
+from pumice.quantize import QuantizeOptions, quantize
 from tiny_drafts import EAGLES, fitted
 from tiny_models import IDS
 from tiny_zoo import ZOO
@@ -142,6 +143,7 @@ def test_a_head_drafts_again_behind_steps_of_the_device(head: dict[str, Any], mo
     monkeypatch.setattr(HostDrafts, "n_free", lambda *_: 4 if next(turns) // 6 % 2 else 0)
     monkeypatch.setattr(HostDrafts, "pace", lambda *_: 1.0)
     monkeypatch.setattr(DraftLength, "choose", lambda self, offers, n_rows, room: [min(offer.n, 3) for offer in offers])
+    monkeypatch.setattr(Rounds, "length", lambda *_: 3)
     heard: list[tuple[int, NDArray[np.float32]]] = []
     with pumice.load(**head, backend="vulkan", config={"draft_p_min": 0.0}) as model:
         layer = model.engine._engine.speculation.next_tokens
@@ -220,7 +222,6 @@ def test_rounds_stay_on_the_device(
     config = {"n_draft": n_draft, "draft_p_min": 0.0, "vulkan": {"batch_invariant": True}}
     options = {"max_tokens": 30, "seed": 3, "cache_salt": "drafts", **options}
     tokens: dict[bool, dict[tuple[int, ...], Sequence[int]]] = {False: {}, True: {}}
-    monkeypatch.setattr(flights, "ROUNDS_AHEAD", 1)
     with pumice.load(**head, backend="vulkan", n_parallel=2, config=config) as model:
         layer = model.engine._engine.speculation.next_tokens
         assert layer is not None
@@ -265,3 +266,29 @@ def test_rounds_stay_on_the_device(
     assert len(same) > 40
     assert submitted.count("submit_after") > 2 * submitted.count("submit") > 0
     assert [tokens[True][text] for text in same] == [tokens[False][text] for text in same]
+
+
+@pytest.mark.parametrize(("n_draft", "options"), [(1, SAMPLED), (5, SAMPLED), (5, {"temperature": 0})])
+def test_rounds_of_a_draft_model_stay_on_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_draft: int, options: dict[str, Any]
+) -> None:
+    """A draft model's tokens are verified before the host knows them; they are right as often as its proposals."""
+    path, other = write_model("rope-plain", tmp_path), tmp_path / "other.gguf"
+    quantize(path, other, "Q4_0", options=QuantizeOptions(allow_requantize=True))
+    config = {"n_draft": n_draft, "draft_p_min": 0.0, "vulkan": {"batch_invariant": True}, "draft": str(other)}
+    options = {"max_tokens": 40, "seed": 3, **options}
+    with pumice.load(path, backend="vulkan", n_parallel=2, config=config, n_ctx=128) as model:
+        drafter = model.engine._engine.speculation.model
+        assert drafter is not None
+        assert drafter.submits(model.runner)
+        plain, n_accepted = model.generate_many(PROMPTS, **options, speculate="off"), []
+        for method in ("propose", "submit"):
+            with monkeypatch.context() as patch:
+                patch.setattr(drafter, method, None)
+                patch.setattr(drafter, "submits", lambda _, method=method: method == "propose")
+                done = model.generate_many(PROMPTS, **options, speculate="draft")
+            assert [item.tokens for item in done] == [item.tokens for item in plain]
+            assert sum(item.timings.n_drafted for item in done) > 20
+            n_accepted.append(sum(item.timings.n_accepted for item in done))
+    assert n_accepted[0] > 10
+    assert abs(n_accepted[0] - n_accepted[1]) <= n_draft  # at the ends of texts
