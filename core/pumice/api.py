@@ -16,7 +16,7 @@ from pumice.hub import locate
 from pumice.hub.headers import find_remote, read_range
 from pumice.loading import load
 from pumice.model import Model, prepare
-from pumice.model_files.locating import given_options, locate_configured
+from pumice.model_files.locating import arguments_of, locate_configured
 from pumice.model_files.opening import open_configured, open_model
 from pumice.options import ENGINE, EngineOptions, documented
 from pumice.planning import ModelPlan, PlannedMachine, plan_file, plan_repository
@@ -181,7 +181,7 @@ def plan(
     """
     machine = PlannedMachine.of(memory, ram)
     if path is not None and (remote := find_remote(path)):
-        settings = load_config({**(config or {}), **given_options(options)}, remote.options)
+        settings = load_config(arguments_of(config, options), remote.options)
         read = partial(read_range, remote)
         return next(
             plan_repository(remote.only_chosen(), read, settings, get_registry(settings), machine, measure)

@@ -17,6 +17,7 @@ from pumice.config import Config
 from pumice.engine import EngineClient
 from pumice.engine.encoded_media import MAX_BYTES, EncodedMedia
 from pumice.engine.messages import Facts, Span
+from pumice.engine.prepare import token_ids
 from pumice.errors import RequestError, TokenizerError
 from pumice.gguf import GGUFFile
 from pumice.grammar import GrammarChecker
@@ -226,6 +227,8 @@ class Base(ABC):
             add_special: Add the tokens that begin and end a text (BOS, EOS), if the model uses them.
             parse_special: Read the spelling of a control token, such as ``<|im_end|>``, as that token.
         """
+        if not isinstance(text, str):
+            raise RequestError(f"tokenize takes a string, not {text!r:.60}")
         return self.tokenizer.tokenize(text, add_special, parse_special)
 
     def check_fits(self, texts: Sequence[str]) -> None:
@@ -234,7 +237,7 @@ class Base(ABC):
 
     def detokenize(self, ids: Sequence[int]) -> str:
         """Return the text of token ids; control tokens have none."""
-        return self.tokenizer.detokenize(ids)
+        return self.tokenizer.detokenize(token_ids(ids, "detokenize takes a list of token ids"))
 
     @contextlib.contextmanager
     def _waiting(self, future: Future[T]) -> Iterator[T]:

@@ -69,6 +69,8 @@ def parse_name(
     """
     if isinstance(text, Path):
         return text
+    if not isinstance(text, str):
+        raise UnknownModelError(f"a model is a path or a name, not {text!r:.60}")
     if not text.strip():
         raise UnknownModelError(
             "the name of the model is empty; give a path, a name like hf.co/owner/repository, or an address"

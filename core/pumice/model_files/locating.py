@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pumice.config import Config, load_config
 from pumice.demo import demo_model_path
+from pumice.errors import ConfigError
 from pumice.hub.locate import locate
 from pumice.options import EngineOptions, SamplingParams
 
@@ -15,7 +16,7 @@ def locate_configured(
     path: str | Path | None, config: Mapping[str, object] | None, options: EngineOptions
 ) -> tuple[Path, Config]:
     """Return the file that ``path`` names, and its configuration; options that are None are not given."""
-    arguments = {**(config or {}), **given_options(options)}
+    arguments = arguments_of(config, options)
     settings = load_config(arguments)
     if path is None:
         return demo_model_path(), settings
@@ -23,9 +24,15 @@ def locate_configured(
     return located.path, load_config(arguments, located.options) if located.options else settings
 
 
-def given_options(options: EngineOptions) -> dict[str, object]:
-    """Return the options of ``pumice.load`` that are not None."""
-    return {key: _plain(value) for key, value in options.items() if value is not None}
+def arguments_of(config: Mapping[str, object] | None, options: EngineOptions) -> dict[str, object]:
+    """Return the settings among the arguments of ``pumice.load``: options that are not None precede ``config``.
+
+    Raises ConfigError if ``config`` is not a mapping.
+    """
+    if not isinstance(config, Mapping | None):
+        instead = "`pumice config` lists the files that are read"
+        raise ConfigError(f"config must be a mapping such as {{'n_ctx': 512}}, not {config!r:.60}; {instead}")
+    return {**(config or {}), **{key: _plain(value) for key, value in options.items() if value is not None}}
 
 
 def _plain(value: object) -> object:

@@ -59,6 +59,39 @@ def test_arguments_are_checked(model, options, message):
 
 
 @pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda model: model.tokenize(None), "tokenize takes a string, not None"),
+        (lambda model: model.tokenize(b"a"), "tokenize takes a string, not b'a'"),
+        (lambda model: model.detokenize("12"), "detokenize takes a list of token ids, not '12'"),
+        (lambda model: model.detokenize(["a"]), "detokenize takes a list of token ids, not ['a']"),
+    ],
+)
+def test_arguments_of_tokens_are_checked(model, call, message):
+    with pytest.raises(pumice.RequestError, match=f"^{re.escape(message)}$"):
+        call(model)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"path": 5}, pumice.PumiceError, "a model is a path or a name, not 5"),
+        ({"path": b"a.gguf"}, pumice.PumiceError, "a model is a path or a name, not b'a.gguf'"),
+        (
+            {"config": "pumice.yaml"},
+            pumice.ConfigError,
+            r"config must be a mapping .*, not 'pumice.yaml'; `",
+        ),
+        ({"config": [1]}, pumice.ConfigError, r"config must be a mapping .*, not \[1\]"),
+    ],
+)
+def test_arguments_of_load_are_checked(arguments, error, message):
+    for load in (pumice.load, pumice.load_process, pumice.plan):
+        with pytest.raises(error, match=message):
+            load(**arguments)
+
+
+@pytest.mark.parametrize(
     ("prompts", "each", "message"),
     [
         ("abc", None, "prompts must be a list, not 'abc'"),
