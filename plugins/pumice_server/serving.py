@@ -27,6 +27,7 @@ from pumice.cli.progress import show_progress
 from pumice.mcp import HostedTools, hosted_tools
 from pumice.plugin import ModelSpec
 from pumice.process_list import RunningServer, listed_server
+from pumice.switching import frequent_switches
 from pumice_server import limits
 from pumice_server.application import make_application, prepare_bodies, run_tools
 from pumice_server.beginning import COMMAND
@@ -91,6 +92,7 @@ def serve(
     logging.getLogger("uvicorn.error").parent = logging.getLogger("pumice")
     system_socket()
     with contextlib.ExitStack() as stack:
+        stack.enter_context(frequent_switches())  # threads read tokens while the event loop begins requests
         models_by_path = {spec.path: spec.names[0] for spec in specs}
         stack.enter_context(listed_server(RunningServer(own_address(settings, listening), models_by_path)))
         if settings.mcp_servers:

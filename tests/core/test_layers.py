@@ -27,6 +27,7 @@ COMMANDS = {
     "pumice.hub",
     "pumice.options",
     "pumice.process_list",
+    "pumice.switching",
 }
 ENGINES = {
     "pumice.cache_tiers",
