@@ -559,7 +559,7 @@ class DeviceProgram(Program):
         The second time command buffers with the common picks of one token, so that no stream waits for them.
         """
         if bucket in self._preparer.ready:
-            for choice in USUAL_CHOICES[:2]:
+            for choice in USUAL_CHOICES[:3]:
                 yield partial(self._recorder.prepare, Recording(bucket, 1, choice))
             return
         yield from self._lowering_pieces(bucket)
