@@ -388,6 +388,21 @@ class TestLanes:
             compare(tmp_path, [tuple(before), tuple(step)], kv_type="f16", heads=heads, dims=(64, 64), limit=FLOAT16)
         assert any("lanes" in kernel and n_shared for kernel, n_shared, _ in dispatched)
 
+    def test_a_shared_tile_has_the_same_results(self, tmp_path, monkeypatch):
+        """Lavapipe ends loops after 65,535 turns, so one workgroup emulates a dozen blocks of positions at most."""
+
+        def results():
+            vulkan = VulkanBackend()
+            steps = [(*range(3, 21, 2), 0), (*[1] * 9, 20)]
+            outputs = attend(tmp_path, vulkan, steps, kv_type="f16", heads=(3, 3), dims=(64, 64), scale=0.2)
+            vulkan.close()
+            return outputs
+
+        shared = results()
+        monkeypatch.setattr(attention, "_shared_tiles", lambda *_: 0)
+        for mine, alone in zip(shared, results(), strict=True):
+            np.testing.assert_array_equal(mine, alone)
+
     def test_a_shape_of_the_text(self, tmp_path, monkeypatch):
         shape = LanesAttentionShape(1, 2, 16, fixed=True)
         monkeypatch.setattr(attention, "LANES_ATTENTION", {(128, 128): shape})
