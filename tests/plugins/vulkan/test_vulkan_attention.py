@@ -93,7 +93,7 @@ def test_values_inside_the_keys(tmp_path, kv_type):
     "options",
     [
         {"kv_type": "f16", "heads": (6, 2), "dims": (64, 64)},
-        {"kv_type": "q8_0", "block_size": 5, "sinks": True, "heads": (4, 1), "dims": (96, 128)},
+        {"kv_type": "q8_0", "block_size": 5, "sinks": True, "heads": (4, 1), "dims": (64, 128)},
         {"window": 30, "softcap": 3.0, "heads": (3, 3), "dims": (20, 50)},
         {**BIASED["both"], "heads": (8, 2), "dims": (32, 32)},
     ],
