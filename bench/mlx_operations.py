@@ -1,6 +1,8 @@
 """Count the operations of MLX for a generated token of the MLX backend and of mlx-lm: the kernels that a GPU launches.
 
-    python bench/mlx_operations.py FOLDER [--size tiny] [--compile always] [--activations float16]
+    python bench/mlx_operations.py FOLDER [--size tiny] [--compile always] [--activations float16] [--prompt]
+
+``--prompt`` counts those for a prompt instead.
 
 Requires mlx-lm. Uses the models of compare_mlx.py in FOLDER, which it writes if need be. Operations that only describe
 the same memory in another way are not counted. On the CPU the fast operations consist of others, so that single ones
@@ -78,7 +80,7 @@ def of_pumice(folder: Path, options: argparse.Namespace) -> Counter[str]:
     def counted(self: MlxProgram, given: Any, step: Any) -> Any:
         mx.eval(list(given.values()), self._state_arrays)
         outputs = forward(self, given, step)
-        if len(step.batch.tokens) == 1:
+        if (len(step.batch.tokens) == 1) != options.prompt:
             counts.append(operations([*outputs.values(), *self._state_arrays], folder))
         return outputs
 
@@ -97,7 +99,8 @@ def of_mlx_lm(folder: Path, options: argparse.Namespace) -> Counter[str]:
     model, _ = load_model(folder / "mlx")
     cache = make_prompt_cache(model)
     mx.eval(model(mx.array(np.arange(1, N_PROMPT))[None], cache=cache), [part.state for part in cache])
-    logits = model(mx.array([[7]]), cache=cache)
+    tokens = np.arange(1, N_PROMPT) if options.prompt else np.array([7])
+    logits = model(mx.array(tokens)[None], cache=cache)
     return operations([logits, *(array for part in cache for array in part.state[:2])], folder)
 
 
@@ -124,6 +127,7 @@ def main() -> None:
     parser.add_argument("--size", choices=compare_mlx.SIZES, default="tiny")
     parser.add_argument("--activations", default="float16", help="activations of the MLX backend")
     parser.add_argument("--compile", default="always", help="the MLX backend's compiled steps")
+    parser.add_argument("--prompt", action="store_true", help="count the operations for a prompt, not for a token")
     options = parser.parse_args()
     replace_fast()
     engines: dict[str, Count] = {"pumice": of_pumice, "mlx_lm": of_mlx_lm}

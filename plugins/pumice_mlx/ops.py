@@ -9,8 +9,9 @@ import mlx.core as mx
 import numpy as np
 
 from pumice.plugin import ELEMENTWISE, Formula, Input
+from pumice_mlx.fused import Fused, fuses
 from pumice_mlx.step import Evaluation, StepArrays
-from pumice_mlx.weights import Matrix
+from pumice_mlx.weights import Matrix, in_float32
 
 # --- rows and matrices
 
@@ -85,18 +86,25 @@ def rope(
         cos = evaluation.step.array((name, *key, "cos"), lambda step: turns(step)[0])
         sin = evaluation.step.array((name, *key, "sin"), lambda step: turns(step)[1])
     type = evaluation.type  # that of attention, for which the result is
-    if evaluation.step.is_traced and n_rot == width:
-        # In a compiled step the partners are the same memory in another order: a single operation.
+    if (evaluation.step.is_traced or fuses()) and n_rot == width:
+        # The partners are the same memory in another order: a single operation.
         pairs = (2, -1) if neox else (-1, 2)
         values, cos, sin = (array.reshape(*array.shape[:-1], *pairs) for array in (x, cos, sin))
         partners = values[..., ::-1, :] if neox else values[..., ::-1]
-        return (values * cos + partners * sin).astype(type).reshape(x.shape)
+        return TURN[type](values, partners, cos, sin).reshape(x.shape)
     half = n_rot // 2
     order = np.arange(width)
     order[:n_rot] = np.roll(order[:n_rot], half) if neox else order[:n_rot] ^ 1
     # Indexing with an ellipsis would compute the numbers of the other axes in each step.
     partner = mx.take(x, evaluation.step.array(("partner", neox, n_rot, width), lambda _: order), axis=-1)
-    return (x * cos + partner * sin).astype(type)
+    return TURN[type](x, partner, cos, sin)
+
+
+TURN = {
+    mx.float16: Fused(lambda x, partner, cos, sin: (x * cos + partner * sin).astype(mx.float16)),
+    mx.float32: Fused(lambda x, partner, cos, sin: (x * cos + partner * sin).astype(mx.float32)),
+}
+"""Functions that turn values by cosines, and their partners by sines, by the type of the result."""
 
 
 def _turns(
@@ -139,11 +147,12 @@ FUNCTIONS: dict[str, Callable[..., mx.array]] = {
 
 
 def elementwise(formula: Formula) -> Callable[..., mx.array]:
-    """Return a function that computes a formula from its operands and attributes by name."""
+    """Return a function that computes a formula in float32 from its operands and attributes by name."""
 
+    @Fused
     def compute(**values: Any) -> mx.array:
         names: Mapping[str, mx.array] = {
-            name: value if isinstance(value, mx.array) else mx.array(value, mx.float32)
+            name: in_float32(value) if isinstance(value, mx.array) else mx.array(value, mx.float32)
             for name, value in values.items()
         }
         return formula.fold(names, lambda value: mx.array(value, mx.float32), FUNCTIONS)
@@ -224,11 +233,8 @@ OPS: dict[str, Callable[..., mx.array]] = {
         concat,
     )
 }
-OPS.update(
-    (name, elementwise(operation.formula))
-    for name, operation in ELEMENTWISE.items()
-    if operation.formula and not operation.expand
-)
+FORMULAS = {name: elementwise(operation.formula) for name, operation in ELEMENTWISE.items() if operation.formula}
+OPS.update(FORMULAS)
 
 #: Operands that are matrices or tables; all other weights are float32 arrays.
 MATRICES = {("embedding", "weight"), ("linear", "weight"), ("batched_linear", "weight"), ("mul_mat_id", "weight")}

@@ -37,10 +37,11 @@ from pumice_mlx.attention import ATTENTION_OPS
 from pumice_mlx.compiled import Compiled, is_alike
 from pumice_mlx.compiled import prepare as prepare_arrays
 from pumice_mlx.device import errors, is_gpu, prepare
+from pumice_mlx.fused import Fused, fusing
 from pumice_mlx.joins import Joins, Results
 from pumice_mlx.kv_cache import KVCache
 from pumice_mlx.lone import LoneSteps, is_lone, stages_of
-from pumice_mlx.ops import MATRICES, OPS, rope
+from pumice_mlx.ops import FORMULAS, MATRICES, OPS, rope
 from pumice_mlx.picker import MAX_BEST, MAX_STEPS, Picker
 from pumice_mlx.recurrent import RECURRENT_OPS, Recurrent
 from pumice_mlx.step import Evaluation, NotAlike, StepArrays, uploaded
@@ -53,7 +54,7 @@ logger = logging.getLogger("pumice")
 STEP_OPS = {"rope": rope, **ATTENTION_OPS, **RECURRENT_OPS}
 
 #: Operations that take operands in the type of products; to others they are given in float32.
-HALF_OPS = {"linear", "batched_linear", "mul_mat_id", "rope", "attention", "kv_store", "get_rows", "slice"}
+HALF_OPS = {"linear", "batched_linear", "mul_mat_id", "rope", "attention", "kv_store", "get_rows", "slice", *FORMULAS}
 
 
 def claims(node: Node, limits: Limits) -> bool:
@@ -131,7 +132,7 @@ class MlxProgram(Program):
         self._compiles = shared.compiles and not _has_memory(segment)
         with errors("loading the weights"):
             self._joins = Joins(segment.nodes if self._compiles else [], shared.weights)
-        self._compiled = Compiled(self._outputs, self._states)
+        self._compiled, self._fused = Compiled(self._outputs, self._states), dict[Fused, Any]()
         stages = stages_of(segment)
         self._lone = LoneSteps(self, segment, stages, shared.states) if stages else None
 
@@ -237,13 +238,14 @@ class MlxProgram(Program):
 
     def compute(self, nodes: Sequence[Node], values: dict[Tensor, mx.array], step: StepArrays) -> None:
         """Add the lazy results of nodes to ``values``, and update the states."""
-        sizes, joined = step.batch.sizes, Results() if step.is_traced else None
-        for node in nodes:
-            if node.op == "reshape":
-                values[node.output] = values[node.inputs["x"]].reshape(concrete(node.output.shape, sizes))
-                continue
-            result = self._compute_jointly(node, values, step, joined) if joined else None
-            values[node.output] = self._compute(node, values, step) if result is None else result
+        sizes, joined = step.batch.sizes, Results() if self._compiles else None
+        with fusing(self._fused if self._compiles else None):
+            for node in nodes:
+                if node.op == "reshape":
+                    values[node.output] = values[node.inputs["x"]].reshape(concrete(node.output.shape, sizes))
+                    continue
+                result = self._compute_jointly(node, values, step, joined) if joined else None
+                values[node.output] = self._compute(node, values, step) if result is None else result
 
     def _compute_jointly(
         self, node: Node, values: Mapping[Tensor, mx.array], step: StepArrays, joined: Results
@@ -294,6 +296,7 @@ class MlxProgram(Program):
     def close(self) -> None:
         self._states = []
         self._compiled, self._lone = Compiled(self._outputs, []), None
+        self._fused.clear()
 
 
 def _has_memory(segment: Segment) -> bool:

@@ -22,6 +22,7 @@ import numpy as np
 
 from pumice.plugin import Coding, GGMLType, Weight, block_size, fixed, type_size
 from pumice_mlx import iq_kernels, metal
+from pumice_mlx.fused import Fused
 from pumice_mlx.unpack import Blocks, coding_of, unpack
 
 GROUP = 32  # columns per scale, MLX's minimum
@@ -259,7 +260,12 @@ def rounded(x: mx.array, type: mx.Dtype) -> mx.array:
     """Round activations to the type of a product; values beyond float16 saturate."""
     if x.dtype == type:
         return x
-    return (mx.clip(x, -LARGEST_HALF, LARGEST_HALF) if type == mx.float16 else x).astype(type)
+    return _in_half(x) if type == mx.float16 else x.astype(type)
+
+
+@Fused
+def _in_half(x: mx.array) -> mx.array:
+    return mx.clip(x, -LARGEST_HALF, LARGEST_HALF).astype(mx.float16)
 
 
 def in_float32(operand: Any) -> Any:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 import pumice
 from demo_models import TYPES, write_demo_model
 from pumice.gguf import GGMLType
-from pumice_mlx import compiled, step
+from pumice_mlx import compiled, fused, step
 from pumice_mlx.compiled import Compiled
 from pumice_mlx.kv_cache import KVCache
 from pumice_mlx.step import NotAlike
@@ -88,6 +88,20 @@ def check_compiled(path: Path, ids: list[int], expected: NDArray[np.float32], li
 @pytest.mark.parametrize("name", COMPILED)
 def test_what_is_compiled(tiny_file: Any, tiny_logits: Any, name: str, caplog: pytest.LogCaptureFixture) -> None:
     check_compiled(tiny_file(name), ZOO[name].ids, tiny_logits[name], LIMITS.get(name, 1e-6), caplog)
+
+
+@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.parametrize("name", COMPILED)
+def test_prompts_with_fused_functions_and_joint_products(tiny_file: Any, tiny_logits: Any, name: str) -> None:
+    assert error(logits(tiny_file(name), ZOO[name].ids, compile="always"), tiny_logits[name]) < LIMITS.get(name, 1e-6)
+
+
+@pytest.mark.skipif(not shutil.which("c++"), reason="MLX compiles for the processor with c++")
+def test_a_prompt_with_compiled_functions(tiny_file: Any, tiny_logits: Any) -> None:
+    with mock.patch.object(fused.mx, "compile", wraps=fused.mx.compile) as compile:
+        found = logits(tiny_file("llama-bias"), ZOO["llama-bias"].ids, compile="always")
+    assert error(found, tiny_logits["llama-bias"]) < 1e-6
+    assert any(call.kwargs.get("shapeless") for call in compile.call_args_list)
 
 
 @pytest.mark.skipif(not shutil.which("c++"), reason="MLX compiles for the processor with c++")
