@@ -162,21 +162,31 @@ def _span(batch: Batch, run: Run, state: KVCache, how: Scores) -> Span:
     last, size = int(run.positions[0, -1]), state.block_size
     (seq,) = run.seqs
     blocks = batch.block_tables[state.window][seq, oldest // size : last // size + 1]
-    return Span(blocks, oldest % size, last - oldest + 1)
+    return Span(blocks, oldest % size, last - oldest + 1, size)
 
 
 def kv_store(k: mx.array, v: mx.array | None, evaluation: Evaluation, name: str, window: int) -> mx.array:
     state: KVCache = evaluation.state
 
     def cells(step: StepArrays) -> Ints:
-        batch = step.batch
-        table = batch.block_tables[state.window]
-        seqs = np.repeat(np.arange(len(batch.slots)), np.diff(batch.seq_starts))
-        blocks = table[seqs, batch.positions // state.block_size]
-        return (blocks * state.block_size + batch.positions % state.block_size).astype(np.int32)
+        size = state.block_size
+        return (_blocks(step, state) * size + step.batch.positions % size).astype(np.int32)
 
     state.write(evaluation.step.array(("cells", state.window, state.block_size), cells), k, v)
     return mx.zeros((len(k), 0))
+
+
+def last_block(step: StepArrays, state: KVCache) -> int:
+    """Return the last block that a step stores keys in."""
+    return step.kept(("last block", state.window, state.block_size), lambda: int(_blocks(step, state).max(initial=0)))
+
+
+def _blocks(step: StepArrays, state: KVCache) -> Ints:
+    """Return the block of the key of each token."""
+    batch = step.batch
+    seqs = np.repeat(np.arange(len(batch.slots)), np.diff(batch.seq_starts))
+    blocks: Ints = batch.block_tables[state.window][seqs, batch.positions // state.block_size]
+    return blocks
 
 
 def choose_positions(

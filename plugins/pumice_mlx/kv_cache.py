@@ -1,4 +1,8 @@
-"""The key/value cache of a layer: rows in cells, in the types of ``KV_TYPES``."""
+"""The key/value cache of a layer: rows in cells, in the types of ``KV_TYPES``.
+
+MLX copies an array that a step writes to if the device may still read it for the step before, so that each step that is
+submitted ahead copies all caches. Arrays therefore have only the blocks that were used so far, and grow.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,9 @@ from numpy.typing import NDArray
 from pumice.plugin import CODINGS, KV_TYPES, GGMLType, KVState, Limits
 from pumice_mlx.weights import FLOATS, GROUP, packed
 
+FIRST_CELLS = 2048  # of a new cache, which grows to twice its size
+MOST_PIECES = 8  # of a span, up to which it is joined from slices
+
 
 @dataclass(frozen=True)
 class Span:
@@ -21,11 +28,25 @@ class Span:
     blocks: NDArray[np.integer]
     skipped: int
     n: int
+    block_size: int
 
     @cached_property
-    def is_in_place(self) -> bool:
-        """True if the blocks follow each other."""
-        return bool((np.diff(self.blocks) == 1).all())
+    def pieces(self) -> list[tuple[int, int]]:
+        """The first cell, and the one after the last, of each run of blocks that follow each other."""
+        ends = [*(np.flatnonzero(np.diff(self.blocks) != 1) + 1).tolist(), len(self.blocks)]
+        pieces, done = [], 0
+        for begin, end in zip([0, *ends[:-1]], ends, strict=True):
+            skipped = 0 if begin else self.skipped
+            n = min((end - begin) * self.block_size - skipped, self.n - done)
+            first = int(self.blocks[begin]) * self.block_size + skipped
+            pieces.append((first, first + n))
+            done += n
+        return pieces
+
+    @cached_property
+    def blocks_on_device(self) -> mx.array:
+        """The blocks ``[1, b]``, copied for all layers once: a copy may wait for the device."""
+        return mx.array(self.blocks)[None]
 
 
 class KVCache:
@@ -38,7 +59,8 @@ class KVCache:
         self.block_size = limits.block_size
         self.n_heads = state.n_head_kv
         self._v_dim = state.v_dim
-        n_blocks = limits.n_blocks[state.window]
+        self._n_blocks = limits.n_blocks[state.window]
+        n_blocks = self._n_blocks if self.is_memory else min(self._n_blocks, -(-FIRST_CELLS // self.block_size))
         widths = [state.n_head_kv * dim for dim in (state.k_dim, state.v_dim) if dim]
         self._rows = [_new_rows(type, n_blocks, limits.block_size, width) for width in widths]
 
@@ -52,9 +74,15 @@ class KVCache:
         for rows in self._rows:
             rows.arrays = [next(rest) for _ in rows.arrays]
 
-    @property
-    def nbytes(self) -> int:
-        return sum(array.nbytes for array in self.arrays)
+    def reserve(self, n_blocks: int) -> None:
+        """Make room for the first ``n_blocks`` blocks."""
+        n_cells = len(self.arrays[0])
+        if n_blocks * self.block_size <= n_cells:
+            return
+        more = min(max(n_blocks, 2 * n_cells // self.block_size), self._n_blocks) * self.block_size - n_cells
+        grown = [mx.concatenate([x, mx.zeros((more, *x.shape[1:]), x.dtype)]) for x in self.arrays]
+        mx.eval(grown)
+        self.put(grown)
 
     def clear(self) -> None:
         for rows in self._rows:
@@ -96,14 +124,14 @@ class _Rows:
 
     def read_span(self, span: Span, type: mx.Dtype) -> mx.array:
         """``[1, n, width]``."""
-        if not span.is_in_place:
-            return self.read(mx.array(span.blocks)[None], type)[:, span.skipped : span.skipped + span.n]
-        first = int(span.blocks[0]) * self._block_size + span.skipped
-        return self._cells(first, span.n, type)
+        if len(span.pieces) > MOST_PIECES:
+            return self.read(span.blocks_on_device, type)[:, span.skipped : span.skipped + span.n]
+        pieces = [self._cells(first, end, type) for first, end in span.pieces]
+        return pieces[0] if len(pieces) == 1 else mx.concatenate(pieces, axis=1)
 
-    def _cells(self, first: int, n: int, type: mx.Dtype) -> mx.array:
-        """``n`` cells in place: ``[1, n, width]``."""
-        return self.arrays[0][first : first + n][None].astype(type)
+    def _cells(self, first: int, end: int, type: mx.Dtype) -> mx.array:
+        """Consecutive cells in place: ``[1, n, width]``."""
+        return self.arrays[0][first:end][None].astype(type)
 
     def _blocks(self, array: mx.array, blocks: mx.array) -> mx.array:
         n = len(blocks)
@@ -130,8 +158,8 @@ class _CodedRows(_Rows):
     def read(self, blocks: mx.array, type: mx.Dtype) -> mx.array:
         return self._numbers([self._blocks(array, blocks) for array in self.arrays], type)
 
-    def _cells(self, first: int, n: int, type: mx.Dtype) -> mx.array:
-        return self._numbers([array[first : first + n][None] for array in self.arrays], type)
+    def _cells(self, first: int, end: int, type: mx.Dtype) -> mx.array:
+        return self._numbers([array[first:end][None] for array in self.arrays], type)
 
     def _numbers(self, arrays: list[mx.array], type: mx.Dtype) -> mx.array:
         words, scale, bias = arrays

@@ -33,13 +33,13 @@ from pumice.plugin import (
     Weight,
     concrete,
 )
-from pumice_mlx.attention import ATTENTION_OPS
+from pumice_mlx.attention import ATTENTION_OPS, last_block
 from pumice_mlx.compiled import Compiled, is_alike
 from pumice_mlx.compiled import prepare as prepare_arrays
 from pumice_mlx.device import errors, is_gpu, prepare
 from pumice_mlx.fused import Fused, fusing
 from pumice_mlx.joins import Joins, Results
-from pumice_mlx.kv_cache import KVCache
+from pumice_mlx.kv_cache import KVCache, state_bytes
 from pumice_mlx.lone import LoneSteps, is_lone, stages_of
 from pumice_mlx.ops import FORMULAS, MATRICES, OPS, rope
 from pumice_mlx.picker import MAX_BEST, MAX_STEPS, Picker
@@ -123,7 +123,7 @@ class MlxProgram(Program):
             for state in new:
                 shared.states[state] = _make_state(state, limits)
                 mx.eval(shared.states[state].arrays)
-        self._state_bytes = sum(shared.states[state].nbytes for state in new)
+        self._state_bytes = sum(_state_bytes(state, shared.states[state], limits) for state in new)
         self._states = [shared.states[state] for state in segment.states]
         # Steps can be chained if only tokens and positions change between them.
         picks = segment.gives_logits and all(_is_known(tensor) for tensor in segment.inputs)
@@ -213,6 +213,7 @@ class MlxProgram(Program):
     def _forward(self, given: Mapping[str, mx.array], step: StepArrays) -> dict[str, mx.array]:
         """Return the lazy outputs for inputs on the device."""
         arrays = [given[tensor.name] for tensor in self._segment.inputs]
+        self._reserve(step)
         if not step.alike:
             return self._named(self._outputs(arrays, step))
         before = [list(state.arrays) for state in self._states]
@@ -226,6 +227,12 @@ class MlxProgram(Program):
             for state, state_arrays in zip(self._states, before, strict=True):
                 state.put(state_arrays)
             return self._named(self._outputs(arrays, StepArrays(step.batch, step.inputs)))
+
+    def _reserve(self, step: StepArrays) -> None:
+        """Make room in the caches for the keys of a step."""
+        for state in self._states:
+            if isinstance(state, KVCache) and not state.is_memory:
+                state.reserve(last_block(step, state) + 1)
 
     def _named(self, outputs: Sequence[mx.array]) -> dict[str, mx.array]:
         return {tensor.name: array for tensor, array in zip(self._segment.outputs, outputs, strict=True)}
@@ -308,6 +315,14 @@ def _is_known(tensor: Tensor) -> bool:
     if tensor.name in ("tokens", "positions", "output_ids"):
         return True
     return isinstance(tensor, Input) and tensor.of_sequences
+
+
+def _state_bytes(state: State, made: KVCache | Recurrent, limits: Limits) -> int:
+    """Return the bytes of a state, of a cache those of its largest size."""
+    if isinstance(made, Recurrent):
+        return made.nbytes
+    assert isinstance(state, KVState)
+    return state_bytes(state, limits)
 
 
 def _make_state(state: State, limits: Limits) -> KVCache | Recurrent:

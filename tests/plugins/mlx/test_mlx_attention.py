@@ -10,6 +10,7 @@ import mlx.core as mx
 from attention_steps import BIASED, STEPS, WITHOUT_CACHE, attend_to_chosen, attend_to_memory, compare_attention
 from pumice.gguf import KV_TYPES
 from pumice.plugin import KVState, Limits
+from pumice_mlx import kv_cache
 from pumice_mlx.backend import MlxBackend, MlxOptions
 from pumice_mlx.kv_cache import KVCache, Span
 from pumice_numpy import NumpyBackend
@@ -38,6 +39,21 @@ def test_grouped_heads(tmp_path, heads):
 @pytest.mark.parametrize(("block_size", "kv_type"), [(5, "f16"), (8, "q5_1"), (64, "q4_0")])
 def test_block_sizes(tmp_path, block_size, kv_type):
     compare(tmp_path, STEPS, block_size=block_size, kv_type=kv_type, window=40)
+
+
+@pytest.mark.parametrize("kv_type", ["f32", "f16", "q8_0"])
+def test_caches_that_grow(tmp_path, monkeypatch, kv_type):
+    monkeypatch.setattr(kv_cache, "FIRST_CELLS", 16)
+    cache = KVCache(KVState("kv", 2, 32, 32), Limits(64, 8, 1, 1, 8, {0: 6}, kv_type))
+    x = mx.random.normal((16, 2, 32))
+    cache.write(mx.arange(16), x, x)
+    before = np.array(cache.read(mx.array([[1, 0]]), 32, mx.float32)[0])
+    for n_blocks, n_cells in [(2, 16), (3, 32), (6, 48)]:
+        cache.reserve(n_blocks)
+        assert {len(array) for array in cache.arrays} == {n_cells}
+        np.testing.assert_array_equal(np.array(cache.read(mx.array([[1, 0]]), 32, mx.float32)[0]), before)
+    cache.clear()
+    compare(tmp_path, STEPS, kv_type=kv_type, block_size=8)
 
 
 @pytest.mark.parametrize("window", [1, 7, 64, 300])
@@ -94,7 +110,7 @@ def test_indexers_choose(tmp_path, kv_type, pool, n_local):
 
 @pytest.mark.parametrize("kv_type", ["f32", "f16", "q8_0", "q4_1"])
 @pytest.mark.parametrize("blocks", [[2, 3, 4], [4, 1, 2], [5]], ids=str)
-def test_cells_in_place(kv_type, blocks):
+def test_cells_in_place(monkeypatch, kv_type, blocks):
     """Blocks that follow each other are read where they are; others give the same, by copies."""
     limits = Limits(64, 8, 8, 1, 8, {0: 6}, kv_type)
     cache = KVCache(KVState(0, n_head_kv=2, k_dim=32, v_dim=64), limits)
@@ -102,8 +118,11 @@ def test_cells_in_place(kv_type, blocks):
     k, v = (mx.array(rng.normal(size=(48, 2, width)).astype(np.float32)) for width in (32, 64))
     cache.write(mx.arange(48), k, v)
     read = cache.read(mx.array(blocks)[None], 64, mx.float32)
-    span = Span(np.array(blocks), 3, 8 * len(blocks) - 4)
+    span = Span(np.array(blocks), 3, 8 * len(blocks) - 4, 8)
     in_place = cache.read_span(span, 64, mx.float32)
     for whole, part in zip(read, in_place, strict=True):
         np.testing.assert_array_equal(np.array(whole)[:, :, 3:-1], np.array(part))
-    assert span.is_in_place == (blocks != [4, 1, 2])
+    monkeypatch.setattr(kv_cache, "MOST_PIECES", 0)
+    for whole, part in zip(in_place, cache.read_span(span, 64, mx.float32), strict=True):
+        np.testing.assert_array_equal(np.array(whole), np.array(part))
+    assert len(span.pieces) == (2 if blocks == [4, 1, 2] else 1)
