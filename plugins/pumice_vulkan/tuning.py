@@ -56,6 +56,7 @@ LONG_ROW = 192  # blocks per row from which on two subgroups share it
 MANY_ROWS = 12288  # rows of a matrix from which on a workgroup takes more of them
 HUGE_ROWS = 65536  # rows of an output matrix
 LONG_CONTEXT = 4096  # positions
+NARROW = 256  # rows of a dense matrix, as of a router, up to which each is a workgroup's: there are few
 SHORT_ROW = 64  # maximum blocks per row for which storing int8 is faster than a separate dispatch
 PROCESSORS = 128  # concurrent workgroups of a large device
 CROWD = 16 * PROCESSORS  # query heads of all tokens from which on a workgroup reads all positions of its heads
@@ -78,7 +79,7 @@ def vector_shape(
     floats within a quarter of the best measured on an H100 for Q4_0, Q4_K and Q6_K.
     """
     if format.dense:
-        shape = _dense_shape(device, row_blocks, n_tokens, crowded)
+        shape = _dense_shape(device, n_rows if not paired else MANY_ROWS, row_blocks, n_tokens, crowded)
     elif not int8 and n_tokens == 1:
         shape = _float_shape(n_rows, row_blocks)
     elif row_blocks >= LONG_ROW:
@@ -115,13 +116,15 @@ def of_whole_blocks(device: Device, shape: VectorShape, row_blocks: int) -> Vect
     return shape if shape.invocations <= min(512, device.description.max_threads_per_threadgroup) else None
 
 
-def _dense_shape(device: Device, row_blocks: int, n_tokens: int, crowded: bool) -> VectorShape:
+def _dense_shape(device: Device, n_rows: int, row_blocks: int, n_tokens: int, crowded: bool) -> VectorShape:
     lanes = device.subgroup_size
     if crowded:
         return VectorShape(lanes, max(1, 256 // lanes), 2)
     while 2 * lanes <= min(256, row_blocks // 2):
         lanes *= 2
     unroll = 2 if lanes < row_blocks and n_tokens <= 2 else 1
+    if n_rows <= NARROW:
+        return VectorShape(lanes, 1, 1, unroll)
     return VectorShape(lanes, max(1, 128 // lanes), 4 if n_tokens <= 4 else 2, unroll)
 
 

@@ -7,11 +7,14 @@ a whole matrix. With many, pairs are sorted by matrix (shaders/group.comp), and 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 from pumice.plugin import N_TOKENS, Limits, Node, Tensor
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.lower.few import FewProduct, lanes_product
+from pumice_vulkan.lower.halves import Order, halves
 from pumice_vulkan.lower.matrices import Experts, Matrix, Routes, matrix, use_cooperative
+from pumice_vulkan.lower.route import grouped_route
 from pumice_vulkan.lower.rule import Lowering, Rule
 from pumice_vulkan.lower.tiles import TileProduct, cooperative_product, tile_numbers, tiled_product
 from pumice_vulkan.lower.vectors import VectorProduct, vector_product
@@ -109,12 +112,26 @@ def _lanes(lowering: Lowering, call: FewProduct, experts: Experts, ids: Tensor) 
     weight = call.weights[0]
     n_each = lowering.rows(call.x) * experts.n_used // weight.n_matrices
     shape = expert_lanes(weight.n_rows * len(call.weights), weight.n_columns, n_each, len(call.weights) > 1)
-    routes = _routes(lowering, call.x, weight, experts, ids, shape.fragments_n * LANES_UNIT)
+    routes = _routes(
+        *(lowering, call.x, weight, experts, ids, shape.fragments_n * LANES_UNIT),
+        before=lambda: halves(lowering, call.x, Order.LANE_ROWS),
+    )
     lanes_product(lowering, dataclasses.replace(call, routes=routes), shape)
 
 
-def _routes(lowering: Lowering, x: Tensor, weight: Matrix, experts: Experts, ids: Tensor | None, width: int) -> Routes:
-    """Sort pairs into tiles of ``width``; gate, up and down projections share the result for equal ids."""
+def _routes(
+    lowering: Lowering,
+    x: Tensor,
+    weight: Matrix,
+    experts: Experts,
+    ids: Tensor | None,
+    width: int,
+    before: Callable[[], object] = lambda: None,
+) -> Routes:
+    """Sort pairs into tiles of ``width``; gate, up and down projections share the result for equal ids.
+
+    ``before``: as for ``grouped_route``.
+    """
     n_rows, n_used, n_matrices = lowering.rows(x), experts.n_used, weight.n_matrices
     if experts.ids is None:
         return Routes(-(-n_rows // width), n_used, n_used, experts.flags)
@@ -123,15 +140,16 @@ def _routes(lowering: Lowering, x: Tensor, weight: Matrix, experts: Experts, ids
     memory = lowering.scratch(ROUTES, 4 * (n_pairs + 1 + 3 * n_tiles))
     order, tiles = memory.part(0, n_pairs), memory.part(n_pairs, 1 + 3 * n_tiles)
     if lowering.remembered.get(ROUTES) != (ids, n_matrices, width):
-        lowering.dispatch(
-            "group",
-            count=x,
-            reads={"ids": experts.ids},
-            writes={"tiles": tiles, "order": order},
-            push={"n_used": n_used},
-            constants=[n_matrices, width, _group_threads(lowering, n_pairs)],
-            grid=(1, 1, 1),
-        )
+        if ids is None or not grouped_route(lowering, ids, width, tiles, order, before):
+            lowering.dispatch(
+                "group",
+                count=x,
+                reads={"ids": experts.ids},
+                writes={"tiles": tiles, "order": order},
+                push={"n_used": n_used},
+                constants=[n_matrices, width, _group_threads(lowering, n_pairs)],
+                grid=(1, 1, 1),
+            )
         lowering.remembered[ROUTES] = ids, n_matrices, width
     return Routes(n_tiles, 1, n_used, experts.flags, tiles, order)
 

@@ -20,7 +20,7 @@ from pumice_vulkan import VulkanBackend
 from pumice_vulkan.device import list_devices, open_device
 from pumice_vulkan.flags import FIXED
 from pumice_vulkan.formats import FORMATS
-from pumice_vulkan.lower import experts
+from pumice_vulkan.lower import experts, route
 from pumice_vulkan.lower.halves import LANE_ORDER
 from pumice_vulkan.probe import run
 from pumice_vulkan.program import DeviceProgram
@@ -223,6 +223,43 @@ def test_gated_experts_and_their_sum(vulkan: VulkanBackend, rng: np.random.Gener
     if vulkan._open()[0].lanes and size == 128:
         assert many == ["group", "half", "matmul_lanes", "matmul_lanes", "expert_sum"]
     program.close()
+
+
+@pytest.mark.parametrize(
+    ("n_expert", "gate", "normalize"),
+    [(5, "softmax", True), (40, "softmax", False), (9, "sigmoid", True), (70, "softmax_of_chosen", False)],
+)
+def test_routing_of_a_few_tokens_with_the_order_of_their_pairs(
+    vulkan: VulkanBackend,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+    n_expert: int,
+    gate: str,
+    normalize: bool,
+) -> None:
+    """One dispatch gives the bits of two."""
+    monkeypatch.setattr(experts, "TILED_TOKENS", 0)
+    monkeypatch.setattr(experts, "COOPERATIVE_TOKENS", 0)
+
+    def build(g: GraphBuilder, a: dict[str, Tensor]) -> Tensor:
+        ids = g.expert_ids(a["logits"], None, n_used=4, gate=gate)
+        weights = g.expert_weights(a["logits"], ids, gate=gate, normalize=normalize, scale=1.5)
+        return g.expert_sum(g.mul_mat_id(a["x"], g.weight("w"), ids), weights)
+
+    inputs = {"x": f32(rng, MOST, 64), "logits": 3.0 * f32(rng, MOST, n_expert)}
+    inputs["logits"][:3] = np.round(inputs["logits"][:3])  # equal ones: the lower number comes first
+    w = weight(rng, GGMLType.Q8_0, n_expert, 64, 64)
+    check(vulkan, w, [inputs], build, (3, 16))
+    found = []
+    for most in (route.MOST_GROUPED, 0):
+        monkeypatch.setattr(route, "MOST_GROUPED", most)
+        program = compiled(vulkan, w, inputs, build)
+        assert isinstance(program, DeviceProgram)
+        bucket = next(bucket for bucket in program._buckets.all if bucket.n_tokens == 16)
+        assert [each.kernel for each in program._lower(bucket)].count("route_group") == (most > 0)
+        found.append(result(program, inputs, 13))
+        program.close()
+    np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.usefixtures("vulkan_device")
