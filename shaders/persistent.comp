@@ -80,8 +80,17 @@ layout(constant_id = 21) const uint TOKENS = 4u; // most tokens of a step
 #define WITH_OTHERS false
 #endif
 
+// Single tokens of a family whose weights lie in one buffer: angles are computed once a token, and up is read into the L2
+// cache while the attention of others is awaited.
+#if FAMILY == 1 && !defined(SEVERAL)
+#define HASTENED
+#endif
+
 #include "common.glsl"
 #include "rope_angle.glsl"
+#ifndef SEVERAL
+#include "ranks.glsl"
+#endif
 #if FAMILY == 3
 layout(buffer_reference, std430, buffer_reference_align = 16) restrict readonly buffer Codes { uvec4 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 8) restrict readonly buffer Bits { uvec2 v[]; };
@@ -103,6 +112,9 @@ layout(std430, set = 0, binding = 1) restrict readonly buffer A4 { uvec4 a4[]; }
 layout(std430, set = 0, binding = 1) restrict readonly buffer A2 { uvec2 a2[]; };
 layout(std430, set = 0, binding = 1) restrict readonly buffer A1 { uint a1[]; };
 layout(std430, set = 0, binding = 1) restrict readonly buffer AH { uint16_t a_halves[]; };
+#ifdef HASTENED
+layout(std430, set = 0, binding = 1) volatile readonly buffer AV { uint a_volatile[]; }; // loads of which none is left out
+#endif
 layout(std430, set = 0, binding = 2) restrict readonly buffer B4 { uvec4 b4[]; };
 layout(std430, set = 0, binding = 2) restrict readonly buffer B2 { uvec2 b2[]; };
 layout(std430, set = 0, binding = 2) restrict readonly buffer B1 { uint b1[]; };
@@ -131,6 +143,8 @@ layout(std430, set = 0, binding = 11) writeonly buffer Y { float y[]; };
 #ifdef SEVERAL // gated values of all tokens, which exceed the shared memory: codes and scales for each workgroup
 layout(std430, set = 0, binding = 12) workgroupcoherent buffer Spilled { uvec4 spilled[]; };
 layout(std430, set = 0, binding = 12) workgroupcoherent buffer SpilledWords { uint spilled_words[]; };
+#else // the best logit of each workgroup
+layout(std430, set = 0, binding = 12) writeonly buffer Best { uvec2 best[]; };
 #endif
 #ifdef SEVERAL
 layout(push_constant) uniform Push {
@@ -148,6 +162,7 @@ layout(push_constant) uniform Push {
 #else
 layout(push_constant) uniform Push {
     uint rows, a_at, b_at, places_at, norms_at, turns_at, x_at, cache_at, act_at, epochs_at, failed_at, y_at;
+    uint best_at;
     uint positions, table;   // indices in the step block
     uint v_cache;            // words from keys to values
     uint n_rot, second_distance;
@@ -226,6 +241,10 @@ shared float squares[TOKENS * WARPS];
 #else
 #define FIRST_QUERY 2u
 shared float squares[WARPS];
+shared uvec2 bests[WARPS];
+#endif
+#ifdef HASTENED
+shared vec2 angles[DIM / 2u]; // of rotary positions
 #endif
 shared vec2 states[WARPS * SHARE]; // highest score and sum of weights
 shared float heads[(FIRST_QUERY + SHARE) * DIM]; // key and value of a head (of each token), and queries
@@ -608,6 +627,25 @@ float norm_factor() {
     return inversesqrt(subgroupAdd(sum) / float(WIDTH) + SHRINK * SHRINK * eps);
 }
 
+#ifdef HASTENED
+const uint TOUCHED = OF_G * BLOCKS_X / 4u / THREADS; // words of an invocation, one of each 64 bytes
+uint touched[TOUCHED];
+
+// Requests this workgroup's codes of up, which the L2 cache then holds.
+void touch_up() {
+    [[unroll]] for (uint i = 0u; i < TOUCHED; i++) {
+        touched[i] = a_volatile[4u * ((here_up & PLACE) + wg * OF_G * BLOCKS_X) + (i * THREADS + tid) * 16u];
+    }
+}
+
+// Uses the words, so that the compiler keeps their loads; the word of the probe is read by no other dispatch.
+void keep_touched() {
+    uint all = 0u;
+    [[unroll]] for (uint i = 0u; i < TOUCHED; i++) all ^= touched[i];
+    if (all == limit) put(ACT_PROBE + wg, uvec2(0u));
+}
+#endif
+
 // --- x of a product
 
 const uint READS_X = CEIL(WIDTH / 4u, THREADS);
@@ -761,10 +799,16 @@ float head_norm(bool of_key, uint i) {
 }
 #endif
 
+#ifdef HASTENED
+#define ANGLE(POSITION, PAIR) angles[PAIR]
+#else
+#define ANGLE(POSITION, PAIR) magnitude * turn(POSITION, turns[turns_at / 2u + PAIR])
+#endif
+
 // Turns a pair of values of the head at `BASE`.
 #define TURN(BASE, PAIR, POSITION) \
         const uint one = BASE + (second_distance == 1u ? 2u * PAIR : PAIR), two = one + second_distance; \
-        const vec2 angle = magnitude * turn(POSITION, turns[turns_at / 2u + PAIR]); \
+        const vec2 angle = ANGLE(POSITION, PAIR); \
         const float a = heads[one], b = heads[two]; \
         heads[one] = a * angle.x - b * angle.y; \
         heads[two] = a * angle.y + b * angle.x;
@@ -823,12 +867,18 @@ void take_heads(uint region, uint first_head, uint n, uint kv) {
 }
 #endif
 
+#ifdef HASTENED
+uint newest_cell; // of the newest position, for a head of keys 0
+#else
+#define newest_cell cell_of(position)
+#endif
+
 // Writes the new key and value of a head to the cache.
 void store(uint cache_place, uint kv) {
 #ifdef SEVERAL
     if (token != source) return; // it repeats another
 #endif
-    const uint cell = cell_of(position) + kv * block_size;
+    const uint cell = newest_cell + kv * block_size;
     if (tid < 2u * OCTETS) {
         const uint from = OWN_OF 8u * tid; // keys, then values
         const uint at = cache_place + cell * OCTETS + tid % OCTETS + (tid < OCTETS ? 0u : v_cache / 4u);
@@ -845,7 +895,9 @@ void attend(uint region, uint cache_place, uint head, uint part, bool requested)
     const uint start = part * per_part, end = min(start + per_part, position + 1u);
     if (!requested) request(cache_place, kv, start, false);
     take_heads(region, head, 1u, kv);
+#ifndef HASTENED
     if (end == position + 1u && head % (HEADS / KV_HEADS) == 0u) store(cache_place, kv);
+#endif
     const vec4 query[2] = vec4[](head_four(FIRST_QUERY * DIM + 8u * octet), head_four(FIRST_QUERY * DIM + 8u * octet + 4u));
     vec4 sum[2] = vec4[](vec4(0.0), vec4(0.0));
     float top = -1e30, total = 0.0;
@@ -908,6 +960,9 @@ void attend(uint region, uint cache_place, uint head, uint part, bool requested)
         give_four(d < DIM, v / all, region + ACT_O + part * (QUERY / 4u) + head * (DIM / 4u) + d / 4u);
         if (d == 0u) put(region + ACT_S + part * HEADS + head, uvec2(floatBitsToUint(highest + log(all)), 0u));
     }
+#ifdef HASTENED // behind what others wait for
+    if (end == position + 1u && head % (HEADS / KV_HEADS) == 0u) store(cache_place, kv);
+#endif
     barrier();
 }
 
@@ -1212,7 +1267,13 @@ void compute_layer(uint layer) {
     load_o(layer);
 #endif
 
+#ifdef HASTENED
+    touch_up();
+#endif
     TAKE_ATTENDED(region);
+#ifdef HASTENED
+    keep_touched();
+#endif
     barrier();
     TAKE_X(warp % CHUNKS_O)
     multiply_o(last);
@@ -1253,6 +1314,23 @@ void compute_layer(uint layer) {
 }
 
 #ifndef SEVERAL
+uvec2 best_of_lanes(uvec2 mine) {
+    const uint top = subgroupMax(mine.x);
+    return uvec2(top, subgroupMin(mine.x == top ? mine.y : NOTHING.y));
+}
+
+// Stores the best logit of this workgroup as shaders/best.comp does that of its part.
+void give_best(uvec2 mine) {
+    mine = best_of_lanes(mine);
+    if (subgroupElect()) bests[warp] = mine;
+    barrier();
+    if (tid != 0u) return;
+    for (uint w = 1u; w < WARPS; w++) {
+        if (before(bests[w], mine)) mine = bests[w];
+    }
+    best[best_at / 2u + wg] = mine;
+}
+
 void compute_logits() {
     take_normed(LAYERS, LAYERS * ACT_LAYER, 2u * LAYERS);
     barrier();
@@ -1260,10 +1338,17 @@ void compute_logits() {
     multiply_output();
     const float factor = norm_factor();
     barrier();
+    uvec2 mine = NOTHING;
     for (uint row = tid; row < OF_L; row += THREADS) {
         const uint id = wg * OF_L + row;
-        if (id < VOCAB) y[y_at + id] = row_sum(row, CHUNKS_X, STRIDE_L) * factor;
+        if (id < VOCAB) {
+            const float v = row_sum(row, CHUNKS_X, STRIDE_L) * factor;
+            const uvec2 found = uvec2(key_of(floatBitsToUint(v)), id);
+            y[y_at + id] = v;
+            if (before(found, mine)) mine = found;
+        }
     }
+    give_best(mine);
 }
 
 #endif
@@ -1291,6 +1376,10 @@ void main() {
             n_used = CEIL(position + 1u, per_part);
             if (GROUPS >= HEADS && wg / HEADS < n_used) find_first_cells();
         }
+#endif
+#ifdef HASTENED
+        if (tid < n_rot / 2u) angles[tid] = magnitude * turn(position, turns[turns_at / 2u + tid]);
+        newest_cell = cell_of(position);
 #endif
         load_places(0u);
         move_on();

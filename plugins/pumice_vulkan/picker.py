@@ -46,6 +46,7 @@ class Choice(NamedTuple):
 
 
 NO_CHOICE = Choice(n_best=0)
+PLAIN = Choice(1)  # the best logit as it is
 
 
 class Picker:
@@ -72,8 +73,25 @@ class Picker:
         self._results = [memory.device.new_buffer(n_bytes, host=True) for _ in range(2)]
         self.texts = Texts(memory)
 
-    def lower(self, lowering: Lowering, step: int, choice: Choice, turn: int, given: bool = False) -> None:
-        """Append dispatches behind those of step number ``step``; ``given``: the device drafts no tokens."""
+    def lower(
+        self,
+        lowering: Lowering,
+        step: int,
+        choice: Choice,
+        turn: int,
+        given: bool = False,
+        best: BufferSlice | None = None,
+    ) -> None:
+        """Append dispatches behind those of step number ``step``.
+
+        Args:
+            lowering: collects the dispatches.
+            step: number of the step.
+            choice: the processing of its logits.
+            turn: index of the results' buffer.
+            given: the device drafts no tokens.
+            best: the best logit of each part, if the step stored them.
+        """
         rows = self._rows(lowering.n_outputs, choice)
         result = BufferSlice(self._results[turn], step * rows * choice.words, rows * choice.words)
         if choice.raw:
@@ -81,8 +99,11 @@ class Picker:
             self._give_likeliest(lowering, rows, choice, result)
         if choice.adjusts or choice.restricted:
             self._adjust(lowering, rows, choice)
-        self._find_best(lowering, rows, choice.n_best, restricted=choice.restricted)
-        self._pick(lowering, rows, choice, step, result)
+        if choice != PLAIN:
+            best = None
+        if best is None:
+            self._find_best(lowering, rows, choice.n_best, restricted=choice.restricted)
+        self._pick(lowering, rows, choice, step, result, best)
         if choice.drafted:
             taken = BufferSlice(self._results[turn], self._taken_at + step * TAKEN_WORDS, TAKEN_WORDS)
             self._verify(lowering, choice, result, choice.words, taken, drafts=not given)
@@ -200,16 +221,18 @@ class Picker:
             grid=(rows, 1, 1),
         )
 
-    def _pick(self, lowering: Lowering, rows: int, choice: Choice, step: int, result: BufferSlice) -> None:
+    def _pick(
+        self, lowering: Lowering, rows: int, choice: Choice, step: int, result: BufferSlice, best: BufferSlice | None
+    ) -> None:
         layout = lowering.memory.layout
         saves = choice.raw and (choice.adjusts or choice.restricted)
         lowering.dispatch(
             "pick",
             count=self.logits,
-            reads={"x": self._best, "logits": lowering.place(self.logits), "saved": self._saved},
+            reads={"x": best or self._best, "logits": lowering.place(self.logits), "saved": self._saved},
             writes={"y": result},
             push={
-                "n_parts": self._n_parts,
+                "n_parts": best.size // 2 if best else self._n_parts,
                 "width": self._width,
                 "n_saved": MAX_SAVED if saves else 0,
                 "stride": choice.words,

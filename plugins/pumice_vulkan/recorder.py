@@ -204,7 +204,8 @@ class Recorder:
             return []
         assert self._picker is not None
         lowering = Lowering(self._memory, *recording.bucket)
-        self._picker.lower(lowering, step, recording.choice, recording.turn, recording.given)
+        best = self._persistent.best(lowering) if recording.persistent and self._persistent else None
+        self._picker.lower(lowering, step, recording.choice, recording.turn, recording.given, best)
         return lowering.dispatches
 
     def _layers(self, recording: Recording) -> list[Encoded]:

@@ -173,7 +173,7 @@ class Shape:
         octets = self.dim // 8
         heads = min(self.share, max(1, self.lanes // octets)) * 9 * octets if self.share > 1 else self.dim
         partial = max(rows * (self.width // chunk), sums, warps * heads)
-        small = 4 * warps + 8 * warps * self.share + 4 * (2 + self.share) * self.dim
+        small = 12 * warps + 8 * warps * self.share + 4 * (3 + self.share) * self.dim
         small += 4 * (self.experts + 2 * self.used + warps * -(-self.experts // self.groups))
         return 48 * max(self.width, query, self.ffn) // 32 + 4 * partial + small + 64
 

@@ -39,6 +39,7 @@ LAYER_WORDS = 8  # of the table: seven matrices and the cache; models with exper
 
 LIMIT = 1 << 18  # polls of a word until the path gives up; each takes about a microsecond
 PROBE_LIMIT = 1 << 13
+BEST = "best logits of workgroups"  # name of the scratch memory: a key and a token of each
 
 logger = logging.getLogger("pumice")
 
@@ -227,7 +228,11 @@ class PersistentPath:
                 "epochs": epochs,
                 "failed": BufferSlice(self._flag, 0, 1),
                 "y": lowering.place(self._decoder.logits),
-                **({"spilled": lowering.scratch("spilled", shape.spilled_bytes)} if shape.rows > 1 else {}),
+                **(
+                    {"spilled": lowering.scratch("spilled", shape.spilled_bytes)}
+                    if shape.rows > 1
+                    else {"best": self._best(lowering, shape)}
+                ),
             },
             push={
                 "positions": steps.positions,
@@ -250,6 +255,14 @@ class PersistentPath:
             else f"{shape.rows} tokens of {shape.layers} layers",
         )
         return lowering.dispatches
+
+    def best(self, lowering: Lowering) -> BufferSlice | None:
+        """Return the place of the best logit of each workgroup behind a step; None for steps of several tokens."""
+        shape = self._working.get(lowering.n_tokens)
+        return self._best(lowering, shape) if shape and shape.rows == 1 else None
+
+    def _best(self, lowering: Lowering, shape: Shape) -> BufferSlice:
+        return lowering.scratch(BEST, 8 * shape.groups)
 
     def _row_words(self, lowering: Lowering) -> dict[str, Numbers]:
         """Return what the shader for several rows looks up besides: indices in the step block."""
