@@ -59,6 +59,8 @@ def read_source(source: Any, kind: str, expected: str) -> bytes:
                 data = file.read(MAX_BYTES + 1)
         except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
             reason = getattr(error, "strerror", None) or error
+            if str(source).lower().startswith(("http:", "https:", "data:")):
+                reason = "addresses are not opened; give a path, or the bytes"
             raise MediaError(kind, f"cannot be read: {reason}", repr(os.fspath(source))) from None
     else:
         raise MediaError(kind, f"expected {expected}, not {type(source).__name__}")

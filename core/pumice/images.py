@@ -154,7 +154,9 @@ def _unread_bytes(image: Any) -> bytes:
 
 def check_size(width: int, height: int) -> None:
     """Raise RequestError for an image with too many pixels, or none."""
-    if not 0 < width * height <= MAX_PIXELS:
+    if not width * height:
+        raise MediaError("image", f"{width} x {height} pixels; it has none")
+    if width * height > MAX_PIXELS:
         raise MediaError("image", f"{width} x {height} pixels; at most {MAX_PIXELS} are supported; make it smaller")
 
 
