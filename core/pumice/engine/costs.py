@@ -14,6 +14,8 @@ from pumice.graph import N_OUTPUTS, Graph, KVState, Node, RecurrentState, Segmen
 
 EXPERT_PRODUCTS = ("mul_mat_id", "mul_mat_some")
 PRODUCTS = ("linear", "batched_linear", *EXPERT_PRODUCTS)
+ATTENTION = "attention"
+_FLOAT_COST = 3.0  # an operation of attention on a processor, in float32, in operations of products of int8
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class NodeCost:
         type: name of the type of a product's weights; empty for other operations.
         in_place: a GPU reads the weights in host memory.
         tile: rows in which an expert's product is computed, if the step has as many.
+        position_flops: floating-point operations per row and position that the row sees.
     """
 
     weight_bytes: int = 0
@@ -43,6 +46,7 @@ class NodeCost:
     type: str = ""
     in_place: bool = False
     tile: int = 1
+    position_flops: float = 0.0
 
     def n_bytes(self, n_tokens: int, n_outputs: int, depth: int) -> float:
         """Return the bytes that a step moves. Each row chooses its experts independently and evenly."""
@@ -51,9 +55,12 @@ class NodeCost:
         positions = min(depth, self.window) if self.window else depth
         return self.weight_bytes * touched + self.row_bytes * rows + self.position_bytes * positions
 
-    def flops(self, n_tokens: int, n_outputs: int) -> float:
+    def flops(self, n_tokens: int, n_outputs: int, depth: int = 0) -> float:
         """Return the floating-point operations of a step, with those of rows that fill tiles of experts."""
         rows = n_outputs if self.of_outputs else n_tokens
+        if self.position_flops:
+            seen = depth + rows / 2
+            return self.position_flops * rows * (min(seen, self.window) if self.window else seen)
         if self.share >= 1 or self.tile == 1 or rows < self.tile:
             return self.row_flops * rows
         touched, tiles = 1 - (1 - self.share) ** rows, rows * self.share / self.tile  # of an expert
@@ -99,16 +106,37 @@ def step_parts(
         backend = backends[segment.backend]
         launches = backend.launches(segment, limits)
         starts = (launches.groups, launches.joined) if launches else ((), ())
-        costs = partial(_costs, limits=limits, tile=backend.expert_rows)
+        costs = partial(_costs, limits=limits, tile=backend.expert_rows, on_host=not backend.offload)
         groups, joined = (tuple(costs(group) for group in several) for several in starts)
         nodes, of_all, of_output = costs(segment.nodes), n_bytes[False], n_bytes[True]
         parts.append(StepPart(device, nodes, of_all, of_output, groups, joined, backend.offload))
     return parts
 
 
-def _costs(nodes: Sequence[Node], limits: Limits, tile: int) -> tuple[NodeCost, ...]:
-    costs = (cost for node in nodes for cost in node_costs(node, limits))
-    return tuple(replace(cost, tile=tile) if cost.share < 1 else cost for cost in costs)
+def _costs(nodes: Sequence[Node], limits: Limits, tile: int, on_host: bool) -> tuple[NodeCost, ...]:
+    costs: list[NodeCost] = []
+    for node in nodes:
+        parts = [replace(cost, tile=tile) if cost.share < 1 else cost for cost in node_costs(node, limits)]
+        if on_host and parts:
+            parts[-1] = _with_values(parts[-1], node, limits)
+        costs += parts
+    return tuple(costs)
+
+
+def _with_values(cost: NodeCost, node: Node, limits: Limits) -> NodeCost:
+    """Return a cost with attention's arithmetic and the values that other operations of a processor read and write.
+
+    A GPU computes attention in matrix units, and fuses most of the others.
+    """
+    if node.op == ATTENTION:
+        heads = math.prod(map(int, node.inputs["q"].shape[1:]))
+        return replace(cost, position_flops=4.0 * heads * _FLOAT_COST)
+    if node.op in PRODUCTS or node.op in ("embedding", "reshape") or not node.output.shape:
+        return cost
+    sizes, rows = dict.fromkeys(limits.sizes, 1), node.output.shape[0]
+    values = [tensor for tensor in (*node.operands(), node.output) if tensor.shape[:1] == (rows,)]
+    n_values = sum(math.prod(concrete(tensor.shape, sizes)) for tensor in values)
+    return replace(cost, row_bytes=cost.row_bytes + 4.0 * n_values) if isinstance(rows, str) else cost
 
 
 def node_costs(node: Node, limits: Limits) -> Iterator[NodeCost]:

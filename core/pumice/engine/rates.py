@@ -131,7 +131,7 @@ def _node_seconds(node: NodeCost, rate: Rates, n_tokens: int, n_outputs: int, de
         memory = min(memory, rate.read)
     if not memory:
         return math.inf
-    return max(node.n_bytes(n_tokens, n_outputs, depth) / memory, node.flops(n_tokens, n_outputs) / compute)
+    return max(node.n_bytes(n_tokens, n_outputs, depth) / memory, node.flops(n_tokens, n_outputs, depth) / compute)
 
 
 def _joined_seconds(group: Sequence[NodeCost], rate: Rates, depth: int) -> float:

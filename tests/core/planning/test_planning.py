@@ -25,7 +25,7 @@ from pumice.engine.rates import measure_rates, measure_types, rates_of, step_sec
 from pumice.engine.sizing import EngineSizes, make_limits
 from pumice.errors import ConfigError
 from pumice.gguf import GGMLType, row_bytes
-from pumice.graph import Graph, GraphBuilder, Weight
+from pumice.graph import Graph, GraphBuilder, Segment, Weight
 from pumice.machine import parse_size
 from pumice.planning import Held, NodeCost, PlannedMachine, Rates
 from pumice.planning.host_time import host_seconds
@@ -272,6 +272,26 @@ def test_costs_of_a_node() -> None:
     assert replace(experts, of_outputs=True).flops(5, 1) == 10
     cache = NodeCost(position_bytes=4, window=16)
     assert (cache.n_bytes(1, 1, 8), cache.n_bytes(1, 1, 99)) == (32, 64)
+    attention = NodeCost(position_flops=3, window=16)
+    assert (attention.flops(4, 1, 10), attention.flops(4, 1, 99)) == (3 * 4 * (10 + 2), 3 * 4 * 16)
+    assert attention.flops(1, 1, 0) == 3 / 2
+
+
+def test_a_processor_computes_attention_and_moves_values() -> None:
+    graph = random_graph(random.Random(1))
+    limits = make_limits({"main": graph}, EngineSizes(1024, 256, 1, "f16"))
+    segment = Segment("cpu", graph.nodes, [], list(graph.outputs.values()), gives_logits=True)
+    processor, gpu = NumpyBackend(), NumpyBackend()
+    gpu.offload = True
+    nodes = {
+        backend.offload: step_parts([segment], graph, limits, {"cpu": backend})[0].nodes for backend in (processor, gpu)
+    }
+    more = [(a, b) for a, b in zip(nodes[False], nodes[True], strict=True) if a != b]
+    attention = [a for a, b in more if a.flops(256, 1) > b.flops(256, 1)]
+    assert len(attention) == sum(node.op == "attention" for node in graph.nodes)
+    values = [a for a, b in more if a.n_bytes(256, 1, 0) > b.n_bytes(256, 1, 0)]
+    assert len(values) > len(attention)
+    assert all(a.weight_bytes == b.weight_bytes and not a.type for a, b in more)
 
 
 def test_predictions_follow_the_rates() -> None:
