@@ -66,6 +66,7 @@ layout(constant_id = 20) const uint DEEP_EACH = 2u;  // positions of an invocati
 
 #ifdef SEVERAL
 layout(constant_id = 21) const uint TOKENS = 4u; // most tokens of a step
+layout(constant_id = 22) const bool GATED_SHARED = false; // gated values of all tokens are in shared memory
 #endif
 
 // Without a family, units are loops, which compilers of software devices need. There, all subgroups enter a loop.
@@ -214,7 +215,8 @@ const uint ACT_PROBE = LAYERS * ACT_LAYER + WIDTH / 4u;
 // --- shared memory
 
 #ifdef SEVERAL
-const uint MOST_XO = LARGER(WIDTH, QUERY), BLOCKS_TOKEN = MOST_XO / 32u, MOST_X = TOKENS * BLOCKS_TOKEN;
+const uint MOST_XQ = LARGER(WIDTH, QUERY), MOST_XO = GATED_SHARED && FFN > MOST_XQ ? FFN : MOST_XQ;
+const uint BLOCKS_TOKEN = MOST_XO / 32u, MOST_X = TOKENS * BLOCKS_TOKEN;
 #else
 const uint MOST_XO = LARGER(WIDTH, QUERY), MOST_X = LARGER(MOST_XO, FFN) / 32u;
 #endif

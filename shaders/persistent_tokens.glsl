@@ -67,7 +67,7 @@ const uint SPILLED_TOKEN = 3u * BLOCKS_D; // codes of both halves of each block,
 uint spilled_from(uint t) { return spilled_at / 4u + (wg * TOKENS + t) * SPILLED_TOKEN; }
 
 void take_x_of(uint t, uint chunk, bool is_gated) {
-    if (is_gated) {
+    if (is_gated && !GATED_SHARED) {
         const uint b = spilled_from(t) + chunk * LANES + lane;
         x_low = spilled[b];
         x_high = spilled[b + BLOCKS_D];
@@ -152,7 +152,21 @@ void take_all_attended(uint region) {
     }
 }
 
-// Keeps the gated values of all rows in this workgroup's part of `spilled`.
+// Keeps word `e` of the gated values of a token, whose blocks begin at `from`.
+void keep_gated(uint from, uint e, uvec2 data) {
+    if (e < FFN / 8u) {
+        const uint word = 2u * e & 7u, at = (word >> 2) * MOST_X + from + e / 4u;
+        codes[at][word & 3u] = data.x;
+        codes[at][(word & 3u) + 1u] = data.y;
+    } else {
+        const uint half_ = e - FFN / 8u;
+        const float size = uintBitsToFloat(data.x);
+        scales[from + half_ / 2u][half_ & 1u] = size;
+        scales[from + half_ / 2u][2u + (half_ & 1u)] = size * float(int(data.y));
+    }
+}
+
+// Keeps the gated values of all rows, in this workgroup's part of `spilled` if the shared memory has no room.
 void take_gated(uint region) {
     const uint n = FFN / 8u + FFN / 16u, total = TOKENS * n;
     before_polls();
@@ -164,7 +178,9 @@ void take_gated(uint region) {
             const uint i = first + k * THREADS + tid, e = i % n, from = spilled_from(i / n);
             if (i >= total) continue;
             const uvec2 data = data_of(seen[k]);
-            if (e < FFN / 8u) {
+            if (GATED_SHARED) {
+                keep_gated(i / n * BLOCKS_TOKEN, e, data);
+            } else if (e < FFN / 8u) {
                 const uint word = 2u * e & 7u, at = 4u * (from + (word >> 2) * BLOCKS_D + e / 4u) + (word & 3u);
                 spilled_words[at] = data.x;
                 spilled_words[at + 1u] = data.y;
@@ -176,7 +192,9 @@ void take_gated(uint region) {
             }
         }
     }
-    controlBarrier(gl_ScopeWorkgroup, gl_ScopeWorkgroup, gl_StorageSemanticsBuffer, gl_SemanticsAcquireRelease);
+    if (!GATED_SHARED) {
+        controlBarrier(gl_ScopeWorkgroup, gl_ScopeWorkgroup, gl_StorageSemanticsBuffer, gl_SemanticsAcquireRelease);
+    }
 }
 
 // --- attention

@@ -3,6 +3,7 @@
 // drafted token is right if it was picked in the row before. The picked tokens up to the first one behind a wrong row continue
 // the text. One workgroup per sequence.
 #version 450
+#extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
 #define STEP_ACCESS
 #include "common.glsl"
@@ -24,37 +25,58 @@ layout(push_constant) uniform Push {
 
 const uint LONGEST = 32u; // compared tokens of a match
 const uint SHORTEST = 2u;
+const uint AT_ONCE = LONGEST - SHORTEST; // tokens that are read together, since a read takes long
 
-shared uint fresh[ROWS];
-shared uint n_fresh, n_before, best;
+shared uint fresh[ROWS], drafted[ROWS], latest[LONGEST]; // latest: the text's last tokens, the last one first
+shared uint n_before, n_past, best;
 
 uint sequence, begin; // begin: of its text
+uint n_fresh = 0u;
 
 uint token_at(uint i) { return i < n_before ? text[begin + i] : fresh[i - n_before]; }
 
-uint length_of_match(uint end, uint n_text) {
-    uint n = 0u;
-    while (n < min(LONGEST, end) && token_at(end - 1u - n) == token_at(n_text - 1u - n)) n++;
-    return n;
+uint length_of_match(uint end) {
+    const uint most = min(LONGEST, end);
+    if (most < SHORTEST) return 0u;
+    const uint second = token_at(end - 2u);
+    if (token_at(end - 1u) != latest[0] || second != latest[1]) return 0u;
+    for (uint n = SHORTEST; n < most; n += AT_ONCE) {
+        uint earlier[AT_ONCE];
+        [[unroll]] for (uint i = 0u; i < AT_ONCE; i++) earlier[i] = token_at(end - 1u - min(n + i, most - 1u));
+        [[unroll]] for (uint i = 0u; i < AT_ONCE; i++) {
+            if (n + i >= most || earlier[i] != latest[n + i]) return n + i;
+        }
+    }
+    return most;
 }
 
+// Takes the picked tokens up to the first one behind a wrong row.
 void take() {
-    n_before = step_words[text_length + sequence];
-    n_fresh = 0u;
-    best = 0u;
-    if (stride == 0u) return;
-    do {
-        fresh[n_fresh] = picked[picked_at + (sequence * ROWS + n_fresh) * stride];
-        n_fresh++;
-    } while (n_fresh < ROWS && fresh[n_fresh - 1u] == step_words[tokens + sequence * ROWS + n_fresh]);
-    for (uint i = 0u; i < n_fresh; i++) {
-        text[begin + n_before + i] = fresh[i];
-        step_words[past + sequence * most_past + step_words[past_counts + sequence]++ % most_past] = fresh[i];
+    const uint me = gl_LocalInvocationID.x;
+    if (me < ROWS && stride != 0u) {
+        fresh[me] = picked[picked_at + (sequence * ROWS + me) * stride];
+        drafted[me] = step_words[tokens + sequence * ROWS + me];
     }
-    step_words[text_length + sequence] = n_before + n_fresh;
-    step_words[n_picked + sequence] = n_fresh + (DRAFTS ? step_words[n_picked + sequence] : 0u);
-    taken[taken_at + sequence] = n_fresh;
-    taken[taken_at + most_taken + sequence] = sequence * ROWS + n_fresh - 1u;
+    if (me == 0u) {
+        n_before = step_words[text_length + sequence];
+        n_past = step_words[past_counts + sequence];
+        best = 0u;
+    }
+    barrier();
+    if (stride == 0u) return;
+    do n_fresh++;
+    while (n_fresh < ROWS && fresh[n_fresh - 1u] == drafted[n_fresh]);
+    if (me < n_fresh) {
+        text[begin + n_before + me] = fresh[me];
+        step_words[past + sequence * most_past + (n_past + me) % most_past] = fresh[me];
+    }
+    if (me == 0u) {
+        step_words[past_counts + sequence] = n_past + n_fresh;
+        step_words[text_length + sequence] = n_before + n_fresh;
+        step_words[n_picked + sequence] = n_fresh + (DRAFTS ? step_words[n_picked + sequence] : 0u);
+        taken[taken_at + sequence] = n_fresh;
+        taken[taken_at + most_taken + sequence] = sequence * ROWS + n_fresh - 1u;
+    }
 }
 
 void main() {
@@ -62,11 +84,12 @@ void main() {
     sequence = gl_WorkGroupID.x;
     if (sequence * ROWS >= row_count(rows)) return;
     begin = text_at + sequence * most_text;
-    if (me == 0u) take();
-    barrier();
+    take();
     const uint n_text = n_before + n_fresh;
+    if (me < min(LONGEST, n_text)) latest[me] = token_at(n_text - 1u - me);
+    barrier();
     for (uint end = SHORTEST + me; DRAFTS && end < n_text; end += 256u) {
-        const uint n = length_of_match(end, n_text);
+        const uint n = length_of_match(end);
         if (n >= SHORTEST) atomicMax(best, n << 26 | end);
     }
     barrier();

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 SPECIALIZED = ("LAYERS", "VOCAB")  # constants of variants with experts that are no macros
 COMPARERS, OUTPUT_ROWS = 4, 8  # invocations that compare an expert's logit; rows of the output at a time
 
+MOST_GATED = 25600  # bytes of the gated values of all rows in shared memory; more lie in a buffer
 QUANTIZED_TOGETHER = 16  # gated values with a scale, all of one workgroup
 
 NAMES = {
@@ -103,8 +104,9 @@ class Shape:
 
     @property
     def constants(self) -> list[int]:
-        """The specialization constants, in the order of ``NAMES``; that of several rows comes last."""
-        return [int(getattr(self, name)) for name in NAMES] + [self.rows] * (self.rows > 1)
+        """The specialization constants, in the order of ``NAMES``; those of several rows come last."""
+        of_rows = [self.rows, int(self.shares_gated)] if self.rows > 1 else []
+        return [int(getattr(self, name)) for name in NAMES] + of_rows
 
     def macros(self) -> dict[str, str | int]:
         """Return the constants as macros by their names in the shader."""
@@ -148,6 +150,11 @@ class Shape:
         return self.groups * self.rows * self.ffn // 32 * 48 if self.rows > 1 else 0
 
     @property
+    def shares_gated(self) -> bool:
+        """True if the gated values of several rows are in shared memory."""
+        return self.rows * self.ffn // 32 * 48 <= MOST_GATED
+
+    @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory per workgroup."""
         return self._shared_bytes_of_rows if self.rows > 1 else self._shared_bytes_of_one
@@ -162,7 +169,8 @@ class Shape:
         heads = min(self.share, max(1, self.lanes // octets)) * 9 * octets if self.share > 1 else self.dim
         partial = max(self.rows * max(of_products, of_sums, of_output), warps * heads)
         small = self.rows * (4 * warps + 24) + 8 * warps * self.share + 4 * (2 * self.rows + self.share) * self.dim
-        return self.rows * 48 * max(self.width, query) // 32 + 4 * partial + small
+        columns = max(self.width, query, self.shares_gated * self.ffn)
+        return self.rows * 48 * columns // 32 + 4 * partial + small
 
     @property
     def _shared_bytes_of_one(self) -> int:

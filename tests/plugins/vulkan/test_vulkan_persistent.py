@@ -20,7 +20,7 @@ from pumice.engine.batches import Part, batch_of
 from pumice.gguf import GGMLType, GGUFFile
 from pumice_vulkan import program as program_module
 from pumice_vulkan.device import list_devices
-from pumice_vulkan.persistent import PersistentPath, is_wanted
+from pumice_vulkan.persistent import PersistentPath, division, is_wanted
 from pumice_vulkan.persistent import path as path_module
 from pumice_vulkan.persistent.division import Shape
 from pumice_vulkan.persistent.families import FAMILIES
@@ -319,12 +319,22 @@ def test_several_rows_have_the_bits_of_one(tmp_path: Path, computed: list[int]) 
 
 
 @pytest.mark.usefixtures("any_shape")
+def test_gated_values_of_rows_exceed_the_shared_memory(
+    tmp_path: Path, computed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(division, "MOST_GATED", 0)
+    path = write_model(tmp_path / "model.gguf", GGMLType.Q4_K, MIXED)
+    with load(path, "always", rows_in_one_dispatch=2) as model:
+        assert np.array_equal(logits_of_steps(model, [2] * 2), logits_of_steps(model, [1] * 4))
+        assert computed == [2, 2, 1, 1, 1, 1]
+
+
+@pytest.mark.usefixtures("any_shape")
 def test_two_rows_are_one_dispatch_once_their_pipeline_is_compiled(tmp_path: Path, computed: list[int]) -> None:
     path = write_model(tmp_path / "model.gguf", GGMLType.Q4_K, MIXED)
     section = {"persistent": "always", "activations": "int8", "driver": "native", "prepare": "always"}
-    with pumice.load(path, backend="vulkan", n_ctx=256, n_parallel=2, config={"vulkan": section}) as model:
+    with pumice.load(path, backend="vulkan", n_ctx=256, n_batch=2, config={"vulkan": section}) as model:
         expected = logits_of_steps(model, [1] * 4)
-        model.runner.wait_until_prepared()
         deadline = time.monotonic() + 60
         while 2 not in computed and time.monotonic() < deadline:
             logits_of_steps(model, [2])
