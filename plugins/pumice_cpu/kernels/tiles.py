@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pumice_cpu.formats import BY_NAME
+from pumice_cpu.formats import BY_NAME, COLUMNS
 from pumice_cpu.formats import TILE_BLOCKS as BLOCKS
 from pumice_cpu.formats import TILE_BYTES as TILE
 from pumice_cpu.formats import TILE_PANELS as PANELS
@@ -34,6 +34,7 @@ from pumice_cpu.simd import (
     load_f32,
     load_i32,
     pairs_of_halves,
+    prefetch,
     put_bf16,
     registers_f32,
     registers_u8,
@@ -52,6 +53,7 @@ from pumice_cpu.simd import (
 STATE = 4 * ROWS * ROWS  # bytes of the sums of ROWS rows times ROWS rows
 PANEL = 2 * TILE * BLOCKS  # bytes of the decoded weights of a panel
 SUMS = 4 * ROWS * TOKENS  # bytes of the sums of a panel
+AHEAD = 3  # panels between the one that is multiplied and the one whose weights are prefetched
 
 
 @inline
@@ -249,6 +251,34 @@ def _transpose_pairs(
             store_f32(to + 2 * TILE * (block - first) + 64 * pair, rows[pair])
 
 
+@functools.cache
+def tile_prefetcher(format_name: str) -> Any:
+    """Return a function that prefetches the codes or rows, and a line of the scales, of a block of 16 rows.
+
+    A block of 256 columns with common scales, whose lines are at most as many as its blocks of 32, has all of them
+    prefetched with its blocks.
+    """
+    if format_name == "bf16":
+        return _prefetch_rows
+    format = BY_NAME[format_name]
+    code_bytes, scale_bytes, n_common = format.code_bytes, format.scale_bytes, format.block_columns // COLUMNS
+
+    @inline
+    def prefetch_block(weights, scales, tile, block, n_blocks, scale_stride):
+        codes = weights + (tile * n_blocks + block) * code_bytes
+        for line in range(0, code_bytes, 64):
+            prefetch(codes + line)
+        prefetch(scales + tile * scale_stride + block // n_common * scale_bytes + block % n_common * 64)
+
+    return prefetch_block
+
+
+@inline
+def _prefetch_rows(weights, scales, tile, block, n_blocks, scale_stride):
+    for row in range(16):
+        prefetch(weights + 64 * ((16 * tile + row) * n_blocks + block))
+
+
 @inline
 def _panels_at_once(n_panels, n_threads):
     count = n_panels // n_threads
@@ -280,9 +310,12 @@ def part_multiplier(format_name: str, kind: str) -> Any:
     """Return a function that multiplies panels of a matrix with a chunk of rows of activations.
 
     Panels are decoded BLOCKS blocks at a time. While one of two is multiplied, the next is decoded, a few blocks after
-    each group of rows: the processor overlaps them, since the tile unit works beside the vector units.
+    each group of rows: the processor overlaps them, since the tile unit works beside the vector units. Meanwhile the
+    weights of the panel after AHEAD are prefetched: between few of a panel's weights and the next few lie the
+    activations and sums of a group, and the processor, which follows a limited number of pages, prefetches them late.
     """
     decode, multiply_group = tile_decoder(format_name, KINDS[kind].store_pairs), group_multiplier(kind)
+    prefetch_block = tile_prefetcher(format_name)
 
     @inline
     def multiply_part(
@@ -296,6 +329,7 @@ def part_multiplier(format_name: str, kind: str) -> Any:
             width = BLOCKS if block + BLOCKS < n_blocks else n_blocks - block
             next_block, next_tile = (step + 1) // n_panels * BLOCKS, tile + 2 * ((step + 1) % n_panels)
             next_width = BLOCKS if next_block + BLOCKS < n_blocks else n_blocks - next_block
+            later_block, later_tile = (step + AHEAD) // n_panels * BLOCKS, tile + 2 * ((step + AHEAD) % n_panels)
             n_halves = 2 if next_tile + 1 < end_tile else 1
             n_units = n_halves * next_width if step + 1 < n_steps else 0
             n_groups = (end_token - first + ROWS - 1) // ROWS if step >= 0 else 1
@@ -312,6 +346,8 @@ def part_multiplier(format_name: str, kind: str) -> Any:
                         registers, rows, spare, to + TILE * (half + 2 * ahead), weights, scales, table,
                         next_tile + half, next_block + ahead, 1, n_rows, n_blocks, scale_stride,
                     )  # fmt: skip
+                    if step + AHEAD < n_steps:
+                        prefetch_block(weights, scales, later_tile + half, later_block + ahead, n_blocks, scale_stride)
 
     return multiply_part
 
