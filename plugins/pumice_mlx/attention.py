@@ -183,10 +183,15 @@ def last_block(step: StepArrays, state: KVCache) -> int:
 
 def _blocks(step: StepArrays, state: KVCache) -> Ints:
     """Return the block of the key of each token."""
-    batch = step.batch
-    seqs = np.repeat(np.arange(len(batch.slots)), np.diff(batch.seq_starts))
-    blocks: Ints = batch.block_tables[state.window][seqs, batch.positions // state.block_size]
-    return blocks
+
+    def blocks() -> Ints:
+        batch, n_seqs = step.batch, len(step.batch.slots)
+        lengths = np.diff(batch.seq_starts)
+        seqs = np.arange(n_seqs) if len(batch.tokens) == n_seqs else np.repeat(np.arange(n_seqs), lengths)
+        found: Ints = batch.block_tables[state.window][seqs, batch.positions // state.block_size]
+        return found
+
+    return step.kept(("blocks", state.window, state.block_size), blocks)
 
 
 def choose_positions(
