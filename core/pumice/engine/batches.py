@@ -72,6 +72,24 @@ def batch_of(cache: KVCache, parts: Sequence[Part]) -> Batch:
     )
 
 
+def batch_behind(cache: KVCache, parts: Sequence[Part]) -> Batch:
+    """Return the batch of tokens of a draft, which may be behind those for which blocks are held.
+
+    The first held block of an attention window stands for those before, which were released and which the first rows
+    would read; other keys there affect proposals only.
+    """
+    batch = batch_of(cache, parts)
+    batch.block_tables = {window: _without_gaps(table) for window, table in batch.block_tables.items()}
+    return batch
+
+
+def _without_gaps(table: NDArray[np.int32]) -> NDArray[np.int32]:
+    if (table[:, :1] >= 0).all():
+        return table
+    first = np.argmax(table >= 0, axis=1)[:, None]
+    return np.where(np.arange(table.shape[1]) < first, np.take_along_axis(table, first, 1), table)
+
+
 def batch_after(before: Batch, parts: Sequence[Part]) -> Batch:
     """Return the batch of a token of each sequence of a batch, whose tables had room for it, without media.
 

@@ -23,7 +23,7 @@ from pumice.architecture import MAIN
 from pumice.backend.pick import Ahead, Ask
 from pumice.backend.step import Batch, PassedTokens, Pending
 from pumice.engine.acceptance import Stop
-from pumice.engine.batches import Part, Place, batch_after, batch_of
+from pumice.engine.batches import Part, Place, batch_after, batch_behind
 from pumice.engine.draft_vocabulary import DraftVocabulary, SameVocabulary
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.rounds import GREEDY, quiet
@@ -177,10 +177,10 @@ class DraftModel:
             with rehearsing(self._cache, sizes[-1] + max(lengths)) as place:
                 for n in sizes if place else ():
                     assert place is not None
-                    self._run(batch_of(self._cache, [Part(place, [0] * n, 0, [n - 1])]))
+                    self._run(batch_behind(self._cache, [Part(place, [0] * n, 0, [n - 1])]))
                 for n in sorted({self._n_steps(n - 1) for n in lengths if n > 2}) if place else ():
                     assert place is not None
-                    self._run(batch_of(self._cache, [Part(place, [0], sizes[-1], [0])]), n)
+                    self._run(batch_behind(self._cache, [Part(place, [0], sizes[-1], [0])]), n)
                 if place and self.runner.passes_on([MAIN]):
                     self._rehearse_rounds(place, sizes, lengths)
         except Exception as error:
@@ -278,10 +278,12 @@ class DraftModel:
         return pending
 
     def _submit_parts(self, parts: Sequence[Part], n: int) -> list[Pending]:
-        first = self.runner.submit(batch_of(self._cache, parts), quiet(len(parts), 1))
+        first = self.runner.submit(batch_behind(self._cache, parts), quiet(len(parts), 1))
         if n == 1:
             return [first]
-        later = batch_of(self._cache, [Part(part.place, [0], part.n_past + len(part.tokens), [0]) for part in parts])
+        later = batch_behind(
+            self._cache, [Part(part.place, [0], part.n_past + len(part.tokens), [0]) for part in parts]
+        )
         later.passed_tokens = [PassedTokens(first, np.arange(len(parts), dtype=np.int32)[None])]
         return [first, self.runner.submit(later, quiet(len(parts), n - 1))]
 
@@ -344,7 +346,7 @@ class DraftModel:
             assert sequence.place is not None
             parts.append(Part(sequence.place, tokens, sequence.n_past, [n_new - 1] if is_last else []))
             members.append((sequence, n_new))
-        guesses = iter(self._run(batch_of(self._cache, parts))[0])
+        guesses = iter(self._run(batch_behind(self._cache, parts))[0])
         for (sequence, n_new), part in zip(members, parts, strict=True):
             sequence.n_past += n_new
             sequence.guessed.clear()
@@ -381,7 +383,7 @@ class DraftModel:
             rows = zip(going, tokens, ends, strict=True)
             parts = [Part(places[sequence], [token], end, [0]) for sequence, token, end in rows]
             is_next = batch is not None and len(batch.slots) == len(parts)  # of the same sequences
-            batch = batch_after(batch, parts) if batch is not None and is_next else batch_of(self._cache, parts)
+            batch = batch_after(batch, parts) if batch is not None and is_next else batch_behind(self._cache, parts)
             steps = self._run(batch, n_steps)
             coming = {sequence: [step[i] for step in steps] for i, sequence in enumerate(going)}
             for sequence, token in zip(going, tokens, strict=True) if not self.runner.recurrent else ():

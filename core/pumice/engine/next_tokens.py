@@ -22,7 +22,7 @@ from pumice.architecture import DRAFT, FEATURES, MAIN, STREAM
 from pumice.backend.pick import Ask
 from pumice.backend.step import Batch, PassedTokens, Pending
 from pumice.engine.acceptance import Stop
-from pumice.engine.batches import Part, Place, batch_after, batch_of
+from pumice.engine.batches import Part, Place, batch_after, batch_behind, batch_of
 from pumice.engine.draft_model import (
     DraftLimits,
     Guess,
@@ -305,11 +305,7 @@ class NextTokens:
         assert self.cache is not None
         later = [self._known(part) for part in parts]
         is_next = before is not None and len(before.slots) == len(parts)
-        if before is not None and is_next:
-            return batch_after(before, later)
-        batch = batch_of(self.cache, later)
-        batch.block_tables = {window: _held(table) for window, table in batch.block_tables.items()}
-        return batch
+        return batch_after(before, later) if before is not None and is_next else batch_behind(self.cache, later)
 
     def _outputs(self, batch: Batch, graph: str, **inputs: Rows) -> Mapping[str, Rows]:
         """Return the outputs of a graph. If it cannot be compiled, the layer is off from then on."""
@@ -519,15 +515,3 @@ class NextTokensProposer(Proposer):
         if self.running is not None:
             self.layer.drop(self.running)
         self.running = None
-
-
-def _held(table: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return a table of blocks in which a sequence's first held block stands for those before.
-
-    The layer is behind the sequence, whose blocks outside of attention windows are released: its first rows would read
-    them. Other keys there affect proposals only.
-    """
-    if (table[:, :1] >= 0).all():
-        return table
-    first = np.argmax(table >= 0, axis=1)[:, None]
-    return np.where(np.arange(table.shape[1]) < first, np.take_along_axis(table, first, 1), table)
