@@ -67,6 +67,7 @@ def speed(
 ) -> float:
     """Return the simulated speed of writing texts with a proposer, relative to that without."""
     times = []
+    monkeypatch.setattr(flights, "FIRST_STEPS", MOST)  # this device records nothing
     name = "mtp" if "computing" in facts else "looked-up"
     for speculate in ("off", name):
         made_program = program(TEXT)
@@ -264,6 +265,17 @@ def test_a_delay_of_a_step_whose_time_is_known_ends_no_drafts() -> None:
     for seconds in [1.0] * N_FIRST + [501.0, 2.0, 501.0]:  # of which 3 and 1 and 3 steps are charged at most
         assert host.n_free(ONE) == 0
         host.drafted(ONE, 4, 1.0, seconds, usual=2.0)
+    assert host.n_free(ONE) > 0
+
+
+def test_credit_is_lent_once() -> None:
+    host, n_drafted = measured(), 0
+    while not host.n_free(ONE):
+        host.drafted(ONE, 4, 1.0, 2.0)
+        host.lend(ONE)
+        n_drafted += 1
+    assert n_drafted == 2 * START
+    host.lend(ONE)
     assert host.n_free(ONE) > 0
 
 
