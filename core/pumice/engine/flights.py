@@ -802,7 +802,11 @@ class Flights:
         host = self._speculation.host
         if host is None:
             return True
-        if kind is None or host.n_free(kind):
+        if kind is None:
+            return False
+        if host.is_measured(kind) and self._speculation.rounds.promises(kind, host.pace(kind)):
+            host.lend(kind)
+        if host.n_free(kind):
             return False
         if not self._speculation.rounds.pays(kind, lengths, host.pace(kind)):
             host.give_up(kind)

@@ -42,6 +42,7 @@ class _Balance:
         opens: credit with which it may again: more after each trial in which no step gained anything, since its first
             steps, such as those in which a layer hears the latest tokens, may take all of the credit.
         has_gained: whether a step of the current trial gained anything.
+        has_loan: whether it was lent credit.
         n_measured: measurements since the pace was last renewed.
         n_drafted: steps of the host since then.
         started: classes of numbers of rows that were computed.
@@ -54,6 +55,7 @@ class _Balance:
     is_open: bool = True
     opens: float = OPENS / 2
     has_gained: bool = False
+    has_loan: bool = False
     n_measured: int = 0
     n_drafted: int = 0
     started: set[int] = field(default_factory=set)
@@ -93,6 +95,16 @@ class HostDrafts:
         elif not own.is_open and own.credit >= own.opens:
             own.is_open, own.has_gained = True, False
         return 0 if own.is_open else max(1, math.ceil((own.opens - own.credit) / LOSS))
+
+    def is_measured(self, kind: Kind) -> bool:
+        """Return True if the pace of a kind is known."""
+        return bool(self._kinds[kind].paces)
+
+    def lend(self, kind: Kind) -> None:
+        """Give a kind ``START`` further steps of credit, once, since measured times and acceptance promise a gain."""
+        own = self._kinds[kind]
+        if own.is_open and own.credit <= 0 and not own.has_loan:
+            own.credit, own.has_loan = own.credit + START, True
 
     def give_up(self, kind: Kind) -> None:
         """End a trial, since the measured times are too long for any draft."""

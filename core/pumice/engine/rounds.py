@@ -23,6 +23,7 @@ HOPED = 0.8  # acceptance rate of a token until drafts were judged
 AT_BEST = 0.95, 16.0  # ... and before rounds end, with the weight of this rate in tokens
 FIRST = 3  # drafted tokens of the first round
 SHARE = 0.5  # least time of a further token that is assumed before it is measured, relative to the mean of a token
+PROMISING = 1.1  # expected speed of rounds, relative to steps without drafts, for which they are lent credit
 BETTER = 1.05  # least speed of another length, relative to the latest: a round of another length begins alone
 ENOUGH = 3  # measurements of a length that count without a doubt: one may contain a delay
 
@@ -137,6 +138,12 @@ class Rounds:
         """Return True if rounds of a length could be faster than steps of ``pace`` seconds."""
         own = self._kinds[kind]
         return not own.seconds or any(pace * own.expected(n, *AT_BEST) > own.estimate(n) for n in lengths)
+
+    def promises(self, kind: Hashable, pace: float) -> bool:
+        """Return True if rounds of a length that is known are expected to be faster than steps of ``pace`` seconds."""
+        own = self._kinds[kind]
+        known = [n for n, usual in own.seconds.items() if usual.n_latest >= ENOUGH]
+        return any(pace * own.expected(n) > PROMISING * own.seconds[n].value for n in known)
 
     def judged(self, kind: Hashable, n_right: int, n: int) -> None:
         """Count the right tokens of a draft of ``n``."""

@@ -59,3 +59,11 @@ def test_a_length_that_is_hardly_better_is_not_taken() -> None:
     rounds = Rounds()
     lengths = run(rounds, {1: 9.0, 3: 2.0, 7: 3.96, 15: 30.0}, 15)
     assert lengths[-20:] == [3] * 20
+
+
+def test_known_rounds_promise_a_gain() -> None:
+    rounds = Rounds()
+    assert not rounds.promises(KIND, 1.0)
+    run(rounds, dict.fromkeys(LENGTHS, 2.0), 3)
+    assert rounds.promises(KIND, 1.0)
+    assert not rounds.promises(KIND, 0.4)
