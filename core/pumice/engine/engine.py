@@ -207,15 +207,20 @@ class Engine:
             if flight is None:
                 return
             if not flight.whole:  # without outputs; the program releases it
+                self._tell_meanwhile()
                 self._land(flight)
                 return
-        if self._computes_apart:
-            self.tell()
+        self._tell_meanwhile()
         if self.flights.on_way:
             self._land(self.flights.on_way[0])
 
     def _tell(self, event: Event) -> None:
         self._events.append(event)
+
+    def _tell_meanwhile(self) -> None:
+        """Pass on the events of the step before while the device computes this one."""
+        if self._computes_apart:
+            self.tell()
 
     def _tell_of_entered(self) -> None:
         if self.scheduler.events:

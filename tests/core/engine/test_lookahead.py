@@ -26,7 +26,7 @@ from pumice.engine import lookahead as lookahead_module
 from pumice.engine.flights import Flight, Flights
 from pumice.engine.generation import Running
 from pumice.engine.kv_cache import KVCache
-from pumice.engine.messages import Output
+from pumice.engine.messages import Finished, Output
 
 pytestmark = pytest.mark.usefixtures("patient")
 
@@ -89,6 +89,20 @@ def test_events_are_passed_on_while_a_device_computes(steps: int, monkeypatch: p
         if not made.tells_later:
             made.tell()
     assert order[:3] == (["begin", "begin", "tell"] if steps else ["begin", "tell", "begin"])
+
+
+def test_an_ended_sequence_is_told_while_the_prompt_of_another_is_read() -> None:
+    made, told = engine(Cells(steps=8), 256, n_batch=16), []
+    made.tell = lambda: told.extend(made.drain())
+    first = add(made, request([5], GREEDY, 3))
+    made.step()
+    other = add(made, request([7] * 150, GREEDY, 3))
+    while not first.finish_reason:
+        made.step()
+    for _ in range(2):
+        made.step()
+    assert not other.generated
+    assert any(isinstance(event, Finished) for event in told)
 
 
 def test_states_that_have_seen_more_are_no_prefix() -> None:
