@@ -92,6 +92,16 @@ def test_a_plugin_is_passed_for_one_load(model):
         pumice.load(model, backend="mine")
 
 
+def test_a_backend_may_use_the_names_of_options_for_attributes(model):
+    class Mine(NumpyBackend):
+        def __init__(self, options=None):
+            super().__init__(options)
+            self.batch_invariant = self.options.batch_invariant
+
+    with pumice.load(model, backend="mine", plugins=[plugin("backends", mine=Mine)]) as loaded:
+        assert loaded.backends == ["mine"]
+
+
 def test_what_is_passed_replaces_what_is_installed(model):
     class Mine(Llama):
         pass

@@ -267,16 +267,12 @@ class Backend(ABC):
     shares_arenas: ClassVar[bool] = False
     #: True if programs that share an arena keep their outputs beside it, until they run again.
     keeps_outputs: ClassVar[bool] = False
-    #: A dataclass whose fields are the keys of the configuration section named after the backend.
+    #: A dataclass whose fields are the keys of the configuration section named after the backend. If it has
+    #: ``batch_invariant``, and it is set, a row has the same result in any step, so no graph is for prompts alone.
     Options: ClassVar[type] = NoOptions
 
     def __init__(self, options: Any = None) -> None:
         self.options = options if options is not None else self.Options()
-
-    @property
-    def batch_invariant(self) -> bool:
-        """True if the option of this name is set: a row has the same result in any step, so no graph is for prompts."""
-        return bool(getattr(self.options, "batch_invariant", False))
 
     @classmethod
     def unavailable(cls) -> str | None:

@@ -65,6 +65,11 @@ def _limits_of(graph: Graph, limits: Limits) -> Limits:
     return limits if "logits" in graph.outputs else replace(limits, n_outputs=limits.n_batch)
 
 
+def _is_invariant(backend: Backend) -> bool:
+    """Return True if the option ``batch_invariant`` is set; a plugin may have other options, or keep none."""
+    return bool(getattr(getattr(backend, "options", None), "batch_invariant", False))
+
+
 def _size_of(batch: Batch, ask: Ask | None, graph: str) -> tuple[str, int, int, int, int]:
     """Return the size of a submission: graph, classes of tokens and of output rows, steps, and drafted tokens."""
     n_steps, n_drafted = (len(ask.numbers), ask.n_drafted) if ask else (0, 0)
@@ -98,7 +103,7 @@ class Runner:
         self._progress = progress
         self._observe = observe
         graphs = apart_from_stream(graphs) if backends[0][1].offload else graphs  # GPUs pick tokens by themselves
-        prompts = {} if observe or backends[0][1].batch_invariant else prompts_of(graphs)
+        prompts = {} if observe or _is_invariant(backends[0][1]) else prompts_of(graphs)
         traced = [*graphs.values(), *prompts.values(), *([stream.graph] if stream else [])]
         placed = place_layers(traced, backends, limits, rules or PlacementRules())
         self._experts = experts
