@@ -228,8 +228,9 @@ class Flights:
             return self._step(members, drafts, True)
         sequences = [running for running, _ in members]
         most = self._speculation.device.most_plain(sequences) if is_own else n_free
-        n_steps = self.lookahead.steps(members, most=min(most, FIRST_STEPS) if self._can.follows else most)
-        if n_steps and self._decided(members):
+        flies = self._decided(members)
+        n_steps = self.lookahead.steps(members, most=min(most, FIRST_STEPS) if flies else most)
+        if n_steps and flies:
             return self._fly(members, n_steps)
         if n_steps and not self.lookahead.restricts([running.generation for running, _ in members]):
             return self._guess(members, n_steps)
@@ -513,11 +514,12 @@ class Flights:
         """Return True if the program decides all tokens, so that no step has to be undone."""
         if not self._can.follows:
             return False
-        if self._cache.checkpoints is not None and self.lookahead.restricts(
-            [running.generation for running, _ in members]
-        ):
-            return False  # a recurrent state cannot insert forced tokens before others
-        return all(running.memory is None and self.lookahead.trusts(running.generation) for running, _ in members)
+        if not all(running.memory is None and self.lookahead.trusts(running.generation) for running, _ in members):
+            return False
+        if self._cache.checkpoints is None:
+            return True
+        # a recurrent state cannot insert forced tokens before others
+        return not self.lookahead.restricts([running.generation for running, _ in members])
 
     def _fly(self, members: Members, n_steps: int, before: Flight | None = None) -> Flight:
         """Submit steps with exact picks, optionally behind others of the same sequences."""

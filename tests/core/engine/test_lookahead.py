@@ -105,6 +105,14 @@ def test_an_ended_sequence_is_told_while_the_prompt_of_another_is_read() -> None
     assert any(isinstance(event, Finished) for event in told)
 
 
+@pytest.mark.parametrize("kind", [Behind, SlotsBehind])
+def test_guesses_begin_with_all_steps(kind: type[Behind]) -> None:
+    """No flight follows guesses, so they need not begin with a few."""
+    program = kind(steps=8)
+    generate(engine(program, 256), [request([5], {"temperature": 0, "repeat_penalty": 1.1}, 40)])
+    assert next(n_steps for _, n_steps, *_ in program.asked if n_steps > 1) == 8
+
+
 def test_states_that_have_seen_more_are_no_prefix() -> None:
     """What an ended sequence has of use is found; the state beyond its end is not."""
     program, ends = SlotsBehind(steps=8), frozenset([11])
