@@ -831,7 +831,7 @@ class Flights:
             else:
                 drafts = drafter.submit(sequences, n)
         except Exception as error:
-            speculation.drop_drafter(sequences, error)
+            speculation.drop_drafter(drafter, sequences, error)
             return None
         speculation.passed(1)
         passed = passed_to(drafts, len(members), n_drafted, n)

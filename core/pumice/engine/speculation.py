@@ -270,12 +270,13 @@ class Speculation:
         if own and isinstance(proposer := own.by_name.get(_DRAFT), ModelProposer) and proposer.place is not None:
             proposer.guessed = list(tokens)
 
-    def drop_drafter(self, sequences: Sequence[Running], error: Exception) -> None:
-        """Let the layer that drafts forget sequences after an error; they go on without its drafts, or the model's."""
+    def drop_drafter(self, drafter: Drafter, sequences: Sequence[Running], error: Exception) -> None:
+        """Let sequences go on without what drafts in rounds, the layer or the draft model, after an error of it."""
+        layer = drafter if isinstance(drafter, NextTokens) else None
         for running in sequences:
-            if self.next_tokens is not None:
-                self.next_tokens.drop(running)
-            name = self.next_tokens.name if self.next_tokens else _DRAFT
+            if layer is not None:
+                layer.drop(running)
+            name = layer.name if layer is not None else _DRAFT
             self._sequences.get(running.generation, _Proposers({})).drop(name, "submit", error)
 
     def passed(self, n_steps: int) -> None:

@@ -4,6 +4,7 @@ import logging
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from pumice.engine.draft_model import DraftLimits
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.next_tokens import NextTokens
 from pumice.engine.speculation import Speculation
+from pumice.proposers import Proposer
 
 N_VOCAB, N_EMBD = 50, 4
 LIMITS = Limits(512, 64, 64, 4, 32, {0: 16}, "f32")
@@ -192,3 +194,18 @@ def test_a_dropped_proposer_keeps_no_states():
     proposer.close()
     next_tokens.landed(batch, 0, running, stream)
     assert not next_tokens._hidden
+
+
+def test_an_error_of_a_draft_model_leaves_the_layer(caplog):
+    """A model with a layer of its own may have a draft model, too: the one that failed is dropped."""
+    layer = drafting_layer(Layer())
+    speculation = Speculation({"mtp": layer.proposer, "draft": Proposer}, next_tokens=layer)
+    running = sequence(layer, 24)
+    speculation.drop_drafter(Mock(), [running], RuntimeError("no memory"))
+    assert "proposer 'draft': submit: " in caplog.text
+    batch, stream = step(running, 0, 23)
+    layer.landed(batch, 0, running, stream)
+    assert layer.knows(running)
+    speculation.drop_drafter(layer, [running], RuntimeError("no memory"))
+    assert "proposer 'mtp': submit: " in caplog.text
+    assert layer.knows(running) is False
