@@ -16,6 +16,7 @@ MAX_BYTES = 32 << 20  # of an encoded image or sound
 _MAX_BASE64 = 4 * -(-MAX_BYTES // 3)  # characters
 _PIECE = 1 << 18  # characters of base64 that are decoded at once; a multiple of 4
 _MAX_HEAD = 256  # characters of a data: URL before its data
+_MAX_NAME = 1024  # characters of a path in an error: it may be a whole image in base64
 
 
 def decode_base64(text: str, kind: str) -> bytes:
@@ -58,10 +59,10 @@ def read_source(source: Any, kind: str, expected: str) -> bytes:
             with Path(source).open("rb") as file:
                 data = file.read(MAX_BYTES + 1)
         except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
-            reason = getattr(error, "strerror", None) or error
-            if str(source).lower().startswith(("http:", "https:", "data:")):
+            reason, name = getattr(error, "strerror", None) or error, os.fspath(source)
+            if name.lower().startswith(("http:", "https:", "data:")):
                 reason = "addresses are not opened; give a path, or the bytes"
-            raise MediaError(kind, f"cannot be read: {reason}", repr(os.fspath(source))) from None
+            raise MediaError(kind, f"cannot be read: {reason}", repr(name[:_MAX_NAME])) from None
     else:
         raise MediaError(kind, f"expected {expected}, not {type(source).__name__}")
     if len(data) > MAX_BYTES:

@@ -48,6 +48,7 @@ def test_rotated_transparent_and_deep_images():
         (png(65535, 65535, b""), "65535 x 65535 pixels; at most 40000000 are supported; make it smaller"),
         ("/no/such/file", "No such file"),
         ("https://a.example/cat.jpg", "'https://a.example/cat.jpg': cannot be read: addresses are not opened; give a"),
+        ("data:image/png;base64," + "A" * 10**6, r"\Aimage 'data:.{1,1024}': cannot be read: addresses are not opened"),
         (np.zeros((0, 8, 3), np.uint8), "image: 8 x 0 pixels; it has none"),
         (7, "not int"),
         (np.zeros((2, 2), np.uint8), "expected uint8"),
