@@ -191,7 +191,7 @@ class DraftModel:
         for n in sizes:
             next(self._submit_parts([Part(place, [0] * n, 1, [n - 1])], 1)[-1].tokens())
         for n in lengths:
-            next(self._submit_parts([Part(place, [0], sizes[-1], [0])], n)[-1].tokens())
+            next(self._submit_parts([Part(place, [0], sizes[-1], [0])], min(n, self._longest_round))[-1].tokens())
 
     def read(self, sequences: Sequence[ModelProposer]) -> None:
         """Read a part of new texts, and of texts that are far ahead of the cache, in a single step.
@@ -244,10 +244,15 @@ class DraftModel:
             isinstance(self.vocabulary, SameVocabulary) and place is not None and place == self.runner.passes_on([MAIN])
         )
 
+    @property
+    def _longest_round(self) -> int:
+        """The maximum drafted tokens of a round, all of which but the first are steps of one submission."""
+        return min(self._limits.most, 1 + self._most_steps)
+
     def holds(self, sequences: Sequence[ModelProposer], n: int) -> bool:
         """Return True if the next step can read the texts of sequences, and ``n`` tokens of each can be drafted."""
         busy = set(sequences)
-        if n > self._limits.most or not all(self._hold(sequence, n, busy) for sequence in sequences):
+        if n > self._longest_round or not all(self._hold(sequence, n, busy) for sequence in sequences):
             return False
         n_behind = [max(1, sequence.n_behind) for sequence in sequences]
         begins = any(sequence.n_context - n < 1 for sequence, n in zip(sequences, n_behind, strict=True))

@@ -161,7 +161,8 @@ class NextTokens:
             self._runner.outputs(batch_of(self.cache, [part]), listening)
             next(self._submit_parts([part], np.zeros((n, width), np.float32), 1)[-1].tokens())
         n_bests = sorted({1, self._runner.capabilities.max_best})
-        for n, n_best in ((n, n_best) for n in lengths for n_best in n_bests if n in drafted):
+        lengths = [n for n in lengths if n in drafted and n <= self._longest_round]
+        for n, n_best in ((n, n_best) for n in lengths for n_best in n_bests):
             part, stream, verified = Part(place, [0], sizes[-1], [0]), np.zeros((1, width), np.float32), None
             for turn in range(3 if self._runner.capabilities.follows else 1):
                 drafts = self._submit_parts([part], verified or stream, n)
@@ -368,9 +369,14 @@ class NextTokens:
         graphs = [listening, DRAFT, *([FEATURES] if self._projects else [])]
         return self._runner.passes_on(graphs) is not None
 
+    @property
+    def _longest_round(self) -> int:
+        """The maximum drafted tokens of a round, all of which but the first are steps of one submission."""
+        return min(self._limits.most, 1 + self._runner.steps_of(DRAFT))
+
     def holds(self, sequences: Sequence[Running], n: int) -> bool:
         """Return True if the layer can draft ``n`` tokens for each sequence now; it holds blocks for them."""
-        return n <= self._limits.most and all(self._holds(running, n) for running in sequences)
+        return n <= self._longest_round and all(self._holds(running, n) for running in sequences)
 
     def submit(self, sequences: Sequence[Running], n: int) -> list[Pending]:
         """Submit steps that draft ``n`` tokens of each sequence, which ``holds`` has allowed, without waiting.

@@ -209,3 +209,13 @@ def test_an_error_of_a_draft_model_leaves_the_layer(caplog):
     speculation.drop_drafter(layer, [running], RuntimeError("no memory"))
     assert "proposer 'mtp': submit: " in caplog.text
     assert layer.knows(running) is False
+
+
+def test_a_round_has_no_more_steps_than_the_program_takes(monkeypatch):
+    monkeypatch.setattr(Layer, "steps_of", lambda *_: 4)
+    layer = drafting_layer(Layer())
+    running = sequence(layer, 24)
+    batch, stream = step(running, 0, 23)
+    layer.landed(batch, 0, running, stream)
+    assert layer.holds([running], 5)
+    assert not layer.holds([running], 6)
