@@ -80,6 +80,7 @@ void choose(uint row) {
             }
         }
         last = workgroup_argmax(best, index);
+        index = min(index, EXPERTS - 1u); // none equals the largest of NaNs
         last_index = index;
         if (gl_LocalInvocationID.x == 0u) {
             chosen[n] = index;

@@ -30,6 +30,7 @@ void main() {
             }
         }
         last = workgroup_argmax(best, index);
+        index = min(index, width - 1u); // none equals the largest of NaNs
         last_index = index;
         first = false;
         if (gl_LocalInvocationID.x == 0u) ids[ids_at + row * k + n] = index;

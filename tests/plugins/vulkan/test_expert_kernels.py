@@ -263,6 +263,24 @@ def test_routing_of_a_few_tokens_with_the_order_of_their_pairs(
 
 
 @pytest.mark.usefixtures("vulkan_device")
+def test_logits_that_are_no_numbers_choose_experts_that_exist() -> None:
+    n_expert, n_used = 40, 4
+    logits = np.full((2, n_expert), np.nan, np.float32)
+    logits[0] = np.arange(n_expert)
+    declared = interface("route")
+    with open_device("native", 0) as device:
+        buffers = {name: device.new_buffer(4 * logits.size, host=True) for name in declared.places}
+        buffers["logits"].contents[:] = logits.reshape(-1).view(np.uint8)
+        push = declared.pack(rows=FIXED | 2, scale=1.0, **{f"{name}_at": 0 for name in declared.places})
+        constants = [32, n_expert, n_used, 0, 1, 0, 1, 1, 1, 1]
+        pipeline = device.new_pipeline(shader("route"), 1 + len(buffers), len(push), constants)
+        run(device, pipeline, [buffers["logits"], *(buffers[name] for name in declared.places)], push, (2, 1))
+        ids = buffers["ids"].contents.view(np.uint32)[: 2 * n_used].reshape(2, n_used).copy()
+    assert ids[0].tolist() == [39, 38, 37, 36]
+    assert (ids[1] < n_expert).all()
+
+
+@pytest.mark.usefixtures("vulkan_device")
 @pytest.mark.parametrize("in_lanes", [False, True])
 def test_a_sum_of_experts_with_the_norm_behind_it(in_lanes: bool) -> None:
     """shaders/norm_half.comp stores the sum, and the norm as float16 in rows or in the order of lanes."""
