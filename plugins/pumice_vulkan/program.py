@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from pumice.plugin import (
     Ahead,
     Ask,
+    BackendError,
     Batch,
     CacheForm,
     Capabilities,
@@ -53,6 +55,8 @@ from pumice_vulkan.preparer import Preparer, Work
 from pumice_vulkan.recorder import USUAL_CHOICES, Recorder, Recording, SlotCopies, StepPart, drafted_choices
 from pumice_vulkan.restrictions import MAX_ADDED
 from pumice_vulkan.step import MAX_BIASES, MAX_DRAFTED, MAX_PAST, MAX_STEPS, StepLayout, reads_memory
+
+logger = logging.getLogger("pumice")
 
 REHEARSED = 128  # tokens of a prompt that is computed before the first request
 PIECE = 8  # nodes lowered at a time, before other threads may run
@@ -259,7 +263,8 @@ class DeviceProgram(Program):
         self._moves = CacheMoves(shared.device, kept, shared.states, limits, _computed_by(shared))
         self.capabilities = self._capabilities()
         buckets = self._buckets
-        served = [bucket for bucket in buckets.served if self._picker and bucket.n_tokens > shared.most_rows]
+        most_rows = shared.most_rows if self._persistent else 1
+        served = [bucket for bucket in buckets.served if self._picker and bucket.n_tokens > most_rows]
         self._preparer = Preparer(
             [*buckets.likely, *served], self._pieces, shared.device.keep_pipelines, buckets.n_needed
         )
@@ -397,10 +402,14 @@ class DeviceProgram(Program):
         """Begin to compile steps of several tokens in one dispatch, beside requests: a driver takes seconds for one."""
         if self._row_preparer or not self._persistent or not self._shared.prepares:
             return
-        with self._shared.making:  # tables are uploaded here, since threads that prepare must not
-            sizes = sorted({n for bucket in self._buckets.all if 1 < (n := bucket.n_tokens) <= self._shared.most_rows})
-            probing = {Bucket(n, n): dispatch for n in sizes if (dispatch := self._persistent.probing(n))}
-            self._shared.weights.finish()
+        sizes = sorted({n for bucket in self._buckets.all if 1 < (n := bucket.n_tokens) <= self._shared.most_rows})
+        probing: dict[Bucket, Dispatch] = {}
+        try:
+            with self._shared.making:  # tables are uploaded here, since threads that prepare must not
+                probing |= {Bucket(n, n): dispatch for n in sizes if (dispatch := self._persistent.probing(n))}
+                self._shared.weights.finish()
+        except BackendError as error:
+            logger.info("vulkan: steps of several tokens take dispatches: %s", error)
 
         def pieces(bucket: Bucket) -> Iterator[Work]:
             yield partial(self._shared.kernels.pipeline, probing[bucket])

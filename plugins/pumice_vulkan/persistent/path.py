@@ -155,7 +155,10 @@ class PersistentPath:
         return rows in self._working and not self._off
 
     def probing(self, rows: int) -> Dispatch | None:
-        """Return the dispatch that ``works`` runs first for steps of ``rows`` tokens, whose pipeline it compiles."""
+        """Return the dispatch that ``works`` runs first for steps of ``rows`` tokens, whose pipeline it compiles.
+
+        Raises BackendError if the device has no memory for it.
+        """
         candidates = self._shapes.get(rows, [])
         return self._probing(candidates[0]) if candidates and not self._off else None
 
@@ -250,9 +253,7 @@ class PersistentPath:
             constants=shape.constants,
             grid=(shape.groups, 1, 1),
             full_subgroups=True,
-            label=f"token of {shape.layers} layers"
-            if shape.rows == 1
-            else f"{shape.rows} tokens of {shape.layers} layers",
+            label=f"{'token' if shape.rows == 1 else f'{shape.rows} tokens'} of {shape.layers} layers",
         )
         return lowering.dispatches
 
@@ -283,9 +284,9 @@ class PersistentPath:
 
     def _probe(self, shape: Shape) -> bool:
         """Return True if all workgroups run at the same time, with the registers that the pipeline takes."""
-        dispatch = self._probing(shape)
-        self._memory.weights.finish()
         try:
+            dispatch = self._probing(shape)
+            self._memory.weights.finish()
             pipeline = self._kernels.pipeline(dispatch)
         except BackendError as error:
             logger.info("%s", error)

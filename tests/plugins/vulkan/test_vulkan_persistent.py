@@ -343,6 +343,19 @@ def test_two_rows_are_one_dispatch_once_their_pipeline_is_compiled(tmp_path: Pat
         assert computed == [2] * 2
 
 
+@pytest.mark.usefixtures("any_shape")
+def test_steps_are_dispatches_where_memory_for_others_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def probing(path: PersistentPath, rows: int) -> Any:
+        raise pumice.BackendError("out of memory")
+
+    monkeypatch.setattr(PersistentPath, "works", lambda path, rows=1: False)
+    monkeypatch.setattr(PersistentPath, "probing", probing)
+    path = write_model(tmp_path / "model.gguf", GGMLType.Q4_K, MIXED)
+    section = {"persistent": "always", "activations": "int8", "driver": "native", "prepare": "always"}
+    with pumice.load(path, backend="vulkan", n_ctx=256, n_batch=2, config={"vulkan": section}) as model:
+        assert np.isfinite(logits_of_steps(model, [2, 1])).all()
+
+
 @pytest.mark.parametrize("rows", [0, 9, "many"])
 def test_unknown_number_of_rows(tmp_path: Path, rows: Any) -> None:
     with pytest.raises(pumice.BackendError, match=f"rows_in_one_dispatch is {rows!r}; choose 1 to 8, or auto"):
