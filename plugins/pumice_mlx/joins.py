@@ -1,7 +1,7 @@
 """Products of the same activations computed as one: on a GPU a token takes the time to start its kernels.
 
-The matrices of such products, as those of queries, keys and values, become parts of one matrix. A compiled step
-multiplies it once, and turns queries and keys by their positions together; other steps multiply the parts.
+The matrices of such products, as those of queries, keys and values, become parts of one matrix. Programs that compile
+steps multiply it once in each step, and turn queries and keys by their positions together; others multiply the parts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Results:
 
 
 class Joins:
-    """The nodes of a segment whose results compiled steps compute together."""
+    """The nodes of a segment whose results are computed together."""
 
     def __init__(self, nodes: Sequence[Node], weights: Weights) -> None:
         self._products: dict[Tensor, Product] = {}
