@@ -98,6 +98,15 @@ class Flight:
         return len(self.ask.numbers) if self.ask else 1
 
 
+class _Weighed(NamedTuple):
+    """What is weighed of a flight, whose sequences are not kept."""
+
+    kind: Kind | None
+    asks: bool
+    n_round: int
+    behind: bool
+
+
 class Landed(NamedTuple):
     """A row of picked tokens: those of a sequence, of which the first ``n_good`` have finite logits."""
 
@@ -157,7 +166,7 @@ class Flights:
         # programs that pick no tokens compute in this thread, whose time other programs do not lengthen
         self._clock = speculation.clock = time.perf_counter if self._can.max_steps else time.thread_time
         self._plain: tuple[list[int], Batch | None] = [], None  # the latest step, with versions of its tables
-        self._latest: Flight | None = None  # the latest one that has landed, if flights are weighed
+        self._latest: _Weighed | None = None  # of the latest flight that has landed, if flights are weighed
 
     def choose(self) -> Members:
         """Return the members of the next step, or an empty list if enough steps are pending.
@@ -292,7 +301,8 @@ class Flights:
 
     def _weigh(self, flight: Flight, n_tokens: int, seconds: float) -> None:
         """Weigh the time since the latest result against the pace of steps that the program computes by itself."""
-        kind, latest, self._latest = flight.kind, self._latest, flight
+        kind, latest = flight.kind, self._latest
+        self._latest = _Weighed(kind, flight.asks, flight.n_round, flight.behind)
         n_before, self._n_started = self._n_started, self._speculation.n_started
         host, n_seqs = self._speculation.host, len(flight.members)
         if host is None or latest is None or kind is None or kind != latest.kind or not n_tokens:
@@ -806,7 +816,7 @@ class Flights:
             return True
         if kind is None:
             return False
-        if host.is_measured(kind) and self._speculation.rounds.promises(kind, host.pace(kind)):
+        if host.has_pace(kind) and self._speculation.rounds.promises(kind, host.pace(kind)):
             host.lend(kind)
         if host.n_free(kind):
             return False

@@ -96,7 +96,7 @@ class HostDrafts:
             own.is_open, own.has_gained = True, False
         return 0 if own.is_open else max(1, math.ceil((own.opens - own.credit) / LOSS))
 
-    def is_measured(self, kind: Kind) -> bool:
+    def has_pace(self, kind: Kind) -> bool:
         """Return True if the pace of a kind is known."""
         return bool(self._kinds[kind].paces)
 

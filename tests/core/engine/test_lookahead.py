@@ -1,6 +1,8 @@
 """Steps in a row that a program takes by itself: however wrong its guesses, sequences get what they get otherwise."""
 
+import gc
 import logging
+import weakref
 from typing import Any
 
 import pytest
@@ -27,6 +29,7 @@ from pumice.engine.flights import Flight, Flights
 from pumice.engine.generation import Running
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.messages import Finished, Output
+from pumice.engine.speculation import Speculation
 
 pytestmark = pytest.mark.usefixtures("patient")
 
@@ -111,6 +114,15 @@ def test_guesses_begin_with_all_steps(kind: type[Behind]) -> None:
     program = kind(steps=8)
     generate(engine(program, 256), [request([5], {"temperature": 0, "repeat_penalty": 1.1}, 40)])
     assert next(n_steps for _, n_steps, *_ in program.asked if n_steps > 1) == 8
+
+
+def test_an_ended_sequence_is_not_kept() -> None:
+    made = engine(Behind(steps=8), 256, speculation=Speculation({}, runs_ahead=True))
+    kept = weakref.ref(add(made, request([5], GREEDY, 20)))
+    run(made)
+    made.drain()
+    gc.collect()
+    assert kept() is None
 
 
 def test_states_that_have_seen_more_are_no_prefix() -> None:
