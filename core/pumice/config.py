@@ -31,6 +31,7 @@ from pydantic_core import PydanticCustomError
 from pumice.cache_files import read_regular
 from pumice.errors import ConfigError
 from pumice.options import ENGINE, KVType
+from pumice.proposers import choice_of
 from pumice.wording import JsonRepr, did_you_mean, printable
 
 ARGUMENTS = "arguments"
@@ -191,7 +192,7 @@ class Config(BaseModel):
     @field_validator("speculate", mode="before")
     @classmethod
     def _off_is_false(cls, value: Any) -> Any:
-        return {True: "auto", False: "off"}[value] if isinstance(value, bool) else value
+        return choice_of(value)
 
     @field_validator("tensor_split")
     @classmethod

@@ -187,8 +187,8 @@ class Generation(Sampling):
     grammar_triggers: Triggers | None = None
     """Texts that begin the form with `grammar_lazy`, or llama-server's objects with `type` and `value`."""
     image_data: Annotated[Any, refused(_OTHER_FIELD)] = None
-    speculate: Short | None = None
-    """Speculative decoding: `auto`, `off`, or names of proposers with commas between (default: the server's)."""
+    speculate: bool | Short | None = None
+    """Speculative decoding: `auto` (true), `off` (false), or proposers with commas between (default: the server's)."""
     n_draft: Natural | None = None
     """Maximum drafted tokens per step (0 = none)."""
     speculative_n_max: Natural | None = field(name="speculative.n_max", default=None)

@@ -20,6 +20,7 @@ from pumice.cache_tiers import Tally
 from pumice.grammar import Grammar, ReasoningBudget
 from pumice.media_encoder import KeptRows
 from pumice.options import Algorithm
+from pumice.proposers import choice_of
 from pumice.speech_model import SpokenText
 from pumice.videos import VideoForm, VideoPlan
 
@@ -115,6 +116,10 @@ class Request:
     prediction: str | None = None
     request_id: str = ""
     media: Sequence[Span] = ()
+
+    def __post_init__(self) -> None:
+        """Replace True and False as the choice of drafts by the words for them."""
+        object.__setattr__(self, "speculate", choice_of(self.speculate))
 
 
 @dataclass

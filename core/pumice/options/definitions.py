@@ -413,11 +413,11 @@ class RequestOptions(TypedDict, total=False):
         str, _Request("", "Requests share cached prefixes only with requests that have the same salt.")
     ]
     speculate: Annotated[
-        str | None,
+        str | bool | None,
         _Request(
             None,
-            "Speculative decoding: auto, off, or names of proposers with commas between; None as configured. Changes "
-            "speed only, except that float matrices may round differently.",
+            "Speculative decoding: auto or True, off or False, or names of proposers with commas between; None as "
+            "configured. Changes speed only, except that float matrices may round differently.",
         ),
     ]
     n_draft: Annotated[

@@ -1,5 +1,7 @@
 """Proposers of speculative decoding, which guess next tokens: the contract, and the bundled proposers."""
 
+from typing import Any
+
 from pumice.proposers.contract import Proposal, Proposer, ProposerContext
 
 PROPOSERS = {
@@ -23,9 +25,24 @@ CHOICES = (*ALONE, *COMPUTED)
 """Values of ``speculate`` other than names of registered proposers."""
 
 
+def choice_of(value: Any) -> Any:
+    """Return a value of ``speculate`` with ``auto`` for True and ``off`` for False; other values as they are."""
+    return {True: "auto", False: "off"}[value] if isinstance(value, bool) else value
+
+
 def names_of(choice: str) -> list[str]:
     """Return the names in a value of ``speculate``, the preferred first."""
     return list(dict.fromkeys(name.strip() for name in choice.split(",")))
 
 
-__all__ = ["ALONE", "CHOICES", "COMPUTED", "PROPOSERS", "Proposal", "Proposer", "ProposerContext", "names_of"]
+__all__ = [
+    "ALONE",
+    "CHOICES",
+    "COMPUTED",
+    "PROPOSERS",
+    "Proposal",
+    "Proposer",
+    "ProposerContext",
+    "choice_of",
+    "names_of",
+]

@@ -163,7 +163,12 @@ def test_timings_count_drafts(texts):
 
 def test_a_request_chooses_its_proposers(texts):
     learn(texts, [request([5], GREEDY, 30)], engine(Cells(0)))
-    for default, choice, drafts in [("off", "oracle", True), ("oracle", "off", False), ("oracle", None, True)]:
+    for default, choice, drafts in [
+        ("off", "oracle", True),
+        ("oracle", "off", False),
+        ("oracle", None, True),
+        ("oracle", False, False),
+    ]:
         made = engine(Cells(0), speculation=drafting(default))
         generation = add(made, request([5], GREEDY, 30, speculate=choice))
         run(made)

@@ -125,7 +125,8 @@ def test_a_request_chooses_its_drafts(server, monkeypatch):
     assert texts(server, speculate="ngram", n_draft=3) == expected
     assert complete(server, "/completion", **{"speculative.n_max": 0})["content"] == expected[0]
     server.client.post("/api/generate", json={"prompt": PROMPT, "options": {"draft_num_predict": 2, "num_predict": 1}})
-    chosen = [(None, None), ("ngram", 3), (None, 0), (None, 2)]
+    assert [texts(server, speculate=value) for value in (False, True)] == [expected, expected]
+    chosen = [(None, None), ("ngram", 3), (None, 0), (None, 2), ("off", None), ("auto", None)]
     assert [(request.speculate, request.n_draft) for request in seen] == chosen
     response = server.client.post("/v1/completions", json=GREEDY | {"speculate": "ngran"})
     assert response.status_code == 400
