@@ -135,6 +135,7 @@ class Config(BaseModel):
     moe_cache_mib: int = Field(ge=0, le=2**20)
     op_offload: Literal["auto", "on", "off"]
     moe_in_place: Literal["auto", "on", "off"]
+    measure_rates: bool
     kv_offload: bool
     mmap: bool
     mlock: bool

@@ -22,6 +22,7 @@ from pumice.engine.backends import OpeningBackends
 from pumice.engine.block_tokens import BlockTokens
 from pumice.engine.draft_model import DraftLimits, DraftModel
 from pumice.engine.draft_vocabulary import DraftVocabulary, SameVocabulary, have_same_tokens, other_vocabulary
+from pumice.engine.experts import known_device_rates
 from pumice.engine.fitting import fit_graphs
 from pumice.engine.held import facts_of
 from pumice.engine.host_memory import lock_memory, numa_policy
@@ -29,6 +30,7 @@ from pumice.engine.make_tiers import make_tiers
 from pumice.engine.media import keyed
 from pumice.engine.messages import Event, Facts
 from pumice.engine.next_tokens import CachedTokens, NextTokens
+from pumice.engine.overrides import DeviceName
 from pumice.engine.placement import PlacementRules
 from pumice.engine.prepare import adapter_scales, check_ids, check_proposers, token_ids
 from pumice.engine.projector import LazyProjector, Projector
@@ -462,12 +464,42 @@ def prepare(
         config = config.model_copy(update={"moe_cache_mib": 0, "op_offload": "off"})
     host_bytes = available_memory_bytes() or None
     opening.wait(meanwhile)
-    graphs, fitted, rules, experts, stream = fit_graphs(graphs, backends, sizes, config, host_bytes)
-    if fitted.n_ctx < sizes.n_ctx:
-        log.warning("n_ctx: memory for %d of the %d tokens that the model was trained for", fitted.n_ctx, sizes.n_ctx)
-    runner = Runner(graphs, backends, make_limits(graphs, fitted), rules, progress, observer, experts, stream)
+
+    def fitted() -> tuple[EngineSizes, Runner]:
+        placed, fitting, rules, experts, stream = fit_graphs(graphs, backends, sizes, config, host_bytes)
+        limits = make_limits(placed, fitting)
+        return fitting, Runner(placed, backends, limits, rules, progress, observer, experts, stream)
+
+    fitting, runner = fitted()
+    if _measures(runner, config, registry):
+        runner.close()
+        fitting, runner = fitted()
+    if fitting.n_ctx < sizes.n_ctx:
+        log.warning("n_ctx: memory for %d of the %d tokens that the model was trained for", fitting.n_ctx, sizes.n_ctx)
     stack.callback(runner.close)
     return architecture, runner
+
+
+def _measures(runner: Runner, config: Config, registry: Registry) -> bool:
+    """Return True if devices were measured now, since a model lies beside a GPU, too, and they had no rates.
+
+    Without ``config.measure_rates``, a message says how to measure them.
+    """
+    backends = dict(runner.backends)
+    devices = {DeviceName(item.backend, item.device) for item in runner.main_segments}
+    if len({backends[device.backend].offload for device in devices}) < 2:
+        return False
+    if devices <= set(known_device_rates(runner.backends, config)):
+        return False
+    from pumice.engine.measuring import gpu_shares, measure_before_loading
+
+    parts = runner.costs()
+    if not gpu_shares(parts):
+        return False
+    if not config.measure_rates:
+        log.info("devices have no measured rates, by which placement is faster: `pumice fit` or pumice.plan measures")
+        return False
+    return measure_before_loading(parts, registry, config, Model)
 
 
 def _names_layer(config: Config) -> bool:

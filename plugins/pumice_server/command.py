@@ -19,6 +19,7 @@ from pumice.cli.messages import show_logs
 from pumice.cli.options import (
     engine_options,
     locate_model,
+    measuring,
     no_sandbox_option,
     parse_settings,
     require_file,
@@ -629,4 +630,4 @@ def _load_options(adapters: Mapping[str, Any], options: dict[str, Any], slot_fol
     if template is not None:
         config["chat_template"] = template
     config.setdefault("max_queue", max_queue or _QUEUE_PER_SEQUENCE * (n_parallel or 4))
-    return {**options, "config": config}
+    return measuring({**options, "config": config})

@@ -60,7 +60,6 @@ def _remote_models(ctx: click.Context) -> RemoteModels | None:
     help="Plan for another machine, whose GPUs have this memory: 12GiB, or 24GiB,24GiB for two; 0: no GPU.",
 )
 @option("--ram", metavar="SIZE", help="Plan for a machine with this host memory, such as 32GiB.")
-@option("--no-measure", is_flag=True, help="Leave out the predicted rates, which need a measurement once a machine.")
 @json_option
 @load_options
 @click.pass_context
@@ -70,7 +69,7 @@ def command(
     model: str,
     memory: str | None,
     ram: str | None,
-    no_measure: bool,
+    measure_rates: bool | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -82,10 +81,11 @@ def command(
     """
     import pumice
 
+    measure = measure_rates is not False
     if _REMOTE not in ctx.meta:
-        plan, others = pumice.plan(model, memory=memory, ram=ram, measure=not no_measure, **options), []
+        plan, others = pumice.plan(model, memory=memory, ram=ram, measure=measure, **options), []
     else:
-        others = _plan_repository(ctx, memory, ram, not no_measure)
+        others = _plan_repository(ctx, memory, ram, measure)
         plan = others[0].plan
     if as_json:
         more = {"quantizations": [item.to_dict() for item in others]} if others else {}

@@ -314,6 +314,14 @@ _PLACEMENT = [
         help="Copy experts that stay in host memory to a GPU for prompts.  [default: where that is faster]",
     ),
     option(
+        "--measure/--no-measure",
+        "measure_rates",
+        default=None,
+        group="Backend",
+        advanced=True,
+        help="Measure devices, once a machine, if the model is larger than the GPUs' memory.  [default: measure]",
+    ),
+    option(
         "-kvo/-nkvo",
         "--kv-offload/--no-kv-offload",
         "kv_offload",
@@ -730,6 +738,14 @@ def for_other_models(options: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
+def measuring(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of ``pumice.load`` with which devices are measured, unless the user says otherwise."""
+    from pumice.config import load_config
+
+    is_open = options.get("measure_rates") is None and "measure_rates" not in (options.get("config") or {})
+    return {**options, **({"measure_rates": True} if is_open and load_config().is_default("measure_rates") else {})}
+
+
 @contextmanager
 def load_model(model: str, options: dict[str, Any]) -> Iterator[Model]:
     """Load a model with a progress bar, and list it for `pumice ps` within this context."""
@@ -738,7 +754,7 @@ def load_model(model: str, options: dict[str, Any]) -> Iterator[Model]:
 
     locate_model(model)
     with show_progress("loading", unit="step") as progress:
-        loaded = pumice.load(model, progress=progress, **options)
+        loaded = pumice.load(model, progress=progress, **measuring(options))
     command = click.get_current_context().info_name or ""
     with loaded, listed(RunningModel(command, model, loaded.backends, loaded.memory, loaded.n_ctx)):
         yield loaded

@@ -176,9 +176,9 @@ def known_rates(backend: str, device: DeviceInfo, options: Mapping[str, object])
     name = _file_name(backend, device, options)
     if name in _measured:
         return _measured[name]
-    for path in _paths(name):
+    for folder in _folders():
         with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
-            content = json.loads(read_file(path, _LARGEST_FILE))
+            content = json.loads(read_file(folder / f"{name}.json", _LARGEST_FILE))
             if set(content) != {item.name for item in fields(Rates)}:
                 continue  # another build measured other rates
             pairs = content.pop("products").items()
@@ -191,9 +191,14 @@ def _file_name(backend: str, device: DeviceInfo, options: Mapping[str, object]) 
     return hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()[:32]
 
 
-def _paths(name: str) -> list[Path]:
+def rates_folder() -> Path | None:
+    """Return the folder in which this process keeps measured rates; None without a home directory."""
+    return next(reversed(_folders()), None)
+
+
+def _folders() -> list[Path]:
     with contextlib.suppress(RuntimeError):  # no home directory
-        return [folder / "pumice" / "rates" / f"{name}.json" for folder in cache_homes()]
+        return [folder / "pumice" / "rates" for folder in cache_homes()]
     return []
 
 
@@ -213,15 +218,15 @@ def rates_of(
     if kept and not missing:
         return kept
     name = _file_name(backend, device, options)
-    paths = _paths(name)
+    folder = rates_folder()
     is_busy = _is_busy()
     logger.info("measuring %s on %s", device.name, backend)
     rates = _measured[name] = measure(kept, missing)
     if is_busy:
         logger.warning("%s: other programs run, so its measured rates are too low; they are not kept", device.name)
-    elif paths:
+    elif folder:
         with contextlib.suppress(OSError):
-            write_file(paths[-1], json.dumps(asdict(rates)).encode())
+            write_file(folder / f"{name}.json", json.dumps(asdict(rates)).encode())
     return rates
 
 

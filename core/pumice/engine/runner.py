@@ -14,6 +14,7 @@ from pumice.architecture import DRAFT, ENCODER, FEATURES, MAIN, MEDIA, MEDIA_TOG
 from pumice.backend import Backend, CacheForm, Capabilities, KernelTime, Program
 from pumice.backend.pick import Ahead, Ask
 from pumice.backend.step import Batch, Limits, Passed, Pending
+from pumice.engine.costs import StepPart, step_parts
 from pumice.engine.expert_cache import ExpertCache
 from pumice.engine.expert_stream import ExpertStream
 from pumice.engine.held import Held, held_by, held_ready
@@ -120,6 +121,15 @@ class Runner:
         self._last = self._main
         self._media_failure: Exception | None = None
         self._started: set[tuple[str, int, int, int, int]] = set()
+
+    @property
+    def main_segments(self) -> Sequence[Segment]:
+        """The segments of the graph that generates, as they were placed."""
+        return self._main.placed
+
+    def costs(self) -> list[StepPart]:
+        """Return the costs of ``main_segments``."""
+        return step_parts(self.main_segments, self._main.graph, self.limits, dict(self._backends))
 
     @property
     def backends(self) -> Sequence[tuple[str, Backend]]:

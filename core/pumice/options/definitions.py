@@ -684,6 +684,14 @@ class EngineOptions(TypedDict, total=False):
             ("--moe-in-place",),
         ),
     ]
+    measure_rates: Annotated[
+        bool,
+        _Device(
+            False,
+            "Measure devices without measured rates before a model is placed that GPUs have no room for, some seconds "
+            "once a machine. Commands do unless the configuration says False.",
+        ),
+    ]
     kv_offload: Annotated[
         bool, _Device(True, "Keep the key/value cache of layers on a GPU there; False keeps it in host memory.")
     ]

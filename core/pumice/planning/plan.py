@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any
 
 from pumice.architecture import MAIN, Architecture
@@ -19,22 +17,20 @@ from pumice.engine.expert_stream import ExpertStream
 from pumice.engine.experts import known_device_rates
 from pumice.engine.fitting import fit_graphs, has_room, largest_context
 from pumice.engine.held import Held, facts_of, held_parts, held_ready
+from pumice.engine.measuring import measure_devices
 from pumice.engine.overrides import HOST, DeviceName, parse_device
 from pumice.engine.placement import Backends, Placement, PlacementRules, find_placement
-from pumice.engine.rates import Rates, measure_rates, measure_types, rates_of, step_seconds, stream_seconds
+from pumice.engine.rates import Rates, step_seconds, stream_seconds
 from pumice.engine.runner import LATER
 from pumice.engine.sizing import BLOCK_SIZE, EngineSizes, make_limits
 from pumice.engine.tracing import prompts_of
-from pumice.gguf import GGMLType, GGUFFile
+from pumice.gguf import GGUFFile
 from pumice.graph import Graph
-from pumice.guard import guarded
 from pumice.machine import available_memory_bytes
-from pumice.model import chosen_sizes, make_architecture, trace_configured
-from pumice.planning.host_time import host_seconds
+from pumice.model import Model, chosen_sizes, make_architecture, trace_configured
 from pumice.planning.machine import PlannedGPUs, PlannedMachine
 from pumice.registry import Registry
 
-_LEAST_SHARE = 0.05  # of the bytes of products, for a type whose rates are measured
 _STREAM = "prompts with copied experts"  # name of a graph
 _GPUS = "gpu"  # name of the backend of planned GPUs
 
@@ -184,7 +180,8 @@ def plan_file(
         parts = _main_parts(placement, subject, limits)
         uses_planned = machine.gpus and any(item.device.backend == _GPUS for item in held)  # nothing can be predicted
         rates_before = known_device_rates(subject.backends, config)
-        rates = _rates(held, parts, registry, config) if measure and not uses_planned else {}
+        holding = dict.fromkeys(item.device for item in held)
+        rates = measure_devices(holding, parts, registry, config, Model) if measure and not uses_planned else {}
         if known_device_rates(subject.backends, config) != rates_before:  # loading may choose another placement by them
             stack.close()
             return plan_file(file, config, registry, machine, model=model)
@@ -269,47 +266,6 @@ def _devices(
         name = list(machine.gpus)[device.number] if is_planned and machine.gpus else facts.name
         plans.append(DevicePlan(device, name, facts.is_gpu, free, facts.parts, facts.layers, rates.get(device)))
     return plans
-
-
-def _rates(
-    held: Sequence[Held], parts: Sequence[StepPart], registry: Registry, config: Config
-) -> dict[DeviceName, Rates]:
-    """Return the rates of the devices that hold something; those of a backend's devices are taken to be equal."""
-    rates: dict[DeviceName, Rates] = {}
-    for device in dict.fromkeys(item.device for item in held):
-        name, _ = device
-        measured = next((rates[other] for other in rates if other[0] == name), None)
-        if measured is not None:
-            rates[device] = measured
-        elif name != _GPUS:
-            where = registry.backends.describe(name)
-            infos = guarded(registry.backends[name].devices, f"{where}: devices")()
-            if infos:
-                measure = partial(_measure, name, registry, config)
-                types = _types_of([part for part in parts if part.device.backend == name])
-                rates[device] = rates_of(name, infos[0], config.backend_options(name), types, measure)
-    return rates
-
-
-def _types_of(parts: Sequence[StepPart]) -> list[GGMLType]:
-    """Return the types of the weights of products that have a share worth measuring."""
-    sizes: Counter[str] = Counter()
-    for part in parts:
-        for node in part.nodes:
-            sizes[node.type] += node.weight_bytes
-    del sizes[""]
-    return [GGMLType[type] for type, size in sizes.items() if size >= _LEAST_SHARE * sizes.total()]
-
-
-def _measure(name: str, registry: Registry, config: Config, kept: Rates | None, types: Sequence[GGMLType]) -> Rates:
-    """Measure a backend by an instance of its own, whose memory is free again for the plan."""
-    with ExitStack() as stack:
-        backends = backend_line(registry, config.model_copy(update={"backend": name, "devices": []}))
-        for _, backend in backends:
-            stack.callback(backend.close)
-        backend = dict(backends)[name]
-        rates = kept or replace(measure_rates(name, backend), host_seconds=host_seconds())
-        return measure_types(name, backend, rates, types)
 
 
 def _main_parts(placement: Placement, subject: _Subject, limits: Limits) -> list[StepPart]:

@@ -150,7 +150,7 @@ def test_a_plan_follows_the_rates_that_it_measured(path: Path, monkeypatch: pyte
         return {}
 
     monkeypatch.setattr("pumice.engine.experts.known_rates", lambda name, *_: known.get(name))
-    monkeypatch.setattr("pumice.planning.plan._rates", measured)
+    monkeypatch.setattr("pumice.planning.plan.measure_devices", measured)
     config = load_config({"backends": ["gpu", "numpy"], **OPTIONS})
     with GGUFFile.open(path) as file:
         plan = plan_file(file, config, get_registry(config, [gpu_plugin(DenseGpu)]))

@@ -19,6 +19,7 @@ from pumice.cli import cli
 from pumice.cli.fit import command
 from pumice.engine.costs import StepPart, step_parts
 from pumice.engine.held import held_parts, part_of
+from pumice.engine.host_time import host_seconds
 from pumice.engine.overrides import DeviceName, host_layers
 from pumice.engine.placement import PlacementRules, find_placement
 from pumice.engine.rates import measure_rates, measure_types, rates_of, step_seconds
@@ -27,8 +28,8 @@ from pumice.errors import ConfigError
 from pumice.gguf import GGMLType, row_bytes
 from pumice.graph import Graph, GraphBuilder, Segment, Weight
 from pumice.machine import parse_size
+from pumice.model import Model
 from pumice.planning import Held, NodeCost, PlannedMachine, Rates
-from pumice.planning.host_time import host_seconds
 from pumice.planning.machine import RESERVE, PlannedGPUs
 from pumice.planning.plan import _predict
 from pumice_numpy import NumpyBackend
@@ -402,7 +403,7 @@ def test_wrong_options_of_placement_are_refused(arguments: list[str], message: s
 
 def test_the_host_takes_time_for_each_token() -> None:
     """The host's time is added on the CPU; on a GPU, which runs the next steps meanwhile, it is a least time."""
-    assert 1e-5 < host_seconds() < 0.1
+    assert 1e-5 < host_seconds(Model) < 0.1
     parts = [StepPart(DeviceName("d"), (NodeCost(weight_bytes=10**6),), 0.0)]
     limits = make_limits({"main": random_graph(random.Random(1))}, EngineSizes(1024, 256, 1, "f16"))
     step = step_seconds(parts, {DeviceName("d"): RATES}, 1, 1, 0)

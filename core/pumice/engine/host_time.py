@@ -17,7 +17,6 @@ from pumice.config import load_config
 from pumice.demo import demo_model_path
 from pumice.graph import MemoryPlan, Node, Segment, concrete
 from pumice.hookspecs import hookimpl
-from pumice.model import Model
 
 _NAME = "instant"
 _N_TOKENS, _N_RUNS = 32, 3
@@ -26,22 +25,26 @@ _READ_BYTES = 32 * 2**20  # that a step reads, as real ones read weights, so tha
 
 
 @functools.cache  # the same for every device
-def host_seconds() -> float:
+def host_seconds(load: Callable[..., Any]) -> float:
     """Return the shortest time of a token beside its step, with default sampling, by steps that compute nothing.
+
+    Args:
+        load: the class of models, which is defined above this module.
 
     Raises:
         PumiceError: the demo model does not load.
     """
     settings = {"backend": _NAME, "n_ctx": _N_CTX, "n_parallel": 1, "speculate": "off", "draft": "", "cache_ram": 0}
-    with Model(demo_model_path(), load_config(settings), plugins=[_plugin()]) as model:
+    with load(demo_model_path(), load_config(settings), plugins=[_plugin()]) as model:
         prompt = model.tokenize("Once upon a time")
         return min(_seconds(model, prompt) for _ in range(_N_RUNS))
 
 
-def _seconds(model: Model, prompt: list[int]) -> float:
+def _seconds(model: Any, prompt: list[int]) -> float:
     begun, before = time.perf_counter(), _InstantProgram.seconds
     tokens = model.generate(prompt, max_tokens=_N_TOKENS).tokens
-    return (time.perf_counter() - begun - (_InstantProgram.seconds - before)) / len(tokens)
+    seconds = time.perf_counter() - begun - (_InstantProgram.seconds - before)
+    return float(seconds / len(tokens))
 
 
 def _plugin() -> ModuleType:

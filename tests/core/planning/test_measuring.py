@@ -1,0 +1,138 @@
+"""Devices are measured once before a load: by one process, in bounded time, and a failure does not fail the load."""
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import pumice
+from pumice.backend import Backend
+from pumice.cli.bench import command as bench
+from pumice.config import load_config
+from pumice.demo import demo_model_path
+from pumice.engine.costs import NodeCost, StepPart
+from pumice.engine.measuring import gpu_shares, measure_before_loading
+from pumice.engine.overrides import DeviceName
+from pumice.engine.rates import Rates
+from pumice.errors import BackendError
+from pumice.gguf import GGMLType
+from pumice.model import Model
+from pumice.registry import get_registry
+
+RATES = Rates(memory=1e9, compute=1e11, link=1e9, node_seconds=1e-6, run_seconds=1e-5)
+DEVICES = DeviceName("numpy", 0), DeviceName("cpu", 0)
+CONFIG = load_config({"backends": ["cpu", "numpy"]})
+
+
+class Forgetful(dict[str, Rates]):
+    """What this process has measured, as another process would see it."""
+
+    def __contains__(self, key: object) -> bool:
+        return False
+
+
+@pytest.fixture
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of backends that were measured, each in a tenth of a second."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("pumice.engine.rates._is_busy", lambda: False)
+    monkeypatch.setattr("pumice.engine.rates._measured", Forgetful())
+    monkeypatch.setattr("pumice.engine.measuring.host_seconds", lambda load: 0.0)
+    names: list[str] = []
+
+    def measure(name: str, backend: Backend) -> Rates:
+        time.sleep(0.1)
+        names.append(name)
+        return RATES
+
+    monkeypatch.setattr("pumice.engine.measuring.measure_rates", measure)
+    return names
+
+
+def part(device: DeviceName, n_bytes: int = 0, offload: bool = False) -> StepPart:
+    return StepPart(device, (NodeCost(n_bytes, type="Q4_0"),), 0.0, offload=offload)
+
+
+def measures(devices: Sequence[DeviceName] = DEVICES) -> bool:
+    return measure_before_loading([part(device) for device in devices], get_registry(CONFIG), CONFIG, Model)
+
+
+def test_processes_that_start_at_once_measure_once(measured: list[str]) -> None:
+    threads = [threading.Thread(target=measures) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(measured) == ["cpu", "numpy"]
+
+
+def test_a_failure_is_a_warning(
+    measured: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> Rates:
+        raise BackendError("device lost")
+
+    monkeypatch.setattr("pumice.engine.measuring.measure_rates", fail)
+    assert not measures()
+    (record,) = [item for item in caplog.records if item.levelno == logging.WARNING]
+    assert "device lost" in record.getMessage()
+
+
+def test_no_device_is_measured_after_the_longest_time(
+    measured: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("pumice.engine.measuring._LONGEST_SECONDS", 0.05)
+    assert not measures()
+    assert measured == ["numpy"]
+    assert "longer than 0.05 s" in caplog.text
+    assert measures(), "the rates of the first are kept"
+    assert measured == ["numpy", "cpu"]
+
+
+def test_models_with_weights_in_host_memory_beside_a_gpu() -> None:
+    gpu, host = DeviceName("gpu", 0), DeviceName("cpu", 0)
+    assert gpu_shares([part(gpu, 90, True), part(host, 10)])
+    assert not gpu_shares([part(gpu, 99, True), part(host, 1)])
+    assert not gpu_shares([part(host, 10)])
+    assert not gpu_shares([part(gpu, 10, True)])
+
+
+@pytest.mark.parametrize(
+    ("flags", "setting", "expected"),
+    [([], "", True), (["--no-measure"], "", False), ([], "measure_rates: false", False)],
+)
+def test_commands_ask_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], setting: str, expected: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pumice.yaml").write_text(setting or "{}")
+    seen: list[bool] = []
+    load = pumice.load
+
+    def loading(*args: Any, **options: Any) -> Any:
+        model = load(*args, **options)
+        seen.append(model.config.measure_rates)
+        return model
+
+    monkeypatch.setattr(pumice, "load", loading)
+    arguments = [str(demo_model_path()), "--backend", "numpy", "-p", "1", "-n", "0", "-r", "1", *flags]
+    assert CliRunner().invoke(bench, arguments).exit_code == 0
+    assert seen == [expected]
+
+
+def test_types_are_those_of_products(measured: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    types: list[GGMLType] = []
+
+    def measure(name: str, backend: Backend, rates: Rates, more: Sequence[GGMLType]) -> Rates:
+        types.extend(more)
+        return rates
+
+    monkeypatch.setattr("pumice.engine.measuring.measure_types", measure)
+    parts = [StepPart(DEVICES[0], (NodeCost(9, type="F16"), NodeCost(1)), 0.0)]
+    assert measure_before_loading(parts, get_registry(CONFIG), CONFIG, Model)
+    assert types == [GGMLType.F16]
