@@ -378,7 +378,7 @@ def test_each_sequence_has_its_adapters_in_every_step(tmp_path: Path, monkeypatc
         settings = load_config({"backend": "vulkan", "kv_type": "f32", "n_ctx": 128, "adapters": files})
         with Model(path, looking(settings, ahead)) as model:
             calls = count_calls(model.runner.program, monkeypatch)
-            found = model.generate_many([[3, 5, 7]] * 4, each=each, max_tokens=40, top_k=12, seed=1)
+            found = model.generate_many([[3, 5, 7]] * 4, each=each, max_tokens=80, top_k=12, seed=1)
             results.append([each.tokens for each in found])
     assert results[0] == results[1]
     assert len({tuple(tokens) for tokens in results[0]}) == 4
