@@ -67,14 +67,15 @@ def _fields(batch: Batch, step: Buffer, layout: StepLayout) -> Iterator[Copy]:
         for index, rows in enumerate(passed.rows.tolist()):
             for row, to in enumerate(rows):
                 yield Copy(*results.token_place(index, row), step, 4 * (layout.tokens + to), 4)
-    for sequence in range(len(batch.slots)) if batch.outputs_of else ():
-        assert batch.outputs_of is not None
-        place = _results(batch.outputs_of).last_row_place(sequence)
-        yield Copy(*place, step, 4 * (layout.output_ids + sequence), 4)
-    for sequence in range(len(batch.slots)) if batch.positions_of else ():
-        assert batch.positions_of is not None
-        place = _results(batch.positions_of).next_position_place(sequence)
-        yield Copy(*place, step, 4 * (layout.positions + sequence), 4)
+    sequences = range(len(batch.slots))
+    if batch.outputs_of:
+        results = _results(batch.outputs_of)
+        for sequence in sequences:
+            yield Copy(*results.last_row_place(sequence), step, 4 * (layout.output_ids + sequence), 4)
+    if batch.positions_of:
+        results = _results(batch.positions_of)
+        for sequence in sequences:
+            yield Copy(*results.next_position_place(sequence), step, 4 * (layout.positions + sequence), 4)
 
 
 def _results(pending: Pending) -> Results:

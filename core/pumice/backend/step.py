@@ -119,12 +119,8 @@ class Batch:
     together: bool = False  # its tokens are of one image, and attend to each other in both directions
     passed: Mapping[str, Passed] = field(default_factory=dict)  # further inputs that pending steps compute
     passed_tokens: Sequence[PassedTokens] = ()  # tokens that pending steps pick, in place of those of the batch
-    outputs_of: Pending | None = (
-        None  # a step with drafts: output rows are those behind which it picked the latest tokens
-    )
-    positions_of: Pending | None = (
-        None  # a step with drafts: positions are those behind the latest tokens that it picked
-    )
+    outputs_of: Pending | None = None  # a step with drafts: its latest picked tokens follow the output rows
+    positions_of: Pending | None = None  # a step with drafts: positions follow its latest picked tokens
 
     @property
     def sizes(self) -> Sizes:

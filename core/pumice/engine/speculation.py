@@ -246,8 +246,8 @@ class Speculation:
         generations = [running.generation for running in sequences]
         self._read_texts(generations)
         proposers = [self._updated(generation).by_name.get(_DRAFT) for generation in generations]
-        found = [proposer for proposer in proposers if isinstance(proposer, ModelProposer)]
-        return found if len(found) == len(proposers) else None
+        of_model = [proposer for proposer in proposers if isinstance(proposer, ModelProposer)]
+        return of_model if len(of_model) == len(proposers) else None
 
     def round_length(self, sequences: Sequence[Running], kind: Hashable, lengths: Sequence[int]) -> int:
         """Return the number of tokens that the layer drafts of each sequence in a round; 0: none.
@@ -272,11 +272,10 @@ class Speculation:
 
     def drop_drafter(self, drafter: Drafter, sequences: Sequence[Running], error: Exception) -> None:
         """Let sequences go on without what drafts in rounds, the layer or the draft model, after an error of it."""
-        layer = drafter if isinstance(drafter, NextTokens) else None
+        name = drafter.name if isinstance(drafter, NextTokens) else _DRAFT
         for running in sequences:
-            if layer is not None:
-                layer.drop(running)
-            name = layer.name if layer is not None else _DRAFT
+            if isinstance(drafter, NextTokens):
+                drafter.drop(running)
             self._sequences.get(running.generation, _Proposers({})).drop(name, "submit", error)
 
     def passed(self, n_steps: int) -> None:
