@@ -188,8 +188,8 @@ def _blocks(step: StepArrays, state: KVCache) -> Ints:
         batch, n_seqs = step.batch, len(step.batch.slots)
         lengths = np.diff(batch.seq_starts)
         seqs = np.arange(n_seqs) if len(batch.tokens) == n_seqs else np.repeat(np.arange(n_seqs), lengths)
-        found: Ints = batch.block_tables[state.window][seqs, batch.positions // state.block_size]
-        return found
+        numbers: Ints = batch.block_tables[state.window][seqs, batch.positions // state.block_size]
+        return numbers
 
     return step.kept(("blocks", state.window, state.block_size), blocks)
 

@@ -49,7 +49,7 @@ class HostMemory:
 
     def output_place(self, name: str) -> tuple[Buffer, int]:
         """Return the buffer and byte offset to which an output is copied."""
-        return self._download, next(at for tensor, at in self._output_places.items() if tensor.name == name)
+        return self._download, next(offset for tensor, offset in self._output_places.items() if tensor.name == name)
 
     def input_place(self, name: str) -> tuple[Buffer, int]:
         """Return the buffer and byte offset of an input on the device."""

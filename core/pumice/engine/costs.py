@@ -59,8 +59,8 @@ class NodeCost:
         """Return the floating-point operations of a step, with those of rows that fill tiles of experts."""
         rows = n_outputs if self.of_outputs else n_tokens
         if self.position_flops:
-            seen = depth + rows / 2
-            return self.position_flops * rows * (min(seen, self.window) if self.window else seen)
+            positions = depth + rows / 2
+            return self.position_flops * rows * (min(positions, self.window) if self.window else positions)
         if self.share >= 1 or self.tile == 1 or rows < self.tile:
             return self.row_flops * rows
         touched, tiles = 1 - (1 - self.share) ** rows, rows * self.share / self.tile  # of an expert

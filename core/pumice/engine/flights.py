@@ -99,7 +99,7 @@ class Flight:
 
 
 class _Weighed(NamedTuple):
-    """What is weighed of a flight, whose sequences are not kept."""
+    """The parts of a flight that are weighed, without its sequences."""
 
     kind: Kind | None
     asks: bool

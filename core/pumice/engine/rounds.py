@@ -142,8 +142,8 @@ class Rounds:
     def promises(self, kind: Hashable, pace: float) -> bool:
         """Return True if rounds of a length that is known are expected to be faster than steps of ``pace`` seconds."""
         own = self._kinds[kind]
-        known = [n for n, usual in own.seconds.items() if usual.n_latest >= ENOUGH]
-        return any(pace * own.expected(n) > PROMISING * own.seconds[n].value for n in known)
+        measured = [n for n, usual in own.seconds.items() if usual.n_latest >= ENOUGH]
+        return any(pace * own.expected(n) > PROMISING * own.seconds[n].value for n in measured)
 
     def judged(self, kind: Hashable, n_right: int, n: int) -> None:
         """Count the right tokens of a draft of ``n``."""
