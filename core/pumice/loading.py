@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -13,6 +11,7 @@ from pumice.engine.host_memory import numa_policy
 from pumice.model_files.locating import locate_configured
 from pumice.options import ENGINE, EngineOptions, documented
 from pumice.registry.settings import get_registry
+from pumice.switching import without_collections
 from pumice.tracebacks import short_traceback
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def load(
     Raises:
         PumiceError: HubError, GGUFError, ModelError, ConfigError, PluginError or BackendError.
     """
-    with _without_collections():
+    with without_collections():
         file, settings = locate_configured(path, config, options)
         registry = get_registry(settings, plugins)
         with numa_policy(settings.numa):
@@ -58,15 +57,3 @@ def load(
             opening.close()
             raise
         return Model(file, settings, progress, observer=observer, opening=opening, begins_text=True)
-
-
-@contextmanager
-def _without_collections() -> Iterator[None]:
-    """Let Python collect no garbage within this context: nearly all objects of a load stay."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()

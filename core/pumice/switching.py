@@ -1,8 +1,9 @@
-"""How often Python's threads take turns, where one makes hundreds of calls that release Python's lock."""
+"""Switches of Python's interpreter: how often threads take turns, and when garbage is collected."""
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 from collections.abc import Iterator
 
@@ -23,3 +24,15 @@ def frequent_switches() -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(usual)
+
+
+@contextlib.contextmanager
+def without_collections() -> Iterator[None]:
+    """Let Python collect no garbage within this context: nearly all objects of a load stay."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()

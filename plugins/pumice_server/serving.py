@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import gc
 import logging
 import os
 import signal
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -27,7 +26,7 @@ from pumice.cli.progress import show_progress
 from pumice.mcp import HostedTools, hosted_tools
 from pumice.plugin import ModelSpec
 from pumice.process_list import RunningServer, listed_server
-from pumice.switching import frequent_switches
+from pumice.switching import frequent_switches, without_collections
 from pumice_server import limits
 from pumice_server.application import make_application, prepare_bodies, run_tools
 from pumice_server.beginning import COMMAND
@@ -189,7 +188,9 @@ async def _begin(models: Models, address: str, failed: Failing) -> None:
     served_model = models.single
     if served_model:
         try:
-            with _without_collections():
+            # outside of the main thread, the process may be another program's, which decides that itself
+            is_own = threading.current_thread() is threading.main_thread()
+            with without_collections() if is_own else contextlib.nullcontext():
                 async with models.using(served_model):
                     click.echo(_summary(served_model, models.settings), err=True)
         except Exception as error:
@@ -201,22 +202,6 @@ async def _begin(models: Models, address: str, failed: Failing) -> None:
         click.echo(f"serving {', '.join(served.name for served in models.served_models)}", err=True)
     click.echo(f"listening on {address}", err=True)
     notify("READY=1")
-
-
-@contextlib.contextmanager
-def _without_collections() -> Iterator[None]:
-    """Collect no garbage while the first model is loaded: nearly all objects of a load stay.
-
-    Outside of the main thread, the process may be another program's, which decides that itself.
-    """
-    is_own = threading.current_thread() is threading.main_thread()
-    if is_own:
-        gc.disable()
-    try:
-        yield
-    finally:
-        if is_own:
-            gc.enable()
 
 
 def _summary(served_model: ServedModel, settings: Settings) -> str:
