@@ -24,6 +24,7 @@ class DeepSeek4V(PatchEncoder):
     """Images that keep their ratio on grey, in at most 384 tokens with those that begin, end and fill it."""
 
     bounds_tokens = True
+    needs_gates = True
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)

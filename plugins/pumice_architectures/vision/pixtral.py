@@ -14,6 +14,7 @@ class Pixtral(PatchEncoder):
     """Images that keep their ratio; a token ends each row of the result, and another one the image."""
 
     bounds_tokens = True
+    needs_gates = True
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)

@@ -161,10 +161,12 @@ class PatchEncoder(ImageEncoder):
     Attributes:
         rotation: rotary positions of queries and keys by the input ``places``; None without them.
         reads_pairs: patches have a second input, ``next_patches``, those of the next frame of a video.
+        needs_gates: every feed-forward has a gate; else it has one where the file has its matrix.
     """
 
     rotation: Rotation | None = None
     reads_pairs = False
+    needs_gates = False
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -265,7 +267,7 @@ class PatchEncoder(ImageEncoder):
         return None
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
-        """Return the feed-forward of a block, with a gate where the file has its matrix."""
+        """Return the feed-forward of a block."""
         # Older files have the names of both matrices exchanged.
         first = g.weight(f"{blk}ffn_up.weight")
         names = ("ffn_up", "ffn_down") if first.shape[1] == self.n_embd else ("ffn_down", "ffn_up")
@@ -273,7 +275,7 @@ class PatchEncoder(ImageEncoder):
             names = ("ffn_up", "ffn_down")
         n_ff = int(g.weight(f"{blk}{names[0]}.weight").shape[0])  # some files have a wrong feed_forward_length
         up = self.linear(g, x, blk + names[0], n_ff)
-        if g.find_weight(f"{blk}ffn_gate.weight") is None:
+        if not self.needs_gates and g.find_weight(f"{blk}ffn_gate.weight") is None:
             y = self.activation(g, up)
         else:
             y = self.gated(g, self.linear(g, x, f"{blk}ffn_gate", n_ff), up)

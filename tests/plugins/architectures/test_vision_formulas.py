@@ -183,6 +183,14 @@ def test_images_of_deepseek_v4_have_few_tokens(folders, most):
         assert encoder.n_tokens((height, width)) + 3 == len(kinds) <= (most or 384)
 
 
+def test_deepseek_v4_needs_its_gates(folders, tmp_path):
+    metadata, tensors = changed_file(folders("deepseek4v") / "mmproj.gguf", {})
+    del tensors["v.blk.1.ffn_gate.weight"]
+    write_gguf(tmp_path / "mmproj.gguf", metadata, tensors)
+    with pytest.raises(ModelError, match=r"tensor v\.blk\.1\.ffn_gate\.weight is missing from the file"):
+        opened(tmp_path)
+
+
 @pytest.mark.parametrize("most", [1, 15])
 def test_deepseek_v4_has_fewest_tokens_of_an_image(folders, most):
     with pytest.raises(ModelError, match=f"image_max_tokens is {most}, but images of this encoder need at least 16"):
