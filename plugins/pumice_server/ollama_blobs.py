@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pumice.cli.options import summarize_models, vocabulary_problem
+from pumice.cli.options import summarize_model, vocabulary_problem
 from pumice.plugin import ModelSpec
 from pumice_server.bodies import OllamaCreateBody
 from pumice_server.errors import bad_request
@@ -68,7 +68,7 @@ async def serve_uploaded(models: Models, body: OllamaCreateBody, base: ServedMod
     folder = await waiting(uploads.link, {**files, **body.adapters})
     try:
         path = str(folder / main) if main or base is None else base.spec.path
-        (summary,) = await waiting(summarize_models, [path])
+        summary = await waiting(summarize_model, path)
         if summary is None:
             raise bad_request(f"{main or body.base}: not a GGUF model that can be read")
         if main and (problem := await waiting(vocabulary_problem, path)):

@@ -577,15 +577,29 @@ def warn_of_assumed_template(model: str) -> None:
 def summarize_models(models: Sequence[str]) -> list[Summary | None]:
     """Return the summaries of models by their headers; None for a model that is absent or may not be read."""
     from pumice.errors import PumiceError
+
+    try:
+        return _summaries(models)
+    except (OSError, PumiceError) as error:
+        logger.warning("the headers of models cannot be read: %s", error)
+        return [None] * len(models)
+
+
+def summarize_model(model: str) -> Summary | None:
+    """Return the summary of a model by its header; None if it is absent or no model.
+
+    Raises UnavailableError if that cannot be found out.
+    """
+    with _telling_unavailable(model, "the header cannot be read"):
+        return _summaries([model])[0]
+
+
+def _summaries(models: Sequence[str]) -> list[Summary | None]:
     from pumice.process.reader import read_summaries
 
     paths = [_file_of(model) for model in models]
-    try:
-        summaries = iter(read_summaries([path for path in paths if path]))
-        return [next(summaries) if path else None for path in paths]
-    except (OSError, PumiceError) as error:
-        logging.getLogger("pumice").warning("the headers of models cannot be read: %s", error)
-        return [None] * len(models)
+    summaries = iter(read_summaries([path for path in paths if path]))
+    return [next(summaries) if path else None for path in paths]
 
 
 def vocabulary_problem(path: str) -> str:
@@ -593,15 +607,22 @@ def vocabulary_problem(path: str) -> str:
 
     Raises UnavailableError if that cannot be found out.
     """
-    from pumice.errors import PumiceError, UnavailableError
     from pumice.process.reader import read_vocabulary_problem
 
-    try:
+    with _telling_unavailable(path, "the vocabulary cannot be checked"):
         return read_vocabulary_problem(Path(path))
+
+
+@contextmanager
+def _telling_unavailable(path: str, problem: str) -> Iterator[None]:
+    """Raise UnavailableError, which tells a client no more than ``problem``, for an error, which is logged."""
+    from pumice.errors import PumiceError, UnavailableError
+
+    try:
+        yield
     except (OSError, PumiceError) as error:
-        logger.warning("%s: the vocabulary cannot be checked: %s", path, error)
-        reason = "the vocabulary cannot be checked now; the server's log has the reason"
-        raise UnavailableError(f"{Path(path).name}: {reason}") from None
+        logger.warning("%s: %s: %s", path, problem, error)
+        raise UnavailableError(f"{Path(path).name}: {problem} now; the server's log has the reason") from None
 
 
 def _file_of(model: str) -> Path | None:

@@ -186,15 +186,22 @@ def test_wrong_files_of_a_model(path, folder, files, message):
                 client.create("first", files={"x.gguf": uploaded["tiny"]})
 
 
-def test_a_reader_that_fails_finds_no_damage_and_shows_no_path(path, folder, monkeypatch):
-    def fail(file):
-        raise EngineError(f"the reader of headers ended before {file}")
+@pytest.mark.parametrize(
+    ("fails", "message"),
+    [
+        ("read_summaries", r"^x\.gguf: the header cannot be read now"),
+        ("read_vocabulary_problem", r"^x\.gguf: the vocabulary cannot be checked now"),
+    ],
+)
+def test_a_reader_that_fails_finds_no_damage_and_shows_no_path(path, folder, monkeypatch, fails, message):
+    def fail(files):
+        raise EngineError(f"the reader of headers ended before {files}")
 
-    monkeypatch.setattr(reader, "read_vocabulary_problem", fail)
+    monkeypatch.setattr(reader, fails, fail)
     spec = ModelSpec(["first"], str(path), OPTIONS)
     with serving(spec, uploads=folder, upload_bytes=1 << 20) as server:
         client = ollama.Client(host=server.url)
-        with pytest.raises(ollama.ResponseError, match=r"^x\.gguf: the vocabulary cannot be checked now") as error:
+        with pytest.raises(ollama.ResponseError, match=message) as error:
             client.create("own", files={"x.gguf": client.create_blob(path)})
         assert (error.value.status_code, str(folder) in str(error.value)) == (503, False)
         assert list((folder / "models").glob("*/*")) == []
