@@ -48,6 +48,12 @@ class JsonRepr(reprlib.Repr):
             return "null" if x is None else "true" if x else "false"
         return super().repr1(x, level)
 
+    def repr_int(self, x: int, level: int) -> str:
+        try:
+            return super().repr_int(x, level)
+        except ValueError:  # Python writes no integers of more digits than sys.get_int_max_str_digits()
+            return f"an integer of {x.bit_length()} bits"
+
 
 _SHORT = JsonRepr()
 

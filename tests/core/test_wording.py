@@ -16,3 +16,8 @@ def test_values_are_shown_in_few_characters_however_large_or_deep():
     for value in (deep, "a" * 1_000_000, [None] * 1_000_000, dict.fromkeys(range(100000), True), 10**1000):
         assert len(show_value(value)) <= 60
     assert len(show_value([None] * 9, 20)) == 20
+
+
+def test_integers_of_more_digits_than_python_writes_are_shown_by_their_bits():
+    assert show_value(-(10**5000)) == "an integer of 16610 bits"
+    assert show_value({"n": 1 << 99999}) == "{'n': an integer of 100000 bits}"
