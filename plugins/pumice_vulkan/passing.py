@@ -79,4 +79,4 @@ def _fields(batch: Batch, step: Buffer, layout: StepLayout) -> Iterator[Copy]:
 
 
 def _results(pending: Pending) -> Results:
-    return cast(Results, pending.own)
+    return cast(Results, pending.unwrapped())

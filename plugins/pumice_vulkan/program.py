@@ -333,7 +333,7 @@ class DeviceProgram(Program):
 
     def _takes_own_tokens(self, batch: Batch) -> bool:
         """Return True if tokens of a batch are those that a pending step of this program picks."""
-        pending = [item.pending.own for item in batch.passed_tokens]
+        pending = [item.pending.unwrapped() for item in batch.passed_tokens]
         return any(isinstance(item, Picked) and item.host is self._host for item in pending)
 
     def _computing(self, step: Step, recording: Recording) -> Pending:

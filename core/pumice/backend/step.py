@@ -164,9 +164,8 @@ class Pending:
     Results are valid until the program begins another step, other than one ``behind`` this.
     """
 
-    @property
-    def own(self) -> Pending:
-        """The pending step of the program itself, if this one wraps it."""
+    def unwrapped(self) -> Pending:
+        """Return the pending step of the program itself, which the engine may have wrapped."""
         return self
 
     def begin(self, inputs: Mapping[str, Array]) -> None:

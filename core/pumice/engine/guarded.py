@@ -68,9 +68,8 @@ class _Checked(Pending):
         self._check = check
         self._where = f"{where}: submit"
 
-    @property
-    def own(self) -> Pending:
-        return self.pending.own
+    def unwrapped(self) -> Pending:
+        return self.pending.unwrapped()
 
     def begin(self, inputs: Mapping[str, Array]) -> None:
         try:
@@ -134,7 +133,7 @@ def _guard_program(program: Program, segment: Segment, where: str) -> None:
 
     def submit_checked(step: Step) -> Pending:
         if step.behind is not None:
-            step = replace(step, behind=step.behind.own)
+            step = replace(step, behind=step.behind.unwrapped())
         try:
             pending = submit(step)
         except Exception as error:

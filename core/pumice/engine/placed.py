@@ -132,9 +132,8 @@ class _GraphStep(Pending):
     def tokens(self) -> Iterator[Ahead]:
         return self._pending.tokens()
 
-    @property
-    def own(self) -> Pending:
-        return self._pending.own
+    def unwrapped(self) -> Pending:
+        return self._pending.unwrapped()
 
 
 def step_inputs(graph: Graph, batch: Batch) -> dict[str, NDArray[Any]]:

@@ -56,9 +56,8 @@ class _Watched(Pending):
     def tokens(self) -> Iterator[Ahead]:
         return self._pending.tokens()
 
-    @property
-    def own(self) -> Pending:
-        return self._pending.own
+    def unwrapped(self) -> Pending:
+        return self._pending.unwrapped()
 
 
 def _limits_of(graph: Graph, limits: Limits) -> Limits:
