@@ -28,7 +28,7 @@ def frequent_switches() -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_collections() -> Iterator[None]:
-    """Let Python collect no garbage within this context: nearly all objects of a load stay."""
+    """Let Python collect no garbage within this context, in which nearly all new objects stay."""
     collects = gc.isenabled()
     gc.disable()
     try:

@@ -7,8 +7,6 @@ kernels to stdout.
 from __future__ import annotations
 
 import base64
-import contextlib
-import gc
 import importlib
 import json
 import os
@@ -19,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from pumice.plugin import cores
+from pumice.plugin import cores, without_collections
 from pumice_cpu.cache import CompiledKernel
 from pumice_cpu.codegen import function_source, kernel_source, object_file, parameters
 from pumice_cpu.isa import ENVIRONMENT, current
@@ -44,22 +42,10 @@ def source_of(name: str) -> tuple[list[str], str]:
     """Return the names of a kernel's parameters and its LLVM IR for the current instruction set."""
     function = function_of(name)
     names = parameters(function)
-    with _no_collection():
+    with without_collections():  # Numba allocates millions of objects, whose scans take a quarter of its time
         if names[0] == "thread":
             return names[2:], kernel_source(function, symbol(name))
         return names, function_source(function, symbol(name))
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Disable garbage collection: Numba allocates millions of objects, whose scans take a quarter of its time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def compile_one(name: str) -> CompiledKernel:

@@ -103,6 +103,7 @@ from pumice.speech_model import (
     SpeechVocabulary,
     SpokenText,
 )
+from pumice.switching import without_collections
 from pumice.tokenizers import PreTokenizer, Tokenizer
 from pumice.tokenizers.special import SpecialTokens
 from pumice.tokenizers.vocabulary import Vocabulary
@@ -264,5 +265,6 @@ __all__ = [
     "stated_cache",
     "type_size",
     "web_address",
+    "without_collections",
     "write_file",
 ]
