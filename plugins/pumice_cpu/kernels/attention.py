@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice_cpu.kernels.attention_parts import Bias, Shape, item_finder, layout_at
+from pumice_cpu.kernels.attention_parts import Bias, Sequences, Shape, item_finder, layout_at
 from pumice_cpu.kernels.attention_rows import row_function
 from pumice_cpu.kernels.attention_softmax import softmax_functions
 from pumice_cpu.kernels.common import inline, part_start, transpose
@@ -128,14 +128,11 @@ def attend(kv_type: str, registers: str, cells: str, scores: str, mask: str) -> 
         key_cells, value_cells = layout_at(keys), layout_at(values)
         k_dim, k_width, v_width = key_cells.dim, (key_cells.dim + 31) // 32 * 32, (v_dim + span - 1) // span * span
         shape = Shape(n_head, group, k_dim, v_dim, k_width, v_width, window, part_size, at_once)
-        thread_bytes = layout(0, rows, k_dim, v_dim).end
-        buffers = layout(scratch + thread * thread_bytes, rows, k_dim, v_dim)
+        buffers = layout(scratch + thread * layout(0, rows, k_dim, v_dim).end, rows, k_dim, v_dim)
         factor, capping = splat_f32(bits_f32(scale)), splat_f32(bits_f32(cap))
-        biases = Bias(bias, stride, zero)
+        biases, sequences = Bias(bias, stride, zero), Sequences(n_seqs, seq_starts, positions, lengths, table)
 
-        seq, before, part = find_item(
-            shape, ticket, np.int64(0), np.int64(0), n_seqs, seq_starts, positions, lengths, table, n_threads
-        )
+        seq, before, part = find_item(shape, ticket, np.int64(0), np.int64(0), sequences, n_threads)
         while part.n > 0:
             prepare(shape, part, buffers, q, sinks, factor)
             attend_part(
@@ -143,9 +140,7 @@ def attend(kv_type: str, registers: str, cells: str, scores: str, mask: str) -> 
                 total, vectors, registers, spare,
             )  # fmt: skip
             finish(shape, part, buffers, y, partial, log_sum)
-            seq, before, part = find_item(
-                shape, ticket, seq, before, n_seqs, seq_starts, positions, lengths, table, n_threads
-            )
+            seq, before, part = find_item(shape, ticket, seq, before, sequences, n_threads)
 
     return kernel
 

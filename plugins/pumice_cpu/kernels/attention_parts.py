@@ -85,6 +85,16 @@ class Shape(NamedTuple):
     at_once: int  # rows in registers
 
 
+class Sequences(NamedTuple):
+    """Addresses of the sequences of a step, as arguments of ``attention.attend``."""
+
+    n_seqs: int
+    starts: int
+    positions: int
+    lengths: int  # 0: every sequence attends to all positions after this step
+    table: int
+
+
 class Bias(NamedTuple):
     """Additive biases of scores: rows of ``table``, one per query head, ``stride`` long; own position at ``zero``."""
 
@@ -162,18 +172,18 @@ def part_counter(mask: str) -> Any:
 
 @functools.cache
 def item_finder(mask: str) -> Any:
-    """Return a function that takes the next item of a step; arguments as in ``attention.attend``.
+    """Return a function that takes the next item of the ``Sequences`` of a step.
 
     ``before`` is the number of items of the sequences before ``seq``. If none is left, the item has no rows.
     """
     count_parts, part_of = part_counter(mask), part_finder(mask)
 
     @inline
-    def find_item(shape, ticket, seq, before, n_seqs, seq_starts, positions, lengths, table, n_threads):
-        """Return the item, its sequence, and the items before that."""
-        starts, token_positions = get_i64(seq_starts), get_i64(positions)
+    def find_item(shape, ticket, seq, before, sequences, n_threads):
+        """Return the item's sequence, the items before that, and the item."""
+        starts, token_positions, lengths = get_i64(sequences.starts), get_i64(sequences.positions), sequences.lengths
         number = next_part(ticket)
-        while seq < get_i64(n_seqs):
+        while seq < get_i64(sequences.n_seqs):
             token, next_token = np.int64(get_i32(starts + 4 * seq)), np.int64(get_i32(starts + 4 * seq + 4))
             past = np.int64(get_i32(token_positions + 4 * token))  # a sequence's tokens have consecutive positions
             n_tokens = next_token - token
@@ -183,7 +193,7 @@ def item_finder(mask: str) -> Any:
             n_rows = rows_of_items(n_tokens * shape.group, n_others, n_threads)
             n_all = (n_tokens * shape.group + n_rows - 1) // n_rows * n_others
             if number - before < n_all:
-                blocks = get_i64(table) + 4 * seq * get_i64(table + 8)
+                blocks = get_i64(sequences.table) + 4 * seq * get_i64(sequences.table + 8)
                 item = part_of(shape, number - before, n_parts, n_rows, token, past, n_tokens, length, blocks)
                 return seq, before, item
             before += n_all

@@ -15,6 +15,7 @@ import numpy as np
 from pumice_cpu.kernels.attention_parts import (
     LOWEST,
     SEEN,
+    Sequences,
     Shape,
     item_finder,
     layout_at,
@@ -249,12 +250,8 @@ def attend(mask: str) -> Any:
 
     Arguments as in ``attention.attend``; ``scratch`` is of ``step_scratch_at``.
     """
-    prepare, attend_group, find_item, find_tiles = (
-        preparer(mask),
-        group_function(mask),
-        item_finder(mask),
-        tile_finder(),
-    )
+    prepare, attend_group = preparer(mask), group_function(mask)
+    find_item, find_tiles = item_finder(mask), tile_finder()
 
     def kernel(
         thread, n_threads, ticket, n_seqs, seq_starts, positions, table, block_size,
@@ -264,10 +261,9 @@ def attend(mask: str) -> Any:
         key_cells, value_cells = layout_at(keys), layout_at(values)
         k_dim, v_width = key_cells.dim, (v_dim + 15) // 16 * 16
         shape = Shape(n_head, group, k_dim, v_dim, (k_dim + 15) // 16 * 16, v_width, window, part_size, LANES)
-        thread_bytes = layout(0, k_dim, v_dim).end
-        buffers = layout(scratch + thread * thread_bytes, k_dim, v_dim)
-        factor, seq, before = splat_f32(bits_f32(scale)), np.int64(0), np.int64(0)
-        seq, before, part = find_item(shape, ticket, seq, before, n_seqs, seq_starts, positions, 0, table, n_threads)
+        buffers = layout(scratch + thread * layout(0, k_dim, v_dim).end, k_dim, v_dim)
+        factor, sequences = splat_f32(bits_f32(scale)), Sequences(n_seqs, seq_starts, positions, 0, table)
+        seq, before, part = find_item(shape, ticket, np.int64(0), np.int64(0), sequences, n_threads)
         while part.n > 0:
             prepare(shape, part, buffers, q, factor, registers, spare)
             for chunk in range(part.first // CHUNK * CHUNK, part.end, CHUNK):
@@ -277,8 +273,6 @@ def attend(mask: str) -> Any:
                 for row in range(0, part.n, LANES):
                     attend_group(shape, part, buffers, row, chunk, chunk_end, total)
             finish(shape, part, buffers, y, registers, spare)
-            seq, before, part = find_item(
-                shape, ticket, seq, before, n_seqs, seq_starts, positions, 0, table, n_threads
-            )
+            seq, before, part = find_item(shape, ticket, seq, before, sequences, n_threads)
 
     return kernel
