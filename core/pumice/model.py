@@ -117,16 +117,8 @@ class Model(SpeakingModel):
             self.runner.compile()
             if config.mlock:
                 lock_memory(self.runner.host_weights)
-            masks = self.architecture.masks
-            policy = policy or _policy(config, registry, self.runner)
-            drafter = open_draft_model(stack, file, config, registry, self.runner)
-            layer = make_next_tokens(config, self.runner)
-            speculation = make_speculation(config, registry, self.runner, drafter, layer)
-            versions = [(plugin.name, plugin.version) for plugin in registry.plugins]
-            tiers = None if observer else make_tiers(config, self.runner, _all_files(path, config), versions)
-            engine = Engine(self.runner, policy, config.lookahead, masks, speculation, tiers)
-            if self.runner.capabilities.max_steps:
-                speculation.prepare(drafter)
+            files = [] if observer else _all_files(path, config)
+            engine = _make_engine(stack, file, config, registry, self.runner, self.architecture, policy, files)
             client = EngineClient(lambda command: thread.send(command))
             self._chosen_projector = chosen = ChosenProjector(file.path, config.mmproj)
             facts = _facts(self.architecture, self.runner, engine, chosen)
@@ -137,7 +129,7 @@ class Model(SpeakingModel):
             stack.callback(self._load_vocoder.close)
             self._load_speaker = LazySpeaker(chosen, config, registry, partial(_engine_of, weakref.ref(self)))
             stack.callback(self._load_speaker.close)
-            prepared = self._preparer(registry, speculation)
+            prepared = self._preparer(registry, engine.speculation)
             # The engine's thread holds no reference to the model, so that a model without references is closed.
             emit = partial(_emit, weakref.WeakMethod(client.receive))
             max_queue = config.max_queue if config.max_queue >= 0 else None
@@ -394,6 +386,31 @@ def _draft_vocabulary(
         return other_vocabulary(ours, theirs, n_target, n_draft)
     except ModelError as error:
         raise ModelError(f"{draft.path}: {error}") from None
+
+
+def _make_engine(
+    stack: ExitStack,
+    file: GGUFFile,
+    config: Config,
+    registry: Registry,
+    runner: Runner,
+    architecture: Architecture,
+    policy: SchedulingPolicy | None,
+    files: Sequence[str],
+) -> Engine:
+    """Return the engine of a runner, with its speculation; ``stack`` closes the draft model.
+
+    Blocks of the KV cache are kept in tiers under the names of ``files``; without any there are no tiers.
+    """
+    drafter = open_draft_model(stack, file, config, registry, runner)
+    speculation = make_speculation(config, registry, runner, drafter, make_next_tokens(config, runner))
+    policy = policy or _policy(config, registry, runner)
+    versions = [(plugin.name, plugin.version) for plugin in registry.plugins]
+    tiers = make_tiers(config, runner, files, versions) if files else None
+    engine = Engine(runner, policy, config.lookahead, architecture.masks, speculation, tiers)
+    if runner.capabilities.max_steps:
+        speculation.prepare(drafter)
+    return engine
 
 
 def _policy(config: Config, registry: Registry, runner: Runner) -> SchedulingPolicy:
