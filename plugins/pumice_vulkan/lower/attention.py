@@ -25,7 +25,7 @@ FEW_TOKENS = 8  # up to this number of tokens, positions are split into parts; m
 PART = 128  # positions per part
 NOTHING_ADDED, OF_DISTANCE, OF_INDEXER = range(3)  # as in shaders/attention_general.glsl
 LANES_KERNEL = "attention_lanes"
-PARTS = 8  # workgroups that share a tile of many sequences, as in shaders/attention_lanes.comp
+SHARING = 8  # workgroups that share a tile of many sequences: PARTS in shaders/attention_lanes.comp
 WHOLE = 16  # multiple to which heads are padded on matrix units in attention without a cache
 MOST_VALUES = 256  # maximum head dimension on matrix units, whose sums stay in registers
 
@@ -125,7 +125,7 @@ def _attend_in_lanes(lowering: Lowering, node: Node) -> bool:
             *(k_dim, v_dim, sinks is not None),
         ],
         n_parts=n_shared,
-        grid=(n_tiles + n_shared * (PARTS - 1), cells.n_head_kv, 1),
+        grid=(n_tiles + n_shared * (SHARING - 1), cells.n_head_kv, 1),
         more=[by_rows],
         full_subgroups=LANES_KERNEL == "attention_lanes",
         cells=cells,

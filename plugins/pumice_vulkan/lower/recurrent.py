@@ -12,7 +12,7 @@ LOCAL = 64
 COLUMNS = 32  # columns per workgroup, as in linear_attention.comp
 MOST_KEYS = 512  # maximum rows of a state, 64 of them in an invocation's registers
 CONVOLVED = 16  # minimum tokens per invocation of conv1d.comp, or the number of taps
-PARTS = 8  # parts of a state's rows, as in linear_attention.comp; also the maximum tokens in shared memory
+STATE_PARTS = 8  # of a state's rows: PARTS in linear_attention.comp; also the maximum tokens in shared memory
 
 
 def _state(lowering: Lowering, node: Node) -> BufferSlice:
@@ -101,11 +101,11 @@ def _linear_attention(lowering: Lowering, node: Node) -> None:
 
 def _n_staged(lowering: Lowering, node: Node, by_channel: bool) -> int:
     """Return how many tokens, with all their operands, fit in shared memory at a time."""
-    n_keys = -(-int(node.inputs["k"].shape[-1]) // PARTS) * PARTS
+    n_keys = -(-int(node.inputs["k"].shape[-1]) // STATE_PARTS) * STATE_PARTS
     n_rows = 2 + by_channel + 2 * ("a" in node.inputs)
-    per_token = 4 * (n_rows * n_keys + (1 + PARTS) * COLUMNS + 2)
-    room = lowering.device.threadgroup_memory_bytes - 4 * 2 * PARTS * COLUMNS
-    return 1 if lowering.lone else max(1, min(PARTS, room // per_token))
+    per_token = 4 * (n_rows * n_keys + (1 + STATE_PARTS) * COLUMNS + 2)
+    room = lowering.device.threadgroup_memory_bytes - 4 * 2 * STATE_PARTS * COLUMNS
+    return 1 if lowering.lone else max(1, min(STATE_PARTS, room // per_token))
 
 
 def _steps(lowering: Lowering) -> dict[str, int]:
