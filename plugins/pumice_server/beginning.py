@@ -12,7 +12,7 @@ import click
 
 from pumice.cli.ahead import discard_engine
 from pumice.cli.confinement import Needs, server_spawner, start_engine
-from pumice.cli.options import is_here
+from pumice.cli.named_models import is_here
 from pumice_server.settings import Settings
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pumice.cli.options import CommandFunction, configured_models, model_problem, separated, split_scale
+from pumice.cli.named_models import configured_models, model_problem
+from pumice.cli.options import CommandFunction, separated, split_scale
 from pumice.cli.vocabulary import option
 
 if TYPE_CHECKING:

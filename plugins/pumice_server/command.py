@@ -16,13 +16,11 @@ from pumice.cli.ahead import discard_engine, prepare_engine
 from pumice.cli.cluster import cluster_options, take_cluster
 from pumice.cli.files import InputFile, ModelName
 from pumice.cli.messages import show_logs
+from pumice.cli.named_models import locate_model, measuring, require_file
 from pumice.cli.options import (
     engine_options,
-    locate_model,
-    measuring,
     no_sandbox_option,
     parse_settings,
-    require_file,
     separated,
     take_template,
     template_options,

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import pumice
-from pumice.cli.options import loaded_files, remove_fetched, stored_files
+from pumice.cli.fetched_models import loaded_files, remove_fetched, stored_files
 from pumice_server.answer_types import ModelEvent, Success
 from pumice_server.answers import Streaming, json_response
 from pumice_server.bodies import NamedModelBody

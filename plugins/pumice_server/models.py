@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 import pumice
-from pumice.cli.options import for_other_models, warn_of_assumed_template
+from pumice.cli.named_models import for_other_models, warn_of_assumed_template
 from pumice.plugin import ModelSpec
 from pumice_server.bodies import OllamaOptions
 from pumice_server.errors import no_model

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pumice.cli.options import summarize_model, vocabulary_problem
+from pumice.cli.named_models import summarize_model, vocabulary_problem
 from pumice.plugin import ModelSpec
 from pumice_server.bodies import OllamaCreateBody
 from pumice_server.errors import bad_request

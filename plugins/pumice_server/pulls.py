@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from starlette.exceptions import HTTPException
 
 import pumice
-from pumice.cli.options import Download
+from pumice.cli.fetched_models import Download
 
 MAX_PULLS = 4  # threads that download at once
 _PROGRESS_SECONDS = 0.1  # between two reports to a client

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pumice
-from pumice.cli.options import summarize_models
+from pumice.cli.named_models import summarize_models
 from pumice_server.served_model import ServedModel
 from pumice_server.service import Service
 from pumice_server.work import waiting

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pumice.cli.confined import ConfinedCommand
-from pumice.cli.options import json_option, load_model, load_options, model_argument
+from pumice.cli.named_models import load_model
+from pumice.cli.options import json_option, load_options, model_argument
 from pumice.cli.progress import show_progress
 from pumice.cli.vocabulary import option
 

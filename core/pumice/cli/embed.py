@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from pumice.chat.mixed import MARKER, Media
-from pumice.cli.options import json_option, load_model, load_options, model_argument
+from pumice.cli.named_models import load_model
+from pumice.cli.options import json_option, load_options, model_argument
 from pumice.cli.run import SeeingCommand, chosen, file_option, media_option, read_prompt, with_media
 from pumice.cli.vocabulary import option
 

@@ -8,7 +8,8 @@ import click
 
 from pumice.cli.confined import ConfinedCommand
 from pumice.cli.files import InputFile, ModelName, OutputFile
-from pumice.cli.options import force_option, locate_model, no_sandbox_option, separated, split_scale
+from pumice.cli.named_models import locate_model
+from pumice.cli.options import force_option, no_sandbox_option, separated, split_scale
 from pumice.cli.progress import show_progress
 from pumice.cli.vocabulary import option
 

@@ -11,7 +11,8 @@ import click
 
 from pumice.cli.confined import ConfinedCommand
 from pumice.cli.fit import device_table, placement_of
-from pumice.cli.options import json_option, load_options, locate_model, model_argument
+from pumice.cli.named_models import locate_model
+from pumice.cli.options import json_option, load_options, model_argument
 from pumice.cli.vocabulary import option
 from pumice.errors import PumiceError
 from pumice.wording import format_bytes

@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import click
 
 from pumice.cli.files import InputFile, ModelName
 from pumice.cli.messages import show_logs
 from pumice.cli.metadata_options import METADATA_OPTIONS
-from pumice.cli.progress import download_bar, show_progress
 from pumice.cli.vocabulary import defined, option
 from pumice.demo import demo_model_path
 from pumice.options import CHAT, ENGINE, SAMPLING, KVType
-
-if TYPE_CHECKING:
-    from pumice.model import Model
-    from pumice.model_files.summary import Summary
 
 CommandFunction = Callable[..., Any]
 _MODEL, _VALUE_TYPE, _NO_SPECULATE = "pumice.model", "pumice.cache_type_v", "pumice.no_speculate"
 _CPU_MOE = "pumice.cpu_moe"
 _LONGEST_PATH = 4096
-_OF_ONE_MODEL = frozenset(["adapters", "chat_template", "draft", "mmproj", "override_kv", "vocoder"])
-"""Keys of the configuration that fit one model alone."""
-
-logger = logging.getLogger("pumice")
 
 
 def _keep_model(ctx: click.Context, param: click.Parameter, model: str | None) -> None:
@@ -557,225 +545,3 @@ def parse_settings(values: tuple[str, ...]) -> dict[str, Any]:
                 raise click.BadParameter(f"{item!r}: {section!r} has a value already")
         target[last] = value
     return settings
-
-
-def configured_models() -> list[str]:
-    """Return the names of models that the configuration adds to the catalogue."""
-    from pumice.config import load_config
-
-    return list(load_config().models)
-
-
-@lru_cache(maxsize=64)
-def warn_of_assumed_template(model: str) -> None:
-    """Warn, once per model, that chats use ``ASSUMED_TEMPLATE``, although the model may need another template."""
-    logger.warning(
-        "%s: the file has no chat template: chats take ChatML, --chat-template names another (see docs/chat.md)", model
-    )
-
-
-def summarize_models(models: Sequence[str]) -> list[Summary | None]:
-    """Return the summaries of models by their headers; None for a model that is absent or may not be read."""
-    from pumice.errors import PumiceError
-
-    try:
-        return _summaries(models)
-    except (OSError, PumiceError) as error:
-        logger.warning("the headers of models cannot be read: %s", error)
-        return [None] * len(models)
-
-
-def summarize_model(model: str) -> Summary | None:
-    """Return the summary of a model by its header; None if it is absent or no model.
-
-    Raises UnavailableError if that cannot be found out.
-    """
-    with _telling_unavailable(model, "the header cannot be read"):
-        return _summaries([model])[0]
-
-
-def _summaries(models: Sequence[str]) -> list[Summary | None]:
-    from pumice.process.reader import read_summaries
-
-    paths = [_file_of(model) for model in models]
-    summaries = iter(read_summaries([path for path in paths if path]))
-    return [next(summaries) if path else None for path in paths]
-
-
-def vocabulary_problem(path: str) -> str:
-    """Return why the tokenizer of a GGUF file cannot be made; empty if it can, or if the file has none.
-
-    Raises UnavailableError if that cannot be found out.
-    """
-    from pumice.process.reader import read_vocabulary_problem
-
-    with _telling_unavailable(path, "the vocabulary cannot be checked"):
-        return read_vocabulary_problem(Path(path))
-
-
-@contextmanager
-def _telling_unavailable(path: str, problem: str) -> Iterator[None]:
-    """Raise UnavailableError, which tells a client no more than ``problem``, for an error, which is logged."""
-    from pumice.errors import PumiceError, UnavailableError
-
-    try:
-        yield
-    except (OSError, PumiceError) as error:
-        logger.warning("%s: %s: %s", path, problem, error)
-        raise UnavailableError(f"{Path(path).name}: {problem} now; the server's log has the reason") from None
-
-
-def _file_of(model: str) -> Path | None:
-    from pumice.errors import PumiceError
-    from pumice.hub.locate import cached, resolve_name
-
-    try:
-        paths = cached(resolve_name(model)[0])
-        return paths[0] if paths and paths[0].is_file() else None
-    except PumiceError:
-        return None
-
-
-def require_file(model: str) -> None:
-    """Raise HubError if a model is a path, or a catalogue name of a path, without a file."""
-    from pumice.errors import HubError
-    from pumice.hub.locate import resolve_name
-
-    path, _ = resolve_name(model)
-    if isinstance(path, Path) and not path.exists():
-        where = "" if str(path) == model else f"{model}: "
-        raise HubError(f"{where}{path}: no such file, and not the name of a model to download")
-
-
-def model_problem(path: Path) -> str:
-    """Return the reason why a GGUF file is not a model, by its header; empty if it may be one."""
-    from pumice.errors import PumiceError
-    from pumice.gguf import GGUFFile
-
-    try:
-        with GGUFFile.open(path) as file:
-            kind = file.metadata.get("general.type", "model")
-            if kind != "model" or file.architecture == "controlvector":
-                return f"{path}: not a model, but of the type {kind if kind != 'model' else file.architecture!r}"
-            return "" if file.tensors else f"{path}: it has no tensors"
-    except PumiceError as error:
-        return str(error)
-
-
-def is_here(model: str) -> bool:
-    """Return True if a model is on this machine, so that it need not be downloaded."""
-    from pumice.errors import PumiceError
-    from pumice.hub.locate import cached, resolve_name
-
-    try:
-        return bool(cached(resolve_name(model)[0]))
-    except PumiceError:
-        return True  # an invalid name is not downloaded
-
-
-def locate_model(model: str) -> Path:
-    """Return the file of a model. A download shows a progress bar if standard error is a terminal."""
-    from pumice.hub import locate
-
-    with download_bar() as progress:
-        return locate(model, progress=progress).path
-
-
-class Download:
-    """A download requested by a client of a server, in a thread of the caller.
-
-    Raises:
-        UnknownModelError: the name matches no model; paths of this machine are not accepted.
-    """
-
-    def __init__(self, model: str) -> None:
-        from pumice.hub import ClientFetch
-
-        self._model = model
-        self._fetch = ClientFetch(model)
-        self.loads_as = model  # after the download: a catalogue name with options, or the file's path
-        self.files: frozenset[Path] = frozenset()  # all files of the model, links resolved
-        self.new_files: frozenset[Path] = frozenset()  # those that were not on this machine before
-
-    def run(self, progress: Callable[[str, int, int], None]) -> Path:
-        """Download the model and return its file. Raises HubError.
-
-        Args:
-            progress: called with the file's name, the bytes downloaded, and the total bytes.
-        """
-        from pumice.hub.store import stored_models
-
-        before = {file.resolve() for model in stored_models() for file in model.files}
-        located = self._fetch.run(progress)
-        self.files = stored_files(self._model)
-        self.new_files = self.files - before
-        self.loads_as = str(located.path) if located.options is None else self._model
-        return located.path
-
-    def abort(self) -> None:
-        """End ``run``, which then raises HubError. Any thread may call this."""
-        self._fetch.abort()
-
-
-def stored_files(model: str) -> frozenset[Path]:
-    """Return the files that ``remove_fetched`` deletes, links resolved; none if the model is not downloaded."""
-    from pumice.cli.rm import find
-    from pumice.errors import PumiceError
-
-    try:
-        return frozenset(file.resolve() for file in find(model).files)
-    except PumiceError:
-        return frozenset()
-
-
-def loaded_files(model: str) -> frozenset[Path]:
-    """Return the files that a path or name stands for, links resolved; none if the model is not on this machine."""
-    from pumice.errors import PumiceError
-    from pumice.hub.locate import cached, resolve_name
-
-    try:
-        return frozenset(file.resolve() for file in cached(resolve_name(model)[0]))
-    except PumiceError:
-        return frozenset()
-
-
-def remove_fetched(model: str) -> None:
-    """Delete the files of a fetched model. Raises HubError and OSError."""
-    from pumice.cli.rm import find
-    from pumice.hub.store import remove
-
-    remove(find(model))
-
-
-def for_other_models(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments of ``pumice.load`` for other models than those that the command line names.
-
-    Adapters, a draft, a projector, a chat template and overridden metadata fit one model alone, and are left out.
-    """
-    config = options.get("config")
-    kept = {name: value for name, value in options.items() if name not in _OF_ONE_MODEL}
-    if isinstance(config, Mapping):
-        kept["config"] = {name: value for name, value in config.items() if name not in _OF_ONE_MODEL}
-    return kept
-
-
-def measuring(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments of ``pumice.load`` with which devices are measured, unless the user says otherwise."""
-    from pumice.config import load_config
-
-    is_open = options.get("measure_rates") is None and "measure_rates" not in (options.get("config") or {})
-    return {**options, **({"measure_rates": True} if is_open and load_config().is_default("measure_rates") else {})}
-
-
-@contextmanager
-def load_model(model: str, options: dict[str, Any]) -> Iterator[Model]:
-    """Load a model with a progress bar, and list it for `pumice ps` within this context."""
-    import pumice
-    from pumice.process_list import RunningModel, listed
-
-    locate_model(model)
-    with show_progress("loading", unit="step") as progress:
-        loaded = pumice.load(model, progress=progress, **measuring(options))
-    command = click.get_current_context().info_name or ""
-    with loaded, listed(RunningModel(command, model, loaded.backends, loaded.memory, loaded.n_ctx)):
-        yield loaded

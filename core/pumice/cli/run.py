@@ -13,14 +13,8 @@ import click
 
 from pumice.cli.confined import ConfinedCommand
 from pumice.cli.files import InputFile, MediaFile
-from pumice.cli.options import (
-    load_model,
-    load_options,
-    model_argument,
-    read_text,
-    sampling_options,
-    take_sampling,
-)
+from pumice.cli.named_models import load_model
+from pumice.cli.options import load_options, model_argument, read_text, sampling_options, take_sampling
 from pumice.cli.vocabulary import Decorator, defined, option
 from pumice.demo import DEMOS, demo_model_path
 from pumice.options import OUTPUT, REQUEST

@@ -9,7 +9,8 @@ import click
 
 from pumice.cli.confined import ConfinedCommand
 from pumice.cli.files import InputFile, OutputFile
-from pumice.cli.options import force_option, load_model, load_options, model_argument
+from pumice.cli.named_models import load_model
+from pumice.cli.options import force_option, load_options, model_argument
 from pumice.cli.progress import show_progress
 from pumice.cli.run import read_prompt
 from pumice.cli.vocabulary import defined, option

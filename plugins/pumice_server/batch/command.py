@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pumice.cli.cluster import cluster_options, take_cluster
-from pumice.cli.options import load_options, locate_model, separated, take_template, template_options
+from pumice.cli.named_models import locate_model
+from pumice.cli.options import load_options, separated, take_template, template_options
 from pumice.cli.progress import show_progress
 from pumice.cli.vocabulary import GroupedCommand, defined, option
 from pumice.options import ENGINE

@@ -24,7 +24,7 @@ from pumice.cli.chat.editor import Editor
 from pumice.cli.chat.models import ChatModel, switchable_files
 from pumice.cli.chat.session import HELP, Session
 from pumice.cli.chat.shown import Shown
-from pumice.cli.options import warn_of_assumed_template
+from pumice.cli.named_models import warn_of_assumed_template
 
 OPTIONS = {"chat_template": "plain", "max_tokens": 6, "temperature": 0}
 

@@ -10,7 +10,7 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
-from pumice.cli.options import warn_of_assumed_template
+from pumice.cli.named_models import warn_of_assumed_template
 from pumice_server import openai_chat
 from pumice_server.beginning import listen
 from pumice_server.command import command

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from pumice.cli.confined import ConfinedCommand
+from pumice.cli.named_models import warn_of_assumed_template
 from pumice.cli.options import (
     ASSUMED_TEMPLATE,
     chat_sampling_options,
@@ -20,7 +21,6 @@ from pumice.cli.options import (
     take_sampling,
     take_template,
     template_options,
-    warn_of_assumed_template,
 )
 from pumice.cli.vocabulary import defined, option
 from pumice.options import CHAT, REQUEST

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from pumice.cli.options import for_other_models, load_model
+from pumice.cli.named_models import for_other_models, load_model
 from pumice.errors import ConfigError, PumiceError
 
 if TYPE_CHECKING:

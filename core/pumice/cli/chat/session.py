@@ -18,7 +18,7 @@ from pumice.cli.chat.conversation import Conversation
 from pumice.cli.chat.sessions import check_session_name, session_names, write_session
 from pumice.cli.chat.shown import shown
 from pumice.cli.messages import explain, say
-from pumice.cli.options import warn_of_assumed_template
+from pumice.cli.named_models import warn_of_assumed_template
 from pumice.errors import PumiceError
 from pumice.hub.catalogue import chat_defaults
 from pumice.wording import printable, unknown_name

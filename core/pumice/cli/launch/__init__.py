@@ -17,7 +17,7 @@ import click
 from pumice.cli.launch.clients import CLIENTS, Client, ConfigFile, Endpoint, Setup
 from pumice.cli.launch.config_files import add_endpoint, added_part
 from pumice.cli.launch.server import endpoint, running_server, started_server
-from pumice.cli.options import is_here, locate_model
+from pumice.cli.named_models import is_here, locate_model
 from pumice.cli.vocabulary import GroupedCommand, defined, option
 from pumice.options import ENGINE
 from pumice.wording import unknown_name
