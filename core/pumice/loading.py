@@ -6,11 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from pumice.engine.backends import OpeningBackends
-from pumice.engine.host_memory import numa_policy
-from pumice.model_files.locating import locate_configured
 from pumice.options import ENGINE, EngineOptions, documented
-from pumice.registry.settings import get_registry
 from pumice.switching import without_collections
 from pumice.tracebacks import short_traceback
 
@@ -46,9 +42,15 @@ def load(
     Raises:
         PumiceError: HubError, GGUFError, ModelError, ConfigError, PluginError or BackendError.
     """
-    with without_collections():
+    with without_collections():  # imports make a tenth of a million objects that stay
+        from pumice.model_files.locating import locate_configured
+        from pumice.registry.settings import get_registry
+
         file, settings = locate_configured(path, config, options)
         registry = get_registry(settings, plugins)
+        from pumice.engine.backends import OpeningBackends
+        from pumice.engine.host_memory import numa_policy
+
         with numa_policy(settings.numa):
             opening = OpeningBackends(registry, settings)
         try:
