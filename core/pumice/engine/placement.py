@@ -38,6 +38,7 @@ from pumice.graph import (
     plan_memory,
     states_of,
 )
+from pumice.graph.memory import ALIGNMENT
 
 logger = logging.getLogger("pumice")
 
@@ -235,11 +236,23 @@ def _has_room(placed: Sequence[Sequence[Segment]], gpus: Sequence[_Offer], limit
     if not limited:
         return True
     segments = [[segment for segment in graph if segment.backend in limited] for graph in placed]
-    uses = devices_in_use(segments, {name: offer.backend for name, offer in limited.items()}, limits)
-    return all(
-        (free := limited[name].free[device]) is None or use.n_bytes(limited[name].backend, limits) <= free
-        for (name, device), use in uses.items()
-    )
+    backends = {name: offer.backend for name, offer in limited.items()}
+
+    def fit(uses: Mapping[DeviceName, DeviceUse]) -> bool:
+        return all(
+            (free := limited[name].free[device]) is None or use.n_bytes(backends[name], limits) <= free
+            for (name, device), use in uses.items()
+        )
+
+    ample = uses_of(((segment, _ample(segment, limits)) for segment in chain.from_iterable(segments)), backends)
+    return fit(ample) or fit(devices_in_use(segments, backends, limits))
+
+
+def _ample(segment: Segment, limits: Limits) -> Activations:
+    """Return at least a segment's activations: its values without shared memory, which needs no plan."""
+    values = dict.fromkeys(tensor for node in segment.nodes for tensor in (*node.operands(), node.output))
+    sizes = [4 * math.prod(concrete(tensor.shape, limits.sizes)) for tensor in values if not isinstance(tensor, Weight)]
+    return Activations(sum(sizes) + ALIGNMENT * len(sizes), sum(sizes))
 
 
 class _Offer:
@@ -259,6 +272,7 @@ class _Offer:
         self._n_layers = max(graph.n_layer for graph in graphs) + 1
         self._limits = limits
         self._moved = moved
+        self._supported: dict[Node, bool] = {}
         margin = rules.margin if backend.offload else 0
         self.free = [None if free is None else max(free - margin, 0) for free in backend.free_memory()]
         if backend.offload and len(rules.tensor_split) > len(self.free):
@@ -295,11 +309,16 @@ class _Offer:
         ]
 
     def _is_moved(self, device: DeviceName, node: Node) -> bool:
-        return self._moved.get(node) == device and self.backend.supports(node, self._limits)
+        return self._moved.get(node) == device and self._supports(node)
 
     def _claims(self, node: Node) -> bool:
         """Return True for a node that this backend supports. GPUs leave moved nodes to others."""
-        return not (self.backend.offload and node in self._moved) and self.backend.supports(node, self._limits)
+        return not (self.backend.offload and node in self._moved) and self._supports(node)
+
+    def _supports(self, node: Node) -> bool:
+        if node not in self._supported:
+            self._supported[node] = self.backend.supports(node, self._limits)
+        return self._supported[node]
 
     def _claimed(self, node: Node) -> list[Node]:
         """Return a node, or those of its parts that go to this backend."""
