@@ -6,27 +6,27 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
-from pumice.audio import Audio
 from pumice.config import load_config
-from pumice.engine.backends import OpeningBackends
 from pumice.frontend.speaking import DEFAULT_SECONDS, SpeechProgress
 from pumice.hub import locate
-from pumice.hub.headers import find_remote, read_range
 from pumice.loading import load
-from pumice.model import Model, prepare
 from pumice.model_files.locating import arguments_of, locate_configured
 from pumice.model_files.opening import open_configured, open_model
 from pumice.options import ENGINE, EngineOptions, documented
-from pumice.planning import ModelPlan, PlannedMachine, plan_file, plan_repository
-from pumice.planning.machine import GPUMemory
 from pumice.process.linked import Connect, Deliver, LinkedModel
 from pumice.process.model import ProcessModel
 from pumice.registry import get_registry, load_registry
-from pumice.speech.voice import Voice
 from pumice.tokenizers import Tokenizer, from_metadata
 from pumice.tracebacks import short_traceback
+
+if TYPE_CHECKING:
+    from pumice.audio import Audio
+    from pumice.model import Model
+    from pumice.planning import ModelPlan
+    from pumice.planning.machine import GPUMemory
+    from pumice.speech.voice import Voice
 
 _documented = documented(ENGINE)
 
@@ -87,6 +87,8 @@ def speak(
     Raises:
         PumiceError: As ``load`` and ``Model.speak``.
     """
+    from pumice.model import Model
+
     with nullcontext(model) if isinstance(model, Model) else load(model, **options) as loaded:
         return loaded.speak(
             text, voice=voice, temperature=temperature, seed=seed, max_seconds=max_seconds, progress=progress
@@ -147,6 +149,9 @@ def describe_graph(
     Raises:
         PumiceError: As ``load``.
     """
+    from pumice.engine.backends import OpeningBackends
+    from pumice.model import prepare
+
     located, settings = locate_configured(path, config, options)
     with ExitStack() as stack:
         registry = get_registry(settings)
@@ -179,6 +184,9 @@ def plan(
     Raises:
         PumiceError: As ``load``.
     """
+    from pumice.hub.headers import find_remote, read_range
+    from pumice.planning import PlannedMachine, plan_file, plan_repository
+
     machine = PlannedMachine.of(memory, ram)
     if path is not None and (remote := find_remote(path)):
         settings = load_config(arguments_of(config, options), remote.options)

@@ -18,6 +18,7 @@ from pumice.architecture import DRAFT, HEAD, MAIN, Architecture, HParams, MediaK
 from pumice.chat.mixed import PromptPart
 from pumice.config import AdapterOptions, Config
 from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner, lone
+from pumice.engine.arguments import adapter_scales, check_ids, token_ids
 from pumice.engine.backends import OpeningBackends
 from pumice.engine.block_tokens import BlockTokens
 from pumice.engine.draft_model import DraftLimits, DraftModel
@@ -32,7 +33,7 @@ from pumice.engine.messages import Event, Facts
 from pumice.engine.next_tokens import CachedTokens, NextTokens
 from pumice.engine.overrides import DeviceName
 from pumice.engine.placement import PlacementRules
-from pumice.engine.prepare import adapter_scales, check_ids, check_proposers, token_ids
+from pumice.engine.prepare import check_proposers
 from pumice.engine.projector import LazyProjector, Projector
 from pumice.engine.projector_parts import ChosenProjector
 from pumice.engine.runner import Observer

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -26,12 +26,15 @@ from pumice_server.options import generation_options
 from pumice_server.properties import properties
 from pumice_server.pulls import Pulled, Pulls
 from pumice_server.served_model import Deliver, Load, LoadProgress, ServedModel
-from pumice_server.service import BEAT_SECONDS, AnyModel, Service
+from pumice_server.service import BEAT_SECONDS, Service
 from pumice_server.settings import Settings
 from pumice_server.summaries import capabilities
 from pumice_server.uploads import Uploads
 from pumice_server.variant import default_variant
 from pumice_server.work import waiting
+
+if TYPE_CHECKING:
+    from pumice_server.service import AnyModel
 
 _LOOK_SECONDS = 0.5  # between checks for dead engines and idle models
 _SILENT_SECONDS = BEAT_SECONDS  # without a step when the server stops, after which requests end

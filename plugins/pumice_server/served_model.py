@@ -6,14 +6,17 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.exceptions import HTTPException
 
 import pumice
 from pumice.plugin import ModelSpec
-from pumice_server.service import AnyModel, Service
+from pumice_server.service import Service
 from pumice_server.variant import Variant
+
+if TYPE_CHECKING:
+    from pumice_server.service import AnyModel
 
 FOREVER = float("inf")
 
@@ -23,7 +26,7 @@ _MAX_BACKOFF_SECONDS = 60.0
 
 LoadProgress = Callable[[int, int], None]
 Deliver = Callable[..., object]
-Load = Callable[[ModelSpec, LoadProgress, Deliver], AnyModel]
+Load = Callable[[ModelSpec, LoadProgress, Deliver], "AnyModel"]
 """Loads a model, in a thread; called with what hears how far it is, and with what brings its events to the loop."""
 
 

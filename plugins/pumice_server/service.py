@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import pumice
 from pumice.cli.options import ASSUMED_TEMPLATE
@@ -29,6 +29,9 @@ from pumice_server.streams import D, Source, is_late
 from pumice_server.variant import Variant
 from pumice_server.work import aside, seeing, waiting
 
+if TYPE_CHECKING:
+    AnyModel: TypeAlias = pumice.Model | pumice.LinkedModel
+
 T = TypeVar("T")
 
 TextOrTokens = str | list[int]
@@ -37,7 +40,6 @@ ChatMessages = Sequence[Mapping[str, Any]]
 _UNSHIFTED = {"context_shift": False}  # a part of an image or a sound would remain
 Slot = tuple[str, int]  # client and number of a slot; -1: no slot
 CompletionProgress = Callable[[int, int, int], None]
-AnyModel = pumice.Model | pumice.LinkedModel
 
 WORK = 8  # cost of tokenizing a character relative to parsing a byte of JSON
 BEAT_SECONDS = 10.0  # time in which a healthy engine finishes a step

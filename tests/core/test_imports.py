@@ -41,6 +41,34 @@ except SystemExit as end:
     assert not loaded & HEAVY
 
 
+def test_loading_in_a_process_imports_no_engine():
+    loaded = modules_after("import pumice; pumice.load_process, pumice.LinkedModel")
+    assert "pumice.frontend" in loaded
+    assert not {
+        name for name in loaded if name.startswith(("pumice.engine.engine", "pumice.engine.runner", "pumice.planning"))
+    }
+
+
+def test_load_imports_nothing_before_its_call():
+    loaded = modules_after("import pumice; pumice.load")
+    assert "pumice.loading" in loaded
+    assert not loaded & {"numpy", "pydantic", "yaml"}
+
+
+def test_objects_of_a_load_are_old():
+    code = """
+import gc
+from pumice.switching import without_collections
+with without_collections():
+    kept = [[i] for i in range(50_000)]
+counts = gc.get_count()
+assert gc.isenabled() and counts[0] < 1000, counts
+gc.collect(0)
+assert any(item is kept for item in gc.get_objects(generation=2))
+"""
+    assert modules_after(code)
+
+
 def test_everything_public_is_there():
     assert set(pumice.__all__) <= set(dir(pumice))
     for name in pumice.__all__:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.engine import logprobs
+from pumice.engine.arguments import NO_PREDICTION
 from pumice.engine.batches import EncoderMemory, Part, Place, batch_of
 from pumice.engine.engine import Engine
 from pumice.engine.generation import salt_of
@@ -20,8 +21,6 @@ from pumice.engine.messages import Logprobs, SavePrompt, Score
 from pumice.errors import RequestError
 
 T = TypeVar("T")
-
-NO_PREDICTION = "this model does not predict each token of a text from those before it"
 
 Forward = Callable[[Sequence[int], int, Sequence[int]], NDArray[np.float32]]
 """A step of a sequence: takes new tokens, the number of earlier ones, and rows; returns logits ``[n, n_vocab]``."""

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,16 @@ from pumice.engine.backends import backend_line
 from pumice.engine.messages import MAX_MEDIA_BYTES
 from pumice.engine.piece_steps import MOST_ROWS, PieceSteps
 from pumice.engine.placement import PlacementRules
-from pumice.engine.projector_parts import AUDIO, IMAGE, PARTS, ChosenProjector, ProjectorParts
+from pumice.engine.projector_parts import (
+    AUDIO,
+    IMAGE,
+    PARTS,
+    VIDEO,
+    ChosenProjector,
+    ProjectorParts,
+    no_projector,
+    refusal,
+)
 from pumice.engine.runner import Runner
 from pumice.engine.sizing import EngineSizes, make_limits
 from pumice.errors import ModelClosedError, ModelError, PromptTooLongError, RequestError
@@ -48,7 +56,6 @@ from pumice.registry import Registry
 from pumice.videos import VideoForm, VideoPlan
 
 Rows = NDArray[np.float32]
-VIDEO: Final = "video"
 _ENCODERS_OF_PARTS = {("qwen2.5o", "vision"): "qwen2.5vl_merger"}
 """Projector types of files with two encoders, of which one part has an encoder of another type."""
 
@@ -382,16 +389,6 @@ def _traced(
         return encoder, graphs
     except ModelError as error:
         raise ModelError(f"{file.path}: {error}") from None
-
-
-def refusal(kind: MediaKind) -> str:
-    """Return the beginning of the error for a model that takes no images, or no sound."""
-    return f"this model takes no {'video' if kind == VIDEO else PARTS[kind][1]}"
-
-
-def no_projector(kind: MediaKind) -> str:
-    """Return the error for a model without a projector."""
-    return f"{refusal(kind)} without a projector: put one file mmproj*.gguf beside it, or give it by the option mmproj"
 
 
 def _no_encoder(kind: MediaKind, path: Path) -> str:

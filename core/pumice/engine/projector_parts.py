@@ -14,6 +14,7 @@ from pumice.hub.projectors import find_projector
 
 IMAGE: Final = "image"
 AUDIO: Final = "audio"
+VIDEO: Final = "video"
 PARTS: Mapping[MediaKind, tuple[str, str]] = {IMAGE: ("vision", "images"), AUDIO: ("audio", "sound")}
 """The part of a file's keys for each kind of media, and what users call these."""
 SPEECH_TYPE = "clip.gen.audio.projector_type"
@@ -76,3 +77,13 @@ class ChosenProjector:
         assert self.path is not None
         with GGUFFile.open(self.path) as file:
             return ProjectorParts.of(file.metadata)
+
+
+def refusal(kind: MediaKind) -> str:
+    """Return the beginning of the error for a model that takes no images, or no sound."""
+    return f"this model takes no {'video' if kind == VIDEO else PARTS[kind][1]}"
+
+
+def no_projector(kind: MediaKind) -> str:
+    """Return the error for a model without a projector."""
+    return f"{refusal(kind)} without a projector: put one file mmproj*.gguf beside it, or give it by the option mmproj"

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.engine import lone
+from pumice.engine.arguments import check_ids
 from pumice.engine.batches import Part, Place, batch_of
 from pumice.engine.engine import Engine
 from pumice.engine.messages import Speak
-from pumice.engine.prepare import check_ids
 from pumice.engine.speech_graphs import SpeechGraphs
 from pumice.engine.thread import EngineThread
 from pumice.engine.tracing import SPEAK

@@ -15,9 +15,9 @@ from pumice.chat.mixed import Media, PlacedEmbeddings, PromptPart, encode_media,
 from pumice.chat.template import check_chosen
 from pumice.config import Config
 from pumice.engine import EngineClient
+from pumice.engine.arguments import token_ids
 from pumice.engine.encoded_media import MAX_BYTES, EncodedMedia
 from pumice.engine.messages import Facts, Span
-from pumice.engine.prepare import token_ids
 from pumice.errors import RequestError, TokenizerError
 from pumice.gguf import GGUFFile
 from pumice.grammar import GrammarChecker
