@@ -42,7 +42,7 @@ def load(
     Raises:
         PumiceError: HubError, GGUFError, ModelError, ConfigError, PluginError or BackendError.
     """
-    with without_collections():  # imports make a tenth of a million objects that stay
+    with without_collections(makes_old=True):  # imports, too, make many objects that stay
         from pumice.model_files.locating import locate_configured
         from pumice.registry.settings import get_registry
 

@@ -59,7 +59,7 @@ def test_objects_of_a_load_are_old():
     code = """
 import gc
 from pumice.switching import without_collections
-with without_collections():
+with without_collections(makes_old=True):
     kept = [[i] for i in range(50_000)]
 counts = gc.get_count()
 assert gc.isenabled() and counts[0] < 1000, counts
