@@ -9,6 +9,7 @@
 layout(constant_id = 2) const bool RAW = false;
 layout(constant_id = 3) const uint DRAFTED = 0u; // rows of a sequence in steps with drafts, which verify.comp goes on from
 layout(constant_id = 4) const uint NUMBERS = 0u; // random numbers of a sequence there
+layout(constant_id = 5) const uint GOES_ON = 2u; // the next step: 0: there is none, 1: at the same position, 2: at the next one
 layout(std430, set = 0, binding = 1) readonly buffer X { uvec2 x[]; };
 layout(std430, set = 0, binding = 2) readonly buffer Logits { uint logits[]; };
 layout(std430, set = 0, binding = 3) readonly buffer Saved { uvec2 saved[]; };
@@ -90,8 +91,9 @@ void main() {
     if (me != 0u) return;
     y[to] = token;
     if (RAW) y[to + 1u + 2u * BEST] = raw_logit(row, token);
-    if (DRAFTED > 0u) return;
+    if (DRAFTED > 0u || GOES_ON == 0u) return;
     step_words[tokens + row] = token;
+    if (GOES_ON == 1u) return;
     step_words[positions + row]++;
     step_words[past + row * most_past + step_words[past_counts + row]++ % most_past] = token;
 }

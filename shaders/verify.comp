@@ -11,6 +11,7 @@
 layout(local_size_x = 256) in;
 layout(constant_id = 0) const uint ROWS = 4u; // of a sequence
 layout(constant_id = 1) const bool DRAFTS = true; // otherwise the next tokens are drafted elsewhere
+layout(constant_id = 2) const uint COMING = 18u; // positions of a sequence that other programs may take
 layout(std430, set = 0, binding = 1) readonly buffer Picked { uint picked[]; };
 layout(std430, set = 0, binding = 2) buffer Text { uint text[]; };
 layout(std430, set = 0, binding = 3) writeonly buffer Taken { uint taken[]; };
@@ -21,6 +22,7 @@ layout(push_constant) uniform Push {
     uint tokens, positions, text_length, n_picked, past, past_counts; // indices in the step block
     uint most_past;
     uint most_taken; // sequences with a number of taken tokens, behind which are the rows of their latest ones
+    uint coming, bases; // indices in the step block: positions for other programs, and what is subtracted from them
 };
 
 const uint LONGEST = 32u; // compared tokens of a match
@@ -93,6 +95,7 @@ void main() {
         if (n >= SHORTEST) atomicMax(best, n << 26 | end);
     }
     barrier();
+    if (me < COMING) step_words[coming + sequence * COMING + me] = n_text - 2u + me - step_words[bases + sequence];
     if (me >= ROWS) return;
     const uint next = best == 0u ? n_text - 1u : best & 0x3ffffffu, period = n_text - next, row = sequence * ROWS + me;
     step_words[tokens + row] = me == 0u ? token_at(n_text - 1u) : token_at(next + (me - 1u) % period);

@@ -181,7 +181,7 @@ class Gemma4Assistant(TwoKinds):
         return gated_feed_forward(g, x, blk, self.n_ff(i), g.gelu)
 
     def positions(self, g: GraphBuilder) -> Tensor:
-        return g.input("next_positions", (N_TOKENS,), "i32", fill=lambda batch: batch.positions + 1)
+        return g.later_positions(1)
 
     def window(self, i: int) -> int:
         """Return the window, less the position that is drafted."""

@@ -20,7 +20,7 @@ N_TURNS = 2  # upload buffers: one is written while the device reads the other
 class HostMemory:
     """Uploads a step's fields and a segment's inputs, and downloads its outputs.
 
-    ``fed``: an output, and the input that it is in the next step of several.
+    ``fed``: an output, and the input that it is in the next step of several. ``stays``: these are all at one position.
     """
 
     def __init__(
@@ -29,10 +29,12 @@ class HostMemory:
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
         fed: tuple[Tensor, Tensor] | None = None,
+        stays: bool = False,
     ) -> None:
         self.inputs = [tensor for tensor in inputs if tensor.name not in STEP_INPUTS]
         self.outputs = outputs
         self.fed = fed
+        self._stays = stays
         self._memory = memory
         upload_bytes, self._input_places = _pack(self.inputs, memory.limits, 4 * memory.layout.n_words)
         download_bytes, self._output_places = _pack(outputs, memory.limits, 0)
@@ -89,7 +91,9 @@ class HostMemory:
     def goes_on(self) -> bool:
         """True if steps can be chained: later steps reuse the first one's inputs, except the one that is fed."""
         fed = self.fed[1] if self.fed else None
-        return all(tensor is fed or (isinstance(tensor, Input) and tensor.of_sequences) for tensor in self.inputs)
+        return (fed is not None and self._stays) or all(
+            tensor is fed or (isinstance(tensor, Input) and tensor.of_sequences) for tensor in self.inputs
+        )
 
     def record_upload(self, encoder: Encoder, turn: int, n_words: int) -> None:
         """Record the copy of ``n_words`` of the step's fields."""

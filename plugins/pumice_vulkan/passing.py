@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from pumice.plugin import Batch, Pending
@@ -14,13 +15,17 @@ if TYPE_CHECKING:
 
 
 class Copy(NamedTuple):
-    """A copy of ``n_bytes`` between buffers, from and to an offset in bytes."""
+    """A copy of ``n_bytes`` between buffers, from and to an offset in bytes.
+
+    ``again``: also before each later one of consecutive steps.
+    """
 
     source: Buffer
     begin: int
     target: Buffer
     to: int
     n_bytes: int
+    again: bool = False
 
 
 Found = tuple[Buffer, int]
@@ -39,8 +44,11 @@ class Results(Protocol):
     def last_row_place(self, sequence: int) -> Found:
         """Return where the row of the latest token of a sequence is, of a step that verifies drafts."""
 
-    def next_position_place(self, sequence: int) -> Found:
-        """Return where the position behind that of the latest token of a sequence is, of such a step."""
+    def position_place(self, sequence: int, n: int) -> Found:
+        """Return where the position ``n`` behind that behind the latest token of a sequence is, of such a step."""
+
+    def latest_token_place(self, sequence: int) -> Found:
+        """Return where the latest token of a sequence is, of such a step."""
 
 
 def copies_of(batch: Batch, host: HostMemory, layout: StepLayout, n_rows: int) -> tuple[Copy, ...]:
@@ -52,7 +60,8 @@ def copies_of(batch: Batch, host: HostMemory, layout: StepLayout, n_rows: int) -
         layout: of its step block.
         n_rows: rows of the bucket of the step. All are copied, so that batches of a bucket have the same copies.
     """
-    return (*_inputs(batch, host, n_rows), *_fields(batch, host.step, layout))
+    positions = _positions(batch, host, layout)
+    return (*_inputs(batch, host, n_rows), *_fields(batch, host.step, layout), *positions)
 
 
 def _inputs(batch: Batch, host: HostMemory, n_rows: int) -> Iterator[Copy]:
@@ -67,15 +76,24 @@ def _fields(batch: Batch, step: Buffer, layout: StepLayout) -> Iterator[Copy]:
         for index, rows in enumerate(passed.rows.tolist()):
             for row, to in enumerate(rows):
                 yield Copy(*results.token_place(index, row), step, 4 * (layout.tokens + to), 4)
-    sequences = range(len(batch.slots))
     if batch.outputs_of:
         results = _results(batch.outputs_of)
-        for sequence in sequences:
+        for sequence in range(len(batch.slots)):
             yield Copy(*results.last_row_place(sequence), step, 4 * (layout.output_ids + sequence), 4)
-    if batch.positions_of:
-        results = _results(batch.positions_of)
-        for sequence in sequences:
-            yield Copy(*results.next_position_place(sequence), step, 4 * (layout.positions + sequence), 4)
+
+
+def _positions(batch: Batch, host: HostMemory, layout: StepLayout) -> Iterator[Copy]:
+    if batch.positions_of is None:
+        return
+    passed, results, step = batch.positions_of, _results(batch.positions_of.pending), host.step
+    for sequence, (begin, end) in enumerate(pairwise(batch.seq_starts.tolist())):
+        n_bytes = 4 * (end - begin)
+        yield Copy(*results.position_place(sequence, passed.first), step, 4 * (layout.positions + begin), n_bytes)
+        for name, first in passed.inputs.items():
+            target, to = host.input_place(name)
+            yield Copy(*results.position_place(sequence, first), target, to + 4 * begin, n_bytes, again=True)
+        if passed.takes_token:
+            yield Copy(*results.latest_token_place(sequence), step, 4 * (layout.tokens + begin), 4)
 
 
 def _results(pending: Pending) -> Results:

@@ -4,23 +4,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Ahead, Raw, Tensor
+from pumice.plugin import Ahead, Raw, Segment, Tensor
 from pumice_vulkan.device import Buffer, Encoder
 from pumice_vulkan.lower.rule import Lowering, SegmentMemory
 from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.restrictions import MAX_ADDED, Restrictions
-from pumice_vulkan.step import MAX_BIASES, MAX_DRAFTED, MAX_PAST, MAX_STEPS, MOST_DRAFTING
+from pumice_vulkan.step import COMING, MAX_BIASES, MAX_DRAFTED, MAX_PAST, MAX_STEPS, MOST_DRAFTING
 
 OF_EACH = 16  # logits per invocation of shaders/best.comp
 MAX_BEST = 64
 MAX_SAVED = MAX_BIASES + MAX_PAST + MAX_ADDED  # maximum logits per row changed by shaders/adjust.comp
 TAKEN_WORDS = 2 * MOST_DRAFTING  # of a step with drafts: the tokens that it gave, and the row of the latest
 INVOCATIONS = 512  # invocations per workgroup, within the device's limit
+
+
+class GoesOn(Enum):
+    """The position of the next of several steps, as in shaders/pick.comp."""
+
+    NOWHERE = 0
+    HERE = 1
+    NEXT = 2
+
+    @staticmethod
+    def of(segment: Segment) -> GoesOn:
+        """Return where the steps of a segment go on."""
+        return GoesOn.NOWHERE if segment.block else GoesOn.HERE if segment.loop and segment.stays else GoesOn.NEXT
 
 
 class Choice(NamedTuple):
@@ -52,11 +66,13 @@ PLAIN = Choice(1)  # the best logit as it is
 class Picker:
     """The processing of ``logits`` behind each step, and the results of all steps in host memory.
 
-    Results are double-buffered: one buffer is read while the device writes the other.
+    Results are double-buffered: one buffer is read while the device writes the other. A step that ``goes_on`` nowhere
+    may pick more tokens than one of each sequence.
     """
 
-    def __init__(self, memory: SegmentMemory, logits: Tensor) -> None:
+    def __init__(self, memory: SegmentMemory, logits: Tensor, goes_on: GoesOn) -> None:
         self.logits = logits
+        self._goes_on = goes_on
         self._width = int(logits.shape[1])
         self._invocations = min(INVOCATIONS, memory.device.description.max_threads_per_threadgroup)
         self._n_parts = -(-self._width // (OF_EACH * self._invocations))
@@ -69,7 +85,7 @@ class Picker:
         self.restrictions = Restrictions(memory.device, self._max_seqs, self._width)
         self._taken_at = MAX_STEPS * self._max_rows * Choice(MAX_BEST, raw=True).words
         n_bytes = 4 * (self._taken_at + MAX_STEPS * TAKEN_WORDS)
-        self.positions = memory.layout.positions
+        self.tokens, self.coming = memory.layout.tokens, memory.layout.coming
         self._results = [memory.device.new_buffer(n_bytes, host=True) for _ in range(2)]
         self.texts = Texts(memory)
 
@@ -139,8 +155,10 @@ class Picker:
                 "past_counts": layout.past_counts,
                 "most_past": MAX_PAST,
                 "most_taken": MOST_DRAFTING,
+                "coming": layout.coming,
+                "bases": layout.bases,
             },
-            constants=[choice.drafted, int(drafts)],
+            constants=[choice.drafted, int(drafts), COMING],
             grid=(self._rows(lowering.n_outputs, choice) // choice.drafted, 1, 1),
         )
 
@@ -245,7 +263,13 @@ class Picker:
                 "n_picked": layout.n_picked,
                 "most_past": MAX_PAST,
             },
-            constants=[*self._constants(choice.n_best), int(choice.raw), choice.drafted, MAX_STEPS * choice.drafted],
+            constants=[
+                *self._constants(choice.n_best),
+                int(choice.raw),
+                choice.drafted,
+                MAX_STEPS * choice.drafted,
+                self._goes_on.value,
+            ],
             grid=(rows, 1, 1),
         )
 
@@ -253,7 +277,9 @@ class Picker:
         return [self._invocations, n_best]
 
     def _rows(self, n_outputs: int, choice: Choice) -> int:
-        return min(n_outputs, MAX_DRAFTED if choice.drafted else self._max_seqs)
+        if choice.drafted:
+            return min(n_outputs, MAX_DRAFTED)
+        return min(n_outputs, self._max_rows if self._goes_on is GoesOn.NOWHERE else self._max_seqs)
 
 
 class Texts:

@@ -50,11 +50,11 @@ from pumice_vulkan.memory import Arena, Scratch, Weights
 from pumice_vulkan.packing import Packing, pack_some
 from pumice_vulkan.passing import Found, copies_of
 from pumice_vulkan.persistent import PersistentPath, expect_cache
-from pumice_vulkan.picker import MAX_BEST, Choice, Picker
+from pumice_vulkan.picker import MAX_BEST, Choice, GoesOn, Picker
 from pumice_vulkan.preparer import Preparer, Work
 from pumice_vulkan.recorder import USUAL_CHOICES, Recorder, Recording, SlotCopies, StepPart, drafted_choices
 from pumice_vulkan.restrictions import MAX_ADDED
-from pumice_vulkan.step import MAX_BIASES, MAX_DRAFTED, MAX_PAST, MAX_STEPS, StepLayout, reads_memory
+from pumice_vulkan.step import COMING, MAX_BIASES, MAX_DRAFTED, MAX_PAST, MAX_STEPS, StepLayout, reads_memory
 
 logger = logging.getLogger("pumice")
 
@@ -213,9 +213,13 @@ class Picked(Pending):
         """Return where the device finds the row of the latest token of a sequence, of a step that verifies drafts."""
         return self.picker.last_row_place(self.recording.turn, sequence)
 
-    def next_position_place(self, sequence: int) -> Found:
-        """Return where the device finds the position behind that of the latest token of a sequence."""
-        return self.host.step, 4 * (self.picker.positions + sequence * self.recording.choice.drafted + 1)
+    def position_place(self, sequence: int, n: int) -> Found:
+        """Return where the device finds the position ``n`` behind that behind the latest token of a sequence."""
+        return self.host.step, 4 * (self.picker.coming + sequence * COMING + 2 + n)
+
+    def latest_token_place(self, sequence: int) -> Found:
+        """Return where the device finds the latest token of a sequence, of a step that verifies drafts."""
+        return self.host.step, 4 * (self.picker.tokens + sequence * self.recording.choice.drafted)
 
 
 class DeviceProgram(Program):
@@ -234,7 +238,7 @@ class DeviceProgram(Program):
         self._arena = Arena(shared.device, plan.size if segment.gives_logits else 0)
         self._memory = self._new_memory(plan, limits)
         fed = segment.loop[1:] if segment.loop else None
-        self._host = HostMemory(self._memory, segment.inputs, segment.outputs, fed)
+        self._host = HostMemory(self._memory, segment.inputs, segment.outputs, fed, segment.stays)
         self._buckets = Buckets(limits)
         new = self._new_weights()
         in_place = [weight for weight in new if limits.is_in_place(weight.name)]
@@ -248,7 +252,7 @@ class DeviceProgram(Program):
             self._lower(bucket)
         self._cache_bytes = shared.cache.nbytes - cache_bytes
         logits = segment.outputs[0] if segment.gives_logits else segment.logits
-        self._picker = Picker(self._memory, logits) if logits else None
+        self._picker = Picker(self._memory, logits, GoesOn.of(segment)) if logits else None
         self._persistent = (
             PersistentPath.of(self._memory, shared.kernels, segment, shared.unmeasured, shared.most_rows)
             if shared.persistent
@@ -284,7 +288,13 @@ class DeviceProgram(Program):
         invariant = self._shared.invariant and not recurrent  # recurrent states take several tokens in parts
         gives_more = len(self._segment.outputs) > 1 and not self._segment.loop
         if not self._picker or gives_more:  # with a picker it verifies drafts all the same
-            return Capabilities(copies_slots=True, invariant=invariant, passes=True, step_sizes=self._buckets.sizes)
+            return Capabilities(
+                copies_slots=True,
+                invariant=invariant,
+                passes=True,
+                max_picked=self._max_picked,
+                step_sizes=self._buckets.sizes,
+            )
         return Capabilities(
             copies_slots=True,
             invariant=invariant,
@@ -297,8 +307,14 @@ class DeviceProgram(Program):
             max_added=MAX_ADDED,
             drafted=self._drafted,
             passes=True,
+            max_picked=self._max_picked,
             step_sizes=self._buckets.sizes,
         )
+
+    @property
+    def _max_picked(self) -> int:
+        """Maximum output rows of a block after which a step picks tokens."""
+        return max(self._memory.limits.n_seqs, MAX_DRAFTED) if self._picker and self._segment.block else 0
 
     @property
     def _drafted(self) -> tuple[int, ...]:
@@ -357,6 +373,7 @@ class DeviceProgram(Program):
         if ask.n_drafted:
             lengths = [len(text) for text in ask.texts] or step.batch.positions[step.batch.seq_starts[:-1]] + 1
             words[layout.text_length :][: len(ask.picks)] = lengths
+            words[layout.bases :][: len(ask.picks)] = 0 if step.batch.bases is None else step.batch.bases
         choice = Choice(
             n_best=1 if ask.n_best == 1 else MAX_BEST,
             adjusts=ask.n_drafted > 0 or any(pick.adjusts for pick in ask.picks),

@@ -242,8 +242,8 @@ class Recorder:
                 self._picker.texts.record(encoder, recording.bucket.n_tokens // recording.choice.drafted)
             if recording.copies:
                 encoder.barrier()
-            for source, begin, target, to, n_bytes in recording.copies:
-                encoder.copy_buffer(source, begin, target, to, n_bytes)
+            for copy in recording.copies:
+                encoder.copy_buffer(copy.source, copy.begin, copy.target, copy.to, copy.n_bytes)
         if self._picker and recording.choice.restricted and recording.part is not StepPart.LAYERS:
             self._picker.restrictions.record(encoder, recording.bucket.n_outputs, recording.turn)
         encoder.barrier()
@@ -254,6 +254,11 @@ class Recorder:
             if step and self._host.inputs:  # the previous step has overwritten them
                 encoder.barrier()
                 self._host.record_next_inputs(encoder, recording.turn, sizes)
+                if again := [copy for copy in recording.copies if copy.again]:
+                    encoder.barrier()
+                    for copy in again:
+                        encoder.copy_buffer(copy.source, copy.begin, copy.target, copy.to, copy.n_bytes)
+                    encoder.barrier()
             for encoded in launches:
                 if encoded.barrier:
                     encoder.barrier()

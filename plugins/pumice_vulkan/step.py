@@ -16,6 +16,7 @@ HEADER = 16
 MAX_STEPS = 16  # maximum steps that the device runs in succession
 MAX_DRAFTED = 16  # maximum rows of sequences whose drafts the device makes and verifies
 MOST_DRAFTING = MAX_DRAFTED // 2  # maximum number of these sequences
+COMING = MAX_DRAFTED + 2  # positions of each of them that other programs may take: see ``PassedPositions``
 SCRATCH_BYTES = 2**20  # that the programs of a device allocate at first, and grow if they need more
 MAX_BIASES = 64  # maximum biases of a sequence's logits
 MAX_PAST = 256  # maximum tokens considered by penalties; invocations of shaders/adjust.comp
@@ -43,11 +44,12 @@ class StepLayout:
 
     Attributes:
         sequences: sequence of each token.
-        picks: four fields of a Pick per sequence.
+        picks: four fields of a Pick per sequence, or per token of a block that is drafted.
         numbers: ``[MAX_STEPS, limits.n_seqs]``, or for steps with drafts ``[n_seqs, MAX_STEPS, rows of a sequence]``.
         adjustments: eight words per sequence: number of ``biases`` (pairs of a token and a float), and penalties.
         past: ring of the latest tokens; their total number is ``past_counts``.
         text_length, n_picked: tokens of each text from which the device drafts, and how many of them it has picked.
+        coming: ``[MOST_DRAFTING, COMING]``, positions from the latest token's predecessor on, less ``bases``.
         n_host_words: start of the fields that the device writes, too, if it runs several steps.
 
     The table of a window is ``[n_seqs, table_width]``.
@@ -62,7 +64,7 @@ class StepLayout:
         self.output_ids = self._field(limits.n_outputs)
         self.seq_starts = self._field(limits.n_seqs + 1)
         self.slots = self._field(limits.n_seqs)
-        self.picks = self._field(4 * limits.n_seqs)
+        self.picks = self._field(4 * max(limits.n_seqs, MAX_DRAFTED))
         self.numbers = self._field(MAX_STEPS * max(limits.n_seqs, MAX_DRAFTED))
         self.adjustments = self._field(8 * limits.n_seqs)
         self.biases = self._field(2 * MAX_BIASES * limits.n_seqs)
@@ -70,6 +72,7 @@ class StepLayout:
         self.tables = {window: self._field(limits.n_seqs * self.table_width) for window in sorted(limits.n_blocks)}
         self.memory_table = self._field(limits.n_seqs * self.table_width if reads_memory else 0)
         self.memory_lengths = self._field(limits.n_seqs if reads_memory else 0)
+        self.bases = self._field(MOST_DRAFTING)
         self._reads_memory = reads_memory
         self.n_host_words = self._size
         self.tokens = self._field(limits.n_batch)
@@ -78,6 +81,7 @@ class StepLayout:
         self.past_counts = self._field(limits.n_seqs)
         self.text_length = self._field(MOST_DRAFTING)
         self.n_picked = self._field(MOST_DRAFTING)
+        self.coming = self._field(COMING * MOST_DRAFTING)
 
     @property
     def n_words(self) -> int:
@@ -149,7 +153,8 @@ class StepLayout:
             drawn.view(np.float32)[:, : own.shape[1]] = own
             words[self.n_picked :][: len(picks)] = 0
             return
-        table = words[self.numbers :][: n_steps * self.max_seqs].reshape(n_steps, -1)
+        width = max(self.max_seqs, n_seqs)  # more rows than sequences are those of a single step
+        table = words[self.numbers :][: n_steps * width].reshape(n_steps, -1)
         table.view(np.float32)[:, :n_seqs] = numbers
 
     def _write_adjustments(self, words: NDArray[np.int32], picks: Sequence[Pick]) -> None:

@@ -62,6 +62,8 @@ class Capabilities:
         drafted: useful values of ``n_drafted`` of an ``Ask``, ascending. Empty: the program drafts no tokens.
         passes: inputs and tokens of a step may be results of pending steps (``Batch.passed``) of other programs of the
             device that pass them, too.
+        max_picked: maximum output rows after which an ``Ask`` of one step without adjustments picks tokens, of a graph
+            that drafts a ``block``; 0: one of each sequence.
         step_sizes: numbers of tokens, ascending, if a step takes as long as one of the next larger number. Empty: the
             time of a step follows its tokens.
     """
@@ -78,6 +80,7 @@ class Capabilities:
     max_added: int = 0
     drafted: tuple[int, ...] = ()
     passes: bool = False
+    max_picked: int = 0
     step_sizes: tuple[int, ...] = ()
 
 

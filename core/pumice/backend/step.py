@@ -98,6 +98,26 @@ class PassedTokens:
     rows: Int32Array
 
 
+@dataclass(frozen=True)
+class PassedPositions:
+    """Positions of a step that follow the latest token of each sequence of an earlier one with drafts, not yet known.
+
+    Rows of a sequence are at consecutive positions. Numbers are relative to the position behind the latest token, and
+    those of a sequence's rows are from -2 to ``max(drafted) + 1``.
+
+    Attributes:
+        pending: the earlier step, with the same sequences, of a program that ``passes``.
+        first: position of a sequence's first row.
+        inputs: further inputs, int32 ``[n_tokens]``, that have positions, and that of a sequence's first row.
+        takes_token: the first token of each sequence is the latest one.
+    """
+
+    pending: Pending
+    first: int = 0
+    inputs: Mapping[str, int] = field(default_factory=dict)
+    takes_token: bool = False
+
+
 @dataclass
 class Batch:
     """The tokens of a step: new tokens of several sequences, consecutive for each sequence.
@@ -120,7 +140,8 @@ class Batch:
     passed: Mapping[str, Passed] = field(default_factory=dict)  # further inputs that pending steps compute
     passed_tokens: Sequence[PassedTokens] = ()  # tokens that pending steps pick, in place of those of the batch
     outputs_of: Pending | None = None  # a step with drafts: its latest picked tokens follow the output rows
-    positions_of: Pending | None = None  # a step with drafts: positions follow its latest picked tokens
+    positions_of: PassedPositions | None = None  # positions that follow the latest picked tokens of a pending step
+    bases: Int32Array | None = None  # [n_seqs] what is subtracted from the positions that a step behind gets from this
 
     @property
     def sizes(self) -> Sizes:

@@ -11,12 +11,14 @@ from itertools import accumulate
 
 import numpy as np
 
-from pumice.architecture import DRAFT, FEATURES
-from pumice.engine.batches import Part
-from pumice.engine.draft_model import DraftLimits, Guess, guess_of
+from pumice.architecture import DRAFT, FEATURES, MAIN, STREAM
+from pumice.backend.step import PassedPositions, Pending
+from pumice.engine.batches import Part, Place
+from pumice.engine.draft_model import DraftLimits, Guess, guess_of, rehearsing, sizes_to
 from pumice.engine.generation import Running
 from pumice.engine.kv_cache import BlockTables
 from pumice.engine.next_tokens import Hidden, NextTokens, Rows
+from pumice.engine.rounds import quiet
 from pumice.engine.runner import Runner
 
 
@@ -36,9 +38,6 @@ class BlockTokens(NextTokens):
     def _unknown(self, tables: BlockTables, first: int, n_stream: int) -> Hidden:
         return Hidden(tables, first, [np.zeros((0, n_stream), np.float32)])
 
-    def _rehearse(self, lengths: Collection[int]) -> None:
-        """Leave the first block to a sequence."""
-
     def _part(self, running: Running, kept: Hidden, n: int, is_last: bool) -> Part:
         return Part(running, running.generation.tokens[kept.first : kept.first + n], kept.first)
 
@@ -47,12 +46,9 @@ class BlockTokens(NextTokens):
 
     def _draft(self, most: Mapping[Running, int]) -> dict[Running, list[Guess]]:
         """Return the guesses for sequences: the rest of the features, then a block for each."""
-        waiting = {running: kept for running in most if (kept := self._hidden[running]).n_rows}
+        waiting, features = self._waiting(most)
         if waiting:
-            parts = [self._part(running, kept, kept.n_rows, True) for running, kept in waiting.items()]
-            self._read(parts, np.concatenate([kept.rows for kept in waiting.values()]))
-        for kept in waiting.values():
-            kept.drop(kept.n_rows)
+            self._read(waiting, features)
         limits, sequences = self._runner.limits, list(most)
         drafts: dict[Running, list[Guess]] = {}
         n_at_once = max(1, min(limits.n_batch, limits.n_outputs) // self._block.size)
@@ -66,11 +62,107 @@ class BlockTokens(NextTokens):
                 drafts[running] = self._probable(_guesses(rows))
         return drafts
 
+    def _rehearse(self, lengths: Collection[int]) -> None:
+        """Read each number of features that may wait, and draft blocks."""
+        assert self.cache is not None
+        sizes = sizes_to(self._most_waiting)
+        width = self._runner.results(self._runner.listening or MAIN)[STREAM]
+        with rehearsing(self.cache, sizes[-1] + 2 * self._block.size) as place:
+            for n in sizes if place else ():
+                assert place is not None
+                self._read([Part(place, [0] * n, 0)], np.zeros((n, width), np.float32))
+            self._rehearse_rounds(place, sizes, lengths, width)
+
+    def _submit_at(self, part: Part, stream: Rows | Pending, n: int) -> list[Pending]:
+        if isinstance(stream, Pending):
+            return self._submit_behind([part.place], [part.n_past], stream, len(part.tokens) - 1, n)
+        block = self._block_at(part.place, 0, part.n_past + len(part.tokens), self._block.size, n)
+        return self._submit_blocks([part._replace(output_rows=[])], stream, [block], n)
+
+    @property
+    def _drafts_in_rounds(self) -> bool:
+        """True if the program picks all tokens of a block; candidates that depend on each other are the host's."""
+        return self._runner.max_picked(DRAFT) > 0 and "candidates" not in self._runner.results(DRAFT)
+
+    @property
+    def _longest_round(self) -> int:
+        return min(self._limits.most, self._block.size - self._block.first)
+
+    def holds(self, sequences: Sequence[Running], n: int) -> bool:
+        """Return True if a step can draft ``n`` tokens for each sequence now; blocks for them are held."""
+        limits, n_seqs = self._runner.limits, len(sequences)
+        fits = n_seqs * n <= min(self._runner.max_picked(DRAFT), limits.n_outputs)
+        is_whole = all(self._size(running) >= self._block.first + n for running in sequences)
+        return fits and is_whole and n_seqs * self._block.size <= limits.n_batch and super().holds(sequences, n)
+
+    def submit(self, sequences: Sequence[Running], n: int) -> list[Pending]:
+        """Submit a step that reads the rest of the features, and the one that drafts a block of each sequence."""
+        parts, rows = self._waiting(sequences)
+        return self._submit_blocks(parts, rows, [self._masks(running, n) for running in sequences], n)
+
+    def submit_after(self, sequences: Sequence[Running], verified: Pending, n: int, n_drafted: int) -> list[Pending]:
+        return self._submit_behind(sequences, [running.n_past for running in sequences], verified, n_drafted, n)
+
+    def _submit_behind(
+        self, places: Sequence[Place], positions: Sequence[int], verified: Pending, n_drafted: int, n: int
+    ) -> list[Pending]:
+        """Submit the same behind a step that verifies so many tokens from these positions on and has not ended."""
+        n_rows, size, listening = 1 + n_drafted, self._block.size, self._runner.listening
+        assert listening is not None
+        starts = list(zip(places, positions, strict=True))
+        reads = self._batch([Part(place, [0] * n_rows, position) for place, position in starts])
+        reads.passed = {"features": self._runner.passed(verified, listening, STREAM, len(reads.tokens))}
+        self._runner.submit(reads, graph=FEATURES)
+        batch = self._batch([self._block_at(place, 0, position + n_rows, size, n) for place, position in starts])
+        batch.positions_of = PassedPositions(verified, -1, takes_token=True)
+        return [self._runner.submit(batch, quiet(n * len(places), 1), graph=DRAFT)]
+
+    def _part_behind(self, place: Place, position: int, n_rows: int) -> Part:
+        return Part(place, [0] * n_rows, position)
+
+    def holds_after(self, sequences: Sequence[Running], n_drafted: int) -> bool:
+        assert self.cache is not None
+        n_rows, size = 1 + n_drafted, self._block.size
+        if size > 1 + max(self._runner.capabilities.drafted, default=0):
+            return False
+        has_room = all(item.generation.n_ctx - item.n_past >= n_rows + size for item in sequences)
+        return has_room and all(self.cache.extend(item.tables, item.n_past, n_rows + size) for item in sequences)
+
+    def went_on(self, sequences: Collection[Running], lost: Collection[Running]) -> None:
+        for running in sequences:
+            if running in lost:
+                self._hidden.pop(running, None)
+            elif (kept := self._hidden.get(running)) is not None:
+                first = len(running.generation.tokens) - 1
+                self._hidden[running] = Hidden(running.tables, first, [kept.rows[:0]], kept.n_skipped)
+
+    def _submit_blocks(self, parts: Sequence[Part], rows: Rows, blocks: Sequence[Part], n: int) -> list[Pending]:
+        """Submit a step that reads the features of ``parts``, and one that drafts ``n`` tokens of each block."""
+        if parts:
+            batch = self._batch(parts)
+            batch.inputs = {"features": np.ascontiguousarray(rows, np.float32)}
+            self._runner.submit(batch, graph=FEATURES)
+        return [self._runner.submit(self._batch(blocks), quiet(n * len(blocks), 1), graph=DRAFT)]
+
+    def _waiting(self, sequences: Collection[Running]) -> tuple[list[Part], Rows]:
+        """Return the parts and features of sequences that the draft has not read, which are read then."""
+        waiting = {running: kept for running in sequences if (kept := self._hidden[running]).n_rows}
+        parts = [self._part(running, kept, kept.n_rows, True) for running, kept in waiting.items()]
+        rows = np.concatenate([kept.rows for kept in waiting.values()]) if waiting else np.zeros((0, 0), np.float32)
+        for kept in waiting.values():
+            kept.drop(kept.n_rows)
+        return parts, rows
+
     def _masks(self, running: Running, n: int) -> Part:
         """Return the block after the text of a sequence, with outputs for at most ``n`` tokens."""
-        block, tokens, size = self._block, running.generation.tokens, self._size(running)
+        tokens = running.generation.tokens
+        return self._block_at(running, tokens[-1], len(tokens) - 1, self._size(running), n)
+
+    def _block_at(self, place: Place, token: int, position: int, size: int, n: int) -> Part:
+        """Return a block of ``size`` tokens that begins with this one, with outputs for at most ``n`` tokens."""
+        block = self._block
         rows = range(block.first, min(size, block.first + n))
-        return Part(running, [tokens[-1], *[block.mask] * (size - 1)], len(tokens) - 1, rows)
+        return Part(place, [token, *[block.mask] * (size - 1)], position, rows)
 
     def _size(self, running: Running) -> int:
         """Return the tokens of a block after the text of a sequence, which may be near the end of the context."""

@@ -785,6 +785,8 @@ class Flights:
             parts.append(running.part(1, [*drafted, *padding]))
         batch = batch_of(self._cache, parts)
         batch.passed_tokens = passed
+        if passed and (layer := self._speculation.next_tokens):
+            batch.bases = layer.bases(sequences)
         graph = self._listening(members, batch) or MAIN
         pending = self._runner.submit(batch, ask, before.pending if before else None, graph)
         flight = Flight(members, sequences, batch, pending, land, ask, behind=before is not None)
@@ -864,7 +866,9 @@ class Flights:
         if not self._affords_round(flight.kind, lengths):
             return None
         layer = speculation.lone_layer(flight.members)
-        if layer is None or any(running.generation.n_left <= 1 + n_drafted for running in current):
+        if layer is None or not layer.holds_after(current, n_drafted):
+            return None
+        if any(running.generation.n_left <= 1 + n_drafted for running in current):
             return None
         n = speculation.round_length(current, flight.kind, lengths)
         if n != flight.n_round or self.lookahead.passes(current, n_drafted, 2) < 2:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from pumice.architecture import DRAFT, FEATURES, MAIN, STREAM
 from pumice.backend.pick import Ask
-from pumice.backend.step import Batch, PassedTokens, Pending
+from pumice.backend.step import Batch, PassedPositions, PassedTokens, Pending
 from pumice.engine.acceptance import Stop
 from pumice.engine.batches import Part, Place, batch_after, batch_behind, batch_of
 from pumice.engine.draft_model import (
@@ -102,7 +102,7 @@ class NextTokens:
     """
 
     computes_blocks = False  # True if all tokens of a draft take a single step
-    _advances = True  # each token is computed at the position behind the one before
+    _several = True  # tokens behind the first may be steps of one submission
 
     def __init__(self, runner: Runner, limits: DraftLimits) -> None:
         self.cache: KVCache | None = None
@@ -130,7 +130,7 @@ class NextTokens:
         """
         try:
             self._runner.compile_drafts()
-            if self._runner.steps_of(DRAFT):
+            if self._drafts_in_rounds:
                 self._rehearse([min(n, self._limits.most) for n in lengths])
         except Exception as error:
             log.info("cannot prepare drafts: %s", describe(error))
@@ -146,7 +146,7 @@ class NextTokens:
                 batch = batch_of(self.cache, [Part(place, [0] * n, 0, [n - 1])])
                 hidden = self._run(batch, self._hidden_of(batch, np.zeros((n, width), np.float32)))[1]
             self._rehearse_rounds(place, sizes, lengths, width)
-            for n in sorted({n - 1 for n in lengths if n > 2}) if place and self._advances else ():
+            for n in sorted({n - 1 for n in lengths if n > 2}) if place else ():
                 assert place is not None
                 self._run_ahead(batch_of(self.cache, [Part(place, [0], sizes[-1], [0])]), hidden, n)
 
@@ -159,21 +159,25 @@ class NextTokens:
         for n in sizes:
             part = Part(place, [0] * n, 0, [n - 1])
             self._runner.outputs(batch_of(self.cache, [part]), listening)
-            next(self._submit_parts([part], np.zeros((n, width), np.float32), 1)[-1].tokens())
+            next(self._submit_at(part, np.zeros((n, width), np.float32), 1)[-1].tokens())
         n_bests = sorted({1, self._runner.capabilities.max_best})
         lengths = [n for n in lengths if n in drafted and n <= self._longest_round]
         for n, n_best in ((n, n_best) for n in lengths for n_best in n_bests):
             part, stream, verified = Part(place, [0], sizes[-1], [0]), np.zeros((1, width), np.float32), None
             for turn in range(3 if self._runner.capabilities.follows else 1):
-                drafts = self._submit_parts([part], verified or stream, n)
+                drafts = self._submit_at(part, verified or stream, n)
                 batch = batch_of(self.cache, [Part(place, [0] * (1 + n), sizes[-1], range(1 + n))])
                 batch.passed_tokens = passed_to(drafts, 1, n, n)
                 numbers = np.zeros((1, (1 + n) * (2 if turn else 1)), np.float32)
                 ask = Ask([GREEDY], numbers, n_best, [()], n_drafted=n)
                 verified = self._runner.submit(batch, ask, verified, listening)
-                part = Part(place, [0] * (1 + n), sizes[-1] + 1, [0])
+                part = self._part_behind(place, sizes[-1], 1 + n)
             assert verified is not None
             next(verified.tokens())
+
+    def _submit_at(self, part: Part, stream: Rows | Pending, n: int) -> list[Pending]:
+        """Submit a round of ``n`` tokens at a place that no sequence has, without waiting."""
+        return self._submit_parts([part], stream, n)
 
     def landed(self, batch: Batch, index: int, running: Running, stream: Rows, most: int = MOST_ROWS) -> None:
         """Keep the rows of ``stream [n_tokens, n_stream]`` of the confirmed tokens of one sequence of a step.
@@ -364,10 +368,15 @@ class NextTokens:
     def submits(self) -> bool:
         """Return True if its steps pass their results to each other, and to steps of the model, on the device."""
         listening = self._runner.listening
-        if self.is_off or listening in (None, MAIN) or not self._advances or not self._runner.steps_of(DRAFT):
+        if self.is_off or listening in (None, MAIN) or not self._drafts_in_rounds:
             return False
         graphs = [listening, DRAFT, *([FEATURES] if self._projects else [])]
         return self._runner.passes_on(graphs) is not None
+
+    @property
+    def _drafts_in_rounds(self) -> bool:
+        """True if the program picks the tokens of a round by itself."""
+        return self._several and self._runner.steps_of(DRAFT) > 0
 
     @property
     def _longest_round(self) -> int:
@@ -399,8 +408,22 @@ class NextTokens:
         The layer reads what that step computes, and drafts behind the latest of its tokens. ``landed`` is called for
         no such step, but ``went_on`` once it has ended.
         """
-        n_rows = 1 + n_drafted
-        return self._submit_parts([Part(item, [0] * n_rows, item.n_past + 1, [0]) for item in sequences], verified, n)
+        parts = [self._part_behind(running, running.n_past, 1 + n_drafted) for running in sequences]
+        return self._submit_parts(parts, verified, n)
+
+    def _part_behind(self, place: Place, position: int, n_rows: int) -> Part:
+        """Return the tokens that a step with drafts at a position picks, with an output after the latest one."""
+        return Part(place, [0] * n_rows, position + 1, [0])
+
+    def holds_after(self, sequences: Sequence[Running], n_drafted: int) -> bool:
+        """Return True if a round may be submitted behind one that verifies so many tokens; it holds blocks for it."""
+        return True
+
+    def bases(self, sequences: Sequence[Running]) -> NDArray[np.int32]:
+        """Return the position of each sequence's text at which that of the layer begins."""
+        kept = (self._hidden.get(running) for running in sequences)
+        n_skipped = [item.n_skipped if item else 0 for item in kept]
+        return np.array(n_skipped, np.int32) * self._runner.limits.block_size
 
     def took(self, running: Running, tokens: Sequence[int]) -> None:
         """Note the right tokens of a round: nothing, since all that are computed again are right."""
@@ -437,21 +460,29 @@ class NextTokens:
         first = self._runner.submit(batch, quiet(n_seqs, 1), graph=DRAFT)
         if n == 1:
             return [first]
-        later = self._batch([Part(part.place, [0], part.n_past + len(part.tokens), [0]) for part in parts])
+        later = self._batch([Part(part.place, [0], self._next_position(part), [0]) for part in parts])
         later.passed = {"hidden": self._runner.passed(first, DRAFT, "hidden", n_seqs)}
         later.passed_tokens = [PassedTokens(first, np.arange(n_seqs, dtype=np.int32)[None])]
-        later.positions_of = stream if isinstance(stream, Pending) else None
+        later.positions_of = self._positions_behind(stream) if isinstance(stream, Pending) else None
         return [first, self._runner.submit(later, quiet(n_seqs, n - 1), graph=DRAFT)]
+
+    def _positions_behind(self, verified: Pending) -> PassedPositions:
+        """Return the positions of the tokens that are drafted behind the first."""
+        return PassedPositions(verified)
 
     def _n_steps(self, parts: Sequence[Part], lacking: Collection[int]) -> int:
         """Return the number of steps to submit: all that each sequence lacks if the program can, else one."""
         n = min(lacking)
-        can = self._advances and len(lacking) == 1 and n <= self._runner.steps_of(DRAFT)
+        can = self._several and len(lacking) == 1 and n <= self._runner.steps_of(DRAFT)
         return n if can and all(len(part.tokens) == 1 for part in parts) else 1
 
     def _behind(self, part: Part, running: Running, token: int) -> Part:
         """Return a guessed token, which follows the last one of ``part``."""
-        return Part(running, [token], part.n_past + len(part.tokens), [0])
+        return Part(running, [token], self._next_position(part), [0])
+
+    def _next_position(self, part: Part) -> int:
+        """Return the position of the token behind the last one of ``part``."""
+        return part.n_past + len(part.tokens)
 
     def _holds(self, running: Running, n: int) -> bool:
         """Return True if the hidden state before the last token is known, and there are blocks for ``n`` tokens."""
@@ -487,7 +518,7 @@ class CachedTokens(NextTokens):
     """
 
     name = "draft"
-    _advances = False
+    _most_waiting = 1
 
     def _n_skipped(self, running: Running, first: int) -> int:
         return 0
@@ -499,8 +530,15 @@ class CachedTokens(NextTokens):
     def _part(self, running: Running, kept: Hidden, n: int, is_last: bool) -> Part:
         return Part(running, running.generation.tokens[kept.end :][:1], kept.end - 1, [0])
 
-    def _behind(self, part: Part, running: Running, token: int) -> Part:
-        return part._replace(tokens=[token])
+    def _next_position(self, part: Part) -> int:
+        return part.n_past
+
+    def _part_behind(self, place: Place, position: int, n_rows: int) -> Part:
+        return Part(place, [0] * n_rows, position, [0])
+
+    def _positions_behind(self, verified: Pending) -> PassedPositions:
+        inputs = self._runner.position_inputs(DRAFT)
+        return PassedPositions(verified, -2, {name: added - 2 for name, added in inputs.items()})
 
 
 class NextTokensProposer(Proposer):

@@ -55,8 +55,13 @@ def quiet(n_rows: int, n_steps: int) -> Ask:
 
 
 def passed_to(drafts: Sequence[Pending], n_seqs: int, n_drafted: int, n: int) -> list[PassedTokens]:
-    """Return ``n`` tokens that steps draft as those of a step with ``n_drafted`` tokens of each sequence."""
+    """Return ``n`` tokens that steps draft as those of a step with ``n_drafted`` tokens of each sequence.
+
+    The first step drafts a token of each sequence, and the second ones the others; a single step drafts all of them.
+    """
     rows = (np.arange(n_seqs)[None] * (1 + n_drafted) + np.arange(1, 1 + n)[:, None]).astype(np.int32)
+    if len(drafts) == 1:
+        return [PassedTokens(drafts[0], rows.T.reshape(1, -1))]
     return [PassedTokens(pending, part) for pending, part in zip(drafts, (rows[:1], rows[1:]), strict=False)]
 
 

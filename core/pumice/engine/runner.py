@@ -224,6 +224,11 @@ class Runner:
         program = self._graphs[graph].program
         return program.capabilities.max_steps if program and program.capabilities.decides else 0
 
+    def max_picked(self, graph: str) -> int:
+        """Return the output rows of a step of a graph after which its program picks tokens of a block."""
+        program = self._graphs[graph].program
+        return program.capabilities.max_picked if program else 0
+
     def passes_on(self, graphs: Collection[str]) -> tuple[str, int] | None:
         """Return the backend and device on which steps of these graphs pass results to each other; None if they cannot.
 
@@ -239,6 +244,11 @@ class Runner:
         """Return the first rows of an output of a pending step of a graph, as an input of another step."""
         tensor = self._graphs[graph].graph.outputs[output]
         return Passed(pending, tensor.name, (n_rows, *map(int, tensor.shape[1:])))
+
+    def position_inputs(self, graph: str) -> dict[str, int]:
+        """Return the inputs of a graph that have the positions of tokens plus a number, with this number."""
+        inputs = self._graphs[graph].graph.inputs
+        return {name: tensor.added for name, tensor in inputs.items() if tensor.added is not None}
 
     def compile_drafts(self) -> None:
         """Compile the graphs of the layer that drafts now, not on first use. Raises BackendError."""

@@ -84,6 +84,12 @@ class GraphBuilder(Ops):
         """int32 ``[n_outputs]``: the rows for which logits are computed."""
         return self.input("output_ids", (N_OUTPUTS,), "i32")
 
+    def later_positions(self, n: int) -> Input:
+        """int32 ``[n_tokens]``: the position of each token plus ``n``."""
+        value = self.input(f"positions_plus_{n}", (N_TOKENS,), "i32", fill=lambda batch: batch.positions + n)
+        value.added = n
+        return value
+
     def input(
         self,
         name: str,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pumice.errors import BackendError
 from pumice.graph.shape import N_OUTPUTS
-from pumice.graph.tensor import Graph, Node, State, Tensor, Weight, states_of
+from pumice.graph.tensor import DraftBlock, Graph, Node, State, Tensor, Weight, states_of
 
 
 @dataclass
@@ -21,6 +21,9 @@ class Segment:
         gives_logits: logits are the only output of the graph and of this segment, so its program may pick tokens.
         logits: the graph's logits, a row per output, if the segment is the whole graph; there may be other outputs.
         loop: logits, an output, and the input that it is in the next step, if these are all outputs of the graph.
+        stays: the next step of a loop is at the same position, since the graph stores nothing.
+        block: blocks of tokens that the segment drafts, if it is the whole graph and does: a step may pick a token
+            after each output row.
     """
 
     backend: str
@@ -31,6 +34,8 @@ class Segment:
     gives_logits: bool = False
     logits: Tensor | None = None
     loop: tuple[Tensor, Tensor, Tensor] | None = None
+    stays: bool = False
+    block: DraftBlock | None = None
 
     @property
     def weights(self) -> list[Weight]:
@@ -76,7 +81,8 @@ def place(
     _connect(segments, list(graph.outputs.values()))
     segments[-1].gives_logits = len(segments[-1].outputs) == 1 and _gives_logits_alone(graph)
     if len(segments) == 1:
-        segments[0].loop = _loop(graph)
+        segments[0].loop, segments[0].block = _loop(graph), graph.block
+        segments[0].stays = not any(map(_stores, graph.nodes))
         segments[0].logits = _logits_of_rows(graph)
     return segments
 
@@ -89,6 +95,13 @@ def _loop(graph: Graph) -> tuple[Tensor, Tensor, Tensor] | None:
     logits, after = outputs["logits"], outputs["hidden"]
     same = before.shape[1:] == after.shape[1:] and before.dtype == after.dtype
     return (logits, after, before) if same and logits.shape[0] == after.shape[0] == N_OUTPUTS else None
+
+
+def _stores(node: Node) -> bool:
+    """Return True if a node changes a state: it does not only read keys and values."""
+    return any(
+        part.state is not None and not (part.op == "attention" and "k" not in part.inputs) for part in node.parts()
+    )
 
 
 def _gives_logits_alone(graph: Graph) -> bool:

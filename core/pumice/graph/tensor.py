@@ -61,11 +61,13 @@ class Input(Tensor):
     """A named value that every step brings.
 
     ``fill`` computes it from a batch that does not have it. If it is ``of_sequences``, all tokens of a sequence
-    have the same rows, so that consecutive steps need it once.
+    have the same rows, so that consecutive steps need it once. ``added``: each value is the position of its token plus
+    this number; None: it is something else.
     """
 
     fill: Callable[[Any], Any] | None = field(default=None, repr=False, kw_only=True)
     of_sequences: bool = field(default=False, kw_only=True)
+    added: int | None = field(default=None, kw_only=True)
 
 
 @dataclass(eq=False)

@@ -21,10 +21,11 @@ from pumice.engine.draft_model import Guess
 from pumice.engine.flights import Flight, Flights
 from pumice.engine.generation import Running
 from pumice.engine.host_drafts import HostDrafts
+from pumice.engine.next_tokens import NextTokens
 from pumice.engine.rounds import Rounds
 from pumice.engine.tracing import STREAMED
 from pumice.quantize import QuantizeOptions, quantize
-from tiny_drafts import EAGLES, fitted
+from tiny_drafts import ALONE, FOR_TARGETS, fitted
 from tiny_models import IDS
 from tiny_zoo import ZOO
 
@@ -94,13 +95,19 @@ def test_the_device_verifies_drafts_of_the_host(
             assert n_drafted > n_accepted > 10
 
 
+def drafting(name: str, folder: Path) -> dict[str, Any]:
+    """Return arguments of ``load`` for a model and a draft that reads its layers or caches."""
+    target, draft = FOR_TARGETS[name] if name in FOR_TARGETS else ("rope-plain", ALONE[name])
+    model = ZOO[target]
+    path = (draft if name in FOR_TARGETS else fitted(draft, model)).write(folder / "draft.gguf")
+    quantize(model.write(folder / "model.gguf"), folder / "encoded.gguf", "Q8_0")
+    return {"path": folder / "encoded.gguf", "draft": str(path), "n_ctx": 256, "n_batch": 64}
+
+
 @pytest.fixture
 def head(tmp_path: Path) -> dict[str, Any]:
     """Arguments of ``load`` for a model and an EAGLE-3 head."""
-    model = ZOO["rope-plain"]
-    draft = fitted(EAGLES["eagle3"], model).write(tmp_path / "draft.gguf")
-    quantize(model.write(tmp_path / "model.gguf"), tmp_path / "encoded.gguf", "Q8_0")
-    return {"path": tmp_path / "encoded.gguf", "draft": str(draft), "n_ctx": 256, "n_batch": 64}
+    return drafting("eagle3", tmp_path)
 
 
 TOKENS = [[*IDS[:9], *IDS[:9]], [5, 6, 7, 5, 6]]
@@ -178,7 +185,7 @@ def proposals(head: dict[str, Any], monkeypatch: pytest.MonkeyPatch, ahead: bool
             return drafts
 
         monkeypatch.setattr(layer, "submits", lambda: False)
-        monkeypatch.setattr(layer, "_advances", ahead)
+        monkeypatch.setattr(layer, "_several", ahead)
         monkeypatch.setattr(layer, "propose", noting)
         monkeypatch.setattr(layer, "_run_ahead", lambda *args: submitted.append(args[2]) or submit(*args))
         generated(model, speculate="draft")
@@ -214,58 +221,87 @@ def stream_of(engine: Engine, tokens: Sequence[int]) -> Generator[None, None, ND
 SAMPLED = {"temperature": 0.7, "top_k": 4, "repeat_penalty": 1.1}
 
 
-@pytest.mark.parametrize(("n_draft", "options"), [(1, SAMPLED), (5, SAMPLED), (5, {"temperature": 0})])
+@pytest.mark.parametrize(
+    ("name", "n_draft", "options", "n_skipped"),
+    [
+        ("eagle3", 1, SAMPLED, 0),
+        ("eagle3", 5, {"temperature": 0}, 0),
+        ("eagle3", 5, SAMPLED, 1),
+        ("dflash", 5, SAMPLED, 0),
+        ("dflash-windows", 7, {"temperature": 0}, 1),
+        ("dspark", 3, SAMPLED, 0),
+        ("gemma4-assistant", 5, SAMPLED, 0),
+    ],
+)
 def test_rounds_stay_on_the_device(
-    head: dict[str, Any], monkeypatch: pytest.MonkeyPatch, n_draft: int, options: dict[str, Any]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    n_draft: int,
+    options: dict[str, Any],
+    n_skipped: int,
 ) -> None:
-    """A head's tokens are verified before the host knows them: those that it proposes where the host reads them."""
+    """A draft's tokens are verified before the host knows them: those that it proposes where the host reads them.
+
+    It may begin ``n_skipped`` blocks behind the text, as after a rest.
+    """
     config = {"n_draft": n_draft, "draft_p_min": 0.0, "vulkan": {"batch_invariant": True}}
     options = {"max_tokens": 30, "seed": 3, "cache_salt": "drafts", **options}
-    tokens: dict[bool, dict[tuple[int, ...], Sequence[int]]] = {False: {}, True: {}}
-    with pumice.load(**head, backend="vulkan", n_parallel=2, config=config) as model:
+    prompts = [[*IDS, *IDS][: 33 + len(prompt)] for prompt in TOKENS] if n_skipped else TOKENS
+    if n_skipped:
+        monkeypatch.setattr(NextTokens, "_n_skipped", lambda *_: n_skipped)
+    with pumice.load(**drafting(name, tmp_path), backend="vulkan", n_parallel=2, config=config) as model:
         layer = model.engine._engine.speculation.next_tokens
         assert layer is not None
         assert layer.submits()
-        picked: list[list[list[int]]] = []
-        submitted: list[str] = []
-        propose, take = layer.propose, Flights._take_tokens_of_round
-        texts = [
-            [done.tokens for done in model.generate_many(TOKENS, speculate=choice, **options)]
-            for choice in ("off", "draft")
-        ]
-        assert texts[0] == texts[1]
-
-        def noting(sequences: Any, n: Any) -> Any:
-            texts = [tuple(running.generation.tokens) for running in sequences]
-            drafts = propose(sequences, n)
-            tokens[False].update((text, draft.tokens) for text, draft in zip(texts, drafts, strict=True))
-            return drafts
-
-        def picking(submit: Any, *args: Any) -> Any:
-            pending = submit(*args)
-            picked.append(np.concatenate([next(item.tokens()).picked for item in pending]).T.tolist())
-            submitted.append(submit.__name__)
-            return pending
-
-        def taking(self: Flights, flight: Flight, ahead: Ahead) -> set[Running]:
-            texts = [tuple(running.generation.tokens) for running in flight.whole]
-            tokens[True].update(zip(texts, picked.pop(0), strict=True))
-            return take(self, flight, ahead)
-
-        monkeypatch.setattr(layer, "propose", noting)
-        for name in ("submit", "submit_after"):
-            monkeypatch.setattr(layer, name, partial(picking, getattr(layer, name)))
-        monkeypatch.setattr(Flights, "_take_tokens_of_round", taking)
-        for prompts in (TOKENS[:1], TOKENS):
-            plain = model.generate_many(prompts, speculate="off", **options)
+        rounds = _Rounds(layer, monkeypatch)
+        for texts in (prompts[:1], prompts):
+            plain = model.generate_many(texts, speculate="off", **options)
             for stays in (True, False):
                 monkeypatch.setattr(layer, "submits", lambda stays=stays: stays)
-                drafted = model.generate_many(prompts, speculate="draft", **options)
+                drafted = model.generate_many(texts, speculate="draft", **options)
                 assert [done.tokens for done in drafted] == [done.tokens for done in plain]
-    same = {text for text, draft in tokens[False].items() if len(draft) == n_draft} & tokens[True].keys()
+    proposed = {text: draft for text, draft in rounds.proposed.items() if len(draft) == n_draft}
+    same = proposed.keys() & rounds.drafted.keys()
     assert len(same) > 40
-    assert submitted.count("submit_after") > 2 * submitted.count("submit") > 0
-    assert [tokens[True][text] for text in same] == [tokens[False][text] for text in same]
+    assert rounds.submitted.count("submit_after") > 2 * rounds.submitted.count("submit") > 0
+    assert [rounds.drafted[text] for text in same] == [proposed[text] for text in same]
+
+
+class _Rounds:
+    """What a layer drafts behind each text: in rounds, and for the host."""
+
+    def __init__(self, layer: NextTokens, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.drafted: dict[tuple[int, ...], Sequence[int]] = {}
+        self.proposed: dict[tuple[int, ...], Sequence[int]] = {}
+        self.submitted: list[str] = []
+        self._layer = layer
+        self._picked: list[list[list[int]]] = []
+        self._propose, self._take = layer.propose, Flights._take_tokens_of_round
+        monkeypatch.setattr(layer, "propose", self.propose)
+        for name in ("submit", "submit_after"):
+            monkeypatch.setattr(layer, name, partial(self.submit, getattr(layer, name)))
+        monkeypatch.setattr(Flights, "_take_tokens_of_round", lambda *args: self.take(*args))
+
+    def propose(self, sequences: Any, n: Any) -> Any:
+        texts = [tuple(running.generation.tokens) for running in sequences]
+        drafts = self._propose(sequences, n)
+        self.proposed.update((text, draft.tokens) for text, draft in zip(texts, drafts, strict=True))
+        return drafts
+
+    def submit(self, submit: Any, sequences: Any, *args: Any) -> Any:
+        pending = submit(sequences, *args)
+        picked = [next(item.tokens()).picked for item in pending]
+        is_block = self._layer.computes_blocks
+        rows = picked[0].reshape(len(sequences), -1) if is_block else np.concatenate(picked).T
+        self._picked.append(rows.tolist())
+        self.submitted.append(submit.__name__)
+        return pending
+
+    def take(self, flights: Flights, flight: Flight, ahead: Ahead) -> set[Running]:
+        texts = [tuple(running.generation.tokens) for running in flight.whole]
+        self.drafted.update(zip(texts, self._picked.pop(0), strict=True))
+        return self._take(flights, flight, ahead)
 
 
 @pytest.mark.parametrize(("n_draft", "options"), [(1, SAMPLED), (5, SAMPLED), (5, {"temperature": 0})])
