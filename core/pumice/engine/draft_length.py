@@ -318,14 +318,15 @@ class DraftLength:
         """
         if self.fixed >= 0:
             return
-        if proposer not in self._taken:  # with little of what a proposer reads at first
+        begins = proposer not in self._taken
+        if begins:  # with little of what a proposer reads at first
             seconds = min(seconds, self._base or seconds)
             if proposer != LOOKED_UP:
                 self._credit, self._most_saved = self._credit + TRIAL, MOST_SAVED_COMPUTED
-        if is_first and proposer in self._taken:
+        if is_first and not begins:
             return
         self.charge(proposer, seconds + reading)
-        if n_tokens and not is_first:
+        if n_tokens and not is_first and not (begins and self._is_paced):  # its first time is no measurement
             self._per_token.setdefault(proposer, Usual()).add(seconds / (n_tokens + 2))  # two passes read the text
 
     def charge(self, work: str, seconds: float) -> None:

@@ -18,6 +18,7 @@ Kind = tuple[int, Names, bool]
 """A kind of batch: the number of its sequences, their proposers, and whether a pick is restricted."""
 
 LOSS = 0.007  # share of time that drafts may take from steps of the program
+LOST_BEFORE = 0.015  # maximum share of all time that drafts had lost in all kinds when a trial begins
 START = 6.0  # initial credit for drafts, in steps of the program
 MOST_SAVED = 12.0  # maximum credit from earlier gains, in steps
 OPENS = 1.0  # credit with which drafts begin again, at first
@@ -25,6 +26,8 @@ MOST_COST = 16.0  # maximum time charged for a step, in steps of the program, un
 DELAYED = 1.5  # maximum time charged for a step whose usual time is known, relative to that
 FIRST_COST = 1.5  # ... for the first step with such a number of rows, which contains what is done once
 N_FIRST = 3  # ... and for so many steps of the host, in which proposers begin
+MOST_FIRST = 8.0  # steps that a first trial may lose, also where less was charged
+N_FIRST_TRIAL = 6  # steps of the host within which it ends then
 KEPT = 9  # latest measurements of the pace
 LEAST = 5  # measurements of the pace before drafts begin
 MEASURED = 8  # steps of a submission that measures the pace
@@ -48,6 +51,7 @@ class _Balance:
         started: classes of numbers of rows that were computed.
         n_host: steps of the host.
         lost: steps that the latest step of the host lost.
+        lost_first: steps that those of the first trial lost, without what is done once.
     """
 
     paces: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
@@ -61,6 +65,7 @@ class _Balance:
     started: set[int] = field(default_factory=set)
     n_host: int = 0
     lost: float = 0.0
+    lost_first: float = 0.0
 
     @property
     def is_measured(self) -> bool:
@@ -79,22 +84,31 @@ class HostDrafts:
     without drafts. Then the host drafts while there is credit: ``START`` steps, a small share of the time of the
     program's steps (``LOSS``), and what drafts gained lately. All time from one result to the next counts: proposing,
     verifying, single steps without drafts, and the start of the next submission. Without credit the program computes
-    steps by itself until there is some again. So drafts that cannot pay take a constant number of steps and that share.
+    steps by itself until there is some again, and what was really lost in all kinds of batches is at most a share of
+    the time since the model was loaded (``LOST_BEFORE``). So drafts that cannot pay take a trial and that share.
     """
 
     def __init__(self) -> None:
         self._kinds: defaultdict[Kind, _Balance] = defaultdict(_Balance)
+        self._seconds = 0.0  # of all steps of kinds with a pace
+        self._lost = 0.0  # seconds that drafts lost beside what they gained
 
     def n_free(self, kind: Kind) -> int:
         """Return the number of next steps that are left to the program; 0: the host may draft."""
         own = self._kinds[kind]
         if not own.is_measured:
             return MEASURED
-        if own.is_open and own.credit <= 0:
+        n_owed = self._owed / own.pace
+        if own.is_open and (own.credit <= 0 or (n_owed > 0 and not own.n_host)):
             own.is_open, own.opens = False, OPENS if own.has_gained else min(2 * own.opens, START)
-        elif not own.is_open and own.credit >= own.opens:
+        elif not own.is_open and own.credit >= own.opens and n_owed <= 0:
             own.is_open, own.has_gained = True, False
-        return 0 if own.is_open else max(1, math.ceil((own.opens - own.credit) / LOSS))
+        return 0 if own.is_open else max(1, math.ceil(max((own.opens - own.credit) / LOSS, n_owed)))
+
+    @property
+    def _owed(self) -> float:
+        """The seconds of steps without drafts until a trial may begin."""
+        return self._lost / LOST_BEFORE - self._seconds
 
     def has_pace(self, kind: Kind) -> bool:
         """Return True if the pace of a kind is known."""
@@ -126,6 +140,7 @@ class HostDrafts:
         own.paces.append(seconds / n_tokens)
         own.n_measured, own.n_drafted = own.n_measured + 1, 0
         own.credit += min(LOSS * n_tokens, max(0.0, START - own.credit))
+        self._seconds += seconds
 
     def drafted(
         self,
@@ -155,10 +170,17 @@ class HostDrafts:
         own.started.add(rows)
         own.n_host += 1
         most_once = MOST_COST if usual is None else min(MOST_COST, DELAYED * usual / own.pace)
-        most = 0.0 if is_new else FIRST_COST if is_first else max(most_once, own.lost)
+        most_delayed = MOST_COST if is_new else max(most_once, own.lost)
+        most = 0.0 if is_new else FIRST_COST if is_first else most_delayed
         own.lost = seconds / own.pace - n_tokens
+        lost = min(own.lost, most_delayed)
         own.has_gained = own.has_gained or own.lost < 0
         own.credit = min(own.credit - min(own.lost, most), MOST_SAVED)
+        own.lost_first += 0.0 if is_new else lost
+        if own.n_host <= N_FIRST_TRIAL and own.lost_first > MOST_FIRST:
+            self.give_up(kind)
         own.n_drafted += 1
+        self._seconds += n_tokens * own.pace
+        self._lost = max(0.0, self._lost + lost * own.pace)
         if own.n_drafted >= RENEWED:
             own.n_measured = own.n_drafted = 0

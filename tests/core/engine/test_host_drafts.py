@@ -12,7 +12,18 @@ from guessing_programs import GREEDY, N_VOCAB, Behind, Timed, add, engine, reque
 from pumice.backend.step import Batch, Pending, Step
 from pumice.engine import flights
 from pumice.engine.draft_length import DraftLength
-from pumice.engine.host_drafts import LEAST, LOSS, MEASURED, N_FIRST, OPENS, RENEWED, START, HostDrafts, Kind
+from pumice.engine.host_drafts import (
+    LEAST,
+    LOSS,
+    LOST_BEFORE,
+    MEASURED,
+    N_FIRST,
+    OPENS,
+    RENEWED,
+    START,
+    HostDrafts,
+    Kind,
+)
 from pumice.engine.speculation import Speculation
 from pumice.proposers import Proposal
 
@@ -111,11 +122,12 @@ def times(
     ids=["wrong", "often wrong", "silent", "slow", "slow and wrong"],
 )
 def test_drafts_that_cannot_pay_take_little(monkeypatch: pytest.MonkeyPatch, facts: Any, n_seqs: int) -> None:
-    """Of the first texts, too: the first trials take a few steps, and later ones a small share of the time."""
+    """Of the first texts, too: the first trial takes a few steps, and later ones a small share of the time."""
     plain = times(monkeypatch, False, n_seqs, 5)
     drafted = times(monkeypatch, True, n_seqs, 5, **facts)
-    assert drafted[0] - plain[0] < 30
-    assert sum(plain) / sum(drafted) > 0.98
+    assert drafted[0] - plain[0] < 13
+    assert sum(plain[:2]) / sum(drafted[:2]) > 0.98
+    assert sum(plain) / sum(drafted) > 0.985
     assert sum(plain[1:]) / sum(drafted[1:]) > 0.985
 
 
@@ -240,11 +252,32 @@ def test_lost_steps_end_drafts_until_there_is_credit_again() -> None:
     host = measured()
     while not (n_free := host.n_free(ONE)):
         host.drafted(ONE, 4, 1.0, 2.0)
-    assert n_free == pytest.approx(OPENS / LOSS, rel=0.01)
+    n_before = LEAST * MEASURED + START  # steps that the trial is weighed against, too
+    assert n_free == pytest.approx(START / LOST_BEFORE - n_before, abs=1)
     host.ran(ONE, n_free - 2, n_free - 2.0)
     assert host.n_free(ONE) == 2
     host.ran(ONE, 2, 2.0)
     assert host.n_free(ONE) == 0
+
+
+def test_other_kinds_of_batches_wait_for_what_one_lost() -> None:
+    host = measured()
+    for _ in range(int(START) + 1):
+        host.drafted(ONE, 4, 1.0, 2.0)
+    assert (n_free := host.n_free(ONE)) > 300
+    for _ in range(LEAST):
+        host.ran(OTHER, 8, 8.0)
+    assert host.n_free(OTHER) == pytest.approx(n_free - 8 * LEAST, abs=1)
+    host.ran(ONE, n_free, float(n_free))
+    assert host.n_free(OTHER) == 0
+
+
+def test_a_first_trial_ends_where_more_was_lost_than_charged() -> None:
+    host = measured()
+    host.drafted(ONE, 4, 1.0, 9.0)
+    assert host.n_free(ONE) == 0
+    host.drafted(ONE, 4, 1.0, 3.0)
+    assert host.n_free(ONE) > 0
 
 
 def test_a_trial_without_gain_takes_more_credit_the_next_time() -> None:
@@ -255,7 +288,7 @@ def test_a_trial_without_gain_takes_more_credit_the_next_time() -> None:
             host.drafted(ONE, 4, 1.0, 2.01)
         begins.append(round(n_free * LOSS))
         host.ran(ONE, n_free, float(n_free))
-    assert begins == [1, 2, 4, 6]
+    assert begins == [3, 3, 4, 6]  # before the first two what was lost becomes a small share of all time
     assert host.n_free(ONE) == 0
     host.drafted(ONE, 4, 3.0, 1.0)
     while not (n_free := host.n_free(ONE)):
