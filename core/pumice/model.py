@@ -6,8 +6,8 @@ import logging
 import time
 import weakref
 from collections import ChainMap
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -41,7 +41,7 @@ from pumice.engine.schedule import FairPolicy, SchedulingPolicy
 from pumice.engine.sizing import EngineSizes, make_limits, states_of_all
 from pumice.engine.speculation import Speculation
 from pumice.engine.tracing import trace, trace_alone
-from pumice.errors import ConfigError, ModelClosedError, ModelError, PumiceError, RequestError
+from pumice.errors import BackendError, ConfigError, ModelClosedError, ModelError, PumiceError, RequestError
 from pumice.frontend import LazyTokenizer
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph, RecurrentState
@@ -324,6 +324,8 @@ def make_speculation(
             log.warning("speculate: %s is not used: %s verifies no drafts", choice, runner.backends_used[0])
         choice = ",".join(name for name in names_of(choice) if name != "draft" or not config.draft) or "off"
     check_proposers(choice, proposers, _verifies(runner), ConfigError)
+    if drafter and choice not in ("auto", "off") and "draft" not in names_of(choice):
+        log.warning("draft: %s is for requests that choose it: speculate is %s", config.draft, choice)
     runs_ahead = runner.capabilities.max_steps > 0
     speculation = Speculation(proposers, auto, choice, config.n_draft, exact, layer, runs_ahead)
     speculation.length.longest = max(1, config.draft_max)
@@ -350,20 +352,33 @@ def open_draft_model(
     if not _verifies(target):
         log.warning("draft: %s is not used: on %s, steps verify no drafts", draft.path, target.backends_used[0])
         return None
-    sizes = EngineSizes(n_ctx, config.n_batch, config.n_parallel, config.kv_type)
-    limits = make_limits(graphs, sizes)
+    longest = min(n_ctx, architecture.n_ctx_train)
+    n_positions = min(n_ctx, config.n_parallel * longest)  # more would hold no text
+    limits = make_limits(graphs, EngineSizes(n_positions, config.n_batch, config.n_parallel, config.kv_type))
     recurrent = any(isinstance(state, RecurrentState) for state in states_of_all(graphs))
     limits = replace(limits, n_checkpoints=limits.n_seqs if recurrent else 0)
-    runner = Runner(graphs, target.backends, limits, PlacementRules(config.draft_n_gpu_layers))
+    with _naming_draft(draft):
+        runner = Runner(graphs, target.backends, limits, PlacementRules(config.draft_n_gpu_layers))
     stack.callback(runner.close)
     if not runner.generates or runner.encodes:
         raise ModelError(f"{draft.path}: not a draft model: it does not generate text from left to right")
-    runner.compile()
+    with _naming_draft(draft):
+        runner.compile()
     if runner.recurrent and not runner.keeps_states:
         raise ModelError(f"{draft.path}: its recurrent states cannot be copied here; choose another draft model")
-    longest = min(n_ctx, architecture.n_ctx_train)
     bounds = DraftLimits(config.draft_max, config.draft_min, config.draft_p_min, longest)
     return DraftModel(runner, _draft_vocabulary(file, draft, registry, target.n_vocab, runner.n_vocab), bounds)
+
+
+@contextmanager
+def _naming_draft(draft: GGUFFile) -> Iterator[None]:
+    """Let errors of backends, such as missing memory, name the draft model and its options."""
+    try:
+        yield
+    except BackendError as error:
+        raise BackendError(
+            f"{draft.path}: the draft model does not load: {error}; draft_n_ctx and draft_n_gpu_layers are its own"
+        ) from error
 
 
 def _verifies(runner: Runner) -> bool:

@@ -19,6 +19,7 @@ from pumice.config import load_config
 from pumice.engine import Engine
 from pumice.engine.batches import Part, batch_of
 from pumice.engine.prepare import check_proposers
+from pumice.engine.runner import Runner
 from pumice.engine.speculation import UNMEASURED
 from pumice.gguf import GGUFFile
 from pumice.gguf.copy import encoded_metadata
@@ -407,3 +408,27 @@ def _drafted(engine: Engine, tokens: list[int]) -> Generator[None, None, int]:
     engine.scheduler.give_back(place)
     yield
     return int(logits[-1].argmax())
+
+
+def test_errors_of_a_draft_model_name_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, draft = (ZOO["rope-plain"].write(tmp_path / f"{name}.gguf") for name in ("model", "small"))
+    compile_one = Runner.compile
+
+    def compile_model(runner: Runner) -> None:
+        if runner.limits.n_ctx == 256:
+            raise pumice.BackendError("not enough memory: KV cache needs 9 MiB")
+        compile_one(runner)
+
+    monkeypatch.setattr(Runner, "compile", compile_model)
+    with pytest.raises(pumice.BackendError, match=r"small\.gguf: the draft model does not load: .*draft_n_ctx"):
+        pumice.load(path, draft=str(draft), n_ctx=64, config={"draft_n_ctx": 256})
+
+
+def test_a_draft_model_holds_no_more_than_it_was_trained_for(tmp_path: Path) -> None:
+    path = ZOO["rope-plain"].write(tmp_path / "model.gguf")
+    config = {"draft_n_ctx": 10**8, "speculate": "draft", "n_draft": 3, "draft_p_min": 0.0}
+    with pumice.load(path, draft=str(path), n_ctx=64, n_parallel=2, config=config, backend="numpy") as model:
+        drafter = model.engine._engine.speculation.model
+        assert drafter is not None
+        assert drafter.runner.limits.n_ctx <= 2 * 256
+        assert model.generate(IDS[:5], max_tokens=20, temperature=0).timings.n_accepted > 5

@@ -26,7 +26,7 @@ from pumice.tokenizers import Tokenizer
 from pumice.wording import unknown_name
 
 MOST_DIFFUSION_STEPS = 2**16  # each reads the whole text; the default is the number of new tokens
-NEEDS_DRAFT = "'draft' needs a draft model; load the model with one, as draft"
+NEEDS_DRAFT = "'draft' needs a draft model: load the model with its file as draft"
 NEEDS_LAYER = "'mtp': this model has no layer that drafts (MTP), or was loaded without it, as speculate: off does"
 VERIFIES_NONE = "this backend verifies no drafts; leave it out, or load the model on the CPU"
 OF_DIFFUSION = (

@@ -264,7 +264,8 @@ def test_other_kinds_of_batches_wait_for_what_one_lost() -> None:
     host = measured()
     for _ in range(int(START) + 1):
         host.drafted(ONE, 4, 1.0, 2.0)
-    assert (n_free := host.n_free(ONE)) > 300
+    n_free = host.n_free(ONE)
+    assert n_free > 300
     for _ in range(LEAST):
         host.ran(OTHER, 8, 8.0)
     assert host.n_free(OTHER) == pytest.approx(n_free - 8 * LEAST, abs=1)
