@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pumice.architecture import Masks, MediaRules
 from pumice.engine.arguments import adapter_scales, check_arguments, check_ids
@@ -16,7 +16,7 @@ from pumice.engine.media import MediaIds, MediaRows, place_spans
 from pumice.engine.messages import Encode, Request, Span
 from pumice.engine.text import TextStream
 from pumice.errors import PromptTooLongError, PumiceError, RequestError
-from pumice.grammar import BudgetedReasoning, Compiler, Constraint
+from pumice.grammar import BudgetedReasoning, Constraint
 from pumice.proposers import ALONE, COMPUTED, names_of
 from pumice.sampler import Chain, Sampler, SamplerContext, parameters
 from pumice.sampler.least import LeastTokens
@@ -24,6 +24,9 @@ from pumice.sampler.mask import Mask, without_tokens
 from pumice.sampler.suppressed import Suppressed
 from pumice.tokenizers import Tokenizer
 from pumice.wording import unknown_name
+
+if TYPE_CHECKING:
+    from pumice.grammar import Compiler
 
 MOST_DIFFUSION_STEPS = 2**16  # each reads the whole text; the default is the number of new tokens
 NEEDS_DRAFT = "'draft' needs a draft model: load the model with its file as draft"
@@ -77,6 +80,8 @@ class Preparer:
     @cached_property
     def _compiler(self) -> Compiler:
         """The compiler of grammars."""
+        from pumice.grammar import Compiler
+
         return Compiler(self.load_tokenizer, self.n_vocab)
 
     def __call__(self, ids: Sequence[int], request: Request) -> list[Generation]:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pumice.architecture import MediaKind
 from pumice.audio import Audio, SoundBudget, samples_of
 from pumice.chat.mixed import Media, PlacedEmbeddings, PromptPart, encode_media, tokenize_parts, within
-from pumice.chat.template import check_chosen
 from pumice.config import Config
 from pumice.engine import EngineClient
 from pumice.engine.arguments import token_ids
@@ -64,6 +63,8 @@ class Base(ABC):
             RequestError: ``config.chat_template`` names no template.
         """
         if config.chat_template:
+            from pumice.chat.template import check_chosen
+
             check_chosen(file.metadata, config.chat_template)
         self.config = config
         self.client = client

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-from pumice.audio import SoundBudget
-from pumice.chat import Chat, ChatCompletion, ChatRequest, Messages, Turn
-from pumice.chat.media import has_media
-from pumice.chat.template import has_template
 from pumice.chat.tools import MAX_TURNS
 from pumice.engine import Request
 from pumice.errors import RequestError
 from pumice.frontend.base import spans_of
 from pumice.frontend.generating import Generating, PromptProgress, single
-from pumice.frontend.tool_loop import RunTools, ToolLoop
 from pumice.grammar import grammar_source, read_triggers
 from pumice.options import CHAT, TEMPLATE, ChatOptions, SortedOptions, TemplateOptions, documented, sort_options
-from pumice.streaming.chat import AsyncChatStream, ChatStream
 from pumice.streaming.stream import AsyncStream, Stream
 from pumice.tracebacks import short_traceback
+
+if TYPE_CHECKING:  # imported by the first chat
+    from pumice.chat import Chat, ChatCompletion, Messages, Turn
+    from pumice.frontend.tool_loop import RunTools, ToolLoop
+    from pumice.streaming.chat import AsyncChatStream, ChatStream
 
 _documented = documented(CHAT, max_tokens=None)
 
@@ -42,6 +41,8 @@ class Chatting(Generating):
         Raises:
             RequestError: The template refuses the messages, or an option is wrong.
         """
+        from pumice.chat import ChatRequest
+
         return self._chat.text(ChatRequest.read(messages, **options))
 
     @short_traceback
@@ -110,6 +111,8 @@ class Chatting(Generating):
 
     async def _achat(self, messages: Messages, progress: PromptProgress, options: Mapping[str, Any]) -> ChatCompletion:
         """Return an answer; the event loop does not wait while media are decoded and encoded."""
+        from pumice.chat.media import has_media
+
         prepared: Messages | Turn = messages
         if has_media(messages):
             from asyncio import to_thread
@@ -127,6 +130,8 @@ class Chatting(Generating):
 
         Closing the stream or leaving its loop cancels the rest.
         """
+        from pumice.streaming.chat import ChatStream
+
         turn, request = self._answer_request(messages, options)
         return ChatStream(turn, Stream.open(self.client, request, progress)[0])
 
@@ -143,6 +148,9 @@ class Chatting(Generating):
 
         A thread encodes images and sounds when the first delta is wanted, which then raises the errors of the request.
         """
+        from pumice.chat.media import has_media
+        from pumice.streaming.chat import AsyncChatStream
+
         if has_media(messages):
             _check_streamed(options)
             prepare = partial(self._answer_request, messages, options)
@@ -169,6 +177,8 @@ class Chatting(Generating):
     @property
     def has_chat_template(self) -> bool:
         """True if the configuration or the model's file has a chat template."""
+        from pumice.chat.template import has_template
+
         return bool(self.config.chat_template) or has_template(self.metadata)
 
     def template_capabilities(self, chat_template: str | None = None) -> Mapping[str, bool]:
@@ -196,10 +206,15 @@ class Chatting(Generating):
             run_tools: As in ``chat``.
             max_turns: Maximum number of answers.
         """
+        from pumice.frontend.tool_loop import ToolLoop
+
         tokenize = partial(self.tokenize, add_special=False, parse_special=False)
         return ToolLoop(messages, options, run_tools, max_turns, n_ctx=self.n_ctx, tokenize=tokenize)
 
     def _prepare(self, messages: Messages, options: SortedOptions) -> Turn:
+        from pumice.audio import SoundBudget
+        from pumice.chat import ChatRequest
+
         request = ChatRequest.read(messages, **options.template)
         forms = dict(options.output)
         triggers = forms.pop("grammar_triggers", None)
@@ -213,6 +228,8 @@ class Chatting(Generating):
 
     def _answer_request(self, messages: Messages | Turn, options: Mapping[str, Any]) -> tuple[Turn, Request]:
         """Return the turn of messages, and the request that generates its answer."""
+        from pumice.chat import Turn
+
         _check_streamed(options)
         parts = sort_options(options)
         turn = messages if isinstance(messages, Turn) else self._prepare(messages, parts)
@@ -222,6 +239,8 @@ class Chatting(Generating):
 
     @cached_property
     def _chat(self) -> Chat:
+        from pumice.chat import Chat
+
         template = self.config.chat_template or None
         return Chat(self.metadata, self.tokenizer, self._formats, template, checker=self._checker, n_ctx=self.n_ctx)
 

@@ -6,16 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pumice.errors import RequestError
-from pumice.grammar.compiler import Compiler
 from pumice.grammar.matcher import Matcher
 from pumice.grammar.starts import NO_TOKEN, Firsts, Starts, spellings, tokens_from
 from pumice.sampler.contract import MaskSampler
 from pumice.sampler.mask import allow
+
+if TYPE_CHECKING:
+    from pumice.grammar.compiler import Compiler
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,6 @@ from typing import Any
 
 from pumice.errors import RequestError
 from pumice.grammar.closed import close_objects
-from pumice.grammar.gbnf import gbnf_to_lark
-from pumice.grammar.lark_limits import check_lark
 from pumice.grammar.limits import MAX_DEPTH, MAX_ELEMENTS, MAX_SOURCE, MAX_TEXT, check_number
 from pumice.grammar.schema_limits import check_regex, check_schema
 from pumice.options import OUTPUT
@@ -104,6 +102,9 @@ def _from_grammar(text: Any) -> str:
 
 @lru_cache(_MAX_CACHED)
 def _source_of_grammar(text: str) -> str:
+    from pumice.grammar.gbnf import gbnf_to_lark
+    from pumice.grammar.lark_limits import check_lark
+
     if "::=" in text and not _LARK.search(text):
         try:
             text = gbnf_to_lark(text)

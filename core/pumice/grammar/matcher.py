@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from pumice.errors import RequestError
 from pumice.grammar.check import describe
-from pumice.grammar.compiler import Compiler
 from pumice.sampler.mask import allow, n_words
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
+
+    from pumice.grammar.compiler import Compiler
 
 _BY_WORDS = 3e-5  # approximate seconds to compute a mask from words
 

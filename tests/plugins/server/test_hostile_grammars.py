@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 import pumice
-from pumice.grammar import check, forms
+from pumice.grammar import check, forms, gbnf, lark_limits
 from pumice.plugin import ModelSpec
 from server_thread import running, serving
 
@@ -57,7 +57,7 @@ def test_the_request_fails_alone(path, body, message, server):
 
 
 def test_a_compiler_that_crashes_is_neither_the_server_nor_an_engine(server, monkeypatch):
-    monkeypatch.setattr(forms, "check_lark", lambda text: None)
+    monkeypatch.setattr(lark_limits, "check_lark", lambda text: None)
     answer = server.client.post(COMPLETE, json={"prompt": "Once", "grammar": LARK})
     assert answer.status_code == 400
     assert "compiling the grammar crashed" in answer.json()["error"]["message"]
@@ -67,13 +67,13 @@ def test_a_compiler_that_crashes_is_neither_the_server_nor_an_engine(server, mon
 
 def test_a_grammar_is_read_once_for_all_completions_and_not_by_the_event_loop(model, monkeypatch):
     loops = []
-    translate = forms.gbnf_to_lark
+    translate = gbnf.gbnf_to_lark
 
     def note(text):
         loops.append(asyncio._get_running_loop())
         return translate(text)
 
-    monkeypatch.setattr(forms, "gbnf_to_lark", note)
+    monkeypatch.setattr(gbnf, "gbnf_to_lark", note)
     forms._source_of_grammar.cache_clear()
     with running(model, max_sequences=16) as server:
         body = {"prompt": ["a", "b", "c", "d"], "n": 4, "grammar": 'root ::= "only once"', "max_tokens": 8}
