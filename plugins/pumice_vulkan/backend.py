@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pumice.plugin import (
     Access,
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from pumice_vulkan.device import Device
     from pumice_vulkan.persistent import Decoder
     from pumice_vulkan.program import Shared
+
+T = TypeVar("T")
 
 RESERVE = 256 * 2**20  # bytes of device memory reserved for scratch memory, command buffers and other uses
 
@@ -212,6 +216,8 @@ class VulkanBackend(Backend):
         return self._opened
 
     def _open_one(self, name: int | str) -> Shared:
+        driver = self.options.driver
+        opened = _beside(lambda: open_device(driver, find_device(driver, name)))
         from pumice_vulkan.kernels import Kernels
         from pumice_vulkan.memory import Arena, Scratch, Weights
         from pumice_vulkan.persistent import check_rows, is_wanted
@@ -220,9 +226,9 @@ class VulkanBackend(Backend):
         from pumice_vulkan.program import Shared
         from pumice_vulkan.quirks import without_quirks
 
-        profile = find_profile(self.options.profile) if self.options.profile else None
-        device = open_device(self.options.driver, find_device(self.options.driver, name))
+        device = opened()
         try:
+            profile = find_profile(self.options.profile) if self.options.profile else None
             offered = narrowed(device.description, profile) if profile else without_quirks(device.description)
             if problem := _unusable(profile.described() if profile else device.description):
                 raise BackendError(f"vulkan: {problem}; use another device or the backend cpu")
@@ -249,6 +255,23 @@ class VulkanBackend(Backend):
             invariant=invariant,
             half=half,
         )
+
+
+def _beside(function: Callable[[], T]) -> Callable[[], T]:
+    """Start a function in a thread, and return what waits for its result: drivers open devices while modules load."""
+    result: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(function())
+        except BaseException as error:
+            result.set_exception(error)
+
+    try:
+        threading.Thread(target=run, name="pumice-vulkan-opener").start()
+    except RuntimeError:  # no more threads
+        run()
+    return result.result
 
 
 def _free_bytes(device: Device, most: int | None) -> int:
