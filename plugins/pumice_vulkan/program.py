@@ -275,8 +275,11 @@ class DeviceProgram(Program):
         drafting = [bucket for bucket in self._whole if bucket.n_tokens - 1 in self._drafted]
         self._draft_preparer = Preparer(reversed(drafting), self._draft_pieces, shared.device.keep_pipelines)
         self._row_preparer: Preparer | None = None  # of steps of several tokens in one dispatch
+        self._lone_preparer: Preparer | None = None  # of single tokens in one dispatch
         if shared.prepares:
             self._start(self._preparer)
+            if self._persistent and not shared.device.knows_pipelines:
+                self._lone_preparer = self._compiled_beside([1])
         shared.programs.append(self)
 
     def _start(self, preparer: Preparer) -> None:
@@ -406,13 +409,18 @@ class DeviceProgram(Program):
             self._rehearse()
 
     def _is_one_dispatch(self, n_tokens: int) -> bool:
-        """Return True if a step is one dispatch; one of several tokens is not until its pipeline is compiled."""
+        """Return True if a step is one dispatch.
+
+        One of several tokens is not until its pipeline is compiled, nor one token in the first process of a device.
+        """
         if not self._persistent or n_tokens > self._shared.most_rows:
             return False
+        preparer = self._lone_preparer
         if n_tokens > 1 and self._shared.prepares:
             self._start_rows()
-            if self._row_preparer is None or Bucket(n_tokens, n_tokens) not in self._row_preparer.ready:
-                return False
+            preparer = self._row_preparer
+        if preparer is not None and Bucket(n_tokens, n_tokens) not in preparer.ready:
+            return False
         return self._persistent.works(n_tokens)
 
     def _start_rows(self) -> None:
@@ -420,19 +428,25 @@ class DeviceProgram(Program):
         if self._row_preparer or not self._persistent or not self._shared.prepares:
             return
         sizes = sorted({n for bucket in self._buckets.all if 1 < (n := bucket.n_tokens) <= self._shared.most_rows})
+        self._row_preparer = self._compiled_beside(sizes)
+
+    def _compiled_beside(self, sizes: Sequence[int]) -> Preparer:
+        """Return a started preparer that compiles steps of these numbers of tokens in one dispatch."""
+        assert self._persistent is not None
         probing: dict[Bucket, Dispatch] = {}
         try:
             with self._shared.making:  # tables are uploaded here, since threads that prepare must not
                 probing |= {Bucket(n, n): dispatch for n in sizes if (dispatch := self._persistent.probing(n))}
                 self._shared.weights.finish()
         except BackendError as error:
-            logger.info("vulkan: steps of several tokens take dispatches: %s", error)
+            logger.info("vulkan: steps in one dispatch take several: %s", error)
 
         def pieces(bucket: Bucket) -> Iterator[Work]:
             yield partial(self._shared.kernels.pipeline, probing[bucket])
 
-        self._row_preparer = Preparer(probing, pieces, self._shared.device.keep_pipelines)
-        self._start(self._row_preparer)
+        preparer = Preparer(probing, pieces, self._shared.device.keep_pipelines)
+        self._start(preparer)
+        return preparer
 
     def _rehearse(self) -> None:
         """Compute a prompt and the token behind it before the first request, since a driver's first steps are slow.
@@ -508,8 +522,9 @@ class DeviceProgram(Program):
             self._shared.programs.remove(self)
         self._preparer.close()
         self._draft_preparer.close()
-        if self._row_preparer:
-            self._row_preparer.close()
+        for preparer in (self._row_preparer, self._lone_preparer):
+            if preparer:
+                preparer.close()
         for part in (
             self._recorder,
             self._copies,

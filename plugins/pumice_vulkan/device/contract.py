@@ -316,6 +316,11 @@ class Device(ABC):
             BackendError: if the code is not SPIR-V, needs unsupported features, or does not compile.
         """
 
+    @property
+    def knows_pipelines(self) -> bool:
+        """False if no earlier process kept pipelines of this device, so that all of them are compiled in this one."""
+        return True
+
     def keep_pipelines(self) -> None:  # noqa: B027
         """Store compiled pipelines for later processes, if the driver supports that."""
 

@@ -36,6 +36,10 @@ class NativeDevice(CheckedDevice):
     def new_command_buffer(self, timestamps: int = 0) -> NativeCommandBuffer:
         return NativeCommandBuffer(self._logical, self._descriptors, timestamps)
 
+    @property
+    def knows_pipelines(self) -> bool:
+        return self._logical.pipeline_cache.is_known
+
     def keep_pipelines(self) -> None:
         self._logical.pipeline_cache.save()
 

@@ -30,6 +30,7 @@ class PipelineCache:
         initial = _read(self._files)
         how = VkPipelineCacheCreateInfo(initialDataSize=len(initial), pInitialData=initial or None)
         self.handle = created(lib.vkCreatePipelineCache, device, how, "cannot make a pipeline cache")
+        self.is_known = bool(initial)  # an earlier process kept pipelines
         self._n_saved = len(initial)
 
     def save(self) -> None:
