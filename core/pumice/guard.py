@@ -10,6 +10,9 @@ from pumice.errors import PluginError, PumiceError
 
 Called = TypeVar("Called", bound=Callable[..., Any])
 
+UNEXPECTED = (Exception, SystemExit)
+"""Exceptions of plugins that become PluginErrors. A SystemExit would end the engine's thread without a word."""
+
 
 def guarded(call: Called, where: str) -> Called:
     """Return ``call`` with unexpected exceptions converted to PluginErrors: ``<where>: KeyError: 'x'``."""
@@ -18,7 +21,7 @@ def guarded(call: Called, where: str) -> Called:
     def calling(*arguments: Any, **options: Any) -> Any:
         try:
             return call(*arguments, **options)
-        except Exception as error:
+        except UNEXPECTED as error:
             raise_named(error, where)
 
     return calling  # type: ignore[return-value]
@@ -36,7 +39,7 @@ def guard(plugged: object, where: str, methods: Iterable[str]) -> None:
         setattr(plugged, name, guarded(getattr(plugged, name), f"{where}: {name}"))
 
 
-def raise_named(error: Exception, where: str) -> NoReturn:
+def raise_named(error: BaseException, where: str) -> NoReturn:
     """Raise a plugin's error as PluginError. A PumiceError is raised unchanged, as intended; so is a MemoryError."""
     if isinstance(error, (PumiceError, MemoryError)):
         raise error

@@ -11,7 +11,7 @@ from pumice.backend import Backend, Program
 from pumice.backend.step import Batch, Limits, Pending, Step
 from pumice.errors import PluginError
 from pumice.graph import MemoryPlan, Segment
-from pumice.guard import guard, guarded, raise_named
+from pumice.guard import UNEXPECTED, guard, guarded, raise_named
 
 if TYPE_CHECKING:
     from pumice.backend.contract import Array
@@ -74,13 +74,13 @@ class _Checked(Pending):
     def begin(self, inputs: Mapping[str, Array]) -> None:
         try:
             self.pending.begin(inputs)
-        except Exception as error:
+        except UNEXPECTED as error:
             raise_named(error, self._where)
 
     def again(self, batch: Batch) -> bool:
         try:
             return self.pending.again(batch)
-        except Exception as error:
+        except UNEXPECTED as error:
             raise_named(error, self._where)
 
     def restrict(self, restrictions: Sequence[Restriction]) -> None:
@@ -89,7 +89,7 @@ class _Checked(Pending):
     def outputs(self) -> Mapping[str, Array]:
         try:
             outputs = self.pending.outputs()
-        except Exception as error:
+        except UNEXPECTED as error:
             raise_named(error, self._where)
         self._check(outputs)
         return outputs
@@ -97,7 +97,7 @@ class _Checked(Pending):
     def tokens(self) -> Iterator[Ahead]:
         try:
             yield from self.pending.tokens()
-        except Exception as error:
+        except UNEXPECTED as error:
             raise_named(error, self._where)
 
 
@@ -136,7 +136,7 @@ def _guard_program(program: Program, segment: Segment, where: str) -> None:
             step = replace(step, behind=step.behind.unwrapped())
         try:
             pending = submit(step)
-        except Exception as error:
+        except UNEXPECTED as error:
             raise_named(error, f"{where}: submit")
         if not isinstance(pending, Pending):
             raise PluginError(f"{where}: submit: expected a Pending, not {pending!r}")

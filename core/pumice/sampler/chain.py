@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pumice.backend.pick import Pick, Restriction
 from pumice.errors import BackendError, PluginError, RequestError
-from pumice.guard import guarded, raise_named
+from pumice.guard import UNEXPECTED, guarded, raise_named
 from pumice.sampler import parameters
 from pumice.sampler.candidates import Candidates, largest
 from pumice.sampler.contract import MaskSampler, Plan, Sampler, SamplerContext, Selector
@@ -175,7 +175,7 @@ class Chain:
             try:
                 sampler.apply(candidates)
                 problem = candidates.problem or self._wrong_choice(candidates.selected)
-            except Exception as error:
+            except UNEXPECTED as error:
                 raise_named(error, f"{_describe(sampler)}: apply")
             if problem:
                 raise PluginError(f"{_describe(sampler)}: apply: {problem}")
@@ -237,7 +237,7 @@ class Chain:
         for sampler in self._remember:
             try:
                 sampler.accept(token)
-            except Exception as error:
+            except UNEXPECTED as error:
                 raise_named(error, f"{_describe(sampler)}: accept")
 
     def _allowed(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None) -> Candidates:
@@ -296,7 +296,7 @@ class Chain:
     def _picking(self, i: int, plan: Plan, pick: Pick) -> Pick | None:
         try:
             return plan.pick(pick)
-        except Exception as error:
+        except UNEXPECTED as error:
             raise_named(error, f"{_describe(self.samplers[i])}: plan")
 
 
@@ -311,15 +311,14 @@ def make_masks(chains: Sequence[Chain]) -> None:
 
 
 def _describe(sampler: Sampler) -> str:
-    """Return the class and its module for messages; the module tells the plugin."""
-    return f"sampler {type(sampler).__module__}.{type(sampler).__qualname__}"
+    return parameters.describe(type(sampler))
 
 
 def _plan(sampler: Sampler) -> Plan:
     """Return the plan of a sampler; errors name the sampler."""
     try:
         return Plan.of(sampler)
-    except Exception as error:
+    except UNEXPECTED as error:
         raise_named(error, f"{_describe(sampler)}: plan")
 
 

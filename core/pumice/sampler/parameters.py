@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pumice.errors import PluginError, RequestError
+from pumice.guard import guarded
 from pumice.options import CHAT, REQUEST, SAMPLING
 from pumice.sampler.contract import Sampler
 from pumice.wording import did_you_mean
@@ -47,7 +48,7 @@ def names(cls: type[Sampler]) -> list[str]:
 
 def defaults(chain: Iterable[type[Sampler]]) -> dict[str, Any]:
     """Return the parameters of the samplers of a chain with their default values."""
-    samplers = [cls() for cls in chain]
+    samplers = [_make(cls) for cls in chain]
     return {name: getattr(sampler, name) for sampler in samplers for name in names(type(sampler))}
 
 
@@ -71,7 +72,17 @@ def create(cls: type[Sampler], params: Mapping[str, Any]) -> Sampler:
     for name, value in values.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise RequestError(f"{name} must be a finite number, not {value}")
-    return cls(**values)
+    return _make(cls, **values)
+
+
+def _make(cls: type[Sampler], **values: Any) -> Sampler:
+    made: Sampler = guarded(cls, f"{describe(cls)}: __init__")(**values)
+    return made
+
+
+def describe(cls: type[Sampler]) -> str:
+    """Return a class and its module for messages; the module tells the plugin."""
+    return f"sampler {cls.__module__}.{cls.__qualname__}"
 
 
 def check_known(

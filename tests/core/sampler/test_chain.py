@@ -95,6 +95,23 @@ class Gone(Sampler):
         candidates.logits = None  # type: ignore[assignment]
 
 
+class Refusing(Sampler):
+    """Cannot be made."""
+
+    def __init__(self) -> None:
+        raise OSError("no such\ntable")
+
+    def apply(self, candidates: Candidates) -> None:
+        pass
+
+
+class Ending(Sampler):
+    """Ends the thread that calls it."""
+
+    def apply(self, candidates: Candidates) -> None:
+        raise SystemExit(3)
+
+
 class Silent(Selector):
     """No dataclass, so no parameters; it claims to select and does not."""
 
@@ -109,6 +126,8 @@ SAMPLERS: dict[str, type[Sampler]] = {
     "nothing": Nothing,
     "gone": Gone,
     "silent": Silent,
+    "refusing": Refusing,
+    "ending": Ending,
     "wild": Wild,
 }
 LOGITS = np.array([0, 5, 1, 2], np.float32)
@@ -250,6 +269,10 @@ def test_a_sampler_that_breaks_the_contract_is_named() -> None:
         build(["wild"]).sample(LOGITS)
     with pytest.raises(PluginError, match="Silent: apply: selected no token"):
         build(["silent"]).sample(LOGITS)
+    with pytest.raises(PluginError, match=r"Refusing: __init__: OSError: no such table$"):
+        build(["refusing", "best"])
+    with pytest.raises(PluginError, match="Ending: apply: SystemExit: 3"):
+        build(["ending", "best"]).sample(LOGITS)
 
 
 @dataclass
