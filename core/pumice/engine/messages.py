@@ -333,7 +333,7 @@ class EncodeImage(EngineMessage, frozen=True):
 
 
 class EncodeSound(EngineMessage, frozen=True):
-    """Like ``EncodeImage``, for a sound: float32 values, ``ModelFacts.sound_rate`` a second."""
+    """Like ``EncodeImage``, for a sound: float32 values, ``Facts.sound_rate`` a second."""
 
     id: Id
     samples: bytes

@@ -137,7 +137,8 @@ def _run(source: Path, target: Path, errors: Path | None, answer: Answer) -> Non
             raise click.ClickException(f"{len(ids) - len(results.done)} rows have no result: run the command again")
         results.finish()
         spent = time.monotonic() - began
-        click.echo(f"{len(ids)} rows, {results.n_failed} of them failed; {spent:.1f} seconds", err=True)
+        noun = "row" if len(ids) == 1 else "rows"
+        click.echo(f"{len(ids)} {noun}, {results.n_failed} of them failed; {spent:.1f} seconds", err=True)
 
 
 @contextlib.contextmanager
