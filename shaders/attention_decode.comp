@@ -7,8 +7,13 @@
 // values ahead and keep their own running maximum and sums, so invocations only synchronize at the end. With few positions
 // the kernel is bound by memory latency, so loads are issued as early as possible: queries before the token's position is
 // known, and cache blocks before it is known which are needed.
+//
+// With UNITS matrix units multiply (attention_units.glsl): single tokens, and up to eight heads of whole fragments.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
+#ifdef UNITS
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#endif
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
@@ -20,7 +25,7 @@
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint THREADS = 128u;
-layout(constant_id = 1) const uint SUBGROUP = 32u; // subgroup size
+layout(constant_id = 1) const uint SUBGROUP_SIZE = 32u; // subgroup size
 layout(constant_id = 2) const uint LANES = 8u;
 layout(constant_id = 3) const uint EACH = 4u;
 layout(constant_id = 4) const uint ROUNDS = 1u; // minimum rounds per part
@@ -38,6 +43,10 @@ layout(constant_id = 15) const bool LATE = false; // request keys and values onl
 layout(constant_id = 16) const uint ROWS = 1u; // maximum tokens of a sequence, at adjacent positions
 layout(constant_id = 17) const bool NORMED = false; // queries and keys are divided by their mean square first
 layout(constant_id = 18) const float EPS = 0.0;
+#ifdef UNITS
+layout(constant_id = 19) const bool BY_ROWS = true; // fragments.glsl
+#include "fragments.glsl"
+#endif
 layout(std430, set = 0, binding = 1) readonly buffer Q { float q[]; };
 layout(std430, set = 0, binding = 2) readonly buffer K { float k[]; };
 layout(std430, set = 0, binding = 3) readonly buffer V { float v[]; };
@@ -63,8 +72,13 @@ layout(push_constant) uniform Push {
 #include "halves.glsl"
 
 const uint MOST_PARTS = 32u;
-const uint SUBGROUPS = THREADS / SUBGROUP, GROUPS = THREADS / LANES;
+const uint SUBGROUPS = THREADS / SUBGROUP_SIZE, GROUPS = THREADS / LANES;
+#ifdef UNITS
+const uint FRAGMENT = 16u; // positions of a subgroup at a time
+const uint CHUNK = SUBGROUPS * FRAGMENT;
+#else
 const uint CHUNK = GROUPS * EACH; // positions per workgroup and iteration
+#endif
 const uint K_EACH = (K_OCTETS + LANES - 1u) / LANES, V_EACH = (V_OCTETS + LANES - 1u) / LANES;
 const uint K_QUADS = 2u * K_OCTETS, V_QUADS = 2u * V_OCTETS;
 const uint PAIRS = K_OCTETS * 4u, PAIRS_EACH = ((HEADS + ROWS) * PAIRS + THREADS - 1u) / THREADS;
@@ -82,6 +96,9 @@ uint sequence, first_row, n_before; // first token of the sequence, and how many
 
 #include "attention_token.glsl"
 
+#ifdef UNITS
+#include "attention_units.glsl"
+#else
 uint blocks[EACH];                             // blocks of the positions to load next
 Octet keys[EACH * K_EACH], values[EACH * V_EACH]; // being loaded
 
@@ -119,6 +136,7 @@ void request(uint first, uint end, uint head_kv) {
         request_value(e, first, end, head_kv);
     }
 }
+#endif
 
 // The factor that rescales weights from one maximum to a higher one.
 float rescaled(float top, float fresh) { return top == fresh ? 1.0 : exp(top - fresh); }
@@ -155,6 +173,10 @@ void main() {
     }
 
     uint oldest = window != 0u && position >= window ? position - window + 1u : 0u;
+#ifdef UNITS
+    seen_from = oldest;
+    oldest = oldest / FRAGMENT * FRAGMENT;
+#endif
     uint n_positions = position + 1u - oldest;
     uint part = usual_part, n_used = (n_positions + usual_part - 1u) / usual_part;
     if (n_used > n_parts) {
@@ -169,12 +191,14 @@ void main() {
 
     if (start != gl_WorkGroupID.x * usual_part) find_blocks(start);
     request(start, end, head_kv);
+#ifndef UNITS
     find_blocks(start + CHUNK);
+#endif
     if (NORMED) {
         [[unroll]] for (uint i = 0; i < PAIRS_EACH; i++) {
             float square = dot(pairs[i].values, pairs[i].values);
-            [[unroll]] for (uint step = 1u; step < SUBGROUP; step *= 2u) square += subgroupShuffleXor(square, step);
-            if (me % SUBGROUP == 0u) squares[i * SUBGROUPS + me / SUBGROUP] = square;
+            [[unroll]] for (uint step = 1u; step < SUBGROUP_SIZE; step *= 2u) square += subgroupShuffleXor(square, step);
+            if (me % SUBGROUP_SIZE == 0u) squares[i * SUBGROUPS + me / SUBGROUP_SIZE] = square;
         }
         barrier();
     }
@@ -200,6 +224,9 @@ void main() {
     barrier();
 #endif
 
+#ifdef UNITS
+    attend(start, end, head_kv);
+#else
     vec4 query[HEADS * K_EACH * 2u], sum[HEADS * V_EACH * 2u];
     float top[HEADS], total[HEADS];
     [[unroll]] for (uint h = 0; h < HEADS; h++) {
@@ -275,25 +302,26 @@ void main() {
     // One of LANES lanes has its subgroup's result; then the workgroup merges.
     [[unroll]] for (uint h = 0; h < HEADS; h++) {
         float fresh = top[h];
-        [[unroll]] for (uint step = LANES; step < SUBGROUP; step *= 2u) fresh = max(fresh, subgroupShuffleXor(fresh, step));
+        [[unroll]] for (uint step = LANES; step < SUBGROUP_SIZE; step *= 2u) fresh = max(fresh, subgroupShuffleXor(fresh, step));
         float factor = rescaled(top[h], fresh);
         total[h] *= factor;
         [[unroll]] for (uint i = 0; i < 2u * V_EACH; i++) sum[h * V_EACH * 2u + i] *= factor;
-        [[unroll]] for (uint step = LANES; step < SUBGROUP; step *= 2u) {
+        [[unroll]] for (uint step = LANES; step < SUBGROUP_SIZE; step *= 2u) {
             total[h] += subgroupShuffleXor(total[h], step);
             [[unroll]] for (uint i = 0; i < 2u * V_EACH; i++) {
                 sum[h * V_EACH * 2u + i] += subgroupShuffleXor(sum[h * V_EACH * 2u + i], step);
             }
         }
-        uint to = me / SUBGROUP * HEADS + h;
-        if (me % SUBGROUP == 0u) states[to] = vec2(fresh, total[h]);
+        uint to = me / SUBGROUP_SIZE * HEADS + h;
+        if (me % SUBGROUP_SIZE == 0u) states[to] = vec2(fresh, total[h]);
         [[unroll]] for (uint i = 0; i < 2u * V_EACH; i++) {
             uint octet = lane + i / 2u * LANES;
-            if (me % SUBGROUP < LANES && octet < V_OCTETS) {
+            if (me % SUBGROUP_SIZE < LANES && octet < V_OCTETS) {
                 sums[to * V_QUADS + octet * 2u + i % 2u] = sum[h * V_EACH * 2u + i];
             }
         }
     }
+#endif
     barrier();
     const uint part_quads = V_QUADS + 1u; // the last quad has the maximum and the sum of weights
     for (uint i = me; i < n_heads * V_QUADS; i += THREADS) {

@@ -83,7 +83,7 @@ void put_pair(Pair pair) {
     vec2 cs = magnitude * turn(at, pair.turns), u = pair.values;
     if (NORMED && pair.head < HEADS + ROWS) {
         float square = 0.0;
-        for (uint i = 0; i < PAIRS / SUBGROUP; i++) square += squares[pair.head * (PAIRS / SUBGROUP) + i];
+        for (uint i = 0; i < PAIRS / SUBGROUP_SIZE; i++) square += squares[pair.head * (PAIRS / SUBGROUP_SIZE) + i];
         u *= inversesqrt(square / float(k_dim) + EPS) * pair.factors;
     }
     if (pair.a < n_rot) u = vec2(u.x * cs.x - u.y * cs.y, u.x * cs.y + u.y * cs.x);

@@ -436,10 +436,13 @@ class DecodeShape:
     heads: int  # query heads per workgroup
     max_parts: int  # maximum workgroups per head
     late: bool = False  # request the next positions only when the registers of the last are free
+    units: bool = False  # matrix units multiply: each subgroup has 16 positions at a time
 
     @property
     def chunk(self) -> int:
         """Positions processed by a workgroup at a time."""
+        if self.units:
+            return self.threads // LANES * LANES_UNIT
         return self.threads // self.lanes * self.unroll
 
 
@@ -470,6 +473,17 @@ def decode_shape(device: Device, dim: int, n_head: int, n_head_kv: int, n_ctx: i
     fewest = 2 if n_tokens > 1 and not busy else 4
     max_parts = min(32, max(fewest, 2 * PROCESSORS * heads // (n_head * n_tokens)))
     return DecodeShape(threads, lanes, 4, 2, heads, max_parts)
+
+
+def units_shape(per_key: int, n_groups: int, n_tokens: int) -> DecodeShape | None:
+    """Return the shape on matrix units for tokens with ``n_groups`` heads of keys, ``per_key`` heads of queries each.
+
+    None where they were not measured to be faster. On an H200 64 tokens of Llama 8B at depth 130, 250 and 380 take 19,
+    26 and 34 microseconds, 27, 39 and 53 without matrix units; 128 tokens at depth 250 48 and 72.
+    """
+    if n_tokens * n_groups * per_key < CROWD:
+        return None
+    return DecodeShape(64, 1, 1, 1, per_key, 1, units=True)
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,12 @@ from pumice_vulkan.lower.halves import Order, new_halves, tiles
 from pumice_vulkan.lower.rope import pairs, turns
 from pumice_vulkan.lower.rule import Lowering
 from pumice_vulkan.memory import BufferSlice
-from pumice_vulkan.tuning import DecodeShape, decode_shape
+from pumice_vulkan.tuning import LANES, LANES_UNIT, DecodeShape, decode_shape, units_shape
 
 MOST_TOGETHER = 8  # tokens of a step, each of which computes the keys of those before it in its sequence
+UNITS_KERNEL = "attention_decode_units"
+MOST_UNITS_HEADS = 8  # heads of queries for each key, in the upper half of a fragment
+MOST_UNITS_DIM = 128  # values of a head, whose sums stay in registers
 WITH_NORMS = True  # norms of queries and keys are computed by the same dispatch
 
 
@@ -40,9 +43,7 @@ def attend_alone(
     n_head = int(q.shape[1])
     per_key = n_head // state.n_head_kv
     n_rows = lowering.rows(q)
-    shape = decode_shape(
-        lowering.device, max(state.k_dim, state.v_dim), n_head, state.n_head_kv, lowering.limits.n_ctx, n_rows
-    )
+    shape = _shape(lowering, state, per_key, n_rows)
     n_together = 1 if lowering.lone else lowering.n_tokens
     if n_together > 1 and _shared_bytes(lowering, state, shape, n_together) > lowering.device.threadgroup_memory_bytes:
         return False
@@ -53,9 +54,10 @@ def attend_alone(
     counters = _counters(lowering, n_head)
     partial = lowering.scratch("attention parts", 4 * n_rows * n_head * n_parts * (8 * v_octets + 4))
     y = lowering.place(node.output)
+    subgroup_size = LANES if shape.units else lowering.device.subgroup_size
     order, halves = _halves(lowering, node.output, n_head * state.v_dim, n_rows)
     lowering.dispatch(
-        f"attention_decode.{lowering.limits.kv_type}",
+        f"{UNITS_KERNEL if shape.units else 'attention_decode'}.{lowering.limits.kv_type}",
         count=q,
         reads={
             "q": lowering.place(q),
@@ -69,16 +71,28 @@ def attend_alone(
         writes={"partial": partial, "counters": counters, "cache": cache, "y": y, "halves": halves or y},
         push=_push(lowering, node, layout, rope),
         constants=[
-            *(shape.threads, lowering.device.subgroup_size, shape.lanes, shape.unroll, shape.rounds, shape.heads),
+            *(shape.threads, subgroup_size, shape.lanes, shape.unroll, shape.rounds, shape.heads),
             *(k_octets, v_octets, sinks is not None),
             *(per_key, lowering.limits.block_size, float_bits(node.attrs["softcap"]), halves is not None),
             *tiles(lowering, node.output, order),
             *(shape.late, n_together, bool(norms), float_bits(norms[0].attrs["eps"] if norms else 0.0)),
+            *((bool(lowering.memory.sums_by_rows),) if shape.units else ()),
         ],
         grid=(n_parts, n_groups, n_rows),
-        full_subgroups=True,
+        full_subgroups=not shape.units or UNITS_KERNEL == "attention_decode_units",
     )
     return True
+
+
+def _shape(lowering: Lowering, state: KVState, per_key: int, n_rows: int) -> DecodeShape:
+    """Return the work division, on matrix units whose fragments are known if that is faster."""
+    dims, limits = (state.k_dim, state.v_dim), lowering.limits
+    fits = limits.kv_type == "f16" and limits.block_size % LANES_UNIT == 0 and per_key <= MOST_UNITS_HEADS
+    fits = fits and state.k_dim % 32 == state.v_dim % 64 == 0 and max(dims) <= MOST_UNITS_DIM
+    fits = fits and lowering.lone and lowering.memory.sums_by_rows is not None
+    if fits and (shape := units_shape(per_key, state.n_head_kv, n_rows)):
+        return shape
+    return decode_shape(lowering.device, max(dims), state.n_head_kv * per_key, state.n_head_kv, limits.n_ctx, n_rows)
 
 
 def _halves(lowering: Lowering, output: Tensor, width: int, n_rows: int) -> tuple[Order, BufferSlice | None]:

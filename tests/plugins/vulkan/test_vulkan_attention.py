@@ -417,3 +417,35 @@ class TestLanes:
     )
     def test_attention_over_the_step_alone(self, tmp_path, options):
         compare(tmp_path, [(40, 1, 90)], heads=(3, 3), dims=(64, 64), cache=False, limit=FLOAT16, **options)
+
+
+@pytest.fixture(params=[True, False], ids=["by rows", "by columns"])
+def emulated_units(request, monkeypatch, no_matrix_units):
+    """Attention of single tokens on matrix units, whose fragments a workgroup of 32 invocations emulates."""
+    monkeypatch.setattr(attention_decode, "UNITS_KERNEL", "attention_decode_units_emulated")
+    monkeypatch.setattr(attention, "LANES_ATTENTION", {})
+    monkeypatch.setattr("pumice_vulkan.shaders.FOLDERS", [*FOLDERS, Path(__file__).parent / "shaders" / "spv"])
+    open_one = VulkanBackend._open_one
+    monkeypatch.setattr(VulkanBackend, "_open_one", lambda *args: replace(open_one(*args), sums_by_rows=request.param))
+    shapes = mock.Mock(side_effect=lambda per_key, *_: DecodeShape(32, 1, 1, 1, per_key, 1, units=True))
+    monkeypatch.setattr(attention_decode, "units_shape", shapes)
+    yield shapes
+    assert shapes.called
+
+
+class TestUnits:
+    @pytest.mark.parametrize("dims", [(64, 64), (128, 128), (96, 64)])
+    @pytest.mark.parametrize("heads", [(8, 2), (3, 3), (8, 1)])
+    def test_heads(self, tmp_path, emulated_units, dims, heads):
+        steps = [(1, 70, 15), (1, 1, 1), (1, 1, 0), (0, 1, 0)]
+        compare(tmp_path, steps, kv_type="f16", heads=heads, dims=dims, block_size=32, limit=FLOAT16)
+
+    @pytest.mark.parametrize("parts", [1, 3])
+    def test_windows_softcap_and_sinks(self, tmp_path, emulated_units, parts):
+        shape = DecodeShape(32, 1, 1, 1, 4, parts, units=True)
+        emulated_units.side_effect = lambda *_: shape
+        steps = [(5, 40), (1, 1), (1, 1)]
+        options = {"kv_type": "f16", "heads": (8, 2), "dims": (64, 64), "block_size": 16, "limit": FLOAT16}
+        compare(tmp_path, steps, softcap=3.0, sinks=True, window=21, **options)
+        compare(tmp_path, [(100, 15), *steps], sinks=True, **options)
+        compare(tmp_path, [(100, 15), *steps], **options)
