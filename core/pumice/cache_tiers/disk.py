@@ -250,12 +250,15 @@ def _secret_of(folder: Path) -> bytes:
     One that cannot be read now stays: with another one all entries would be lost.
     """
     path = folder / _SECRET
+    reason = ""
     for _ in range(3):
-        with contextlib.suppress(OSError):
+        try:
             is_missing = not path.exists() or path.lstat().st_size != SECRET_BYTES
             if is_missing:
                 write_file(path, secrets.token_bytes(SECRET_BYTES))  # of several processes, the last one's counts
             secret = read_file(path, SECRET_BYTES)
             if len(secret) == SECRET_BYTES:
                 return secret
-    raise ConfigError(f"cache_disk: {path} cannot be read or written; choose another folder")
+        except OSError as error:
+            reason = f": {(error.strerror or str(error)).lower()}"
+    raise ConfigError(f"cache_disk: {path} cannot be read or written{reason}; choose another folder")

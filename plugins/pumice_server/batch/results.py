@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -52,8 +52,9 @@ class Results:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with suppress(OSError) if kind else nullcontext():  # a line that failed is written again, and fails again
+            self._stack.close()
 
     def add(self, result: Mapping[str, Any]) -> None:
         """Write a result, unless its row has one. Raises ClickException if the disk is full."""
@@ -72,10 +73,13 @@ class Results:
 
     def finish(self) -> None:
         """Flush the results to disk, and convert them to Parquet if the file is one."""
-        os.fsync(self._file.fileno())
-        if is_parquet(self.path):
-            _to_parquet(self._lines, self.path)
-            self._lines.unlink()
+        try:
+            os.fsync(self._file.fileno())
+            if is_parquet(self.path):
+                _to_parquet(self._lines, self.path)
+                self._lines.unlink()
+        except OSError as error:
+            raise click.ClickException(f"cannot write {self.path}: {error.strerror or error}") from None
 
     def _lock(self, stack: ExitStack) -> None:
         if not self.path.parent.is_dir():

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 from functools import partial
 
 import click
@@ -117,3 +118,23 @@ def test_one_process_writes_a_file_and_a_row_is_written_once(tmp_path):
     with Results(path, None, ids) as again:
         assert again.done == {"r0"}
     assert path.read_text().count("\n") == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of file sizes")
+def test_a_full_disk_is_an_error_of_the_file(tmp_path):
+    """The buffered line is written again when the file is closed, and fails again."""
+    import resource
+
+    def write() -> None:
+        with Results(tmp_path / "out.jsonl", None, ["r0"]) as results:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (8, limits[1]))
+            results.add(result(ROWS[0]))
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        with pytest.raises(click.ClickException, match=r"cannot write .*out\.jsonl: "):
+            write()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
