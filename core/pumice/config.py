@@ -525,7 +525,7 @@ def _describe(schema: type[BaseModel], problem: Any) -> str:
     if problem["type"] == "extra_forbidden":
         hint = did_you_mean(path[-1], keys) or f" (known: {', '.join(keys)})"
         return f"unknown key {key!r}{hint}"
-    expected: str = problem["msg"]
+    expected = re.sub(r" or instance of \w+", "", problem["msg"])
     for pydantic_says, yaml_says in _WORDS.items():
         expected = expected.replace(pydantic_says, yaml_says)
     return f"{printable(key)}: {expected}, not {_shown(problem['input'])}"
