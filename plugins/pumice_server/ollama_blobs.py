@@ -71,9 +71,15 @@ async def serve_uploaded(models: Models, body: OllamaCreateBody, base: ServedMod
         summary = await waiting(summarize_model, path)
         if summary is None:
             raise bad_request(f"{main or body.base}: not a GGUF model that can be read")
+        if summary.kind != "model":
+            raise bad_request(f"{main or body.base}: not a model, but of the type {summary.kind!r:.60}")
         if main and (problem := await waiting(vocabulary_problem, path)):
             raise bad_request(f"{main}: its vocabulary is damaged: {problem}")
         adapters = {Path(adapter).stem: str(folder / adapter) for adapter in body.adapters}
+        for adapter in body.adapters:
+            about = await waiting(summarize_model, str(folder / adapter))
+            if about is None or not about.is_adapter:
+                raise bad_request(f"{adapter}: neither a LoRA adapter nor a control vector")
         spec = ModelSpec([name], path, _with_adapters(models, base, adapters), summary.n_bytes)
         served_model = ServedModel(spec, models.settings.keep_alive)
         served_model.uploaded, served_model.folder, served_model.defaults = files, folder, defaults

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from pumice.errors import ModelError
 from pumice.gguf import GGMLType, GGUFFile, ModelTensor
+from pumice.gguf.kinds import CONTROL_VECTOR, kind_of
 
 EMBEDDINGS = "token_embd.weight"
 DOWN, UP = ".lora_a", ".lora_b"
 IGNORED = "_norm.weight"  # trained norms, which llama.cpp ignores, too
-CONTROL_VECTOR, DIRECTION = "controlvector", "direction."  # general.architecture, and the prefix of a layer's number
+DIRECTION = "direction."  # prefix of a layer's number in a control vector
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,7 @@ def read_adapter(file: GGUFFile, architecture: str, scale: float = 1.0) -> Adapt
 
 
 def is_control_vector(file: GGUFFile) -> bool:
-    architecture = file.metadata.get("general.architecture")
-    return isinstance(architecture, str) and architecture == CONTROL_VECTOR
+    return kind_of(file.metadata) == CONTROL_VECTOR
 
 
 def read_control_vector(file: GGUFFile, n_embd: int, scale: float = 1.0, layers: Sequence[int] = ()) -> Adapter:
@@ -108,7 +108,7 @@ def _layer(path: Path, name: str) -> int:
 def _check(path: Path, metadata: Mapping[str, Any], architecture: str) -> None:
     kind, family, made_for = (metadata.get(key) for key in ("general.type", "adapter.type", "general.architecture"))
     if not (isinstance(kind, str) and isinstance(family, str) and (kind, family) == ("adapter", "lora")):
-        if isinstance(made_for, str) and made_for == CONTROL_VECTOR:
+        if kind_of(metadata) == CONTROL_VECTOR:
             raise ModelError(f"{path}: a control vector cannot be merged into weights")
         types = f"general.type and adapter.type are {kind!r:.60} and {family!r:.60}"
         raise ModelError(f"{path}: neither a LoRA adapter nor a control vector: {types}")

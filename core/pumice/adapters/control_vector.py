@@ -15,9 +15,10 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.adapters.adapter import CONTROL_VECTOR, DIRECTION, EMBEDDINGS
+from pumice.adapters.adapter import DIRECTION, EMBEDDINGS
 from pumice.errors import ModelError, RequestError
 from pumice.gguf import GGMLType, TensorInfo, Writer, encode
+from pumice.gguf.kinds import CONTROL_VECTOR
 from pumice.graph import Graph
 
 Rows = NDArray[np.float32]

@@ -115,12 +115,12 @@ def model_problem(path: Path) -> str:
     """Return the reason why a GGUF file is not a model, by its header; empty if it may be one."""
     from pumice.errors import PumiceError
     from pumice.gguf import GGUFFile
+    from pumice.gguf.kinds import MODEL, kind_of
 
     try:
         with GGUFFile.open(path) as file:
-            kind = file.metadata.get("general.type", "model")
-            if kind != "model" or file.architecture == "controlvector":
-                return f"{path}: not a model, but of the type {kind if kind != 'model' else file.architecture!r}"
+            if (kind := kind_of(file.metadata)) != MODEL:
+                return f"{path}: not a model, but of the type {kind!r:.60}"
             return "" if file.tensors else f"{path}: it has no tensors"
     except PumiceError as error:
         return str(error)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pumice.gguf import GGUFFile
+from pumice.gguf.kinds import ADAPTER, CONTROL_VECTOR, kind_of
 from pumice.notebook import facts_table, show_count
 from pumice.wording import format_bytes
 
@@ -60,6 +61,16 @@ class Summary:
     def architecture(self) -> str:
         """Value of ``general.architecture``; empty if the file has none."""
         return str(self.metadata.get("general.architecture", ""))
+
+    @property
+    def kind(self) -> str:
+        """Kind of the file by its header: ``model``, ``adapter``, ``mmproj``, ``controlvector`` or another one."""
+        return kind_of(self.metadata)
+
+    @property
+    def is_adapter(self) -> bool:
+        """True for a LoRA adapter or a control vector."""
+        return self.kind in (ADAPTER, CONTROL_VECTOR)
 
     def size(self, name: str) -> int:
         """Return a number of the architecture, such as ``context_length``; 0 if the file has none."""

@@ -86,10 +86,14 @@ def test_ollamas_client_creates_a_model_of_a_local_file(path, folder):
     assert names_in(folder / "models") == set()
 
 
-def test_a_model_with_an_uploaded_adapter(path, folder):
+def write_adapter_of(path, adapter):
     with GGUFFile.open(path) as file:
         tiny = TinyModel(file.architecture, {}, {name: tensor.shape for name, tensor in file.tensors.items()})
-    lora = write_adapter(path.with_name("style.gguf"), tiny, ["blk.0.attn_q.weight", "blk.0.attn_v.weight"], seed=1)
+    return write_adapter(adapter, tiny, ["blk.0.attn_q.weight", "blk.0.attn_v.weight"], seed=1)
+
+
+def test_a_model_with_an_uploaded_adapter(path, folder):
+    lora = write_adapter_of(path, path.with_name("style.gguf"))
     spec = ModelSpec(["first"], str(path), OPTIONS)
     with serving(spec, uploads=folder, upload_bytes=1 << 20) as server:
         client = ollama.Client(host=server.url)
@@ -108,6 +112,30 @@ def test_a_model_with_an_uploaded_adapter(path, folder):
         assert texts["first"] != expected
         with pytest.raises(ollama.ResponseError, match="a file of the model and an adapter"):
             client.create("x", from_="own-tuned", adapters={"tiny.gguf": adapter})
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"from_": "first", "adapters": {"a.gguf": "tiny"}}, "^a.gguf: neither a LoRA adapter nor a control vector "),
+        ({"from_": "first", "adapters": {"a.gguf": "noise"}}, "^a.gguf: neither a LoRA adapter nor a control vector "),
+        ({"files": {"m.gguf": "lora"}}, "^m.gguf: not a model, but of the type 'adapter' "),
+    ],
+)
+def test_files_of_the_wrong_kind(path, folder, tmp_path, files, message):
+    (noise := tmp_path / "noise.gguf").write_bytes(b"noise" * 100)
+    lora = write_adapter_of(path, tmp_path / "lora.gguf")
+    spec = ModelSpec(["first"], str(path), OPTIONS)
+    with serving(spec, uploads=folder, upload_bytes=1 << 20) as server:
+        client = ollama.Client(host=server.url)
+        uploaded = {file.stem: client.create_blob(file) for file in (path, noise, lora)}
+        named = {
+            key: {name: uploaded[file] for name, file in value.items()} if isinstance(value, dict) else value
+            for key, value in files.items()
+        }
+        with pytest.raises(ollama.ResponseError, match=message) as error:
+            client.create("own", **named)
+        assert error.value.status_code == 400
 
 
 def test_files_outlive_the_server_and_models_do_not(path, folder):
