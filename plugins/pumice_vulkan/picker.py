@@ -15,12 +15,11 @@ from pumice_vulkan.device import Buffer, Encoder
 from pumice_vulkan.lower.rule import Lowering, SegmentMemory
 from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.restrictions import MAX_ADDED, Restrictions
-from pumice_vulkan.step import COMING, MAX_BIASES, MAX_DRAFTED, MAX_PAST, MAX_STEPS, MOST_DRAFTING
+from pumice_vulkan.step import COMING, MAX_BIASES, MAX_DRAFTED, MAX_PAST, MAX_STEPS, most_drafted
 
 OF_EACH = 16  # logits per invocation of shaders/best.comp
 MAX_BEST = 64
 MAX_SAVED = MAX_BIASES + MAX_PAST + MAX_ADDED  # maximum logits per row changed by shaders/adjust.comp
-TAKEN_WORDS = 2 * MOST_DRAFTING  # of a step with drafts: the tokens that it gave, and the row of the latest
 INVOCATIONS = 512  # invocations per workgroup, within the device's limit
 
 
@@ -77,14 +76,17 @@ class Picker:
         self._invocations = min(INVOCATIONS, memory.device.description.max_threads_per_threadgroup)
         self._n_parts = -(-self._width // (OF_EACH * self._invocations))
         self._max_seqs = memory.limits.n_seqs
-        self._max_rows = max(self._max_seqs, MAX_DRAFTED)
+        self._most_drafted = most_drafted(memory.limits)
+        self._max_rows = max(self._max_seqs, self._most_drafted)
+        self._most_drafting = memory.layout.most_drafting
+        self._taken_words = 2 * self._most_drafting  # of a step with drafts: the tokens that it gave, and latest rows
         n_parts = self._max_rows * self._n_parts
         self._best = memory.scratch.take("best logits", 8 * n_parts * MAX_BEST)
         self._sums = memory.scratch.take("sums of logits", 4 * n_parts)
         self._saved = memory.scratch.take("adjusted logits", 8 * self._max_seqs * MAX_SAVED)
         self.restrictions = Restrictions(memory.device, self._max_seqs, self._width)
         self._taken_at = MAX_STEPS * self._max_rows * Choice(MAX_BEST, raw=True).words
-        n_bytes = 4 * (self._taken_at + MAX_STEPS * TAKEN_WORDS)
+        n_bytes = 4 * (self._taken_at + MAX_STEPS * self._taken_words)
         self.tokens, self.coming = memory.layout.tokens, memory.layout.coming
         self._results = [memory.device.new_buffer(n_bytes, host=True) for _ in range(2)]
         self.texts = Texts(memory)
@@ -121,7 +123,8 @@ class Picker:
             self._find_best(lowering, rows, choice.n_best, restricted=choice.restricted)
         self._pick(lowering, rows, choice, step, result, best)
         if choice.drafted:
-            taken = BufferSlice(self._results[turn], self._taken_at + step * TAKEN_WORDS, TAKEN_WORDS)
+            n_words = self._taken_words
+            taken = BufferSlice(self._results[turn], self._taken_at + step * n_words, n_words)
             self._verify(lowering, choice, result, choice.words, taken, drafts=not given)
 
     def lower_drafts(self, lowering: Lowering, choice: Choice, turn: int) -> None:
@@ -154,7 +157,7 @@ class Picker:
                 "past": layout.past,
                 "past_counts": layout.past_counts,
                 "most_past": MAX_PAST,
-                "most_taken": MOST_DRAFTING,
+                "most_taken": self._most_drafting,
                 "coming": layout.coming,
                 "bases": layout.bases,
             },
@@ -172,8 +175,8 @@ class Picker:
             ids, logits = words[..., end + 2 : -MAX_BEST], floats[..., -MAX_BEST:]
             raw = Raw(ids, logits, floats[..., end], floats[..., end + 1])
         contents = self._results[turn].contents.view(np.int32)
-        taken = contents[self._taken_at :][: n_steps * TAKEN_WORDS].reshape(n_steps, -1)
-        n_taken = taken[:, :MOST_DRAFTING].copy() if choice.drafted else None
+        taken = contents[self._taken_at :][: n_steps * self._taken_words].reshape(n_steps, -1)
+        n_taken = taken[:, : self._most_drafting].copy() if choice.drafted else None
         return Ahead(words[..., 1 : 1 + n_best], floats[..., 1 + n_best : end], words[..., 0], raw, n_taken)
 
     def token_place(self, turn: int, n_outputs: int, choice: Choice, step: int, row: int) -> tuple[Buffer, int]:
@@ -182,7 +185,7 @@ class Picker:
 
     def last_row_place(self, turn: int, sequence: int) -> tuple[Buffer, int]:
         """Return the buffer and byte offset of the row of the latest token of a sequence, of one step with drafts."""
-        return self._results[turn], 4 * (self._taken_at + MOST_DRAFTING + sequence)
+        return self._results[turn], 4 * (self._taken_at + self._most_drafting + sequence)
 
     def close(self) -> None:
         self.restrictions.close()
@@ -278,7 +281,7 @@ class Picker:
 
     def _rows(self, n_outputs: int, choice: Choice) -> int:
         if choice.drafted:
-            return min(n_outputs, MAX_DRAFTED)
+            return min(n_outputs, self._most_drafted)
         return min(n_outputs, self._max_rows if self._goes_on is GoesOn.NOWHERE else self._max_seqs)
 
 
@@ -291,7 +294,7 @@ class Texts:
 
     def __init__(self, memory: SegmentMemory) -> None:
         self.most = memory.limits.n_ctx + MAX_STEPS * MAX_DRAFTED
-        n_words = self.most * min(MOST_DRAFTING, memory.limits.n_seqs)
+        n_words = self.most * min(memory.layout.most_drafting, memory.limits.n_seqs)
         self._upload = memory.device.new_buffer(4 * n_words, host=True)
         self.place = BufferSlice(memory.device.new_buffer(4 * n_words), 0, n_words)
 

@@ -54,7 +54,16 @@ from pumice_vulkan.picker import MAX_BEST, Choice, GoesOn, Picker
 from pumice_vulkan.preparer import Preparer, Work
 from pumice_vulkan.recorder import USUAL_CHOICES, Recorder, Recording, SlotCopies, StepPart, drafted_choices
 from pumice_vulkan.restrictions import MAX_ADDED
-from pumice_vulkan.step import COMING, MAX_BIASES, MAX_DRAFTED, MAX_PAST, MAX_STEPS, StepLayout, reads_memory
+from pumice_vulkan.step import (
+    COMING,
+    MAX_BIASES,
+    MAX_DRAFTED,
+    MAX_PAST,
+    MAX_STEPS,
+    StepLayout,
+    most_drafted,
+    reads_memory,
+)
 
 logger = logging.getLogger("pumice")
 
@@ -272,7 +281,7 @@ class DeviceProgram(Program):
         self._preparer = Preparer(
             [*buckets.likely, *served], self._pieces, shared.device.keep_pipelines, buckets.n_needed
         )
-        drafting = [bucket for bucket in self._whole if bucket.n_tokens - 1 in self._drafted]
+        drafting = [bucket for bucket in self._whole if self._drafted and 1 < bucket.n_tokens <= self._most_drafted]
         self._draft_preparer = Preparer(reversed(drafting), self._draft_pieces, shared.device.keep_pipelines)
         self._row_preparer: Preparer | None = None  # of steps of several tokens in one dispatch
         self._lone_preparer: Preparer | None = None  # of single tokens in one dispatch
@@ -309,6 +318,7 @@ class DeviceProgram(Program):
             max_last_n=MAX_PAST,
             max_added=MAX_ADDED,
             drafted=self._drafted,
+            drafted_rows=self._most_drafted,
             passes=True,
             max_picked=self._max_picked,
             step_sizes=self._buckets.sizes,
@@ -317,7 +327,8 @@ class DeviceProgram(Program):
     @property
     def _max_picked(self) -> int:
         """Maximum output rows of a block after which a step picks tokens."""
-        return max(self._memory.limits.n_seqs, MAX_DRAFTED) if self._picker and self._segment.block else 0
+        limits = self._memory.limits
+        return max(limits.n_seqs, most_drafted(limits)) if self._picker and self._segment.block else 0
 
     @property
     def _drafted(self) -> tuple[int, ...]:
@@ -326,6 +337,11 @@ class DeviceProgram(Program):
             return ()
         rows = [bucket.n_tokens for bucket in self._whole]
         return tuple(n - 1 for n in rows if 1 < n <= MAX_DRAFTED and n.bit_count() == 1)
+
+    @property
+    def _most_drafted(self) -> int:
+        """Maximum rows of all sequences in a step with drafts; more do not have the same bits as one."""
+        return MAX_DRAFTED if self._shared.invariant else most_drafted(self._memory.limits)
 
     @property
     def _whole(self) -> list[Bucket]:
@@ -620,12 +636,13 @@ class DeviceProgram(Program):
     def _draft_pieces(self, bucket: Bucket) -> Iterator[Work]:
         """Yield the work that prepares steps with drafts: their pipelines, and command buffers of several steps."""
         yield from self._lowering_pieces(bucket)
-        numbers = [1 << i for i in range(1, bucket.n_tokens.bit_length())]  # rows of a sequence
+        most_rows = min(bucket.n_tokens, MAX_DRAFTED)
+        numbers = [1 << i for i in range(1, most_rows.bit_length())]  # rows of a sequence
         choices = [choice for n_rows in numbers for choice in drafted_choices(n_rows)]
         with self._shared.making:
             dispatches = [*self._lowered[bucket], *self._recorder.choices(bucket, choices)]
         yield partial(self._shared.kernels.compile, dispatches, lambda: self._draft_preparer.ends)
-        for choice in drafted_choices(bucket.n_tokens):
+        for choice in drafted_choices(bucket.n_tokens) if bucket.n_tokens == most_rows else ():
             for n_steps in (2, 4, 8, 16, 1):
                 yield partial(self._recorder.prepare, Recording(bucket, n_steps, choice))
             yield partial(self._recorder.prepare, Recording(bucket, 1, choice, given=True))

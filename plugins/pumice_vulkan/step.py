@@ -14,12 +14,18 @@ SIZE_WORDS = {N_TOKENS: 0, N_OUTPUTS: 1, N_SEQS: 2}
 
 HEADER = 16
 MAX_STEPS = 16  # maximum steps that the device runs in succession
-MAX_DRAFTED = 16  # maximum rows of sequences whose drafts the device makes and verifies
-MOST_DRAFTING = MAX_DRAFTED // 2  # maximum number of these sequences
+MAX_DRAFTED = 16  # maximum rows of a sequence whose drafts the device makes and verifies, or of up to FEW_DRAFTING
+FEW_DRAFTING = MAX_DRAFTED // 2
+MANY_DRAFTED = 64  # ... of more sequences
 COMING = MAX_DRAFTED + 2  # positions of each of them that other programs may take: see ``PassedPositions``
 SCRATCH_BYTES = 2**20  # that the programs of a device allocate at first, and grow if they need more
 MAX_BIASES = 64  # maximum biases of a sequence's logits
 MAX_PAST = 256  # maximum tokens considered by penalties; invocations of shaders/adjust.comp
+
+
+def most_drafted(limits: Limits) -> int:
+    """Return the maximum rows of all sequences in a step with drafts, two or more of each."""
+    return MAX_DRAFTED if limits.n_seqs <= FEW_DRAFTING else MANY_DRAFTED
 
 
 def size_words(limits: Limits) -> dict[str, int]:
@@ -49,7 +55,7 @@ class StepLayout:
         adjustments: eight words per sequence: number of ``biases`` (pairs of a token and a float), and penalties.
         past: ring of the latest tokens; their total number is ``past_counts``.
         text_length, n_picked: tokens of each text from which the device drafts, and how many of them it has picked.
-        coming: ``[MOST_DRAFTING, COMING]``, positions from the latest token's predecessor on, less ``bases``.
+        coming: ``[most_drafting, COMING]``, positions from the latest token's predecessor on, less ``bases``.
         n_host_words: start of the fields that the device writes, too, if it runs several steps.
 
     The table of a window is ``[n_seqs, table_width]``.
@@ -64,24 +70,26 @@ class StepLayout:
         self.output_ids = self._field(limits.n_outputs)
         self.seq_starts = self._field(limits.n_seqs + 1)
         self.slots = self._field(limits.n_seqs)
-        self.picks = self._field(4 * max(limits.n_seqs, MAX_DRAFTED))
-        self.numbers = self._field(MAX_STEPS * max(limits.n_seqs, MAX_DRAFTED))
+        most_rows = most_drafted(limits)
+        self.most_drafting = most_rows // 2  # sequences
+        self.picks = self._field(4 * max(limits.n_seqs, most_rows))
+        self.numbers = self._field(MAX_STEPS * max(limits.n_seqs, most_rows))
         self.adjustments = self._field(8 * limits.n_seqs)
         self.biases = self._field(2 * MAX_BIASES * limits.n_seqs)
         self.max_seqs = limits.n_seqs
         self.tables = {window: self._field(limits.n_seqs * self.table_width) for window in sorted(limits.n_blocks)}
         self.memory_table = self._field(limits.n_seqs * self.table_width if reads_memory else 0)
         self.memory_lengths = self._field(limits.n_seqs if reads_memory else 0)
-        self.bases = self._field(MOST_DRAFTING)
+        self.bases = self._field(self.most_drafting)
         self._reads_memory = reads_memory
         self.n_host_words = self._size
         self.tokens = self._field(limits.n_batch)
         self.positions = self._field(limits.n_batch)
         self.past = self._field(MAX_PAST * limits.n_seqs)
         self.past_counts = self._field(limits.n_seqs)
-        self.text_length = self._field(MOST_DRAFTING)
-        self.n_picked = self._field(MOST_DRAFTING)
-        self.coming = self._field(COMING * MOST_DRAFTING)
+        self.text_length = self._field(self.most_drafting)
+        self.n_picked = self._field(self.most_drafting)
+        self.coming = self._field(COMING * self.most_drafting)
 
     @property
     def n_words(self) -> int:

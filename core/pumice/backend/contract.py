@@ -60,6 +60,7 @@ class Capabilities:
         max_last_n: maximum ``last_n`` of a ``Pick``.
         max_added: maximum ``biases`` of a ``Restriction``.
         drafted: useful values of ``n_drafted`` of an ``Ask``, ascending. Empty: the program drafts no tokens.
+        drafted_rows: maximum rows of all sequences in a step with drafts; 0: one more than the last of ``drafted``.
         passes: inputs and tokens of a step may be results of pending steps (``Batch.passed``) of other programs of the
             device that pass them, too.
         max_picked: maximum output rows after which an ``Ask`` of one step without adjustments picks tokens, of a graph
@@ -79,6 +80,7 @@ class Capabilities:
     max_last_n: int = 0
     max_added: int = 0
     drafted: tuple[int, ...] = ()
+    drafted_rows: int = 0
     passes: bool = False
     max_picked: int = 0
     step_sizes: tuple[int, ...] = ()

@@ -106,8 +106,8 @@ class Ask:
         restrictions: one per sequence if a pick is restricted, with ``n_steps`` of 1; empty: they follow through
             ``Pending.restrict``. Only for programs that ``decide``.
         n_drafted: tokens that the program drafts for each sequence and step, and verifies in it; 0: none. No pick is
-            ``restricted``. Each step has ``1 + n_drafted`` rows of each sequence, together at most one more than the
-            last of ``drafted``; those of the batch after a sequence's first are replaced by the drafted tokens.
+            ``restricted``. Each step has ``1 + n_drafted`` rows of each sequence, together at most
+            ``drafted_rows``; those of the batch after a sequence's first are replaced by the drafted tokens.
             ``numbers`` are ``[n_steps, rows]``; each picked token of a sequence takes the next of its own. A step
             ``behind`` another one continues with its picked tokens; it has numbers for both, ``[1, 2 * rows]``, with
             those of a sequence together.

@@ -120,7 +120,7 @@ class Lookahead:
 
     def lengths(self, n_seqs: int) -> Sequence[int]:
         """Return the numbers of tokens that the program may draft for each of ``n_seqs`` sequences, ascending."""
-        most = 1 + max(self.can.drafted, default=0)
+        most = self.can.drafted_rows or 1 + max(self.can.drafted, default=0)
         return [n_drafted for n_drafted in self.can.drafted if n_seqs * (1 + n_drafted) <= most]
 
     def _drafts(self, running: Running, n_new: int) -> bool:

@@ -104,20 +104,20 @@ def test_each_token_takes_the_next_number(tmp_path: Path, vulkan: VulkanBackend,
     assert len(tokens) > 16
 
 
-@pytest.mark.parametrize(("n_seqs", "n_rows"), [(2, 8), (3, 4), (4, 2)])
+@pytest.mark.parametrize(("n_seqs", "n_rows"), [(2, 8), (3, 4), (4, 2), (11, 2), (13, 4)])
 def test_sequences_draft_for_themselves(tmp_path: Path, vulkan: VulkanBackend, n_seqs: int, n_rows: int) -> None:
     """Each from its own text, by its own rule and its own numbers."""
     random = np.random.default_rng(n_seqs)
     table = np.full((N_VOCAB, N_VOCAB), -9, np.float32)
     for token in range(N_VOCAB):
         table[token, random.integers(12, size=3)] = 2 * random.standard_normal(3)
-    limits = replace(LIMITS, n_seqs=4)
+    limits = replace(LIMITS, n_seqs=max(4, n_seqs), n_batch=64, n_outputs=64)
     made = table_program(tmp_path, vulkan, table, limits)
     penalized = Pick(40, temperature=0.4, last_n=5, repeat_penalty=1.2, biases=((2, 1.0),))
-    picks = [Pick(40, 0.9, 0.05, 0.5), penalized, Pick(1, temperature=0), penalized][:n_seqs]
+    picks = (4 * [Pick(40, 0.9, 0.05, 0.5), penalized, Pick(1, temperature=0), penalized])[:n_seqs]
     picks = [replace(pick, top_k=40) for pick in picks]
     numbers = random.random((16, n_seqs, n_rows)).astype(np.float32)
-    texts = [random.integers(12, size=n).tolist() for n in (40, 3, 61, 20)[:n_seqs]]
+    texts = [random.integers(12, size=n).tolist() for n in (4 * (40, 3, 61, 20))[:n_seqs]]
     found = drafted(made, texts, picks, numbers)
     for i, (text, pick) in enumerate(zip(texts, picks, strict=True)):
         tokens = taken_of(found, i)

@@ -304,6 +304,30 @@ class _Rounds:
         return self._take(flights, flight, ahead)
 
 
+@pytest.mark.parametrize(("name", "n_draft"), [("eagle3", 3), ("dflash", 1)])
+def test_rounds_of_many_sequences_stay_on_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, n_draft: int
+) -> None:
+    """Of more than eight, whose steps have more rows than those that ``batch_invariant`` keeps alike."""
+    monkeypatch.setattr(Flights, "_sample_drafted", None)
+    files = {**drafting(name, tmp_path), "n_ctx": 10 * 128, "n_batch": 128}
+    prompts = [IDS[i : i + 6] for i in range(10)]  # read in one step
+    with pumice.load(
+        **files, backend="vulkan", n_parallel=10, config={"n_draft": n_draft, "draft_p_min": 0.0}
+    ) as model:
+        layer = model.engine._engine.speculation.next_tokens
+        assert layer is not None
+        sizes: list[int] = []
+        submit = layer.submit
+        monkeypatch.setattr(layer, "submit", lambda items, n: sizes.append(len(items)) or submit(items, n))
+        drafted = model.generate_many(prompts, max_tokens=24, temperature=0, speculate="draft")
+    assert max(sizes) > 8
+    assert sum(done.timings.n_drafted for done in drafted) > 80 * n_draft
+    with pumice.load(files["path"], backend="numpy", n_ctx=128) as model:
+        for prompt, done in zip(prompts, drafted, strict=True):
+            check_greedy(model, prompt, done.tokens)
+
+
 @pytest.mark.parametrize(("n_draft", "options"), [(1, SAMPLED), (5, SAMPLED), (5, {"temperature": 0})])
 def test_rounds_of_a_draft_model_stay_on_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_draft: int, options: dict[str, Any]
