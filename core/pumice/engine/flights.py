@@ -807,7 +807,9 @@ class Flights:
             return None
         n = speculation.round_length(sequences, kind, lengths)
         n_drafted = next((length for length in lengths if length >= n), 0)
-        if not n or not drafter.holds(sequences, n) or not self.lookahead.passes(sequences, n_drafted, 1):
+        if not n or speculation.looks_up(members) or not drafter.holds(sequences, n):
+            return None
+        if not self.lookahead.passes(sequences, n_drafted, 1):
             return None
         return self._submit_round(drafter, members, kind, n, n_drafted)
 
@@ -872,6 +874,8 @@ class Flights:
             return None
         n = speculation.round_length(current, flight.kind, lengths)
         if n != flight.n_round or self.lookahead.passes(current, n_drafted, 2) < 2:
+            return None
+        if speculation.looks_up(flight.members):
             return None
         return self._submit_round(layer, flight.members, flight.kind, n, n_drafted, flight)
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pumice.backend.step import Batch, Limits, Pending
 from pumice.engine.acceptance import CERTAIN, DraftKind, Offer, Record, Stop
 from pumice.engine.device_drafts import DeviceDrafts
-from pumice.engine.draft_length import LOOKED_UP, DraftLength, Rest
+from pumice.engine.draft_length import LOOKED_UP, MOST_PACED, PACED_REST, DraftLength, Rest
 from pumice.engine.draft_model import DraftModel, ModelProposer
 from pumice.engine.generation import Generation, Running
 from pumice.engine.host_drafts import HostDrafts, Names
@@ -227,19 +227,50 @@ class Speculation:
         return frozenset(name for running, _ in members for name in self._names(running.generation))
 
     def lone_layer(self, members: Members) -> NextTokens | None:
-        """Return the layer that drafts if it is the only proposer of all members, and passes drafts on the device."""
+        """Return the layer that drafts if no other computes drafts of members, and it passes them on the device."""
         layer = self.next_tokens
-        if layer is None or any(list(self._names(running.generation)) != [layer.name] for running, _ in members):
+        if layer is None or any(self._computed_by(running) != [layer.name] for running, _ in members):
             return None
         return layer if layer.submits() else None
 
     def drafter(self, members: Members) -> Drafter | None:
-        """Return what drafts in rounds if it is the only proposer of all members: the layer, or the draft model."""
+        """Return what drafts in rounds if no other computes drafts of members: the layer, or the draft model."""
         if layer := self.lone_layer(members):
             return layer
-        if self.model is None or any(list(self._names(running.generation)) != [_DRAFT] for running, _ in members):
+        if self.model is None or any(self._computed_by(running) != [_DRAFT] for running, _ in members):
             return None
         return _ModelRounds(self, self.model) if self.model.submits(self.runners[0]) else None
+
+    def looks_up(self, members: Members) -> bool:
+        """Return True if a draft that is looked up promises enough, so that none is to be computed."""
+        sequences = [running for running, _ in members]
+        if all(set(self._names(running.generation)) <= set(COMPUTED) for running in sequences):
+            return False
+        self._read_texts([running.generation for running in sequences])
+        return max(list(map(self._looks_up, sequences)))  # of all, whose texts are up to date then
+
+    def _looks_up(self, running: Running) -> bool:
+        """Return True if a draft that is looked up for a sequence promises enough.
+
+        Otherwise it is compared with the tokens that follow, and proposers that found nothing rest.
+        """
+        own, most = self._sequences[running.generation], min(MOST_PACED, max(0, _most(running)))
+        if own.rest.wakes > self._n_steps or not most:
+            return False
+        best = Draft(CERTAIN, ())
+        for name in [name for name in own.by_name if name not in COMPUTED]:
+            draft = _draft_of(name, self._ask(name, [running], [most])[0], running.generation)
+            best = max(best, draft, key=lambda item: self._promise(item, own))
+        if not best.tokens:
+            own.rest.sleep(self._n_steps, PACED_REST)
+            return False
+        own.rest.end()
+        own.unverified, own.n_before = best, len(running.generation.generated)
+        return self._promise(best, own) >= ENOUGH
+
+    def _computed_by(self, running: Running) -> list[str]:
+        """Return the names of a sequence's proposers that compute their drafts."""
+        return [name for name in self._names(running.generation) if name in COMPUTED]
 
     def model_proposers(self, sequences: Sequence[Running]) -> list[ModelProposer] | None:
         """Return the draft model's proposers of sequences, with all tokens; None after an error of one."""

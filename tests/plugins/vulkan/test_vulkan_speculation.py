@@ -304,6 +304,25 @@ class _Rounds:
         return self._take(flights, flight, ahead)
 
 
+def test_rounds_go_on_where_n_grams_promise_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text that repeats is looked up, and verified in single steps; a head drafts the rest in rounds."""
+    config = {"n_draft": 7, "draft_p_min": 0.0, "vulkan": {"batch_invariant": True}}
+    looked_up, submitted = [], []
+    given, behind = Flights._verify_given, NextTokens.submit_after
+    monkeypatch.setattr(Flights, "_verify_given", lambda *args: looked_up.append(args) or given(*args))
+    monkeypatch.setattr(NextTokens, "submit_after", lambda *args: submitted.append(args) or behind(*args))
+    with pumice.load(**drafting("eagle3", tmp_path), backend="vulkan", n_parallel=2, config=config) as model:
+        for prompts in ([IDS[:5]], [IDS[:5], IDS[3:12]]):
+            texts = [
+                [done.tokens for done in model.generate_many(prompts, **options)]
+                for choice in ("off", "ngram,draft")
+                for options in [{"max_tokens": 60, "temperature": 0, "speculate": choice, "cache_salt": choice}]
+            ]
+            assert texts[0] == texts[1]
+    assert len(submitted) > 10
+    assert looked_up
+
+
 @pytest.mark.parametrize(("name", "n_draft"), [("eagle3", 3), ("dflash", 1)])
 def test_rounds_of_many_sequences_stay_on_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, n_draft: int
