@@ -145,8 +145,8 @@ class MediaRules:
             added (DeepStack, Meng et al. 2024, arXiv:2406.04334).
         both_ways: kinds of media whose tokens attend to each other in both directions, within one image or sound.
         windows_only: they do so only in layers whose attention has a window.
-        windowless: maximum tokens of an image among which windows do not apply, in layers whose caches keep so many
-            positions besides a query's own; 0 if windows apply.
+        windowless: maximum tokens of an image among which windows do not apply, in layers whose caches keep as
+            many positions besides a query's own; 0 if windows apply.
         pads: further tables of embeddings give an image's tokens the row of token 0.
         scales: a factor of the embeddings of tokens applies to those of media, too.
         experts: by the name of a matrix in its layer, such as ``attn_qkv``, the matrix that replaces it for rows of

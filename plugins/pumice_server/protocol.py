@@ -262,7 +262,7 @@ class Protocol(H11Protocol):
             super().timeout_keep_alive_handler()
 
     def _watch(self, unread: int) -> None:
-        """Drop the connection unless the client takes some of so many bytes in time."""
+        """Drop the connection unless the client takes some of ``unread`` bytes in time."""
         self._stall = self.loop.call_later(limits.STALL_SECONDS, self._look, unread)
 
     def _look(self, unread: int) -> None:

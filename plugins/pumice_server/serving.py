@@ -103,7 +103,7 @@ def serve(
 
 
 def expect_files(n_files: int) -> None:
-    """Let the system make room for so many open files, before threads share them.
+    """Let the system make room for ``n_files`` open files, before threads share their table.
 
     Linux doubles a process's table of files when it is full, at 64 and 256 of them, and then waits for all processors
     if threads share it: the first 64 connections of a server waited 30 to 50 ms.

@@ -359,7 +359,7 @@ class Staging:
         contents[len(piece) : padded] = 0
 
     def _begin(self, n_bytes: int) -> tuple[Encoder, int]:
-        """Return a command's encoder, and the first of so many bytes of the buffers whose turn it is."""
+        """Return a command's encoder, and the offset of ``n_bytes`` bytes in the buffers whose turn it is."""
         if self._encoder is not None and self._used + n_bytes > self._n_bytes:
             self._commit()
         if self._encoder is None:

@@ -74,7 +74,7 @@ def vector_shape(
 ) -> VectorShape:
     """Return the shape for a product of ``n_rows`` rows of ``row_blocks`` blocks with ``n_tokens`` vectors.
 
-    ``crowded``: so many passes that each needs few workgroups. ``int8``: activations are quantized.
+    ``crowded``: there are many passes, so that each needs few workgroups. ``int8``: activations are quantized.
     Within a few percent of the best shape measured on an H200 for Q4_0, Q4_K, Q6_K and Q8_0, and for one vector of
     floats within a quarter of the best measured on an H100 for Q4_0, Q4_K and Q6_K.
     """
@@ -220,7 +220,7 @@ LANES_FRAGMENTS = {
     4: [(2, 4), (1, 4), (2, 2), (1, 2), (1, 1)],
     8: [(2, 8), (2, 4), (1, 4), (2, 2), (1, 2), (1, 1)],
 }
-"""Fragments of a subgroup along rows and vectors, the best first, for up to so many fragments of vectors, or more."""
+"""Fragments of a subgroup along rows and vectors, the best first, by the maximum number of fragments of vectors."""
 SHORT_STEPS = 16  # steps of a row up to which subgroups do not divide the columns of a prompt's product
 
 

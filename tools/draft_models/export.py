@@ -25,7 +25,7 @@ Metadata = Mapping[str, Any]
 
 
 def export_llama(model: Llama, tokenizer: Tokenizer, path: Path, name: str, split: int = 0) -> None:
-    """Write a llama model; with ``split``, in parts of at most so many bytes."""
+    """Write a llama model; with ``split``, in parts of at most ``split`` bytes."""
     metadata = architecture_keys("llama", model.config, name, model.config.n_layer, model.config.n_ff)
     modules: dict[str, nn.Module] = {"token_embd": model.embedding}
     for i, block in enumerate(model.blocks):

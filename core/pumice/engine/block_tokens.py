@@ -106,7 +106,7 @@ class BlockTokens(NextTokens):
     def _submit_behind(
         self, places: Sequence[Place], positions: Sequence[int], verified: Pending, n_drafted: int, n: int
     ) -> list[Pending]:
-        """Submit the same behind a step that verifies so many tokens from these positions on and has not ended."""
+        """Submit the same steps behind one that verifies ``n_drafted`` tokens from ``positions`` on and still runs."""
         n_rows, size, listening = 1 + n_drafted, self._block.size, self._runner.listening
         assert listening is not None
         starts = list(zip(places, positions, strict=True))

@@ -246,7 +246,7 @@ class DeviceDrafts:
         return self._sequences[generation]
 
     def _affordable(self, costs: _Costs, n_drafted: int, n_steps: int) -> Plan:
-        """Return the plan with so many steps, or half as many and so on, whose wrong drafts there is credit for."""
+        """Return the plan of ``n_steps`` steps, halved until there is credit for wrong drafts in all of them."""
         while n_steps and costs.of(Plan(n_drafted, n_steps)) - n_steps > self._credit:
             n_steps //= 2
         return Plan(n_drafted, n_steps)

@@ -96,7 +96,7 @@ class Costs:
             self._curves[n_seqs] = [n_seqs, *rows[::-1]], [1.0, *bounded[::-1]]
 
     def is_first(self, n_seqs: int, n_rows: int) -> bool:
-        """Return True if steps of so many sequences and more rows were measured once."""
+        """Return True if steps of ``n_seqs`` sequences with ``n_rows`` rows were measured once."""
         return (multiple := self._multiples.get(n_seqs, {}).get(n_rows)) is not None and multiple.is_first
 
     def most_rows(self, n_seqs: int) -> int:
@@ -104,7 +104,7 @@ class Costs:
         return 2 * self._curves[n_seqs][0][-1] if n_seqs in self._curves else 0
 
     def seconds(self, n_seqs: int, n_rows: int, at_most: bool = False) -> float | None:
-        """Return the estimated seconds of a step; None if no step of so many sequences without drafts was measured.
+        """Return the estimated seconds of a step; None if none of ``n_seqs`` sequences without drafts was measured.
 
         Of more rows than were measured, this is what the largest measured number takes; with ``at_most``, time goes on
         to grow as between the last two numbers, if there are two. Beside a pace, of fewer rows than were measured it is

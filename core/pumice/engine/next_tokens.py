@@ -301,7 +301,7 @@ class NextTokens:
         return [[picked_guess(ahead, step, row) for step in range(n_steps)] for row in range(n_seqs)]
 
     def _submit(self, batch: Batch, hidden: Rows, n_rows: int, n_steps: int) -> Pending:
-        """Submit steps whose tokens the program picks, after so many output rows."""
+        """Submit ``n_steps`` steps whose tokens the program picks, each with ``n_rows`` output rows."""
         batch.inputs = {"hidden": np.ascontiguousarray(hidden, np.float32)}
         return self._runner.submit(batch, greedy(n_rows, n_steps), graph=DRAFT)
 
@@ -416,7 +416,7 @@ class NextTokens:
         return Part(place, [0] * n_rows, position + 1, [0])
 
     def holds_after(self, sequences: Sequence[Running], n_drafted: int) -> bool:
-        """Return True if a round may be submitted behind one that verifies so many tokens; it holds blocks for it."""
+        """Hold blocks for a round behind a step that verifies ``n_drafted`` tokens; return False if it cannot be."""
         return True
 
     def bases(self, sequences: Sequence[Running]) -> NDArray[np.int32]:

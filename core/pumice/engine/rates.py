@@ -315,7 +315,7 @@ def _product_rates(name: str, backend: Backend, overheads: Rates, type: GGMLType
 def product_seconds(
     name: str, backend: Backend, type: GGMLType, rows: Sequence[int], width: int = WIDTH
 ) -> dict[int, float]:
-    """Return the shortest time of a product with so many rows, by their number. Raises BackendError.
+    """Return the shortest time of a product, in seconds, by its number of rows. Raises BackendError.
 
     It is the mean of two products, whose matrices are ``2 width x width`` and ``width x 2 width``.
     """

@@ -137,7 +137,7 @@ class FairPolicy(SchedulingPolicy):
         return max(1, int(delay / fastest)) - sum(reading)
 
     def _delay(self, n_generating: int) -> float:
-        """Return the most seconds of a step beside so many generating sequences."""
+        """Return the maximum seconds of a step beside ``n_generating`` sequences."""
         share = min(max(n_generating / _FEW - 1, 0.0), 1.0)
         return self.few_delay + share * (self.max_delay - self.few_delay)
 

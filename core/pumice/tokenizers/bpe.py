@@ -26,8 +26,8 @@ _logger = logging.getLogger("pumice")
 SPACE = "▁"
 
 _CHUNK = 1 << 16  # characters that are merged at once
-_SHORT = 1 << 11  # characters that are merged in Python as long as the library's tokenizer is not made ...
-_LARGE = 50_000  # ... if the vocabulary has so many tokens, for which that takes half a second
+_SHORT = 1 << 11  # maximum characters that are merged in Python while the library's tokenizer is not made
+_LARGE = 50_000  # minimum tokens of a vocabulary whose library tokenizer takes half a second to make
 _CUT = re.compile("[a-z](?= [a-z])")
 _PROBE = "by one word at a time a text is read"
 

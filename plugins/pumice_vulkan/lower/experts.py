@@ -29,8 +29,8 @@ ROUTES = "pairs of tokens and experts"  # name of the scratch memory, and key of
 # not: a card with 500 GB/s and 20 TFLOP/s, a third of which tiles reach, reads a weight in 1.1 ps and multiplies it in
 # 9.6.
 COOPERATIVE_TOKENS, TILED_TOKENS = 1, 8
-# In lanes they do from so many tokens on if these use a part of the matrices: 4 sequences of Qwen3-30B-A3B, with 8 of
-# 128 each, are 3.7 % faster on an H200. Fewer were not measured.
+# In lanes they do from LEAST_LANES_ROWS tokens on if these use 1 / LANES_PART of the matrices: 4 sequences of
+# Qwen3-30B-A3B, with 8 of 128 each, are 3.7 % faster on an H200. Fewer were not measured.
 LEAST_LANES_ROWS, LANES_PART = 4, 4
 USUAL_GROUP_THREADS, GROUP_THREADS = 256, 1024  # invocations that sort pairs; the latter where there are more pairs
 

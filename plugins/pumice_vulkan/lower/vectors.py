@@ -1,6 +1,6 @@
 """Products of few rows of x: matrix times vector (shaders/matvec.comp), with int8 activations where allowed.
 
-More than MOST_VECTORS rows are passes of up to so many, each of which reads the matrix.
+More than MOST_VECTORS rows are passes of at most MOST_VECTORS, each of which reads the matrix.
 """
 
 from __future__ import annotations

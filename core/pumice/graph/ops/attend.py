@@ -83,9 +83,9 @@ def choose_positions(
     the highest scores, those as high as the last of them included, and -1e30 for the others; behind a token's own
     position it means nothing. ``n`` is ``mask_width(n_ctx)``.
 
-    With a ``pool`` above 1 so many positions are chosen together, ``n_chosen`` times, by the key and the score of the
-    last of them; positions of a pool that has no end yet are chosen too. With ``n_local`` the highest score of a pool's
-    positions is its score, also of one that has no end yet, and the latest ``n_local`` pools are chosen first.
+    With a ``pool`` above 1, ``n_chosen`` pools of that many positions are chosen, by the key and the score of their
+    last ones; positions of a pool that has no end yet are chosen too. With ``n_local`` a pool's score is the highest of
+    its positions', also of one that has no end yet, and the latest ``n_local`` pools are chosen first.
     """
     need(k.shape[1:] == (1, q.shape[-1]), f"choose_positions: keys {k} do not fit {q}")
     need(weights.shape == q.shape[:2], f"choose_positions: weights {weights} do not fit {q}")
