@@ -28,7 +28,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Run:
-    """What a run did.
+    """Outcome of a run.
 
     Attributes:
         edges: edges reached, if the run was guided by atheris.

@@ -21,7 +21,7 @@ N = len(IDS)
 
 
 class Step(NamedTuple):
-    """What a graph is given: tokens of a sequence from a position on, and further inputs."""
+    """Inputs of a graph: tokens of a sequence from a position on, and others."""
 
     graph: str
     ids: Sequence[int]
@@ -78,7 +78,7 @@ def block(graph: str, tiny: TinyModel, lengths: Sequence[int]) -> list[Step]:
 
 
 def steps_for(name: str) -> list[Step]:
-    """Those whose logits llama.cpp's are compared with, of a draft, which may be loaded with its target."""
+    """Return the steps of a draft whose logits are compared with llama.cpp's; it may be loaded with its target."""
     tiny = DRAFTS[name]
     graph = DRAFT if name in FOR_TARGETS else MAIN
     if tiny.architecture == "dflash":
@@ -90,7 +90,7 @@ def steps_for(name: str) -> list[Step]:
 
 
 def logits_of(name: str, model: pumice.Model) -> np.ndarray:
-    """Of the last rows of those steps."""
+    """Return the logits of the last rows of the steps."""
     steps = steps_for(name)
     found = outputs(model, steps)
     return whole([each for each, step in zip(found, steps, strict=True) if step.graph == steps[-1].graph], "logits")

@@ -188,7 +188,7 @@ def check_every_call(
 
 
 def _message(operate: Callable[[], object], errors: tuple[type[Exception], ...], failing: Any) -> str | None:
-    """What the operation's error says; None if there is none."""
+    """Return the message of the operation's error; None without one."""
     try:
         with failing:
             operate()

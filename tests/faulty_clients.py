@@ -90,7 +90,7 @@ def _streamed(path: str, n_tokens: int) -> dict[str, object]:
 
 
 def garbage(url: str, chosen: random.Random) -> str:
-    """What is no HTTP, or more of it than is read."""
+    """Send bytes that are no HTTP, or more of it than is read."""
     _send(
         url, chosen.choice([b"\x16\x03\x01\x02\x00", b"GET / HTTP/9.9\r\n\r\n", b"X: " + b"a" * 100_000, b"\r\n" * 50])
     )
@@ -112,7 +112,7 @@ def _undue(response: httpx2.Response) -> bool:
 
 
 def seconds_of(url: str, n: int = 20) -> float:
-    """Of a short completion, alone: the median."""
+    """Return the median seconds of a short completion alone."""
     spent = []
     for i in range(n):
         started = time.perf_counter()

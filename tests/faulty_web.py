@@ -106,7 +106,7 @@ def reset_after(answer: bytes, n_bytes: int) -> Answer:
 
 
 def stall_after(answer: bytes, n_bytes: int) -> Answer:
-    """Nothing comes after ``n_bytes``, until the client leaves."""
+    """Return an answer that sends nothing after ``n_bytes`` until the client leaves."""
 
     def send(connection: socket.socket, _: str) -> None:
         connection.sendall(answer[:n_bytes])

@@ -120,7 +120,7 @@ def restricted(logits: np.ndarray, restriction: Restriction) -> np.ndarray:
 
 
 class Slots(Cells):
-    """The same logits, from a recurrent state for each slot: all tokens before."""
+    """Give the same logits from a recurrent state for each slot: all earlier tokens."""
 
     copied = 0
 
@@ -194,7 +194,7 @@ class Timed(Pending):
 
 
 class SlotsBehind(Slots, Behind):
-    """The same with recurrent states, which have seen steps beyond the end of a sequence."""
+    """Have recurrent states, which steps beyond the end of a sequence have changed."""
 
 
 class Wary(SlotsBehind):
@@ -209,7 +209,7 @@ class Wary(SlotsBehind):
 
 @dataclass
 class Runner:
-    """What the engine uses of one."""
+    """The part of a runner that the engine uses."""
 
     program: Cells
     limits: Limits

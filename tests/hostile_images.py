@@ -186,7 +186,7 @@ def directories(random: Random) -> Case:
 
 
 def others(random: Random) -> Case:
-    """What other programs open as an image, or as a program."""
+    """Return files that other programs open as an image, or as a program."""
     return random.choice([
         b"<svg xmlns='http://www.w3.org/2000/svg'><image href='file:///etc/passwd'/></svg>",
         b"<?xml version='1.0'?><!DOCTYPE x [<!ENTITY e SYSTEM 'file:///etc/passwd'>]><svg>&e;</svg>",

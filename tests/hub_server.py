@@ -39,7 +39,7 @@ class Repository:
 
 @dataclass
 class Faults:
-    """What goes wrong, until it is used up or for good."""
+    """Faults of the server, for a number of requests or for good."""
 
     status: int = 0  # of every answer about a repository
     cut_after: list[int] = field(default_factory=list)  # bytes of each next content, then the connection ends
@@ -95,7 +95,7 @@ def environment(hub: Hub, directory: Path) -> dict[str, str]:
 
 
 def use(hub: Hub, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As ``environment``, for this process, where ``huggingface_hub`` may have read its variables."""
+    """Set ``environment`` in this process, in which ``huggingface_hub`` may have read its variables."""
     from huggingface_hub import constants
 
     for name, value in environment(hub, directory).items():

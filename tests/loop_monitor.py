@@ -1,4 +1,4 @@
-"""What holds an event loop up: callbacks that take long, by the processor's time of their thread alone.
+"""Callbacks that delay an event loop, by the processor time of their thread alone.
 
 Other work on the machine makes none of them longer.
 """

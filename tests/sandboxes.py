@@ -11,7 +11,7 @@ needs_sandbox = pytest.mark.skipif(bool(sandbox.missing()), reason="; ".join(san
 
 
 def run(source: str, policy: sandbox.Policy | None, site, **variables: str):
-    """What a program prints as JSON, in a process confined by ``policy``; ``site`` is a folder for it."""
+    """Return the JSON that a program prints in a process confined by ``policy``; ``site`` is a folder for it."""
     (site / "confined_program.py").write_text(f"import json\n{source}")
     command, environment = sandbox.launch("confined_program", policy=policy)
     environment |= {"PYTHONPATH": str(site), **variables}

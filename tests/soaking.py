@@ -32,7 +32,7 @@ class Case(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What the process has at a time."""
+    """Resources of the process at a time."""
 
     seconds: float
     memory: int  # bytes, resident
@@ -42,7 +42,7 @@ class Held(NamedTuple):
 
 @dataclass
 class Tally:
-    """What the clients saw."""
+    """Counts of the clients' results."""
 
     finished: int = 0
     cancelled: int = 0
@@ -173,7 +173,7 @@ def _finish(stream: pumice.Stream, tokens: list[int], tally: Tally) -> None:
 
 
 def _lost(model: Model) -> list[str]:
-    """What the engine still has in hand when nobody wants anything any more."""
+    """Return the resources that an idle engine still holds."""
     gc.collect()
     deadline = time.monotonic() + SETTLING
     while (now := model.snapshot()).n_running + now.n_waiting and time.monotonic() < deadline:

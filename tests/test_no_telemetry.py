@@ -39,7 +39,7 @@ except OSError:
 
 @pytest.fixture(scope="module")
 def namespace() -> list[str]:
-    """What runs a command in a network namespace of its own."""
+    """Return the prefix that runs a command in a network namespace of its own."""
     for command in (["unshare", "--net"], ["unshare", "--user", "--map-root-user", "--net"]):
         if not shutil.which("unshare"):
             break
@@ -50,7 +50,7 @@ def namespace() -> list[str]:
 
 
 def packets(namespace: list[str], folder: Path, command: list[str], text: str = "") -> list[str]:
-    """Where a command, which succeeds, sends packets to."""
+    """Return the addresses to which a command, which must succeed, sends packets."""
     file = folder / "packets.json"
     listened = [*namespace, sys.executable, str(LISTENER), str(file), *command]
     done = subprocess.run(listened, input=text, capture_output=True, text=True, cwd=folder, check=False)

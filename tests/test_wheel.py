@@ -1,4 +1,4 @@
-"""What the wheel holds, built from the checkout as it is."""
+"""Contents of the wheel, built from the checkout."""
 
 import configparser
 import hashlib
@@ -50,7 +50,7 @@ def test_a_build_in_another_folder_is_the_same_to_the_bit(target, tmp_path, monk
 
 
 def test_the_wheel_of_a_source_distribution_is_that_of_the_checkout(wheel, tmp_path):
-    """Nothing that the wheel is made of is missing there, and its version is known without Git."""
+    """A source distribution has all parts of the wheel, and its version without Git."""
     with tarfile.open(build(ROOT, tmp_path / "sdist", "sdist")) as sdist:
         sdist.extractall(tmp_path, filter="data")
     (source,) = tmp_path.glob("pumice-*")

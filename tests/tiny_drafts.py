@@ -218,7 +218,7 @@ def fitted(draft: TinyModel, target: TinyModel) -> TinyModel:
 
 
 def features_of(model: TinyModel) -> np.ndarray:
-    """What went into layers of a target for the tokens IDS: float32 ``[tokens, n_features]``."""
+    """Return the inputs of layers of a target for the tokens IDS: float32 ``[tokens, n_features]``."""
     n = model.shapes["fc.weight"][1]
     return uniform(3, len(IDS) * n).reshape(len(IDS), n).astype(np.float32)
 

@@ -160,7 +160,7 @@ MODELS = {
 
 
 def encoded(model: Any, pooling: int) -> NDArray[np.float32]:
-    """What llama.cpp gives for ``TEXTS``, one below the other."""
+    """Return llama.cpp's results for ``TEXTS``, one per row."""
     if pooling == RANK:
         embedder = model._embedder
         return np.array(model.client.encode(TEXTS, embedder._pooling_of_scores, scores=True).result(60))

@@ -30,7 +30,7 @@ def hang(pid: int) -> None:
 
 
 def at_best(measure: Callable[[], float], enough: float) -> float:
-    """What ``measure`` gives at best: it is done again until that is less than ``enough``, or patience ends.
+    """Return the lowest result of ``measure``, repeated until it is below ``enough`` or patience ends.
 
     What is slow by itself is slow each time.
     """
@@ -42,7 +42,7 @@ def at_best(measure: Callable[[], float], enough: float) -> float:
 
 
 def seconds_of(act: Callable[[], object], enough: float) -> float:
-    """Of this thread, at best, for ``act``; as ``at_best``."""
+    """Return the lowest seconds of this thread for ``act``, as ``at_best``."""
 
     def measure() -> float:
         started = thread_time()

@@ -221,7 +221,7 @@ def test_the_sampling_in_effect():
     ],
 )
 def test_a_projects_file_names_no_files_elsewhere(home, monkeypatch, settings):
-    """What it names is what a confined process may read."""
+    """A confined process may read the files that a project's file names."""
     monkeypatch.setenv("HOME", str(home.parent))
     elsewhere = home.parent / "elsewhere"
     elsewhere.mkdir()

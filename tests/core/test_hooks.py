@@ -50,7 +50,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 class Plugin:
-    """What a notebook may pass."""
+    """A plugin that a notebook may pass."""
 
 
 def plugin(kind: str, **things: object) -> Plugin:

@@ -1,4 +1,4 @@
-"""What is imported when: the start of the command, and of ``import pumice``, must stay instant."""
+"""Modules that are imported at start: the command and ``import pumice`` must stay instant."""
 
 import inspect
 import json

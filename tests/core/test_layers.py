@@ -140,7 +140,7 @@ def named_modules(path: Path, known: Mapping[str, Path]) -> Iterator[str]:
 
 
 def cycles(edges: Mapping[str, set[str]]) -> list[list[str]]:
-    """What is left of the graph when modules that import, or are imported by, nothing left are taken away."""
+    """Return the part of the graph in cycles, by removing modules without imports or importers until none is left."""
     left = dict(edges)
     while True:
         imported = set().union(*left.values()) if left else set()

@@ -87,7 +87,7 @@ def test_values_keep_the_types_of_the_file(file):
 
 
 def read(*arguments: str) -> dict | None:
-    """What the options of the command line override."""
+    """Return the metadata that options of the command line override."""
     command = click.command(lambda override_kv: override_kv)
     for add in METADATA_OPTIONS:
         command = add(command)

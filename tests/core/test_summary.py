@@ -1,4 +1,4 @@
-"""What a model's header says, without loading it."""
+"""Summaries of models by their headers, without loading them."""
 
 import pumice
 from gguf_files import tiny_llama

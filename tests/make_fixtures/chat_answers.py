@@ -207,7 +207,7 @@ def main() -> None:
 
 
 def _answer(driver: Driver, message: dict[str, Any]) -> dict[str, Any] | None:
-    """What the template writes for a message, and what llama.cpp finds in it; None unless that is the message."""
+    """Return the text of a message by its template, and llama.cpp's parse of it; None unless that is the message."""
     tools = TOOLS if message.get("tool_calls") else []
     asked = driver.ask([USER], tools, opens=True)
     whole = driver.ask([USER, message], tools, opens=False).get("prompt", "")

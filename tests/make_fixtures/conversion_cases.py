@@ -1,4 +1,4 @@
-"""What tests/fixtures/conversions is made of: small configurations of every family."""
+"""Cases of tests/fixtures/conversions: small configurations of every family."""
 
 from typing import Any, NamedTuple
 

@@ -73,7 +73,7 @@ def make_tokenizers() -> None:
 
 
 def sentencepiece_ids() -> dict[str, dict[str, list[int]]]:
-    """Of each of SentencePiece's kinds, the ids of some texts."""
+    """Return the ids of some texts by each of SentencePiece's kinds."""
     import sentencepiece
 
     files = {"unigram": FIXTURES / "unigram" / "spiece.model", "spm": FIXTURES / "spm" / "tokenizer.model"}
@@ -179,7 +179,7 @@ def make_sentencepiece(text: str, kind: str, path: Path) -> None:
 
 
 def make_case(name: str) -> tuple[dict[str, Any], Any]:
-    """What is stored of a case, and transformers' logits [ROWS of PROMPT, n_vocab], if it gives some."""
+    """Return the stored form of a case, and transformers' logits [ROWS of PROMPT, n_vocab], if there are any."""
     import torch
     import transformers
 
@@ -202,7 +202,7 @@ def make_case(name: str) -> tuple[dict[str, Any], Any]:
 
 
 def make_written(name: str) -> dict[str, Any]:
-    """What is stored of a case that transformers does not know."""
+    """Return the stored form of a case that transformers does not know."""
     case = WRITTEN[name]
     with tempfile.TemporaryDirectory() as folder:
         write_checkpoint(Path(folder) / name, case.config, case.shapes, case.tokenizer, case.types, case.modules)
@@ -242,7 +242,7 @@ def stored_integers(path: Path) -> dict[str, tuple[str, list[int]]]:
 
 
 def converted(folder: Path, options: Sequence[str] = ()) -> dict[str, Any] | None:
-    """What llama.cpp's converter makes of a folder: metadata, and type, shape and digest of each tensor.
+    """Return llama.cpp's conversion of a folder: metadata, and type, shape and digest of each tensor.
 
     None where it fails, since it knows an older transformers' names, or wants a tokenizer's own code.
     """

@@ -50,7 +50,7 @@ NUMBERED = {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts": ABSENT,
 
 
 def in_layer(shapes: dict[str, list[int]], layer: int) -> dict[str, list[int]]:
-    """Those of one layer alone, experts of it too."""
+    """Return the shapes of one layer alone, with its experts."""
     experts = {name: shape for name, shape in shapes.items() if name.count("{}") > 1}
     found = {name.replace("{}", str(layer)): shape for name, shape in shapes.items() if name not in experts}
     return found | {name.format(layer, i): shape for name, shape in experts.items() for i in range(4)}

@@ -72,7 +72,7 @@ def measure(path: Path, texts: list[str]) -> dict[str, Any]:
 
 
 def greedy(path: Path) -> list[dict[str, str]]:
-    """What llama.cpp writes after each prompt if it always takes the likeliest token."""
+    """Return llama.cpp's greedy text after each prompt."""
     tokenizer = pumice.load_tokenizer(path)
     results = []
     for prompt in PROMPTS:

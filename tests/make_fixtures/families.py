@@ -129,7 +129,7 @@ def written(name: str, folder: Path) -> tuple[Path, dict[str, str]]:
 
 
 def given(name: str, model: pumice.Model) -> np.ndarray:
-    """What a tiny model gives for its tokens: logits, embeddings or scores."""
+    """Return the results of a tiny model for its tokens: logits, embeddings or scores."""
     if name in DRAFTS:
         return logits_of(name, model)
     if name in tiny_t5.MODELS:
@@ -138,7 +138,7 @@ def given(name: str, model: pumice.Model) -> np.ndarray:
 
 
 def expected_outputs(architecture: str) -> dict[str, np.ndarray]:
-    """What llama.cpp computes for its models: logits, embeddings or scores."""
+    """Return llama.cpp's results for its models: logits, embeddings or scores."""
     found: dict[str, np.ndarray] = {}
     fixtures = TESTS / "fixtures"
     others = ("tiny_embeddings.npz", "drafts.npz", "tiny_t5.npz")

@@ -37,7 +37,7 @@ def write(name: str, content: Any) -> None:
 
 
 class Reference(LlamaVocab):
-    """What a fixture keeps of llama.cpp's tokenizer."""
+    """Facts of llama.cpp's tokenizer in a fixture."""
 
     def ids(self, text: str) -> list[list[int]]:
         return [self.tokenize(text, add_special, not add_special) for add_special in (False, True)]

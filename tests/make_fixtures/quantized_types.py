@@ -48,7 +48,7 @@ def digest(types: dict[str, str]) -> str:
 
 
 def write_imatrix(path: Path) -> Path:
-    """One that knows a tensor no model has: there is one, which is all that the rules ask."""
+    """Write an importance matrix of a tensor that no model has: the rules only ask whether there is a matrix."""
     metadata = {
         "general.type": "imatrix",
         "imatrix.datasets": ["text"],

@@ -295,7 +295,7 @@ def test_layers_of_the_model_draft(tmp_path: Path, name: str, backend: str) -> N
 
 
 def test_layers_that_draft_see_the_whole_past(tmp_path: Path) -> None:
-    """What they propose is what they say of the whole text in one step."""
+    """Their proposals equal those after the whole text in one step."""
     DRAFTING["glm4moe"].write(tmp_path / "model.gguf")
     config = {"numpy": {"batch_invariant": True}, "n_draft": 1, "draft_max": 1, "draft_p_min": 0.0, "speculate": "mtp"}
     with pumice.load(tmp_path / "model.gguf", backend="numpy", n_ctx=128, n_batch=16, config=config) as model:

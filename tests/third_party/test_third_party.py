@@ -68,7 +68,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def stone(llama: Path) -> Path:
-    """The same model under the name of the plugin's architecture, which is as long."""
+    """Return the model under the name of the plugin's architecture, which has the same length."""
     path = llama.with_name("stone.gguf")
     name = b"general.architecture" + (8).to_bytes(4, "little") + (5).to_bytes(8, "little")
     path.write_bytes(llama.read_bytes().replace(name + b"llama", name + b"stone").replace(b"llama.", b"stone."))

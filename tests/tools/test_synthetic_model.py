@@ -22,7 +22,7 @@ class Nothing(ArraySource):
         self.shape, self.nbytes = shape, 0
 
     def dequantize(self) -> NDArray[np.float32]:
-        """Of a vector, a graph may be made by its numbers: those of frequencies, say."""
+        """Return ones: a graph may depend on the numbers of a vector, such as frequencies."""
         return np.ones(self.shape, np.float32)
 
 

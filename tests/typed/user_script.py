@@ -32,7 +32,7 @@ def pass_options_on(model: pumice.Model, name: str, **options: Unpack[pumice.Gen
 
 
 async def use_options_in_coroutines(model: pumice.Model) -> str:
-    """The same options, for coroutines."""
+    """Use the same options in coroutines."""
     async for piece in model.astream("Once", top_p=0.5):
         print(piece.text)
     async for delta in model.achat_stream(MESSAGES, max_tokens=3):

@@ -74,7 +74,7 @@ def test_the_model_must_be_known(folders, tmp_path):
 
 
 def pair(n, rank):
-    """Of one module, whose second matrix is not what it should be, ``[32, 4]``."""
+    """Return the two matrices of one module; the second one has another shape than the ``[32, 4]`` it needs."""
     name = "base_model.model.model.layers.0.self_attn.q_proj"
     return {
         f"{name}.lora_A.weight": np.ones((4, 32), np.float32),

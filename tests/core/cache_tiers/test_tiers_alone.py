@@ -136,7 +136,7 @@ def test_a_folder_of_entries_that_others_may_control_is_not_written(
 
 @pytest.mark.parametrize("kind", ["other user", "others write", "folder"])
 def test_a_secret_that_others_may_know_is_refused(tmp_path: Path, kind: str) -> None:
-    """Who knows the secret can make entries."""
+    """Anybody who knows the secret can make entries."""
     secret = tmp_path / "secret"
     if kind == "folder":
         secret.mkdir()

@@ -39,7 +39,7 @@ def allows(source: str, text: str) -> bool:
 
 
 def written(name: str, *calls: tuple[str, dict]) -> str:
-    """What a family's template writes for calls."""
+    """Return the text that a family's template writes for calls."""
     given = [
         {"id": f"12345670{i}", "function": {"name": tool, "arguments": arguments}}
         for i, (tool, arguments) in enumerate(calls)

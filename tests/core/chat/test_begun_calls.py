@@ -39,7 +39,7 @@ ENOUGH = 12  # wrong answers of a format
 
 
 def schema_of(value: Any) -> dict[str, Any]:
-    """What a value fits, and little else."""
+    """Return a schema that a value fits, and few other values do."""
     schema: dict[str, Any] = {"type": TYPES.get(type(value), "null")}
     if isinstance(value, dict):
         properties = {key: schema_of(part) for key, part in value.items()}
@@ -81,7 +81,7 @@ def fits(arguments: Any, schema: Any) -> bool:
 
 @cache
 def compiler(format: str, kind: int) -> Compiler:
-    """Of a vocabulary in which the marks of a format are tokens of a kind, and tokens go across them."""
+    """Return the compiler of a vocabulary in which the marks of a format are tokens of a kind, and tokens span them."""
     known = small("bpe").vocabulary.ids
     marks = {mark for text in FORMATS[format].literals for mark in TAG.findall(text)} if kind != NORMAL else set()
     across = {mark[-1] + name for mark in FORMATS[format].begins for name in ("fetch", "ge")} - marks
@@ -142,7 +142,7 @@ def test_what_is_read_as_a_call_is_one_of_a_tool(format, kind):
 
 
 def left_over(constraint: Constraint, made: Compiler, text: bytes) -> bytes:
-    """What of a text may not be written, in whatever tokens."""
+    """Return the rest of a text that may not be written, by any tokens."""
     while text:
         allowed = set(tokens_of(constraint.allowed()))
         tokens = (spelt(made).get(text[:size]) for size in range(40, 0, -1))

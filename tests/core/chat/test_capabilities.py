@@ -1,4 +1,4 @@
-"""What chat templates can do, next to what llama-server says of them."""
+"""Capabilities of chat templates beside llama-server's."""
 
 import json
 from pathlib import Path

@@ -158,7 +158,7 @@ def test_marks_that_a_template_shows_are_no_longer_than_marks_are():
 
 
 def test_a_prompt_that_is_far_too_long_is_not_tokenized(monkeypatch):
-    """Where tools make it so long, say."""
+    """Many tools make such a prompt, for example."""
     tokenizer = small("bpe")
     lengths = []
     monkeypatch.setattr(tokenizer, "_encode", lambda text: lengths.append(len(text)) or [0] * len(text))

@@ -1,4 +1,4 @@
-"""What users write is never read as special tokens, and costs nothing where nothing of the kind is written."""
+"""Texts of users never become special tokens; texts without such marks cost nothing."""
 
 import pytest
 from hypothesis import given, settings

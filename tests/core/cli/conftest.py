@@ -14,7 +14,7 @@ from pumice.cli import main
 
 
 class Done(NamedTuple):
-    """What a command left behind."""
+    """Output and exit status of a command."""
 
     returncode: int
     stdout: str

@@ -7,7 +7,7 @@ from pumice.cli.chat.wrap import Wrapper
 
 
 def shown(pieces: list[str], columns: int) -> list[str]:
-    """What stands in the lines of a terminal that knows newline and the two codes that erase a word."""
+    """Return the lines of a terminal that knows newline and the two codes that erase a word."""
     lines, column = [""], 0
     text = "".join(map(Wrapper(columns).add, pieces))
     while text:

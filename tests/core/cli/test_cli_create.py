@@ -127,7 +127,7 @@ def test_names_too_long_for_a_file(home):
 
 @pytest.mark.parametrize("line", ["FROM /", "FROM ./tiny.gguf\nADAPTER ../secret", "FROM ./link.gguf"])
 def test_a_modelfile_names_no_files_elsewhere(home, line):
-    """What an entry names is what a confined process may read later."""
+    """A confined process may later read the files that an entry names."""
     (home.parent / "secret").touch()
     (home / "link.gguf").symlink_to(home.parent / "secret")
     (home / "Modelfile").write_text(line)

@@ -177,7 +177,7 @@ def test_a_report_has_what_came_before_a_crash_and_no_identifiers(tmp_path, monk
 
 
 def test_the_times_of_products_by_rows_are_messages(monkeypatch, capsys):
-    """Those of 9 to 64 vectors have kernels of their own."""
+    """Products of 9 to 64 vectors have kernels of their own."""
     monkeypatch.setattr(device_checks, "all_cases", lambda: iter(()))
     monkeypatch.setattr(device_checks, "_WIDTH", 256)
     device_checks.main("numpy", 0)

@@ -96,7 +96,7 @@ def test_a_model_has_what_its_architecture_needs(checkpoint, name):
 
 @pytest.mark.parametrize("model", ["BaichuanForCausalLM", "XverseForCausalLM"])
 def test_matrices_are_llamas(tmp_path, model):
-    """Of families that llama.cpp's converter fails with: theirs are Llama's, of which Baichuan has three in one."""
+    """llama.cpp's converter fails with these families; their matrices are Llama's, three of which Baichuan joins."""
     case = CASES["llama"]
     assert case["tokenizer"] == "spm"
     config = case["config"] | {"num_key_value_heads": case["config"]["num_attention_heads"]}

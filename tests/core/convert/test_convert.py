@@ -264,7 +264,7 @@ def test_tokens_without_a_row_are_named(tmp_path, caplog):
 
 
 def test_no_value_of_a_configuration_is_an_error_without_a_name(tmp_path):
-    """Of a few families that read many values, each value as none that it could be."""
+    """Some families that read many values get each of them with wrong types."""
     for name in ("deepseek4", "falcon-h1", "gemma4", "kimi-k3", "mpt", "step35"):
         case = CASES[name]
         folder = write_checkpoint(tmp_path / name, case["config"], case["shapes"], case["tokenizer"], case.get("types"))

@@ -1,4 +1,4 @@
-"""How many tokens a program drafts: what that saves and costs, for texts that repeat themselves and that do not."""
+"""Numbers of tokens that a program drafts: gains and costs for texts with and without repetitions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

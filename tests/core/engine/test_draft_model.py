@@ -83,7 +83,7 @@ def proposed(proposer: ModelProposer, n: int) -> list[int]:
 
 
 def written(text: list[int], n: int) -> list[int]:
-    """What the model writes after a text."""
+    """Return the text that the model writes after another one."""
     for _ in range(n):
         logits = np.random.default_rng(text).standard_normal(N_VOCAB).astype(np.float32)
         text = [*text, int(logits.argmax())]

@@ -24,7 +24,7 @@ def path(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def alone(path):
-    """What each prompt gets alone, without sharing anything."""
+    """Return the answer to each prompt alone, without sharing anything."""
     results = []
     for prompt in PROMPTS:
         with pumice.load(path, **EXACT) as model:

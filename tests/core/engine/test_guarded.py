@@ -1,4 +1,4 @@
-"""What plugins raise unexpectedly names the plugin, the name and the method; what they give is checked."""
+"""Unexpected exceptions of plugins name plugin, name and method; results of plugins are checked."""
 
 import logging
 from types import ModuleType

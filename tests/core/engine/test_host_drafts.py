@@ -122,7 +122,7 @@ def times(
     ids=["wrong", "often wrong", "silent", "slow", "slow and wrong"],
 )
 def test_drafts_that_cannot_pay_take_little(monkeypatch: pytest.MonkeyPatch, facts: Any, n_seqs: int) -> None:
-    """Of the first texts, too: the first trial takes a few steps, and later ones a small share of the time."""
+    """This holds for first texts, too: the first trial takes a few steps, later ones a small share of the time."""
     plain = times(monkeypatch, False, n_seqs, 5)
     drafted = times(monkeypatch, True, n_seqs, 5, **facts)
     assert drafted[0] - plain[0] < 13

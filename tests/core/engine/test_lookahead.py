@@ -126,7 +126,7 @@ def test_an_ended_sequence_is_not_kept() -> None:
 
 
 def test_states_that_have_seen_more_are_no_prefix() -> None:
-    """What an ended sequence has of use is found; the state beyond its end is not."""
+    """Useful blocks of an ended sequence are found; the state beyond its end is not."""
     program, ends = SlotsBehind(steps=8), frozenset([11])
     made = engine(program, 256)
     first = add(made, request(PROMPTS[2], RANDOM, 60, end_tokens=ends))
@@ -255,7 +255,7 @@ def test_what_the_program_cannot_pick_from_its_candidates_runs_as_before() -> No
 )
 @pytest.mark.parametrize("kind", [Cells, Slots])
 def test_lowered_logits_keep_the_program_going(kind: type[Cells], sampling: dict[str, Any]) -> None:
-    """Where the highest logits do not suffice, a step gives all of them."""
+    """A step returns all logits if the highest ones do not suffice."""
     program = kind(steps=8)
     requests = [request(prompt, sampling, 40) for prompt in PROMPTS]
     assert generate(engine(program, 512), requests) == generate(engine(Cells(0), 512), requests)
@@ -308,7 +308,7 @@ def test_as_many_steps_as_a_moment_allows(monkeypatch: pytest.MonkeyPatch, secon
 
 @pytest.mark.parametrize(("most", "steps"), [(0, 0), (1, 1), (3, 2), (8, 8), (99, 16)])
 def test_a_setting_takes_the_place_of_the_clock(monkeypatch: pytest.MonkeyPatch, most: int, steps: int) -> None:
-    """The same tokens, in runs of as many steps as are set, however long they take."""
+    """Tokens stay the same in runs of the configured number of steps, however long these take."""
     monkeypatch.setattr(lookahead_module, "SECONDS", 0.0)
     program, asked = Cells(steps=16), [request([5], GREEDY, 60)]
     assert generate(engine(program, lookahead=most), asked) == generate(engine(Cells(0)), asked)

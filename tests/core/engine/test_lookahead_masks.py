@@ -70,7 +70,7 @@ def add(monkeypatch: pytest.MonkeyPatch) -> Add:
 def test_restrictions_are_found_while_the_program_computes(
     add: Add, sampling: dict[str, Any], length: int, knows: bool
 ) -> None:
-    """The same tokens as where the host chooses; steps go on behind others until a mask forces many."""
+    """Tokens are those of the host's choice; steps are queued behind others until a mask forces several tokens."""
     results = []
     for program in (Cells(0), Behind(8)):
         made = engine(program, 256)

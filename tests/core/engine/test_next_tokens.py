@@ -1,4 +1,4 @@
-"""What a drafting layer keeps of a sequence: hidden states that wait for it, and nothing after its error."""
+"""States that a drafting layer keeps of a sequence: hidden states that it has not read, and none after its error."""
 
 import logging
 from dataclasses import replace
@@ -48,7 +48,7 @@ class Layer:
 
 
 class Sequence(SimpleNamespace):
-    """What the layer reads of a sequence."""
+    """The part of a sequence that the layer reads."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
     __eq__ = object.__eq__

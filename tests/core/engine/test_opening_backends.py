@@ -132,7 +132,7 @@ def test_what_is_done_while_a_device_opens(device: Device) -> None:
 
 
 def test_loading_opens_the_device_before_the_model_is_imported(device: Device, tmp_path: Path) -> None:
-    """What fails afterwards closes it."""
+    """A later failure closes the device."""
     device.opens.set()
     with mock.patch.dict(sys.modules, {"pumice.model": None}), pytest.raises(ImportError):
         pumice.load(tiny_llama(tmp_path / "tiny.gguf"), backend="vulkan")

@@ -288,7 +288,7 @@ PROMPT = [(7 * i) % 250 + 3 for i in range(100)]
 
 @pytest.fixture
 def failures() -> list[Exception]:
-    """What the second device of ``failing`` raises next."""
+    """Return the exceptions that the second device of ``failing`` raises next."""
     return []
 
 

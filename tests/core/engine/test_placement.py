@@ -195,7 +195,7 @@ def test_the_first_layers_by_number(count: int) -> None:
 
 
 def test_experts_in_host_memory_take_one_crossing_per_layer(tmp_path: Path) -> None:
-    """What lies between the products of experts, and the sum of their results, runs where the experts are."""
+    """Operations between products of experts, and the sum of their results, run on the device of the experts."""
     path = ROUTED.write(tmp_path / "model.gguf")
     rules = PlacementRules(overrides=tuple(host_layers(-1, 0)))
     runner, _ = logits_of(path, [("gpu", gpu(None)), ("cpu", NumpyBackend())], rules)

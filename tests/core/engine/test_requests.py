@@ -1,4 +1,4 @@
-"""What a request can ask for, and what it is refused for."""
+"""Options of requests, and reasons for which requests are refused."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""Who computes when: nobody starves, prompts delay nobody for long, and what does not fit waits."""
+"""Order of sequences: none starves, prompts delay no other for long, and a sequence without room waits."""
 
 import threading
 import time
@@ -136,7 +136,7 @@ def test_few_sequences_see_shorter_gaps():
 
 
 class Sequence:
-    """What a policy looks at."""
+    """The part of a sequence that a policy reads."""
 
     def __init__(self, pending):
         self.pending = pending

@@ -1,4 +1,4 @@
-"""Nothing may be lost, however requests come and go. ``bench/soak.py`` does it for an hour."""
+"""No block or sequence is lost, however requests come and go; ``bench/soak.py`` runs for an hour."""
 
 import sys
 

@@ -44,14 +44,14 @@ def requests(sampling: dict[str, Any], **options: Any) -> list[Request]:
 
 @pytest.fixture
 def texts(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[int, ...], list[int]]:
-    """What the oracle knows."""
+    """Return the texts that the oracle predicts."""
     known: dict[tuple[int, ...], list[int]] = {}
     monkeypatch.setattr(Oracle, "texts", known)
     return known
 
 
 def learn(texts: dict[tuple[int, ...], list[int]], wanted: list[Request], made: Engine) -> list[Any]:
-    """What requests give without drafts."""
+    """Generate without drafts, and add the tokens to ``texts``."""
     found = generate(made, wanted)
     texts.update({tuple(each.prompt): tokens for each, (tokens, _) in zip(wanted, found, strict=True)})
     return found

@@ -1,4 +1,4 @@
-"""How much of prompts a step reads on a device that prepares steps of fixed sizes."""
+"""Tokens of prompts in a step on a device that prepares steps of fixed sizes."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -35,7 +35,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def answer(model: pumice.Model, prompt: Sequence[int], **options: Any) -> tuple[int, object]:
-    """How many tokens were cached, and the tokens with their exact log probabilities."""
+    """Return the number of cached tokens, and the tokens with their exact log-probabilities."""
     found = model.generate(prompt, max_tokens=2, temperature=0, logprobs=1, **options)
     return found.timings.prompt_cached, (found.tokens, found.logprobs)
 

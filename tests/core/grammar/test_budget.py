@@ -66,7 +66,7 @@ def test_a_budget_of_nothing(budgeted, compiler):
 
 
 def test_the_model_begins_and_ends_its_reasoning(budgeted, compiler):
-    """What is no reasoning costs nothing, and a second part has what the first left."""
+    """Only reasoning takes from the budget, and a second part has what the first one left."""
     sampler = budgeted(40, reasons=False)
     write(sampler, compiler, "much more text than forty tokens have room for, before it begins " * 3 + "<think>")
     write(sampler, compiler, "short</think>")

@@ -60,7 +60,7 @@ SHARED["all"] = {"allOf": [{"$ref": f"#/$defs/{n}"} for n in range(8)]}
 
 
 def combined(n):
-    """So many objects, of 40 characters each, that have 8,000 keys."""
+    """Return ``n`` objects with 8,000 keys in all, of 40 characters each."""
     return {"$defs": SHARED, "prefixItems": [{"allOf": [{"$ref": "#/$defs/all"}, {}]}] * n}
 
 

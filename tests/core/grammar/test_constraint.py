@@ -1,4 +1,4 @@
-"""Where a grammar begins and ends, and what hostile ones cost."""
+"""Beginning and end of texts of a grammar, and costs of hostile grammars."""
 
 import time
 
@@ -22,7 +22,7 @@ def feed(constraint, compiler, text):
 
 
 def texts(constraint, compiler):
-    """What may come next, as texts; the end of the text is an empty one."""
+    """Return the tokens that may come next, as texts; an empty text is the end."""
     mask = constraint.mask()
     return None if mask is None else {compiler.texts[token].decode("utf-8", "replace") for token in tokens_of(mask)}
 
@@ -85,7 +85,7 @@ def harmony():
 
 
 def written(constraint, compiler, text):
-    """How much of a text may be written."""
+    """Return the part of a text that may be written."""
     for i, token in enumerate(tokens := compiler.tokenizer.tokenize(text, add_special=False)):
         if token not in tokens_of(constraint.allowed()):
             return compiler.tokenizer.detokenize(tokens[:i], special=True)

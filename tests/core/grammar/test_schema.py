@@ -16,7 +16,7 @@ VALUE = {"a": ["x", {"b é": "yé😀\n", "": ["", [], {}, "\u0001\\"]}, "z"], '
 
 
 def paths_of(value: Any, ascii: bool, path: Path = ()) -> Iterator[Path]:
-    """Where the texts in a value are."""
+    """Return the paths of the texts in a value."""
     if isinstance(value, str):
         yield path
     elif isinstance(value, list):

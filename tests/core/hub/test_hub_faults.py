@@ -25,7 +25,7 @@ def impatient(hub, monkeypatch):
 
 
 def files():
-    """Of the cache, without locks and the notes about addresses."""
+    """Return the files of the cache, without locks and notes about addresses."""
     kept = [path for path in web_directory().rglob("*") if path.is_file()]
     return [path for path in kept if path.suffix != ".lock" and path.name != "source.json"]
 
@@ -111,7 +111,7 @@ def test_a_file_that_changes_is_never_a_mixture():
 
 @pytest.mark.parametrize("tag", ['W/"1"', "\xff\xfe", "x" * 5_000, ""])
 def test_a_tag_may_be_any_text(tag):
-    """What is no text of a request is compared, and not sent."""
+    """A tag that cannot stand in a request is compared, and not sent."""
     whole = reply(DATA, ETag=tag)
     with serve(
         reset_after(whole, len(whole) - 9_000), ranges(DATA, tag), head=reply(b"", length=len(DATA), ETag=tag)

@@ -38,7 +38,7 @@ def run(*arguments):
 
 @pytest.fixture(scope="module")
 def measured(text, tmp_path_factory):
-    """What the command finds for the demo model."""
+    """Return the importance matrix that the command measures for the demo model."""
     path = tmp_path_factory.mktemp("imatrix") / "imatrix.gguf"
     assert run("-f", text, "-c", 64, "-o", path, "--process-output").exit_code == 0
     return path

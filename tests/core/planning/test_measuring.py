@@ -30,7 +30,7 @@ CONFIG = load_config({"backends": ["cpu", "numpy"]})
 
 
 class Forgetful(dict[str, Rates]):
-    """What this process has measured, as another process would see it."""
+    """Rates that this process has measured, as another process would read them."""
 
     def __contains__(self, key: object) -> bool:
         return False

@@ -312,7 +312,7 @@ def test_predictions_follow_the_rates() -> None:
 
 
 class Forgetful(dict[str, Rates]):
-    """What this process has measured, as another process would see it."""
+    """Rates that this process has measured, as another process would read them."""
 
     def __contains__(self, key: object) -> bool:
         return False

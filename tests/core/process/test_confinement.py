@@ -89,7 +89,7 @@ def test_without_a_sandbox_it_is_not(trials):
 
 @needs_sandbox
 def test_paths_that_the_configuration_adds(path, home):
-    """What an engine may read and write: the model, its adapters and parts, and what is named."""
+    """An engine may read and write the model, its adapters and parts, and files that the configuration names."""
     (home / "more").mkdir()
     config = load_config(
         {
@@ -153,7 +153,7 @@ def test_parts_that_are_links(tmp_path, home, place):
 
 
 def test_many_links_open_no_folder(tmp_path, home):
-    """Those that lead to nothing count for nothing; others are too many to be allowed one by one."""
+    """Broken links are ignored; the others are too many to be allowed one by one."""
     config, folder, secrets = load_config(), tmp_path / "model", tmp_path / ".ssh"
     folder.mkdir()
     secrets.mkdir()
@@ -283,7 +283,7 @@ def test_a_user_may_switch_it_off(home, monkeypatch):
 
 
 def generated(path, **config) -> list[int]:
-    """What a confined engine generates from a model."""
+    """Return the text that a confined engine generates."""
     with pumice.load_process(path, backend="numpy", config={"sandbox": "on", **config}) as model:
         return model.generate([3, 4, 5], max_tokens=3, temperature=0.0).tokens
 

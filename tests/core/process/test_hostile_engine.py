@@ -213,7 +213,7 @@ def test_what_it_logs_is_one_line(hostile, caplog):
 
 
 def test_a_flood_waits_for_who_listens(hostile, monkeypatch):
-    """Of an engine that says endlessly that it reads, no more is taken in than the event loop has heard."""
+    """No more messages of an endlessly reporting engine are read than the event loop has handled."""
     monkeypatch.setattr(pumice.process.engine, "_AHEAD", 10)
     monkeypatch.setattr(pumice.process.engine, "_AHEAD_SECONDS", PATIENCE)
     waiting: list[object] = []

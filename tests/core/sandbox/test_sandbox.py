@@ -27,7 +27,7 @@ NEEDS_RIGHTS = {"`mount`", "`unshare`", "`ptrace` of the parent", "`process_vm_r
 
 
 def has_all_rights() -> bool:
-    """Whether this process is an administrator's, in no container."""
+    """Return True if this process is an administrator's, outside of any container."""
     status = dict(line.split(":\t") for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
     return bool(int(status["CapEff"], 16) & 1 << 21) and status.get("Seccomp") == "0"
 
@@ -226,7 +226,7 @@ def test_another_system(monkeypatch):
 
 @needs_sandbox
 def test_a_terminal_may_be_written_to_alone(site):
-    """What the user types there is not for a confined process."""
+    """A confined process must not read what the user types."""
     (site / "listener.py").write_text(
         "import os\ntry:\n    os.read(2, 1)\nexcept OSError as error:\n    os.write(2, str(error.errno).encode())"
     )
@@ -252,7 +252,7 @@ def test_what_is_required_and_cannot_be_had(site):
 
 
 def test_numbers_of_system_calls():
-    """Where the C library's headers are, they are the same."""
+    """Numbers equal those of the C library's headers, if these are installed."""
     header = Path("/usr/include/asm-generic/unistd.h")
     if not header.is_file():
         pytest.skip(f"{header} is not here")

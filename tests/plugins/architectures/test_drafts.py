@@ -48,7 +48,7 @@ def test_drafts_for_other_models(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("backend", ["numpy", "cpu"])
 @pytest.mark.parametrize("name", OF_BLOCKS)
 def test_drafts_of_blocks(tmp_path: Path, name: str, backend: str) -> None:
-    """What is kept of features in several steps is seen by a block, whose tokens see each other."""
+    """A block sees the features of several steps, and its tokens see each other."""
     path = OF_BLOCKS[name].write(tmp_path / "model.gguf")
     for lengths in ([N - 8], [7, 1, N - 16]):
         *_, found = run(path, block(MAIN, OF_BLOCKS[name], lengths), backend)

@@ -107,7 +107,7 @@ def test_an_encoder_neither_generates_nor_gives_logits(encoder_file: Any) -> Non
 
 
 def test_dense_layers_follow_pooling(tmp_path: Path) -> None:
-    """Those of sentence-transformers: a product each."""
+    """Dense layers of sentence-transformers are a product each."""
     layer = "attn_norm attn_q attn_k attn_v attn_output ffn_norm ffn_gate ffn_up ffn_down"
     plain = tiny("eurobert", layer, TIED, attention__causal=False, pooling_type=1)
     dense = tiny("eurobert", layer, f"{TIED} dense_2=96,n+ dense_3=32,96", attention__causal=False, pooling_type=1)

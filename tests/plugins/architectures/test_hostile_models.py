@@ -1,4 +1,4 @@
-"""What a wrong file leads to: a ModelError that names what is wrong, never another exception, never a long wait."""
+"""Wrong files are a ModelError that names the fault, never another exception or a long wait."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOSTILE = [0, 3, 2**32 - 1, 2**63, -1, 1e-30, float("nan"), True, "text", []]
 
 @dataclasses.dataclass
 class File:
-    """What an architecture sees of a file, and free to be changed."""
+    """The part of a file that an architecture reads, which tests change."""
 
     metadata: dict[str, Any]
     tensors: Mapping[str, GGUFTensor]
@@ -78,7 +78,7 @@ def test_no_tensor_is_overlooked(files: Any, name: str) -> None:
 
 
 def is_unused(name: str, tensor: str) -> bool:
-    """Of images, drafts, other contexts; what only later layers use, or a deci layer with feed-forward."""
+    """Return True for tensors of images, drafts, other contexts, later layers, or deci layers with feed-forward."""
     parts = (
         ".vis_",
         ".nextn.",
@@ -293,7 +293,7 @@ def test_any_block_count_stops_at_the_first_missing_layer(files: Any, name: str)
 
 
 def refusals(name: str) -> Callable[..., str]:
-    """What says why a tiny model with other metadata or other shapes of tensors is refused, if it is."""
+    """Return a function that says why a tiny model with other metadata or shapes is refused, if it is."""
     model, target = EVERY[name], tiny_drafts.FOR_TARGETS.get(name)
     drafted_for = families.builder_of(target[0]) if target else None
 
@@ -316,7 +316,7 @@ EVERY = {name: ZOO[name] for name in SHALLOW_LARGEST} | tiny_encoders.MODELS | t
 
 @pytest.mark.parametrize("name", EVERY)
 def test_every_key_missing_or_hostile(name: str) -> None:
-    """Of each key that a family looks for: all its graphs are traced, or refused in one line, at once.
+    """With each key that a family reads, all of its graphs are traced, or refused in one line, at once.
 
     Keys take turns with the values: every other one has the same.
     """

@@ -130,7 +130,7 @@ def test_pictures_of_several_requests_share_a_step(projector, monkeypatch):
 
 
 def test_a_step_that_fails_ends_one_picture(projector, monkeypatch):
-    """Those that shared it are computed again."""
+    """Pictures that shared the step are computed again."""
 
     def failing(compute, batch):
         raise BackendError("the device is lost")

@@ -81,7 +81,7 @@ def test_sequences_generated_together_are_as_alone(t5_file: Any, backend: str) -
 
 
 def test_little_memory_is_shared(t5_file: Any) -> None:
-    """Those for which there is no room wait, and those that have to give way read their prompts again."""
+    """Sequences without room wait, and preempted ones read their prompts again."""
     with load(t5_file("t5-every-bias"), n_ctx=64, n_parallel=4) as model:
         alone = [model.generate(prompt, max_tokens=50, temperature=0).tokens for prompt in PROMPTS]
         with ThreadPoolExecutor(3) as pool:

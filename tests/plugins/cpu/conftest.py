@@ -9,7 +9,7 @@ from pumice_cpu import CpuBackend
 
 @pytest.fixture(scope="module")
 def backends() -> Iterator[list[CpuBackend]]:
-    """Of one thread and of two."""
+    """Return backends of one thread and of two."""
     made = [CpuBackend(CpuBackend.Options(threads=threads)) for threads in (1, 2)]
     yield made
     for backend in made:

@@ -1,4 +1,4 @@
-"""How many threads run a step, where other programs use the cores too: on a clock of our own."""
+"""Threads of a step while other programs use the cores, by a simulated clock."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def f32(*shape: int) -> np.ndarray:
 
 
 def rounded(x: np.ndarray) -> np.ndarray:
-    """What int8 blocks of 32 keep of activations."""
+    """Return activations as int8 blocks of 32 hold them."""
     blocks = x.reshape(-1, 32)
     scale = np.abs(blocks).max(1, keepdims=True) / np.float32(127)
     return (np.rint(blocks * (np.float32(1) / scale)) * scale.astype(np.float64)).reshape(x.shape)

@@ -45,14 +45,14 @@ def linear(backend: CpuBackend, name: str, rows: np.ndarray, bias: np.ndarray | 
 
 
 def as_seen(x: np.ndarray, name: str) -> np.ndarray:
-    """What the kernels for a type use of the activations; all matrices here are small ones."""
+    """Return activations as the kernels of a type read them; all matrices here are small."""
     if name == "BF16" and current().multiplies_bf16:
         return in_bf16(x)
     return x.astype(np.float64) if name in (*FLOATS, *INTEGERS, "BF16") else rounded(x)
 
 
 def rounded(x: np.ndarray) -> np.ndarray:
-    """What int8 blocks of 32 keep of activations."""
+    """Return activations as int8 blocks of 32 hold them."""
     blocks = x.reshape(-1, 32)
     scale = np.abs(blocks).max(1, keepdims=True) / np.float32(127)
     with np.errstate(divide="ignore", invalid="ignore"):

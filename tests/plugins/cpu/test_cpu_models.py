@@ -39,7 +39,7 @@ def test_tiny_models(tiny_file: Any, tiny_logits: Any, name: str) -> None:
 
 @pytest.mark.parametrize("name", ZOO)
 def test_the_number_of_threads_does_not_change_a_bit(tiny_file: Any, name: str) -> None:
-    """How many run a step depends on what else the machine does."""
+    """The number of threads of a step depends on the load of the machine."""
     one, two = (logits(tiny_file(name), ZOO[name].ids[:12], cpu={"threads": threads}) for threads in (1, 2))
     np.testing.assert_array_equal(one, two)
 

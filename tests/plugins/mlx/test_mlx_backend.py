@@ -183,7 +183,7 @@ def test_several_models(tiny_file: Any, tiny_logits: Any) -> None:
 
 
 def test_memory_is_given_back(tiny_file: Any) -> None:
-    """Nothing grows from one load to the next, but for what the first one leaves of constants."""
+    """Memory does not grow from one load to the next, but for constants that the first one leaves."""
 
     def load() -> int:
         with pumice.load(tiny_file("gemma3"), backend="mlx", n_ctx=N_CTX) as model:

@@ -1,4 +1,4 @@
-"""What actors take and give are messages in bytes; here they are objects of this process, without a cluster."""
+"""Messages in bytes of actors, which are objects of this process here, without a cluster."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a replica says to one who asks: one stream for all requests, which ends when there are none for a while."""
+"""The stream of a replica's messages for all requests, which ends when there are none for a while."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Who has the longest beginning of a prompt, as blocks of 32 tokens."""
+"""Choice of the replica with the longest prefix of a prompt, in blocks of 32 tokens."""
 
 from pumice_ray.prefixes import BLOCK, Prefixes
 

@@ -11,7 +11,7 @@ from pumice_ray import cluster
 
 
 class Ray:
-    """What of Ray is asked for a connection."""
+    """The part of Ray that a connection uses."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

@@ -133,7 +133,7 @@ def test_a_slow_machine_gets_fewer_requests(cluster: Any, spec: ModelSpec) -> No
             return {each["pid"]: decode_events(data)[0].snapshot.n_steps for each, data in zip(*told, strict=True)}
 
         def share() -> float:
-            """Of the steps of the next seconds, those of the slow one."""
+            """Return the slow replica's share of the steps of the next seconds."""
             before = steps()
             asking = Asking(model, 6)
             time.sleep(4)

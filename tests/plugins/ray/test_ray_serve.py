@@ -117,7 +117,7 @@ def test_a_client_that_leaves_ends_its_generation(server):
 
 
 def test_a_prompt_goes_where_its_beginning_is(server):
-    """Where a replica does not say in a moment how busy it is, Serve takes another, so that all is tried again."""
+    """Serve takes another replica if one does not report its load in a moment, so the test tries again."""
     client, _ = server
     numbers = count()
 

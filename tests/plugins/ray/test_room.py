@@ -1,4 +1,4 @@
-"""Who asks for more than there is, is told so in one line."""
+"""Requests for more than the cluster has are an error in one line."""
 
 import logging
 from typing import Any

@@ -96,7 +96,7 @@ class Handle:
                 yield data
 
     def end(self, replica: str) -> None:
-        """Who listens hears nothing more, for now."""
+        """End the stream of messages for now."""
         self._boxes[replica].put_nowait(None)
 
 

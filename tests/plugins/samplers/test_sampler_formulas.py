@@ -262,7 +262,7 @@ def test_whatever_the_parameters_something_is_left(
 @pytest.mark.parametrize("name", ["frequency_penalty", "presence_penalty", "repeat_penalty", "temperature"])
 @pytest.mark.parametrize("value", [1e308, 1e38, 1e-308, -1e308])
 def test_numbers_beyond_float32_are_refused_or_mean_the_most_there_is(name: str, value: float) -> None:
-    """Nothing is written to the log of a server for them."""
+    """They leave no line in a server's log."""
     refused = ""
     try:
         chosen = build(len(SMALL), [3, 3, 4], **{name: value}).apply(SMALL.copy()).selected

@@ -36,7 +36,7 @@ def adapted(tmp_path_factory) -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def texts(adapted):
-    """What the model says with adapters of these strengths."""
+    """Return the texts of the model with adapters of these scales."""
     cases = [{"a": 0.5, "b": 1.0}, {}, {"a": 1.0}, {"b": 1.0}, {"b": 0.25}]
     found = {str(each): adapted.model.generate(**GREEDY, adapters=each).text for each in cases}
     assert len(set(found.values())) == len(cases)

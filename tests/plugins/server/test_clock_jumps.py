@@ -35,7 +35,7 @@ class Sleeper:
 
 
 def ask(monkeypatch, answers: bool) -> list[str]:
-    """What is logged where the clock jumps by a day while an engine is asked for a sign of life."""
+    """Return the log if the clock jumps by a day while an engine is asked for a sign of life."""
     logged: list[str] = []
     monkeypatch.setattr(service.logger, "error", lambda *line: logged.append(line[0] % line[1:]))
 

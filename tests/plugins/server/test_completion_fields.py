@@ -59,7 +59,7 @@ def test_the_prompt_is_repeated(server):
 
 
 def test_log_probabilities_of_a_repeated_prompt(server):
-    """What a text is found to be worth where it is given is what it was worth where it was written."""
+    """A given text has the log-probabilities that it had when it was generated."""
     (written,) = complete(server, logprobs=2)["choices"]
     ids = [*server.model.tokenize(PROMPT), *server.model.generate(PROMPT, temperature=0, max_tokens=8).tokens]
     (given,) = complete(server, prompt=ids, echo=True, logprobs=2, max_tokens=0)["choices"]
@@ -88,7 +88,7 @@ def test_log_probabilities_of_prompts_as_vllm_tells_them(server):
 
 
 def test_the_likeliest_of_several(server):
-    """Those of the highest mean log-probability a token."""
+    """Completions with the highest mean log-probability per token are returned."""
     sampled = {"temperature": 1.5, "seed": 1, "logprobs": 0}
     all_of_them = complete(server, n=6, **sampled)["choices"]
 
@@ -134,7 +134,7 @@ def test_a_request_chooses_its_drafts(server, monkeypatch):
 
 
 def test_predicted_tokens_are_counted(server):
-    """Those that were drafted; without a prediction there are no such counts."""
+    """Only drafted tokens are counted; without a prediction there are no such counts."""
     chat = {"messages": [{"role": "user", "content": PROMPT}], "temperature": 0, "max_tokens": 30, "n_draft": 5}
     prediction = {"type": "content", "content": PROMPT}
 

@@ -1,4 +1,4 @@
-"""Nothing that takes longer than 10 ms runs on the event loop, however large what is asked for."""
+"""No callback of the event loop takes longer than 10 ms, however large a request is."""
 
 import asyncio
 import json

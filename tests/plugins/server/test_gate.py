@@ -1,4 +1,4 @@
-"""Who may ask: hosts, pages, keys."""
+"""Access to the server: hosts, pages, keys."""
 
 import socket
 

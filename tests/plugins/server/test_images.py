@@ -215,7 +215,7 @@ def test_images_that_cannot_be_decoded(server, data, problem):
 
 
 def test_hostile_files_are_one_line_and_leave_the_server_alone(server):
-    """Of each kind some; bench/hostile_images.py sends a thousand."""
+    """Some files of each kind are sent; bench/hostile_images.py sends a thousand."""
     for seed in range(3 * len(KINDS)):
         kind, data, statuses = hostile(seed)
         if kind == "slow":

@@ -138,7 +138,7 @@ def test_one_of_several_has_text(one):
 
 
 def test_texts_that_take_too_long_to_embed(one):
-    """Those that are left of them are given up, so that the next has its time."""
+    """The remaining texts are given up, so that the next request has its time."""
     with running(one, timeout=1.0) as server:
 
         def has_its_time() -> bool:

@@ -52,7 +52,7 @@ def fields(kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def without_bounds(name: str, schema: Any) -> Iterator[str]:
-    """What of a field has no bound; objects whose keys are known have one."""
+    """Return the parts of a field without a bound; objects with known keys have one."""
     for kind in schemas.alternatives(schema):
         what = kind.get("type")
         if REASON in kind or "enum" in kind or what == "boolean" or "type" not in kind:
@@ -141,7 +141,7 @@ def supported_body_with(kind: type[Body], name: str, value: Any) -> None:
 
 @pytest.mark.parametrize(("kind", "name"), all_fields(), ids=lambda each: getattr(each, "__name__", each))
 def test_a_field_is_within_its_bounds(kind, name):
-    """What is beyond gets 400 with the field, the value and the bound, in a few words."""
+    """Values beyond the bounds get 400 with the field, the value and the bound."""
     schema = fields(kind)[name]
     if REASON in schema:
         for value in ([1], [None], [[1, None]]):
@@ -265,7 +265,7 @@ def test_no_number_is_the_servers_fault(server, name):
 
 @pytest.mark.parametrize("value", [-1, 0, 2**31, 2**53, 2**63, 2**64, 1e308, -1e308, True, "5", None, [], {}, [[]]])
 def test_no_value_in_a_list_is_the_servers_fault(server, value):
-    """Where lists hold numbers: tokens, biases, adapters, texts."""
+    """Lists of tokens, biases, adapters and texts take hostile values."""
     for path, body in (
         ("/v1/completions", {"prompt": [value]}),
         ("/v1/completions", {"prompt": [[value]], "echo": True, "prompt_logprobs": 1}),

@@ -1,4 +1,4 @@
-"""What operators see and rely on: health, traces, metrics, slow clients that are let go."""
+"""Health, traces and metrics for operators, and slow clients that are dropped."""
 
 import errno
 import json
@@ -133,7 +133,7 @@ def slow(monkeypatch, model):
 
 
 def test_idle_connections_outlast_those_of_clients_and_proxies(server):
-    """Where both ended theirs at the same time, a request that is just sent would be lost (ECONNRESET)."""
+    """If both closed a connection at the same time, a request just sent would be lost (ECONNRESET)."""
     kept = configure(server.application, Settings()).timeout_keep_alive
     assert kept > httpx2.Limits().keepalive_expiry
     assert kept > 60  # nginx, Envoy and load balancers of clouds

@@ -424,7 +424,7 @@ def test_formulas(page):
 
 
 def test_a_formula_stays_in_its_place(page):
-    """What it moves out of its answer is clipped: another element is there, seen and clicked."""
+    """Parts of a formula outside of its answer are clipped: other elements there are seen and clicked."""
     say(page, "far left")
     letter = answer(page).locator(".formula mi")
     box = letter.bounding_box()

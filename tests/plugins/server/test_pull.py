@@ -92,7 +92,7 @@ def test_a_file_here_is_not_served_by_the_name_of_a_repository(hub, model, tmp_p
 
 
 def test_private_hosts_are_not_asked(hub, model):
-    """What is told is the same whether a port is open, closed, or has what is no model."""
+    """The error is the same for an open port, a closed one, and one without a model."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     own = hub.url.replace("http://127.0.0.1", "localhost")
@@ -159,7 +159,7 @@ def test_files_that_were_here_before_are_not_deleted(hub, model):
 
 
 def test_fetched_models_have_options_of_their_own():
-    """Those of the command line, but for what fits one model alone."""
+    """Fetched models have the options of the command line, except those that fit one model alone."""
     config = {"adapters": {"style": "style.gguf"}, "chat_template": "plain", "max_queue": 9}
     options = {"n_ctx": 128, "draft": "small.gguf", "mmproj": None, "config": config}
     models = Models([ModelSpec(["preset"], "", {"n_ctx": 64})], lambda *_: None, Settings(), options)

@@ -145,7 +145,7 @@ def test_tls(tmp_path):
 
 
 def test_a_folder_of_models(tmp_path):
-    """Of a split model the first part; nothing that is no model file, whatever it is called."""
+    """A split model is listed by its first part; other files are not listed, whatever their names are."""
     for name in ("b.gguf", "mmproj-b.gguf", "b.txt"):
         tiny_llama(tmp_path / name)
     split(tmp_path / "b.gguf", tmp_path / "a", lambda tensors: [1, len(tensors) - 1])

@@ -23,7 +23,7 @@ from waiting import PATIENCE, at_best, wait_until
 
 
 def sent(parts: AsyncIterator[bytes], ping: float | None, bodies: list[bytes]) -> bool:
-    """What is sent goes to ``bodies``; whether the end was seen."""
+    """Append the sent parts to ``bodies``; return True if the end was sent."""
     ended = []
 
     async def send(message) -> None:

@@ -98,7 +98,7 @@ CHOICES = [
 
 
 def asked_for(scripted: Running, path: str, **fields: Any) -> ChatRequest:
-    """What the model is asked for by a chat of a protocol."""
+    """Return the request that a chat of a protocol makes of the model."""
     body = {"input": "Add"} if path == "/v1/responses" else {"messages": CHAT}
     response = scripted.client.post(path, json={**body, "max_tokens": 9, "stream": False, **fields})
     assert response.status_code == 200, response.text

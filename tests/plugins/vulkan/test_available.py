@@ -16,7 +16,7 @@ PUMICE = [sys.executable, "-m", "pumice"]
 
 
 def devices(**environment):
-    """What ``pumice devices`` says of the Vulkan backend."""
+    """Return the lines of ``pumice devices`` about the Vulkan backend."""
     changed = {**os.environ, **environment}
     done = subprocess.run([*PUMICE, "devices", "--json"], env=changed, capture_output=True, text=True, check=True)
     return next(item for item in json.loads(done.stdout) if item["backend"] == "vulkan")

@@ -235,7 +235,7 @@ def test_closing_the_device_closes_what_it_made(driver):
 
 @pytest.mark.parametrize(("most", "expected"), [(2**20, 2**20), (0, None)])
 def test_each_limit_of_buffers_counts(driver, monkeypatch, most, expected):
-    """That of Vulkan 1.3, which is 0 where the driver has an older one."""
+    """The limit of Vulkan 1.3 is 0 if the driver has an older version."""
     from pumice_vulkan.device.native.instance import instance
 
     (physical, *_) = instance().devices

@@ -80,7 +80,7 @@ def test_nothing_repeats(tmp_path: Path, vulkan: VulkanBackend) -> None:
 
 
 def test_the_longest_match_is_continued(tmp_path: Path, vulkan: VulkanBackend) -> None:
-    """Of 7, 8 and of 6, 7, 8, which comes earlier."""
+    """The match of 6, 7, 8, which is earlier, wins over that of 7, 8."""
     table = np.roll(np.eye(N_VOCAB, dtype=np.float32), 1, axis=1)
     table[8] = np.eye(N_VOCAB, dtype=np.float32)[50]
     made = table_program(tmp_path, vulkan, table, LIMITS)

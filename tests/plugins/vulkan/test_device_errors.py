@@ -1,4 +1,4 @@
-"""What a device cannot do is an error that says so, with both drivers."""
+"""Operations that a device cannot compute are an error, with both drivers."""
 
 import dataclasses
 import re
@@ -167,7 +167,7 @@ def test_an_unknown_driver_is_an_error():
 
 
 def test_a_driver_that_refuses_memory_is_an_error(driver):
-    """What mesa's lavapipe cannot map. Kompute does not see that an allocation failed, so it is not asked."""
+    """Mesa's lavapipe cannot map this much. Kompute does not see failed allocations, so it is not tested."""
     resource = pytest.importorskip("resource")
     if driver == "kompute" or not list_devices(driver)[0].software:
         pytest.skip("only for native on a software device")

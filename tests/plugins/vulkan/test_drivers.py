@@ -1,4 +1,4 @@
-"""What a confined engine may open for the drivers of GPUs."""
+"""Files that a confined engine may open for the drivers of GPUs."""
 
 import pytest
 

@@ -113,7 +113,7 @@ def tolerance(backend: VulkanBackend, type: GGMLType, few: bool) -> float:
 
 
 def numbers_of(backend: VulkanBackend, type: GGMLType) -> TileNumbers:
-    """What tiles without matrix units multiply."""
+    """Return the numbers that tiles without matrix units multiply."""
     if backend.options.activations == "int8" and not FORMATS[type].dense:
         return TileNumbers.INT8
     is_half = backend.options.activations == "half" and type != GGMLType.F32
@@ -122,7 +122,7 @@ def numbers_of(backend: VulkanBackend, type: GGMLType) -> TileNumbers:
 
 @pytest.mark.parametrize("type", TYPES, ids=lambda type: type.name)
 def test_linear(vulkan: VulkanBackend, type: GGMLType) -> None:
-    """Of 3 and of 8 tokens by turns: all pairs of that, type and activations occur."""
+    """Products have 3 and 8 tokens in turn: all pairs of number, type and activations occur."""
     w, numbers = weight("w", type, 75, COLUMNS)
     b = f32(75)
     x = f32(40, COLUMNS)
@@ -177,7 +177,7 @@ def test_linear_on_matrix_units(matrix_units: VulkanBackend, type: GGMLType) -> 
 @pytest.mark.usefixtures("matrix_units")
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape.m}x{shape.n}x{shape.k}")
 def test_shapes_of_matrix_units(shape: MatrixShape) -> None:
-    """All that the device lists: rows of W, of x, and columns of a product may differ."""
+    """Every shape that the device lists is tested: rows of W, of x, and columns of a product may differ."""
     if shape not in list_devices("native")[0].cooperative_matrices:
         pytest.skip("the device does not have this shape")
     with on_matrix_units(shape) as backend:
@@ -269,7 +269,7 @@ def test_linear_in_tiles(vulkan: VulkanBackend, type: GGMLType) -> None:
 @pytest.mark.parametrize("splits", [1, 3])
 @pytest.mark.parametrize("place", [0, 1, 2, 3, 4])
 def test_shapes_of_tiles(vulkan: VulkanBackend, place: int, splits: int) -> None:
-    """Of an odd number of blocks, which no step divides and several workgroups share unevenly."""
+    """Rows have an odd number of blocks, which no step divides and several workgroups share unevenly."""
     shapes = BLOCKS[numbers_of(vulkan, GGMLType.Q5_1)]
     if place < len(shapes):
         check_in_tiles(vulkan, GGMLType.Q5_1, dataclasses.replace(shapes[place], splits=splits), 416, [40, 33])

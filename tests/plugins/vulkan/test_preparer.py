@@ -306,7 +306,7 @@ class TestModels:
             return upload(*arguments)
 
         def counters(lowering: Lowering, n_head: int) -> Any:
-            """Of a bucket, which a program lacks when it is made."""
+            """Return the counters of a bucket, which a new program lacks."""
             n_words = n_head * lowering.n_tokens
             return lowering.constant(("counters", n_words), lambda: np.zeros(n_words, np.uint32))
 

@@ -37,7 +37,7 @@ LITTLE = "265200KiB"
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What happens to the devices of the backend."""
+    """Record the opening and closing of the backend's devices."""
     events: list[str] = []
     open_device = backend.open_device
 
@@ -214,7 +214,7 @@ def test_prompts_with_copied_experts(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("kib", [274_250, 275_500, 276_000])
 def test_layers_that_leave_for_copied_experts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kib: int) -> None:
-    """What copies of experts take moves layers to the processor; experts of the others are copied."""
+    """Memory for copies of experts moves layers to the processor; experts of the others are copied."""
     monkeypatch.syspath_prepend(Path(__file__).resolve().parents[3] / "bench")
     cases = importlib.import_module("random_placements")
     layer = f"{ATTENTION} attn_q_norm attn_k_norm {EXPERTS}"
@@ -366,7 +366,7 @@ def test_a_ready_copy_that_fails_leaves_no_buffer(monkeypatch: pytest.MonkeyPatc
 def test_experts_that_the_device_reads_in_host_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, type: str, persistent: str
 ) -> None:
-    """The same bits as from device memory, for prompts and tokens, and the bytes on each side that the plan says."""
+    """Results equal those from device memory bit by bit, and the bytes on each side are those of the plan."""
     path = write_experts(tmp_path / "model.gguf", monkeypatch, type)
     options: dict[str, Any] = {"n_ctx": 64, "n_batch": 48, "n_parallel": 1, "backend": "vulkan"}
     options |= {"config": {"vulkan": {"prepare": "never", "persistent": persistent}}}

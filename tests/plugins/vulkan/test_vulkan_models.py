@@ -83,7 +83,7 @@ def test_the_text_of_llama_cpp(shared: Path, kv_type: str, n_gpu_layers: int) ->
 
 
 def test_layers_are_shared_by_devices(tmp_path: Path, tiny_logits: Any) -> None:
-    """The same device twice is two devices. What they give is, bit by bit, what one gives."""
+    """The same device twice is two devices, whose results equal those of one bit by bit."""
     path = ZOO["gemma2"].write(tmp_path / "model.gguf")
     found = []
     for devices in ([0], [0, 0]):
@@ -147,7 +147,7 @@ def test_a_weight_too_large_for_a_buffer_goes_to_the_next_backend(monkeypatch: p
 
 @pytest.mark.parametrize("type", TYPES)
 def test_every_quantization_type(tmp_path: Path, type: str) -> None:
-    """What decodes a token at a time is fused; both ways are those of the NumPy backend."""
+    """Single tokens take fused kernels; these and others have the results of the NumPy backend."""
     path = write_demo_model(tmp_path / "model.gguf", GGMLType[type], n_layer=2)
     ids = [(37 * i + 3) % 500 for i in range(6)]
     with pumice.load(path, backend="numpy", kv_type="f32", n_ctx=N_CTX) as model:

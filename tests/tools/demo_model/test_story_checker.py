@@ -1,4 +1,4 @@
-"""What the generator writes passes the checker; the same stories spoilt do not."""
+"""Stories of the generator pass the checker; damaged ones do not."""
 
 import itertools
 import re

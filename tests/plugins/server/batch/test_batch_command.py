@@ -42,7 +42,7 @@ def batch(*arguments: object) -> subprocess.CompletedProcess:
 
 
 def refused(*arguments: object) -> str:
-    """What the command says that does nothing."""
+    """Return the message of a command that does nothing."""
     done = CliRunner().invoke(command, [*map(str, arguments)])
     assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
     return done.stderr
@@ -110,7 +110,7 @@ def test_a_model_without_a_chat_template_takes_chatml_or_the_one_given(tmp_path)
 
 
 def killed_twice(source: Path, output: Path, errors: Path) -> bytes:
-    """What is whole of the results after two kills, some rows after each beginning."""
+    """Return the complete results after two kills, some rows after each start."""
     whole = b""
     for _ in range(2):
         process = subprocess.Popen([*BATCH, source, output, "--errors", errors, "-np", "4"], stderr=subprocess.PIPE)
@@ -255,7 +255,7 @@ def write_rows_without(folder: Path, rows: list[dict]) -> Path:
 
 
 def wrong_use(*arguments: object) -> str:
-    """What the command says of wrong options."""
+    """Return the message of the command about wrong options."""
     done = CliRunner().invoke(command, ["in.jsonl", "out.jsonl", *map(str, arguments)])
     assert done.exit_code == 2
     return done.stderr
