@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.plugin import Batch, KVState, Node, mask_width
+from pumice_mlx import paged
 from pumice_mlx.kv_cache import KVCache, Span
 from pumice_mlx.step import Evaluation, Run, StepArrays
 
@@ -97,6 +98,9 @@ def attention(
 ) -> mx.array:
     how = Scores(scale, window, chunk, causal, softcap, slopes, bias, sinks, log_sum)
     state: KVCache | None = evaluation.state
+    if evaluation.step.alike and can_attend_paged(evaluation.node, state):
+        assert state is not None
+        return _attend_paged(q, None if k is None else (k, v), state, how, evaluation)
     if state is not None and k is not None:
         kv_store(k, v, evaluation, "", 0)
     results = []
@@ -129,6 +133,40 @@ def can_attend_alone(node: Node) -> bool:
     is_plain = not (attrs["softcap"] or attrs["slopes"] or attrs["log_sum"]) and attrs["causal"]
     is_cached = isinstance(node.state, KVState) and not node.state.is_memory
     return is_plain and is_cached and not any(name in node.inputs for name in others)
+
+
+def can_attend_paged(node: Node, state: KVCache | None) -> bool:
+    """Return True if a kernel attends to the cache with one token of each sequence."""
+    if not paged.is_available() or state is None or state.is_memory or state.plain is None:
+        return False
+    width = state.plain[0].shape[-1] // state.n_heads
+    return can_attend_alone(node) and paged.Heads(1, 1, width).lanes > 0
+
+
+def _attend_paged(
+    q: mx.array, new: tuple[mx.array, mx.array] | None, state: KVCache, how: Scores, evaluation: Evaluation
+) -> mx.array:
+    """Attend with the only token ``[n, h, d]`` of each sequence, whose key and value are stored."""
+    step, reach, size = evaluation.step, how.window or how.chunk, state.block_size
+
+    def table(step: StepArrays) -> Ints:
+        n_blocks = int(step.batch.positions.max()) // size + 1
+        n_columns = max(1 << (n_blocks - 1).bit_length(), -(-paged.LEAST_ROOM // size))
+        blocks = step.batch.block_tables[state.window][:, :n_columns]
+        return np.pad(np.maximum(blocks, 0), ((0, 0), (0, n_columns - blocks.shape[1]))).astype(np.int32)
+
+    def places(step: StepArrays) -> Ints:
+        last = step.batch.positions
+        cells = _blocks(step, state) * size + last % size
+        return np.stack([cells, how.oldest(last), last], axis=1).astype(np.int32)
+
+    key = (state.window, size)
+    where = paged.Places(
+        step.array(("table", *key), table), step.array(("places", *key, how.window, how.chunk), places), size, reach
+    )
+    assert state.plain is not None
+    sinks = None if how.sinks is None else how.sinks
+    return paged.attend(q.astype(evaluation.type), new, sinks, state.plain, state.arrived, where, how.scale)
 
 
 def stored(q: mx.array, k: mx.array | None, v: mx.array | None, evaluation: Evaluation) -> mx.array:

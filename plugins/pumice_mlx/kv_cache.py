@@ -50,7 +50,11 @@ class Span:
 
 
 class KVCache:
-    """The keys and values of one layer."""
+    """The keys and values of one layer.
+
+    Attributes:
+        arrived: counters of a kernel's parts, zeros between steps.
+    """
 
     def __init__(self, state: KVState, limits: Limits) -> None:
         type = KV_TYPES[limits.kv_type]
@@ -62,6 +66,7 @@ class KVCache:
         self._n_blocks = limits.n_blocks[state.window]
         n_blocks = self._n_blocks if self.is_memory else min(self._n_blocks, -(-FIRST_CELLS // self.block_size))
         widths = [state.n_head_kv * dim for dim in (state.k_dim, state.v_dim) if dim]
+        self.arrived = mx.zeros((0,), mx.uint32)
         self._rows = [_new_rows(type, n_blocks, limits.block_size, width) for width in widths]
 
     @property
@@ -73,6 +78,20 @@ class KVCache:
         rest = iter(arrays)
         for rows in self._rows:
             rows.arrays = [next(rest) for _ in rows.arrays]
+
+    @property
+    def plain(self) -> tuple[mx.array, mx.array] | None:
+        """Keys and values ``[cells, heads * d]`` if they are plain numbers of one width; else None."""
+        pairs = [rows.arrays for rows in self._rows]
+        if [len(arrays) for arrays in pairs] != [1, 1] or pairs[0][0].shape != pairs[1][0].shape:
+            return None
+        return pairs[0][0], pairs[1][0]
+
+    def prepare(self, n_parts: int) -> None:
+        """Make the counters of a kernel that works in parts."""
+        if len(self.arrived) < n_parts:
+            self.arrived = mx.zeros((n_parts,), mx.uint32)
+            mx.eval(self.arrived)
 
     def reserve(self, n_blocks: int) -> None:
         """Make room for the first ``n_blocks`` blocks."""
@@ -87,6 +106,8 @@ class KVCache:
     def clear(self) -> None:
         for rows in self._rows:
             rows.arrays = [mx.zeros(array.shape, array.dtype) for array in rows.arrays]
+        self.arrived = mx.zeros(self.arrived.shape, mx.uint32)
+        mx.eval(self.arrived)
 
     def write(self, cells: mx.array, k: mx.array, v: mx.array | None) -> None:
         """Store rows ``[t, heads, d]`` in ``cells [t]``."""

@@ -33,7 +33,7 @@ from pumice.plugin import (
     Weight,
     concrete,
 )
-from pumice_mlx.attention import ATTENTION_OPS, last_block
+from pumice_mlx.attention import ATTENTION_OPS, can_attend_paged, last_block
 from pumice_mlx.compiled import Compiled, is_alike
 from pumice_mlx.compiled import prepare as prepare_arrays
 from pumice_mlx.device import errors, is_gpu, prepare
@@ -133,7 +133,11 @@ class MlxProgram(Program):
         with errors("loading the weights"):
             self._joins = Joins(segment.nodes if self._compiles else [], shared.weights)
         self._compiled, self._fused = Compiled(self._outputs, self._states), dict[Fused, Any]()
-        stages = stages_of(segment)
+        attentions = [node for node in segment.nodes if node.op == "attention"]
+        paged = [node for node in attentions if node.state and can_attend_paged(node, shared.states[node.state])]
+        for node in paged if self._compiles else ():
+            shared.states[node.state].prepare(limits.n_seqs * node.output.shape[1])
+        stages = [] if len(paged) == len(attentions) else stages_of(segment)
         self._lone = LoneSteps(self, segment, stages, shared.states) if stages else None
 
     def run(self, step: Step) -> Mapping[str, Array]:

@@ -1,0 +1,230 @@
+"""A CUDA kernel for attention of one token of each sequence over the paged cache, which stores their keys and values.
+
+MLX's attention is a single kernel only without an array as its mask, so that its shapes change with each token, and it
+copies a cache to store a row while the device may read it. This kernel takes blocks and positions as arrays and writes
+to the cache in place: a step is one compiled graph of fixed shapes, and copies nothing.
+
+Each block of threads attends to a part of the positions; the last one to end joins the parts. Writing in place is safe
+since steps run in the order of their submission, and only their own tokens attend to the cells that they write.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+
+from pumice_mlx.device import is_gpu
+
+THREADS = 256  # of a block
+LEAST_KEYS = 128  # of a block
+LEAST_ROOM = 512  # positions that a step has room for at least; each doubling compiles another graph
+BLOCKS = 256  # to have at least, if every block has more than LEAST_KEYS: about two for each multiprocessor
+MOST_VALUES = 32  # of queries that a thread holds
+NAMES = ["q", "k", "v", "sinks", "keys", "values", "table", "places", "arrived"]
+
+HEADER = """
+template <int V, class C> __device__ void fetch(float* to, const C* from) {
+  constexpr int N = V * sizeof(C) % 16 == 0 ? 16 / sizeof(C) : 4;
+  struct alignas(N * sizeof(C)) Chunk { C x[N]; };
+  for (int i = 0; i < V; i += N) {
+    const Chunk chunk = *reinterpret_cast<const Chunk*>(from + i);
+    for (int j = 0; j < N; j++) to[i + j] = float(chunk.x[j]);
+  }
+}
+"""
+
+SOURCE = """
+  constexpr int V = D / LANES, SLOTS = THREADS / LANES, WARPS = THREADS / 32, ROW = D + 2;
+  constexpr int PARTS = KV * HEADS / GROUP;
+  __shared__ float merged[WARPS][GROUP][ROW];
+  __shared__ bool is_last;
+  const int thread = threadIdx.x, lane = thread % LANES, slot = thread / LANES, warp = thread / 32;
+  const int split = blockIdx.x, part = blockIdx.y, seq = blockIdx.z, kv = part * GROUP / HEADS;
+  const int columns = table_shape[1], room = REACH && REACH < columns * CELLS ? REACH : columns * CELLS;
+  const int n_keys = (room + gridDim.x - 1) / gridDim.x;
+  const int first = places[3 * seq + 1], last = places[3 * seq + 2], begin = first + split * n_keys;
+  if (begin > last) return;
+  const int end = begin + n_keys < last + 1 ? begin + n_keys : last + 1, n_splits = (last - first) / n_keys + 1;
+  const size_t row = (size_t(seq) * PARTS + part) * GROUP;
+  float query[GROUP][V], sums[GROUP][V], top[GROUP], total[GROUP];
+  for (int h = 0; h < GROUP; h++) {
+    top[h] = -1e30f, total[h] = 0;
+    for (int i = 0; i < V; i++) {
+      query[h][i] = float(q[(row + h) * D + lane * V + i]) * (SCALE * 1.44269504f);
+      sums[h][i] = 0;
+    }
+  }
+  for (int base = begin; base < end; base += SLOTS) {
+    const int position = base + slot;
+    float key[V] = {}, value[V] = {};
+    if (position < end) {
+      const size_t fresh = (size_t(seq) * KV + kv) * D + lane * V;
+      if (STORES && position == last) {
+        fetch<V>(key, k + fresh), fetch<V>(value, v + fresh);
+        if (part * GROUP % HEADS == 0) {
+          const size_t to = (size_t(places[3 * seq]) * KV + kv) * D + lane * V;
+          for (int i = 0; i < V; i++) {
+            const_cast<C*>(keys)[to + i] = k[fresh + i];
+            const_cast<C*>(values)[to + i] = v[fresh + i];
+          }
+        }
+      } else {
+        const int block = table[seq * columns + position / CELLS];
+        const size_t from = ((size_t(block) * CELLS + position % CELLS) * KV + kv) * D + lane * V;
+        fetch<V>(key, keys + from), fetch<V>(value, values + from);
+      }
+    }
+    for (int h = 0; h < GROUP; h++) {
+      float score = 0;
+      for (int i = 0; i < V; i++) score += query[h][i] * key[i];
+      for (int other = LANES / 2; other; other /= 2) score += __shfl_xor_sync(0xffffffff, score, other);
+      if (position < end) {
+        const float high = fmaxf(top[h], score), scale = exp2f(top[h] - high), weight = exp2f(score - high);
+        total[h] = total[h] * scale + weight, top[h] = high;
+        for (int i = 0; i < V; i++) sums[h][i] = sums[h][i] * scale + weight * value[i];
+      }
+    }
+  }
+  for (int h = 0; h < GROUP; h++) {
+    float high = top[h];
+    for (int other = LANES; other < 32; other *= 2) high = fmaxf(high, __shfl_xor_sync(0xffffffff, high, other));
+    const float scale = exp2f(top[h] - high);
+    total[h] *= scale;
+    for (int other = LANES; other < 32; other *= 2) total[h] += __shfl_xor_sync(0xffffffff, total[h], other);
+    for (int i = 0; i < V; i++) {
+      sums[h][i] *= scale;
+      for (int other = LANES; other < 32; other *= 2) sums[h][i] += __shfl_xor_sync(0xffffffff, sums[h][i], other);
+      if (thread % 32 < LANES) merged[warp][h][lane * V + i] = sums[h][i];
+    }
+    if (thread % 32 == 0) merged[warp][h][D] = high, merged[warp][h][D + 1] = total[h];
+  }
+  __syncthreads();
+  for (int i = thread; i < GROUP * D; i += THREADS) {
+    const int h = i / D, d = i % D;
+    float high = -1e30f, sum = 0, all = 0;
+    for (int w = 0; w < WARPS; w++) high = fmaxf(high, merged[w][h][D]);
+    for (int w = 0; w < WARPS; w++) {
+      const float scale = exp2f(merged[w][h][D] - high);
+      sum += merged[w][h][d] * scale, all += merged[w][h][D + 1] * scale;
+    }
+    if (n_splits == 1) {
+      if (SINKS) all += exp2f(float(sinks[part * GROUP + h]) * 1.44269504f - high);
+      y[(row + h) * D + d] = T(sum / all);
+    } else {
+      float* to = parts + ((row + h) * gridDim.x + split) * ROW;
+      to[d] = sum;
+      if (d == 0) to[D] = high, to[D + 1] = all;
+    }
+  }
+  if (n_splits == 1) return;
+  unsigned* count = const_cast<unsigned*>(arrived) + seq * PARTS + part;
+  __threadfence();
+  __syncthreads();
+  if (thread == 0) is_last = atomicAdd(count, 1u) == n_splits - 1;
+  __syncthreads();
+  if (!is_last) return;
+  __threadfence();
+  if (thread == 0) *count = 0;
+  for (int i = thread; i < GROUP * D; i += THREADS) {
+    const int h = i / D, d = i % D;
+    const float* from = parts + (row + h) * gridDim.x * ROW;
+    float high = -1e30f, sum = 0, all = 0;
+    for (int s = 0; s < n_splits; s++) high = fmaxf(high, __ldcg(from + s * ROW + D));
+    for (int s = 0; s < n_splits; s++) {
+      const float scale = exp2f(__ldcg(from + s * ROW + D) - high);
+      sum += __ldcg(from + s * ROW + d) * scale, all += __ldcg(from + s * ROW + D + 1) * scale;
+    }
+    if (SINKS) all += exp2f(float(sinks[part * GROUP + h]) * 1.44269504f - high);
+    y[(row + h) * D + d] = T(sum / all);
+  }
+"""
+
+
+@dataclass(frozen=True)
+class Heads:
+    """The heads of an attention: ``n_queries`` for each of ``n_keys``, of ``width`` values."""
+
+    n_keys: int
+    n_queries: int
+    width: int
+
+    @property
+    def lanes(self) -> int:
+        """Threads for a key, each of which has at least 8 of its values; 0: the kernel has none for this width."""
+        return max((n for n in (1, 2, 4, 8, 16, 32) if self.width % (4 * n) == 0 and self.width >= 8 * n), default=0)
+
+    @property
+    def group(self) -> int:
+        """Query heads of a block of threads, which share a key head."""
+        values = self.width // self.lanes
+        fitting = [n for n in range(1, self.n_queries + 1) if self.n_queries % n == 0 and n * values <= MOST_VALUES]
+        return max(fitting, default=1)
+
+    @property
+    def parts(self) -> int:
+        """Blocks of threads for all heads."""
+        return self.n_keys * self.n_queries // self.group
+
+
+def is_available() -> bool:
+    """Return True if MLX computes with CUDA."""
+    return is_gpu() and mx.cuda.is_available()
+
+
+@functools.cache
+def _kernel(scale: float) -> Any:
+    source = SOURCE.replace("SCALE", f"{scale!r}f")
+    return mx.fast.cuda_kernel("pumice_paged", NAMES, ["y", "parts"], source, HEADER)
+
+
+@dataclass(frozen=True)
+class Places:
+    """The cells of a step: ``table [n, blocks]``, and of each sequence ``[n, 3]`` the new cell, first and last position.
+
+    ``reach``: positions that a token attends to at most; 0: all.
+    """
+
+    table: mx.array
+    places: mx.array
+    block_size: int
+    reach: int
+
+
+def attend(
+    q: mx.array,
+    new: tuple[mx.array, mx.array] | None,
+    sinks: mx.array | None,
+    cache: tuple[mx.array, mx.array],
+    arrived: mx.array,
+    where: Places,
+    scale: float,
+) -> mx.array:
+    """Store ``new`` keys and values ``[n, g, d]`` in a cache ``[cells, g * d]``; attend with queries ``[n, h, d]``.
+
+    ``arrived`` are zeros for the blocks of threads of all sequences, and are so again when the kernel ends.
+    """
+    n, n_heads, width = q.shape
+    n_keys = cache[0].shape[-1] // width
+    heads = Heads(n_keys, n_heads // n_keys, width)
+    room = where.table.shape[1] * where.block_size
+    room = min(room, where.reach) if where.reach else room
+    least = -(-room * n * heads.parts // BLOCKS)
+    n_splits = -(-room // max(LEAST_KEYS, least))
+    k, v = (x.astype(rows.dtype) for x, rows in zip(new, cache, strict=True)) if new else cache
+    template = {
+        "T": q.dtype, "C": cache[0].dtype, "D": width, "KV": n_keys, "HEADS": heads.n_queries, "GROUP": heads.group,
+        "LANES": heads.lanes, "CELLS": where.block_size, "REACH": where.reach, "THREADS": THREADS,
+        "STORES": new is not None, "SINKS": sinks is not None,
+    }  # fmt: skip
+    y, _ = _kernel(float(scale))(
+        inputs=[q, k, v, q if sinks is None else sinks, *cache, where.table, where.places, arrived],
+        template=list(template.items()),
+        grid=(THREADS * n_splits, heads.parts, n),
+        threadgroup=(THREADS, 1, 1),
+        output_shapes=[q.shape, (n, n_heads, n_splits, width + 2)],
+        output_dtypes=[q.dtype, mx.float32],
+    )
+    return y

@@ -1,0 +1,147 @@
+"""``mx.fast.cuda_kernel`` without CUDA: a kernel's text, compiled as C++; its threads take turns between barriers.
+
+Inputs that a kernel writes to change in place, as on a GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from metal_emulator import compiler
+
+CPLUSPLUS = """
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <ucontext.h>
+#define __device__
+#define __shared__ static
+#define alignas(n)  // MLX aligns memory of processors less
+struct Place { unsigned x, y, z; };
+static Place threadIdx, blockIdx, gridDim;
+static ucontext_t scheduler, threads[1024];
+static bool ended[1024];
+static float passed[1024];
+static void __syncthreads() { swapcontext(&threads[threadIdx.x], &scheduler); }
+static void __threadfence() {}
+static float __shfl_xor_sync(unsigned, float value, int other) {
+    passed[threadIdx.x] = value;
+    __syncthreads();
+    const float result = passed[threadIdx.x ^ other];
+    __syncthreads();
+    return result;
+}
+static unsigned atomicAdd(unsigned* to, unsigned value) { const unsigned before = *to; *to += value; return before; }
+static float __ldcg(const float* from) { return *from; }
+typedef _Float16 half_;
+HEADER
+static void body(PARAMETERS) {
+    TEMPLATE
+    SOURCE
+}
+static void** buffers;
+static const int* shapes;
+static void enter() {
+    body(ARGUMENTS);
+    ended[threadIdx.x] = true;
+    swapcontext(&threads[threadIdx.x], &scheduler);
+}
+extern "C" void run(const unsigned* grid, unsigned n_threads, void** buffers_, const int* shapes_) {
+    buffers = buffers_, shapes = shapes_;
+    static char* stacks = (char*)std::malloc(1024 * 65536);
+    gridDim = {grid[0], grid[1], grid[2]};
+    for (unsigned z = 0; z < grid[2]; z++)
+        for (unsigned y_ = 0; y_ < grid[1]; y_++)
+            for (unsigned x = grid[0]; x-- > 0;) {  // in another order than a reader expects
+                blockIdx = {x, y_, z};
+                for (unsigned i = 0; i < n_threads; i++) {
+                    ended[i] = false;
+                    getcontext(&threads[i]);
+                    threads[i].uc_stack.ss_sp = stacks + i * 65536;
+                    threads[i].uc_stack.ss_size = 65536;
+                    makecontext(&threads[i], enter, 0);
+                }
+                for (unsigned left = n_threads; left;)
+                    for (unsigned i = left = 0; i < n_threads; i++)
+                        if (!ended[i]) {
+                            threadIdx = {i, 0, 0};
+                            swapcontext(&scheduler, &threads[i]);
+                            left += !ended[i];
+                        }
+            }
+}
+"""
+TYPES = {mx.float32: "float", mx.float16: "half_", mx.int32: "int", mx.uint32: "unsigned"}
+
+
+def cuda_kernel(folder: Path) -> Callable[..., Callable[..., list[mx.array]]]:
+    """Return what replaces ``mx.fast.cuda_kernel``; libraries are files of the folder."""
+    libraries: dict[str, ctypes.CDLL] = {}
+
+    def define(
+        name: str, input_names: Sequence[str], output_names: Sequence[str], source: str, header: str = ""
+    ) -> Callable[..., list[mx.array]]:
+        def call(
+            *,
+            inputs: Sequence[mx.array],
+            template: Sequence[tuple[str, Any]],
+            grid: tuple[int, int, int],
+            threadgroup: tuple[int, int, int],
+            output_shapes: Sequence[tuple[int, ...]],
+            output_dtypes: Sequence[mx.Dtype],
+        ) -> list[mx.array]:
+            arrays = [mx.contiguous(array) for array in inputs]
+            mx.eval(arrays)
+            outputs = [mx.full(shape, float("nan"), type) for shape, type in zip(output_shapes, output_dtypes, strict=True)]
+            mx.eval(outputs)
+            types = [f"const {TYPES[array.dtype]}*" for array in arrays] + [f"{TYPES[y.dtype]}*" for y in outputs]
+            parameters = [f"{type} {name}" for type, name in zip(types, [*input_names, *output_names], strict=True)]
+            arguments = [f"({type})buffers[{i}]" for i, type in enumerate(types)]
+            shaped = [i for i, name in enumerate(input_names) if f"{name}_shape" in source]
+            for number, i in enumerate(shaped):
+                parameters.append(f"const int* {input_names[i]}_shape")
+                arguments.append(f"shapes + {8 * number}")
+            fields = {
+                "TEMPLATE": "\n".join(
+                    f"using {key} = {TYPES[value]};" if isinstance(value, mx.Dtype) else f"constexpr int {key} = {int(value)};"
+                    for key, value in template
+                ),
+                "HEADER": header,
+                "PARAMETERS": ", ".join(parameters),
+                "ARGUMENTS": ", ".join(arguments),
+                "SOURCE": source,
+            }  # fmt: skip
+            text = CPLUSPLUS
+            for field, value in fields.items():
+                text = text.replace(field, value)
+            if text not in libraries:
+                libraries[text] = _library(folder / f"{name}_{len(libraries)}", text)
+            views = [np.array(array, copy=False) for array in (*arrays, *outputs)]
+            sizes = [size for i in shaped for size in (*arrays[i].shape, *[1] * (8 - arrays[i].ndim))]
+            libraries[text].run(
+                (ctypes.c_uint32 * 3)(*(-(-n // size) for n, size in zip(grid, threadgroup, strict=True))),
+                ctypes.c_uint32(threadgroup[0]),
+                (ctypes.c_void_p * len(views))(*(view.ctypes.data for view in views)),
+                (ctypes.c_int * max(len(sizes), 1))(*sizes),
+            )
+            return outputs
+
+        return call
+
+    return define
+
+
+def _library(path: Path, text: str) -> ctypes.CDLL:
+    path.with_suffix(".cpp").write_text(text)
+    command = [compiler(), "-std=c++20", "-shared", "-fPIC", "-O1", f"{path}.cpp", "-o", f"{path}.so"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert not done.returncode, done.stderr
+    return ctypes.CDLL(f"{path}.so")
