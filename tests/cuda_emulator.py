@@ -49,13 +49,15 @@ static void body(PARAMETERS) {
 }
 static void** buffers;
 static const int* shapes;
+static const int64_t* strides;
 static void enter() {
     body(ARGUMENTS);
     ended[threadIdx.x] = true;
     swapcontext(&threads[threadIdx.x], &scheduler);
 }
-extern "C" void run(const unsigned* grid, unsigned n_threads, void** buffers_, const int* shapes_) {
-    buffers = buffers_, shapes = shapes_;
+extern "C" void run(const unsigned* grid, unsigned n_threads, void** buffers_, const int* shapes_,
+                    const int64_t* strides_) {
+    buffers = buffers_, shapes = shapes_, strides = strides_;
     static char* stacks = (char*)std::malloc(1024 * 65536);
     gridDim = {grid[0], grid[1], grid[2]};
     for (unsigned z = 0; z < grid[2]; z++)
@@ -87,7 +89,7 @@ def cuda_kernel(folder: Path) -> Callable[..., Callable[..., list[mx.array]]]:
     libraries: dict[str, ctypes.CDLL] = {}
 
     def define(
-        name: str, input_names: Sequence[str], output_names: Sequence[str], source: str, header: str = ""
+        name: str, input_names: Sequence[str], output_names: Sequence[str], source: str, header: str = "", *, ensure_row_contiguous: bool = True
     ) -> Callable[..., list[mx.array]]:
         def call(
             *,
@@ -98,7 +100,7 @@ def cuda_kernel(folder: Path) -> Callable[..., Callable[..., list[mx.array]]]:
             output_shapes: Sequence[tuple[int, ...]],
             output_dtypes: Sequence[mx.Dtype],
         ) -> list[mx.array]:
-            arrays = [mx.contiguous(array) for array in inputs]
+            arrays = [mx.contiguous(array) if ensure_row_contiguous else array for array in inputs]
             mx.eval(arrays)
             outputs = [mx.full(shape, float("nan"), type) for shape, type in zip(output_shapes, output_dtypes, strict=True)]
             mx.eval(outputs)
@@ -109,6 +111,10 @@ def cuda_kernel(folder: Path) -> Callable[..., Callable[..., list[mx.array]]]:
             for number, i in enumerate(shaped):
                 parameters.append(f"const int* {input_names[i]}_shape")
                 arguments.append(f"shapes + {8 * number}")
+            strided = [i for i, name in enumerate(input_names) if f"{name}_strides" in source]
+            for number, i in enumerate(strided):
+                parameters.append(f"const int64_t* {input_names[i]}_strides")
+                arguments.append(f"strides + {8 * number}")
             fields = {
                 "TEMPLATE": "\n".join(
                     f"using {key} = {TYPES[value]};" if isinstance(value, mx.Dtype) else f"constexpr int {key} = {int(value)};"
@@ -125,18 +131,24 @@ def cuda_kernel(folder: Path) -> Callable[..., Callable[..., list[mx.array]]]:
             if text not in libraries:
                 libraries[text] = _library(folder / f"{name}_{len(libraries)}", text)
             views = [np.array(array, copy=False) for array in (*arrays, *outputs)]
-            sizes = [size for i in shaped for size in (*arrays[i].shape, *[1] * (8 - arrays[i].ndim))]
+            sizes = [size for i in shaped for size in eight(arrays[i].shape)]
+            steps = [size // view.itemsize for view in (views[i] for i in strided) for size in eight(view.strides)]
             libraries[text].run(
                 (ctypes.c_uint32 * 3)(*(-(-n // size) for n, size in zip(grid, threadgroup, strict=True))),
                 ctypes.c_uint32(threadgroup[0]),
                 (ctypes.c_void_p * len(views))(*(view.ctypes.data for view in views)),
                 (ctypes.c_int * max(len(sizes), 1))(*sizes),
+                (ctypes.c_int64 * max(len(steps), 1))(*steps),
             )
             return outputs
 
         return call
 
     return define
+
+
+def eight(sizes: Sequence[int]) -> tuple[int, ...]:
+    return (*sizes, *[1] * (8 - len(sizes)))
 
 
 def _library(path: Path, text: str) -> ctypes.CDLL:

@@ -165,8 +165,8 @@ def _attend_paged(
         step.array(("table", *key), table), step.array(("places", *key, how.window, how.chunk), places), size, reach
     )
     assert state.plain is not None
-    sinks = None if how.sinks is None else how.sinks
-    return paged.attend(q.astype(evaluation.type), new, sinks, state.plain, state.arrived, where, how.scale)
+    q = q.astype(evaluation.type)
+    return paged.attend(q, new, how.sinks, state.plain, state.arrived, where, how.scale, evaluation.turn)
 
 
 def stored(q: mx.array, k: mx.array | None, v: mx.array | None, evaluation: Evaluation) -> mx.array:

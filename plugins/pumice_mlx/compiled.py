@@ -10,9 +10,10 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Protocol
 
 import mlx.core as mx
+import numpy as np
 
 from pumice.plugin import Batch
-from pumice_mlx.step import Make, StepArrays, uploaded
+from pumice_mlx.step import Make, StepArrays, can_pack, pack, uploaded
 
 Arrays = list[mx.array]
 Compute = Callable[[Arrays, StepArrays], Arrays]
@@ -38,10 +39,12 @@ class Compiled:
 
     Attributes:
         made: how each array of a step is computed; None before the first call.
+        packs: the arrays of a step are copied to the device together, and are parts of them within its graph.
     """
 
-    def __init__(self, compute: Compute, states: Sequence[Updated]) -> None:
+    def __init__(self, compute: Compute, states: Sequence[Updated], packs: bool = False) -> None:
         self._compute = compute
+        self.packs = packs
         self._states = states
         self.made: Mapping[Hashable, Make] | None = None
         self._compiled: dict[Hashable, Callable[[Arrays, Arrays, list[Arrays]], tuple[Arrays, list[Arrays]]]] = {}
@@ -54,11 +57,17 @@ class Compiled:
             outputs = self._compute(inputs, first)
             self.made = first.made
             return outputs
-        key = tuple(sorted((str(size), n) for size, n in step.batch.sizes.items()))
+        if self.packs and step.packed is None:
+            prepare([self], [step])
+        packed = step.packed if self.packs else None
+        layout = packed.layout if packed else ()
+        key = (layout, *sorted((str(size), n) for size, n in step.batch.sizes.items()))
         compiled = self._compiled.get(key)
         if compiled is None:
             compiled = self._compiled[key] = mx.compile(self._build)
-        arrays = [step.array(key, make) for key, make in self.made.items()]
+        in_row = {key for key, _, _ in layout}
+        arrays = [step.array(key, make) for key, make in self.made.items() if key not in in_row]
+        arrays += [packed.row] if packed else []
         states = [state.arrays for state in self._states]
         self._step = step
         try:
@@ -72,8 +81,9 @@ class Compiled:
     def _build(self, inputs: Arrays, arrays: Arrays, states: list[Arrays]) -> tuple[Arrays, list[Arrays]]:
         assert self._step is not None
         assert self.made is not None
-        step = StepArrays(self._step.batch, self._step.inputs, alike=True)
-        step.complete(dict(zip(self.made, arrays, strict=True)))
+        step, packed = StepArrays(self._step.batch, self._step.inputs, alike=True), self._step.packed
+        parts = packed.parts(arrays.pop()) if self.packs and packed else {}
+        step.complete({**dict(zip((key for key in self.made if key not in parts), arrays, strict=True)), **parts})
         self._put(states)
         return self._compute(inputs, step), [list(state.arrays) for state in self._states]
 
@@ -87,6 +97,10 @@ def prepare(parts: Sequence[Compiled], steps: Sequence[StepArrays]) -> None:
     made: dict[Hashable, Make] = {}
     for part in parts:
         made.update(part.made or {})
-    for key, make in made.items():
-        for step, array in zip(steps, uploaded([make(step) for step in steps]), strict=True):
+    arrays = {key: [np.ascontiguousarray(make(step)) for step in steps] for key, make in made.items()}
+    packed = {key: of_steps for key, of_steps in arrays.items() if can_pack(of_steps)} if parts[0].packs else {}
+    for step, together in zip(steps, pack(packed) if packed else (), strict=bool(packed)):
+        step.packed = together
+    for key, of_steps in arrays.items():
+        for step, array in zip(steps, uploaded(of_steps) if key not in packed else (), strict=key not in packed):
             step.take(key, array)

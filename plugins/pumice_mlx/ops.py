@@ -74,17 +74,7 @@ def rope(
 ) -> mx.array:
     """Multiply each value by a cosine, and its partner by a sine; in the rest of a head they are 1 and 0."""
     n_rot, width = 2 * len(freqs), x.shape[-1]
-    source, key = evaluation.node.inputs["positions"], (freqs, neox, magnitude, axes, width)
-    if not isinstance(source, Input):  # computed on the device
-        cos, sin = _turns(positions, mx, *key)
-    else:
-        name = source.name
-
-        def turns(step: StepArrays) -> tuple[Any, Any]:
-            return step.kept((name, *key), lambda: _turns(step.inputs[name], np, *key))
-
-        cos = evaluation.step.array((name, *key, "cos"), lambda step: turns(step)[0])
-        sin = evaluation.step.array((name, *key, "sin"), lambda step: turns(step)[1])
+    cos, sin = turns(positions, evaluation, width)
     type = evaluation.type  # that of attention, for which the result is
     if (evaluation.step.is_traced or fuses()) and n_rot == width:
         # The partners are the same memory in another order: a single operation.
@@ -98,6 +88,22 @@ def rope(
     # Indexing with an ellipsis would compute the numbers of the other axes in each step.
     partner = mx.take(x, evaluation.step.array(("partner", neox, n_rot, width), lambda _: order), axis=-1)
     return TURN[type](x, partner, cos, sin)
+
+
+def turns(positions: mx.array, evaluation: Evaluation, width: int) -> tuple[mx.array, mx.array]:
+    """Return cosines and signed sines ``[t, 1, width]`` of a node ``rope``; those of inputs are computed in float64."""
+    attrs = evaluation.node.attrs
+    source = evaluation.node.inputs["positions"]
+    key = (*(attrs[name] for name in ("freqs", "neox", "magnitude", "axes")), width)
+    if not isinstance(source, Input):  # computed on the device
+        return _turns(positions, mx, *key)
+    name = source.name
+
+    def of(step: StepArrays) -> tuple[Any, Any]:
+        return step.kept((name, *key), lambda: _turns(step.inputs[name], np, *key))
+
+    cos = evaluation.step.array((name, *key, "cos"), lambda step: of(step)[0])
+    return cos, evaluation.step.array((name, *key, "sin"), lambda step: of(step)[1])
 
 
 TURN = {

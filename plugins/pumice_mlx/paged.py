@@ -23,7 +23,7 @@ LEAST_KEYS = 128  # of a block
 LEAST_ROOM = 512  # positions that a step has room for at least; each doubling compiles another graph
 BLOCKS = 256  # to have at least, if every block has more than LEAST_KEYS: about two for each multiprocessor
 MOST_VALUES = 32  # of queries that a thread holds
-NAMES = ["q", "k", "v", "sinks", "keys", "values", "table", "places", "arrived"]
+NAMES = ["q", "k", "v", "cosines", "sines", "sinks", "keys", "values", "table", "places", "arrived"]
 
 HEADER = """
 template <int V, class C> __device__ void fetch(float* to, const C* from) {
@@ -49,11 +49,18 @@ SOURCE = """
   if (begin > last) return;
   const int end = begin + n_keys < last + 1 ? begin + n_keys : last + 1, n_splits = (last - first) / n_keys + 1;
   const size_t row = (size_t(seq) * PARTS + part) * GROUP;
+  const auto turned = [&](const auto* x, int64_t step, int i) {
+    const float plain = float(x[i * step]);
+    if constexpr (TURN == 0) return plain;
+    const int partner = TURN == 1 ? i ^ 1 : i < HALF ? i + HALF : i < 2 * HALF ? i - HALF : i;
+    return plain * float(cosines[seq * D + i]) + float(x[partner * step]) * float(sines[seq * D + i]);
+  };
   float query[GROUP][V], sums[GROUP][V], top[GROUP], total[GROUP];
   for (int h = 0; h < GROUP; h++) {
+    const auto* from = q + seq * q_strides[0] + (part * GROUP + h) * q_strides[1];
     top[h] = -1e30f, total[h] = 0;
     for (int i = 0; i < V; i++) {
-      query[h][i] = float(q[(row + h) * D + lane * V + i]) * (SCALE * 1.44269504f);
+      query[h][i] = turned(from, q_strides[2], lane * V + i) * (SCALE * 1.44269504f);
       sums[h][i] = 0;
     }
   }
@@ -61,15 +68,16 @@ SOURCE = """
     const int position = base + slot;
     float key[V] = {}, value[V] = {};
     if (position < end) {
-      const size_t fresh = (size_t(seq) * KV + kv) * D + lane * V;
       if (STORES && position == last) {
-        fetch<V>(key, k + fresh), fetch<V>(value, v + fresh);
-        if (part * GROUP % HEADS == 0) {
-          const size_t to = (size_t(places[3 * seq]) * KV + kv) * D + lane * V;
-          for (int i = 0; i < V; i++) {
-            const_cast<C*>(keys)[to + i] = k[fresh + i];
-            const_cast<C*>(values)[to + i] = v[fresh + i];
-          }
+        const auto* new_key = k + seq * k_strides[0] + kv * k_strides[1];
+        const auto* new_value = v + seq * v_strides[0] + kv * v_strides[1];
+        const size_t to = (size_t(places[3 * seq]) * KV + kv) * D;
+        for (int i = 0, d = lane * V; i < V; i++, d++) {
+          const C stored_key = C(turned(new_key, k_strides[2], d)), stored_value = C(float(new_value[d * v_strides[2]]));
+          key[i] = float(stored_key), value[i] = float(stored_value);
+          if (part * GROUP % HEADS) continue;
+          const_cast<C*>(keys)[to + d] = stored_key;
+          const_cast<C*>(values)[to + d] = stored_value;
         }
       } else {
         const int block = table[seq * columns + position / CELLS];
@@ -177,7 +185,7 @@ def is_available() -> bool:
 @functools.cache
 def _kernel(scale: float) -> Any:
     source = SOURCE.replace("SCALE", f"{scale!r}f")
-    return mx.fast.cuda_kernel("pumice_paged", NAMES, ["y", "parts"], source, HEADER)
+    return mx.fast.cuda_kernel("pumice_paged", NAMES, ["y", "parts"], source, HEADER, ensure_row_contiguous=False)
 
 
 @dataclass(frozen=True)
@@ -193,6 +201,16 @@ class Places:
     reach: int
 
 
+@dataclass(frozen=True)
+class Turn:
+    """How queries and keys are turned: ``cos`` and signed ``sin [n, 1, d]``, see the operation ``rope``."""
+
+    cos: mx.array
+    sin: mx.array
+    neox: bool
+    half: int  # pairs of a head
+
+
 def attend(
     q: mx.array,
     new: tuple[mx.array, mx.array] | None,
@@ -201,8 +219,11 @@ def attend(
     arrived: mx.array,
     where: Places,
     scale: float,
+    turn: Turn | None = None,
 ) -> mx.array:
     """Store ``new`` keys and values ``[n, g, d]`` in a cache ``[cells, g * d]``; attend with queries ``[n, h, d]``.
+
+    Queries and keys are turned first if ``turn`` is given.
 
     ``arrived`` are zeros for the blocks of threads of all sequences, and are so again when the kernel ends.
     """
@@ -213,14 +234,15 @@ def attend(
     room = min(room, where.reach) if where.reach else room
     least = -(-room * n * heads.parts // BLOCKS)
     n_splits = -(-room // max(LEAST_KEYS, least))
-    k, v = (x.astype(rows.dtype) for x, rows in zip(new, cache, strict=True)) if new else cache
     template = {
         "T": q.dtype, "C": cache[0].dtype, "D": width, "KV": n_keys, "HEADS": heads.n_queries, "GROUP": heads.group,
         "LANES": heads.lanes, "CELLS": where.block_size, "REACH": where.reach, "THREADS": THREADS,
         "STORES": new is not None, "SINKS": sinks is not None,
+        "TURN": 0 if turn is None else 2 if turn.neox else 1, "HALF": turn.half if turn else 0,
     }  # fmt: skip
+    turns = (q, q) if turn is None else (turn.cos, turn.sin)
     y, _ = _kernel(float(scale))(
-        inputs=[q, k, v, q if sinks is None else sinks, *cache, where.table, where.places, arrived],
+        inputs=[q, *(new or cache), *turns, q if sinks is None else sinks, *cache, where.table, where.places, arrived],
         template=list(template.items()),
         grid=(THREADS * n_splits, heads.parts, n),
         threadgroup=(THREADS, 1, 1),

@@ -19,12 +19,14 @@ class Picker:
 
     def __init__(self, ask: Ask) -> None:
         self._n_best = ask.n_best
+        self._results: list[tuple[mx.array, mx.array, mx.array]] = []
+        if ask.n_best == 1:
+            return  # the highest, without parameters, each of which is a copy to the device
         self._numbers = mx.array(ask.numbers)[..., None]
         self._top_k = _column([pick.top_k for pick in ask.picks], mx.int32)
         self._top_p = _column([pick.top_p for pick in ask.picks], mx.float32)
         self._min_p = _column([pick.min_p for pick in ask.picks], mx.float32)
         self._temperature = _column([pick.temperature for pick in ask.picks], mx.float32)
-        self._results: list[tuple[mx.array, mx.array, mx.array]] = []
 
     def pick(self, logits: mx.array) -> mx.array:
         """Pick the tokens ``[n_seqs]`` of the next step from logits ``[n_seqs, n_vocab]``."""

@@ -41,10 +41,12 @@ from pumice_mlx.fused import Fused, fusing
 from pumice_mlx.joins import Joins, Results
 from pumice_mlx.kv_cache import KVCache, state_bytes
 from pumice_mlx.lone import LoneSteps, is_lone, stages_of
-from pumice_mlx.ops import FORMULAS, MATRICES, OPS, rope
+from pumice_mlx.ops import FORMULAS, MATRICES, OPS, rope, turns
+from pumice_mlx.paged import Turn
 from pumice_mlx.picker import MAX_BEST, MAX_STEPS, Picker
 from pumice_mlx.recurrent import RECURRENT_OPS, Recurrent
 from pumice_mlx.step import Evaluation, NotAlike, StepArrays, uploaded
+from pumice_mlx.turns import attentions_that_turn
 from pumice_mlx.weights import Weights, can_multiply, in_float32
 
 Array = NDArray[Any]
@@ -132,12 +134,14 @@ class MlxProgram(Program):
         self._compiles = shared.compiles and not _has_memory(segment)
         with errors("loading the weights"):
             self._joins = Joins(segment.nodes if self._compiles else [], shared.weights)
-        self._compiled, self._fused = Compiled(self._outputs, self._states), dict[Fused, Any]()
+        self._compiled, self._fused = Compiled(self._outputs, self._states, packs=True), dict[Fused, Any]()
         attentions = [node for node in segment.nodes if node.op == "attention"]
         paged = [node for node in attentions if node.state and can_attend_paged(node, shared.states[node.state])]
         for node in paged if self._compiles else ():
             shared.states[node.state].prepare(limits.n_seqs * node.output.shape[1])
         stages = [] if len(paged) == len(attentions) else stages_of(segment)
+        self._turning = attentions_that_turn(segment, paged) if self._compiles else {}
+        self._turned = {node for nodes in self._turning.values() for node in nodes}
         self._lone = LoneSteps(self, segment, stages, shared.states) if stages else None
 
     def run(self, step: Step) -> Mapping[str, Array]:
@@ -255,6 +259,9 @@ class MlxProgram(Program):
                 if node.op == "reshape":
                     values[node.output] = values[node.inputs["x"]].reshape(concrete(node.output.shape, sizes))
                     continue
+                if step.alike and node in self._turned:
+                    values[node.output] = values[node.inputs["x"]]
+                    continue
                 result = self._compute_jointly(node, values, step, joined) if joined else None
                 values[node.output] = self._compute(node, values, step) if result is None else result
 
@@ -275,7 +282,15 @@ class MlxProgram(Program):
             operands = {name: in_float32(operand) for name, operand in operands.items()}
         if node.op in OPS:
             return OPS[node.op](**operands, **node.attrs)
-        return STEP_OPS[node.op](**operands, evaluation=self.evaluation(node, step), **node.attrs)
+        evaluation = self.evaluation(node, step)
+        if step.alike and (ropes := self._turning.get(node)):
+            evaluation = replace(evaluation, turn=self._turn(ropes[0], values, step))
+        return STEP_OPS[node.op](**operands, evaluation=evaluation, **node.attrs)
+
+    def _turn(self, rope: Node, values: Mapping[Tensor, mx.array], step: StepArrays) -> Turn:
+        """Return the angles of an attention that turns queries and keys itself."""
+        cos, sin = turns(values[rope.inputs["positions"]], self.evaluation(rope, step), int(rope.output.shape[-1]))
+        return Turn(cos, sin, rope.attrs["neox"], len(rope.attrs["freqs"]))
 
     def operand(self, node: Node, name: str, values: Mapping[Tensor, mx.array]) -> Any:
         """Return an operand of a node; None if it is absent."""

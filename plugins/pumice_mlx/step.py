@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -24,6 +25,27 @@ Make = Callable[["StepArrays"], Array]
 """Computes an array of a step, on the host; it is called for each step that is computed in the same way."""
 
 T = TypeVar("T")
+MOST_PACKED = 4096  # values of an array that is copied to the device with others
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Arrays of one step in one row of int32 on the device.
+
+    ``layout``: the key of each array, its shape, and the name of its type.
+    """
+
+    row: mx.array
+    layout: tuple[tuple[Hashable, tuple[int, ...], str], ...]
+
+    def parts(self, row: mx.array) -> dict[Hashable, mx.array]:
+        """Return the arrays by key from a row like this one."""
+        parts: dict[Hashable, mx.array] = {}
+        done = 0
+        for key, shape, type in self.layout:
+            begin, done = done, done + math.prod(shape)
+            parts[key] = row[begin:done].view(getattr(mx, type)).reshape(shape)
+        return parts
 
 
 class StepArrays:
@@ -35,7 +57,10 @@ class StepArrays:
         alike: the operations of this step depend only on the sizes of its arrays, so that a compiled step computes it:
             one token of each sequence.
         made: how each array was computed.
+        packed: arrays that were copied to the device together; None if they are apart.
     """
+
+    packed: Packed | None = None
 
     def __init__(self, batch: Batch, inputs: Mapping[str, Array], alike: bool = False) -> None:
         self.batch = batch
@@ -105,6 +130,20 @@ def uploaded(arrays: Sequence[Array]) -> list[mx.array]:
     return results
 
 
+def pack(arrays: Mapping[Hashable, Sequence[Array]]) -> list[Packed]:
+    """Copy arrays of consecutive steps to the device at once: for each key those of each step, of one shape."""
+    layout = tuple((key, of_steps[0].shape, of_steps[0].dtype.name) for key, of_steps in arrays.items())
+    rows = np.concatenate([np.stack(of_steps).reshape(len(of_steps), -1).view(np.int32) for of_steps in arrays.values()], axis=1)
+    device = mx.array(rows)
+    return [Packed(device[i], layout) for i in range(len(rows))]
+
+
+def can_pack(arrays: Sequence[Array]) -> bool:
+    """Return True if arrays of consecutive steps may be parts of one copy."""
+    first = arrays[0]
+    return first.itemsize == 4 and first.size <= MOST_PACKED and all(array.shape == first.shape for array in arrays)
+
+
 @dataclass(frozen=True)
 class Run:
     """Sequences of a step with ``length`` tokens each; ``starts`` are their first rows in the batch."""
@@ -143,12 +182,16 @@ class Run:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The evaluation of a node: the node, its state, the step, and the type of its products."""
+    """The evaluation of a node: the node, its state, the step, and the type of its products.
+
+    ``turn``: cosines and sines of its queries and keys, if the node turns them itself.
+    """
 
     node: Node
     state: Any
     step: StepArrays
     type: mx.Dtype
+    turn: Any = None
 
     def rows_of(self, x: mx.array, run: Run) -> mx.array:
         """Return the tokens ``[n, length, ...]`` of a run from all tokens ``[t, ...]``."""

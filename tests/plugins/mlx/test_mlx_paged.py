@@ -27,6 +27,8 @@ CASES = {
     "batch": (3, (2, 4, 64), 32, [300, 0, 1000], {"sinks": True}),
     "narrow groups": (2, (2, 8, 128), 32, [300, 700], {"type": mx.float32}),
     "window": (2, (1, 3, 80), 16, [300, 650], {"type": mx.float32, "reach": 100}),
+    "pairs": (2, (2, 2, 32), 32, [40, 3], {"turn": (False, 16)}),
+    "halves": (2, (2, 1, 32), 32, [40, 3], {"turn": (True, 10)}),
     "wide": (1, (2, 2, 256), 32, [900], {"stores": False}),
 }
 
@@ -56,20 +58,30 @@ def test_attention_and_what_it_stores(case: Any) -> None:
 
     table = rng.permutation(n * 1024 // size).astype(np.int32).reshape(n, -1)
     keys, values = (numbers(n * 1024, n_keys * width) for _ in range(2))
-    q, k, v = numbers(n, n_keys * n_queries, width), numbers(n, n_keys, width), numbers(n, n_keys, width)
+    rows = numbers(n, n_keys * n_queries + 2 * n_keys, width)  # parts of a product
+    q, k, v = mx.split(rows, [n_keys * n_queries, n_keys * (n_queries + 1)], axis=1)
     last = np.array(lasts)
     first = np.maximum(last - reach + 1, 0) if reach else 0 * last
     cells = table[np.arange(n), last // size] * size + last % size
     places = np.stack([cells, first, last], axis=1).astype(np.int32)
     sinks = mx.array(rng.normal(size=n_keys * n_queries), mx.float32) if options.get("sinks") else None
     stores = options.get("stores", True)
+    turn, turned_q, turned_k = None, q, k
+    if "turn" in options:
+        neox, half = options["turn"]
+        cos, sin = (mx.array(rng.normal(size=(n, 1, width)), mx.float32) for _ in range(2))
+        cos[..., 2 * half :], sin[..., 2 * half :] = 1, 0
+        order = np.arange(width)
+        order[: 2 * half] = np.roll(order[: 2 * half], half) if neox else order[: 2 * half] ^ 1
+        turned_q, turned_k = ((x * cos + x[..., mx.array(order)] * sin).astype(type) for x in (q, k))
+        turn = paged.Turn(cos, sin, neox, half)
     expected = [as_float(x) for x in (keys, values)]
-    for rows, x in zip(expected, (k, v), strict=True) if stores else ():
+    for rows, x in zip(expected, (turned_k, v), strict=True) if stores else ():
         rows[cells] = as_float(x).reshape(n, -1)
     arrived = mx.zeros((n * n_keys * n_queries,), mx.uint32)
     mx.eval(arrived, keys, values)
     where = paged.Places(mx.array(table), mx.array(places), size, reach)
-    y = paged.attend(q, (k, v) if stores else None, sinks, (keys, values), arrived, where, 0.125)
+    y = paged.attend(q, (k, v) if stores else None, sinks, (keys, values), arrived, where, 0.125, turn)
     for rows, cache in zip(expected, (keys, values), strict=True):
         np.testing.assert_array_equal(as_float(cache), rows)
     assert not np.array(arrived).any()
@@ -78,7 +90,7 @@ def test_attention_and_what_it_stores(case: Any) -> None:
         seen = table[i, positions // size] * size + positions % size
         of_heads = [rows[seen].reshape(len(seen), n_keys, 1, width).repeat(n_queries, 2) for rows in expected]
         context_keys, context_values = (x.reshape(len(seen), -1, width).swapaxes(0, 1) for x in of_heads)
-        scores = np.einsum("hpd,hd->hp", context_keys, as_float(q)[i]) * 0.125
+        scores = np.einsum("hpd,hd->hp", context_keys, as_float(turned_q)[i]) * 0.125
         others = np.zeros(len(scores)) if sinks is None else np.exp(np.array(sinks))
         weights = np.exp(scores)
         right = np.einsum("hp,hpd->hd", weights, context_values) / (weights.sum(-1) + others)[:, None]

@@ -1,0 +1,29 @@
+"""Nodes that turn queries and keys by their positions, which an attention of one token of each sequence does itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pumice.plugin import Input, Node, Segment, Tensor
+
+
+def attentions_that_turn(segment: Segment, attentions: Sequence[Node]) -> dict[Node, list[Node]]:
+    """Return the nodes ``rope`` of each of the attentions that are alike and compute nothing but its queries and keys."""
+    makers = {node.output: node for node in segment.nodes if node.op == "rope"}
+    uses = Counter(tensor for node in segment.nodes for tensor in node.inputs.values())
+    uses.update(segment.outputs)
+    found: dict[Node, list[Node]] = {}
+    for node in attentions:
+        operands = [node.inputs[name] for name in ("q", "k") if name in node.inputs]
+        ropes = [makers[tensor] for tensor in operands if tensor in makers and uses[tensor] == 1]
+        if len(ropes) == len(operands) > 0 and _are_alike(ropes):
+            found[node] = ropes
+    return found
+
+
+def _are_alike(nodes: Sequence[Node]) -> bool:
+    """Return True if nodes turn by the same angles, which the host computes."""
+    first: Tensor = nodes[0].inputs["positions"]
+    is_known = isinstance(first, Input)
+    return is_known and all(node.attrs == nodes[0].attrs and node.inputs["positions"] is first for node in nodes)
