@@ -20,6 +20,7 @@ CPLUSPLUS = """
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <algorithm>
 #include <cstring>
 #include <ucontext.h>
 #define __device__

@@ -46,6 +46,7 @@ from pumice_mlx.paged import Turn
 from pumice_mlx.picker import MAX_BEST, MAX_STEPS, Picker
 from pumice_mlx.recurrent import RECURRENT_OPS, Recurrent
 from pumice_mlx.step import Evaluation, NotAlike, StepArrays, uploaded
+from pumice_mlx.sums import add_and_norm, only_multiplied, sums_with_norms
 from pumice_mlx.turns import attentions_that_turn
 from pumice_mlx.weights import Weights, can_multiply, in_float32
 
@@ -141,6 +142,8 @@ class MlxProgram(Program):
             shared.states[node.state].prepare(limits.n_seqs * node.output.shape[1])
         stages = [] if len(paged) == len(attentions) else stages_of(segment)
         self._turning = attentions_that_turn(segment, paged) if self._compiles else {}
+        self._sums = sums_with_norms(segment) if self._turning else {}
+        self._only_multiplied = only_multiplied(segment)
         self._turned = {node for nodes in self._turning.values() for node in nodes}
         self._lone = LoneSteps(self, segment, stages, shared.states) if stages else None
 
@@ -262,6 +265,10 @@ class MlxProgram(Program):
                 if step.alike and node in self._turned:
                     values[node.output] = values[node.inputs["x"]]
                     continue
+                if step.alike and (norm := self._sums.get(node)):
+                    values[node.output], values[norm.output] = self._sum(node, norm, values)
+                if node.output in values:
+                    continue
                 result = self._compute_jointly(node, values, step, joined) if joined else None
                 values[node.output] = self._compute(node, values, step) if result is None else result
 
@@ -286,6 +293,12 @@ class MlxProgram(Program):
         if step.alike and (ropes := self._turning.get(node)):
             evaluation = replace(evaluation, turn=self._turn(ropes[0], values, step))
         return STEP_OPS[node.op](**operands, evaluation=evaluation, **node.attrs)
+
+    def _sum(self, node: Node, norm: Node, values: Mapping[Tensor, mx.array]) -> tuple[mx.array, mx.array]:
+        """Return the results of a sum and of its norm."""
+        x, y = (values[tensor] for tensor in node.inputs.values())
+        type = self._shared.type if norm.output in self._only_multiplied else mx.float32
+        return add_and_norm(x, y, self.operand(norm, "weight", values), norm.attrs["eps"], type)
 
     def _turn(self, rope: Node, values: Mapping[Tensor, mx.array], step: StepArrays) -> Turn:
         """Return the angles of an attention that turns queries and keys itself."""

@@ -16,7 +16,7 @@ import mlx.core as mx
 
 import pumice
 from cuda_emulator import cuda_kernel
-from pumice_mlx import paged
+from pumice_mlx import paged, sums
 from reference_models import error
 from tiny_models import N_CTX
 from tiny_zoo import LIMITS, ZOO
@@ -40,11 +40,13 @@ def emulated(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
         pytest.skip("threads take turns by ucontext.h")
     monkeypatch.setattr(mx.fast, "cuda_kernel", cuda_kernel(tmp_path_factory.mktemp("cuda")), raising=False)
     monkeypatch.setattr(paged, "is_available", lambda: True)
-    paged._kernel.cache_clear()
+    for kernel in (paged._kernel, sums._kernel):
+        kernel.cache_clear()
     mx.disable_compile()
     yield
     mx.enable_compile()
-    paged._kernel.cache_clear()
+    for kernel in (paged._kernel, sums._kernel):
+        kernel.cache_clear()
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -99,6 +101,19 @@ def test_attention_and_what_it_stores(case: Any) -> None:
 
 def as_float(x: mx.array) -> Any:
     return np.array(x.astype(mx.float32))
+
+
+@pytest.mark.parametrize("type", [mx.float32, mx.float16], ids=str)
+def test_sums_and_their_norms(type: mx.Dtype) -> None:
+    rng = np.random.default_rng(0)
+    x, y, weight = (mx.array(rng.normal(size=shape), mx.float32) for shape in ((3, 200), (3, 200), (200,)))
+    total, normed = sums.add_and_norm(x, y.astype(mx.float16), weight, 1e-5, type)
+    right = np.array(x) + as_float(y.astype(mx.float16))
+    np.testing.assert_array_equal(np.array(total), right)
+    right = right / np.sqrt((right**2).mean(-1, keepdims=True) + 1e-5) * np.array(weight)
+    np.testing.assert_allclose(as_float(normed), right, rtol=2e-6 if type == mx.float32 else 1e-3)
+    _, normed = sums.add_and_norm(1e9 * x, y, 1e9 * weight, 1e-5, type)
+    assert np.isfinite(as_float(normed)).all()
 
 
 @pytest.mark.parametrize("name", MODELS)

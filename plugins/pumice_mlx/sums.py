@@ -1,0 +1,85 @@
+"""A CUDA kernel for a sum and its norm: instead of two, and one that rounds, each of which the host has to start.
+
+Steps of one token of each sequence take the time in which the host starts their kernels.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import mlx.core as mx
+
+from pumice.plugin import Node, Segment, Tensor, Weight
+from pumice_mlx.weights import LARGEST_HALF
+
+THREADS = 512
+SOURCE = """
+  __shared__ float sums[THREADS / 32];
+  const int thread = threadIdx.x;
+  const size_t row = size_t(blockIdx.x) * WIDTH;
+  float sum = 0;
+  for (int i = thread; i < WIDTH; i += THREADS) {
+    const float value = float(x[row + i]) + float(y[row + i]);
+    total[row + i] = value;
+    sum += value * value;
+  }
+  for (int other = 16; other; other /= 2) sum += __shfl_xor_sync(0xffffffff, sum, other);
+  if (thread % 32 == 0) sums[thread / 32] = sum;
+  __syncthreads();
+  sum = 0;
+  for (int i = 0; i < THREADS / 32; i++) sum += sums[i];
+  const float scale = 1 / sqrtf(sum / WIDTH + EPSILON);
+  for (int i = thread; i < WIDTH; i += THREADS) {
+    const float value = total[row + i] * scale * float(weight[i]);
+    normed[row + i] = T(sizeof(T) == 2 ? fminf(fmaxf(value, -LARGEST), LARGEST) : value);
+  }
+"""
+
+
+@functools.cache
+def _kernel(epsilon: float) -> Any:
+    source = SOURCE.replace("EPSILON", f"{epsilon!r}f").replace("LARGEST", f"{LARGEST_HALF}f")
+    return mx.fast.cuda_kernel("pumice_sum", ["x", "y", "weight"], ["total", "normed"], source)
+
+
+def add_and_norm(
+    x: mx.array, y: mx.array, weight: mx.array, epsilon: float, type: mx.Dtype
+) -> tuple[mx.array, mx.array]:
+    """Return the sum of rows ``[t, n]`` as float32, and its norm in a type."""
+    total, normed = _kernel(float(epsilon))(
+        inputs=[x, y, weight],
+        template=[("T", type), ("WIDTH", x.shape[-1]), ("THREADS", THREADS)],
+        grid=(THREADS * len(x), 1, 1),
+        threadgroup=(THREADS, 1, 1),
+        output_shapes=[x.shape, x.shape],
+        output_dtypes=[mx.float32, type],
+    )
+    return total, normed
+
+
+def sums_with_norms(segment: Segment) -> dict[Node, Node]:
+    """Return the nodes ``add`` of rows with the node ``rms_norm`` of each result."""
+    norms = {node.inputs["x"]: node for node in segment.nodes if node.op == "rms_norm" and _has_vector(node)}
+    return {node: norms[node.output] for node in segment.nodes if node.op == "add" and _is_of_rows(node, norms)}
+
+
+def only_multiplied(segment: Segment) -> set[Tensor]:
+    """Return the tensors that nothing but products with weights reads."""
+    uses = Counter(tensor for node in segment.nodes for tensor in node.inputs.values())
+    uses.update(segment.outputs)
+    products = Counter(node.inputs["x"] for node in segment.nodes if node.op == "linear")
+    return {tensor for tensor, n in products.items() if uses[tensor] == n}
+
+
+def _has_vector(node: Node) -> bool:
+    weight = node.inputs.get("weight")
+    return isinstance(weight, Weight) and len(weight.shape) == 1
+
+
+def _is_of_rows(node: Node, norms: dict[Tensor, Node]) -> bool:
+    shapes: Sequence[Any] = [operand.shape for operand in node.inputs.values()]
+    is_weighted = any(isinstance(operand, Weight) for operand in node.inputs.values())
+    return node.output in norms and not is_weighted and len(shapes[0]) == 2 and shapes[0] == shapes[1]
