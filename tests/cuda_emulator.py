@@ -90,7 +90,13 @@ def cuda_kernel(folder: Path) -> Callable[..., Callable[..., list[mx.array]]]:
     libraries: dict[str, ctypes.CDLL] = {}
 
     def define(
-        name: str, input_names: Sequence[str], output_names: Sequence[str], source: str, header: str = "", *, ensure_row_contiguous: bool = True
+        name: str,
+        input_names: Sequence[str],
+        output_names: Sequence[str],
+        source: str,
+        header: str = "",
+        *,
+        ensure_row_contiguous: bool = True,
     ) -> Callable[..., list[mx.array]]:
         def call(
             *,
@@ -103,7 +109,9 @@ def cuda_kernel(folder: Path) -> Callable[..., Callable[..., list[mx.array]]]:
         ) -> list[mx.array]:
             arrays = [mx.contiguous(array) if ensure_row_contiguous else array for array in inputs]
             mx.eval(arrays)
-            outputs = [mx.full(shape, float("nan"), type) for shape, type in zip(output_shapes, output_dtypes, strict=True)]
+            outputs = [
+                mx.full(shape, float("nan"), type) for shape, type in zip(output_shapes, output_dtypes, strict=True)
+            ]
             mx.eval(outputs)
             types = [f"const {TYPES[array.dtype]}*" for array in arrays] + [f"{TYPES[y.dtype]}*" for y in outputs]
             parameters = [f"{type} {name}" for type, name in zip(types, [*input_names, *output_names], strict=True)]

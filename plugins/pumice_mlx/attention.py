@@ -98,7 +98,7 @@ def attention(
 ) -> mx.array:
     how = Scores(scale, window, chunk, causal, softcap, slopes, bias, sinks, log_sum)
     state: KVCache | None = evaluation.state
-    if evaluation.step.alike and can_attend_paged(evaluation.node, state):
+    if evaluation.step.alike and can_attend_paged(evaluation.node, state, evaluation.type):
         assert state is not None
         return _attend_paged(q, None if k is None else (k, v), state, how, evaluation)
     if state is not None and k is not None:
@@ -135,12 +135,15 @@ def can_attend_alone(node: Node) -> bool:
     return is_plain and is_cached and not any(name in node.inputs for name in others)
 
 
-def can_attend_paged(node: Node, state: KVCache | None) -> bool:
-    """Return True if a kernel attends to the cache with one token of each sequence."""
-    if not paged.is_available() or state is None or state.is_memory or state.plain is None:
+def can_attend_paged(node: Node, state: KVCache | None, type: mx.Dtype) -> bool:
+    """Return True if a kernel attends to the cache with one token of each sequence, in a type of products."""
+    if not paged.is_available() or state is None or state.plain is None or not can_attend_alone(node):
         return False
-    width = state.plain[0].shape[-1] // state.n_heads
-    return can_attend_alone(node) and paged.Heads(1, 1, width).lanes > 0
+    keys, _ = state.plain
+    _, n_heads, width = node.output.shape
+    if keys.shape[-1] != state.n_heads * width:
+        return False
+    return paged.works(paged.Heads(state.n_heads, n_heads // state.n_heads, width), type, keys.dtype, state.block_size)
 
 
 def _attend_paged(

@@ -11,10 +11,12 @@ since steps run in the order of their submission, and only their own tokens atte
 from __future__ import annotations
 
 import functools
+import logging
 from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 
 from pumice_mlx.device import is_gpu
 
@@ -24,6 +26,10 @@ LEAST_ROOM = 512  # positions that a step has room for at least; each doubling c
 BLOCKS = 256  # to have at least, if every block has more than LEAST_KEYS: about two for each multiprocessor
 MOST_VALUES = 32  # of queries that a thread holds
 NAMES = ["q", "k", "v", "cosines", "sines", "sinks", "keys", "values", "table", "places", "arrived"]
+
+MOST_ERROR = 0.02  # of results of about 1, in float16 or bfloat16
+
+logger = logging.getLogger("pumice")
 
 HEADER = """
 template <int V, class C> __device__ void fetch(float* to, const C* from) {
@@ -180,6 +186,58 @@ class Heads:
 def is_available() -> bool:
     """Return True if MLX computes with CUDA."""
     return is_gpu() and mx.cuda.is_available()
+
+
+@functools.cache
+def works(heads: Heads, type: mx.Dtype, kv_type: mx.Dtype, block_size: int) -> bool:
+    """Return True if the kernel is right on this machine: random queries get the results of the formula."""
+    if not heads.lanes:
+        return False
+    try:
+        error = _error(heads, type, kv_type, block_size)
+    except (RuntimeError, ValueError, TypeError) as failure:
+        logger.info("mlx: no kernel attends to pages: %s", failure)
+        return False
+    is_right = error <= MOST_ERROR
+    if not is_right:
+        logger.info("mlx: the kernel that attends to pages is not used, since its results are wrong by %.1e", error)
+    return is_right
+
+
+def _error(heads: Heads, type: mx.Dtype, kv_type: mx.Dtype, block_size: int) -> float:
+    """Return the largest error of the attention of two sequences, one of which has several parts."""
+    rng, lasts = np.random.default_rng(0), np.array([LEAST_ROOM - 3, 5])
+    n_blocks, n_heads, scale = -(-LEAST_ROOM // block_size), heads.n_keys * heads.n_queries, heads.width**-0.5
+    n_cells = 2 * n_blocks * block_size
+
+    def rows(n: int, n_heads: int, type: mx.Dtype) -> mx.array:
+        return mx.array(rng.normal(size=(n, n_heads, heads.width))).astype(type)
+
+    q, k, v = rows(2, n_heads, type), rows(2, heads.n_keys, type), rows(2, heads.n_keys, type)
+    keys, values = (rows(n_cells, heads.n_keys, kv_type).reshape(n_cells, -1) for _ in range(2))
+    table = rng.permutation(2 * n_blocks).astype(np.int32).reshape(2, -1)
+    cells = table[[0, 1], lasts // block_size] * block_size + lasts % block_size
+    places = np.stack([cells, 0 * lasts, lasts], axis=1).astype(np.int32)
+    arrived = mx.zeros((2 * n_heads,), mx.uint32)
+    mx.eval(k, v, keys, values, arrived)
+    y = attend(
+        q, (k, v), None, (keys, values), arrived, Places(mx.array(table), mx.array(places), block_size, 0), scale
+    )
+    y, q, k, v, keys, values = (np.array(array.astype(mx.float32)) for array in (y, q, k, v, keys, values))
+    errors = [np.abs(rows[cells] - new.reshape(2, -1)) for rows, new in ((keys, k), (values, v))]
+    for i, last in enumerate(lasts):
+        positions = np.arange(last + 1)
+        seen = table[i, positions // block_size] * block_size + positions % block_size
+        shape = (len(seen), heads.n_keys, 1, heads.width)
+        of_heads = (
+            rows[seen].reshape(shape).repeat(heads.n_queries, 2).reshape(len(seen), n_heads, -1)
+            for rows in (keys, values)
+        )
+        seen_keys, seen_values = of_heads
+        weights = np.exp(np.einsum("hd,phd->hp", q[i], seen_keys) * scale)
+        right = np.einsum("hp,phd->hd", weights / weights.sum(-1, keepdims=True), seen_values)
+        errors.append(np.abs(right - y[i]))
+    return float(np.max([error.max() for error in errors]))  # NaN is one
 
 
 @functools.cache

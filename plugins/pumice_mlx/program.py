@@ -33,6 +33,7 @@ from pumice.plugin import (
     Weight,
     concrete,
 )
+from pumice_mlx import sums
 from pumice_mlx.attention import ATTENTION_OPS, can_attend_paged, last_block
 from pumice_mlx.compiled import Compiled, is_alike
 from pumice_mlx.compiled import prepare as prepare_arrays
@@ -46,7 +47,6 @@ from pumice_mlx.paged import Turn
 from pumice_mlx.picker import MAX_BEST, MAX_STEPS, Picker
 from pumice_mlx.recurrent import RECURRENT_OPS, Recurrent
 from pumice_mlx.step import Evaluation, NotAlike, StepArrays, uploaded
-from pumice_mlx.sums import add_and_norm, only_multiplied, sums_with_norms
 from pumice_mlx.turns import attentions_that_turn
 from pumice_mlx.weights import Weights, can_multiply, in_float32
 
@@ -137,13 +137,15 @@ class MlxProgram(Program):
             self._joins = Joins(segment.nodes if self._compiles else [], shared.weights)
         self._compiled, self._fused = Compiled(self._outputs, self._states, packs=True), dict[Fused, Any]()
         attentions = [node for node in segment.nodes if node.op == "attention"]
-        paged = [node for node in attentions if node.state and can_attend_paged(node, shared.states[node.state])]
-        for node in paged if self._compiles else ():
-            shared.states[node.state].prepare(limits.n_seqs * node.output.shape[1])
+        paged = [
+            node for node in attentions if self._compiles and can_attend_paged(node, self._cache(node), shared.type)
+        ]
+        for node in paged:
+            self._cache(node).prepare(limits.n_seqs * node.output.shape[1])
         stages = [] if len(paged) == len(attentions) else stages_of(segment)
         self._turning = attentions_that_turn(segment, paged) if self._compiles else {}
-        self._sums = sums_with_norms(segment) if self._turning else {}
-        self._only_multiplied = only_multiplied(segment)
+        self._sums = sums.sums_with_norms(segment) if paged and sums.works(shared.type) else {}
+        self._only_multiplied = sums.only_multiplied(segment)
         self._turned = {node for nodes in self._turning.values() for node in nodes}
         self._lone = LoneSteps(self, segment, stages, shared.states) if stages else None
 
@@ -294,11 +296,14 @@ class MlxProgram(Program):
             evaluation = replace(evaluation, turn=self._turn(ropes[0], values, step))
         return STEP_OPS[node.op](**operands, evaluation=evaluation, **node.attrs)
 
+    def _cache(self, node: Node) -> Any:
+        return self._shared.states[node.state] if node.state else None
+
     def _sum(self, node: Node, norm: Node, values: Mapping[Tensor, mx.array]) -> tuple[mx.array, mx.array]:
         """Return the results of a sum and of its norm."""
         x, y = (values[tensor] for tensor in node.inputs.values())
         type = self._shared.type if norm.output in self._only_multiplied else mx.float32
-        return add_and_norm(x, y, self.operand(norm, "weight", values), norm.attrs["eps"], type)
+        return sums.add_and_norm(x, y, self.operand(norm, "weight", values), norm.attrs["eps"], type)
 
     def _turn(self, rope: Node, values: Mapping[Tensor, mx.array], step: StepArrays) -> Turn:
         """Return the angles of an attention that turns queries and keys itself."""
@@ -314,8 +319,7 @@ class MlxProgram(Program):
 
     def evaluation(self, node: Node, step: StepArrays) -> Evaluation:
         """Return the evaluation of a node that depends on its step or state."""
-        state = self._shared.states[node.state] if node.state else None
-        return Evaluation(node, state, step, self._shared.type)
+        return Evaluation(node, self._cache(node), step, self._shared.type)
 
     def _weight(self, node: Node, name: str, weight: Weight) -> Any:
         weights = self._shared.weights

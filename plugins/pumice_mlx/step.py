@@ -133,7 +133,9 @@ def uploaded(arrays: Sequence[Array]) -> list[mx.array]:
 def pack(arrays: Mapping[Hashable, Sequence[Array]]) -> list[Packed]:
     """Copy arrays of consecutive steps to the device at once: for each key those of each step, of one shape."""
     layout = tuple((key, of_steps[0].shape, of_steps[0].dtype.name) for key, of_steps in arrays.items())
-    rows = np.concatenate([np.stack(of_steps).reshape(len(of_steps), -1).view(np.int32) for of_steps in arrays.values()], axis=1)
+    rows = np.concatenate(
+        [np.stack(of_steps).reshape(len(of_steps), -1).view(np.int32) for of_steps in arrays.values()], axis=1
+    )
     device = mx.array(rows)
     return [Packed(device[i], layout) for i in range(len(rows))]
 

@@ -6,16 +6,22 @@ Steps of one token of each sequence take the time in which the host starts their
 from __future__ import annotations
 
 import functools
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 
 from pumice.plugin import Node, Segment, Tensor, Weight
 from pumice_mlx.weights import LARGEST_HALF
 
 THREADS = 512
+MOST_ERROR = 0.02  # of results up to about 10, in float16
+
+logger = logging.getLogger("pumice")
+
 SOURCE = """
   __shared__ float sums[THREADS / 32];
   const int thread = threadIdx.x;
@@ -58,6 +64,22 @@ def add_and_norm(
         output_dtypes=[mx.float32, type],
     )
     return total, normed
+
+
+@functools.cache
+def works(type: mx.Dtype) -> bool:
+    """Return True if the kernel is right on this machine."""
+    rng = np.random.default_rng(0)
+    x, weight = mx.array(rng.normal(size=(2, 700)), mx.float32), mx.array(rng.normal(size=700), mx.float32)
+    y = x[::-1].astype(type)
+    try:
+        total, normed = add_and_norm(x, y, weight, 1e-5, type)
+        right = x + y
+        errors = total - right, normed - mx.fast.rms_norm(right, weight, 1e-5)
+        return all(mx.max(mx.abs(error)).item() < MOST_ERROR for error in errors)
+    except (RuntimeError, ValueError, TypeError) as failure:
+        logger.info("mlx: no kernel computes sums and their norms: %s", failure)
+        return False
 
 
 def sums_with_norms(segment: Segment) -> dict[Node, Node]:

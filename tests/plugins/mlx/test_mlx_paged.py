@@ -40,12 +40,12 @@ def emulated(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
         pytest.skip("threads take turns by ucontext.h")
     monkeypatch.setattr(mx.fast, "cuda_kernel", cuda_kernel(tmp_path_factory.mktemp("cuda")), raising=False)
     monkeypatch.setattr(paged, "is_available", lambda: True)
-    for kernel in (paged._kernel, sums._kernel):
+    for kernel in (paged._kernel, paged.works, sums._kernel, sums.works):
         kernel.cache_clear()
     mx.disable_compile()
     yield
     mx.enable_compile()
-    for kernel in (paged._kernel, sums._kernel):
+    for kernel in (paged._kernel, paged.works, sums._kernel, sums.works):
         kernel.cache_clear()
 
 
@@ -103,6 +103,19 @@ def as_float(x: mx.array) -> Any:
     return np.array(x.astype(mx.float32))
 
 
+def test_wrong_kernels_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = paged.Heads(2, 2, 64)
+    assert paged.works(heads, mx.float16, mx.float16, 32)
+    assert sums.works(mx.float16)
+    assert not paged.works(paged.Heads(2, 2, 50), mx.float16, mx.float16, 32), "no threads for this width"
+    for clear in (paged._kernel, paged.works, sums._kernel, sums.works):
+        clear.cache_clear()
+    monkeypatch.setattr(paged, "SOURCE", paged.SOURCE.replace("n_splits - 1;", "n_splits - 2;"))
+    monkeypatch.setattr(sums, "SOURCE", sums.SOURCE.replace("value * value", "value"))
+    assert not paged.works(heads, mx.float16, mx.float16, 32)
+    assert not sums.works(mx.float16)
+
+
 @pytest.mark.parametrize("type", [mx.float32, mx.float16], ids=str)
 def test_sums_and_their_norms(type: mx.Dtype) -> None:
     rng = np.random.default_rng(0)
@@ -122,9 +135,7 @@ def test_token_by_token(tiny_file: Any, tiny_logits: Any, name: str, monkeypatch
     attend = paged.attend
     monkeypatch.setattr(paged, "attend", lambda *arguments: calls.append(1) or attend(*arguments))
     config = {"mlx": {"activations": "float32", "compile": "always"}}
-    with pumice.load(
-        tiny_file(name), backend="mlx", kv_type="f32", n_ctx=N_CTX, n_batch=1, config=config
-    ) as model:
+    with pumice.load(tiny_file(name), backend="mlx", kv_type="f32", n_ctx=N_CTX, n_batch=1, config=config) as model:
         assert list(model.backends) == ["mlx"]
         found = model.logits(ZOO[name].ids)
     assert error(found, tiny_logits[name]) < LIMITS.get(name, 1e-6)
