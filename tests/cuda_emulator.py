@@ -126,7 +126,9 @@ def cuda_kernel(folder: Path) -> Callable[..., Callable[..., list[mx.array]]]:
                 arguments.append(f"strides + {8 * number}")
             fields = {
                 "TEMPLATE": "\n".join(
-                    f"using {key} = {TYPES[value]};" if isinstance(value, mx.Dtype) else f"constexpr int {key} = {int(value)};"
+                    f"using {key} = {TYPES[value]};"
+                    if isinstance(value, mx.Dtype)
+                    else f"constexpr int {key} = {int(value)};"
                     for key, value in template
                 ),
                 "HEADER": header,

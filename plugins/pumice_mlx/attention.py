@@ -100,7 +100,7 @@ def attention(
     state: KVCache | None = evaluation.state
     if evaluation.step.alike and can_attend_paged(evaluation.node, state, evaluation.type):
         assert state is not None
-        return _attend_paged(q, None if k is None else (k, v), state, how, evaluation)
+        return _attend_paged(q, None if k is None or v is None else (k, v), state, how, evaluation)
     if state is not None and k is not None:
         kv_store(k, v, evaluation, "", 0)
     results = []
@@ -140,10 +140,9 @@ def can_attend_paged(node: Node, state: KVCache | None, type: mx.Dtype) -> bool:
     if not paged.is_available() or state is None or state.plain is None or not can_attend_alone(node):
         return False
     keys, _ = state.plain
-    _, n_heads, width = node.output.shape
-    if keys.shape[-1] != state.n_heads * width:
-        return False
-    return paged.works(paged.Heads(state.n_heads, n_heads // state.n_heads, width), type, keys.dtype, state.block_size)
+    n_heads, width = (int(size) for size in node.output.shape[1:])
+    heads = paged.Heads(state.n_heads, n_heads // state.n_heads, width)
+    return keys.shape[-1] == state.n_heads * width and paged.works(heads, type, keys.dtype, state.block_size)
 
 
 def _attend_paged(

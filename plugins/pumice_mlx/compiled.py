@@ -83,7 +83,8 @@ class Compiled:
         assert self.made is not None
         step, packed = StepArrays(self._step.batch, self._step.inputs, alike=True), self._step.packed
         parts = packed.parts(arrays.pop()) if self.packs and packed else {}
-        step.complete({**dict(zip((key for key in self.made if key not in parts), arrays, strict=True)), **parts})
+        apart = [key for key in self.made if key not in parts]
+        step.complete({**dict(zip(apart, arrays, strict=True)), **parts})
         self._put(states)
         return self._compute(inputs, step), [list(state.arrays) for state in self._states]
 
@@ -99,8 +100,8 @@ def prepare(parts: Sequence[Compiled], steps: Sequence[StepArrays]) -> None:
         made.update(part.made or {})
     arrays = {key: [np.ascontiguousarray(make(step)) for step in steps] for key, make in made.items()}
     packed = {key: of_steps for key, of_steps in arrays.items() if can_pack(of_steps)} if parts[0].packs else {}
-    for step, together in zip(steps, pack(packed) if packed else (), strict=bool(packed)):
-        step.packed = together
-    for key, of_steps in arrays.items():
-        for step, array in zip(steps, uploaded(of_steps) if key not in packed else (), strict=key not in packed):
+    for step, row in zip(steps, pack(packed), strict=True) if packed else ():
+        step.packed = row
+    for key in arrays.keys() - packed.keys():
+        for step, array in zip(steps, uploaded(arrays[key]), strict=True):
             step.take(key, array)

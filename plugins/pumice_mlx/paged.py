@@ -79,7 +79,8 @@ SOURCE = """
         const auto* new_value = v + seq * v_strides[0] + kv * v_strides[1];
         const size_t to = (size_t(places[3 * seq]) * KV + kv) * D;
         for (int i = 0, d = lane * V; i < V; i++, d++) {
-          const C stored_key = C(turned(new_key, k_strides[2], d)), stored_value = C(float(new_value[d * v_strides[2]]));
+          const C stored_key = C(turned(new_key, k_strides[2], d));
+          const C stored_value = C(float(new_value[d * v_strides[2]]));
           key[i] = float(stored_key), value[i] = float(stored_value);
           if (part * GROUP % HEADS) continue;
           const_cast<C*>(keys)[to + d] = stored_key;
@@ -223,17 +224,17 @@ def _error(heads: Heads, type: mx.Dtype, kv_type: mx.Dtype, block_size: int) -> 
     y = attend(
         q, (k, v), None, (keys, values), arrived, Places(mx.array(table), mx.array(places), block_size, 0), scale
     )
-    y, q, k, v, keys, values = (np.array(array.astype(mx.float32)) for array in (y, q, k, v, keys, values))
-    errors = [np.abs(rows[cells] - new.reshape(2, -1)) for rows, new in ((keys, k), (values, v))]
+    numbers: list[Any] = [np.array(array.astype(mx.float32)) for array in (y, q, k, v, keys, values)]
+    y, q, *new, all_keys, all_values = numbers
+    errors = [np.abs(rows[cells] - x.reshape(2, -1)) for rows, x in zip((all_keys, all_values), new, strict=True)]
     for i, last in enumerate(lasts):
         positions = np.arange(last + 1)
         seen = table[i, positions // block_size] * block_size + positions % block_size
         shape = (len(seen), heads.n_keys, 1, heads.width)
-        of_heads = (
+        seen_keys, seen_values = (
             rows[seen].reshape(shape).repeat(heads.n_queries, 2).reshape(len(seen), n_heads, -1)
-            for rows in (keys, values)
+            for rows in (all_keys, all_values)
         )
-        seen_keys, seen_values = of_heads
         weights = np.exp(np.einsum("hd,phd->hp", q[i], seen_keys) * scale)
         right = np.einsum("hp,phd->hd", weights / weights.sum(-1, keepdims=True), seen_values)
         errors.append(np.abs(right - y[i]))
@@ -248,9 +249,12 @@ def _kernel(scale: float) -> Any:
 
 @dataclass(frozen=True)
 class Places:
-    """The cells of a step: ``table [n, blocks]``, and of each sequence ``[n, 3]`` the new cell, first and last position.
+    """The cells of a step.
 
-    ``reach``: positions that a token attends to at most; 0: all.
+    Attributes:
+        table: the blocks of each sequence ``[n, blocks]``.
+        places: the cell to store in, and the first and the last position to attend to, of each sequence ``[n, 3]``.
+        reach: positions that a token attends to at most; 0: all.
     """
 
     table: mx.array

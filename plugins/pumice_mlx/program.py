@@ -137,16 +137,12 @@ class MlxProgram(Program):
             self._joins = Joins(segment.nodes if self._compiles else [], shared.weights)
         self._compiled, self._fused = Compiled(self._outputs, self._states, packs=True), dict[Fused, Any]()
         attentions = [node for node in segment.nodes if node.op == "attention"]
-        paged = [
-            node for node in attentions if self._compiles and can_attend_paged(node, self._cache(node), shared.type)
-        ]
+        paged = [node for node in attentions if self._compiles and self._attends_paged(node)]
         for node in paged:
-            self._cache(node).prepare(limits.n_seqs * node.output.shape[1])
-        stages = [] if len(paged) == len(attentions) else stages_of(segment)
-        self._turning = attentions_that_turn(segment, paged) if self._compiles else {}
+            self._cache(node).prepare(limits.n_seqs * int(node.output.shape[1]))
+        self._turning = attentions_that_turn(segment, paged)
         self._sums = sums.sums_with_norms(segment) if paged and sums.works(shared.type) else {}
-        self._only_multiplied = sums.only_multiplied(segment)
-        self._turned = {node for nodes in self._turning.values() for node in nodes}
+        stages = [] if len(paged) == len(attentions) else stages_of(segment)
         self._lone = LoneSteps(self, segment, stages, shared.states) if stages else None
 
     def run(self, step: Step) -> Mapping[str, Array]:
@@ -264,15 +260,22 @@ class MlxProgram(Program):
                 if node.op == "reshape":
                     values[node.output] = values[node.inputs["x"]].reshape(concrete(node.output.shape, sizes))
                     continue
-                if step.alike and node in self._turned:
-                    values[node.output] = values[node.inputs["x"]]
-                    continue
-                if step.alike and (norm := self._sums.get(node)):
-                    values[node.output], values[norm.output] = self._sum(node, norm, values)
-                if node.output in values:
+                if step.alike and self._compute_by_kernels(node, values):
                     continue
                 result = self._compute_jointly(node, values, step, joined) if joined else None
                 values[node.output] = self._compute(node, values, step) if result is None else result
+
+    def _compute_by_kernels(self, node: Node, values: dict[Tensor, mx.array]) -> bool:
+        """Return True if a node is computed with another one in steps of one token of each sequence."""
+        if node in self._turning.ropes:
+            values[node.output] = values[node.inputs["x"]]  # turned by its attention
+        elif node in self._sums:
+            norm, is_only_multiplied = self._sums[node]
+            x, y = (values[tensor] for tensor in node.inputs.values())
+            type = self._shared.type if is_only_multiplied else mx.float32
+            weight = self.operand(norm, "weight", values)
+            values[node.output], values[norm.output] = sums.add_and_norm(x, y, weight, norm.attrs["eps"], type)
+        return node.output in values
 
     def _compute_jointly(
         self, node: Node, values: Mapping[Tensor, mx.array], step: StepArrays, joined: Results
@@ -291,24 +294,21 @@ class MlxProgram(Program):
             operands = {name: in_float32(operand) for name, operand in operands.items()}
         if node.op in OPS:
             return OPS[node.op](**operands, **node.attrs)
-        evaluation = self.evaluation(node, step)
-        if step.alike and (ropes := self._turning.get(node)):
-            evaluation = replace(evaluation, turn=self._turn(ropes[0], values, step))
-        return STEP_OPS[node.op](**operands, evaluation=evaluation, **node.attrs)
+        return STEP_OPS[node.op](**operands, evaluation=self._with_turn(node, values, step), **node.attrs)
+
+    def _with_turn(self, node: Node, values: Mapping[Tensor, mx.array], step: StepArrays) -> Evaluation:
+        """Return the evaluation of a node, with the angles of an attention that turns queries and keys itself."""
+        evaluation, rope = self.evaluation(node, step), self._turning.of_attentions.get(node)
+        if rope is None or not step.alike:
+            return evaluation
+        cos, sin = turns(values[rope.inputs["positions"]], self.evaluation(rope, step), int(rope.output.shape[-1]))
+        return replace(evaluation, turn=Turn(cos, sin, rope.attrs["neox"], len(rope.attrs["freqs"])))
 
     def _cache(self, node: Node) -> Any:
         return self._shared.states[node.state] if node.state else None
 
-    def _sum(self, node: Node, norm: Node, values: Mapping[Tensor, mx.array]) -> tuple[mx.array, mx.array]:
-        """Return the results of a sum and of its norm."""
-        x, y = (values[tensor] for tensor in node.inputs.values())
-        type = self._shared.type if norm.output in self._only_multiplied else mx.float32
-        return sums.add_and_norm(x, y, self.operand(norm, "weight", values), norm.attrs["eps"], type)
-
-    def _turn(self, rope: Node, values: Mapping[Tensor, mx.array], step: StepArrays) -> Turn:
-        """Return the angles of an attention that turns queries and keys itself."""
-        cos, sin = turns(values[rope.inputs["positions"]], self.evaluation(rope, step), int(rope.output.shape[-1]))
-        return Turn(cos, sin, rope.attrs["neox"], len(rope.attrs["freqs"]))
+    def _attends_paged(self, node: Node) -> bool:
+        return can_attend_paged(node, self._cache(node), self._shared.type)
 
     def operand(self, node: Node, name: str, values: Mapping[Tensor, mx.array]) -> Any:
         """Return an operand of a node; None if it is absent."""

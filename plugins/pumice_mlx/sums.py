@@ -76,24 +76,23 @@ def works(type: mx.Dtype) -> bool:
         total, normed = add_and_norm(x, y, weight, 1e-5, type)
         right = x + y
         errors = total - right, normed - mx.fast.rms_norm(right, weight, 1e-5)
-        return all(mx.max(mx.abs(error)).item() < MOST_ERROR for error in errors)
+        return all(bool(mx.all(mx.abs(error) < MOST_ERROR).item()) for error in errors)
     except (RuntimeError, ValueError, TypeError) as failure:
         logger.info("mlx: no kernel computes sums and their norms: %s", failure)
         return False
 
 
-def sums_with_norms(segment: Segment) -> dict[Node, Node]:
-    """Return the nodes ``add`` of rows with the node ``rms_norm`` of each result."""
-    norms = {node.inputs["x"]: node for node in segment.nodes if node.op == "rms_norm" and _has_vector(node)}
-    return {node: norms[node.output] for node in segment.nodes if node.op == "add" and _is_of_rows(node, norms)}
+def sums_with_norms(segment: Segment) -> dict[Node, tuple[Node, bool]]:
+    """Return the nodes ``add`` of rows, each with the node ``rms_norm`` of its result.
 
-
-def only_multiplied(segment: Segment) -> set[Tensor]:
-    """Return the tensors that nothing but products with weights reads."""
+    True if nothing but products with weights reads the norm, which may have their type.
+    """
     uses = Counter(tensor for node in segment.nodes for tensor in node.inputs.values())
     uses.update(segment.outputs)
     products = Counter(node.inputs["x"] for node in segment.nodes if node.op == "linear")
-    return {tensor for tensor, n in products.items() if uses[tensor] == n}
+    norms = {node.inputs["x"]: node for node in segment.nodes if node.op == "rms_norm" and _has_vector(node)}
+    sums = {node: norms[node.output] for node in segment.nodes if node.op == "add" and _is_of_rows(node, norms)}
+    return {node: (norm, uses[norm.output] == products[norm.output]) for node, norm in sums.items()}
 
 
 def _has_vector(node: Node) -> bool:
