@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -9,19 +10,22 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-_STYLE: dict[str, Any] = {"leave": False, "disable": None}
+_STYLE: dict[str, Any] = {"leave": False}
 
 
 @contextmanager
 def show_progress(title: str, unit: str = "B") -> Iterator[Callable[[int, int], None]]:
     """Yield a function that shows a progress bar; it takes the amount done and the total."""
-    from tqdm import tqdm
-
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
     with ExitStack() as stack:
         bars: list[tqdm[NoReturn]] = []  # empty until the first call
 
         def progress(done: int, total: int) -> None:
             if not bars:
+                from tqdm import tqdm
+
                 bars.append(stack.enter_context(tqdm(desc=title, unit=unit, unit_scale=unit == "B", **_STYLE)))
             bars[0].total = total
             bars[0].update(done - bars[0].n)

@@ -1,14 +1,19 @@
 """Tools of MCP servers (Model Context Protocol): their configuration, connections to them, and their tools for chats.
 
-The package ``mcp`` speaks the protocol; it is imported when a connection opens.
+Names are imported on first use. The package ``mcp`` speaks the protocol; it is imported when a connection opens.
 """
 
+from typing import TYPE_CHECKING
+
 from pumice.chat.tools import ToolError
-from pumice.mcp.connections import Connections, ServerTool
-from pumice.mcp.hosted import HostedTools, hosted_tools
-from pumice.mcp.servers import McpServer, read_servers, read_servers_file, require_package, user_file
-from pumice.mcp.tools import mcp_tools
-from pumice.mcp.wire import Offer, OfferedTool
+from pumice.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from pumice.mcp.connections import Connections, ServerTool
+    from pumice.mcp.hosted import HostedTools, hosted_tools
+    from pumice.mcp.servers import McpServer, read_servers, read_servers_file, require_package, user_file
+    from pumice.mcp.tools import mcp_tools
+    from pumice.mcp.wire import Offer, OfferedTool
 
 __all__ = [
     "Connections",
@@ -25,3 +30,13 @@ __all__ = [
     "require_package",
     "user_file",
 ]
+
+_HOMES = {
+    "connections": ["Connections", "ServerTool"],
+    "hosted": ["HostedTools", "hosted_tools"],
+    "servers": ["McpServer", "read_servers", "read_servers_file", "require_package", "user_file"],
+    "tools": ["mcp_tools"],
+    "wire": ["Offer", "OfferedTool"],
+}
+
+__getattr__ = lazy_names(__name__, _HOMES)

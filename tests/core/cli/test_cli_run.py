@@ -297,7 +297,8 @@ def test_a_temperature_below_zero_is_refused(run, model):
 
 
 def test_a_bar_is_shown_once_there_is_something_to_show(monkeypatch, capsys):
-    monkeypatch.setattr(progress, "_STYLE", {"leave": True, "disable": False})
+    monkeypatch.setattr(progress, "_STYLE", {"leave": True})
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with progress.show_progress("loading", unit="step"):
         pass
     assert capsys.readouterr().err == ""
