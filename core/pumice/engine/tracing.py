@@ -26,6 +26,9 @@ MEDIA_GRAPHS: Mapping[tuple[str, bool], str] = {
 """Graphs for steps with media, by the graph in whose place they are, and by ``Batch.together``."""
 
 
+OF_ANOTHER = "a draft model is loaded with the model that it was trained for"
+"""The end of errors of draft models that may belong to another model."""
+
 DraftSource = tuple[GGUFFile, Architecture]
 """The file and the architecture of a draft model."""
 
@@ -130,7 +133,9 @@ def _with_features(graphs: Mapping[str, Graph], file: GGUFFile, architecture: Ar
     main, features = graphs[MAIN], graphs[FEATURES].inputs["features"]
     outputs, layers = main.layer_outputs, architecture.target_layers
     if not layers or min(layers) < 1 or max(layers) > len(outputs):
-        raise ModelError(f"{file.path}: target_layers is {list(layers)}, expected numbers from 1 to {len(outputs)}")
+        raise ModelError(
+            f"{file.path}: target_layers is {list(layers)}, expected numbers from 1 to {len(outputs)}; {OF_ANOTHER}"
+        )
     g = outputs[0].builder
     assert isinstance(g, GraphBuilder)
     with g.collecting() as nodes:
@@ -138,14 +143,17 @@ def _with_features(graphs: Mapping[str, Graph], file: GGUFFile, architecture: Ar
     if stream.shape[1:] != features.shape[1:]:
         raise ModelError(
             f"{file.path}: this draft model reads {features.shape[1]} values per token from layers {list(layers)}, but "
-            f"the model has {stream.shape[1]} there; load it with the model that it was trained for"
+            f"the model has {stream.shape[1]} there; {OF_ANOTHER}"
         )
     return replace(main, nodes=[*main.nodes, *nodes], outputs={**main.outputs, STREAM: stream})
 
 
 def _trace_draft(file: GGUFFile, architecture: Architecture, target: GraphBuilder) -> dict[str, Graph]:
     """Return the graphs of a draft model for the model traced by ``target``, the main one as ``DRAFT``."""
-    graphs, _ = _trace(file, architecture, partial(GraphBuilder, n_ctx=target.n_ctx, target=target))
+    try:
+        graphs, _ = _trace(file, architecture, partial(GraphBuilder, n_ctx=target.n_ctx, target=target))
+    except ModelError as error:
+        raise type(error)(f"{error}; {OF_ANOTHER}") from None
     main, features = graphs[MAIN], graphs.get(FEATURES)
     if features is None and "hidden" not in main.inputs:
         raise ModelError(f"{file.path}: not a draft model: it uses no values of the target model")
