@@ -5,24 +5,19 @@ from __future__ import annotations
 import logging
 import time
 import weakref
-from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
-from pumice.adapters import Adapter, is_control_vector, read_adapter, read_control_vector
-from pumice.architecture import DRAFT, HEAD, MAIN, Architecture, HParams, MediaKind
+from pumice.architecture import HEAD, MAIN, Architecture, MediaKind
 from pumice.chat.mixed import PromptPart
-from pumice.config import AdapterOptions, Config
+from pumice.config import Config
 from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner, lone
 from pumice.engine.arguments import adapter_scales, check_ids, token_ids
 from pumice.engine.backends import OpeningBackends
-from pumice.engine.block_tokens import BlockTokens
-from pumice.engine.draft_model import DraftLimits, DraftModel
-from pumice.engine.draft_vocabulary import DraftVocabulary, SameVocabulary, have_same_tokens, other_vocabulary
 from pumice.engine.experts import known_device_rates
 from pumice.engine.fitting import fit_graphs
 from pumice.engine.held import facts_of
@@ -30,32 +25,25 @@ from pumice.engine.host_memory import lock_memory, numa_policy
 from pumice.engine.make_tiers import make_tiers
 from pumice.engine.media import keyed
 from pumice.engine.messages import Event, Facts
-from pumice.engine.next_tokens import CachedTokens, NextTokens
 from pumice.engine.overrides import DeviceName
-from pumice.engine.placement import PlacementRules
-from pumice.engine.prepare import check_proposers
 from pumice.engine.projector import LazyProjector, Projector
 from pumice.engine.projector_parts import ChosenProjector
 from pumice.engine.runner import Observer
 from pumice.engine.schedule import FairPolicy, SchedulingPolicy
-from pumice.engine.sizing import EngineSizes, make_limits, states_of_all
+from pumice.engine.sizing import EngineSizes, make_limits
 from pumice.engine.speculation import Speculation
-from pumice.engine.tracing import trace, trace_alone
-from pumice.errors import BackendError, ConfigError, ModelClosedError, ModelError, PumiceError, RequestError
+from pumice.errors import ModelClosedError, ModelError, PumiceError, RequestError
 from pumice.frontend import LazyTokenizer
 from pumice.gguf import GGUFFile
-from pumice.graph import Graph, RecurrentState
-from pumice.guard import guard, guarded
-from pumice.hub.projectors import find_projector
 from pumice.machine import available_memory_bytes
-from pumice.model_files.opening import open_adapter, open_configured, open_draft
+from pumice.model_drafts import make_next_tokens, make_speculation, names_layer, open_draft_model, verifies
+from pumice.model_files.opening import open_configured
 from pumice.model_files.paths import model_files
 from pumice.model_files.policy import files_beside
-from pumice.proposers import Proposer, names_of
+from pumice.model_graphs import chosen_sizes, make_architecture, trace_configured
 from pumice.registry import Registry, get_registry
 from pumice.speaking_model import LazySpeaker, SpeakingModel
 from pumice.speech.vocoder import ARCHITECTURE, LazyVocoder, Vocoder
-from pumice.tokenizers import from_metadata, has_tokenizer
 from pumice.videos import VideoForm, VideoPlan
 
 if TYPE_CHECKING:
@@ -63,8 +51,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 log = logging.getLogger("pumice")
-
-NAMES_NONE = "speculate: auto drafts only where results are independent of the number of rows; set speculate: draft"
 
 
 class Model(SpeakingModel):
@@ -151,7 +137,7 @@ class Model(SpeakingModel):
             decoder_start=self.architecture.decoder_start if runner.encodes else None,
             masks=self.architecture.masks,
             proposers=speculation.names,
-            verifies=_verifies(runner),
+            verifies=verifies(runner),
             media_width=runner.media_width,
             media_rules=self.architecture.media_rules,
             n_batch=runner.limits.n_batch,
@@ -287,123 +273,6 @@ def _all_files(path: str | Path, config: Config) -> list[str]:
     return [file for named in (Path(path), *files_beside(config, [Path(path)])) for file in model_files(named)]
 
 
-def make_next_tokens(config: Config, runner: Runner) -> NextTokens | None:
-    """Return the drafting layer of the model or its draft model; None without one, or if it is not wanted."""
-    if runner.listening is None:
-        if config.draft and runner.results(DRAFT) and config.is_drafting:
-            reason = "drafts of its kind are not supported here yet" if _names_layer(config) else NAMES_NONE
-            log.warning("draft: %s is not used: %s", config.draft, reason)
-        return None
-    kind = BlockTokens if runner.block else CachedTokens if runner.drafts_from_caches else NextTokens
-    return kind(runner, DraftLimits(config.draft_max, config.draft_min, config.draft_p_min, runner.limits.n_ctx))
-
-
-def make_speculation(
-    config: Config,
-    registry: Registry,
-    runner: Runner,
-    drafter: DraftModel | None,
-    layer: NextTokens | None,
-) -> Speculation:
-    """Return the speculation of a configuration: ``draft`` needs a draft model, ``mtp`` a layer of the model.
-
-    Raises ConfigError for a proposer that is unknown or not available.
-    """
-    exact = runner.capabilities.invariant
-    proposers: ChainMap[str, Callable[[], Proposer]] = ChainMap({}, cast(Any, registry.proposers))
-    auto = ["ngram"] if exact else []
-    choice = config.speculate
-    own: dict[str, Callable[[], Proposer]] = {"draft": drafter.proposer} if drafter else {}
-    own |= {layer.name: layer.proposer} if layer else {}
-    proposers.maps[0].update(own)
-    auto += own if exact else []
-    if "draft" in own and config.is_default("speculate"):
-        choice = "auto" if exact else "draft"
-    if not _verifies(runner):
-        if choice not in ("auto", "off", "draft"):  # another warning has said that a draft model is not used
-            log.warning("speculate: %s is not used: %s verifies no drafts", choice, runner.backends_used[0])
-        choice = ",".join(name for name in names_of(choice) if name != "draft" or not config.draft) or "off"
-    check_proposers(choice, proposers, _verifies(runner), ConfigError)
-    if drafter and choice not in ("auto", "off") and "draft" not in names_of(choice):
-        log.warning("draft: %s is for requests that choose it: speculate is %s", config.draft, choice)
-    runs_ahead = runner.capabilities.max_steps > 0
-    speculation = Speculation(proposers, auto, choice, config.n_draft, exact, layer, runs_ahead)
-    speculation.length.longest = max(1, config.draft_max)
-    speculation.model = drafter
-    speculation.runners = [runner, *([drafter.runner] if drafter else [])]
-    return speculation
-
-
-def open_draft_model(
-    stack: ExitStack, file: GGUFFile, config: Config, registry: Registry, target: Runner
-) -> DraftModel | None:
-    """Return the configured draft model, compiled; None without one, or if it consists of layers of the target.
-
-    ``stack`` closes it. Raises ModelError for a model that cannot draft for this one.
-    """
-    if not config.draft:
-        return None
-    draft = stack.enter_context(open_draft(config.draft, file, registry))
-    architecture = make_architecture(draft, registry)
-    n_ctx = config.draft_n_ctx or target.limits.n_ctx
-    graphs = trace_alone((draft, architecture), n_ctx)
-    if graphs is None:
-        return None
-    if not _verifies(target):
-        log.warning("draft: %s is not used: on %s, steps verify no drafts", draft.path, target.backends_used[0])
-        return None
-    longest = min(n_ctx, architecture.n_ctx_train)
-    n_positions = min(n_ctx, config.n_parallel * longest)  # more would hold no text
-    limits = make_limits(graphs, EngineSizes(n_positions, config.n_batch, config.n_parallel, config.kv_type))
-    recurrent = any(isinstance(state, RecurrentState) for state in states_of_all(graphs))
-    limits = replace(limits, n_checkpoints=limits.n_seqs if recurrent else 0)
-    with _naming_draft(draft):
-        runner = Runner(graphs, target.backends, limits, PlacementRules(config.draft_n_gpu_layers))
-    stack.callback(runner.close)
-    if not runner.generates or runner.encodes:
-        raise ModelError(f"{draft.path}: not a draft model: it does not generate text from left to right")
-    with _naming_draft(draft):
-        runner.compile()
-    if runner.recurrent and not runner.keeps_states:
-        raise ModelError(f"{draft.path}: its recurrent states cannot be copied here; choose another draft model")
-    bounds = DraftLimits(config.draft_max, config.draft_min, config.draft_p_min, longest)
-    return DraftModel(runner, _draft_vocabulary(file, draft, registry, target.n_vocab, runner.n_vocab), bounds)
-
-
-@contextmanager
-def _naming_draft(draft: GGUFFile) -> Iterator[None]:
-    """Let errors of backends, such as missing memory, name the draft model and its options."""
-    try:
-        yield
-    except BackendError as error:
-        raise BackendError(
-            f"{draft.path}: the draft model does not load: {error}; draft_n_ctx and draft_n_gpu_layers are its own"
-        ) from error
-
-
-def _verifies(runner: Runner) -> bool:
-    """Return True if the steps of a compiled model verify drafts."""
-    return runner.capabilities.n_in_flight == 1
-
-
-def _draft_vocabulary(
-    file: GGUFFile, draft: GGUFFile, registry: Registry, n_target: int, n_draft: int
-) -> DraftVocabulary:
-    """Return the translation between the tokens of a model and of its draft model."""
-    if have_same_tokens(file.metadata, draft.metadata):
-        return SameVocabulary(n_draft, n_target)
-    for model_file in (file, draft):
-        if not has_tokenizer(model_file.metadata):
-            raise ModelError(f"{model_file.path}: no tokenizer, which drafts by a model with other tokens need")
-    ours, theirs = (
-        from_metadata(model_file.metadata, registry.tokenizers, registry.pre_tokenizers) for model_file in (file, draft)
-    )
-    try:
-        return other_vocabulary(ours, theirs, n_target, n_draft)
-    except ModelError as error:
-        raise ModelError(f"{draft.path}: {error}") from None
-
-
 def _make_engine(
     stack: ExitStack,
     file: GGUFFile,
@@ -452,7 +321,7 @@ def _facts(architecture: Architecture, runner: Runner, engine: Engine, projector
         n_embd=head.get("embedding", hidden),
         n_labels=head.get("scores", 0),
         devices=facts_of(runner.held, dict(runner.backends)),
-        speculates=runner.generates and _verifies(runner) and engine.speculation.is_default,
+        speculates=runner.generates and verifies(runner) and engine.speculation.is_default,
         media_width=runner.media_width if projector.path else 0,
     )
 
@@ -489,11 +358,10 @@ def prepare(
     architecture = make_architecture(file, registry)
     sizes = chosen_sizes(config, architecture)
     backends = opening.line
-    drafts = not observer and (_names_layer(config) if backends[0][1].offload else config.is_drafting)
+    drafts = not observer and (names_layer(config) if backends[0][1].offload else config.is_drafting)
     graphs = trace_configured(stack, file, architecture, sizes.n_ctx, config, registry, drafts)
     if observer:
         graphs = {name: observer.watch(graph) if name == MAIN else graph for name, graph in graphs.items()}
-    if observer:
         config = config.model_copy(update={"moe_cache_mib": 0, "op_offload": "off"})
     host_bytes = available_memory_bytes() or None
     opening.wait(meanwhile)
@@ -533,77 +401,3 @@ def _measures(runner: Runner, config: Config, registry: Registry) -> bool:
         log.info("devices have no measured rates, by which placement is faster: `pumice fit` or pumice.plan measures")
         return False
     return measure_before_loading(parts, registry, config, Model)
-
-
-def _names_layer(config: Config) -> bool:
-    """Return True if the configuration names a proposer that may be a layer: of the model, or of its draft model."""
-    names = names_of(config.speculate)
-    return "mtp" in names or (bool(config.draft) and ("draft" in names or config.is_default("speculate")))
-
-
-def chosen_sizes(config: Config, architecture: Architecture) -> EngineSizes:
-    """Return the sizes of context, batch and cache for a model."""
-    return EngineSizes(_context_length(config, architecture), config.n_batch, config.n_parallel, config.kv_type)
-
-
-def trace_configured(
-    stack: ExitStack,
-    file: GGUFFile,
-    architecture: Architecture,
-    n_ctx: int,
-    config: Config,
-    registry: Registry,
-    keeps_stream: bool = False,
-) -> dict[str, Graph]:
-    """Return the model's graphs with the configured adapters, and those of a draft that reads its values.
-
-    ``stack`` closes the draft's file. ``keeps_stream``: see ``trace``.
-    """
-    adapters = [_adapter(options, file, architecture, registry) for options in config.adapters.values()]
-    draft = None
-    if config.draft:
-        opened = stack.enter_context(open_draft(config.draft, file, registry))
-        draft = opened, make_architecture(opened, registry)
-        if trace_alone(draft, n_ctx) is not None:
-            draft = None  # a model of its own, with a runner of its own
-    embeds_media = find_projector(file.path, config.mmproj) is not None
-    return trace(file, architecture, n_ctx, adapters, draft, True, embeds_media, keeps_stream)
-
-
-def make_architecture(file: GGUFFile, registry: Registry) -> Architecture:
-    """Return a file's architecture, whose errors name the file and the plugin."""
-    try:
-        make = registry.architectures.find(file.architecture)
-        where = registry.architectures.describe(file.architecture)
-        architecture = guarded(make, f"{where}: __init__")(HParams(file.metadata))
-    except ModelError as error:
-        raise ModelError(f"{file.path}: {error}") from None
-    guard(architecture, where, ["build", "graphs"])
-    graphs_of = architecture.graphs
-    architecture.graphs = lambda: {  # type: ignore[method-assign]
-        name: guarded(build, f"{where}: {name}") for name, build in graphs_of().items()
-    }
-    return architecture
-
-
-def _adapter(options: AdapterOptions, model: GGUFFile, architecture: Architecture, registry: Registry) -> Adapter:
-    with open_adapter(options.file, registry, base=model.path) as file:
-        if is_control_vector(file):
-            return read_control_vector(file, architecture.n_embd, options.scale, options.layers)
-        if options.layers:
-            raise ModelError(f"{file.path}: 'layers' applies only to control vectors; this is a LoRA adapter")
-        return read_adapter(file, model.architecture, options.scale)
-
-
-def _context_length(config: Config, architecture: Architecture) -> int:
-    """Return the configured context in tokens; the default is lowered to what the model was trained for."""
-    trained = architecture.n_ctx_train
-    if config.n_ctx and config.is_default("n_ctx"):
-        return min(config.n_ctx, trained)
-    if config.n_ctx > trained * config.n_parallel:
-        log.warning(
-            "n_ctx is %d for %d sequences at once (n_parallel), but the model was trained for %d positions of a "
-            "sequence; text beyond these may be poor",
-            *(config.n_ctx, config.n_parallel, trained),
-        )
-    return config.n_ctx or trained

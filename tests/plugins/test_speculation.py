@@ -24,7 +24,7 @@ from pumice.engine.speculation import UNMEASURED
 from pumice.gguf import GGUFFile
 from pumice.gguf.copy import encoded_metadata
 from pumice.gguf.writer import Writer
-from pumice.model import make_speculation
+from pumice.model_drafts import make_speculation
 from pumice.plugin import hookimpl
 from pumice.quantize import quantize
 from pumice.registry import load_registry

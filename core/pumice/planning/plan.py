@@ -27,7 +27,8 @@ from pumice.engine.tracing import prompts_of
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph
 from pumice.machine import available_memory_bytes
-from pumice.model import Model, chosen_sizes, make_architecture, trace_configured
+from pumice.model import Model
+from pumice.model_graphs import chosen_sizes, make_architecture, trace_configured
 from pumice.planning.machine import PlannedGPUs, PlannedMachine
 from pumice.registry import Registry
 

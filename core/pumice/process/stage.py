@@ -18,8 +18,8 @@ from pumice.engine.tracing import prompts_of
 from pumice.errors import BackendError
 from pumice.graph import Graph, Node, RecurrentState, Segment, State, Target, Weight, place
 from pumice.hub import Located, locate
-from pumice.model import chosen_sizes, make_architecture, trace_configured
 from pumice.model_files.opening import open_configured
+from pumice.model_graphs import chosen_sizes, make_architecture, trace_configured
 from pumice.registry import get_registry
 
 if TYPE_CHECKING:

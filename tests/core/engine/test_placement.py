@@ -29,7 +29,7 @@ from pumice.engine.tracing import trace
 from pumice.errors import BackendError, ConfigError, PumiceError
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph, Weight
-from pumice.model import make_architecture
+from pumice.model_graphs import make_architecture
 from pumice.plugin import Backend, DeviceInfo
 from pumice.registry import get_registry
 from pumice_numpy import NumpyBackend

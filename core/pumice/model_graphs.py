@@ -1,0 +1,89 @@
+"""The graphs of a model's file, traced as its configuration says."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+
+from pumice.adapters import Adapter, is_control_vector, read_adapter, read_control_vector
+from pumice.architecture import Architecture, HParams
+from pumice.config import AdapterOptions, Config
+from pumice.engine.sizing import EngineSizes
+from pumice.engine.tracing import trace, trace_alone
+from pumice.errors import ModelError
+from pumice.gguf import GGUFFile
+from pumice.graph import Graph
+from pumice.guard import guard, guarded
+from pumice.hub.projectors import find_projector
+from pumice.model_files.opening import open_adapter, open_draft
+from pumice.registry import Registry
+
+log = logging.getLogger("pumice")
+
+
+def chosen_sizes(config: Config, architecture: Architecture) -> EngineSizes:
+    """Return the sizes of context, batch and cache for a model."""
+    return EngineSizes(_context_length(config, architecture), config.n_batch, config.n_parallel, config.kv_type)
+
+
+def trace_configured(
+    stack: ExitStack,
+    file: GGUFFile,
+    architecture: Architecture,
+    n_ctx: int,
+    config: Config,
+    registry: Registry,
+    keeps_stream: bool = False,
+) -> dict[str, Graph]:
+    """Return the model's graphs with the configured adapters, and those of a draft that reads its values.
+
+    ``stack`` closes the draft's file. ``keeps_stream``: see ``trace``.
+    """
+    adapters = [_adapter(options, file, architecture, registry) for options in config.adapters.values()]
+    draft = None
+    if config.draft:
+        opened = stack.enter_context(open_draft(config.draft, file, registry))
+        draft = opened, make_architecture(opened, registry)
+        if trace_alone(draft, n_ctx) is not None:
+            draft = None  # a model of its own, with a runner of its own
+    embeds_media = find_projector(file.path, config.mmproj) is not None
+    return trace(file, architecture, n_ctx, adapters, draft, True, embeds_media, keeps_stream)
+
+
+def make_architecture(file: GGUFFile, registry: Registry) -> Architecture:
+    """Return a file's architecture, whose errors name the file and the plugin."""
+    try:
+        make = registry.architectures.find(file.architecture)
+        where = registry.architectures.describe(file.architecture)
+        architecture = guarded(make, f"{where}: __init__")(HParams(file.metadata))
+    except ModelError as error:
+        raise ModelError(f"{file.path}: {error}") from None
+    guard(architecture, where, ["build", "graphs"])
+    graphs_of = architecture.graphs
+    architecture.graphs = lambda: {  # type: ignore[method-assign]
+        name: guarded(build, f"{where}: {name}") for name, build in graphs_of().items()
+    }
+    return architecture
+
+
+def _adapter(options: AdapterOptions, model: GGUFFile, architecture: Architecture, registry: Registry) -> Adapter:
+    with open_adapter(options.file, registry, base=model.path) as file:
+        if is_control_vector(file):
+            return read_control_vector(file, architecture.n_embd, options.scale, options.layers)
+        if options.layers:
+            raise ModelError(f"{file.path}: 'layers' applies only to control vectors; this is a LoRA adapter")
+        return read_adapter(file, model.architecture, options.scale)
+
+
+def _context_length(config: Config, architecture: Architecture) -> int:
+    """Return the configured context in tokens; the default is lowered to what the model was trained for."""
+    trained = architecture.n_ctx_train
+    if config.n_ctx and config.is_default("n_ctx"):
+        return min(config.n_ctx, trained)
+    if config.n_ctx > trained * config.n_parallel:
+        log.warning(
+            "n_ctx is %d for %d sequences at once (n_parallel), but the model was trained for %d positions of a "
+            "sequence; text beyond these may be poor",
+            *(config.n_ctx, config.n_parallel, trained),
+        )
+    return config.n_ctx or trained
