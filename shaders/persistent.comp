@@ -239,6 +239,7 @@ shared vec4 scales[MOST_X]; // of both halves of a block, and each times the sum
 shared float partial[PARTIAL];
 #ifdef SEVERAL
 #define FIRST_QUERY (2u * TOKENS)
+shared uint output_tokens[TOKENS]; // of the rows of logits
 shared float squares[TOKENS * WARPS];
 #else
 #define FIRST_QUERY 2u
@@ -422,7 +423,6 @@ uint batch_of(uint left) { return left > 4u ? 8u : left > 2u ? 4u : left; }
 #ifdef SEVERAL // persistent_tokens.glsl
 uint n_outputs; // rows of logits
 void take_x_of(uint t, uint chunk, bool is_gated);
-uint token_of_output(uint j);
 void give_logits(uint first, uint which);
 void take_heads(uint region, uint first_head, uint n, uint kv);
 #endif
@@ -575,7 +575,7 @@ void multiply_output() {
     for (uint r = 0u; r < N_L; r += AHEAD) {
         const uint which = r / AHEAD & 1u;
         [[dont_unroll]] for (uint j = 0u; j < n_outputs; j++) {
-            take_x_of(token_of_output(j), chunk, false);
+            take_x_of(output_tokens[j], chunk, false);
             EACH_UNIT for (uint first = 0u; first < AHEAD; first += 8u) {
                 const uint count = min(8u, AHEAD - first);
                 EACH_UNIT for (uint i = 0u; i < 8u; i++) {

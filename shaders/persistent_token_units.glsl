@@ -1,13 +1,13 @@
 #ifdef llama_1b_q4_0
-// 30 units a layer, 8 ahead. Made by tools/straight_line.py.
+// 30 units a layer, 4 ahead. Made by tools/straight_line.py.
 uvec4 w0 = uvec4(0u); uint s0 = 0u; uvec2 h0 = uvec2(0u); uint e0 = 0u;
 uvec4 w1 = uvec4(0u); uint s1 = 0u; uvec2 h1 = uvec2(0u); uint e1 = 0u;
 uvec4 w2 = uvec4(0u); uint s2 = 0u; uvec2 h2 = uvec2(0u); uint e2 = 0u;
 uvec4 w3 = uvec4(0u); uint s3 = 0u; uvec2 h3 = uvec2(0u); uint e3 = 0u;
-uvec4 w4 = uvec4(0u); uint s4 = 0u; uvec2 h4 = uvec2(0u); uint e4 = 0u;
-uvec4 w5 = uvec4(0u); uint s5 = 0u; uvec2 h5 = uvec2(0u); uint e5 = 0u;
-uvec4 w6 = uvec4(0u); uint s6 = 0u; uvec2 h6 = uvec2(0u); uint e6 = 0u;
-uvec4 w7 = uvec4(0u); uint s7 = 0u; uvec2 h7 = uvec2(0u); uint e7 = 0u;
+uvec4 w4 = uvec4(0u); uint s4 = 0u;
+uvec4 w5 = uvec4(0u); uint s5 = 0u;
+uvec4 w6 = uvec4(0u); uint s6 = 0u;
+uvec4 w7 = uvec4(0u); uint s7 = 0u;
 uvec4 w8 = uvec4(0u); uint s8 = 0u;
 uvec4 w9 = uvec4(0u); uint s9 = 0u;
 uvec4 w10 = uvec4(0u); uint s10 = 0u;
@@ -69,10 +69,6 @@ void load_first() {
     w1 = a4[(here_q & PLACE) + (q_block + 1u * 64u)]; s1 = uint(a_halves[2u * (4u * ((here_q & PLACE) + 131072u)) + (q_block + 1u * 64u)]);
     w2 = a4[(here_k & PLACE) + (min(wg * 4u + min(min(warp / 2u, 7u) * 1u + 0u, 3u), 511u) * 64u + warp % 2u * LANES + lane)]; s2 = uint(a_halves[2u * (4u * ((here_k & PLACE) + 32768u)) + (min(wg * 4u + min(min(warp / 2u, 7u) * 1u + 0u, 3u), 511u) * 64u + warp % 2u * LANES + lane)]);
     w3 = a4[(here_v & PLACE) + (min(wg * 4u + min(min(warp / 2u, 7u) * 1u + 0u, 3u), 511u) * 64u + warp % 2u * LANES + lane)]; s3 = uint(a_halves[2u * (4u * ((here_v & PLACE) + 32768u)) + (min(wg * 4u + min(min(warp / 2u, 7u) * 1u + 0u, 3u), 511u) * 64u + warp % 2u * LANES + lane)]);
-    w4 = a4[(here_o & PLACE) + (o_block + 0u * 64u)]; s4 = uint(a_halves[2u * (4u * ((here_o & PLACE) + 131072u)) + (o_block + 0u * 64u)]);
-    w5 = a4[(here_o & PLACE) + (o_block + 1u * 64u)]; s5 = uint(a_halves[2u * (4u * ((here_o & PLACE) + 131072u)) + (o_block + 1u * 64u)]);
-    w6 = a4[(here_gate & PLACE) + (gate_block + 0u * 64u)]; s6 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 0u * 64u)]);
-    w7 = a4[(here_gate & PLACE) + (gate_block + 1u * 64u)]; s7 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 1u * 64u)]);
 }
 void ask_again() {
     o_block += position >> 30u;
@@ -81,63 +77,41 @@ void ask_again() {
     w5 = a4[(here_o & PLACE) + (o_block + 1u * 64u)]; s5 = uint(a_halves[2u * (4u * ((here_o & PLACE) + 131072u)) + (o_block + 1u * 64u)]);
     w6 = a4[(here_gate & PLACE) + (gate_block + 0u * 64u)]; s6 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 0u * 64u)]);
     w7 = a4[(here_gate & PLACE) + (gate_block + 1u * 64u)]; s7 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 1u * 64u)]);
-    w8 = a4[(here_gate & PLACE) + (gate_block + 2u * 64u)]; s8 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 2u * 64u)]);
-    w9 = a4[(here_gate & PLACE) + (gate_block + 3u * 64u)]; s9 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 3u * 64u)]);
-    w10 = a4[(here_gate & PLACE) + (gate_block + 4u * 64u)]; s10 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 4u * 64u)]);
-    w11 = a4[(here_gate & PLACE) + (gate_block + 5u * 64u)]; s11 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 5u * 64u)]);
 }
 void multiply_q(bool last) {
-{
-[[dont_unroll]] for (uint t = 0u; t < TOKENS; t++) {
-take_x_of(t, warp % 2u, false);
-float t0 = product(w0, uvec2(0u), s0, 0u, false);
-float t1 = product(w1, uvec2(0u), s1, 0u, false);
-{ const bool up = (lane & 16u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
-t0 = kept + subgroupShuffleXor(gone, 16); }
-t0 += subgroupShuffleXor(t0, 8);
-t0 += subgroupShuffleXor(t0, 4);
-t0 += subgroupShuffleXor(t0, 2);
-t0 += subgroupShuffleXor(t0, 1);
-const uint slot = warp / 2u, i = lane / 16u;
-const uint row = slot * 2u + 0u + i;
-if (lane % 16u == 0u && i < 2u && row < 16u && slot < 8u) partial[t * PARTIAL_TOKEN + warp % 2u * STRIDE_Q + 0u + row] = t0;
-}
-w8 = a4[(here_gate & PLACE) + (gate_block + 2u * 64u)]; s8 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 2u * 64u)]);
-w9 = a4[(here_gate & PLACE) + (gate_block + 3u * 64u)]; s9 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 3u * 64u)]);
-}
 }
 void multiply_k(bool last) {
-{
-[[dont_unroll]] for (uint t = 0u; t < TOKENS; t++) {
-take_x_of(t, warp % 2u, false);
-float t0 = product(w2, uvec2(0u), s2, 0u, false);
-t0 += subgroupShuffleXor(t0, 16);
-t0 += subgroupShuffleXor(t0, 8);
-t0 += subgroupShuffleXor(t0, 4);
-t0 += subgroupShuffleXor(t0, 2);
-t0 += subgroupShuffleXor(t0, 1);
-const uint slot = warp / 2u, i = lane / 32u;
-const uint row = slot * 1u + 0u + i;
-if (lane % 32u == 0u && i < 1u && row < 4u && slot < 8u) partial[t * PARTIAL_TOKEN + warp % 2u * STRIDE_Q + OF_Q + row] = t0;
-}
-w10 = a4[(here_gate & PLACE) + (gate_block + 4u * 64u)]; s10 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 4u * 64u)]);
-}
 }
 void multiply_v(bool last) {
 {
 [[dont_unroll]] for (uint t = 0u; t < TOKENS; t++) {
 take_x_of(t, warp % 2u, false);
-float t0 = product(w3, uvec2(0u), s3, 0u, false);
-t0 += subgroupShuffleXor(t0, 16);
-t0 += subgroupShuffleXor(t0, 8);
+float t0 = product(w0, uvec2(0u), s0, 0u, false);
+float t1 = product(w1, uvec2(0u), s1, 0u, false);
+float t2 = product(w2, uvec2(0u), s2, 0u, false);
+float t3 = product(w3, uvec2(0u), s3, 0u, false);
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 8); }
 t0 += subgroupShuffleXor(t0, 4);
 t0 += subgroupShuffleXor(t0, 2);
 t0 += subgroupShuffleXor(t0, 1);
-const uint slot = warp / 2u, i = lane / 32u;
-const uint row = slot * 1u + 0u + i;
-if (lane % 32u == 0u && i < 1u && row < 4u && slot < 8u) partial[t * PARTIAL_TOKEN + warp % 2u * STRIDE_Q + OF_Q + OF_K + row] = t0;
+const uint slot = warp / 2u, i = lane / 8u;
+if (lane % 8u == 0u) {
+const bool is_query = i < 2u;
+const uint row = is_query ? slot * 2u + i : slot;
+const uint of = is_query ? 16u : 4u;
+const uint first = is_query ? 0u : i == 2u ? OF_Q : OF_Q + OF_K;
+if (slot < 8u && row < of) partial[t * PARTIAL_TOKEN + warp % 2u * STRIDE_Q + first + row] = t0;
 }
-w11 = a4[(here_gate & PLACE) + (gate_block + 5u * 64u)]; s11 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 5u * 64u)]);
+}
+w4 = a4[(here_o & PLACE) + (o_block + 0u * 64u)]; s4 = uint(a_halves[2u * (4u * ((here_o & PLACE) + 131072u)) + (o_block + 0u * 64u)]);
+w5 = a4[(here_o & PLACE) + (o_block + 1u * 64u)]; s5 = uint(a_halves[2u * (4u * ((here_o & PLACE) + 131072u)) + (o_block + 1u * 64u)]);
+w6 = a4[(here_gate & PLACE) + (gate_block + 0u * 64u)]; s6 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 0u * 64u)]);
+w7 = a4[(here_gate & PLACE) + (gate_block + 1u * 64u)]; s7 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 1u * 64u)]);
 }
 }
 void multiply_o(bool last) {
@@ -153,11 +127,13 @@ t0 += subgroupShuffleXor(t0, 4);
 t0 += subgroupShuffleXor(t0, 2);
 t0 += subgroupShuffleXor(t0, 1);
 const uint slot = warp / 2u, i = lane / 16u;
-const uint row = slot * 2u + 0u + i;
-if (lane % 16u == 0u && i < 2u && row < 16u && slot < 8u) partial[t * PARTIAL_TOKEN + warp % 2u * STRIDE_X + 0u + row] = t0;
+if (lane % 16u == 0u) {
+if (i < 2u && slot * 2u + 0u + i < 16u && slot < 8u)
+partial[t * PARTIAL_TOKEN + warp % 2u * STRIDE_X + 0u + slot * 2u + 0u + i] = t0;
 }
-w12 = a4[(here_gate & PLACE) + (gate_block + 6u * 64u)]; s12 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 6u * 64u)]);
-w13 = a4[(here_gate & PLACE) + (gate_block + 7u * 64u)]; s13 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 7u * 64u)]);
+}
+w8 = a4[(here_gate & PLACE) + (gate_block + 2u * 64u)]; s8 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 2u * 64u)]);
+w9 = a4[(here_gate & PLACE) + (gate_block + 3u * 64u)]; s9 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 3u * 64u)]);
 }
 }
 void multiply_gate(bool last) {
@@ -178,13 +154,15 @@ t0 += subgroupShuffleXor(t0, 4);
 t0 += subgroupShuffleXor(t0, 2);
 t0 += subgroupShuffleXor(t0, 1);
 const uint slot = warp / 2u, i = lane / 8u;
-const uint row = slot * 8u + 0u + i;
-if (lane % 8u == 0u && i < 4u && row < 64u && slot < 8u) partial[t * PARTIAL_TOKEN + warp % 2u * STRIDE_G + 0u + row] = t0;
+if (lane % 8u == 0u) {
+if (i < 4u && slot * 8u + 0u + i < 64u && slot < 8u)
+partial[t * PARTIAL_TOKEN + warp % 2u * STRIDE_G + 0u + slot * 8u + 0u + i] = t0;
 }
-w14 = a4[(here_up & PLACE) + (up_block + 0u * 64u)]; s14 = uint(a_halves[2u * (4u * ((here_up & PLACE) + 524288u)) + (up_block + 0u * 64u)]);
-w15 = a4[(here_up & PLACE) + (up_block + 1u * 64u)]; s15 = uint(a_halves[2u * (4u * ((here_up & PLACE) + 524288u)) + (up_block + 1u * 64u)]);
-w16 = a4[(here_up & PLACE) + (up_block + 2u * 64u)]; s16 = uint(a_halves[2u * (4u * ((here_up & PLACE) + 524288u)) + (up_block + 2u * 64u)]);
-w17 = a4[(here_up & PLACE) + (up_block + 3u * 64u)]; s17 = uint(a_halves[2u * (4u * ((here_up & PLACE) + 524288u)) + (up_block + 3u * 64u)]);
+}
+w10 = a4[(here_gate & PLACE) + (gate_block + 4u * 64u)]; s10 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 4u * 64u)]);
+w11 = a4[(here_gate & PLACE) + (gate_block + 5u * 64u)]; s11 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 5u * 64u)]);
+w12 = a4[(here_gate & PLACE) + (gate_block + 6u * 64u)]; s12 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 6u * 64u)]);
+w13 = a4[(here_gate & PLACE) + (gate_block + 7u * 64u)]; s13 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 7u * 64u)]);
 }
 {
 [[dont_unroll]] for (uint t = 0u; t < TOKENS; t++) {
@@ -203,13 +181,15 @@ t0 += subgroupShuffleXor(t0, 4);
 t0 += subgroupShuffleXor(t0, 2);
 t0 += subgroupShuffleXor(t0, 1);
 const uint slot = warp / 2u, i = lane / 8u;
-const uint row = slot * 8u + 4u + i;
-if (lane % 8u == 0u && i < 4u && row < 64u && slot < 8u) partial[t * PARTIAL_TOKEN + warp % 2u * STRIDE_G + 0u + row] = t0;
+if (lane % 8u == 0u) {
+if (i < 4u && slot * 8u + 4u + i < 64u && slot < 8u)
+partial[t * PARTIAL_TOKEN + warp % 2u * STRIDE_G + 0u + slot * 8u + 4u + i] = t0;
 }
-w18 = a4[(here_up & PLACE) + (up_block + 4u * 64u)]; s18 = uint(a_halves[2u * (4u * ((here_up & PLACE) + 524288u)) + (up_block + 4u * 64u)]);
-w19 = a4[(here_up & PLACE) + (up_block + 5u * 64u)]; s19 = uint(a_halves[2u * (4u * ((here_up & PLACE) + 524288u)) + (up_block + 5u * 64u)]);
-w20 = a4[(here_up & PLACE) + (up_block + 6u * 64u)]; s20 = uint(a_halves[2u * (4u * ((here_up & PLACE) + 524288u)) + (up_block + 6u * 64u)]);
-w21 = a4[(here_up & PLACE) + (up_block + 7u * 64u)]; s21 = uint(a_halves[2u * (4u * ((here_up & PLACE) + 524288u)) + (up_block + 7u * 64u)]);
+}
+w14 = a4[(here_up & PLACE) + (up_block + 0u * 64u)]; s14 = uint(a_halves[2u * (4u * ((here_up & PLACE) + 524288u)) + (up_block + 0u * 64u)]);
+w15 = a4[(here_up & PLACE) + (up_block + 1u * 64u)]; s15 = uint(a_halves[2u * (4u * ((here_up & PLACE) + 524288u)) + (up_block + 1u * 64u)]);
+w16 = a4[(here_up & PLACE) + (up_block + 2u * 64u)]; s16 = uint(a_halves[2u * (4u * ((here_up & PLACE) + 524288u)) + (up_block + 2u * 64u)]);
+w17 = a4[(here_up & PLACE) + (up_block + 3u * 64u)]; s17 = uint(a_halves[2u * (4u * ((here_up & PLACE) + 524288u)) + (up_block + 3u * 64u)]);
 }
 }
 void multiply_up(bool last) {
@@ -230,13 +210,15 @@ t0 += subgroupShuffleXor(t0, 4);
 t0 += subgroupShuffleXor(t0, 2);
 t0 += subgroupShuffleXor(t0, 1);
 const uint slot = warp / 2u, i = lane / 8u;
-const uint row = slot * 8u + 0u + i;
-if (lane % 8u == 0u && i < 4u && row < 64u && slot < 8u) partial[t * PARTIAL_TOKEN + warp % 2u * STRIDE_G + OF_G + row] = t0;
+if (lane % 8u == 0u) {
+if (i < 4u && slot * 8u + 0u + i < 64u && slot < 8u)
+partial[t * PARTIAL_TOKEN + warp % 2u * STRIDE_G + OF_G + slot * 8u + 0u + i] = t0;
 }
-w22 = a4[(here_down & PLACE) + (down_block + 0u * 256u)]; s22 = uint(a_halves[2u * (4u * ((here_down & PLACE) + 524288u)) + (down_block + 0u * 256u)]);
-w23 = a4[(here_down & PLACE) + (down_block + 1u * 256u)]; s23 = uint(a_halves[2u * (4u * ((here_down & PLACE) + 524288u)) + (down_block + 1u * 256u)]);
-w24 = a4[(here_down & PLACE) + (down_block + 2u * 256u)]; s24 = uint(a_halves[2u * (4u * ((here_down & PLACE) + 524288u)) + (down_block + 2u * 256u)]);
-w25 = a4[(here_down & PLACE) + (down_block + 3u * 256u)]; s25 = uint(a_halves[2u * (4u * ((here_down & PLACE) + 524288u)) + (down_block + 3u * 256u)]);
+}
+w18 = a4[(here_up & PLACE) + (up_block + 4u * 64u)]; s18 = uint(a_halves[2u * (4u * ((here_up & PLACE) + 524288u)) + (up_block + 4u * 64u)]);
+w19 = a4[(here_up & PLACE) + (up_block + 5u * 64u)]; s19 = uint(a_halves[2u * (4u * ((here_up & PLACE) + 524288u)) + (up_block + 5u * 64u)]);
+w20 = a4[(here_up & PLACE) + (up_block + 6u * 64u)]; s20 = uint(a_halves[2u * (4u * ((here_up & PLACE) + 524288u)) + (up_block + 6u * 64u)]);
+w21 = a4[(here_up & PLACE) + (up_block + 7u * 64u)]; s21 = uint(a_halves[2u * (4u * ((here_up & PLACE) + 524288u)) + (up_block + 7u * 64u)]);
 }
 {
 [[dont_unroll]] for (uint t = 0u; t < TOKENS; t++) {
@@ -255,13 +237,15 @@ t0 += subgroupShuffleXor(t0, 4);
 t0 += subgroupShuffleXor(t0, 2);
 t0 += subgroupShuffleXor(t0, 1);
 const uint slot = warp / 2u, i = lane / 8u;
-const uint row = slot * 8u + 4u + i;
-if (lane % 8u == 0u && i < 4u && row < 64u && slot < 8u) partial[t * PARTIAL_TOKEN + warp % 2u * STRIDE_G + OF_G + row] = t0;
+if (lane % 8u == 0u) {
+if (i < 4u && slot * 8u + 4u + i < 64u && slot < 8u)
+partial[t * PARTIAL_TOKEN + warp % 2u * STRIDE_G + OF_G + slot * 8u + 4u + i] = t0;
 }
-w26 = a4[(here_down & PLACE) + (down_block + 4u * 256u)]; s26 = uint(a_halves[2u * (4u * ((here_down & PLACE) + 524288u)) + (down_block + 4u * 256u)]);
-w27 = a4[(here_down & PLACE) + (down_block + 5u * 256u)]; s27 = uint(a_halves[2u * (4u * ((here_down & PLACE) + 524288u)) + (down_block + 5u * 256u)]);
-w28 = a4[(here_down & PLACE) + (down_block + 6u * 256u)]; s28 = uint(a_halves[2u * (4u * ((here_down & PLACE) + 524288u)) + (down_block + 6u * 256u)]);
-w29 = a4[(here_down & PLACE) + (down_block + 7u * 256u)]; s29 = uint(a_halves[2u * (4u * ((here_down & PLACE) + 524288u)) + (down_block + 7u * 256u)]);
+}
+w22 = a4[(here_down & PLACE) + (down_block + 0u * 256u)]; s22 = uint(a_halves[2u * (4u * ((here_down & PLACE) + 524288u)) + (down_block + 0u * 256u)]);
+w23 = a4[(here_down & PLACE) + (down_block + 1u * 256u)]; s23 = uint(a_halves[2u * (4u * ((here_down & PLACE) + 524288u)) + (down_block + 1u * 256u)]);
+w24 = a4[(here_down & PLACE) + (down_block + 2u * 256u)]; s24 = uint(a_halves[2u * (4u * ((here_down & PLACE) + 524288u)) + (down_block + 2u * 256u)]);
+w25 = a4[(here_down & PLACE) + (down_block + 3u * 256u)]; s25 = uint(a_halves[2u * (4u * ((here_down & PLACE) + 524288u)) + (down_block + 3u * 256u)]);
 }
 }
 void multiply_down(bool last) {
@@ -282,13 +266,15 @@ t0 += subgroupShuffleXor(t0, 4);
 t0 += subgroupShuffleXor(t0, 2);
 t0 += subgroupShuffleXor(t0, 1);
 const uint slot = warp / 8u, i = lane / 8u;
-const uint row = slot * 8u + 0u + i;
-if (lane % 8u == 0u && i < 4u && row < 16u && slot < 2u) partial[t * PARTIAL_TOKEN + warp % 8u * STRIDE_X + 0u + row] = t0;
+if (lane % 8u == 0u) {
+if (i < 4u && slot * 8u + 0u + i < 16u && slot < 2u)
+partial[t * PARTIAL_TOKEN + warp % 8u * STRIDE_X + 0u + slot * 8u + 0u + i] = t0;
 }
-if (last) { w0 = a4[(output_place & PLACE) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 0u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; s0 = uint(a_halves[2u * (4u * ((output_place & PLACE) + 8208384u) + 16416768u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 0u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]); h0 = a2[2u * ((output_place & PLACE) + 8208384u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 0u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; e0 = a1[(4u * ((output_place & PLACE) + 8208384u) + 16416768u) + 4104192u + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 0u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane) / 8u]; } else { w0 = a4[(there_q & PLACE) + (q_block + 0u * 64u)]; s0 = uint(a_halves[2u * (4u * ((there_q & PLACE) + 131072u)) + (q_block + 0u * 64u)]); }
-if (last) { w1 = a4[(output_place & PLACE) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 1u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; s1 = uint(a_halves[2u * (4u * ((output_place & PLACE) + 8208384u) + 16416768u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 1u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]); h1 = a2[2u * ((output_place & PLACE) + 8208384u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 1u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; e1 = a1[(4u * ((output_place & PLACE) + 8208384u) + 16416768u) + 4104192u + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 1u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane) / 8u]; } else { w1 = a4[(there_q & PLACE) + (q_block + 1u * 64u)]; s1 = uint(a_halves[2u * (4u * ((there_q & PLACE) + 131072u)) + (q_block + 1u * 64u)]); }
-if (last) { w2 = a4[(output_place & PLACE) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 2u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; s2 = uint(a_halves[2u * (4u * ((output_place & PLACE) + 8208384u) + 16416768u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 2u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]); h2 = a2[2u * ((output_place & PLACE) + 8208384u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 2u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; e2 = a1[(4u * ((output_place & PLACE) + 8208384u) + 16416768u) + 4104192u + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 2u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane) / 8u]; } else { w2 = a4[(there_k & PLACE) + (min(wg * 4u + min(min(warp / 2u, 7u) * 1u + 0u, 3u), 511u) * 64u + warp % 2u * LANES + lane)]; s2 = uint(a_halves[2u * (4u * ((there_k & PLACE) + 32768u)) + (min(wg * 4u + min(min(warp / 2u, 7u) * 1u + 0u, 3u), 511u) * 64u + warp % 2u * LANES + lane)]); }
-if (last) { w3 = a4[(output_place & PLACE) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 3u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; s3 = uint(a_halves[2u * (4u * ((output_place & PLACE) + 8208384u) + 16416768u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 3u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]); h3 = a2[2u * ((output_place & PLACE) + 8208384u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 3u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; e3 = a1[(4u * ((output_place & PLACE) + 8208384u) + 16416768u) + 4104192u + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 3u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane) / 8u]; } else { w3 = a4[(there_v & PLACE) + (min(wg * 4u + min(min(warp / 2u, 7u) * 1u + 0u, 3u), 511u) * 64u + warp % 2u * LANES + lane)]; s3 = uint(a_halves[2u * (4u * ((there_v & PLACE) + 32768u)) + (min(wg * 4u + min(min(warp / 2u, 7u) * 1u + 0u, 3u), 511u) * 64u + warp % 2u * LANES + lane)]); }
+}
+w26 = a4[(here_down & PLACE) + (down_block + 4u * 256u)]; s26 = uint(a_halves[2u * (4u * ((here_down & PLACE) + 524288u)) + (down_block + 4u * 256u)]);
+w27 = a4[(here_down & PLACE) + (down_block + 5u * 256u)]; s27 = uint(a_halves[2u * (4u * ((here_down & PLACE) + 524288u)) + (down_block + 5u * 256u)]);
+w28 = a4[(here_down & PLACE) + (down_block + 6u * 256u)]; s28 = uint(a_halves[2u * (4u * ((here_down & PLACE) + 524288u)) + (down_block + 6u * 256u)]);
+w29 = a4[(here_down & PLACE) + (down_block + 7u * 256u)]; s29 = uint(a_halves[2u * (4u * ((here_down & PLACE) + 524288u)) + (down_block + 7u * 256u)]);
 }
 {
 [[dont_unroll]] for (uint t = 0u; t < TOKENS; t++) {
@@ -307,56 +293,43 @@ t0 += subgroupShuffleXor(t0, 4);
 t0 += subgroupShuffleXor(t0, 2);
 t0 += subgroupShuffleXor(t0, 1);
 const uint slot = warp / 8u, i = lane / 8u;
-const uint row = slot * 8u + 4u + i;
-if (lane % 8u == 0u && i < 4u && row < 16u && slot < 2u) partial[t * PARTIAL_TOKEN + warp % 8u * STRIDE_X + 0u + row] = t0;
+if (lane % 8u == 0u) {
+if (i < 4u && slot * 8u + 4u + i < 16u && slot < 2u)
+partial[t * PARTIAL_TOKEN + warp % 8u * STRIDE_X + 0u + slot * 8u + 4u + i] = t0;
 }
-if (last) { w4 = a4[(output_place & PLACE) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 4u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; s4 = uint(a_halves[2u * (4u * ((output_place & PLACE) + 8208384u) + 16416768u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 4u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]); h4 = a2[2u * ((output_place & PLACE) + 8208384u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 4u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; e4 = a1[(4u * ((output_place & PLACE) + 8208384u) + 16416768u) + 4104192u + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 4u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane) / 8u]; } else { w4 = a4[(there_o & PLACE) + (o_block + 0u * 64u)]; s4 = uint(a_halves[2u * (4u * ((there_o & PLACE) + 131072u)) + (o_block + 0u * 64u)]); }
-if (last) { w5 = a4[(output_place & PLACE) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 5u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; s5 = uint(a_halves[2u * (4u * ((output_place & PLACE) + 8208384u) + 16416768u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 5u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]); h5 = a2[2u * ((output_place & PLACE) + 8208384u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 5u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; e5 = a1[(4u * ((output_place & PLACE) + 8208384u) + 16416768u) + 4104192u + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 5u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane) / 8u]; } else { w5 = a4[(there_o & PLACE) + (o_block + 1u * 64u)]; s5 = uint(a_halves[2u * (4u * ((there_o & PLACE) + 131072u)) + (o_block + 1u * 64u)]); }
-if (last) { w6 = a4[(output_place & PLACE) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 6u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; s6 = uint(a_halves[2u * (4u * ((output_place & PLACE) + 8208384u) + 16416768u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 6u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]); h6 = a2[2u * ((output_place & PLACE) + 8208384u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 6u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; e6 = a1[(4u * ((output_place & PLACE) + 8208384u) + 16416768u) + 4104192u + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 6u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane) / 8u]; } else { w6 = a4[(there_gate & PLACE) + (gate_block + 0u * 64u)]; s6 = uint(a_halves[2u * (4u * ((there_gate & PLACE) + 524288u)) + (gate_block + 0u * 64u)]); }
-if (last) { w7 = a4[(output_place & PLACE) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 7u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; s7 = uint(a_halves[2u * (4u * ((output_place & PLACE) + 8208384u) + 16416768u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 7u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]); h7 = a2[2u * ((output_place & PLACE) + 8208384u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 7u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; e7 = a1[(4u * ((output_place & PLACE) + 8208384u) + 16416768u) + 4104192u + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 7u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane) / 8u]; } else { w7 = a4[(there_gate & PLACE) + (gate_block + 1u * 64u)]; s7 = uint(a_halves[2u * (4u * ((there_gate & PLACE) + 524288u)) + (gate_block + 1u * 64u)]); }
+}
+if (last) { w0 = a4[(output_place & PLACE) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 0u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; s0 = uint(a_halves[2u * (4u * ((output_place & PLACE) + 8208384u) + 16416768u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 0u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]); h0 = a2[2u * ((output_place & PLACE) + 8208384u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 0u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; e0 = a1[(4u * ((output_place & PLACE) + 8208384u) + 16416768u) + 4104192u + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 0u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane) / 8u]; } else { w0 = a4[(there_q & PLACE) + (q_block + 0u * 64u)]; s0 = uint(a_halves[2u * (4u * ((there_q & PLACE) + 131072u)) + (q_block + 0u * 64u)]); }
+if (last) { w1 = a4[(output_place & PLACE) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 1u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; s1 = uint(a_halves[2u * (4u * ((output_place & PLACE) + 8208384u) + 16416768u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 1u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]); h1 = a2[2u * ((output_place & PLACE) + 8208384u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 1u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; e1 = a1[(4u * ((output_place & PLACE) + 8208384u) + 16416768u) + 4104192u + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 1u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane) / 8u]; } else { w1 = a4[(there_q & PLACE) + (q_block + 1u * 64u)]; s1 = uint(a_halves[2u * (4u * ((there_q & PLACE) + 131072u)) + (q_block + 1u * 64u)]); }
+if (last) { w2 = a4[(output_place & PLACE) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 2u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; s2 = uint(a_halves[2u * (4u * ((output_place & PLACE) + 8208384u) + 16416768u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 2u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]); h2 = a2[2u * ((output_place & PLACE) + 8208384u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 2u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; e2 = a1[(4u * ((output_place & PLACE) + 8208384u) + 16416768u) + 4104192u + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 2u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane) / 8u]; } else { w2 = a4[(there_k & PLACE) + (min(wg * 4u + min(min(warp / 2u, 7u) * 1u + 0u, 3u), 511u) * 64u + warp % 2u * LANES + lane)]; s2 = uint(a_halves[2u * (4u * ((there_k & PLACE) + 32768u)) + (min(wg * 4u + min(min(warp / 2u, 7u) * 1u + 0u, 3u), 511u) * 64u + warp % 2u * LANES + lane)]); }
+if (last) { w3 = a4[(output_place & PLACE) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 3u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; s3 = uint(a_halves[2u * (4u * ((output_place & PLACE) + 8208384u) + 16416768u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 3u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]); h3 = a2[2u * ((output_place & PLACE) + 8208384u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 3u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; e3 = a1[(4u * ((output_place & PLACE) + 8208384u) + 16416768u) + 4104192u + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + 3u, 1001u), 128255u) * 64u + warp % 2u * LANES + lane) / 8u]; } else { w3 = a4[(there_v & PLACE) + (min(wg * 4u + min(min(warp / 2u, 7u) * 1u + 0u, 3u), 511u) * 64u + warp % 2u * LANES + lane)]; s3 = uint(a_halves[2u * (4u * ((there_v & PLACE) + 32768u)) + (min(wg * 4u + min(min(warp / 2u, 7u) * 1u + 0u, 3u), 511u) * 64u + warp % 2u * LANES + lane)]); }
 }
 }
 void multiply_output() {
-[[dont_unroll]] for (uint r = 0u; r < 126u; r += 8u) {
-const uint which = r / 8u & 1u;
+[[dont_unroll]] for (uint r = 0u; r < 126u; r += 4u) {
+const uint which = r / 4u & 1u;
 [[dont_unroll]] for (uint j = 0u; j < n_outputs; j++) {
-take_x_of(token_of_output(j), warp % 2u, false);
+take_x_of(output_tokens[j], warp % 2u, false);
 float t0 = product(w0, h0, s0, e0, true);
 float t1 = product(w1, h1, s1, e1, true);
 float t2 = product(w2, h2, s2, e2, true);
 float t3 = product(w3, h3, s3, e3, true);
-float t4 = product(w4, h4, s4, e4, true);
-float t5 = product(w5, h5, s5, e5, true);
-float t6 = product(w6, h6, s6, e6, true);
-float t7 = product(w7, h7, s7, e7, true);
-{ const bool up = (lane & 16u) != 0u; const float kept = up ? t4 : t0, gone = up ? t0 : t4;
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
 t0 = kept + subgroupShuffleXor(gone, 16); }
-{ const bool up = (lane & 16u) != 0u; const float kept = up ? t5 : t1, gone = up ? t1 : t5;
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
 t1 = kept + subgroupShuffleXor(gone, 16); }
-{ const bool up = (lane & 16u) != 0u; const float kept = up ? t6 : t2, gone = up ? t2 : t6;
-t2 = kept + subgroupShuffleXor(gone, 16); }
-{ const bool up = (lane & 16u) != 0u; const float kept = up ? t7 : t3, gone = up ? t3 : t7;
-t3 = kept + subgroupShuffleXor(gone, 16); }
-{ const bool up = (lane & 8u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
 t0 = kept + subgroupShuffleXor(gone, 8); }
-{ const bool up = (lane & 8u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
-t1 = kept + subgroupShuffleXor(gone, 8); }
-{ const bool up = (lane & 4u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
-t0 = kept + subgroupShuffleXor(gone, 4); }
+t0 += subgroupShuffleXor(t0, 4);
 t0 += subgroupShuffleXor(t0, 2);
 t0 += subgroupShuffleXor(t0, 1);
-const uint i = lane / 4u, slot = warp / 2u;
-if (lane % 4u == 0u && slot < 8u)
+const uint i = lane / 8u, slot = warp / 2u;
+if (lane % 8u == 0u && slot < 8u)
     partial[j * PARTIAL_TOKEN + which * PARTIAL_STEP + warp % 2u * OF_STEP + slot * AHEAD + i] = t0;
 }
-w0 = a4[(output_place & PLACE) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 8u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; s0 = uint(a_halves[2u * (4u * ((output_place & PLACE) + 8208384u) + 16416768u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 8u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]); h0 = a2[2u * ((output_place & PLACE) + 8208384u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 8u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; e0 = a1[(4u * ((output_place & PLACE) + 8208384u) + 16416768u) + 4104192u + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 8u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane) / 8u];
-w1 = a4[(output_place & PLACE) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 9u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; s1 = uint(a_halves[2u * (4u * ((output_place & PLACE) + 8208384u) + 16416768u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 9u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]); h1 = a2[2u * ((output_place & PLACE) + 8208384u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 9u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; e1 = a1[(4u * ((output_place & PLACE) + 8208384u) + 16416768u) + 4104192u + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 9u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane) / 8u];
-w2 = a4[(output_place & PLACE) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 10u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; s2 = uint(a_halves[2u * (4u * ((output_place & PLACE) + 8208384u) + 16416768u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 10u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]); h2 = a2[2u * ((output_place & PLACE) + 8208384u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 10u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; e2 = a1[(4u * ((output_place & PLACE) + 8208384u) + 16416768u) + 4104192u + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 10u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane) / 8u];
-w3 = a4[(output_place & PLACE) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 11u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; s3 = uint(a_halves[2u * (4u * ((output_place & PLACE) + 8208384u) + 16416768u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 11u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]); h3 = a2[2u * ((output_place & PLACE) + 8208384u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 11u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; e3 = a1[(4u * ((output_place & PLACE) + 8208384u) + 16416768u) + 4104192u + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 11u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane) / 8u];
-w4 = a4[(output_place & PLACE) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 12u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; s4 = uint(a_halves[2u * (4u * ((output_place & PLACE) + 8208384u) + 16416768u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 12u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]); h4 = a2[2u * ((output_place & PLACE) + 8208384u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 12u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; e4 = a1[(4u * ((output_place & PLACE) + 8208384u) + 16416768u) + 4104192u + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 12u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane) / 8u];
-w5 = a4[(output_place & PLACE) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 13u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; s5 = uint(a_halves[2u * (4u * ((output_place & PLACE) + 8208384u) + 16416768u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 13u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]); h5 = a2[2u * ((output_place & PLACE) + 8208384u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 13u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; e5 = a1[(4u * ((output_place & PLACE) + 8208384u) + 16416768u) + 4104192u + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 13u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane) / 8u];
-w6 = a4[(output_place & PLACE) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 14u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; s6 = uint(a_halves[2u * (4u * ((output_place & PLACE) + 8208384u) + 16416768u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 14u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]); h6 = a2[2u * ((output_place & PLACE) + 8208384u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 14u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; e6 = a1[(4u * ((output_place & PLACE) + 8208384u) + 16416768u) + 4104192u + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 14u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane) / 8u];
-w7 = a4[(output_place & PLACE) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 15u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; s7 = uint(a_halves[2u * (4u * ((output_place & PLACE) + 8208384u) + 16416768u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 15u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]); h7 = a2[2u * ((output_place & PLACE) + 8208384u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 15u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; e7 = a1[(4u * ((output_place & PLACE) + 8208384u) + 16416768u) + 4104192u + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 15u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane) / 8u];
+w0 = a4[(output_place & PLACE) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 4u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; s0 = uint(a_halves[2u * (4u * ((output_place & PLACE) + 8208384u) + 16416768u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 4u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]); h0 = a2[2u * ((output_place & PLACE) + 8208384u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 4u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; e0 = a1[(4u * ((output_place & PLACE) + 8208384u) + 16416768u) + 4104192u + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 4u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane) / 8u];
+w1 = a4[(output_place & PLACE) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 5u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; s1 = uint(a_halves[2u * (4u * ((output_place & PLACE) + 8208384u) + 16416768u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 5u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]); h1 = a2[2u * ((output_place & PLACE) + 8208384u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 5u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; e1 = a1[(4u * ((output_place & PLACE) + 8208384u) + 16416768u) + 4104192u + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 5u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane) / 8u];
+w2 = a4[(output_place & PLACE) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 6u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; s2 = uint(a_halves[2u * (4u * ((output_place & PLACE) + 8208384u) + 16416768u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 6u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]); h2 = a2[2u * ((output_place & PLACE) + 8208384u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 6u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; e2 = a1[(4u * ((output_place & PLACE) + 8208384u) + 16416768u) + 4104192u + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 6u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane) / 8u];
+w3 = a4[(output_place & PLACE) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 7u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; s3 = uint(a_halves[2u * (4u * ((output_place & PLACE) + 8208384u) + 16416768u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 7u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]); h3 = a2[2u * ((output_place & PLACE) + 8208384u) + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 7u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane)]; e3 = a1[(4u * ((output_place & PLACE) + 8208384u) + 16416768u) + 4104192u + (min(wg * 1002u + min(min(warp / 2u, 7u) * 126u + min(r + 7u, 125u), 1001u), 128255u) * 64u + warp % 2u * LANES + lane) / 8u];
 give_logits(r, which);
 }
 }
@@ -838,7 +811,7 @@ void multiply_output() {
 [[dont_unroll]] for (uint r = 0u; r < 251u; r += 4u) {
 const uint which = r / 4u & 1u;
 [[dont_unroll]] for (uint j = 0u; j < n_outputs; j++) {
-take_x_of(token_of_output(j), warp % 4u, false);
+take_x_of(output_tokens[j], warp % 4u, false);
 float t0 = product(w0, h0, s0, e0, true);
 float t1 = product(w1, h1, s1, e1, true);
 float t2 = product(w2, h2, s2, e2, true);
@@ -1303,7 +1276,7 @@ void multiply_output() {
 [[dont_unroll]] for (uint r = 0u; r < 5u; r += 4u) {
 const uint which = r / 4u & 1u;
 [[dont_unroll]] for (uint j = 0u; j < n_outputs; j++) {
-take_x_of(token_of_output(j), warp % 1u, false);
+take_x_of(output_tokens[j], warp % 1u, false);
 float t0 = product(w0, h0, s0, e0, true);
 float t1 = product(w1, h1, s1, e1, true);
 float t2 = product(w2, h2, s2, e2, true);

@@ -19,6 +19,8 @@ uint source_of(uint t) { return infos[t].w >> 8 & 0xffu; }
 bool is_deep(uint t) { return (infos[t].w & 1u) != 0u; }
 
 void find_tokens() {
+    n_outputs = row_count(n_logits);
+    if (tid < n_outputs) output_tokens[tid] = step_words[output_ids + tid];
     if (tid < TOKENS) {
         const uint row = min(tid, row_count(rows) - 1u), p = step_words[positions + row];
         const uint sequence = step_words[sequences + row], earlier = row - step_words[seq_starts + sequence];
@@ -41,7 +43,6 @@ void find_tokens() {
         any_flat = any_flat || !is_deep(t);
         any_parts = any_parts || !(PARTS == 1u || infos[t].z == 1u || is_deep(t));
     }
-    n_outputs = row_count(n_logits);
 }
 
 // Makes a row the current one.
@@ -78,13 +79,14 @@ void take_x_of(uint t, uint chunk, bool is_gated) {
     }
 }
 
-// Finds the factors of a norm; they are known behind a barrier.
+// Finds the factors of a norm, one by each subgroup; they are known behind a barrier.
 float norm_factor() {
-    [[dont_unroll]] for (uint t = 0u; t < TOKENS; t++) {
+    [[unroll]] for (uint first = 0u; first < TOKENS; first += WARPS) {
+        const uint t = min(first + warp, TOKENS - 1u);
         float sum = 0.0;
         for (uint i = lane; i < WARPS; i += LANES) sum += squares[t * WARPS + i];
         const float factor = inversesqrt(subgroupAdd(sum) / float(WIDTH) + SHRINK * SHRINK * eps);
-        if (tid == 0u) factors[t] = factor;
+        if (lane == 0u && first + warp < TOKENS) factors[t] = factor;
     }
     return 0.0;
 }
@@ -351,8 +353,6 @@ void give_gated(uint region, float unused) {
 
 // --- logits
 
-uint token_of_output(uint j) { return step_words[output_ids + j]; }
-
 // Gives the logits of the step of all slots that begins at row `first`, from the half `which` of `partial`.
 void give_logits(uint first, uint which) {
     barrier();
@@ -361,7 +361,7 @@ void give_logits(uint first, uint which) {
         const uint row = of_step / AHEAD * N_L + r, id = wg * OF_L + row;
         partial_from = j * PARTIAL_TOKEN + which * PARTIAL_STEP;
         const bool real = r < N_L && row < OF_L && id < VOCAB;
-        if (real) y[y_at + j * VOCAB + id] = row_sum(of_step, CHUNKS_X, OF_STEP) * factors[token_of_output(j)];
+        if (real) y[y_at + j * VOCAB + id] = row_sum(of_step, CHUNKS_X, OF_STEP) * factors[output_tokens[j]];
     }
 }
 

@@ -101,7 +101,11 @@ def _sets() -> dict[str, dict[str, Macros]]:
         "cache": caches,
         "half cache": {name: macros for name, macros in caches.items() if name != "f32"},
         "decoder": decoders,
-        "dense decoder": {name: macros for name, macros in decoders.items() if not FAMILIES[name].experts},
+        "dense decoder of rows": {
+            name: {**macros, **FAMILIES[name].of_rows(2).macros()}
+            for name, macros in decoders.items()
+            if not FAMILIES[name].experts
+        },
         "unary function": _functions(1),
         "binary function": _functions(2),
     }

@@ -85,7 +85,6 @@ class Units:
         self.n = sum(matrix.n for matrix in self.matrices)
         self.output = Matrix("output", shape.vocabulary, shape.width, shape, "output_place", shape.output_six, 0)
         assert shape.ahead <= self.n
-        assert shape.ahead % BATCH == 0
 
     def of(self, unit: int) -> Matrix:
         return next(matrix for matrix in self.matrices if unit < matrix.unit + matrix.n)
@@ -167,6 +166,7 @@ class Units:
 
     def multiply_output(self) -> Iterator[str]:
         output, ahead = self.output, self.shape.ahead
+        assert ahead % BATCH == 0
         yield "void multiply_output() {"
         yield f"for (uint r = 0u; r < {output.n}u; r += {ahead}u) {{"
         for first in range(0, ahead, BATCH):
@@ -204,7 +204,11 @@ def text(several: bool = False) -> str:
     from tools.token_units import TokenQuads, TokenUnits
 
     straight, rolled = (TokenUnits, TokenQuads) if several else (Units, Quads)
-    dense = {name: shape for name, shape in FAMILIES.items() if not shape.experts and not shape.far_cache}
+    dense = {
+        name: shape.of_rows(2 if several else 1)
+        for name, shape in FAMILIES.items()
+        if not shape.experts and not shape.far_cache
+    }
     units = {name: straight(shape) if shape.found_by == "places" else rolled(shape) for name, shape in dense.items()}
     parts = [f"#ifdef {name}\n{unit.text}#endif\n" for name, unit in units.items()]
     return "\n".join(parts)

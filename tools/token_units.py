@@ -1,15 +1,15 @@
 """The products of steps with several tokens in shaders/persistent.comp: each unit is multiplied with all of them.
 
-The units and their order are those of a single token (straight_line.py, rolled_quads.py). Those that are multiplied
-together stay in their registers while a loop takes x of one token after the other; then the registers are free for the
-units that are asked for ahead. So the code does not grow with the tokens, and half of the units ahead are under way
-meanwhile.
+The units and their order are those of a single token (straight_line.py, rolled_quads.py), but fewer are ahead. Those
+that are multiplied together stay in their registers while a loop takes x of one token after the other; then the
+registers are free for the units that are asked for ahead. So the code does not grow with the tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pumice_vulkan.persistent.division import Shape
 from tools.rolled_quads import QUAD, Divided, Quads, Rows, product, sums
 from tools.straight_line import Matrix, Units
 
@@ -30,7 +30,7 @@ def _output(output: Divided, products: Sequence[str], requests: Sequence[str]) -
     yield f"[[dont_unroll]] for (uint r = 0u; r < {output.n}u; r += {ahead}u) {{"
     yield f"const uint which = r / {ahead}u & 1u;"
     yield f"[[dont_unroll]] for (uint {OUTPUT} = 0u; {OUTPUT} < n_outputs; {OUTPUT}++) {{"
-    yield f"take_x_of(token_of_output({OUTPUT}), warp % {output.chunks}u, false);"
+    yield f"take_x_of(output_tokens[{OUTPUT}], warp % {output.chunks}u, false);"
     for i, code in enumerate(products):
         yield f"float t{i} = {code};"
     yield from sums(output.shape.lanes, ahead)
@@ -47,28 +47,57 @@ def _output(output: Divided, products: Sequence[str], requests: Sequence[str]) -
 
 
 class TokenUnits(Units):
-    """Units for several tokens."""
+    """Units for several tokens; those of queries, keys and values are multiplied at once."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__(shape)
+        self.few = self.matrices[:3]
+        assert sum(matrix.n for matrix in self.few) == QUAD
+        assert self.few[1].n == self.few[2].n == 1
 
     def multiply(self, matrix: Matrix) -> Iterator[str]:
         yield f"void multiply_{matrix.name}(bool last) {{"
-        for first in range(0, matrix.n, QUAD):
-            units = range(matrix.unit + first, matrix.unit + min(first + QUAD, matrix.n))
-            count = 1 << (len(units) - 1).bit_length()
-            yield "{"
-            yield from _begin(matrix)
-            for i in range(count):
-                yield f"float t{i} = {matrix.product(units[i]) if i < len(units) else '0.0'};"
-            yield from sums(self.shape.lanes, count)
-            share = self.shape.lanes // count
-            yield f"const uint slot = warp / {matrix.chunks}u, i = lane / {share}u;"
-            yield f"const uint row = slot * {matrix.n}u + {first}u + i;"
-            mine = f"lane % {share}u == 0u && i < {len(units)}u && row < {matrix.of_group}u && slot < {matrix.slots}u"
-            place = f"warp % {matrix.chunks}u * {matrix.stride} + {matrix.first} + row"
-            yield f"if ({mine}) partial[{TOKEN} * PARTIAL_TOKEN + {place}] = t0;"
-            yield "}"
-            for unit in units:
-                yield self.request(unit + self.shape.ahead)
-            yield "}"
+        if matrix is self.few[-1]:
+            yield from self.turn(matrix, range(QUAD), self.store_few())
+        elif matrix not in self.few:
+            for first in range(0, matrix.n, QUAD):
+                row = f"slot * {matrix.n}u + {first}u + i"
+                units = range(matrix.unit + first, matrix.unit + min(first + QUAD, matrix.n))
+                real = f"i < {len(units)}u && {row} < {matrix.of_group}u && slot < {matrix.slots}u"
+                yield from self.turn(matrix, units, [f"if ({real})", self.partial(matrix, matrix.first, row)])
+        yield "}"
+
+    def partial(self, matrix: Matrix, first: str, row: str) -> str:
+        place = f"{TOKEN} * PARTIAL_TOKEN + warp % {matrix.chunks}u * {matrix.stride} + {first} + {row}"
+        return f"partial[{place}] = t0;"
+
+    def store_few(self) -> list[str]:
+        """Return the code that keeps the sum of a row of queries, keys or values."""
+        q, k, v = self.few
+        return [
+            f"const bool is_query = i < {q.n}u;",
+            f"const uint row = is_query ? slot * {q.n}u + i : slot;",
+            f"const uint of = is_query ? {q.of_group}u : {k.of_group}u;",
+            f"const uint first = is_query ? {q.first} : i == {q.n}u ? {k.first} : {v.first};",
+            f"if (slot < {q.slots}u && row < of) {self.partial(q, 'first', 'row')}",
+        ]
+
+    def turn(self, matrix: Matrix, units: range, store: Sequence[str]) -> Iterator[str]:
+        """Yield the products of some units of matrices of one width, and the requests of those that are ahead."""
+        count = 1 << (len(units) - 1).bit_length()
+        share = self.shape.lanes // count
+        yield "{"
+        yield from _begin(matrix)
+        for i in range(count):
+            yield f"float t{i} = {matrix.product(units[i]) if i < len(units) else '0.0'};"
+        yield from sums(self.shape.lanes, count)
+        yield f"const uint slot = warp / {matrix.chunks}u, i = lane / {share}u;"
+        yield f"if (lane % {share}u == 0u) {{"
+        yield from store
+        yield "}"
+        yield "}"
+        for unit in units:
+            yield self.request(unit + self.shape.ahead)
         yield "}"
 
     def multiply_output(self) -> Iterator[str]:

@@ -8,6 +8,7 @@ SPECIALIZED = ("LAYERS", "VOCAB")  # constants of variants with experts that are
 COMPARERS, OUTPUT_ROWS = 4, 8  # invocations that compare an expert's logit; rows of the output at a time
 
 MOST_GATED = 25600  # bytes of the gated values of all rows in shared memory; more lie in a buffer
+ROWS_AHEAD = 4  # units ahead of steps of several rows, whose other values need the registers of more
 QUANTIZED_TOGETHER = 16  # gated values with a scale, all of one workgroup
 
 NAMES = {
@@ -124,7 +125,11 @@ class Shape:
         """Return True if a family's variant computes this shape; those with experts compute any number of layers."""
         if family.experts:
             return self == replace(family, layers=self.layers, vocabulary=self.vocabulary)
-        return self == replace(family, rows=self.rows)
+        return self == family.of_rows(self.rows)
+
+    def of_rows(self, rows: int) -> Shape:
+        """Return the shape of a family for steps of so many tokens."""
+        return replace(self, rows=rows, ahead=min(self.ahead, ROWS_AHEAD) if rows > 1 else self.ahead)
 
     @property
     def deep_parts(self) -> int:
@@ -168,7 +173,7 @@ class Shape:
         of_output = 2 * warps // chunks * self.ahead * chunks
         heads = min(self.share, max(1, self.lanes // octets)) * 9 * octets if self.share > 1 else self.dim
         partial = max(self.rows * max(of_products, of_sums, of_output), warps * heads)
-        small = self.rows * (4 * warps + 24) + 8 * warps * self.share + 4 * (2 * self.rows + self.share) * self.dim
+        small = self.rows * (4 * warps + 28) + 8 * warps * self.share + 4 * (2 * self.rows + self.share) * self.dim
         columns = max(self.width, query, self.shares_gated * self.ffn)
         return self.rows * 48 * columns // 32 + 4 * partial + small
 

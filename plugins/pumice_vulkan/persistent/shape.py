@@ -105,7 +105,7 @@ def _divided_as(model: Shape, shape: Shape) -> Shape:
         model,
         threads=shape.threads,
         groups=shape.groups,
-        ahead=shape.ahead,
+        ahead=shape.of_rows(model.rows).ahead,
         positions=shape.positions,
         share=shape.share,
         deep=shape.deep,
