@@ -8,6 +8,7 @@ from typing import NamedTuple
 from pumice.plugin import N_OUTPUTS, N_SEQS, N_TOKENS, Limits, Sizes
 
 LONG_PROMPT = 128  # tokens of a step of a prompt that first requests are likely to have
+LEAST_BETWEEN = 32  # single tokens from which on there are buckets between powers of two
 
 
 class Bucket(NamedTuple):
@@ -21,8 +22,8 @@ class Bucket(NamedTuple):
 class Buckets:
     """All buckets of a program, smallest first.
 
-    Buckets of single tokens for up to the maximum number of sequences, then powers of two up to the largest step, each
-    for one output row and for the maximum.
+    Buckets of single tokens for up to the maximum number of sequences, powers of two and from 32 on 3/2 of these, then
+    powers of two up to the largest step, each for one output row and for the maximum.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -32,7 +33,9 @@ class Buckets:
             sizes.append(min(2 * sizes[-1], limits.n_batch))
         buckets = {Bucket(n, m, lone=n == 1) for n in sizes for m in (1, min(n, limits.n_outputs))}
         most = min(limits.n_seqs, limits.n_outputs, limits.n_batch)
-        buckets |= {Bucket(n, min(n, limits.n_outputs), lone=True) for n in sizes if n < 2 * most}
+        lone = [n for n in sizes if n < 2 * most]
+        lone += [3 * n // 2 for n in sizes if LEAST_BETWEEN <= n < most and 3 * n // 2 < limits.n_batch]
+        buckets |= {Bucket(n, min(n, limits.n_outputs), lone=True) for n in lone}
         self.all = sorted(buckets, key=lambda bucket: (bucket.n_tokens, not bucket.lone, bucket.n_outputs))
 
     @property
@@ -98,7 +101,10 @@ class Buckets:
 
 
 def _is_needed(bucket: Bucket) -> bool:
-    return bucket.lone or (bucket.n_outputs == 1 and bucket.n_tokens >= LONG_PROMPT)
+    """Return True unless larger buckets may take a first request's steps."""
+    if bucket.lone:
+        return bucket.n_tokens % 3 != 0
+    return bucket.n_outputs == 1 and bucket.n_tokens >= LONG_PROMPT
 
 
 def bucket_sizes(limits: Limits, n_tokens: int, n_outputs: int) -> Sizes:

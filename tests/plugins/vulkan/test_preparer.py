@@ -68,6 +68,20 @@ def test_first_requests_wait_for_long_prompts_and_tokens_alone() -> None:
     assert needed == {Bucket(512, 8), *(Bucket(n, n, lone=True) for n in (1, 2, 4, 8)), *prompts}
 
 
+@pytest.mark.parametrize(("n_seqs", "between"), [(8, set()), (32, set()), (33, {48}), (64, {48}), (128, {48, 96})])
+def test_single_tokens_have_buckets_between_powers_of_two(n_seqs: int, between: set[int]) -> None:
+    """48 sequences cost less than 64. First requests do not wait for these buckets, and take larger ones until then."""
+    limits = Limits(64, n_batch=512, n_seqs=n_seqs, n_outputs=n_seqs, n_blocks={}, block_size=16, kv_type="f16")
+    buckets = Buckets(limits)
+    lone = {bucket.n_tokens for bucket in buckets.all if bucket.lone}
+    assert {n for n in lone if n & (n - 1)} == between
+    assert not any(bucket.n_tokens in between for bucket in buckets.likely[: buckets.n_needed])
+    if between:
+        larger = Bucket(64, min(64, n_seqs), lone=True)
+        assert buckets.of(sizes(33, 33, 33)) == Bucket(48, min(48, n_seqs), lone=True)
+        assert buckets.of(sizes(33, 33, 33), {larger}) == larger
+
+
 @pytest.mark.parametrize("quick", [True, False])
 def test_waiting_ends_with_the_needed_buckets_if_these_are_prepared_quickly(
     monkeypatch: pytest.MonkeyPatch, quick: bool
