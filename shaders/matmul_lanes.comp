@@ -2,7 +2,7 @@
 // loads the blocks of W that its part of the fragments needs, and converts them in registers.
 //
 // Of a fragment of W, lane 4g + q holds columns 2q, 2q + 1, 2q + 8 and 2q + 9 of row g, then those of row g + 8; of one of
-// x, the same columns of vectors g and g + 8 (NVIDIA's units; probe.py tests a device for it). Sums do not depend on the
+// x, the same columns of vector g, and with 16 vectors of g + 8 (NVIDIA's units; probe.py tests a device for it). Sums do not depend on the
 // order of columns, so a step takes 128 of them: lane q has the q-th block of 32, four columns for each of eight fragments.
 //
 // A workgroup computes PARTS_M * FRAGMENTS_M * 16 rows of W times FRAGMENTS_N * 16 rows of x with PARTS_M x PARTS_K
@@ -26,6 +26,8 @@ layout(constant_id = 6) const uint FRAGMENTS_N = 1;
 layout(constant_id = 7) const uint DEPTH = 1;  // steps of W in flight
 layout(constant_id = 8) const uint X_TILES = 1;  // tiles of 16 rows of x; 0: rows follow each other
 layout(constant_id = 9) const bool UPPER = true;  // false if x has up to eight rows
+layout(constant_id = 10) const uint WIDTH = 16;  // vectors of a fragment of sums: 8 or 16
+layout(constant_id = 11) const bool X_FIRST = false;  // all vectors of four columns are loaded before products; not BY_ID
 layout(local_size_x_id = 0) in;
 
 // FLAGS: plugins/pumice_vulkan/flags.py
@@ -53,9 +55,9 @@ layout(push_constant) uniform Push {
 #include "routes.glsl"
 
 const uint UNIT = 16, STEP = 128;  // rows and columns of a fragment, columns of a step
-#define ACCUMULATOR coopmat<float, gl_ScopeSubgroup, UNIT, UNIT, gl_MatrixUseAccumulator>
+#define ACCUMULATOR coopmat<float, gl_ScopeSubgroup, UNIT, WIDTH, gl_MatrixUseAccumulator>
 #define LEFT coopmat<float16_t, gl_ScopeSubgroup, UNIT, UNIT, gl_MatrixUseA>
-#define RIGHT coopmat<float16_t, gl_ScopeSubgroup, UNIT, UNIT, gl_MatrixUseB>
+#define RIGHT coopmat<float16_t, gl_ScopeSubgroup, UNIT, WIDTH, gl_MatrixUseB>
 
 const bool IS_PAIRED = (FLAGS & PAIRED) != 0;
 const uint OF_MATRIX = IS_PAIRED ? FRAGMENTS_M / 2 : FRAGMENTS_M;  // fragments per subgroup and matrix
@@ -81,7 +83,9 @@ void request(uint turn, uint k) {
     }
 }
 
-ACCUMULATOR sums[FRAGMENTS];
+const uint HALVES_N = UNIT / WIDTH;  // fragments of sums for 16 vectors
+ACCUMULATOR sums[FRAGMENTS * HALVES_N];
+uvec4 vectors[FRAGMENTS_N * 2];  // of four columns
 
 // 16 bytes of x for fragments 2t and 2t + 1 of a step: of vector g, or g + 8, of a tile.
 uvec4 load_x(uint k, uint tile, uint upper, uint t) {
@@ -100,15 +104,20 @@ void add_products(uint turn, uint k) {
             quad(blocks[turn * LOADS + row], block_number(row, k), 2 * t + odd, pairs);
             [[unroll]] for (uint c = 0; c < 4; c++) u[i / 2][row % 2 * 4 + c] = pairs[c / 2][c % 2];
         }
-        [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++) {
+        [[unroll]] for (uint i = 0; X_FIRST && i < FRAGMENTS_N * 2; i++) vectors[i] = load_x(k, i / 2, i % 2, t);
+        [[unroll]] for (uint e = 0; e < FRAGMENTS_N * 2; e++) {
+            const uint j = X_FIRST ? e % FRAGMENTS_N : e / 2, odd = X_FIRST ? e / FRAGMENTS_N : e % 2;
             if ((FLAGS & BY_ID) != 0 && j > 0 && n0 + j * UNIT >= n_x) break;
-            uvec4 vectors[2];
-            [[unroll]] for (uint upper = 0; upper < 2; upper++) vectors[upper] = load_x(k, j, upper, t);
-            [[unroll]] for (uint odd = 0; odd < 2; odd++) {
+            if (!X_FIRST && odd == 0)
+                [[unroll]] for (uint upper = 0; upper < 2; upper++) vectors[j * 2 + upper] = load_x(k, j, upper, t);
+            [[unroll]] for (uint h = 0; h < (UPPER ? HALVES_N : 1); h++) {
                 RIGHT v;
-                [[unroll]] for (uint c = 0; c < 8; c++) v[c] = as_pair(vectors[c / 4][odd * 2 + c / 2 % 2])[c % 2];
-                [[unroll]] for (uint i = 0; i < FRAGMENTS_M; i++)
-                    sums[j * FRAGMENTS_M + i] = coopMatMulAdd(u[odd * FRAGMENTS_M + i], v, sums[j * FRAGMENTS_M + i]);
+                [[unroll]] for (uint c = 0; c < WIDTH / 2; c++)
+                    v[c] = as_pair(vectors[j * 2 + h + c / 4][odd * 2 + c / 2 % 2])[c % 2];
+                [[unroll]] for (uint i = 0; i < FRAGMENTS_M; i++) {
+                    const uint to = (j * FRAGMENTS_M + i) * HALVES_N + h;
+                    sums[to] = coopMatMulAdd(u[odd * FRAGMENTS_M + i], v, sums[to]);
+                }
             }
         }
     }
@@ -149,7 +158,7 @@ void main() {
         [[unroll]] for (uint i = 0; i < FRAGMENTS_N * 2; i++)
             x_firsts[i] = x_at / 4 + x_row(min(n0 + i * 8 + lane / 4, n_x - 1u)) * (n_columns / 8) + lane % 4;
 
-    [[unroll]] for (uint i = 0; i < FRAGMENTS; i++) sums[i] = ACCUMULATOR(0.0);
+    [[unroll]] for (uint i = 0; i < FRAGMENTS * HALVES_N; i++) sums[i] = ACCUMULATOR(0.0);
     const uint far = PARTS_K * STEP;  // distance between a subgroup's steps
     [[unroll]] for (uint turn = 0; turn < DEPTH; turn++)
         if ((part_k + turn * PARTS_K) * STEP < n_columns) request(turn, part_k * STEP + turn * far);
@@ -165,8 +174,9 @@ void main() {
     [[unroll]] for (uint first = 0; first < FRAGMENTS; first += TURN) {
         barrier();
         [[unroll]] for (uint f = 0; f < TURN; f++)
-            if (first + f < FRAGMENTS)
-                coopMatStore(sums[first + f], halves, (gl_SubgroupID * TURN + f) * QUADS, UNIT / 4,
+            [[unroll]] for (uint h = 0; first + f < FRAGMENTS && h < HALVES_N; h++)
+                coopMatStore(sums[(first + f) * HALVES_N + h], halves,
+                             (gl_SubgroupID * TURN + f) * QUADS + h * (QUADS / HALVES_N), UNIT / 4,
                              gl_CooperativeMatrixLayoutColumnMajor);
         barrier();
         const uint n_results = min(TURN, FRAGMENTS - first) / RESULTS;

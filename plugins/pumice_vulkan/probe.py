@@ -24,7 +24,7 @@ from pumice_vulkan.device import Buffer, ComputePipeline, Device, DeviceDescript
 from pumice_vulkan.flags import FIXED, ProductFlag
 from pumice_vulkan.folders import folders
 from pumice_vulkan.shaders import interface, shader
-from pumice_vulkan.tuning import X_UNIT
+from pumice_vulkan.tuning import X_UNIT, lanes_width
 
 KERNEL = "matmul_cooperative.f16"
 LANES_KERNEL = "matmul_lanes.q4_0"
@@ -120,7 +120,7 @@ def right_kernels(device: Device, shape: MatrixShape = SHAPE) -> list[str]:
     if _is_right(device, KERNEL, *_float16_matrix(96), of_tiles):
         right.append(KERNEL)
         tiles = -(-N_TOKENS // SHAPE.n)
-        lanes = [4 * LANES, 4, 0, 4, 1, 1, tiles, 1, tiles, 1]
+        lanes = [4 * LANES, 4, 0, 4, 1, 1, tiles, 1, tiles, 1, lanes_width(device)]
         if (
             shape == SHAPE
             and has_lanes(device.description)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from pumice_vulkan.device import Device
+from pumice_vulkan.device import Device, MatrixShape
 from pumice_vulkan.formats import Format
 
 
@@ -205,6 +205,7 @@ class LanesShape:
     fragments_m: int
     fragments_n: int
     depth: int = 1  # steps in flight
+    x_first: bool = False  # all vectors of four columns are loaded before their products
 
     @property
     def rows(self) -> int:
@@ -217,31 +218,45 @@ LANES_STEP = 128  # columns that it multiplies at a time
 LANES_FRAGMENTS = {
     1: [(1, 1), (2, 1)],
     2: [(2, 2), (1, 2)],
+    3: [(2, 3), (1, 3), (2, 2), (1, 2), (1, 1)],
     4: [(2, 4), (1, 4), (2, 2), (1, 2), (1, 1)],
+    6: [(2, 6), (2, 4), (1, 4), (2, 2), (1, 2), (1, 1)],
     8: [(2, 8), (2, 4), (1, 4), (2, 2), (1, 2), (1, 1)],
 }
 """Fragments of a subgroup along rows and vectors, the best first, by the maximum number of fragments of vectors."""
+ONE_WAVE = {2: LanesShape(7, 2, 2, 2), 3: LanesShape(7, 2, 2, 3), 4: LanesShape(4, 2, 4, 4, x_first=True)}
+"""The best shapes for two matrices by fragments of vectors, where each processor has about one workgroup."""
 SHORT_STEPS = 16  # steps of a row up to which subgroups do not divide the columns of a prompt's product
+NARROW_SUMS = MatrixShape(16, 8, 16, "float16", "float32")
+
+
+def lanes_width(device: Device) -> int:
+    """Return the vectors of a fragment of sums of shaders/matmul_lanes.comp: narrow ones take fewer registers."""
+    return 8 if NARROW_SUMS in device.description.cooperative_matrices else LANES_UNIT
 
 
 @functools.lru_cache(1024)
-def lanes_shape(n_rows: int, n_columns: int, n_tokens: int, paired: bool) -> LanesShape:
+def lanes_shape(n_rows: int, n_columns: int, n_tokens: int, paired: bool, width: int = 8) -> LanesShape:
     """Return the shape for a product of ``n_rows`` rows, of both matrices if ``paired``, with ``n_tokens`` vectors.
 
     The largest workgroups that are numerous enough for the device and have enough columns for each subgroup. On an H200
-    within a few percent of the best measured for Q4_0, Q4_K and Q6_K, 4 to 512 vectors.
+    within a few percent of the best measured for Q4_0, Q4_K and Q6_K, 4 to 512 vectors. ``width``: as of lanes_width.
     """
     n_tiles, n_steps = -(-n_tokens // LANES_UNIT), n_columns // LANES_STEP
-    for shape in _lanes_shapes(n_rows, n_steps, n_tiles, paired):
+    wave = ONE_WAVE.get(n_tiles) if paired and n_steps > SHORT_STEPS else None
+    if wave and 7 * PROCESSORS <= 8 * -(-n_rows // wave.rows) <= 8 * PROCESSORS + 32:
+        return wave
+    for shape in _lanes_shapes(n_rows, n_steps, n_tiles, paired, width):
         n_workgroups = -(-n_rows // shape.rows) * -(-n_tiles // shape.fragments_n)
-        area = shape.fragments_m * shape.fragments_n
-        if 8 * n_workgroups >= 7 * PROCESSORS and n_steps >= max(1, area // 2) * shape.parts_k:
+        least = shape.fragments_m * shape.fragments_n // 2  # steps of a subgroup
+        least = max(1, min(4, least) if n_tiles <= shape.fragments_n else least)
+        if 8 * n_workgroups >= 7 * PROCESSORS and n_steps >= least * shape.parts_k:
             return shape
     parts_k = 1 << min(16, n_steps).bit_length() - 1
     return LanesShape(1, parts_k, 2 if paired else 1, 2 if n_tiles == 2 else 1)
 
 
-def _lanes_shapes(n_rows: int, n_steps: int, n_tiles: int, paired: bool) -> Iterator[LanesShape]:
+def _lanes_shapes(n_rows: int, n_steps: int, n_tiles: int, paired: bool, width: int) -> Iterator[LanesShape]:
     """Yield the shapes that may be best, the best first if it has enough workgroups."""
     if n_tiles == 1 and n_rows >= MANY_ROWS:
         yield LanesShape(1, max(1, min(8, n_steps // 4)), 2, 1) if paired else LanesShape(2, 4, 2, 1, 2)
@@ -250,11 +265,21 @@ def _lanes_shapes(n_rows: int, n_steps: int, n_tiles: int, paired: bool) -> Iter
     most = next((most for most in LANES_FRAGMENTS if n_tiles <= most), 8)
     for fragments_m, fragments_n in LANES_FRAGMENTS[most]:
         area = fragments_m * fragments_n
-        for parts_m in (1,) if most == 1 else (2,) if most == 4 and n_rows >= HUGE_ROWS else (4, 2, 1):
-            parts_k = (8 if area >= 8 else 16) // parts_m
-            depth = 2 if area <= 2 and not paired else 1
+        for parts_m in _row_parts(n_rows, most):
+            parts_k = (8 if area >= 6 else 16) // parts_m
+            pays = width < LANES_UNIT and n_tiles <= fragments_n and n_steps >= 8 * parts_k  # where measured
+            ahead = area <= 2 or (area in (6, 8) and fragments_m == 2 and pays)
             if fragments_m > 1 or not paired:
-                yield LanesShape(parts_m, parts_k, fragments_m, fragments_n, depth)
+                yield LanesShape(parts_m, parts_k, fragments_m, fragments_n, 2 if ahead and not paired else 1)
+
+
+def _row_parts(n_rows: int, most: int) -> tuple[int, ...]:
+    """Return the subgroups along rows, the best first, for up to ``most`` fragments of vectors."""
+    if most == 1:
+        return (1,)
+    if most in (3, 4, 6) and n_rows >= HUGE_ROWS:
+        return (2,)
+    return (2, 1) if most == 6 else (4, 2, 1)
 
 
 def expert_lanes(n_rows: int, n_columns: int, n_tokens: int, paired: bool) -> LanesShape:

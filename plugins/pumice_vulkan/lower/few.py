@@ -23,6 +23,7 @@ from pumice_vulkan.tuning import (
     TileShape,
     few_shape,
     lanes_shape,
+    lanes_width,
 )
 
 LEAST_LANES = 3  # rows of x from which on shaders/matmul_lanes.comp is faster than int8 products
@@ -59,7 +60,8 @@ def use_few(
     if not use_cooperative(lowering, weight):
         return None
     if not weight.format.dense and use_lanes(lowering, weight.n_columns, n_rows):
-        return lanes_shape(weight.n_rows * (2 if paired else 1), weight.n_columns, n_rows, paired)
+        n_all, width = weight.n_rows * (2 if paired else 1), lanes_width(lowering.device)
+        return lanes_shape(n_all, weight.n_columns, n_rows, paired, width)
     least = least_few(weight.n_columns, weight.n_rows)
     if not least <= n_rows <= MOST_FEW or weight.n_columns % BLOCK_COLUMNS:
         return None
@@ -144,6 +146,7 @@ def lanes_product(lowering: Lowering, call: FewProduct, shape: LanesShape) -> No
             *(first.row_blocks, _flags(call, left) | routes.flags),
             *(shape.parts_m, shape.parts_k, shape.fragments_m, shape.fragments_n, shape.depth),
             *(tiles(lowering, call.x, order)[0], bool(call.routes) or n_vectors > LANES_UNIT // 2),
+            *(lanes_width(lowering.device), shape.x_first),
         ],
         grid=(routes.n_tiles, -(-first.n_rows // (shape.parts_m * of_matrix * LANES_UNIT)), 1),
         full_subgroups=True,

@@ -227,6 +227,9 @@ LANES = [
     LanesShape(4, 2, 2, 4),
     LanesShape(1, 4, 2, 8),
     LanesShape(1, 3, 4, 1, 3),
+    LanesShape(7, 2, 2, 3),
+    LanesShape(2, 2, 4, 4, x_first=True),
+    LanesShape(1, 4, 2, 6, 2),
 ]
 
 
@@ -240,7 +243,7 @@ def test_linear_in_lanes(lanes: VulkanBackend, type: GGMLType) -> None:
 @pytest.mark.parametrize("shape", LANES, ids=str)
 def test_shapes_of_lanes(lanes: VulkanBackend, shape: LanesShape) -> None:
     with mock.patch.object(few, "lanes_shape", return_value=shape):
-        check_on_matrix_units(lanes, GGMLType.Q4_K, 180, 768, (3, 17, 64))
+        check_on_matrix_units(lanes, GGMLType.Q4_K, 180, 768, (3, 17, 48, 64))
 
 
 def check_in_tiles(backend: VulkanBackend, type: GGMLType, shape: BlockShape, columns: int, counts: list[int]) -> None:
@@ -499,7 +502,7 @@ def test_a_gate_on_matrix_units(matrix_units: VulkanBackend, shape: FewShape | T
         check_gate(matrix_units, 96, (9, 16, 40, 64))
 
 
-@pytest.mark.parametrize("shape", [None, LanesShape(1, 2, 4, 2)], ids=str)
+@pytest.mark.parametrize("shape", [None, LanesShape(1, 2, 4, 2), LanesShape(1, 2, 4, 4, x_first=True)], ids=str)
 @pytest.mark.parametrize("n_inner", [96, 128], ids=["the last product elsewhere", "all in lanes"])
 def test_a_gate_in_lanes(lanes: VulkanBackend, shape: LanesShape | None, n_inner: int) -> None:
     """96 columns are no step of lanes: the product of another kernel behind them reads float32."""
@@ -512,10 +515,17 @@ def test_a_gate_in_lanes(lanes: VulkanBackend, shape: LanesShape | None, n_inner
     ("n_rows", "n_columns"), [(128, 128), (512, 2048), (4096, 14336), (28672, 4096), (128256, 384)]
 )
 def test_shapes_of_lanes_fit(n_rows: int, n_columns: int, paired: bool) -> None:
-    for n_tokens in (1, 16, 17, 33, 65, 129, 512, 4096):
+    for n_tokens in (1, 16, 17, 32, 33, 48, 64, 65, 96, 128, 129, 512, 4096):
         shape = lanes_shape(n_rows, n_columns, n_tokens, paired)
         subgroups, fragments = shape.parts_m * shape.parts_k, shape.fragments_m * shape.fragments_n
         assert max(subgroups, fragments) <= 16
         assert shape.parts_k * 128 <= n_columns
         assert not paired or shape.fragments_m % 2 == 0
         assert fragments < 8 or subgroups <= 8  # registers for all of them
+
+
+def test_one_workgroup_for_each_processor() -> None:
+    """Gate and up of Llama 8B are 112 or 128 workgroups where few processors would be idle, else many."""
+    for n_tokens, n_rows in ((32, 224), (48, 224), (64, 256)):
+        assert lanes_shape(28672, 4096, n_tokens, paired=True).rows == n_rows
+        assert lanes_shape(2 * 18944, 3584, n_tokens, paired=True).rows == 128
