@@ -500,15 +500,24 @@ def decode_shape(device: Device, dim: int, n_head: int, n_head_kv: int, n_ctx: i
     return DecodeShape(threads, lanes, 4, 2, heads, max_parts)
 
 
+UNITS_PART = 512  # positions from which on workgroups of shaders/attention_units.glsl share those of a head
+
+
 def units_shape(per_key: int, n_groups: int, n_tokens: int) -> DecodeShape | None:
     """Return the shape on matrix units for tokens with ``n_groups`` heads of keys, ``per_key`` heads of queries each.
 
     None where they were not measured to be faster. On an H200 64 tokens of Llama 8B at depth 130, 250 and 380 take 19,
-    26 and 34 microseconds, 27, 39 and 53 without matrix units; 128 tokens at depth 250 48 and 72.
+    26 and 34 microseconds, 27, 39 and 53 without matrix units; at depth 250 128 tokens 48 and 72, 32 17 and 28, 16 14
+    and 17. Workgroups are as large as leaves some 1,024 subgroups in all.
     """
-    if n_tokens * n_groups * per_key < CROWD:
+    n_workgroups = n_tokens * n_groups
+    if n_workgroups < PROCESSORS:
         return None
-    return DecodeShape(64, 1, 1, 1, per_key, 1, units=True)
+    threads = 64 if n_workgroups >= 4 * PROCESSORS else 128 if n_workgroups >= 2 * PROCESSORS else 256
+    shape = DecodeShape(threads, 1, 1, 1, per_key, 1, units=True)
+    if threads == 64:
+        return shape
+    return dataclasses.replace(shape, rounds=UNITS_PART // shape.chunk, max_parts=4)
 
 
 @dataclass(frozen=True)
