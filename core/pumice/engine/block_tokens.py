@@ -189,7 +189,7 @@ def _guesses(outputs: Mapping[str, Rows]) -> list[Guess]:
     guesses = [guess_of(row) for row in outputs["logits"]]
     if "confidence" not in outputs:
         return guesses
-    sure = outputs["confidence"][:, 0]
+    sure = np.nan_to_num(outputs["confidence"][:, 0])
     return [Guess(guess.token, float(p)) for guess, p in zip(guesses, sure, strict=True)]
 
 

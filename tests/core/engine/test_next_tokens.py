@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from pumice.backend.step import Batch, Limits
-from pumice.engine.draft_model import DraftLimits
+from pumice.engine import block_tokens
+from pumice.engine.draft_model import DraftLimits, Guess
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.next_tokens import NextTokens
 from pumice.engine.speculation import Speculation
@@ -219,3 +220,9 @@ def test_a_round_has_no_more_steps_than_the_program_takes(monkeypatch):
     layer.landed(batch, 0, running, stream)
     assert layer.holds([running], 5)
     assert not layer.holds([running], 6)
+
+
+def test_an_estimate_that_is_no_number_is_a_probability_of_zero() -> None:
+    """A draft may read keys that nothing has stored yet, of a prefix that was computed without drafts."""
+    outputs = {"logits": np.eye(2, 5, dtype=np.float32), "confidence": np.array([[0.7], [np.nan]], np.float32)}
+    assert block_tokens._guesses(outputs) == [Guess(0, pytest.approx(0.7)), Guess(1, 0.0)]
