@@ -23,10 +23,16 @@ def _begin(matrix: Divided) -> Iterator[str]:
     yield f"take_x_of({TOKEN}, warp % {matrix.chunks}u, {gated});"
 
 
-def _output(output: Divided, products: Sequence[str], requests: Sequence[str]) -> Iterator[str]:
-    """Yield the product of the output matrix, whose step has a row of each slot for every unit that is ahead."""
+def _output(
+    output: Divided, products: Sequence[str], requests: Sequence[str], first: Sequence[str] = ()
+) -> Iterator[str]:
+    """Yield the product of the output matrix, whose step has a row of each slot for every unit that is ahead.
+
+    ``first``: requests of the first step, unless they are made before.
+    """
     ahead = len(products)
     yield "void multiply_output() {"
+    yield from first
     yield f"[[dont_unroll]] for (uint r = 0u; r < {output.n}u; r += {ahead}u) {{"
     yield f"const uint which = r / {ahead}u & 1u;"
     yield f"[[dont_unroll]] for (uint {OUTPUT} = 0u; {OUTPUT} < n_outputs; {OUTPUT}++) {{"
@@ -47,13 +53,22 @@ def _output(output: Divided, products: Sequence[str], requests: Sequence[str]) -
 
 
 class TokenUnits(Units):
-    """Units for several tokens; those of queries, keys and values are multiplied at once."""
+    """Units for several tokens; those of queries, keys and values are multiplied at once.
+
+    Those of the output are requested when its product begins: if they were ahead like others, registers for their six
+    bits would be taken through all layers. Behind the last layer its own first units are requested once more.
+    """
 
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape)
         self.few = self.matrices[:3]
         assert sum(matrix.n for matrix in self.few) == QUAD
         assert self.few[1].n == self.few[2].n == 1
+
+    def request(self, unit: int) -> str:
+        matrix, own = self.of(unit % self.n), unit % self.n
+        load = matrix.load(own, f"{own - matrix.unit}u")
+        return load if unit < self.n else load.replace("here_", "there_")
 
     def multiply(self, matrix: Matrix) -> Iterator[str]:
         yield f"void multiply_{matrix.name}(bool last) {{"
@@ -103,8 +118,9 @@ class TokenUnits(Units):
     def multiply_output(self) -> Iterator[str]:
         output, ahead = self.output, self.shape.ahead
         products = [output.product(unit) for unit in range(ahead)]
+        first = [output.load(unit, f"{unit}u") for unit in range(ahead)]
         loads = [output.load(unit, f"min(r + {unit + ahead}u, {output.n - 1}u)") for unit in range(ahead)]
-        return _output(output, products, loads)
+        return _output(output, products, loads, first)
 
 
 class TokenQuads(Quads):
