@@ -14,8 +14,9 @@ layout(std430, set = 0, binding = 1) readonly buffer X { uvec2 x[]; };
 layout(std430, set = 0, binding = 2) readonly buffer Logits { uint logits[]; };
 layout(std430, set = 0, binding = 3) readonly buffer Saved { uvec2 saved[]; };
 layout(std430, set = 0, binding = 4) writeonly buffer Y { uint y[]; };
+layout(std430, set = 0, binding = 5) writeonly buffer Picked { uint picked[]; }; // in device memory, of steps with drafts
 layout(push_constant) uniform Push {
-    uint rows, x_at, logits_at, saved_at, y_at;
+    uint rows, x_at, logits_at, saved_at, y_at, picked_at;
     uint n_parts, width, n_saved;
     uint stride; // words per row of results
     uint tokens, positions, picks, numbers, past, past_counts, n_picked; // indices in the step block
@@ -50,7 +51,7 @@ uint pick(uint row) {
     const uint rule = picks + 4u * sequence, n = min(step_words[rule], BEST);
     const float top_p = uintBitsToFloat(step_words[rule + 1u]), min_p = uintBitsToFloat(step_words[rule + 2u]);
     const float temperature = uintBitsToFloat(step_words[rule + 3u]);
-    const uint drawn = DRAFTED > 0u ? sequence * NUMBERS + row % DRAFTED + step_words[n_picked + sequence] : row;
+    const uint drawn = DRAFTED > 0u ? sequence * NUMBERS + (row % DRAFTED + step_words[n_picked + sequence]) % max(NUMBERS, 1u) : row;
     vec2 weights = vec2(0.0);
     if (me < n) {
         float below = logit(me) - logit(0);
@@ -91,6 +92,7 @@ void main() {
     if (me != 0u) return;
     y[to] = token;
     if (RAW) y[to + 1u + 2u * BEST] = raw_logit(row, token);
+    if (DRAFTED > 0u) picked[picked_at + row] = token;
     if (DRAFTED > 0u || GOES_ON == 0u) return;
     step_words[tokens + row] = token;
     if (GOES_ON == 1u) return;

@@ -17,7 +17,7 @@ layout(std430, set = 0, binding = 2) buffer Text { uint text[]; };
 layout(std430, set = 0, binding = 3) writeonly buffer Taken { uint taken[]; };
 layout(push_constant) uniform Push {
     uint rows, picked_at, text_at, taken_at;
-    uint stride; // words per row of picked tokens; 0: there are none yet
+    uint follows; // 1: there are picked tokens
     uint most_text; // words per text
     uint tokens, positions, text_length, n_picked, past, past_counts; // indices in the step block
     uint most_past;
@@ -55,8 +55,8 @@ uint length_of_match(uint end) {
 // Takes the picked tokens up to the first one behind a wrong row.
 void take() {
     const uint me = gl_LocalInvocationID.x;
-    if (me < ROWS && stride != 0u) {
-        fresh[me] = picked[picked_at + (sequence * ROWS + me) * stride];
+    if (me < ROWS && follows != 0u) {
+        fresh[me] = picked[picked_at + sequence * ROWS + me];
         drafted[me] = step_words[tokens + sequence * ROWS + me];
     }
     if (me == 0u) {
@@ -65,7 +65,7 @@ void take() {
         best = 0u;
     }
     barrier();
-    if (stride == 0u) return;
+    if (follows == 0u) return;
     do n_fresh++;
     while (n_fresh < ROWS && fresh[n_fresh - 1u] == drafted[n_fresh]);
     if (me < n_fresh) {

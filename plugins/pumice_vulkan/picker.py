@@ -84,6 +84,7 @@ class Picker:
         self._best = memory.scratch.take("best logits", 8 * n_parts * MAX_BEST)
         self._sums = memory.scratch.take("sums of logits", 4 * n_parts)
         self._saved = memory.scratch.take("adjusted logits", 8 * self._max_seqs * MAX_SAVED)
+        self._picked = memory.scratch.take("picked tokens", 4 * self._max_rows)
         self.restrictions = Restrictions(memory.device, self._max_seqs, self._width)
         self._taken_at = MAX_STEPS * self._max_rows * Choice(MAX_BEST, raw=True).words
         n_bytes = 4 * (self._taken_at + MAX_STEPS * self._taken_words)
@@ -117,7 +118,7 @@ class Picker:
             self._give_likeliest(lowering, rows, choice, result)
         if choice.adjusts or choice.restricted:
             self._adjust(lowering, rows, choice)
-        if choice != PLAIN:
+        if choice._replace(drafted=0) != PLAIN:
             best = None
         if best is None:
             self._find_best(lowering, rows, choice.n_best, restricted=choice.restricted)
@@ -125,30 +126,25 @@ class Picker:
         if choice.drafted:
             n_words = self._taken_words
             taken = BufferSlice(self._results[turn], self._taken_at + step * n_words, n_words)
-            self._verify(lowering, choice, result, choice.words, taken, drafts=not given)
+            self._verify(lowering, choice, taken, follows=True, drafts=not given)
 
     def lower_drafts(self, lowering: Lowering, choice: Choice, turn: int) -> None:
         """Append the dispatch that drafts the tokens of the first step."""
         result = BufferSlice(self._results[turn], 0, 1)
-        self._verify(lowering, choice, result, 0, result)
+        self._verify(lowering, choice, result, follows=False)
 
     def _verify(
-        self,
-        lowering: Lowering,
-        choice: Choice,
-        picked: BufferSlice,
-        stride: int,
-        taken: BufferSlice,
-        drafts: bool = True,
+        self, lowering: Lowering, choice: Choice, taken: BufferSlice, follows: bool, drafts: bool = True
     ) -> None:
+        """Append the dispatch that verifies the tokens of a step that it ``follows``, and that drafts the next ones."""
         layout = lowering.memory.layout
         lowering.dispatch(
             "verify",
             count=self.logits,
-            reads={"picked": picked},
+            reads={"picked": self._picked},
             writes={"text": self.texts.place, "taken": taken},
             push={
-                "stride": stride,
+                "follows": int(follows),
                 "most_text": self.texts.most,
                 "tokens": layout.tokens,
                 "positions": layout.positions,
@@ -251,9 +247,9 @@ class Picker:
             "pick",
             count=self.logits,
             reads={"x": best or self._best, "logits": lowering.place(self.logits), "saved": self._saved},
-            writes={"y": result},
+            writes={"y": result, "picked": self._picked},
             push={
-                "n_parts": best.size // 2 if best else self._n_parts,
+                "n_parts": best.size // (2 * rows) if best else self._n_parts,
                 "width": self._width,
                 "n_saved": MAX_SAVED if saves else 0,
                 "stride": choice.words,

@@ -148,7 +148,7 @@ class StepLayout:
             room = words[self.picks :][: 4 * len(picks)].reshape(-1, 4)
             room[:, 0] = [top_k for top_k, *_ in fields]
             room[:, 1:].view(np.float32)[:] = [floats for _, *floats in fields]
-            if n_drafted or any(pick.adjusts for pick in picks):
+            if any(pick.adjusts for pick in picks):
                 self._write_adjustments(words, picks)
         n_steps, n_seqs = numbers.shape
         if n_drafted:
