@@ -387,7 +387,7 @@ class DeviceProgram(Program):
         assert self._picker is not None
         words, layout = self._host.words(recording.turn), self._memory.layout
         layout.write_picks(words, ask.picks, ask.numbers, recording.turn, ask.n_drafted)
-        if ask.texts:
+        if ask.texts and step.behind is None:
             self._picker.texts.write(ask.texts)
         if ask.n_drafted:
             lengths = [len(text) for text in ask.texts] or step.batch.positions[step.batch.seq_starts[:-1]] + 1
@@ -395,7 +395,7 @@ class DeviceProgram(Program):
             words[layout.bases :][: len(ask.picks)] = 0 if step.batch.bases is None else step.batch.bases
         choice = Choice(
             n_best=1 if ask.n_best == 1 else MAX_BEST,
-            adjusts=ask.n_drafted > 0 or any(pick.adjusts for pick in ask.picks),
+            adjusts=any(pick.adjusts for pick in ask.picks),
             restricted=any(pick.restricted for pick in ask.picks),
             raw=ask.n_raw > 0,
             drafted=1 + ask.n_drafted if ask.n_drafted else 0,

@@ -42,8 +42,8 @@ USUAL_CHOICES = (
 
 
 def drafted_choices(n_rows: int) -> list[Choice]:
-    """Return the choices of steps with ``n_rows`` of each sequence. All adjust, so that fewer are prepared."""
-    return [Choice(n_best, adjusts=True, drafted=n_rows) for n_best in (1, MAX_BEST)]
+    """Return the choices of steps with ``n_rows`` of each sequence, those that adjust no logits first."""
+    return [Choice(n_best, adjusts, drafted=n_rows) for adjusts in (False, True) for n_best in (1, MAX_BEST)]
 
 
 class Recording(NamedTuple):
@@ -194,7 +194,7 @@ class Recorder:
     def _drafts(self, recording: Recording) -> list[Dispatch]:
         """Return the dispatch that drafts the tokens of the first step, if the device drafts any."""
         lowering = Lowering(self._memory, *recording.bucket)
-        if self._picker and recording.choice.drafted and not recording.given:
+        if self._picker and recording.choice.drafted and not (recording.given or recording.follows):
             self._picker.lower_drafts(lowering, recording.choice, recording.turn)
         return lowering.dispatches
 
@@ -238,7 +238,7 @@ class Recorder:
             self._host.record_inputs(encoder, recording.turn, sizes)
             if self._begun is not None and recording.follows:
                 self._begun.record(encoder, recording)
-            if self._picker and recording.choice.drafted and not recording.given:
+            if self._picker and recording.choice.drafted and not (recording.given or recording.follows):
                 self._picker.texts.record(encoder, recording.bucket.n_tokens // recording.choice.drafted)
             if recording.copies:
                 encoder.barrier()

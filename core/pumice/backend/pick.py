@@ -110,7 +110,8 @@ class Ask:
             ``drafted_rows``; those of the batch after a sequence's first are replaced by the drafted tokens.
             ``numbers`` are ``[n_steps, rows]``; each picked token of a sequence takes the next of its own. A step
             ``behind`` another one continues with its picked tokens; it has numbers for both, ``[1, 2 * rows]``, with
-            those of a sequence together.
+            those of a sequence together. Steps with ``texts`` behind others go on from the texts that these have
+            written; no pick of theirs draws numbers.
         texts: int32, for each sequence the tokens from which the program drafts, the one of the batch last. Empty: the
             drafted tokens of a single step are those of the batch.
     """

@@ -176,6 +176,20 @@ class DeviceDrafts:
             return NO_DRAFTS
         return best
 
+    def goes_on(self, sequences: Sequence[Running], plan: Plan, most: int) -> bool:
+        """Return True if the steps of a plan may follow those of a submission with this plan, whose tokens are unknown.
+
+        So they do once submissions with drafts have saved enough to have ``most`` steps, and while there is credit for
+        wrong drafts of both.
+        """
+        if self._fixed >= 0:
+            return True
+        costs, n_both = self._costs[len(sequences)], 2 * plan.n_steps
+        owners = [self._of(running) for running in sequences]
+        if plan.n_steps < most or costs.of(plan._replace(n_steps=n_both)) - n_both > self._credit:
+            return False
+        return _gain(costs, owners, plan.n_drafted, most) >= STAYS
+
     def most_plain(self, sequences: Sequence[Running]) -> int:
         """Return the maximum steps of a submission without drafts: few at first, to find out soon what drafts save."""
         n_generated = min(len(running.generation.generated) for running in sequences)

@@ -700,16 +700,46 @@ class Flights:
         n_steps = self.lookahead.passes(sequences, plan.n_drafted, plan.n_steps) if plan.n_steps else 0
         return plan._replace(n_steps=n_steps)
 
-    def _draft_ahead(self, members: Members, plan: Plan) -> Flight:
-        """Submit steps with exact picks that verify drafts of the program."""
+    def _draft_ahead(self, members: Members, plan: Plan, before: Flight | None = None) -> Flight:
+        """Submit steps with exact picks that verify drafts of the program, optionally behind others of their kind."""
         began, sequences = time.perf_counter(), [running for running, _ in members]
-        ask = replace(self._ask_rows(sequences, plan), texts=self._speculation.device.texts(sequences))
-        parts = [running.part(1, running.generation.tokens[-1:] * plan.n_drafted) for running in sequences]
-        batch = batch_of(self._cache, parts)
-        pending = self._runner.submit(batch, ask)
+        if before:
+            assert before.ask is not None
+            ask, tables = before.ask, self._cache.batch_tables([running.tables for running in sequences])
+            batch = replace(before.batch, block_tables=tables)
+        else:
+            ask = replace(self._ask_rows(sequences, plan), texts=self._speculation.device.texts(sequences))
+            parts = [running.part(1, running.generation.tokens[-1:] * plan.n_drafted) for running in sequences]
+            batch = batch_of(self._cache, parts)
+        pending = self._runner.submit(batch, ask, before.pending if before else None)
         flight = Flight(members, sequences, batch, pending, self._take_drafted, ask, plan=plan)
-        flight.began, flight.spent = began, self._landed  # nothing is in flight since
+        flight.began, flight.spent, flight.behind = began, self._landed, before is not None
         return flight
+
+    def _drafts_behind(self, flight: Flight) -> Flight | None:
+        """Submit steps with drafts behind such steps that have not ended; None if their tokens are to be known first.
+
+        These go on from the text on the device. The host does not know how many random numbers the others take, so
+        picks that draw any wait.
+        """
+        current, plan = flight.whole, flight.plan
+        if not (flight.goes_on and self._can.follows) or flight.lost or not self._is_alone(current):
+            return None
+        if not all(running.generation.chain.certain for running in current):
+            return None
+        if any(running.generation.n_left <= plan.n_steps * (1 + plan.n_drafted) for running in current):
+            return None
+        if not self._speculation.device.goes_on(current, plan, self._can.max_steps):
+            return None
+        if self.lookahead.passes(current, plan.n_drafted, 2 * plan.n_steps) < 2 * plan.n_steps:
+            return None
+        return self._draft_ahead(flight.members, plan, flight)
+
+    def _is_alone(self, sequences: Sequence[Running]) -> bool:
+        """Return True if these sequences are all that run, none has ended, and no other waits for admission."""
+        if any(running.generation.finish_reason for running in sequences):
+            return False
+        return len(sequences) == len(self._scheduler.running) and not self._scheduler.may_admit()
 
     def _ask_rows(self, sequences: Sequence[Running], plan: Plan, follows: bool = False) -> Ask:
         """Return the ``Ask`` of steps that verify drafts, with a random number for each row.
@@ -724,11 +754,22 @@ class Flights:
         return replace(ask, numbers=numbers, n_drafted=plan.n_drafted)
 
     def _take_drafted(self, flight: Flight) -> None:
-        """Continue with the tokens of steps with drafts."""
+        """Continue with the tokens of steps with drafts, once the next ones are submitted."""
+        following = self._drafts_behind(flight)
+        with self._discarding(following):
+            lost = self._take_steps(flight)
+        if following:
+            following.lost |= lost
+            following.spent = self._landed
+            self.on_way.append(following)
+
+    def _take_steps(self, flight: Flight) -> set[Running]:
+        """Continue with the tokens of steps with drafts; return the sequences that ended or changed within them."""
         plan, ahead = flight.plan, next(flight.pending.tokens())
         assert ahead.n_taken is not None
         taken = dict(zip(flight.whole, ahead.n_taken.T.tolist(), strict=True))
-        going = list(enumerate(flight.whole))
+        flight.lost |= {running for running in taken if running.generation.finish_reason}
+        going = [(index, running) for index, running in enumerate(flight.whole) if running not in flight.lost]
         for step in range(plan.n_steps):
             for _, running in going:
                 running.generation.timings.drafted(plan.n_drafted, taken[running][step] - 1)
@@ -740,9 +781,11 @@ class Flights:
                 if self._take_rows(running, ahead, step, range(index * first, index * first + taken[running][step]))
             ]
         self._landed = time.perf_counter()
-        current = {running: numbers for running, numbers in taken.items() if not running.generation.finish_reason}
+        ended = flight.lost | {running for running in taken if running.generation.finish_reason}
+        current = {running: numbers for running, numbers in taken.items() if running not in ended}
         lengths = self.lookahead.lengths(len(taken))
         self._speculation.device.took(current, len(taken), lengths, plan, self._landed - flight.spent)
+        return set(taken) - {running for _, running in going}
 
     def _n_given(self, members: Members, drafts: Mapping[Running, Draft]) -> int:
         """Return how many tokens of each sequence the program verifies for the host; 0: the host verifies them.
@@ -856,24 +899,21 @@ class Flights:
     def _round_behind(self, flight: Flight) -> Flight | None:
         """Submit a round behind one that has not ended; None if others wait, or this one may be the last."""
         speculation, sequences = self._speculation, list(flight.whole)
-        current = [running for running in sequences if not running.generation.finish_reason]
         assert flight.ask is not None
         n_drafted, lengths = flight.ask.n_drafted, self.lookahead.lengths(len(sequences))
         if not (flight.goes_on and flight.hears and self._can.follows):
             return None
-        if flight.lost or current != sequences:
-            return None
-        if len(current) != len(self._scheduler.running) or self._scheduler.may_admit():
+        if flight.lost or not self._is_alone(sequences):
             return None
         if not self._affords_round(flight.kind, lengths):
             return None
         layer = speculation.lone_layer(flight.members)
-        if layer is None or not layer.holds_after(current, n_drafted):
+        if layer is None or not layer.holds_after(sequences, n_drafted):
             return None
-        if any(running.generation.n_left <= 1 + n_drafted for running in current):
+        if any(running.generation.n_left <= 1 + n_drafted for running in sequences):
             return None
-        n = speculation.round_length(current, flight.kind, lengths)
-        if n != flight.n_round or self.lookahead.passes(current, n_drafted, 2) < 2:
+        n = speculation.round_length(sequences, flight.kind, lengths)
+        if n != flight.n_round or self.lookahead.passes(sequences, n_drafted, 2) < 2:
             return None
         if speculation.looks_up(flight.members):
             return None

@@ -15,6 +15,7 @@ from pumice.backend import Program
 from pumice.backend.pick import Ahead, Ask, Pick
 from pumice.backend.step import Batch, Limits
 from pumice.engine.device_drafts import DeviceDrafts
+from pumice.engine.flights import Flight, Flights
 from pumice.engine.generation import Running
 from pumice_vulkan import VulkanBackend
 
@@ -210,3 +211,30 @@ def test_lengths_are_measured(tmp_path: Path) -> None:
     """Whatever the clock says, the text is that without drafts."""
     path = write_model("rope-plain", tmp_path)
     assert texts(path, speculate="ngram")[0] == texts(path, speculate="off")[0]
+
+
+@pytest.mark.usefixtures("vulkan_device")
+def test_steps_follow_others_whose_tokens_are_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until a sequence ends, or its picks draw numbers: the next ones are submitted before the host reads the last."""
+    submit, behind = Flights._draft_ahead, []
+
+    def noted(self: Flights, members: Any, plan: Any, before: Flight | None = None) -> Flight:
+        behind.append(before is not None)
+        return submit(self, members, plan, before)
+
+    monkeypatch.setattr(Flights, "_draft_ahead", noted)
+    path = write_model("rope-plain", tmp_path)
+    config = {"vulkan": {"batch_invariant": True}, "speculate": "ngram", "n_draft": 3}
+    each: list[dict[str, Any]] = [
+        {"temperature": 0, "max_tokens": 200},
+        {"temperature": 0, "max_tokens": 300, "stop": ["lsb"], "repeat_penalty": 1.01},
+        {"top_k": 9, "temperature": 0.2, "seed": 3, "max_tokens": 100},
+    ]
+    with pumice.load(path, backend="vulkan", config=config, n_ctx=400, n_batch=16, n_parallel=2) as model:
+        followed = []
+        for one in each:
+            expected = model.generate("abcabcabcabc", **one, speculate="off")
+            behind.clear()
+            assert model.generate("abcabcabcabc", **one).tokens == expected.tokens
+            followed.append(any(behind))
+        assert followed == [True, True, False]
