@@ -155,7 +155,9 @@ def _attend_paged(
         n_blocks = int(step.batch.positions.max()) // size + 1
         n_columns = max(1 << (n_blocks - 1).bit_length(), -(-paged.LEAST_ROOM // size))
         blocks = step.batch.block_tables[state.window][:, :n_columns]
-        return np.pad(np.maximum(blocks, 0), ((0, 0), (0, n_columns - blocks.shape[1]))).astype(np.int32)
+        padded = np.zeros((len(blocks), n_columns), np.int32)
+        np.maximum(blocks, 0, out=padded[:, : blocks.shape[1]])
+        return padded
 
     def places(step: StepArrays) -> Ints:
         last = step.batch.positions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from pumice_mlx.weights import Matrix, in_float32
 
 # --- rows and matrices
 
+FEW, KEPT = 32, 256  # positions of a step whose cosines are kept, by blocks of consecutive positions
 MANY_PAIRS = 64  # pairs of tokens and experts from which on they are sorted by expert
 
 
@@ -100,10 +102,24 @@ def turns(positions: mx.array, evaluation: Evaluation, width: int) -> tuple[mx.a
     name = source.name
 
     def of(step: StepArrays) -> tuple[Any, Any]:
-        return step.kept((name, *key), lambda: _turns(step.inputs[name], np, *key))
+        return step.kept((name, *key), lambda: _known_turns(step.inputs[name], key))
 
     cos = evaluation.step.array((name, *key, "cos"), lambda step: of(step)[0])
     return cos, evaluation.step.array((name, *key, "sin"), lambda step: of(step)[1])
+
+
+def _known_turns(positions: Any, key: tuple[Any, ...]) -> tuple[Any, Any]:
+    """Return ``_turns`` by NumPy; those of single positions from blocks that are kept, since a step has few."""
+    if positions.ndim > 1 or not 0 < len(positions) <= FEW:
+        return _turns(positions, np, *key)
+    rows = [_turns_of_block(int(position) // KEPT, key)[int(position) % KEPT] for position in positions]
+    return tuple(np.stack(rows, axis=1))
+
+
+@functools.lru_cache(maxsize=64)
+def _turns_of_block(block: int, key: tuple[Any, ...]) -> Any:
+    """Return cosines and signed sines of consecutive positions ``[p, 2, 1, width]``."""
+    return np.stack(_turns(np.arange(block * KEPT, (block + 1) * KEPT), np, *key), axis=1)
 
 
 TURN = {

@@ -20,6 +20,7 @@ from pumice.gguf import block_size, dequantize
 from pumice.graph import KVState, RecurrentState
 from pumice.plugin import BackendError, GGMLType, GraphBuilder, Tensor, Weight
 from pumice.registry import get_registry
+from pumice_mlx import ops
 from pumice_mlx import weights as mlx_weights
 from pumice_mlx.backend import MlxBackend, MlxOptions
 from pumice_mlx.device import errors
@@ -232,3 +233,11 @@ def test_heads_of_a_product_with_other_results_are_turned_alone() -> None:
         assert y is not None
         assert y.shape == (3, 2, 32)
     assert joins.turned(second, lambda x: x, Results()) is None
+
+
+def test_kept_cosines_are_those_of_their_positions():
+    key = ((1.0, 0.1), False, 1.5, (), 6)
+    for positions in (np.array([3]), np.array([300, 0, 255]), np.arange(40)):
+        for kept, right in zip(ops._known_turns(positions, key), ops._turns(positions, np, *key), strict=True):
+            np.testing.assert_array_equal(kept, right)
+            assert kept.shape == (len(positions), 1, 6)
