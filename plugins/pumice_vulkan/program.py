@@ -87,7 +87,7 @@ class Shared:
     prepares: bool = False
     persistent: bool = False  # tokens of one sequence are one dispatch where possible
     unmeasured: bool = False  # ... also those of shapes that were not measured on a GPU
-    most_rows: int = 1  # tokens of steps that are one dispatch where possible
+    most_rows: int | None = 1  # tokens of steps that are one dispatch where possible
     lanes: bool = False  # products on matrix units convert weights in registers
     sums_by_rows: bool | None = None  # order of a lane's sums on matrix units; None: unknown
     invariant: bool = False  # results of up to 16 rows do not depend on their number
@@ -276,7 +276,7 @@ class DeviceProgram(Program):
         self._moves = CacheMoves(shared.device, kept, shared.states, limits, _computed_by(shared))
         self.capabilities = self._capabilities()
         buckets = self._buckets
-        most_rows = shared.most_rows if self._persistent else 1
+        most_rows = self._persistent.most_rows if self._persistent else 1
         served = [bucket for bucket in buckets.served if self._picker and bucket.n_tokens > most_rows]
         self._preparer = Preparer(
             [*buckets.likely, *served], self._pieces, shared.device.keep_pipelines, buckets.n_needed
@@ -429,7 +429,7 @@ class DeviceProgram(Program):
 
         One of several tokens is not until its pipeline is compiled, nor one token in the first process of a device.
         """
-        if not self._persistent or n_tokens > self._shared.most_rows:
+        if not self._persistent or n_tokens > self._persistent.most_rows:
             return False
         preparer = self._lone_preparer
         if n_tokens > 1 and self._shared.prepares:
@@ -443,7 +443,8 @@ class DeviceProgram(Program):
         """Begin to compile steps of several tokens in one dispatch, beside requests: a driver takes seconds for one."""
         if self._row_preparer or not self._persistent or not self._shared.prepares:
             return
-        sizes = sorted({n for bucket in self._buckets.all if 1 < (n := bucket.n_tokens) <= self._shared.most_rows})
+        most_rows = self._persistent.most_rows
+        sizes = sorted({n for bucket in self._buckets.all if 1 < (n := bucket.n_tokens) <= most_rows})
         self._row_preparer = self._compiled_beside(sizes)
 
     def _compiled_beside(self, sizes: Sequence[int]) -> Preparer:

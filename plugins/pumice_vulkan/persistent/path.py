@@ -34,7 +34,8 @@ FEATURES = {"vulkan_memory_model_device", "integer_dot_product", "storage16", "s
 SIX, SECOND = 1 << 31, 1 << 30
 MOST_BUFFERS = 2
 MOST_ROWS = 8  # of a step
-FASTER_ROWS = 2  # of the largest steps that take less time than by dispatches
+FASTER_ROWS = {"places": 4}  # of the largest steps that take less time than by dispatches, by how weights are found
+FEWEST_FASTER = 2  # those of other shapes
 LAYER_WORDS = 8  # of the table: seven matrices and the cache; models with experts have the router, too
 
 LIMIT = 1 << 18  # polls of a word until the path gives up; each takes about a microsecond
@@ -55,13 +56,13 @@ def is_wanted(setting: str, device: Device) -> bool:
     return asked and device.features >= FEATURES and device.description.driver == "native"
 
 
-def check_rows(rows: int | str) -> int:
+def check_rows(rows: int | str) -> int | None:
     """Return the most tokens of a step in one dispatch. Raises BackendError if the shader has no room for them.
 
-    ``auto`` takes those that were faster so on a GPU.
+    ``auto`` is None: those that were faster so on a GPU, which depend on the model.
     """
     if rows == "auto":
-        return FASTER_ROWS
+        return None
     if not isinstance(rows, int) or not 1 <= rows <= MOST_ROWS:
         raise BackendError(f"vulkan: rows_in_one_dispatch is {rows!r}; choose 1 to {MOST_ROWS}, or auto")
     return rows
@@ -103,7 +104,7 @@ class PersistentPath:
     """
 
     def __init__(
-        self, memory: SegmentMemory, kernels: Kernels, decoder: Decoder, unmeasured: bool, most_rows: int = 1
+        self, memory: SegmentMemory, kernels: Kernels, decoder: Decoder, unmeasured: bool, most_rows: int | None = 1
     ) -> None:
         self._memory = memory
         self._kernels = kernels
@@ -114,14 +115,20 @@ class PersistentPath:
         self._tables = _tables(Lowering(memory, *BUCKET), decoder)
         count = len(self._tables.weights)
         far = self._tables.has_far_cache
-        self._shapes = {
-            rows: [
+
+        def shapes_of(rows: int) -> list[Shape]:
+            return [
                 shape
                 for shape in shapes(decoder, memory.limits, memory.device, count > 1, unmeasured, rows)
                 if shape.found_by in self._tables.places and shape.far_cache == far
             ]
-            for rows in range(1, most_rows + 1)
-        }
+
+        self._shapes = {1: shapes_of(1)}
+        if most_rows is None:
+            found_by = self._shapes[1][0].found_by if self._shapes[1] else ""
+            most_rows = FASTER_ROWS.get(found_by, FEWEST_FASTER)
+        self.most_rows = most_rows  # of a step in one dispatch
+        self._shapes |= {rows: shapes_of(rows) for rows in range(2, most_rows + 1)}
         self._flag = memory.device.new_buffer(64, host=True)  # last, so that a failure above leaves no buffer
         self._flag.contents[:] = 0
 
@@ -132,11 +139,11 @@ class PersistentPath:
         kernels: Kernels,
         segment: Segment,
         unmeasured: bool = False,
-        most_rows: int = 1,
+        most_rows: int | None = 1,
     ) -> PersistentPath | None:
         """Return the path of a segment whose weights are on the device; None if the shader does not compute it.
 
-        ``most_rows``: the most tokens of a step that it computes.
+        ``most_rows``: the most tokens of a step that it computes; None: those that are faster so.
         """
         decoder = find_decoder(segment)
         if decoder is None or not computes(decoder, memory.limits, memory.device, unmeasured):
