@@ -23,6 +23,10 @@
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_integer_dot_product : require
 #extension GL_EXT_shader_16bit_storage : require
+#ifdef GENERAL // any shape, with products of persistent_general.glsl
+#define FAMILY 3
+#define FAR_CACHE
+#endif
 #if FAMILY == 3 || defined(FAR_CACHE)
 #extension GL_EXT_buffer_reference : require
 #endif
@@ -33,7 +37,7 @@
 // The variant for one family of models has its constants as macros, and its products written out by tools/straight_line.py.
 // Variants with experts (WITH_EXPERTS) have other products, persistent_experts.glsl; FFN is the width of all experts of a token.
 // Weights of FAMILY 3 may lie in any number of buffers, and are found by address, those of FAMILY 2 by their offset.
-#ifdef FAMILY
+#if defined(FAMILY) && !defined(GENERAL)
 layout(local_size_x = THREADS) in;
 #ifdef WITH_EXPERTS
 layout(constant_id = 4) const uint LAYERS = 2u;
@@ -64,6 +68,37 @@ layout(constant_id = 19) const uint DEEP = 512u;     // positions that are many
 layout(constant_id = 20) const uint DEEP_EACH = 2u;  // positions of an invocation at a time there
 #endif
 
+#ifdef GENERAL // FFN is the width of the widest layer
+layout(constant_id = 21) const bool WITH_OTHERS = false; // all subgroups enter loops, which software devices need
+layout(constant_id = 22) const bool BIASES = false;      // of queries, keys and values
+layout(constant_id = 23) const bool WITH_HEAD_NORMS = false;
+layout(constant_id = 24) const uint DENSE_FFN = 0u;      // width of dense layers; 0: there are none
+layout(constant_id = 25) const uint EXPERTS = 0u;        // of a layer; 0: none
+layout(constant_id = 26) const uint USED = 0u;           // experts of a token
+layout(constant_id = 27) const uint EXPERT_FFN = 0u;     // width of an expert
+layout(constant_id = 28) const uint SHARED_FFN = 0u;     // width of the shared experts; 0: there are none
+layout(constant_id = 29) const bool SHARED_GATE = false; // the shared experts have a gate
+layout(constant_id = 30) const uint ROUTING = 0u;        // how shares follow from logits
+layout(constant_id = 31) const bool ROUTING_BIAS = false;
+layout(constant_id = 32) const uint TYPES_Q = 8u; // masks of types of matrices: of queries, keys and values, attention's output,
+layout(constant_id = 33) const uint TYPES_K = 8u; // gate and up, down, and the output
+layout(constant_id = 34) const uint TYPES_O = 8u;
+layout(constant_id = 35) const uint TYPES_G = 8u;
+layout(constant_id = 36) const uint TYPES_D = 8u;
+layout(constant_id = 37) const uint TYPES_L = 8u;
+layout(constant_id = 38) const uint SPLIT_Q = 1u; // subgroups of a row
+layout(constant_id = 39) const uint SPLIT_O = 1u;
+layout(constant_id = 40) const uint SPLIT_G = 1u;
+layout(constant_id = 41) const uint SPLIT_D = 1u;
+layout(constant_id = 42) const uint RR_Q = 4u; // rows of a step
+layout(constant_id = 43) const uint RR_K = 4u;
+layout(constant_id = 44) const uint RR_O = 4u;
+layout(constant_id = 45) const uint RR_G = 4u;
+layout(constant_id = 46) const uint RR_D = 4u;
+layout(constant_id = 47) const uint RR_L = 4u;
+const uint SOFTMAX_OF_CHOSEN = 0u, SIGMOID_NORMALIZED = 2u; // values of ROUTING; 1: softmax of all, 3: sigmoid
+#endif
+
 #ifdef SEVERAL
 layout(constant_id = 21) const uint TOKENS = 4u; // most tokens of a step
 layout(constant_id = 22) const bool GATED_SHARED = false; // gated values of all tokens are in shared memory
@@ -77,7 +112,7 @@ layout(constant_id = 22) const bool GATED_SHARED = false; // gated values of all
 #endif
 #if !defined(FAMILY) || FAMILY == 2
 #define WITH_OTHERS true
-#else
+#elif !defined(GENERAL)
 #define WITH_OTHERS false
 #endif
 
@@ -170,6 +205,9 @@ layout(push_constant) uniform Push {
     float magnitude, scale, eps;
     uint limit;              // polls
     uint probe;              // 1: only find out whether all workgroups run at the same time
+#ifdef GENERAL
+    float residual_scale, logit_scale, share_scale;
+#endif
 };
 #endif
 
@@ -180,6 +218,17 @@ layout(push_constant) uniform Push {
 const uint WARPS = THREADS / LANES, CHUNK = 32u * LANES;
 const uint QUERY = HEADS * DIM, KEY = KV_HEADS * DIM;
 const uint BLOCKS_X = WIDTH / 32u, BLOCKS_O = QUERY / 32u, BLOCKS_D = FFN / 32u; // blocks of a row
+#ifdef GENERAL
+#define WORDS_GATED (FFN / 8u + FFN / 16u)
+#else
+#define N_FFN FFN
+#define WORDS_GATED n
+#endif
+#ifdef GENERAL // rows of a workgroup come in fours; the last workgroups may have less rows, or none
+const uint CHUNKS_X = CEIL(BLOCKS_X, LANES), CHUNKS_O = CEIL(BLOCKS_O, LANES);
+const uint OF_Q = 4u * CEIL(QUERY / 4u, GROUPS), OF_K = 4u * CEIL(KEY / 4u, GROUPS), OF_X = 4u * CEIL(WIDTH / 4u, GROUPS);
+const uint OF_G = 16u * CEIL(CEIL(FFN, 16u), GROUPS), OF_L = CEIL(VOCAB, GROUPS), ROWS_Q = OF_Q + 2u * OF_K;
+#else
 const uint CHUNKS_X = WIDTH / CHUNK, CHUNKS_O = QUERY / CHUNK, CHUNKS_D = FFN / CHUNK;
 const uint SLOTS_X = WARPS / CHUNKS_X, SLOTS_O = WARPS / CHUNKS_O, SLOTS_D = WARPS / CHUNKS_D;
 const uint OF_Q = QUERY / GROUPS, OF_K = KEY / GROUPS, OF_X = WIDTH / GROUPS, OF_G = FFN / GROUPS; // rows of a workgroup
@@ -189,6 +238,7 @@ const uint N_G = CEIL(OF_G, SLOTS_X), N_D = CEIL(OF_X, SLOTS_D), N_L = CEIL(OF_L
 const uint U_K = N_Q, U_V = U_K + N_K, U_O = U_V + N_K, U_G = U_O + N_O, U_U = U_G + N_G, U_D = U_U + N_G;
 const uint UNITS = U_D + N_D;
 const uint ROWS_Q = OF_Q + 2u * OF_K, ROWS_G = 2u * OF_G;
+#endif
 
 // --- regions of `act`: words of eight bytes of data
 
@@ -200,7 +250,14 @@ const uint MERGED = DEEP_PARTS > 1u ? QUERY / 4u : 0u; // words
 const uint ACT_Q = WIDTH / 4u, ACT_O = ACT_Q + (QUERY + 2u * KEY) / 4u, ACT_S = ACT_O + MOST_PARTS * QUERY / 4u;
 const uint ACT_M = ACT_S + MOST_PARTS * HEADS, ACT_R = ACT_M + MERGED;
 const uint ACT_F = ACT_R + WIDTH / 4u, ACT_L = ACT_F + FFN / 8u + FFN / 16u;
-#ifdef WITH_EXPERTS
+#if defined(GENERAL)
+const uint ACT_LAYER = ACT_L + EXPERTS + (SHARED_GATE ? 1u : 0u), TABLE_ROW = 12u;
+// Numbers in `norms` behind the norms of rows: norms of heads, biases, biases of the choice of experts, gates of shared ones.
+const uint PADDED_EXPERTS = 4u * CEIL(EXPERTS, 4u), HEAD_NORMS_AT = (2u * LAYERS + 1u) * WIDTH;
+const uint BIASES_AT = HEAD_NORMS_AT + (WITH_HEAD_NORMS ? 2u * LAYERS * DIM : 0u);
+const uint ROUTING_BIASES_AT = BIASES_AT + (BIASES ? LAYERS * (QUERY + 2u * KEY) : 0u);
+const uint SHARED_GATES_AT = ROUTING_BIASES_AT + (ROUTING_BIAS ? LAYERS * PADDED_EXPERTS : 0u);
+#elif defined(WITH_EXPERTS)
 const uint ACT_LAYER = ACT_L + EXPERTS, TABLE_ROW = 9u; // numbers of a layer in the table
 #else
 const uint ACT_LAYER = ACT_L, TABLE_ROW = 8u;
@@ -220,14 +277,24 @@ const uint BLOCKS_TOKEN = MOST_XO / 32u, MOST_X = TOKENS * BLOCKS_TOKEN;
 #else
 const uint MOST_XO = LARGER(WIDTH, QUERY), MOST_X = LARGER(MOST_XO, FFN) / 32u;
 #endif
+#ifdef GENERAL
+const uint STRIDE_Q = ROWS_Q + 1u, STRIDE_G = 2u * OF_G + 1u, STRIDE_X = OF_X + 1u;
+#else
 const uint STRIDE_Q = ROWS_Q + 1u, STRIDE_G = ROWS_G + 1u, STRIDE_L = OF_L + 1u, STRIDE_X = OF_X + 1u;
 const uint PARTIAL_QG = LARGER(STRIDE_Q, STRIDE_G), PARTIAL_X = LARGER(PARTIAL_QG, STRIDE_L) * CHUNKS_X;
+#endif
 const uint OCTETS = DIM / 8u, ROWS = LARGER(LANES / OCTETS, 1u); // of a position; positions of a subgroup at a time
 const uint TOGETHER = SHARE < ROWS ? SHARE : ROWS; // heads whose sums over the subgroups are made at a time
 const uint STRIDE_H = 9u * OCTETS; // of a head there, whose octets lie in different banks
+#ifndef GENERAL
 const uint PARTIAL_OD = LARGER(CHUNKS_O, CHUNKS_D) * STRIDE_X;
+#endif
 const uint PARTIAL_H = WARPS * (SHARE > 1u ? TOGETHER * STRIDE_H : DIM);
-#ifdef SEVERAL
+#ifdef GENERAL
+const uint PARTIAL_QG = LARGER(SPLIT_Q * STRIDE_Q, SPLIT_G * STRIDE_G);
+const uint PARTIAL_OD = LARGER(SPLIT_O, (SHARED_FFN > 0u ? 2u : 1u) * SPLIT_D) * STRIDE_X;
+const uint PARTIAL_X = LARGER(PARTIAL_QG, OF_L), PARTIAL_ODH = LARGER(PARTIAL_OD, PARTIAL_H), PARTIAL = LARGER(PARTIAL_X, PARTIAL_ODH);
+#elif defined(SEVERAL)
 const uint OF_STEP = SLOTS_X * AHEAD, PARTIAL_STEP = OF_STEP * CHUNKS_X; // rows of the output at a time; their parts
 const uint PARTIAL_QGX = LARGER(STRIDE_Q, STRIDE_G) * CHUNKS_X, PARTIAL_QGO = LARGER(PARTIAL_QGX, PARTIAL_OD);
 const uint PARTIAL_TOKEN = LARGER(PARTIAL_QGO, 2u * PARTIAL_STEP), PARTIAL = LARGER(TOKENS * PARTIAL_TOKEN, PARTIAL_H);
@@ -427,7 +494,9 @@ void give_logits(uint first, uint which);
 void take_heads(uint region, uint first_head, uint n, uint kv);
 #endif
 
-#ifdef WITH_EXPERTS
+#if defined(GENERAL)
+#include "persistent_general.glsl"
+#elif defined(WITH_EXPERTS)
 #include "persistent_experts.glsl"
 #elif defined(FAMILY) && defined(SEVERAL)
 #include "persistent_token_units.glsl"
@@ -655,7 +724,10 @@ const uint READS_X = CEIL(WIDTH / 4u, THREADS);
 // Keeps x times a norm's weights; its factor follows from the squares.
 void take_normed(uint layer, uint region, uint norm) {
     float sum = 0.0;
-#ifdef WITH_EXPERTS
+#if defined(GENERAL_EXPERTS)
+    const bool routes = EXPERTS > 0u && (norm & 1u) != 0u && sparse;
+    if (routes) begin_routing(layer);
+#elif defined(WITH_EXPERTS)
     const bool routes = (norm & 1u) != 0u;
     if (routes) begin_routing(layer);
 #endif
@@ -678,13 +750,13 @@ void take_normed(uint layer, uint region, uint norm) {
         }
         sum += dot(v, v);
         keep(real, e, v * weights[k]);
-#ifdef WITH_EXPERTS
+#if defined(WITH_EXPERTS) || defined(GENERAL_EXPERTS)
         if (routes && real) route(k, v * weights[k]);
 #endif
     }
     sum = subgroupAdd(sum);
     if (subgroupElect()) squares[warp] = sum;
-#ifdef WITH_EXPERTS
+#if defined(WITH_EXPERTS) || defined(GENERAL_EXPERTS)
     if (routes) sum_routed();
 #endif
 }
@@ -732,21 +804,21 @@ void take_attended(uint region) {
 #ifndef SEVERAL
 // Keeps the gated values, which come as int8: eight codes a word, then a half block's scale and sum a word.
 void take_gated(uint region) {
-    const uint n = FFN / 8u + FFN / 16u;
+    const uint n = N_FFN / 8u + N_FFN / 16u;
     before_polls();
-    [[unroll]] for (uint first = 0u; first < n; first += 4u * THREADS) {
+    [[unroll]] for (uint first = 0u; first < WORDS_GATED; first += 4u * THREADS) {
         const uint count = min(4u, CEIL(n - first, THREADS));
         POLL(count, region + ACT_F + min(first + k * THREADS + tid, n - 1u))
         [[unroll]] for (uint k = 0u; k < 4u; k++) {
             if (k >= count) continue;
             const uint e = first + k * THREADS + tid;
             const uvec2 data = data_of(seen[k]);
-            if (e < FFN / 8u) {
+            if (e < N_FFN / 8u) {
                 const uint word = 2u * e & 7u, at = (word >> 2) * MOST_X + e / 4u;
                 codes[at][word & 3u] = data.x;
                 codes[at][(word & 3u) + 1u] = data.y;
             } else if (e < n) {
-                const uint half_ = e - FFN / 8u;
+                const uint half_ = e - N_FFN / 8u;
                 const float size = uintBitsToFloat(data.x);
                 scales[half_ / 2u][half_ & 1u] = size;
                 scales[half_ / 2u][2u + (half_ & 1u)] = size * float(int(data.y));
@@ -790,6 +862,12 @@ vec4 octet_half(uvec4 v, uint i) {
 
 vec4 head_four(uint at) { return vec4(heads[at], heads[at + 1u], heads[at + 2u], heads[at + 3u]); }
 
+#ifdef GENERAL
+#define HEAD_NORMS
+#define IF_HEAD_NORMS if (WITH_HEAD_NORMS)
+#else
+#define IF_HEAD_NORMS
+#endif
 #ifdef HEAD_NORMS
 const uint PER_LANE = CEIL(DIM, LANES);
 uint head_norms; // of this layer
@@ -835,7 +913,9 @@ void take_heads(uint region, uint first_head, uint n, uint kv) {
 #ifdef HEAD_NORMS
     const uint vector = min(warp, 1u + n); // key, value, queries
     float weights[PER_LANE];
-    [[unroll]] for (uint i = 0u; i < PER_LANE; i++) weights[i] = head_norm(vector == 0u, min(i * LANES + lane, DIM - 1u));
+    IF_HEAD_NORMS {
+        [[unroll]] for (uint i = 0u; i < PER_LANE; i++) weights[i] = head_norm(vector == 0u, min(i * LANES + lane, DIM - 1u));
+    }
 #endif
     before_polls();
     if (WITH_OTHERS || tid < (2u + n) * fours) {
@@ -847,7 +927,7 @@ void take_heads(uint region, uint first_head, uint n, uint kv) {
     }
     barrier();
 #ifdef HEAD_NORMS
-    if (WITH_OTHERS || warp < 2u + n) {
+    IF_HEAD_NORMS if (WITH_OTHERS || warp < 2u + n) {
         float values[PER_LANE], square = 0.0;
         [[unroll]] for (uint i = 0u; i < PER_LANE; i++) {
             values[i] = i * LANES + lane < DIM ? heads[vector * DIM + i * LANES + lane] : 0.0;
@@ -859,7 +939,7 @@ void take_heads(uint region, uint first_head, uint n, uint kv) {
             if (real) heads[vector * DIM + i * LANES + lane] = values[i] * factor * weights[i];
         }
     }
-    barrier();
+    IF_HEAD_NORMS barrier();
 #endif
     if (tid < (1u + n) * (n_rot / 2u)) {
         const uint pair = tid % (n_rot / 2u), which = tid / (n_rot / 2u), base = which == 0u ? 0u : (1u + which) * DIM;
@@ -1159,14 +1239,34 @@ void refresh(uint region) {
 void give_heads(uint region, float factor) {
     [[unroll]] for (uint first = 0u; first < ROWS_Q; first += THREADS) {
         const uint row = first + tid;
+#ifdef GENERAL
+        bool real = row < ROWS_Q && wg * OF_Q + row < QUERY;
+        if (row >= OF_Q) real = row < ROWS_Q && wg * OF_K + (row - OF_Q) % OF_K < KEY;
+        float v = real ? row_sum(row, SPLIT_Q, STRIDE_Q) * factor : 0.0;
+#else
         const bool real = row < ROWS_Q;
         const float v = real ? row_sum(row, CHUNKS_X, STRIDE_Q) * factor : 0.0;
+#endif
         uint to = wg * OF_Q + row;
         if (row >= OF_Q) to = QUERY + wg * OF_K + row - OF_Q;
         if (row >= OF_Q + OF_K) to = QUERY + KEY + wg * OF_K + row - OF_Q - OF_K;
+#ifdef GENERAL
+        if (BIASES && real) v += norm_number(norms_at + BIASES_AT + here * (QUERY + 2u * KEY) + to);
+#endif
         give_four(real, v, region + ACT_Q + to / 4u);
     }
 }
+
+#ifdef GENERAL
+#define IS_OWN(ROW) ((ROW) < OF_X && wg * OF_X + (ROW) < WIDTH)
+#define RESIDUAL_SCALE residual_scale *
+#define CHUNKS_G SPLIT_G
+#else
+#define IS_OWN(ROW) (ROW < OF_X)
+#define RESIDUAL_SCALE
+#define CHUNKS_G CHUNKS_X
+#define OF_GATED OF_G
+#endif
 
 const uint OWN = CEIL(OF_X, THREADS);
 float residual[OWN]; // the rows of x of this workgroup, in float32
@@ -1174,30 +1274,36 @@ float residual[OWN]; // the rows of x of this workgroup, in float32
 void give_residual(uint at, uint chunks) {
     [[unroll]] for (uint k = 0u; k < OWN; k++) {
         const uint row = k * THREADS + tid;
-        if (row < OF_X) residual[k] += row_sum(row, chunks, STRIDE_X);
-        give_four(row < OF_X, SHRINK * residual[k], at + (wg * OF_X + row) / 4u);
+        if (IS_OWN(row)) residual[k] += RESIDUAL_SCALE row_sum(row, chunks, STRIDE_X);
+        give_four(IS_OWN(row), SHRINK * residual[k], at + (wg * OF_X + row) / 4u);
     }
 }
 
 void give_gated(uint region, float factor) {
     [[unroll]] for (uint first = 0u; first < OF_G / 4u; first += THREADS) {
         const uint four = first + tid;
+#ifdef GENERAL
+        const bool real = four < OF_GATED / 4u && wg * OF_GATED + 4u * four < N_FFN;
+#else
         const bool real = four < OF_G / 4u;
+#endif
         vec4 v = vec4(0.0);
         [[unroll]] for (uint c = 0u; c < 4u; c++) {
             if (!real) continue;
-            const float gate = row_sum(4u * four + c, CHUNKS_X, STRIDE_G) * factor;
-            v[c] = gate / (1.0 + exp(-gate)) * row_sum(OF_G + 4u * four + c, CHUNKS_X, STRIDE_G) * factor;
+            const float gate = row_sum(4u * four + c, CHUNKS_G, STRIDE_G) * factor;
+            v[c] = gate / (1.0 + exp(-gate)) * row_sum(OF_GATED + 4u * four + c, CHUNKS_G, STRIDE_G) * factor;
         }
-#ifdef WITH_EXPERTS
+#if defined(GENERAL_EXPERTS)
+        if (EXPERTS > 0u && sparse && real) v *= shares[min((wg * OF_GATED + 4u * four) / EXPERT_FFN, USED)];
+#elif defined(WITH_EXPERTS)
         if (real) v *= shares[(wg * OF_G + 4u * four) / OF_EXPERT];
 #endif
         const float size = scale_of(v);
         int sum;
-        const uint q = quantize(v, size, sum), other = subgroupShuffleXor(q, 1), e = wg * (OF_G / 4u) + four;
+        const uint q = quantize(v, size, sum), other = subgroupShuffleXor(q, 1), e = wg * (OF_GATED / 4u) + four;
         if (!real) continue;
         if ((four & 1u) == 0u) put(region + ACT_F + e / 2u, uvec2(q, other));
-        if ((four & 3u) == 0u) put(region + ACT_F + FFN / 8u + e / 4u, uvec2(floatBitsToUint(size), uint(sum)));
+        if ((four & 3u) == 0u) put(region + ACT_F + N_FFN / 8u + e / 4u, uvec2(floatBitsToUint(size), uint(sum)));
     }
 }
 
@@ -1232,6 +1338,10 @@ void compute_layer(uint layer) {
 #endif
     move_on();
     load_places(min(layer + 1u, LAYERS - 1u));
+#ifdef GENERAL
+    here = layer;
+    sparse = EXPERTS > 0u && (DENSE_FFN == 0u || address(layer, 8u) != 0ul);
+#endif
 #ifdef HEAD_NORMS
     head_norms = norms_at + (2u * LAYERS + 1u) * WIDTH + 2u * layer * DIM;
 #endif
@@ -1242,10 +1352,14 @@ void compute_layer(uint layer) {
 
     take_normed(layer, region, 2u * layer);
     barrier();
+#ifdef GENERAL
+    BOTH_STEPS(STEPS_Q + STEPS_K, load_qkv, multiply_qkv)
+#else
     TAKE_X(warp % CHUNKS_X)
     multiply_q(last);
     multiply_k(last);
     multiply_v(last);
+#endif
     float factor = norm_factor();
     barrier();
     give_heads(region, factor);
@@ -1265,7 +1379,9 @@ void compute_layer(uint layer) {
     }
     if (!deep) refresh(region);
 #endif
-#ifdef WITH_EXPERTS
+#if defined(GENERAL)
+    begin_o(layer);
+#elif defined(WITH_EXPERTS)
     load_o(layer);
 #endif
 
@@ -1277,14 +1393,43 @@ void compute_layer(uint layer) {
     keep_touched();
 #endif
     barrier();
+#ifdef GENERAL
+    BOTH_STEPS(STEPS_O, load_o, multiply_o)
+    if (!sparse) begin_gated(layer);
+    barrier();
+    give_residual(region + ACT_R, SPLIT_O);
+#else
     TAKE_X(warp % CHUNKS_O)
     multiply_o(last);
     barrier();
     give_residual(region + ACT_R, CHUNKS_O);
+#endif
 
     take_normed(layer, region + ACT_R, 2u * layer + 1u);
     barrier();
-#ifdef WITH_EXPERTS
+#if defined(GENERAL)
+    factor = norm_factor();
+#ifdef GENERAL_EXPERTS
+    if (sparse) {
+        give_routed(region, factor);
+        take_routed(region);
+        begin_gated(layer);
+        find_shares();
+    }
+#endif
+    BOTH_STEPS(STEPS_G, load_gated, multiply_gated)
+    begin_down(layer);
+    barrier();
+    give_gated(region, factor);
+
+    take_gated(region);
+    barrier();
+    BOTH_STEPS(STEPS_D, load_down, multiply_down)
+    if (last) begin_output();
+    else begin_qkv(layer + 1u);
+    barrier();
+    give_residual(region + ACT_LAYER, IF_SPARSE((1u + HAS_SHARED) * SPLIT_D, SPLIT_D));
+#elif defined(WITH_EXPERTS)
     factor = norm_factor();
     give_routed(region, factor);
     take_routed(region);
@@ -1336,15 +1481,25 @@ void give_best(uvec2 mine) {
 void compute_logits() {
     take_normed(LAYERS, LAYERS * ACT_LAYER, 2u * LAYERS);
     barrier();
+#ifndef GENERAL
     take_x(warp % CHUNKS_X);
+#endif
     multiply_output();
+#ifdef GENERAL
+    const float factor = norm_factor() * logit_scale;
+#else
     const float factor = norm_factor();
+#endif
     barrier();
     uvec2 mine = NOTHING;
     for (uint row = tid; row < OF_L; row += THREADS) {
         const uint id = wg * OF_L + row;
         if (id < VOCAB) {
+#ifdef GENERAL
+            const float v = partial[row] * factor;
+#else
             const float v = row_sum(row, CHUNKS_X, STRIDE_L) * factor;
+#endif
             const uvec2 found = uvec2(key_of(floatBitsToUint(v)), id);
             y[y_at + id] = v;
             if (before(found, mine)) mine = found;
@@ -1390,7 +1545,7 @@ void main() {
         begin_residual();
 #else
         [[unroll]] for (uint k = 0u; k < OWN; k++) {
-            residual[k] = k * THREADS + tid < OF_X ? x[x_at + wg * OF_X + k * THREADS + tid] : 0.0;
+            residual[k] = IS_OWN(k * THREADS + tid) ? x[x_at + wg * OF_X + k * THREADS + tid] : 0.0;
         }
 #endif
         for (uint layer = 0u; layer < LAYERS; layer++) compute_layer(layer);

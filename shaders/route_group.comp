@@ -2,7 +2,8 @@
 // dispatch of one workgroup. A subgroup, all of whose lanes run, selects the experts of a token; without bias and groups
 // of experts, so the best logits are the best experts.
 //
-// Sums have the order of route.comp, so weights do not depend on the kernel.
+// Sums have the order of route.comp where its workgroup is whole subgroups; then weights do not depend on the kernel. A workgroup
+// of 32 invocations is less than a subgroup of 64 lanes, and adds the same numbers in another order.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require

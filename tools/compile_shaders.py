@@ -26,6 +26,7 @@ from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.interface import push_constants
 from pumice_vulkan.kv_cache import cache_defines
 from pumice_vulkan.persistent.families import FAMILIES, FAR
+from pumice_vulkan.persistent.general import VARIANTS
 from pumice_vulkan.shaders import INTERFACES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -106,6 +107,7 @@ def _sets() -> dict[str, dict[str, Macros]]:
             for name, macros in decoders.items()
             if not FAMILIES[name].experts
         },
+        "general decoder": {name: variant.macros() for name, variant in VARIANTS.items()},
         "unary function": _functions(1),
         "binary function": _functions(2),
     }

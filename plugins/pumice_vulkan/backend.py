@@ -43,6 +43,7 @@ T = TypeVar("T")
 RESERVE = 256 * 2**20  # bytes of device memory reserved for scratch memory, command buffers and other uses
 
 NEEDED = frozenset({"subgroup_arithmetic"})  # features that products with a vector and norms use
+NEEDED_INVOCATIONS = 256  # of a workgroup, by kernels of every model
 
 INT8_LANES = 8  # adjacent invocations of a subgroup that quantize a block, as in shaders/quantize.glsl
 
@@ -351,6 +352,8 @@ def _unusable(device: DeviceDescription) -> str | None:
     """Return why a device can compute no model, or None."""
     from pumice_vulkan.quirks import QUIRKS, without_quirks
 
+    if (most := device.max_threads_per_threadgroup) < NEEDED_INVOCATIONS:
+        return f"{device.name} cannot be used: workgroups have {most} of {NEEDED_INVOCATIONS} invocations needed"
     missing = NEEDED - without_quirks(device).features
     if not missing:
         return None

@@ -73,6 +73,7 @@ class Shape:
         head_norms: True if queries and keys have norms.
         far_cache: True if the caches of layers lie in several buffers, and are found by address.
         rows: most tokens of a step; 1 is the shader for a single one.
+        spills: True if gated values of several rows lie in a buffer whatever their size, as shared memory is too small.
     """
 
     threads: int
@@ -102,6 +103,7 @@ class Shape:
     head_norms: bool = False
     far_cache: bool = False
     rows: int = 1
+    spills: bool = False
 
     @property
     def constants(self) -> list[int]:
@@ -125,7 +127,7 @@ class Shape:
         """Return True if a family's variant computes this shape; those with experts compute any number of layers."""
         if family.experts:
             return self == replace(family, layers=self.layers, vocabulary=self.vocabulary)
-        return self == family.of_rows(self.rows)
+        return self == replace(family.of_rows(self.rows), spills=self.spills)
 
     def of_rows(self, rows: int) -> Shape:
         """Return the shape of a family for steps of so many tokens."""
@@ -157,7 +159,7 @@ class Shape:
     @property
     def shares_gated(self) -> bool:
         """True if the gated values of several rows are in shared memory."""
-        return self.rows * self.ffn // 32 * 48 <= MOST_GATED
+        return not self.spills and self.rows * self.ffn // 32 * 48 <= MOST_GATED
 
     @property
     def shared_bytes(self) -> int:

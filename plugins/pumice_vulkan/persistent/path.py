@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import BackendError, KVState, Segment, Weight
+from pumice.plugin import BackendError, KVState, Segment, Weight, fixed
 from pumice_vulkan.buckets import Bucket
 from pumice_vulkan.device import Device
 from pumice_vulkan.interface import Numbers
@@ -23,6 +23,7 @@ from pumice_vulkan.lower.rope import pairs, turns
 from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory
 from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.persistent.division import Shape
+from pumice_vulkan.persistent.general import FOUND_BY, TABLE_ROW, TYPES, General, type_number
 from pumice_vulkan.persistent.pattern import SIX_BITS, Decoder, find_decoder
 from pumice_vulkan.persistent.shape import computes, kernel_of, shapes
 
@@ -111,19 +112,21 @@ class PersistentPath:
         self._decoder = decoder
         self._off = False
         self._flights: dict[int, Repeatable] = {}  # by the turn of their host memory, the earliest first
-        self._working: dict[int, Shape] = {}  # the shape that works, by the rows of a step
+        self._working: dict[int, Shape | General] = {}  # the shape that works, by the rows of a step
         self._tables = _tables(Lowering(memory, *BUCKET), decoder)
         count = len(self._tables.weights)
         far = self._tables.has_far_cache
 
-        def shapes_of(rows: int) -> list[Shape]:
+        def shapes_of(rows: int) -> list[Shape | General]:
             return [
                 shape
                 for shape in shapes(decoder, memory.limits, memory.device, count > 1, unmeasured, rows)
-                if shape.found_by in self._tables.places and shape.far_cache == far
+                if shape.found_by in self._tables.places and (isinstance(shape, General) or shape.far_cache == far)
             ]
 
         self._shapes = {1: shapes_of(1)}
+        if any(isinstance(shape, General) for shape in self._shapes[1]):
+            most_rows = 1
         if most_rows is None:
             found_by = self._shapes[1][0].found_by if self._shapes[1] else ""
             most_rows = FASTER_ROWS.get(found_by, FEWEST_FASTER)
@@ -204,7 +207,9 @@ class PersistentPath:
             logger.warning("vulkan: tokens in one dispatch are off from now on: %s", reason)
         return code != 0
 
-    def dispatches(self, bucket: Bucket = BUCKET, shape: Shape | None = None, probe: bool = False) -> list[Dispatch]:
+    def dispatches(
+        self, bucket: Bucket = BUCKET, shape: Shape | General | None = None, probe: bool = False
+    ) -> list[Dispatch]:
         """Return the dispatches of a step.
 
         Args:
@@ -256,6 +261,7 @@ class PersistentPath:
                 "limit": PROBE_LIMIT if probe else LIMIT,
                 "probe": int(probe),
                 **(self._row_words(lowering) if shape.rows > 1 else {}),
+                **(_scales(self._decoder) if isinstance(shape, General) else {}),
             },
             constants=shape.constants,
             grid=(shape.groups, 1, 1),
@@ -269,7 +275,7 @@ class PersistentPath:
         shape = self._working.get(lowering.n_tokens)
         return self._best(lowering, shape) if shape and shape.rows == 1 else None
 
-    def _best(self, lowering: Lowering, shape: Shape) -> BufferSlice:
+    def _best(self, lowering: Lowering, shape: Shape | General) -> BufferSlice:
         return lowering.scratch(BEST, 8 * shape.groups)
 
     def _row_words(self, lowering: Lowering) -> dict[str, Numbers]:
@@ -286,10 +292,10 @@ class PersistentPath:
     def close(self) -> None:
         self._flag.close()
 
-    def _probing(self, shape: Shape) -> Dispatch:
+    def _probing(self, shape: Shape | General) -> Dispatch:
         return self.dispatches(Bucket(shape.rows, 1, lone=shape.rows == 1), shape, probe=True)[-1]
 
-    def _probe(self, shape: Shape) -> bool:
+    def _probe(self, shape: Shape | General) -> bool:
         """Return True if all workgroups run at the same time, with the registers that the pipeline takes."""
         try:
             dispatch = self._probing(shape)
@@ -321,7 +327,8 @@ def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
     matrices = [[matrix(lowering, weight) for weight in layer.matrices] for layer in decoder.layers]
     output = matrix(lowering, decoder.output)
     routers = [[] if layer.router is None else [matrix(lowering, layer.router)] for layer in decoder.layers]
-    used = [output, *(item for layer in (*matrices, *routers) for item in layer)]
+    shared = [[matrix(lowering, weight) for weight in layer.block.shared] for layer in decoder.layers]
+    used = [output, *(item for layer in (*matrices, *routers, *shared) for item in layer)]
     places = {id(item.place.buffer): item.place for item in used}
     caches = [cache_of(lowering, layer.state)[1] for layer in decoder.layers]
     far = len({id(place.buffer) for place in caches}) > 1
@@ -344,22 +351,25 @@ def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
     def address(item: Matrix) -> int:
         return addresses[id(item.place.buffer)] + offset(item)
 
+    def typed_address(item: Matrix) -> int:
+        place = item.place
+        return place.buffer.address + 4 * place.offset + (0 if item.format.dense else type_number(item.format.type))
+
     key = (KERNEL, id(decoder.output.source), decoder.output.name, len(matrices))
-    norms = [weight for layer in decoder.layers for weight in layer.norms]
-    head_norms = [weight for layer in decoder.layers for weight in layer.head_norms]
     finders = {
-        "places": (len(places) <= MOST_BUFFERS and not far, word),
-        "offsets": (len(places) == 1, offset),
-        "addresses": (all(addresses.values()), address),
+        "places": (len(places) <= MOST_BUFFERS and not far, word, table),
+        "offsets": (len(places) == 1, offset, table),
+        "addresses": (all(addresses.values()), address, table),
+        FOUND_BY: (all(addresses.values()) and _has_types(used), typed_address, _general_table(lowering, decoder)),
     }
     return _Tables(
         [_whole(place) for place in places.values()],
         {
-            name: lowering.constant((*key, name), partial(_table, table, locate, name != "places"))
-            for name, (is_possible, locate) in finders.items()
+            name: lowering.constant((*key, name), partial(_table, rows, locate, name != "places"))
+            for name, (is_possible, locate, rows) in finders.items()
             if is_possible
         },
-        lowering.constant((*key, "norms"), lambda: _rows([*norms, decoder.norm, *head_norms])),
+        lowering.constant((*key, "norms"), lambda: _vectors(decoder)),
         replace(caches[0], offset=0, size=caches[0].buffer.n_bytes // 4),
         far,
     )
@@ -379,8 +389,54 @@ def _table(rows: Sequence[Sequence[Matrix | int]], locate: Callable[[Matrix], in
     return table.reshape(-1).view(np.uint32)
 
 
-def _rows(weights: list[Weight]) -> NDArray[np.float32]:
-    return np.concatenate([np.asarray(weight.dequantize(), np.float32) for weight in weights])
+def _general_table(lowering: Lowering, decoder: Decoder) -> list[list[Matrix | int]]:
+    """Return the table of the shader for any shape; zeros stand for experts that a layer lacks."""
+    rows: list[list[Matrix | int]] = []
+    for layer in decoder.layers:
+        cell = cache_of(lowering, layer.state)[1]
+        row: list[Matrix | int] = [matrix(lowering, weight) for weight in layer.matrices]
+        row.append(cell.buffer.address + 4 * cell.offset)
+        row.append(matrix(lowering, layer.router) if layer.router else 0)
+        row += [matrix(lowering, weight) for weight in layer.block.shared]
+        rows.append([*row, *[0] * (TABLE_ROW - len(row))])
+    return [*rows, [matrix(lowering, decoder.output)]]
+
+
+def _has_types(matrices: Sequence[Matrix]) -> bool:
+    """Return True if the shader for any shape has the types of all matrices."""
+    return all(item.format.dense or item.format.name in TYPES for item in matrices)
+
+
+def _vectors(decoder: Decoder) -> NDArray[np.float32]:
+    """Return the norms of layers and of the output, then of heads, biases, and what chooses and weighs experts."""
+    layers = decoder.layers
+    numbers = [_row(weight) for layer in layers for weight in layer.norms] + [_row(decoder.norm)]
+    numbers += [_row(node.weight("weight")) for layer in layers for node in layer.head_norms]
+    numbers += [_row(weight) for layer in layers for weight in layer.biases]
+    blocks = [layer.block for layer in layers]
+    if biases := [block.routing.bias for block in blocks if block.routing and block.routing.bias]:
+        n = -(-fixed(biases[0].shape)[0] // 4) * 4  # the shader reads rows of four
+        for block in blocks:
+            row = _row(block.routing.bias) if block.routing and block.routing.bias else np.zeros(0, np.float32)
+            numbers.append(np.pad(row, (0, n - len(row))))
+    if gates := [block.shared_gate for block in blocks if block.shared_gate]:
+        zeros = np.zeros(fixed(gates[0].shape)[0], np.float32)
+        numbers += [_row(block.shared_gate) if block.shared_gate else zeros for block in blocks]
+    return np.concatenate(numbers)
+
+
+def _row(weight: Weight) -> NDArray[np.float32]:
+    return np.asarray(weight.dequantize(), np.float32)
+
+
+def _scales(decoder: Decoder) -> dict[str, Numbers]:
+    """Return the factors of the shader for any shape."""
+    routing = next((layer.block.routing for layer in decoder.layers if layer.block.routing), None)
+    return {
+        "residual_scale": decoder.layers[0].scale,
+        "logit_scale": decoder.logit_scale,
+        "share_scale": routing.scale if routing else 1.0,
+    }
 
 
 def _whole(place: BufferSlice) -> BufferSlice:

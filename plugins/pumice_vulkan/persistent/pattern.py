@@ -1,40 +1,109 @@
 """The pattern of a segment that shaders/persistent.comp computes: a llama from its embedding to its logits.
 
-Feed-forward blocks may be experts, and queries and keys normalized per head, as in Qwen 3 with experts.
+Feed-forward blocks may be experts with or without shared ones. Queries, keys and values may have biases, queries and
+keys norms per head; embeddings, results of blocks and logits may be multiplied by a constant. ``Decoder.is_plain`` says
+if a model has none of what only the shader for any shape computes.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
-from pumice.plugin import GGMLType, KVState, Node, Segment, Tensor, Weight
+from pumice.plugin import GGMLType, KVState, Node, Segment, Tensor, Weight, fixed
 from pumice_vulkan.fuse import DEFERRED, GROUP
+
+T = TypeVar("T")
 
 FOUR_BITS = ("q4_0", "q4_k")
 SIX_BITS = "q6_k"
 
 
 @dataclass(frozen=True)
-class Layer:
-    """A layer's weights; ``matrices`` are those of queries, keys, values, output, gate, up and down.
+class Routing:
+    """The choice of a layer's experts.
 
-    With experts, gate, up and down are stacks, ``router`` chooses among them, and ``used`` is how many a token has.
+    Attributes:
+        router: matrix of the experts' logits, float32.
+        used: experts of a token.
+        gate: how shares follow from logits: "softmax_of_chosen", "softmax" or "sigmoid".
+        normalizes: True if the shares of a token's experts add up to ``scale``.
+        scale: factor of the shares.
+        bias: what is added to probabilities to choose experts.
     """
 
-    norms: tuple[Weight, Weight]
+    router: Weight
+    used: int
+    gate: str
+    normalizes: bool
+    scale: float = 1.0
+    bias: Weight | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        return self.gate == "softmax_of_chosen" and self.scale == 1.0 and self.bias is None
+
+
+@dataclass(frozen=True)
+class Block:
+    """A feed-forward block: its norm, its matrices of gate, up and down, and what else it has.
+
+    With ``routing``, ``matrices`` are stacks of experts; ``shared`` are gate, up and down of experts that every token
+    uses, and the sigmoid of the product with ``shared_gate`` multiplies their result.
+    """
+
+    norm: Node
     matrices: tuple[Weight, ...]
+    routing: Routing | None = None
+    shared: tuple[Weight, ...] = ()
+    shared_gate: Weight | None = None
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer; ``matrices`` are those of queries, keys, values, output, gate, up and down.
+
+    ``scale`` multiplies the results of attention and of the block.
+    """
+
+    norm: Node
+    attention_matrices: tuple[Weight, ...]
     rope: Node
     attention: Node
-    eps: tuple[float, ...]
-    head_norms: tuple[Weight, ...] = ()  # of queries and keys
-    router: Weight | None = None
-    used: int = 0
+    block: Block
+    head_norms: tuple[Node, ...] = ()  # of queries and keys
+    biases: tuple[Weight, ...] = ()  # of queries, keys and values
+    scale: float = 1.0
+
+    @property
+    def matrices(self) -> tuple[Weight, ...]:
+        return (*self.attention_matrices, *self.block.matrices)
+
+    @property
+    def norms(self) -> tuple[Weight, Weight]:
+        return self.norm.weight("weight"), self.block.norm.weight("weight")
+
+    @property
+    def eps(self) -> tuple[float, ...]:
+        return tuple(node.attrs["eps"] for node in (self.norm, self.block.norm, *self.head_norms))
+
+    @property
+    def router(self) -> Weight | None:
+        return self.block.routing.router if self.block.routing else None
+
+    @property
+    def used(self) -> int:
+        return self.block.routing.used if self.block.routing else 0
 
     @property
     def state(self) -> KVState:
         return self.attention.state_of(KVState)
+
+    @property
+    def is_plain(self) -> bool:
+        has_plain_routing = self.block.routing is None or self.block.routing.is_plain
+        return has_plain_routing and not self.biases and not self.block.shared and self.scale == 1.0
 
 
 @dataclass(frozen=True)
@@ -48,6 +117,13 @@ class Decoder:
     eps: float
     output: Weight
     logits: Tensor
+    logit_scale: float = 1.0
+
+    @property
+    def is_plain(self) -> bool:
+        """True if the shaders of families compute it: no biases, no scales, no shared experts, layers of one kind."""
+        kinds = {layer.router is None for layer in self.layers}
+        return len(kinds) == 1 and self.logit_scale == 1.0 and all(layer.is_plain for layer in self.layers)
 
 
 class _Mismatch(Exception):
@@ -59,153 +135,206 @@ def find_decoder(segment: Segment) -> Decoder | None:
     if len(segment.outputs) != 1 or not segment.gives_logits:
         return None
     try:
-        return _match(segment)
+        return _Matcher(segment).decoder()
     except _Mismatch:
         return None
 
 
-def _match(segment: Segment) -> Decoder:
-    units = list(_units(segment.nodes))
-    if len(units) < 7 or [node.op for node in units[0]] != ["embedding"]:
+@dataclass
+class _Matcher:
+    """A walk from the logits to the embedding, along the nodes that compute each operand."""
+
+    segment: Segment
+    producers: dict[Tensor, Node] = field(default_factory=dict)
+    seen: set[Tensor] = field(default_factory=set)  # results of nodes that belong to the pattern
+
+    def __post_init__(self) -> None:
+        self.producers = {node.output: node for node in _members(self.segment.nodes)}
+
+    def decoder(self) -> Decoder:
+        logits = self.segment.outputs[0]
+        output, logit_scale = self.scaled(logits, "linear")
+        norm = self.take(output.inputs["x"], "rms_norm")
+        rows = self.take(norm.inputs["x"], "get_rows")
+        if rows.inputs["ids"].name != "output_ids":
+            raise _Mismatch
+        layers, x = [], rows.inputs["x"]
+        while self.op(x) == "add":
+            layer, x = self.layer(x)
+            layers.append(layer)
+        if not layers:
+            raise _Mismatch
+        embedding, _ = self.scaled(x, "embedding")
+        if self.seen != set(self.producers):
+            raise _Mismatch
+        before = [node for node in self.segment.nodes if node.output in (embedding.output, x)]
+        if not before or before[-1].output is not x:  # a group computes it
+            raise _Mismatch
+        norm_weight, eps = norm.weight("weight"), norm.attrs["eps"]
+        return Decoder(before, x, layers[::-1], norm_weight, eps, _matrix(output), logits, logit_scale)
+
+    def op(self, tensor: Tensor) -> str:
+        node = self.producers.get(tensor)
+        return node.op if node else ""
+
+    def take(self, tensor: Tensor, op: str) -> Node:
+        """Return the node that computes a tensor, which must be an ``op``."""
+        if self.op(tensor) != op:
+            raise _Mismatch
+        self.seen.add(tensor)
+        return self.producers[tensor]
+
+    def scaled(self, tensor: Tensor, op: str) -> tuple[Node, float]:
+        """Return an ``op`` whose result may be multiplied by a constant, and the constant."""
+        if self.op(tensor) != "scale":
+            return self.take(tensor, op), 1.0
+        scale = self.take(tensor, "scale")
+        if scale.attrs["bias"] != 0.0:
+            raise _Mismatch
+        return self.take(scale.inputs["x"], op), scale.attrs["factor"]
+
+    def layer(self, result: Tensor) -> tuple[Layer, Tensor]:
+        """Return the layer that computes ``result``, and what it starts from."""
+        (block, scale), added = self.residual(result, self.block)
+        layer, x = self.residual(added, self.attention)
+        if scale != layer.scale:
+            raise _Mismatch
+        return replace(layer, block=block), x
+
+    def residual(self, result: Tensor, match: Callable[[Tensor], tuple[T, Tensor]]) -> tuple[T, Tensor]:
+        """Return the part of a layer that is added to what it starts from, and that.
+
+        ``match`` returns the part that computes a tensor, and what its norm reads.
+        """
+        add = self.take(result, "add")
+        operands = add.operands()
+        for part, x in (operands, operands[::-1]):
+            seen = set(self.seen)
+            try:
+                found, source = match(part)
+            except _Mismatch:
+                self.seen = seen
+                continue
+            if source is x and part is not x:
+                return found, x
+            self.seen = seen
         raise _Mismatch
-    norm, output = _ops(units.pop(), "rms_norm", "linear")
-    (rows,) = _ops(units.pop(), "get_rows")
-    x = embedded = units[0][0].output
-    layers = []
-    rest = deque(units[1:])
-    while rest:
-        layer, x = _layer(x, rest)
-        layers.append(layer)
-    if rows.inputs["x"] is not x or rows.inputs["ids"].name != "output_ids":
-        raise _Mismatch
-    if norm.inputs["x"] is not rows.output or segment.outputs[0] is not output.output:
-        raise _Mismatch
-    return Decoder(
-        units[0], embedded, layers, _norm(norm), norm.attrs["eps"], _matrix(output, norm.output), output.output
-    )
+
+    def attention(self, result: Tensor) -> tuple[Layer, Tensor]:
+        o, scale = self.scaled(result, "linear")
+        attention = self.take(o.inputs["x"], "attention")
+        rope_q, rope_k = (self.take(attention.inputs[name], "rope") for name in ("q", "k"))
+        if not _is_plain(rope_q, rope_k, attention):
+            raise _Mismatch
+        head_norms, products = [], []
+        for rope in (rope_q, rope_k):
+            x = rope.inputs["x"]
+            if self.op(x) == "rms_norm":
+                head_norms.append(self.take(x, "rms_norm"))
+                x = head_norms[-1].inputs["x"]
+            products.append(self.take(x, "linear"))
+        products.append(self.take(attention.inputs["v"], "linear"))
+        norm = self.take(products[0].inputs["x"], "rms_norm")
+        biases = [node.weight("bias") for node in products if "bias" in node.inputs]
+        if len(biases) not in (0, 3) or len(head_norms) not in (0, 2):
+            raise _Mismatch
+        if len({node.output for node in products}) != 3 or any(n.inputs["x"] is not norm.output for n in products):
+            raise _Mismatch
+        matrices = (*(node.weight("weight") for node in products), _matrix(o))
+        layer = Layer(norm, matrices, rope_q, attention, Block(norm, ()), tuple(head_norms), tuple(biases), scale)
+        return layer, norm.inputs["x"]
+
+    def block(self, result: Tensor) -> tuple[tuple[Block, float], Tensor]:
+        """Return a feed-forward block with the factor of its result, and what its norm reads."""
+        scale = 1.0
+        if self.op(result) == "scale":
+            of = self.op(self.producers[result].inputs["x"])
+            node, scale = self.scaled(result, of)
+            result = node.output
+        if self.op(result) == "linear":
+            norm, matrices = self.gated(result)
+            block = Block(norm, matrices)
+        elif self.op(result) == "expert_sum":
+            block = self.experts(result)
+        else:
+            block = self.experts_and_shared(result)
+        return (block, scale), block.norm.inputs["x"]
+
+    def gated(self, result: Tensor) -> tuple[Node, tuple[Weight, ...]]:
+        """Return the norm and the matrices of a dense block."""
+        down = self.take(result, "linear")
+        joined = self.take(down.inputs["x"], "silu_mul")
+        gate, up = (self.take(tensor, "linear") for tensor in joined.operands())
+        norm = self.take(gate.inputs["x"], "rms_norm")
+        if gate is up or up.inputs["x"] is not norm.output:
+            raise _Mismatch
+        return norm, (_matrix(gate), _matrix(up), _matrix(down))
+
+    def experts(self, result: Tensor) -> Block:
+        total = self.take(result, "expert_sum")
+        y, weights = total.operands()
+        down, shares = self.take(y, "mul_mat_id"), self.take(weights, "expert_weights")
+        joined = self.take(down.inputs["x"], "silu_mul")
+        gate, up = (self.take(tensor, "mul_mat_id") for tensor in joined.operands())
+        ids = self.take(down.inputs["ids"], "expert_ids")
+        router = self.take(ids.inputs["logits"], "linear")
+        norm = self.take(router.inputs["x"], "rms_norm")
+        if gate is up or any(node.inputs["ids"] is not ids.output for node in (gate, up, shares)):
+            raise _Mismatch
+        if any(node.inputs["x"] is not norm.output for node in (gate, up)):
+            raise _Mismatch
+        if shares.inputs["logits"] is not router.output:
+            raise _Mismatch
+        matrices = tuple(node.weight("weight") for node in (gate, up, down))
+        return Block(norm, matrices, _routing(router, ids, shares))
+
+    def experts_and_shared(self, result: Tensor) -> Block:
+        added = self.take(result, "add")
+        both = sorted(added.operands(), key=lambda tensor: self.op(tensor) != "expert_sum")
+        block, shared, shared_gate = self.experts(both[0]), both[1], None
+        if self.op(shared) == "mul":
+            mul = self.take(shared, "mul")
+            shared, opened = sorted(mul.operands(), key=lambda tensor: self.op(tensor) == "sigmoid")
+            shared_gate = self.gate_of_shared(opened, block.norm.output)
+        norm, matrices = self.gated(shared)
+        if norm is not block.norm:
+            raise _Mismatch
+        return replace(block, shared=matrices, shared_gate=shared_gate)
+
+    def gate_of_shared(self, opened: Tensor, x: Tensor) -> Weight:
+        """Return the weights whose product with ``x`` opens the shared experts."""
+        sum_ = self.take(self.take(opened, "sigmoid").inputs["x"], "sum")
+        product = self.take(sum_.inputs["x"], "mul")
+        operands = product.operands()
+        weights = [tensor for tensor in operands if isinstance(tensor, Weight)]
+        if operands[0] is not x or len(weights) != 1 or fixed(weights[0].shape) != fixed(x.shape[-1:]):
+            raise _Mismatch
+        return weights[0]
 
 
-def _units(nodes: Sequence[Node]) -> Iterator[list[Node]]:
-    """Yield groups and other nodes; reshapes keep the values, and the matcher looks through them."""
+def _members(nodes: Sequence[Node]) -> Iterator[Node]:
+    """Yield all nodes, also those of groups; reshapes keep the values, and operands are what was reshaped."""
     aliases: dict[Tensor, Tensor] = {}
     for node in nodes:
         if node.op == "reshape":
             aliases[node.output] = aliases.get(node.inputs["x"], node.inputs["x"])
         elif node.op != DEFERRED:
-            members = node.attrs["group"].nodes if node.op == GROUP else [node]
-            yield [_seen_through(member, aliases) for member in members]
+            for member in node.attrs["group"].nodes if node.op == GROUP else [node]:
+                inputs = {name: aliases.get(tensor, tensor) for name, tensor in member.inputs.items()}
+                yield Node(member.op, inputs, member.output, member.attrs, member.layer, member.state)
 
 
-def _seen_through(node: Node, aliases: dict[Tensor, Tensor]) -> Node:
-    inputs = {name: aliases.get(tensor, tensor) for name, tensor in node.inputs.items()}
-    return Node(node.op, inputs, node.output, node.attrs, node.layer, node.state)
-
-
-def _layer(x: Tensor, units: deque[list[Node]]) -> tuple[Layer, Tensor]:
-    """Take a layer that starts from ``x``, and return it and its result."""
-    norm, q, k, v = _ops(_next(units), "rms_norm", "linear", "linear", "linear")
-    group = _next(units)
-    *normed, rope_q, rope_k, attention = _ops(group, *["rms_norm"] * (len(group) - 3), "rope", "rope", "attention")
-    if norm.inputs["x"] is not x or not _is_plain(rope_q, rope_k, attention):
+def _routing(router: Node, ids: Node, shares: Node) -> Routing:
+    """Return how experts are chosen, and what they weigh."""
+    gate, normalizes = shares.attrs["gate"], shares.attrs["normalize"]
+    bias = ids.weight("bias") if "bias" in ids.inputs else None
+    if ids.attrs["gate"] != gate or ids.attrs["n_group"] != 1 or (bias and gate != "sigmoid"):
         raise _Mismatch
-    norm_of = {node.output: node for node in normed}
-    heads = [rope_q.inputs["x"], rope_k.inputs["x"]]
-    head_norms = [norm_of[tensor] for tensor in heads if tensor in norm_of]
-    if len(head_norms) != len(normed) or len(normed) not in (0, 2):
+    if gate == "softmax" and normalizes:
+        gate = "softmax_of_chosen"  # the same numbers
+    if gate not in ("softmax", "softmax_of_chosen", "sigmoid") or _matrix(router).type != GGMLType.F32:
         raise _Mismatch
-    products = [norm_of[tensor].inputs["x"] if tensor in norm_of else tensor for tensor in heads]
-    product_of = {node.output: node for node in (q, k, v)}
-    if not product_of.keys() >= {*products, attention.inputs["v"]}:
-        raise _Mismatch
-    matrices = [_matrix(product_of[tensor], norm.output) for tensor in (*products, attention.inputs["v"])]
-    o, added = _ops(_next(units), "linear", "add")
-    matrices.append(_matrix(o, attention.output))
-    _check_sum(added, x, o.output)
-    if units and [node.op for node in units[0]] == ["rms_norm"]:
-        block = _experts(added.output, units)
-    else:
-        block = _dense(added.output, units)
-    eps = (norm.attrs["eps"], block.norm.attrs["eps"], *(node.attrs["eps"] for node in head_norms))
-    layer = Layer(
-        (_norm(norm), _norm(block.norm)),
-        (*matrices, *block.matrices),
-        rope_q,
-        attention,
-        eps,
-        tuple(map(_norm, head_norms)),
-        block.router,
-        block.used,
-    )
-    return layer, block.result
-
-
-@dataclass(frozen=True)
-class _Block:
-    """A feed-forward block with its norm: matrices of gate, up and down, and its sum with ``x``."""
-
-    norm: Node
-    matrices: tuple[Weight, ...]
-    result: Tensor
-    router: Weight | None = None
-    used: int = 0
-
-
-def _dense(x: Tensor, units: deque[list[Node]]) -> _Block:
-    norm, gate, up, gated = _ops(_next(units), "rms_norm", "linear", "linear", "silu_mul")
-    if norm.inputs["x"] is not x or gated.operands() != [gate.output, up.output]:
-        raise _Mismatch
-    down, result = _ops(_next(units), "linear", "add")
-    _check_sum(result, x, down.output)
-    matrices = (*(_matrix(node, norm.output) for node in (gate, up)), _matrix(down, gated.output))
-    return _Block(norm, matrices, result.output)
-
-
-def _experts(x: Tensor, units: deque[list[Node]]) -> _Block:
-    """Match experts whose shares are the softmax of the chosen ones' logits."""
-    (norm,) = _ops(_next(units), "rms_norm")
-    (router,) = _ops(_next(units), "linear")
-    ids, shares = _ops(_next(units), "expert_ids", "expert_weights")
-    gate, up, gated = _ops(_next(units), "mul_mat_id", "mul_mat_id", "silu_mul")
-    (down,) = _ops(_next(units), "mul_mat_id")
-    total, result = _ops(_next(units), "expert_sum", "add")
-    if norm.inputs["x"] is not x or ids.inputs["logits"] is not router.output or not _are_shares(ids, shares):
-        raise _Mismatch
-    if any(node.inputs["ids"] is not ids.output for node in (gate, up, down, shares)):
-        raise _Mismatch
-    if gated.operands() != [gate.output, up.output] or total.operands() != [down.output, shares.output]:
-        raise _Mismatch
-    _check_sum(result, x, total.output)
-    weight = _matrix(router, norm.output)
-    if weight.type != GGMLType.F32:
-        raise _Mismatch
-    matrices = (*(_matrix(node, norm.output) for node in (gate, up)), _matrix(down, gated.output))
-    return _Block(norm, matrices, result.output, weight, ids.attrs["n_used"])
-
-
-def _are_shares(ids: Node, shares: Node) -> bool:
-    """Return True if shares are the softmax of the chosen logits, which are the highest."""
-    normal = shares.attrs["normalize"] or shares.attrs["gate"] == "softmax_of_chosen"
-    gates = {ids.attrs["gate"], shares.attrs["gate"]}
-    return (
-        len(gates) == 1
-        and gates <= {"softmax", "softmax_of_chosen"}
-        and normal
-        and shares.attrs["scale"] == 1.0
-        and ids.attrs["n_group"] == 1
-        and "bias" not in ids.inputs
-    )
-
-
-def _next(units: deque[list[Node]]) -> list[Node]:
-    if not units:
-        raise _Mismatch
-    return units.popleft()
-
-
-def _ops(nodes: Sequence[Node], *ops: str) -> Sequence[Node]:
-    if tuple(node.op for node in nodes) != ops:
-        raise _Mismatch
-    return nodes
+    return Routing(_matrix(router), ids.attrs["n_used"], gate, normalizes, shares.attrs["scale"], bias)
 
 
 def _is_plain(rope_q: Node, rope_k: Node, attention: Node) -> bool:
@@ -228,17 +357,8 @@ def _is_plain(rope_q: Node, rope_k: Node, attention: Node) -> bool:
     )
 
 
-def _norm(node: Node) -> Weight:
-    return node.weight("weight")
-
-
-def _matrix(node: Node, x: Tensor) -> Weight:
-    """Return the matrix of a product of ``x`` without a bias."""
-    if node.inputs["x"] is not x or "bias" in node.inputs:
+def _matrix(node: Node) -> Weight:
+    """Return the matrix of a product without a bias."""
+    if "bias" in node.inputs:
         raise _Mismatch
     return node.weight("weight")
-
-
-def _check_sum(node: Node, x: Tensor, y: Tensor) -> None:
-    if {*node.operands()} != {x, y} or x is y:
-        raise _Mismatch

@@ -10,6 +10,7 @@ from pumice_vulkan.device import Device
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.persistent.division import Shape
 from pumice_vulkan.persistent.families import FAMILIES, UNMEASURED
+from pumice_vulkan.persistent.general import General, plans
 from pumice_vulkan.persistent.pattern import FOUR_BITS, SIX_BITS, Decoder
 
 ADDRESSABLE = "buffer_address"  # feature of a device
@@ -20,18 +21,35 @@ MAYBE_SIX = (2, 6)  # matrices that may have six bits in some layers: values and
 
 def shapes(
     decoder: Decoder, limits: Limits, device: Device, two_buffers: bool, unmeasured: bool = False, rows: int = 1
-) -> Iterator[Shape]:
-    """Yield the shapes to try, those of a family first; others on software devices only, and none for other models.
+) -> Iterator[Shape | General]:
+    """Yield the shapes to try: those of a family, or those of the shader for any shape, which has one row.
 
     Args:
         decoder: the model.
         limits: the program's limits.
         device: the device.
         two_buffers: True if the weights lie in two buffers.
-        unmeasured: also yield those of families whose speed was not measured on a GPU.
+        unmeasured: also yield those whose speed was not measured on a GPU.
         rows: tokens of a step.
     """
-    model = _shape_of(decoder, limits, device, two_buffers, rows)
+    of_family = False
+    for shape in _shapes_of_families(decoder, limits, device, two_buffers, unmeasured, rows):
+        of_family = True
+        yield shape
+    if not of_family and rows == 1 and (unmeasured or is_measured(decoder)):
+        yield from plans(decoder, limits, device)
+
+
+def is_measured(decoder: Decoder) -> bool:
+    """Return True if the shader for any shape was faster than dispatches for such a model on a GPU."""
+    return False
+
+
+def _shapes_of_families(
+    decoder: Decoder, limits: Limits, device: Device, two_buffers: bool, unmeasured: bool, rows: int
+) -> Iterator[Shape]:
+    """Yield the shapes of families, and on software devices that of any llama."""
+    model = _shape_of(decoder, limits, device, two_buffers, rows) if decoder.is_plain else None
     if model is None:
         return
     candidates = [
@@ -43,7 +61,9 @@ def shapes(
     ]
     if device.description.software and not model.experts and not model.head_norms:
         candidates.append(model)
-    for shape in candidates:
+    for candidate in candidates:
+        with_gated = candidate.rows == 1 or candidate.shared_bytes <= device.threadgroup_memory_bytes
+        shape = replace(candidate, spills=not with_gated)
         if shape.divides() and shape.shared_bytes <= device.threadgroup_memory_bytes:
             yield shape
 
@@ -92,8 +112,10 @@ def computes(decoder: Decoder, limits: Limits, device: Device, unmeasured: bool 
     return any(True for _ in shapes(decoder, limits, device, False, unmeasured))
 
 
-def kernel_of(shape: Shape) -> str:
+def kernel_of(shape: Shape | General) -> str:
     """Return the variant of the shader for a shape."""
+    if isinstance(shape, General):
+        return shape.kernel
     names = [name for name, family in FAMILIES.items() if shape.is_of(family)]
     kernel = "persistent" if shape.rows == 1 else "persistent_tokens"
     return f"{kernel}.{names[0]}" if names else f"{kernel}_rolled"

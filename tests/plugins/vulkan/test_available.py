@@ -4,11 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from pumice.plugin import BackendError
+from pumice_vulkan.backend import _unusable
 from pumice_vulkan.device import resolve_driver
+from pumice_vulkan.profiles import PROFILES
 
 native = pytest.mark.parametrize("driver", ["native"], indirect=True)
 
@@ -113,3 +116,10 @@ def test_auto_is_the_native_driver_where_kompute_is_installed_too(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     assert resolve_driver() == "native"
     assert resolve_driver("kompute") == "kompute"
+
+
+def test_a_device_of_small_workgroups_is_refused():
+    described = PROFILES["hopper-h200"].described()
+    assert _unusable(described) is None
+    small = replace(described, max_threads_per_threadgroup=128)
+    assert _unusable(small) == f"{described.name} cannot be used: workgroups have 128 of 256 invocations needed"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -330,6 +331,15 @@ def test_gated_values_of_rows_exceed_the_shared_memory(
     with load(path, "always", rows_in_one_dispatch=2) as model:
         assert np.array_equal(logits_of_steps(model, [2] * 2), logits_of_steps(model, [1] * 4))
         assert computed == [2, 2, 1, 1, 1, 1]
+
+
+def test_gated_values_lie_in_a_buffer_where_shared_memory_is_small() -> None:
+    shape = FAMILIES["llama_1b_q4_0"].of_rows(2)
+    spilled = replace(shape, spills=True)
+    assert (shape.shares_gated, spilled.shares_gated) == (True, False)
+    assert (shape.constants[-1], spilled.constants[-1]) == (1, 0)
+    assert spilled.shared_bytes < shape.shared_bytes
+    assert kernel_of(spilled) == kernel_of(shape) == "persistent_tokens.llama_1b_q4_0"
 
 
 @pytest.mark.usefixtures("any_shape")

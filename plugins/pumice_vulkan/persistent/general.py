@@ -1,0 +1,411 @@
+"""The division of a token's work for models of any shape: the constants of shaders/persistent_general.glsl."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+
+from pumice.plugin import GGMLType, Limits, Weight, fixed
+from pumice_vulkan.device import Device
+from pumice_vulkan.formats import FORMATS
+from pumice_vulkan.persistent.division import QUANTIZED_TOGETHER
+from pumice_vulkan.persistent.pattern import Decoder, Routing
+
+TYPES = ("q4_0", "q5_0", "q8_0", "q4_k", "q5_k", "q6_k")  # in the order of the shader's numbers
+FOUND_BY = "typed addresses"
+TABLE_ROW = 12  # numbers of a layer in the table
+
+THREADS, GROUPS, WARPS = 512, 128, 16  # most invocations of a workgroup, and workgroups, of GPUs; subgroups
+UNITS, FEW_UNITS = 4, 2  # of a step: rows, and chunks of them; on software devices, which compile less code
+MOST_READ = 8  # words that an invocation polls at a time
+MOST_BYTES = 1 << 32  # of a matrix, within which the shader counts bytes
+READ_COST, SUM_COST, STEP_COST, SPLIT_COST = 0.2, 0.3, 0.5, 0.01
+"""Costs beside a unit's product, in such products: reading x, sums of rows, pointers, parts of rows to be added."""
+
+SOFTMAX_OF_CHOSEN, SOFTMAX, SIGMOID_NORMALIZED, SIGMOID = range(4)
+
+
+@dataclass(frozen=True)
+class Split:
+    """How a site's rows are divided among the subgroups of a workgroup: subgroups of a row, rows of a step."""
+
+    subgroups: int
+    rows: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A compilation of the shader: with little code, since drivers compile all of it whatever the constants say.
+
+    Attributes:
+        types: types of matrices.
+        experts: True if layers may have experts.
+        small: True for software devices: steps have few units.
+    """
+
+    types: tuple[str, ...]
+    experts: bool
+    small: bool = False
+
+    def macros(self) -> dict[str, str | int]:
+        flags = {"GENERAL_EXPERTS": self.experts, "FEW_UNITS": self.small}
+        chosen = [name for name, is_set in flags.items() if is_set]
+        return dict.fromkeys(["GENERAL", *chosen, *(f"HAS_{type.upper()}" for type in self.types)], 1)
+
+    def suits(self, types: int, experts: bool, software: bool) -> bool:
+        """Return True if it computes matrices of a mask of types, and layers with experts if there are any."""
+        mask = sum(1 << TYPES.index(type) for type in self.types)
+        return types & ~mask == 0 and experts <= self.experts and software == self.small
+
+
+VARIANTS = {
+    "q4_k": Variant(("q4_k", "q6_k"), experts=False),
+    "q4_0": Variant(("q4_0", "q6_k"), experts=False),
+    "q4_k_experts": Variant(("q4_k", "q6_k"), experts=True),
+    "q4_0_experts": Variant(("q4_0", "q6_k"), experts=True),
+    "all": Variant(TYPES, experts=True),
+    "small": Variant(TYPES, experts=True, small=True),
+}
+
+
+@dataclass(frozen=True)
+class General:
+    """The constants of the shader for any shape, in the order of their numbers; see shaders/persistent.comp.
+
+    Those of the first 21 that it does not use are ``unused_`` and a number.
+    """
+
+    threads: int
+    lanes: int
+    groups: int
+    unused_3: int
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    dim: int
+    ffn: int
+    vocabulary: int
+    unused_11: int
+    unused_12: int
+    unused_13: int
+    unused_14: int
+    positions: int
+    early: bool
+    block_size: int
+    share: int
+    deep: int
+    deep_positions: int
+    with_others: bool
+    biases: bool
+    head_norms: bool
+    dense_ffn: int
+    experts: int
+    used: int
+    expert_ffn: int
+    shared_ffn: int
+    shared_gate: bool
+    routing: int
+    routing_bias: bool
+    types_q: int
+    types_k: int
+    types_o: int
+    types_g: int
+    types_d: int
+    types_l: int
+    split_q: int
+    split_o: int
+    split_g: int
+    split_d: int
+    rows_q: int
+    rows_k: int
+    rows_o: int
+    rows_g: int
+    rows_d: int
+    rows_l: int
+
+    rows = 1  # tokens of a step
+    found_by = FOUND_BY
+    far_cache = True
+    spilled_bytes = 0
+
+    @property
+    def constants(self) -> list[int]:
+        """The specialization constants, by their numbers."""
+        return [int(getattr(self, field.name)) for field in fields(self)]
+
+    @property
+    def kernel(self) -> str:
+        types = self.types_q | self.types_k | self.types_o | self.types_g | self.types_d | self.types_l
+        names = (name for name, variant in VARIANTS.items() if variant.suits(types, self.experts > 0, self.with_others))
+        return f"persistent_general.{next(names)}"
+
+    @property
+    def deep_parts(self) -> int:
+        """Parts of the positions where they are many."""
+        return max(1, self.groups * self.share // self.heads) if self.share > 1 else 1
+
+    @property
+    def act_words(self) -> int:
+        """32-bit words of the buffer by which workgroups exchange values."""
+        query, key = self.heads * self.dim, self.kv_heads * self.dim
+        parts = max(1, self.groups // self.heads, self.deep_parts)
+        layer = 2 * (self.width // 4) + (query + 2 * key) // 4 + parts * (query // 4 + self.heads)
+        layer += self.ffn // 8 + self.ffn // 16 + (query // 4 if self.deep_parts > 1 else 0)
+        layer += self.experts + self.shared_gate
+        return 4 * (self.layers * layer + self.width // 4 + self.groups)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory per workgroup."""
+        query, warps, octets = self.heads * self.dim, self.threads // self.lanes, self.dim // 8
+        rows_q, rows_x = self._fours(query) + 2 * self._fours(self.kv_heads * self.dim), self._fours(self.width) + 1
+        gated = 2 * QUANTIZED_TOGETHER * _ceil(_ceil(self.ffn, QUANTIZED_TOGETHER), self.groups)
+        heads = min(self.share, max(1, self.lanes // octets)) * 9 * octets if self.share > 1 else self.dim
+        partial = max(
+            self.split_q * (rows_q + 1),
+            self.split_g * (gated + 1),
+            max(self.split_o, (1 + (self.shared_ffn > 0)) * self.split_d) * rows_x,
+            _ceil(self.vocabulary, self.groups),
+            warps * heads,
+        )
+        small = 12 * warps + 8 * warps * self.share + 4 * (2 + self.share) * self.dim + 64
+        if self.experts:
+            routed = _ceil(self.experts + self.shared_gate, self.groups)
+            small += 4 * (2 * self.experts + 3 + 2 * (self.used + 1) + warps * routed)
+        return 48 * max(self.width, query, self.ffn) // 32 + 4 * partial + small
+
+    def _fours(self, rows: int) -> int:
+        """Return the rows of a workgroup, which come in fours."""
+        return 4 * _ceil(rows // 4, self.groups)
+
+    def divides(self) -> bool:
+        """Return True if the shader computes these sizes."""
+        query, key, octets = self.heads * self.dim, self.kv_heads * self.dim, self.dim // 8
+        ffns = [self.dense_ffn, self.expert_ffn, self.shared_ffn]
+        routers = self.experts + self.shared_gate
+        return (
+            all(size % 32 == 0 for size in (self.width, query, *ffns))
+            and key % 4 == 0
+            and self.heads % self.kv_heads == 0
+            and self.dim % 8 == 0
+            and octets & (octets - 1) == 0
+            and octets <= self.lanes
+            and (2 + self.share) * self.dim // 4 <= self.threads
+            and (1 + self.share) * self.dim // 2 <= self.threads
+            and self.dim <= self.threads
+            and max(self.width, query) <= 4 * MOST_READ * self.threads
+            and self.experts <= self.threads
+            and routers <= self.groups * (self.threads // self.lanes)
+            and self.vocabulary >= UNITS
+        )
+
+
+def plans(decoder: Decoder, limits: Limits, device: Device) -> Iterator[General]:
+    """Yield the division of a decoder's tokens on a device; nothing if the shader does not compute them."""
+    if "buffer_address" not in device.features or limits.kv_type != "f16":
+        return
+    model = _plan(decoder, limits, device)
+    if model and model.divides() and model.shared_bytes <= device.threadgroup_memory_bytes:
+        yield model
+
+
+def _plan(decoder: Decoder, limits: Limits, device: Device) -> General | None:
+    if not _is_regular(decoder) or not all(_fits(weight) for weight in _matrices(decoder)):
+        return None
+    first, software = decoder.layers[0], device.description.software
+    dim = int(first.attention.inputs["q"].shape[-1])
+    (query, width), (key, _) = (fixed(weight.shape) for weight in first.matrices[:2])
+    (vocabulary, _) = fixed(decoder.output.shape)
+    dense = [layer.block for layer in decoder.layers if layer.block.routing is None]
+    sparse = [layer.block for layer in decoder.layers if layer.block.routing is not None]
+    dense_ffn = fixed(dense[0].matrices[0].shape)[0] if dense else 0
+    experts, expert_ffn, _ = fixed(sparse[0].matrices[0].shape) if sparse else (0, 0, 0)
+    shared_ffn = fixed(sparse[0].shared[0].shape)[0] if sparse and sparse[0].shared else 0
+    routing = sparse[0].routing if sparse else None
+    used = routing.used if routing else 0
+    lanes, groups = device.subgroup_size, 1 if software else GROUPS
+    threads = min(THREADS, WARPS * lanes)
+    warps, blocks, units = threads // lanes, width // 32, FEW_UNITS if software else UNITS
+    of_q, of_k, of_x = (4 * _ceil(rows // 4, groups) for rows in (query, key, width))
+    ffns = [ffn for ffn in (dense_ffn, used * expert_ffn + shared_ffn) if ffn]
+    most_ffn = max(ffns)
+    of_g = max(QUANTIZED_TOGETHER * _ceil(_ceil(ffn, QUANTIZED_TOGETHER), groups) for ffn in ffns)
+    q = _split(((of_q, blocks, 1), (of_k, blocks, 2)), lanes, warps, units)
+    o = _split(((of_x, query // 32, 1),), lanes, warps, units)
+    g = _split(((of_g, blocks, 2),), lanes, warps, units)
+    down = max(used * expert_ffn, dense_ffn) // 32
+    d = _split(((of_x, down, 1),), lanes, warps, units)
+    output = _split(((_ceil(vocabulary, groups), blocks, 1),), lanes, warps, units, most=1)
+    sites = _sites(decoder)
+    return General(
+        threads=threads,
+        lanes=lanes,
+        groups=groups,
+        unused_3=8,
+        layers=len(decoder.layers),
+        width=width,
+        heads=query // dim,
+        kv_heads=key // dim,
+        dim=dim,
+        ffn=most_ffn,
+        vocabulary=vocabulary,
+        unused_11=0,
+        unused_12=0,
+        unused_13=0,
+        unused_14=0,
+        positions=2 if dim <= 64 else 1,
+        early=True,
+        block_size=limits.block_size,
+        share=_share(query // dim, key // dim, dim, groups, lanes),
+        deep=8 if software else 512,
+        deep_positions=2,
+        with_others=software,
+        biases=bool(first.biases),
+        head_norms=bool(first.head_norms),
+        dense_ffn=dense_ffn,
+        experts=experts,
+        used=used,
+        expert_ffn=expert_ffn,
+        shared_ffn=shared_ffn,
+        shared_gate=bool(sparse and sparse[0].shared_gate),
+        routing=_number_of(routing),
+        routing_bias=bool(routing and routing.bias),
+        **{f"types_{name}": _mask(weights) for name, weights in sites.items()},
+        split_q=q.subgroups,
+        split_o=o.subgroups,
+        split_g=g.subgroups,
+        split_d=d.subgroups,
+        rows_q=q.rows[0],
+        rows_k=q.rows[1],
+        rows_o=o.rows[0],
+        rows_g=g.rows[0],
+        rows_d=d.rows[0],
+        rows_l=output.rows[0],
+    )
+
+
+def _split(segments: Sequence[tuple[int, int, int]], lanes: int, warps: int, units: int, most: int = 0) -> Split:
+    """Return the division of products that takes the least time.
+
+    Args:
+        segments: rows of a workgroup, blocks of a row, and how many matrices share the subgroups, of each product.
+        lanes: invocations per subgroup.
+        warps: subgroups per workgroup.
+        units: units of a step.
+        most: most subgroups of a row (default: as many as leave two for each product).
+    """
+
+    def cost(split: int, segment: tuple[int, int, int], rows: int) -> float:
+        of_group, blocks, matrices = segment
+        n_batches = _ceil(_ceil(of_group, warps // split // matrices), rows)
+        chunks = _ceil(_ceil(blocks, lanes), split)
+        n_steps = n_batches * _ceil(chunks, units // rows)
+        return n_batches * (rows * chunks + chunks * READ_COST + SUM_COST) + n_steps * STEP_COST + SPLIT_COST * split
+
+    best: tuple[float, Split] = (math.inf, Split(1, (1,) * len(segments)))
+    split = 1
+    while split <= (most or warps // 2):
+        chosen = [
+            min((1, 2, 4)[: units.bit_length()], key=lambda rows: cost(split, segment, rows)) for segment in segments
+        ]
+        total = sum(cost(split, segment, rows) for segment, rows in zip(segments, chosen, strict=True))
+        best = min(best, (total, Split(split, tuple(chosen))), key=lambda pair: pair[0])
+        split *= 2
+    return best[1]
+
+
+def _ceil(number: int, divisor: int) -> int:
+    return -(-number // divisor)
+
+
+def _share(heads: int, kv_heads: int, dim: int, groups: int, lanes: int) -> int:
+    """Return how many heads of a workgroup read the same keys together where positions are many: two, or one."""
+    teams, own, octets = heads // 2, max(1, heads * dim // 4 // groups), dim // 8
+    parts = max(1, groups * 2 // heads)
+    shares = (
+        heads // kv_heads % 2 == 0
+        and (groups % teams == 0 or groups < teams)
+        and min(2, max(1, lanes // octets)) in (1, 2)
+        and heads * dim // 4 % groups == 0
+        and (parts == 1 or (lanes % own == 0 and parts * own <= 4 * lanes))
+    )
+    return 2 if shares else 1
+
+
+def _number_of(routing: Routing | None) -> int:
+    if routing is None or routing.gate == "softmax_of_chosen":
+        return SOFTMAX_OF_CHOSEN
+    if routing.gate == "softmax":
+        return SOFTMAX
+    return SIGMOID_NORMALIZED if routing.normalizes else SIGMOID
+
+
+def _sites(decoder: Decoder) -> dict[str, list[Weight]]:
+    """Return the matrices of each site by the end of the name of its mask of types."""
+    layers = decoder.layers
+    return {
+        "q": [layer.matrices[0] for layer in layers],
+        "k": [weight for layer in layers for weight in layer.matrices[1:3]],
+        "o": [layer.matrices[3] for layer in layers],
+        "g": [weight for layer in layers for weight in (*layer.matrices[4:6], *layer.block.shared[:2])],
+        "d": [weight for layer in layers for weight in (layer.matrices[6], *layer.block.shared[2:])],
+        "l": [decoder.output],
+    }
+
+
+def _matrices(decoder: Decoder) -> list[Weight]:
+    return [weight for weights in _sites(decoder).values() for weight in weights]
+
+
+def type_number(weight_type: GGMLType) -> int:
+    """Return the shader's number of a type."""
+    return TYPES.index(FORMATS[weight_type].name)
+
+
+def _mask(weights: Sequence[Weight]) -> int:
+    numbers = {type_number(weight.type) for weight in weights}
+    return sum(1 << number for number in numbers)
+
+
+def _fits(weight: Weight) -> bool:
+    """Return True if a matrix has a type of the shader, whole planes, and few enough bytes."""
+    if weight.type not in FORMATS or FORMATS[weight.type].name not in TYPES:
+        return False
+    *matrices, n_rows, n_columns = fixed(weight.shape)
+    n_blocks = math.prod([*matrices, n_rows]) * n_columns // 32
+    n_bytes = FORMATS[weight.type].matrix_bytes(math.prod([*matrices, n_rows]), n_columns)
+    return n_columns % 32 == 0 and n_blocks % 8 == 0 and n_bytes < MOST_BYTES
+
+
+def _is_regular(decoder: Decoder) -> bool:
+    """Return True if all layers have the same attention, and blocks of at most two shapes: dense ones, and experts."""
+
+    def attention(index: int) -> object:
+        layer = decoder.layers[index]
+        rope, state = layer.rope, layer.state
+        shapes = [weight.shape for weight in layer.matrices[:4]]
+        positions = (rope.attrs["freqs"], rope.attrs["neox"], rope.attrs["magnitude"])
+        sizes = (layer.attention.inputs["q"].shape, state.k_dim, state.v_dim)
+        extras = (len(layer.head_norms), len(layer.biases), layer.scale)
+        return shapes, positions, layer.attention.attrs["scale"], sizes, extras
+
+    def block(index: int) -> tuple[bool, object]:
+        found = decoder.layers[index].block
+        routing, shapes = found.routing, [weight.shape for weight in (*found.matrices, *found.shared)]
+        if routing is None:
+            return False, shapes
+        how = (routing.used, routing.gate, routing.normalizes, routing.scale, routing.bias is None)
+        return True, (shapes, how, routing.router.shape, found.shared_gate is None)
+
+    first, eps = attention(0), {value for layer in decoder.layers for value in layer.eps} | {decoder.eps}
+    indices = range(len(decoder.layers))
+    blocks = dict(map(block, indices))
+    state = decoder.layers[0].state
+    return (
+        len(eps) == 1
+        and state.k_dim == state.v_dim
+        and all(attention(i) == first for i in indices)
+        and all(found == blocks[with_experts] for with_experts, found in map(block, indices))
+    )

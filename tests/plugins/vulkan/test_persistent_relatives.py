@@ -1,0 +1,101 @@
+"""Tokens of llama's relatives in one dispatch: the shader for any shape, beside NumPy and beside dispatches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tools.paper_device import PaperDevice
+
+import pumice
+from llama_relatives import RELATIVES
+from pumice.gguf import GGMLType
+from pumice_vulkan.device import DeviceDescription, list_devices
+from pumice_vulkan.persistent import PersistentPath, find_decoder
+from pumice_vulkan.persistent import path as path_module
+from pumice_vulkan.persistent.general import General, plans
+from pumice_vulkan.persistent.shape import kernel_of
+from pumice_vulkan.profiles import PROFILES
+from pumice_vulkan.shaders import shader
+from reference_models import error
+from tools import gpu_profiles
+
+IDS = [(7 * i + 3) % 300 for i in range(12)]
+COMPUTED = ("granite", "mixtral", "qwen2moe", "glm4moe")
+"""Relatives that a software device computes: all that the others have, too, in the fewest shaders."""
+
+SAME_TEXT = ("granite", "mixtral")
+"""Relatives whose next tokens are so clear that rounding changes none."""
+
+
+def described() -> DeviceDescription:
+    """A GPU of the largest kind, with all features that the shader needs."""
+    description = PROFILES["hopper-h200"].described()
+    return replace(description, features=description.features | {"buffer_address"})
+
+
+@pytest.mark.parametrize("name", RELATIVES)
+def test_relatives_have_a_plan(tmp_path: Path, name: str) -> None:
+    """A GPU of the largest kind computes them, with shared memory that all of its kind have."""
+    path = RELATIVES[name].write(tmp_path / "model.gguf")
+    with (
+        gpu_profiles.captured(path) as (segment, _, limits),
+        PaperDevice(described()) as device,
+    ):
+        decoder = find_decoder(segment)
+        assert decoder is not None
+        (plan,) = plans(decoder, limits, device)
+        assert plan.groups == 128
+        assert plan.shared_bytes <= 48 * 1024
+        assert shader(kernel_of(plan))
+        assert not list(plans(decoder, replace(limits, kv_type="f32"), device))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("llama", {"four": GGMLType.Q4_1}),  # a type that the shader lacks
+        ("glm4moe", {"keys": {**RELATIVES["glm4moe"].keys, "expert_group_count": 2, "expert_group_used_count": 1}}),
+    ],
+)
+def test_other_models_have_none(tmp_path: Path, name: str, changes: dict[str, Any]) -> None:
+    path = replace(RELATIVES[name], **changes).write(tmp_path / "model.gguf")
+    with (
+        gpu_profiles.captured(path) as (segment, _, limits),
+        PaperDevice(described()) as device,
+    ):
+        decoder = find_decoder(segment)
+        assert decoder is None or not list(plans(decoder, limits, device))
+
+
+@pytest.mark.usefixtures("vulkan_device")
+@pytest.mark.parametrize("name", COMPUTED)
+def test_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Logits and texts are those of NumPy, as far as int8 activations allow, and each token is one dispatch."""
+    if not list_devices()[0].software:
+        pytest.skip("compiled for tests with the shape of a software device")
+    path, kinds = RELATIVES[name].write(tmp_path / "model.gguf"), set()
+
+    def noted(shape: Any) -> str:
+        kinds.add(type(shape))
+        return kernel_of(shape)
+
+    monkeypatch.setattr(path_module, "kernel_of", noted)
+    used: list[bool] = []
+    works = PersistentPath.works
+    monkeypatch.setattr(PersistentPath, "works", lambda path, rows=1: bool(used.append(works(path, rows))) or used[-1])
+
+    def tokens(model: Any) -> list[int]:
+        return list(model.generate(IDS, max_tokens=8, temperature=0, ignore_eos=True).tokens)
+
+    with pumice.load(path, backend="numpy", n_ctx=256) as model:
+        expected, text = model.logits(IDS), tokens(model)
+    section = {"persistent": "always", "activations": "int8", "driver": "native", "rows_in_one_dispatch": 1}
+    with pumice.load(path, backend="vulkan", n_ctx=256, n_batch=1, config={"vulkan": section}) as model:
+        assert error(model.logits(IDS), expected) < 5e-3
+        assert name not in SAME_TEXT or tokens(model) == text
+    assert all(used)
+    assert len(used) >= len(IDS)
+    assert kinds == {General}
