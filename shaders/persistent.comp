@@ -195,6 +195,18 @@ layout(push_constant) uniform Push {
     uint n_logits;           // rows of logits
     uint sequences, seq_starts, output_ids, table_width; // indices in the step block; words of a sequence's block table
 };
+#elif defined(GENERAL)
+layout(push_constant) uniform Push {
+    uint rows, a_at, b_at, places_at, norms_at, turns_at, x_at, cache_at, act_at, epochs_at, failed_at, y_at;
+    uint best_at;
+    uint positions, table;   // indices in the step block
+    uint v_cache;            // words from keys to values
+    uint n_rot, second_distance;
+    float magnitude, scale, eps;
+    uint limit;              // polls
+    uint probe;              // 1: only find out whether all workgroups run at the same time
+    float residual_scale, logit_scale, share_scale; // of blocks' results, of logits, of experts' shares
+};
 #else
 layout(push_constant) uniform Push {
     uint rows, a_at, b_at, places_at, norms_at, turns_at, x_at, cache_at, act_at, epochs_at, failed_at, y_at;
@@ -205,9 +217,6 @@ layout(push_constant) uniform Push {
     float magnitude, scale, eps;
     uint limit;              // polls
     uint probe;              // 1: only find out whether all workgroups run at the same time
-#ifdef GENERAL
-    float residual_scale, logit_scale, share_scale;
-#endif
 };
 #endif
 

@@ -140,7 +140,9 @@ RELATIVES = {
     "qwen2": Relative("qwen2", width=512, heads=8, kv_heads=4, biases=True, others=_MIXED),
     "qwen3": Relative("qwen3", head_norms=True, four=GGMLType.Q4_0),
     "mixtral": Relative("llama", experts=8, others=_EIGHT | {"output": GGMLType.Q6_K}),
-    "granitemoe": Relative("granitemoe", experts=10, used=4, expert_ffn=256, tied=True, keys=_SCALES),
+    "granitemoe": Relative(
+        "granitemoe", experts=10, used=4, expert_ffn=256, tied=True, others=_MIXED_EXPERTS, keys=_SCALES
+    ),
     "qwen2moe": Relative(
         "qwen2moe",
         experts=6,
@@ -162,7 +164,7 @@ RELATIVES = {
         head_norms=True,
         biases=True,
         second_norm="post_attention_norm",
-        others=_MIXED_EXPERTS,
+        four=GGMLType.Q4_0,
         keys={"leading_dense_block_count": 1, "expert_shared_count": 1, **_SIGMOID},
     ),
     "deepseek": Relative(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -66,7 +65,7 @@ def write_model(path: Path, four: GGMLType, six: Sequence[str] = (), n_ff: int =
     return write_gguf(path, metadata, tensors, types)
 
 
-def write_experts(path: Path, more: Mapping[str, Any] = MappingProxyType({})) -> Path:
+def write_experts(path: Path) -> Path:
     """Qwen 3 with experts; matrices have four bits, values and down of the second layer, and the output, six."""
     shape, rng = FAMILIES["tiny_experts"], np.random.default_rng(1)
     query, key, n_ff = shape.heads * shape.dim, shape.kv_heads * shape.dim, shape.ffn // shape.used
@@ -83,7 +82,6 @@ def write_experts(path: Path, more: Mapping[str, Any] = MappingProxyType({})) ->
         "expert_count": shape.experts,
         "expert_used_count": shape.used,
         "expert_feed_forward_length": n_ff,
-        **more,
     }
     shapes: dict[str, tuple[int, ...]] = {
         "attn_q": (query, shape.width),
@@ -190,13 +188,6 @@ def test_experts(tmp_path: Path, used: list[bool]) -> None:
         expected = model.logits(IDS)
     assert error(logits(path, "always"), expected) < 1e-3
     assert used == [True] * len(IDS)
-
-
-def test_other_experts_take_dispatches(tmp_path: Path, used: list[bool]) -> None:
-    """A scale of the experts' shares, which the shader does not know."""
-    path = write_experts(tmp_path / "model.gguf", {"expert_weights_scale": 2.5})
-    assert logits(path, "always", IDS[:2]).shape == (2, 300)
-    assert used == []
 
 
 @pytest.mark.usefixtures("any_shape")
