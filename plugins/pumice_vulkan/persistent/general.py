@@ -10,7 +10,7 @@ from pumice.plugin import GGMLType, Limits, Weight, fixed
 from pumice_vulkan.device import Device
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.persistent.division import QUANTIZED_TOGETHER
-from pumice_vulkan.persistent.pattern import Decoder, Routing
+from pumice_vulkan.persistent.pattern import Block, Decoder, Routing
 
 TYPES = ("q4_0", "q5_0", "q8_0", "q4_k", "q5_k", "q6_k")  # in the order of the shader's numbers
 FOUND_BY = "typed addresses"
@@ -211,78 +211,119 @@ def plans(decoder: Decoder, limits: Limits, device: Device) -> Iterator[General]
         yield model
 
 
+@dataclass(frozen=True)
+class _Sizes:
+    """Sizes of a decoder's matrices, 0 for those that it lacks.
+
+    Attributes:
+        query: rows of the queries' matrix, of all heads.
+        key: rows of the keys' matrix.
+        dim: values of a head.
+        used: experts of a token.
+    """
+
+    width: int
+    query: int
+    key: int
+    dim: int
+    vocabulary: int
+    dense_ffn: int
+    experts: int
+    used: int
+    expert_ffn: int
+    shared_ffn: int
+
+    @classmethod
+    def of(cls, decoder: Decoder) -> _Sizes:
+        first = decoder.layers[0]
+        (query, width), (key, _) = (fixed(weight.shape) for weight in first.matrices[:2])
+        dense, sparse = _block(decoder, with_experts=False), _block(decoder, with_experts=True)
+        experts, expert_ffn, _ = fixed(sparse.matrices[0].shape) if sparse else (0, 0, 0)
+        return cls(
+            width=width,
+            query=query,
+            key=key,
+            dim=int(first.attention.inputs["q"].shape[-1]),
+            vocabulary=fixed(decoder.output.shape)[0],
+            dense_ffn=fixed(dense.matrices[0].shape)[0] if dense else 0,
+            experts=experts,
+            used=sparse.routing.used if sparse and sparse.routing else 0,
+            expert_ffn=expert_ffn,
+            shared_ffn=fixed(sparse.shared[0].shape)[0] if sparse and sparse.shared else 0,
+        )
+
+    @property
+    def ffns(self) -> list[int]:
+        """Gated values of a token, for each kind of layer that there is."""
+        return [ffn for ffn in (self.dense_ffn, self.used * self.expert_ffn + self.shared_ffn) if ffn]
+
+    def divided(self, groups: int, lanes: int, warps: int, units: int) -> dict[str, int]:
+        """Return how subgroups divide the products: the fields ``split_*`` and ``rows_*`` of the shader."""
+        blocks = self.width // 32
+        of_q, of_k, of_x = (4 * _ceil(rows // 4, groups) for rows in (self.query, self.key, self.width))
+        of_g = max(QUANTIZED_TOGETHER * _ceil(_ceil(ffn, QUANTIZED_TOGETHER), groups) for ffn in self.ffns)
+        down = max(self.used * self.expert_ffn, self.dense_ffn) // 32
+        q = _split(((of_q, blocks, 1), (of_k, blocks, 2)), lanes, warps, units)
+        o = _split(((of_x, self.query // 32, 1),), lanes, warps, units)
+        g = _split(((of_g, blocks, 2),), lanes, warps, units)
+        d = _split(((of_x, down, 1),), lanes, warps, units)
+        output = _split(((_ceil(self.vocabulary, groups), blocks, 1),), lanes, warps, units, most=1)
+        splits = {f"split_{name}": split.subgroups for name, split in {"q": q, "o": o, "g": g, "d": d}.items()}
+        first_rows = {
+            f"rows_{name}": split.rows[0] for name, split in {"q": q, "o": o, "g": g, "d": d, "l": output}.items()
+        }
+        return {**splits, **first_rows, "rows_k": q.rows[1]}
+
+
+def _block(decoder: Decoder, with_experts: bool) -> Block | None:
+    """Return the first block with experts, or without; None if no layer has one."""
+    return next((layer.block for layer in decoder.layers if (layer.block.routing is not None) == with_experts), None)
+
+
 def _plan(decoder: Decoder, limits: Limits, device: Device) -> General | None:
     if not _is_regular(decoder) or not all(_fits(weight) for weight in _matrices(decoder)):
         return None
-    first, software = decoder.layers[0], device.description.software
-    dim = int(first.attention.inputs["q"].shape[-1])
-    (query, width), (key, _) = (fixed(weight.shape) for weight in first.matrices[:2])
-    (vocabulary, _) = fixed(decoder.output.shape)
-    dense = [layer.block for layer in decoder.layers if layer.block.routing is None]
-    sparse = [layer.block for layer in decoder.layers if layer.block.routing is not None]
-    dense_ffn = fixed(dense[0].matrices[0].shape)[0] if dense else 0
-    experts, expert_ffn, _ = fixed(sparse[0].matrices[0].shape) if sparse else (0, 0, 0)
-    shared_ffn = fixed(sparse[0].shared[0].shape)[0] if sparse and sparse[0].shared else 0
-    routing = sparse[0].routing if sparse else None
-    used = routing.used if routing else 0
+    first, software, sizes = decoder.layers[0], device.description.software, _Sizes.of(decoder)
+    sparse = _block(decoder, with_experts=True)
+    routing = sparse.routing if sparse else None
     lanes, groups = device.subgroup_size, 1 if software else GROUPS
     threads = min(THREADS, WARPS * lanes)
-    warps, blocks, units = threads // lanes, width // 32, FEW_UNITS if software else UNITS
-    of_q, of_k, of_x = (4 * _ceil(rows // 4, groups) for rows in (query, key, width))
-    ffns = [ffn for ffn in (dense_ffn, used * expert_ffn + shared_ffn) if ffn]
-    most_ffn = max(ffns)
-    of_g = max(QUANTIZED_TOGETHER * _ceil(_ceil(ffn, QUANTIZED_TOGETHER), groups) for ffn in ffns)
-    q = _split(((of_q, blocks, 1), (of_k, blocks, 2)), lanes, warps, units)
-    o = _split(((of_x, query // 32, 1),), lanes, warps, units)
-    g = _split(((of_g, blocks, 2),), lanes, warps, units)
-    down = max(used * expert_ffn, dense_ffn) // 32
-    d = _split(((of_x, down, 1),), lanes, warps, units)
-    output = _split(((_ceil(vocabulary, groups), blocks, 1),), lanes, warps, units, most=1)
-    sites = _sites(decoder)
+    heads, kv_heads = sizes.query // sizes.dim, sizes.key // sizes.dim
     return General(
         threads=threads,
         lanes=lanes,
         groups=groups,
         unused_3=8,
         layers=len(decoder.layers),
-        width=width,
-        heads=query // dim,
-        kv_heads=key // dim,
-        dim=dim,
-        ffn=most_ffn,
-        vocabulary=vocabulary,
+        width=sizes.width,
+        heads=heads,
+        kv_heads=kv_heads,
+        dim=sizes.dim,
+        ffn=max(sizes.ffns),
+        vocabulary=sizes.vocabulary,
         unused_11=0,
         unused_12=0,
         unused_13=0,
         unused_14=0,
-        positions=2 if dim <= 64 else 1,
+        positions=2 if sizes.dim <= 64 else 1,
         early=True,
         block_size=limits.block_size,
-        share=_share(query // dim, key // dim, dim, groups, lanes),
+        share=_share(heads, kv_heads, sizes.dim, groups, lanes),
         deep=8 if software else 512,
         deep_positions=2,
         with_others=software,
         biases=bool(first.biases),
         head_norms=bool(first.head_norms),
-        dense_ffn=dense_ffn,
-        experts=experts,
-        used=used,
-        expert_ffn=expert_ffn,
-        shared_ffn=shared_ffn,
-        shared_gate=bool(sparse and sparse[0].shared_gate),
+        dense_ffn=sizes.dense_ffn,
+        experts=sizes.experts,
+        used=sizes.used,
+        expert_ffn=sizes.expert_ffn,
+        shared_ffn=sizes.shared_ffn,
+        shared_gate=bool(sparse and sparse.shared_gate),
         routing=_number_of(routing),
         routing_bias=bool(routing and routing.bias),
-        **{f"types_{name}": _mask(weights) for name, weights in sites.items()},
-        split_q=q.subgroups,
-        split_o=o.subgroups,
-        split_g=g.subgroups,
-        split_d=d.subgroups,
-        rows_q=q.rows[0],
-        rows_k=q.rows[1],
-        rows_o=o.rows[0],
-        rows_g=g.rows[0],
-        rows_d=d.rows[0],
-        rows_l=output.rows[0],
+        **{f"types_{name}": _mask(weights) for name, weights in _sites(decoder).items()},
+        **sizes.divided(groups, lanes, threads // lanes, FEW_UNITS if software else UNITS),
     )
 
 
