@@ -21,7 +21,6 @@ from pumice.engine.batches import Part, batch_of
 from pumice.gguf import GGMLType, GGUFFile
 from pumice_vulkan import program as program_module
 from pumice_vulkan.device import list_devices
-from pumice_vulkan.device.native.device import NativeDevice
 from pumice_vulkan.kernels import Kernels
 from pumice_vulkan.persistent import PersistentPath, division, is_wanted
 from pumice_vulkan.persistent import path as path_module
@@ -345,7 +344,7 @@ def test_a_token_is_one_dispatch_once_its_pipeline_is_compiled(
         return pipeline(kernels, dispatch)
 
     monkeypatch.setattr(Kernels, "pipeline", late)
-    monkeypatch.setattr(NativeDevice, "knows_pipelines", False)
+    monkeypatch.setattr("pumice_vulkan.device.native.device.NativeDevice.knows_pipelines", False)
     path = write_model(tmp_path / "model.gguf", GGMLType.Q4_K, MIXED)
     section = {"persistent": "always", "activations": "int8", "driver": "native", "prepare": "always"}
     with pumice.load(path, backend="vulkan", n_ctx=256, n_batch=2, config={"vulkan": section}) as model:
@@ -363,7 +362,7 @@ def test_a_token_is_one_dispatch_once_its_pipeline_is_compiled(
 def test_two_rows_are_one_dispatch_once_their_pipeline_is_compiled(
     tmp_path: Path, computed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(NativeDevice, "knows_pipelines", True)
+    monkeypatch.setattr("pumice_vulkan.device.native.device.NativeDevice.knows_pipelines", True)
     path = write_model(tmp_path / "model.gguf", GGMLType.Q4_K, MIXED)
     section = {"persistent": "always", "activations": "int8", "driver": "native", "prepare": "always"}
     with pumice.load(path, backend="vulkan", n_ctx=256, n_batch=2, config={"vulkan": section}) as model:
