@@ -229,14 +229,14 @@ def _error(heads: Heads, type: mx.Dtype, kv_type: mx.Dtype, block_size: int) -> 
     errors = [np.abs(rows[cells] - x.reshape(2, -1)) for rows, x in zip((all_keys, all_values), new, strict=True)]
     for i, last in enumerate(lasts):
         positions = np.arange(last + 1)
-        seen = table[i, positions // block_size] * block_size + positions % block_size
-        shape = (len(seen), heads.n_keys, 1, heads.width)
-        seen_keys, seen_values = (
-            rows[seen].reshape(shape).repeat(heads.n_queries, 2).reshape(len(seen), n_heads, -1)
+        past = table[i, positions // block_size] * block_size + positions % block_size
+        shape = (len(past), heads.n_keys, 1, heads.width)
+        past_keys, past_values = (
+            rows[past].reshape(shape).repeat(heads.n_queries, 2).reshape(len(past), n_heads, -1)
             for rows in (all_keys, all_values)
         )
-        weights = np.exp(np.einsum("hd,phd->hp", q[i], seen_keys) * scale)
-        right = np.einsum("hp,phd->hd", weights / weights.sum(-1, keepdims=True), seen_values)
+        weights = np.exp(np.einsum("hd,phd->hp", q[i], past_keys) * scale)
+        right = np.einsum("hp,phd->hd", weights / weights.sum(-1, keepdims=True), past_values)
         errors.append(np.abs(right - y[i]))
     return float(np.max([error.max() for error in errors]))  # NaN is one
 

@@ -433,12 +433,12 @@ def _is_regular(decoder: Decoder) -> bool:
         return shapes, positions, layer.attention.attrs["scale"], sizes, extras
 
     def block(index: int) -> tuple[bool, object]:
-        found = decoder.layers[index].block
-        routing, shapes = found.routing, [weight.shape for weight in (*found.matrices, *found.shared)]
+        ffn = decoder.layers[index].block
+        routing, shapes = ffn.routing, [weight.shape for weight in (*ffn.matrices, *ffn.shared)]
         if routing is None:
             return False, shapes
         how = (routing.used, routing.gate, routing.normalizes, routing.scale, routing.bias is None)
-        return True, (shapes, how, routing.router.shape, found.shared_gate is None)
+        return True, (shapes, how, routing.router.shape, ffn.shared_gate is None)
 
     first, eps = attention(0), {value for layer in decoder.layers for value in layer.eps} | {decoder.eps}
     indices = range(len(decoder.layers))
@@ -448,5 +448,5 @@ def _is_regular(decoder: Decoder) -> bool:
         len(eps) == 1
         and state.k_dim == state.v_dim
         and all(attention(i) == first for i in indices)
-        and all(found == blocks[with_experts] for with_experts, found in map(block, indices))
+        and all(facts == blocks[with_experts] for with_experts, facts in map(block, indices))
     )

@@ -146,7 +146,7 @@ class _Matcher:
 
     segment: Segment
     producers: dict[Tensor, Node] = field(default_factory=dict)
-    seen: set[Tensor] = field(default_factory=set)  # results of nodes that belong to the pattern
+    matched: set[Tensor] = field(default_factory=set)  # results of nodes that belong to the pattern
 
     def __post_init__(self) -> None:
         self.producers = {node.output: node for node in _members(self.segment.nodes)}
@@ -165,7 +165,7 @@ class _Matcher:
         if not layers:
             raise _Mismatch
         embedding, _ = self.scaled(x, "embedding")
-        if self.seen != set(self.producers):
+        if self.matched != set(self.producers):
             raise _Mismatch
         before = [node for node in self.segment.nodes if node.output in (embedding.output, x)]
         if not before or before[-1].output is not x:  # a group computes it
@@ -181,7 +181,7 @@ class _Matcher:
         """Return the node that computes a tensor, which must be an ``op``."""
         if self.op(tensor) != op:
             raise _Mismatch
-        self.seen.add(tensor)
+        self.matched.add(tensor)
         return self.producers[tensor]
 
     def scaled(self, tensor: Tensor, op: str) -> tuple[Node, float]:
@@ -209,15 +209,15 @@ class _Matcher:
         add = self.take(result, "add")
         operands = add.operands()
         for part, x in (operands, operands[::-1]):
-            seen = set(self.seen)
+            matched = set(self.matched)
             try:
-                found, source = match(part)
+                term, source = match(part)
             except _Mismatch:
-                self.seen = seen
+                self.matched = matched
                 continue
             if source is x and part is not x:
-                return found, x
-            self.seen = seen
+                return term, x
+            self.matched = matched
         raise _Mismatch
 
     def attention(self, result: Tensor) -> tuple[Layer, Tensor]:
