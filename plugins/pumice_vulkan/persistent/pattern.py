@@ -231,6 +231,8 @@ class _Matcher:
             x = rope.inputs["x"]
             if self.op(x) == "rms_norm":
                 head_norms.append(self.take(x, "rms_norm"))
+                if head_norms[-1].weight("weight").shape != rope.output.shape[-1:]:  # of all heads together
+                    raise _Mismatch
                 x = head_norms[-1].inputs["x"]
             products.append(self.take(x, "linear"))
         products.append(self.take(attention.inputs["v"], "linear"))
