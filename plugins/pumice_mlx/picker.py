@@ -2,73 +2,186 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Sequence
 
 import mlx.core as mx
 import numpy as np
+from numpy.typing import NDArray
 
-from pumice.plugin import Ahead, Ask
+from pumice.plugin import Ahead, Ask, Raw, Restriction
 
 MAX_BEST = 64
 MAX_STEPS = 16
+MAX_BIASES = 64  # of a sequence's logits
+MAX_ADDED = 256  # biases of a restriction
+GROUP = 64  # logits of which the highest decides whether any is among the highest of all
+SCALARS = 2  # values that MLX's CUDA backend keeps where host and device read them
+
+Chosen = tuple[mx.array, mx.array, mx.array]
+"""Ids and logits of the highest ``[n_rows, n_best]``, and the picked tokens ``[n_rows]``."""
 
 
 class Picker:
-    """The parameters of several steps' selections as arrays ``[n_seqs, 1]``, and the collected results."""
+    """The selections of consecutive steps, and their results.
+
+    The rows of ``Ask`` are those of the logits; its numbers and the parameters of its picks are one copy to the device.
+    """
 
     def __init__(self, ask: Ask) -> None:
-        self._n_best = ask.n_best
-        self._results: list[tuple[mx.array, mx.array, mx.array]] = []
-        if ask.n_best == 1:
-            return  # the highest, without parameters, each of which is a copy to the device
-        self._numbers = mx.array(ask.numbers)[..., None]
-        self._top_k = _column([pick.top_k for pick in ask.picks], mx.int32)
-        self._top_p = _column([pick.top_p for pick in ask.picks], mx.float32)
-        self._min_p = _column([pick.min_p for pick in ask.picks], mx.float32)
-        self._temperature = _column([pick.temperature for pick in ask.picks], mx.float32)
-
-    def pick(self, logits: mx.array) -> mx.array:
-        """Pick the tokens ``[n_seqs]`` of the next step from logits ``[n_seqs, n_vocab]``."""
-        ids, best = _best(logits, self._n_best)
-        if self._n_best == 1:
-            picked = ids[:, 0]
-        else:
-            index = self._index(best, self._numbers[len(self._results)])
-            picked = mx.take_along_axis(ids, index, axis=-1)[:, 0]
-        self._results.append((ids, best, picked))
-        return picked
+        self._ask = ask
+        self._chosen: list[Chosen] = []
+        self._raw: list[mx.array] = []
+        self._packed: list[mx.array] = []
+        self._waiting: mx.array | None = None  # logits that wait for their restrictions
+        self._is_greedy = ask.n_best == 1
+        if not self._is_greedy:
+            self._columns = mx.array(_parameters(ask))[..., None]
+        self._biases = [(row, *bias) for row, pick in enumerate(ask.picks) for bias in pick.biases]
 
     @property
-    def latest(self) -> tuple[mx.array, mx.array, mx.array]:
-        """The lazy results of the latest step."""
-        return self._results[-1]
+    def is_waiting(self) -> bool:
+        """True if restrictions must arrive before tokens are picked."""
+        return not self._ask.restrictions and any(pick.restricted for pick in self._ask.picks)
 
-    def results(self) -> Iterator[Ahead]:
-        """Yield the results of each step, when it is computed."""
-        for arrays in self._results:
-            ids, best, picked = (np.array(array)[None] for array in arrays)
-            yield Ahead(ids, best, picked)
+    @property
+    def tokens(self) -> mx.array:
+        """The lazy tokens of the latest step, one for each row."""
+        return self._chosen[-1][-1]
+
+    @property
+    def latest(self) -> Sequence[mx.array]:
+        """The lazy results of the latest step, and after the last one of all."""
+        return [*self._chosen[-1], *self._packed] if self._waiting is None else [self._waiting]
+
+    def pick(self, logits: mx.array) -> None:
+        """Pick the token of each row ``[n_rows, n_vocab]``, or keep the rows until restrictions arrive."""
+        if self.is_waiting:
+            self._waiting = logits
+        else:
+            self._pick(logits, self._ask.restrictions)
+
+    def restrict(self, restrictions: Sequence[Restriction]) -> None:
+        """Pick tokens of the rows that wait for restrictions."""
+        assert self._waiting is not None, "restrictions belong to a single step that waits for them"
+        logits, self._waiting = self._waiting, None
+        self._pick(logits, restrictions)
+
+    def _pick(self, logits: mx.array, restrictions: Sequence[Restriction]) -> None:
+        adjusted = self._adjusted(logits, restrictions)
+        ids, best = _best(adjusted, self._ask.n_best)
+        if self._is_greedy:
+            picked = ids[:, 0]
+        else:
+            index = self._index(best, self._columns[4 + len(self._chosen)])
+            picked = mx.take_along_axis(ids, index, axis=-1)[:, 0]
+        self._chosen.append((ids, best, picked))
+        if self._ask.n_raw:
+            self._raw.append(_raw(logits, picked, self._ask.n_raw))
+        if len(self._chosen) == len(self._ask.numbers):
+            self._packed = self._pack()
+
+    def _pack(self) -> list[mx.array]:
+        """Return arrays with the results of all steps, one if the device copies them to the host.
+
+        The device computes them before steps that are submitted behind these.
+        """
+        if self._chosen[0][0].size <= SCALARS and not self._raw:
+            return []
+        steps = [
+            mx.concatenate([ids, best.view(mx.int32), picked[:, None]], axis=-1) for ids, best, picked in self._chosen
+        ]
+        if self._raw:
+            steps = [mx.concatenate(parts, axis=-1) for parts in zip(steps, self._raw, strict=True)]
+        return [mx.stack(steps)]
+
+    def _adjusted(self, logits: mx.array, restrictions: Sequence[Restriction]) -> mx.array:
+        added = self._biases + [(row, *bias) for row, one in enumerate(restrictions) for bias in one.biases]
+        if added:
+            rows, ids, values = zip(*added, strict=True)
+            logits = logits.at[mx.array(rows), mx.array(ids)].add(mx.array(values, mx.float32))
+        if any(one.mask is not None for one in restrictions):
+            logits = mx.where(_allowed(restrictions, logits.shape[-1]), logits, mx.array(-mx.inf))
+        return logits
+
+    def results(self) -> Ahead:
+        """Wait for the steps, and return their results."""
+        if not self._packed:
+            of_steps = zip(*self._chosen, strict=True)
+            ids, best, picked = (np.stack([np.array(array) for array in arrays]) for arrays in of_steps)
+            return Ahead(ids, best, picked)
+        (packed,), n = map(np.array, self._packed), self._ask.n_best
+        ids, best, picked, raw = np.split(packed, [n, 2 * n, 2 * n + 1], axis=-1)
+        return Ahead(
+            ids, np.ascontiguousarray(best).view(np.float32), picked[..., 0], _raw_of(raw) if self._raw else None
+        )
 
     def _index(self, best: mx.array, number: mx.array) -> mx.array:
-        """Index of the picked logit among the sorted highest ``[n_seqs, n_best]``, as int32 ``[n_seqs, 1]``."""
+        """Index of the picked logit among the sorted highest ``[n_rows, n_best]``, as int32 ``[n_rows, 1]``."""
+        top_k, top_p, min_p, temperature = (self._columns[i] for i in range(4))
         low, places = mx.array(-mx.inf), mx.arange(best.shape[-1])
-        best = mx.where(places < self._top_k, best, low)
+        best = mx.where(places < top_k, best, low)
         p = mx.softmax(best, axis=-1)
-        kept = (mx.cumsum(p, axis=-1) - p < self._top_p) & (p >= self._min_p * p[:, :1])
-        warm = mx.maximum(self._temperature, 1e-10)
+        kept = (mx.cumsum(p, axis=-1) - p < top_p) & (p >= min_p * p[:, :1])
+        warm = mx.maximum(temperature, 1e-10)
         q = mx.softmax(mx.where(kept, (best - best[:, :1]) / warm, low), axis=-1)
         n_below = mx.sum(mx.cumsum(q, axis=-1) <= number, axis=-1, keepdims=True)
         last = mx.sum(kept, axis=-1, keepdims=True) - 1
-        return mx.where(self._temperature > 0, mx.minimum(n_below, last), 0).astype(mx.int32)
+        return mx.where(temperature > 0, mx.minimum(n_below, last), 0).astype(mx.int32)
 
 
-def _column(values: list[Any], type: mx.Dtype) -> mx.array:
-    return mx.array(values, type)[:, None]
+def _parameters(ask: Ask) -> NDArray[np.float32]:
+    """Return top_k, top_p, min_p, temperature, and the number of each step: ``[4 + n_steps, n_rows]``."""
+    picks = [(pick.top_k, pick.top_p, pick.min_p, pick.temperature) for pick in ask.picks]
+    return np.concatenate([np.array(picks, np.float32).T, ask.numbers])
 
 
 def _best(logits: mx.array, n: int) -> tuple[mx.array, mx.array]:
-    """Return the ``n`` highest logits of each row in descending order, with their ids; NaN comes first."""
+    """Return the ``n`` highest logits of each row in descending order, ties by id, with their ids; NaN comes first."""
     ranked = mx.where(mx.isnan(logits), mx.array(mx.inf), logits)
-    ids = mx.argmax(ranked, axis=-1, keepdims=True) if n == 1 else mx.argsort(-ranked, axis=-1)[:, :n]
+    ids = mx.argmax(ranked, axis=-1, keepdims=True) if n == 1 else _highest(ranked, n)
     return ids.astype(mx.int32), mx.take_along_axis(logits, ids, axis=-1)
+
+
+def _highest(x: mx.array, n: int) -> mx.array:
+    """Return the ids of the ``n`` highest values of each row in descending order, ties by id.
+
+    They are in the ``n`` groups of consecutive values whose highest values are the highest, so that few are sorted.
+    """
+    n_rows, n_values = x.shape
+    n_groups = -(-n_values // GROUP)
+    if n_groups <= n:
+        return mx.argsort(-x, axis=-1)[:, :n]
+    if n_groups * GROUP > n_values:
+        x = mx.pad(x, [(0, 0), (0, n_groups * GROUP - n_values)], constant_values=-mx.inf)
+    groups = x.reshape(n_rows, n_groups, GROUP)
+    chosen = mx.sort(mx.argsort(-groups.max(axis=-1), axis=-1)[:, :n], axis=-1)
+    values = mx.take_along_axis(groups, chosen[..., None], axis=1).reshape(n_rows, -1)
+    places = mx.argsort(-values, axis=-1)[:, :n]
+    return mx.take_along_axis(chosen, places // GROUP, axis=-1) * GROUP + places % GROUP
+
+
+def _allowed(restrictions: Sequence[Restriction], n_vocab: int) -> mx.array:
+    """Return ``[n_rows, n_vocab]``, true for the tokens that masks allow."""
+    n_words = -(-n_vocab // 32)
+    masks = [np.full(n_words, 2**32 - 1, np.uint32) if one.mask is None else one.mask for one in restrictions]
+    bits = mx.right_shift(mx.array(np.stack(masks))[..., None], mx.arange(32, dtype=mx.uint32)) & 1
+    return bits.reshape(len(masks), -1)[:, :n_vocab] != 0
+
+
+def _raw(logits: mx.array, picked: mx.array, n: int) -> mx.array:
+    """Return the parts of ``Raw`` of a step ``[n_rows, 2 * n + 2]``; floating-point numbers by their bits."""
+    ids, best = _best(logits, n)
+    of_picked = mx.take_along_axis(logits, picked[:, None], axis=-1)
+    totals = mx.logsumexp(logits, axis=-1, keepdims=True)
+    return mx.concatenate([ids, mx.concatenate([best, of_picked, totals], axis=-1).view(mx.int32)], axis=-1)
+
+
+def _raw_of(packed: NDArray[np.int32]) -> Raw:
+    """Return the results of ``_raw`` of all steps."""
+    n = (packed.shape[-1] - 2) // 2
+    numbers = _as_floats(packed[..., n:])
+    return Raw(packed[..., :n], numbers[..., :n], numbers[..., n], numbers[..., n + 1])
+
+
+def _as_floats(bits: NDArray[np.int32]) -> NDArray[np.float32]:
+    return np.ascontiguousarray(bits).view(np.float32)

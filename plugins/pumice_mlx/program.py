@@ -26,6 +26,7 @@ from pumice.plugin import (
     Pending,
     Program,
     RecurrentState,
+    Restriction,
     Segment,
     State,
     Step,
@@ -44,7 +45,7 @@ from pumice_mlx.kv_cache import KVCache, state_bytes
 from pumice_mlx.lone import LoneSteps, is_lone, stages_of
 from pumice_mlx.ops import FORMULAS, MATRICES, OPS, rope, turns
 from pumice_mlx.paged import Turn
-from pumice_mlx.picker import MAX_BEST, MAX_STEPS, Picker
+from pumice_mlx.picker import MAX_ADDED, MAX_BEST, MAX_BIASES, MAX_STEPS, Picker
 from pumice_mlx.recurrent import RECURRENT_OPS, Recurrent
 from pumice_mlx.step import Evaluation, NotAlike, StepArrays, uploaded
 from pumice_mlx.turns import attentions_that_turn
@@ -52,6 +53,17 @@ from pumice_mlx.weights import Weights, can_multiply, in_float32
 
 Array = NDArray[Any]
 logger = logging.getLogger("pumice")
+
+#: Abilities of programs that compute logits.
+PICKS = Capabilities(
+    copies_slots=True,
+    max_steps=MAX_STEPS,
+    max_best=MAX_BEST,
+    decides=True,
+    follows=True,
+    max_biases=MAX_BIASES,
+    max_added=MAX_ADDED,
+)
 
 #: Operations that depend on the step beyond their operands.
 STEP_OPS = {"rope": rope, **ATTENTION_OPS, **RECURRENT_OPS}
@@ -92,20 +104,21 @@ class Shared:
 
 
 class Picked(Pending):
-    """Submitted steps; ``reading``: the context in which their results are read."""
+    """Submitted steps whose tokens are picked; ``computing``: the context in which they are computed and read."""
 
-    def __init__(self, picker: Picker, reading: Callable[[], AbstractContextManager[None]]) -> None:
-        self._picker = picker
-        self._reading = reading
+    def __init__(self, picker: Picker, computing: Callable[[], AbstractContextManager[None]]) -> None:
+        self.picker = picker
+        self._computing = computing
+
+    def restrict(self, restrictions: Sequence[Restriction]) -> None:
+        with self._computing():
+            self.picker.restrict(restrictions)
+            mx.async_eval(self.picker.latest)
 
     def tokens(self) -> Iterator[Ahead]:
-        parts = self._picker.results()
-        while True:
-            with self._reading():
-                ahead = next(parts, None)
-            if ahead is None:
-                return
-            yield ahead
+        with self._computing():
+            ahead = self.picker.results()
+        yield ahead
 
 
 class MlxProgram(Program):
@@ -130,8 +143,7 @@ class MlxProgram(Program):
         self._states = [shared.states[state] for state in segment.states]
         # Steps can be chained if only tokens and positions change between them.
         picks = segment.gives_logits and all(_is_known(tensor) for tensor in segment.inputs)
-        best = Capabilities(max_steps=MAX_STEPS, max_best=MAX_BEST) if picks else Capabilities()
-        self.capabilities = replace(best, copies_slots=True)
+        self.capabilities = PICKS if picks else Capabilities(copies_slots=True)
         self._compiles = shared.compiles and not _has_memory(segment)
         with errors("loading the weights"):
             self._joins = Joins(segment.nodes if self._compiles else [], shared.weights)
@@ -159,18 +171,20 @@ class MlxProgram(Program):
         """Submit the steps; the host submits each step when it is built, and builds the next while the device computes.
 
         All arrays that the steps take from the host are copied before the first one, since a copy may wait for the
-        device.
+        device. The tokens of steps ``behind`` others stay on the device.
         """
-        picker = Picker(ask)
-        tokens = mx.array(step.batch.tokens)
         with self._computing():
+            picker, before = Picker(ask), step.behind.unwrapped() if step.behind else None
+            tokens = before.picker.tokens if isinstance(before, Picked) else mx.array(step.batch.tokens)
             steps = [self._later(step, number) for number in range(len(ask.numbers))]
             given = self._given([later.inputs for later in steps], ("tokens",))
             if steps[0].alike:
                 prepare_arrays(self._parts(steps[0]), steps)
-            for arrays, later in zip(given, steps, strict=True):
-                (logits,) = self._forward({**arrays, "tokens": tokens}, later).values()
-                tokens = picker.pick(logits)
+            for number, (arrays, later) in enumerate(zip(given, steps, strict=True)):
+                (logits,) = self._forward(
+                    {**arrays, "tokens": tokens if number == 0 else picker.tokens}, later
+                ).values()
+                picker.pick(logits)
                 mx.async_eval(picker.latest, self._state_arrays)
             return picker
 
