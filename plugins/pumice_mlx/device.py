@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import gc
+import importlib.metadata
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import mlx.core as mx
 
-from pumice.plugin import BackendError, host_memory_bytes
+from pumice.plugin import BackendError, cache_homes, host_memory_bytes, is_safe, stated_cache
 
 CACHE_BYTES = 2**30
+KERNELS = "MLX_PTX_CACHE_DIR"  # environment variable: MLX's folder of kernels that it has compiled for CUDA
 
 
 def is_gpu() -> bool:
@@ -42,10 +46,24 @@ def _working_set(info: dict[str, str | int]) -> int:
 
 
 def prepare() -> None:
-    """Limit MLX's cache of freed memory, and wire weights on a Mac."""
+    """Limit MLX's cache of freed memory, keep the kernels that it compiles, and wire weights on a Mac."""
     mx.set_cache_limit(CACHE_BYTES)
+    keep_kernels()
     if mx.metal.is_available() and is_gpu():
         mx.set_wired_limit(_working_set(mx.device_info()))
+
+
+def keep_kernels() -> None:
+    """Let MLX keep compiled kernels in Pumice's cache folder, unless the environment names another one.
+
+    By default they are in a temporary folder, which other users may have created, and a confined process cannot write.
+    MLX tells kernels of different GPUs apart as little as those of its versions.
+    """
+    with suppress(RuntimeError):  # the user has no home directory
+        home = Path(stated_cache() or cache_homes()[-1] / "pumice")
+        if KERNELS not in os.environ and is_safe(home):
+            architecture = mx.device_info().get("architecture", "unknown")
+            os.environ[KERNELS] = str(home / "mlx" / f"{importlib.metadata.version('mlx')}-{architecture}")
 
 
 def release() -> None:
@@ -63,4 +81,6 @@ def errors(doing: str) -> Iterator[None]:
         text = " ".join(str(error).split()) or type(error).__name__
         if isinstance(error, MemoryError) or any(word in text.lower() for word in ("alloc", "memory")):
             text += "; set --n-gpu-layers, or use a smaller --ctx-size or model"
+        if "Failed to load compiled" in text and (folder := os.environ.get(KERNELS)):
+            text += f"; delete {folder}, whose files are damaged or of another GPU"
         raise BackendError(f"mlx: {doing}: {text}") from error

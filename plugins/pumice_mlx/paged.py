@@ -25,7 +25,7 @@ LEAST_KEYS = 128  # of a block
 LEAST_ROOM = 512  # positions that a step has room for at least; each doubling compiles another graph
 BLOCKS = 256  # to have at least, if every block has more than LEAST_KEYS: about two for each multiprocessor
 MOST_VALUES = 32  # of queries that a thread holds
-NAMES = ["q", "k", "v", "cosines", "sines", "sinks", "keys", "values", "table", "places", "arrived"]
+NAMES = ["form", "q", "k", "v", "cosines", "sines", "sinks", "keys", "values", "table", "places", "arrived"]
 
 MOST_ERROR = 0.02  # of results of about 1, in float16 or bfloat16
 
@@ -47,9 +47,12 @@ SOURCE = """
   constexpr int PARTS = KV * HEADS / GROUP;
   __shared__ float merged[WARPS][GROUP][ROW];
   __shared__ bool is_last;
+  const float scale_of_scores = form[0];
+  const int turn = int(form[1]), half = int(form[2]), reach = int(form[3]);
+  const bool stores = form[4], has_sinks = form[5];
   const int thread = threadIdx.x, lane = thread % LANES, slot = thread / LANES, warp = thread / 32;
   const int split = blockIdx.x, part = blockIdx.y, seq = blockIdx.z, kv = part * GROUP / HEADS;
-  const int columns = table_shape[1], room = REACH && REACH < columns * CELLS ? REACH : columns * CELLS;
+  const int columns = table_shape[1], room = reach && reach < columns * CELLS ? reach : columns * CELLS;
   const int n_keys = (room + gridDim.x - 1) / gridDim.x;
   const int first = places[3 * seq + 1], last = places[3 * seq + 2], begin = first + split * n_keys;
   if (begin > last) return;
@@ -57,8 +60,8 @@ SOURCE = """
   const size_t row = (size_t(seq) * PARTS + part) * GROUP;
   const auto turned = [&](const auto* x, int64_t step, int i) {
     const float plain = float(x[i * step]);
-    if constexpr (TURN == 0) return plain;
-    const int partner = TURN == 1 ? i ^ 1 : i < HALF ? i + HALF : i < 2 * HALF ? i - HALF : i;
+    if (turn == 0) return plain;
+    const int partner = turn == 1 ? i ^ 1 : i < half ? i + half : i < 2 * half ? i - half : i;
     return plain * float(cosines[seq * D + i]) + float(x[partner * step]) * float(sines[seq * D + i]);
   };
   float query[GROUP][V], sums[GROUP][V], top[GROUP], total[GROUP];
@@ -66,7 +69,7 @@ SOURCE = """
     const auto* from = q + seq * q_strides[0] + (part * GROUP + h) * q_strides[1];
     top[h] = -1e30f, total[h] = 0;
     for (int i = 0; i < V; i++) {
-      query[h][i] = turned(from, q_strides[2], lane * V + i) * (SCALE * 1.44269504f);
+      query[h][i] = turned(from, q_strides[2], lane * V + i) * (scale_of_scores * 1.44269504f);
       sums[h][i] = 0;
     }
   }
@@ -74,7 +77,7 @@ SOURCE = """
     const int position = base + slot;
     float key[V] = {}, value[V] = {};
     if (position < end) {
-      if (STORES && position == last) {
+      if (stores && position == last) {
         const auto* new_key = k + seq * k_strides[0] + kv * k_strides[1];
         const auto* new_value = v + seq * v_strides[0] + kv * v_strides[1];
         const size_t to = (size_t(places[3 * seq]) * KV + kv) * D;
@@ -126,7 +129,7 @@ SOURCE = """
       sum += merged[w][h][d] * scale, all += merged[w][h][D + 1] * scale;
     }
     if (n_splits == 1) {
-      if (SINKS) all += exp2f(float(sinks[part * GROUP + h]) * 1.44269504f - high);
+      if (has_sinks) all += exp2f(float(sinks[part * GROUP + h]) * 1.44269504f - high);
       y[(row + h) * D + d] = T(sum / all);
     } else {
       float* to = parts + ((row + h) * gridDim.x + split) * ROW;
@@ -152,7 +155,7 @@ SOURCE = """
       const float scale = exp2f(__ldcg(from + s * ROW + D) - high);
       sum += __ldcg(from + s * ROW + d) * scale, all += __ldcg(from + s * ROW + D + 1) * scale;
     }
-    if (SINKS) all += exp2f(float(sinks[part * GROUP + h]) * 1.44269504f - high);
+    if (has_sinks) all += exp2f(float(sinks[part * GROUP + h]) * 1.44269504f - high);
     y[(row + h) * D + d] = T(sum / all);
   }
 """
@@ -242,9 +245,14 @@ def _error(heads: Heads, type: mx.Dtype, kv_type: mx.Dtype, block_size: int) -> 
 
 
 @functools.cache
-def _kernel(scale: float) -> Any:
-    source = SOURCE.replace("SCALE", f"{scale!r}f")
-    return mx.fast.cuda_kernel("pumice_paged", NAMES, ["y", "parts"], source, HEADER, ensure_row_contiguous=False)
+def _kernel() -> Any:
+    return mx.fast.cuda_kernel("pumice_paged", NAMES, ["y", "parts"], SOURCE, HEADER, ensure_row_contiguous=False)
+
+
+@functools.cache
+def _form(scale: float, turn: int, half: int, reach: int, stores: bool, has_sinks: bool) -> mx.array:
+    """Return the parameters of an attention on the device; as constants, each would be another kernel to build."""
+    return mx.array([scale, turn, half, reach, stores, has_sinks], mx.float32)
 
 
 @dataclass(frozen=True)
@@ -298,13 +306,14 @@ def attend(
     n_splits = -(-room // max(LEAST_KEYS, least))
     template = {
         "T": q.dtype, "C": cache[0].dtype, "D": width, "KV": n_keys, "HEADS": heads.n_queries, "GROUP": heads.group,
-        "LANES": heads.lanes, "CELLS": where.block_size, "REACH": where.reach, "THREADS": THREADS,
-        "STORES": new is not None, "SINKS": sinks is not None,
-        "TURN": 0 if turn is None else 2 if turn.neox else 1, "HALF": turn.half if turn else 0,
+        "LANES": heads.lanes, "CELLS": where.block_size, "THREADS": THREADS,
     }  # fmt: skip
+    kind = 0 if turn is None else 2 if turn.neox else 1
+    form = _form(float(scale), kind, turn.half if turn else 0, where.reach, new is not None, sinks is not None)
     turns = (q, q) if turn is None else (turn.cos, turn.sin)
-    y, _ = _kernel(float(scale))(
-        inputs=[q, *(new or cache), *turns, q if sinks is None else sinks, *cache, where.table, where.places, arrived],
+    others = [q if sinks is None else sinks, *cache, where.table, where.places, arrived]
+    y, _ = _kernel()(
+        inputs=[form, q, *(new or cache), *turns, *others],
         template=list(template.items()),
         grid=(THREADS * n_splits, heads.parts, n),
         threadgroup=(THREADS, 1, 1),

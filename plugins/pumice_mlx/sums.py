@@ -25,9 +25,10 @@ logger = logging.getLogger("pumice")
 SOURCE = """
   __shared__ float sums[THREADS / 32];
   const int thread = threadIdx.x;
-  const size_t row = size_t(blockIdx.x) * WIDTH;
+  const int width = x_shape[1];
+  const size_t row = size_t(blockIdx.x) * width;
   float sum = 0;
-  for (int i = thread; i < WIDTH; i += THREADS) {
+  for (int i = thread; i < width; i += THREADS) {
     const float value = float(x[row + i]) + float(y[row + i]);
     total[row + i] = value;
     sum += value * value;
@@ -37,8 +38,8 @@ SOURCE = """
   __syncthreads();
   sum = 0;
   for (int i = 0; i < THREADS / 32; i++) sum += sums[i];
-  const float scale = 1 / sqrtf(sum / WIDTH + EPSILON);
-  for (int i = thread; i < WIDTH; i += THREADS) {
+  const float scale = 1 / sqrtf(sum / width + epsilon[0]);
+  for (int i = thread; i < width; i += THREADS) {
     const float value = total[row + i] * scale * float(weight[i]);
     normed[row + i] = T(sizeof(T) == 2 ? fminf(fmaxf(value, -LARGEST), LARGEST) : value);
   }
@@ -46,18 +47,24 @@ SOURCE = """
 
 
 @functools.cache
-def _kernel(epsilon: float) -> Any:
-    source = SOURCE.replace("EPSILON", f"{epsilon!r}f").replace("LARGEST", f"{LARGEST_HALF}f")
-    return mx.fast.cuda_kernel("pumice_sum", ["x", "y", "weight"], ["total", "normed"], source)
+def _kernel() -> Any:
+    source = SOURCE.replace("LARGEST", f"{LARGEST_HALF}f")
+    return mx.fast.cuda_kernel("pumice_sum", ["x", "y", "weight", "epsilon"], ["total", "normed"], source)
+
+
+@functools.cache
+def _number(value: float) -> mx.array:
+    """Return a number on the device: as a constant of a kernel, each would be another kernel to build."""
+    return mx.array([value], mx.float32)
 
 
 def add_and_norm(
     x: mx.array, y: mx.array, weight: mx.array, epsilon: float, type: mx.Dtype
 ) -> tuple[mx.array, mx.array]:
     """Return the sum of rows ``[t, n]`` as float32, and its norm in a type."""
-    total, normed = _kernel(float(epsilon))(
-        inputs=[x, y, weight],
-        template=[("T", type), ("WIDTH", x.shape[-1]), ("THREADS", THREADS)],
+    total, normed = _kernel()(
+        inputs=[x, y, weight, _number(float(epsilon))],
+        template=[("T", type), ("THREADS", THREADS)],
         grid=(THREADS * len(x), 1, 1),
         threadgroup=(THREADS, 1, 1),
         output_shapes=[x.shape, x.shape],

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +26,7 @@ from pumice.registry import get_registry
 from pumice_mlx import ops
 from pumice_mlx import weights as mlx_weights
 from pumice_mlx.backend import MlxBackend, MlxOptions
-from pumice_mlx.device import errors
+from pumice_mlx.device import KERNELS, errors, keep_kernels
 from pumice_mlx.joins import Joins, Results
 from pumice_mlx.kv_cache import KVCache, state_bytes
 from pumice_mlx.weights import Weights, matrix_bytes
@@ -72,6 +75,26 @@ def test_unknown_activations() -> None:
 def test_no_memory_is_an_error_that_says_what_to_do(text: str) -> None:
     with pytest.raises(BackendError, match=r"mlx: loading: .*smaller --ctx-size"), errors("loading"):
         raise RuntimeError(text)
+
+
+def test_compiled_kernels_are_kept_in_a_private_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("PUMICE_CACHE", raising=False)
+    monkeypatch.setenv(KERNELS, "elsewhere")
+    keep_kernels()
+    assert os.environ[KERNELS] == "elsewhere"
+    monkeypatch.delenv(KERNELS)
+    (tmp_path / "pumice").mkdir(mode=0o700)
+    (tmp_path / "pumice").chmod(0o777)
+    keep_kernels()
+    assert KERNELS not in os.environ, "others could write kernels"
+    (tmp_path / "pumice").chmod(0o700)
+    keep_kernels()
+    folder = Path(os.environ[KERNELS])
+    assert folder.parent == tmp_path / "pumice" / "mlx"
+    assert importlib.metadata.version("mlx") in folder.name
+    with pytest.raises(BackendError, match=f"; delete {folder}, whose files are damaged"), errors("computing a step"):
+        raise RuntimeError("Failed to load compiled qmm_sm80 kernel: .")
 
 
 @pytest.mark.parametrize("type", [*QUANTIZED, GGMLType.F16, GGMLType.BF16, GGMLType.F32], ids=str)
