@@ -31,18 +31,57 @@ static Place threadIdx, blockIdx, gridDim;
 static ucontext_t scheduler, threads[1024];
 static bool ended[1024];
 static float passed[1024];
-static void __syncthreads() { swapcontext(&threads[threadIdx.x], &scheduler); }
+static unsigned n_waiting, generation;
+static void next_turn() { swapcontext(&threads[threadIdx.x], &scheduler); }  // all lanes of a warp do the same
+static void __syncthreads() {
+    n_waiting++;
+    for (const unsigned mine = generation; generation == mine;) next_turn();
+}
 static void __threadfence() {}
 static float __shfl_xor_sync(unsigned, float value, int other) {
     passed[threadIdx.x] = value;
-    __syncthreads();
+    next_turn();
     const float result = passed[threadIdx.x ^ other];
-    __syncthreads();
+    next_turn();
     return result;
 }
 static unsigned atomicAdd(unsigned* to, unsigned value) { const unsigned before = *to; *to += value; return before; }
 static float __ldcg(const float* from) { return *from; }
 typedef _Float16 half_;
+// A warp's product of 16 x 16 and 16 x 8 numbers: each lane has pairs of them, and four results.
+static unsigned fragments[1024][6];
+static half_ number(unsigned pair, int i) {
+    const unsigned short bits = pair >> 16 * i;
+    half_ result;
+    std::memcpy(&result, &bits, 2);
+    return result;
+}
+static void multiply(float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    unsigned* own = fragments[threadIdx.x];
+    for (int i = 0; i < 4; i++) own[i] = a[i];
+    own[4] = b0, own[5] = b1;
+    next_turn();
+    const int warp = threadIdx.x / 32 * 32, lane = threadIdx.x % 32;
+    for (int i = 0; i < 4; i++) {
+        const int row = lane / 4, half = i / 2, column = 2 * (lane % 4) + i % 2;
+        for (int k = 0; k < 16; k++) {
+            const int place = k % 8 / 2, high = k / 8;
+            const half_ left = number(fragments[warp + 4 * row + place][half + 2 * high], k % 2);
+            sums[i] += float(left) * float(number(fragments[warp + 4 * column + place][4 + high], k % 2));
+        }
+    }
+    next_turn();
+}
+static unsigned numbers(unsigned codes, unsigned scale, unsigned bias) {
+    unsigned result = 0;
+    for (int i = 0; i < 2; i++) {
+        const half_ value = half_(float(codes >> 16 * i & 15) * float(number(scale, i)) + float(number(bias, i)));
+        unsigned short bits;
+        std::memcpy(&bits, &value, 2);
+        result |= unsigned(bits) << 16 * i;
+    }
+    return result;
+}
 HEADER
 static void body(PARAMETERS) {
     TEMPLATE
@@ -72,13 +111,16 @@ extern "C" void run(const unsigned* grid, unsigned n_threads, void** buffers_, c
                     threads[i].uc_stack.ss_size = 65536;
                     makecontext(&threads[i], enter, 0);
                 }
-                for (unsigned left = n_threads; left;)
+                n_waiting = 0;
+                for (unsigned left = n_threads; left;) {
                     for (unsigned i = left = 0; i < n_threads; i++)
                         if (!ended[i]) {
                             threadIdx = {i, 0, 0};
                             swapcontext(&scheduler, &threads[i]);
                             left += !ended[i];
                         }
+                    if (n_waiting == left) n_waiting = 0, generation++;
+                }
             }
 }
 """

@@ -65,6 +65,7 @@ SOURCE = """
     return plain * float(cosines[seq * D + i]) + float(x[partner * step]) * float(sines[seq * D + i]);
   };
   float query[GROUP][V], sums[GROUP][V], top[GROUP], total[GROUP];
+  #pragma unroll
   for (int h = 0; h < GROUP; h++) {
     const auto* from = q + seq * q_strides[0] + (part * GROUP + h) * q_strides[1];
     top[h] = -1e30f, total[h] = 0;
@@ -95,6 +96,7 @@ SOURCE = """
         fetch<V>(key, keys + from), fetch<V>(value, values + from);
       }
     }
+    #pragma unroll
     for (int h = 0; h < GROUP; h++) {
       float score = 0;
       for (int i = 0; i < V; i++) score += query[h][i] * key[i];
@@ -106,6 +108,7 @@ SOURCE = """
       }
     }
   }
+  #pragma unroll
   for (int h = 0; h < GROUP; h++) {
     float high = top[h];
     for (int other = LANES; other < 32; other *= 2) high = fmaxf(high, __shfl_xor_sync(0xffffffff, high, other));

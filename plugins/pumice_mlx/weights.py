@@ -21,7 +21,7 @@ import mlx.core as mx
 import numpy as np
 
 from pumice.plugin import Coding, GGMLType, Weight, block_size, fixed, type_size
-from pumice_mlx import iq_kernels, metal
+from pumice_mlx import few_rows, iq_kernels, metal
 from pumice_mlx.fused import Fused
 from pumice_mlx.unpack import Blocks, coding_of, unpack
 
@@ -93,6 +93,9 @@ class Quantized(Matrix):
         self._type = activations
         is_split = len(parts) == 2 and codes.ndim == 2
         self._product = metal.product_for(bits, activations, _composed_halves) if is_split else None
+        (first, *more) = parts
+        is_plain = not more and mode == "affine"
+        self._has_kernel = is_plain and few_rows.can_multiply(activations, codes, first.scales, first.biases, bits)
         self.nbytes = sum(array.nbytes for array in self.arrays)
         mx.eval(self.arrays)
 
@@ -103,6 +106,9 @@ class Quantized(Matrix):
             _, *scales = self.arrays
             rows = rounded(x, self._type).reshape(-1, x.shape[-1])
             return self._product(rows, self.codes, scales, self.bits).reshape(*x.shape[:-1], -1)
+        if self._has_kernel and x.size <= few_rows.MOST_ROWS * x.shape[-1]:
+            rows = rounded(x, self._type).reshape(-1, x.shape[-1])
+            return few_rows.multiply(rows, *self.arrays).reshape(*x.shape[:-1], -1)
         ys = [
             mx.quantized_matmul(activations, self.codes, part.scales, part.biases, transpose=True, **self._format)
             for activations, part in self._split(rounded(x, self._type))

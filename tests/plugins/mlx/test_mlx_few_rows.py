@@ -1,0 +1,89 @@
+"""The CUDA kernel for products of few rows, emulated: alone, and where it takes the place of MLX's product."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+pytest.importorskip("mlx.core")
+
+import mlx.core as mx
+
+from cuda_emulator import cuda_kernel
+from pumice_mlx import few_rows
+from pumice_mlx.weights import Quantized, Scales
+
+
+@pytest.fixture(autouse=True)
+def emulated(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Call the kernel where MLX has CUDA's."""
+    if sys.platform != "linux":
+        pytest.skip("threads take turns by ucontext.h")
+    monkeypatch.setattr(mx.fast, "cuda_kernel", cuda_kernel(tmp_path_factory.mktemp("cuda")), raising=False)
+    monkeypatch.setattr(few_rows, "is_available", lambda: True)
+    few_rows._kernel.cache_clear()
+    few_rows.works.cache_clear()
+    yield
+    few_rows._kernel.cache_clear()
+    few_rows.works.cache_clear()
+
+
+def matrix(n_rows: int, n_columns: int) -> list[mx.array]:
+    """Return codes, scales and biases of random numbers."""
+    numbers = np.random.default_rng(n_rows).normal(size=(n_rows, n_columns))
+    return list(mx.quantize(mx.array(numbers, mx.float16), few_rows.GROUP, 4))
+
+
+@pytest.mark.parametrize("n_tokens", [1, 7, 8, 9, 16])
+@pytest.mark.parametrize(("n_rows", "n_columns"), [(48, 128), (16, 1408)])
+def test_products(n_tokens: int, n_rows: int, n_columns: int) -> None:
+    """Rows of 1 to 11 parts of columns, which 8 warps share."""
+    codes, scales, biases = matrix(n_rows, n_columns)
+    x = mx.array(np.random.default_rng(1).normal(size=(n_tokens, n_columns)), mx.float16)
+    exact = mx.dequantize(codes, *(each.astype(mx.float32) for each in (scales, biases)), group_size=32, bits=4)
+    right = np.array(x.astype(mx.float32) @ exact.T)
+    found = np.array(few_rows.multiply(x, codes, scales, biases).astype(mx.float32))
+    np.testing.assert_allclose(found, right, atol=1e-3 * np.abs(right).max())
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_columns", "type", "is_multiplied"),
+    [
+        pytest.param(32, 256, mx.float16, True, id="few"),
+        pytest.param(32, 256, mx.float32, False, id="exact activations"),
+        pytest.param(24, 256, mx.float16, False, id="rows"),
+        pytest.param(32, 192, mx.float16, False, id="columns"),
+    ],
+)
+def test_matrices_that_it_multiplies(
+    n_rows: int, n_columns: int, type: mx.Dtype, is_multiplied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Matrices of other shapes, other types and many rows are left to MLX; results are alike."""
+    codes, scales, biases = matrix(n_rows, n_columns)
+    calls: list[int] = []
+    multiply = few_rows.multiply
+
+    def counted(x: mx.array, *arrays: mx.array) -> mx.array:
+        calls.append(len(x))
+        return multiply(x, *arrays)
+
+    held = Quantized(codes, 4, "affine", [Scales(scales.astype(type), biases.astype(type))], type)
+    monkeypatch.setattr(few_rows, "multiply", counted)
+    x = mx.array(np.random.default_rng(1).normal(size=(2, 9, n_columns)), mx.float32)
+    for rows in (x[0, :3], x[:, :8], x):
+        right = np.array(rows @ mx.dequantize(codes, scales, biases, group_size=32, bits=4).astype(mx.float32).T)
+        found = held.product(rows)
+        assert found.shape == right.shape
+        np.testing.assert_allclose(np.array(found.astype(mx.float32)), right, atol=4e-3 * np.abs(right).max())
+    assert calls == ([3, 16] if is_multiplied else [])
+
+
+def test_a_wrong_kernel_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert few_rows.works()
+    few_rows._kernel.cache_clear()
+    few_rows.works.cache_clear()
+    monkeypatch.setattr(few_rows, "SOURCE", few_rows.SOURCE.replace("v.x[1]", "v.x[3]"))
+    assert not few_rows.works()
