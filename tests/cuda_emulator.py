@@ -72,10 +72,10 @@ static void multiply(float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsi
     }
     next_turn();
 }
-static unsigned numbers(unsigned codes, unsigned scale, unsigned bias) {
+static unsigned scaled(unsigned plain, unsigned scale, unsigned bias) {
     unsigned result = 0;
     for (int i = 0; i < 2; i++) {
-        const half_ value = half_(float(codes >> 16 * i & 15) * float(number(scale, i)) + float(number(bias, i)));
+        const half_ value = half_((float(number(plain, i)) - 1024) * float(number(scale, i)) + float(number(bias, i)));
         unsigned short bits;
         std::memcpy(&bits, &value, 2);
         result |= unsigned(bits) << 16 * i;

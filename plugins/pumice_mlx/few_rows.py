@@ -1,4 +1,4 @@
-"""A CUDA kernel for products of few rows with 4-bit matrices, by matrix units.
+"""A CUDA kernel for products of few rows with matrices of 4 or 8 bits, by matrix units.
 
 MLX reads a matrix once for each of up to 7 rows, at a fifth of the memory's rate, and compiles CUTLASS for half a
 minute when it first multiplies more. This kernel reads a matrix once for up to 16 rows. Codes become float16 numbers
@@ -24,7 +24,7 @@ RESULTS = 16  # of a block of threads for each row
 COLUMNS = 128  # of a warp at once
 GROUP = 32
 MOST_ROWS = 16
-MOST_ERROR = 2e-3  # of results of about 1
+MOST_ERROR = 2e-3  # of the largest result
 
 logger = logging.getLogger("pumice")
 
@@ -37,9 +37,7 @@ __device__ inline void multiply(float (&sums)[4], const unsigned (&a)[4], unsign
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-// Two numbers from the lowest codes of both halves of a word: 1024 + code has the bits 0x6400 + code.
-__device__ inline unsigned numbers(unsigned codes, unsigned scale, unsigned bias) {
-  unsigned plain = (codes & 0x000f000fu) | 0x64006400u;
+__device__ inline unsigned scaled(unsigned plain, unsigned scale, unsigned bias) {
   asm("sub.f16x2 %0, %0, %1;" : "+r"(plain) : "r"(0x64006400u));
   asm("fma.rn.f16x2 %0, %0, %1, %2;" : "+r"(plain) : "r"(scale), "r"(bias));
   return plain;
@@ -47,6 +45,11 @@ __device__ inline unsigned numbers(unsigned codes, unsigned scale, unsigned bias
 #endif
 __device__ inline unsigned lows(unsigned x, unsigned y) { return (x & 0xffffu) | y << 16; }
 __device__ inline unsigned highs(unsigned x, unsigned y) { return x >> 16 | (y & 0xffff0000u); }
+// Two of 8 codes of 4 bits, or of 4 codes of 8 bits, each below the bits of 1024 as a float16.
+template <int BITS> __device__ unsigned plain(unsigned codes, int pair) {
+  if (BITS == 4) return (codes >> 4 * pair & 0x000f000fu) | 0x64006400u;
+  return (codes >> 16 * pair & 0xffu) | (codes >> 16 * pair << 8 & 0xff0000u) | 0x64006400u;
+}
 """
 
 SOURCE = """
@@ -61,12 +64,13 @@ SOURCE = """
   #pragma unroll 4
   for (int chunk = first; chunk < end; chunk++) {
     const int group = 4 * chunk + place;
-    Words words[2];
+    Words words[2][BITS / 4];
     unsigned scale[2], bias[2];
     #pragma unroll
     for (int i = 0; i < 2; i++) {
       const size_t at = size_t(16 * blockIdx.x + line + 8 * i) * (n_columns / 32) + group;
-      words[i] = reinterpret_cast<const Words*>(codes)[at];
+      #pragma unroll
+      for (int w = 0; w < BITS / 4; w++) words[i][w] = reinterpret_cast<const Words*>(codes)[BITS / 4 * at + w];
       scale[i] = scale_bits[at] * 0x10001u, bias[i] = bias_bits[at] * 0x10001u;
     }
     #pragma unroll
@@ -77,14 +81,20 @@ SOURCE = """
         Words v = {};
         const int token = 8 * t + line;
         if (token < n_tokens) v = *reinterpret_cast<const Words*>(x + size_t(token) * n_columns + 32 * group + 8 * j);
-        pairs[t][0] = lows(v.x[0], v.x[2]), pairs[t][1] = highs(v.x[0], v.x[2]);
-        pairs[t][2] = lows(v.x[1], v.x[3]), pairs[t][3] = highs(v.x[1], v.x[3]);
+        pairs[t][0] = BITS == 8 ? v.x[0] : lows(v.x[0], v.x[2]);
+        pairs[t][1] = BITS == 8 ? v.x[1] : highs(v.x[0], v.x[2]);
+        pairs[t][2] = BITS == 8 ? v.x[2] : lows(v.x[1], v.x[3]);
+        pairs[t][3] = BITS == 8 ? v.x[3] : highs(v.x[1], v.x[3]);
       }
       #pragma unroll
       for (int h = 0; h < 2; h++) {
         unsigned a[4];
         #pragma unroll
-        for (int i = 0; i < 4; i++) a[i] = numbers(words[i % 2].x[j] >> (8 * h + i / 2 * 4), scale[i % 2], bias[i % 2]);
+        for (int i = 0; i < 4; i++) {
+          const Words* own = words[i % 2];
+          const unsigned word = BITS == 8 ? own[j / 2 * (BITS / 8)].x[j % 2 * 2 + h] : own[0].x[j];
+          a[i] = scaled(plain<BITS>(word, BITS == 8 ? i / 2 : 2 * h + i / 2), scale[i % 2], bias[i % 2]);
+        }
         #pragma unroll
         for (int t = 0; t < TILES; t++) multiply(sums[t], a, pairs[t][2 * h], pairs[t][2 * h + 1]);
       }
@@ -108,11 +118,12 @@ def _kernel() -> Any:
 
 
 def multiply(x: mx.array, codes: mx.array, scales: mx.array, biases: mx.array) -> mx.array:
-    """Map float16 rows ``x [t, k]`` to ``[t, m]``; codes are ``[m, k / 8]``, scales and biases ``[m, k / 32]``."""
+    """Map float16 rows ``x [t, k]`` to ``[t, m]``; codes are ``[m, words]``, scales and biases ``[m, k / 32]``."""
     n_tokens, n_rows = len(x), len(codes)
+    bits = 32 * codes.shape[1] // x.shape[1]
     (y,) = _kernel()(
         inputs=[x, codes, scales, biases],
-        template=[("T", x.dtype), ("TILES", -(-n_tokens // 8)), ("THREADS", THREADS)],
+        template=[("T", x.dtype), ("BITS", bits), ("TILES", -(-n_tokens // 8)), ("THREADS", THREADS)],
         grid=(THREADS * (n_rows // RESULTS), 1, 1),
         threadgroup=(THREADS, 1, 1),
         output_shapes=[(n_tokens, n_rows)],
@@ -123,26 +134,26 @@ def multiply(x: mx.array, codes: mx.array, scales: mx.array, biases: mx.array) -
 
 def can_multiply(x_type: mx.Dtype, codes: mx.array, scales: mx.array, biases: mx.array | None, bits: int) -> bool:
     """Return True if the kernel multiplies by a matrix, and is right on this machine."""
-    is_known = bits == 4 and codes.ndim == 2 and x_type == mx.float16 and biases is not None
-    if not is_known or not is_available():
+    if not is_available() or bits not in (4, 8) or codes.ndim != 2 or biases is None:
         return False
-    types = {scales.dtype, biases.dtype if biases is not None else None}
-    n_rows, n_columns = len(codes), 8 * codes.shape[1]
-    return types == {mx.float16} and n_rows % RESULTS == 0 and n_columns % COLUMNS == 0 and works()
+    n_rows, n_columns = len(codes), 32 * codes.shape[1] // bits
+    is_half = x_type == scales.dtype == biases.dtype == mx.float16
+    return is_half and n_rows % RESULTS == 0 and n_columns % COLUMNS == 0 and works(bits)
 
 
 @functools.cache
-def works() -> bool:
+def works(bits: int) -> bool:
     """Return True if the kernel is right on this machine: random products are those of the dequantized matrix."""
     rng, n_rows, n_columns = np.random.default_rng(0), 2 * RESULTS, 11 * COLUMNS
-    words = rng.integers(0, 1 << 32, (n_rows, n_columns // 8), np.uint32)
+    words = rng.integers(0, 1 << 32, (n_rows, n_columns * bits // 32), np.uint32)
     scales, biases = (rng.normal(size=(n_rows, n_columns // GROUP)).astype(np.float16) for _ in range(2))
     x = (rng.normal(size=(5, n_columns)) / n_columns).astype(np.float16)
-    digits = (words[..., None] >> np.arange(0, 32, 4, dtype=np.uint32)) & 15
+    digits = (words[..., None] >> np.arange(0, 32, bits, dtype=np.uint32)) & (2**bits - 1)
     matrix = digits.reshape(n_rows, -1, GROUP) * scales[..., None].astype(np.float32) + biases[..., None]
     try:
         y = multiply(*map(mx.array, (x, words, scales, biases)))
-        error = np.abs(np.array(y.astype(mx.float32)) - x.astype(np.float32) @ matrix.reshape(n_rows, -1).T).max()
+        right = x.astype(np.float32) @ matrix.reshape(n_rows, -1).T
+        error = np.abs(np.array(y.astype(mx.float32)) - right).max() / np.abs(right).max()
     except (RuntimeError, ValueError, TypeError) as failure:
         logger.info("mlx: no kernel multiplies few rows: %s", failure)
         return False

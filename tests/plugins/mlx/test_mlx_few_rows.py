@@ -31,19 +31,20 @@ def emulated(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
     few_rows.works.cache_clear()
 
 
-def matrix(n_rows: int, n_columns: int) -> list[mx.array]:
+def matrix(n_rows: int, n_columns: int, bits: int = 4) -> list[mx.array]:
     """Return codes, scales and biases of random numbers."""
     numbers = np.random.default_rng(n_rows).normal(size=(n_rows, n_columns))
-    return list(mx.quantize(mx.array(numbers, mx.float16), few_rows.GROUP, 4))
+    return list(mx.quantize(mx.array(numbers, mx.float16), few_rows.GROUP, bits))
 
 
+@pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("n_tokens", [1, 7, 8, 9, 16])
 @pytest.mark.parametrize(("n_rows", "n_columns"), [(48, 128), (16, 1408)])
-def test_products(n_tokens: int, n_rows: int, n_columns: int) -> None:
+def test_products(bits: int, n_tokens: int, n_rows: int, n_columns: int) -> None:
     """Rows of 1 to 11 parts of columns, which 8 warps share."""
-    codes, scales, biases = matrix(n_rows, n_columns)
+    codes, scales, biases = matrix(n_rows, n_columns, bits)
     x = mx.array(np.random.default_rng(1).normal(size=(n_tokens, n_columns)), mx.float16)
-    exact = mx.dequantize(codes, *(each.astype(mx.float32) for each in (scales, biases)), group_size=32, bits=4)
+    exact = mx.dequantize(codes, *(each.astype(mx.float32) for each in (scales, biases)), group_size=32, bits=bits)
     right = np.array(x.astype(mx.float32) @ exact.T)
     found = np.array(few_rows.multiply(x, codes, scales, biases).astype(mx.float32))
     np.testing.assert_allclose(found, right, atol=1e-3 * np.abs(right).max())
@@ -81,9 +82,10 @@ def test_matrices_that_it_multiplies(
     assert calls == ([3, 16] if is_multiplied else [])
 
 
-def test_a_wrong_kernel_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert few_rows.works()
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_wrong_kernel_is_not_used(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert few_rows.works(bits)
     few_rows._kernel.cache_clear()
     few_rows.works.cache_clear()
     monkeypatch.setattr(few_rows, "SOURCE", few_rows.SOURCE.replace("v.x[1]", "v.x[3]"))
-    assert not few_rows.works()
+    assert not few_rows.works(bits)
