@@ -67,7 +67,10 @@ class HParams:
         return value
 
     def per_layer(self, key: str, n_layer: int, default: Any = _REQUIRED) -> list[Any]:
-        """Return a value per layer, from an array or a single value."""
+        """Return ``n_layer`` values, from an array or a single value for all layers.
+
+        Raises ModelError for a text, an array that is too short, or a missing key without a default.
+        """
         value = self._get(key, default)
         if isinstance(value, (bool, int, float)):
             return [value] * n_layer
@@ -79,7 +82,7 @@ class HParams:
         return values[:n_layer]
 
     def integers(self, key: str, default: Sequence[int] = _REQUIRED) -> list[int]:
-        """Return an array of integers."""
+        """Return an array of integers. Raises ModelError for other values, or a missing key without a default."""
         value = self._get(key, default)
         values = value.tolist() if hasattr(value, "tolist") else value
         if not isinstance(values, (list, tuple)) or any(type(item) is not int for item in values):
@@ -87,21 +90,27 @@ class HParams:
         return list(values)
 
     def positive(self, key: str) -> int:
-        """Return an integer of at least 1."""
+        """Return an integer of at least 1. Raises ModelError for another value or a missing key."""
         value = self.get_int(key)
         if value < 1:
             raise self.wrong(key, f"is {value}, but must be at least 1")
         return value
 
     def number(self, key: str, default: float = _REQUIRED, low: float = 0.0) -> float:
-        """Return a finite number of at least ``low``."""
+        """Return a finite number of at least ``low``.
+
+        Raises ModelError for another value, or a missing key without a default.
+        """
         value = self.get_float(key, default)
         if not math.isfinite(value) or value < low:
             raise self.wrong(key, f"is {value}, but must be a number of at least {low:g}")
         return value
 
     def count(self, key: str, layer: int, default: int = _REQUIRED, low: int = 1) -> int:
-        """Return the integer of a layer, of at least ``low``, from an array or a single value."""
+        """Return the integer of a layer, of at least ``low``, from an array or a single value.
+
+        Raises ModelError for another value, or a missing key without a default.
+        """
         value = self.per_layer(key, layer + 1, default)[layer]
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.wrong(key, f"is {value!r} for layer {layer}, expected an integer")
@@ -110,7 +119,7 @@ class HParams:
         return value
 
     def wrong(self, key: str, problem: str) -> ModelError:
-        """Return the error for an invalid value of ``key``."""
+        """Return the error "metadata key ``key`` ``problem``", such as "metadata key llama.block_count is 0"."""
         return ModelError(f"metadata key {self.architecture}.{key} {problem}")
 
     def _get(self, key: str, default: Any) -> Any:

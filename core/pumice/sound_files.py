@@ -111,7 +111,10 @@ class SoundWriter:
 
 
 def encode_file(samples: NDArray[np.float32], rate: int, format: str) -> bytes:
-    """Return a whole file. Raises as ``SoundWriter``."""
+    """Return samples ``[n]`` between -1 and 1, ``rate`` a second, as the bytes of a file.
+
+    Raises RequestError for an unknown format, and if the library for it is missing.
+    """
     check_format(format)
     if format in _KINDS:
         file = io.BytesIO()

@@ -73,9 +73,11 @@ class Backbone(Protocol):
 class SpeechVocabulary(Protocol):
     """The tokenizer of the language model."""
 
-    def encode(self, text: str) -> list[int]: ...
+    def encode(self, text: str) -> list[int]:
+        """Return the token ids of a text."""
 
-    def decode(self, tokens: Sequence[int]) -> str: ...
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of token ids."""
 
     def find(self, token: str) -> int | None:
         """Return the id of a special token; None if there is none."""

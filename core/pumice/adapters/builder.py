@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pumice.adapters.adapter import EMBEDDINGS, Adapter, Pair
 from pumice.errors import ModelError
-from pumice.graph import N_OUTPUTS, N_TOKENS, GraphBuilder, Operation, Tensor, TensorSource, Weight
+from pumice.graph import N_OUTPUTS, N_TOKENS, GraphBuilder, Operation, StepRows, Tensor, TensorSource, Weight
 from pumice.graph.operation import P
 from pumice.graph.shape import format_shape, row_size
 
@@ -72,7 +71,7 @@ class AdaptedBuilder(GraphBuilder):
                     f"{adapter.path}: changes layer {beyond[0]}, which this model does not have or cannot adapt"
                 )
 
-    def factor(self, index: int, name: str, array: Any) -> Weight:
+    def factor(self, index: int, name: str, array: NDArray[np.float32]) -> Weight:
         """Return a matrix of an adapter as a weight."""
         name = f"adapter {index}: {name}"
         return self._weights.get(name) or self.constant(name, array)
@@ -108,8 +107,8 @@ class AdaptedBuilder(GraphBuilder):
             raise ModelError(f"{adapter.path}: {name!r} {shapes} does not fit the weight {format_shape(whole)}")
 
 
-def _same_for_all(scales: Sequence[float], batch: Any) -> Any:
-    return np.tile(np.array(scales, np.float32), (len(batch.tokens), 1))
+def _same_for_all(scales: Sequence[float], batch: StepRows) -> NDArray[np.float32]:
+    return np.tile(np.array(scales, np.float32), (len(batch.positions), 1))
 
 
 Delta = Callable[[AdaptedBuilder, int, Weight, Pair, Mapping[str, Tensor]], Tensor]

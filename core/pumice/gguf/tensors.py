@@ -40,7 +40,8 @@ class TensorSource(Protocol):
     @property
     def data(self) -> NDArray[np.uint8]: ...
 
-    def dequantize(self) -> NDArray[np.float32]: ...
+    def dequantize(self) -> NDArray[np.float32]:
+        """Return the values as float32 of ``shape``."""
 
     def release(self, start: int = 0, end: int | None = None) -> None:
         """Allow the memory of bytes ``start`` to ``end`` (None: the last), which were copied, to be released."""

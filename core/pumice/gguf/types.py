@@ -80,6 +80,7 @@ class Coding:
 
     @property
     def has_minimum(self) -> bool:
+        """True if each group of codes has a minimum beside its scale."""
         return self.scales.endswith("_min")
 
     @property
@@ -164,7 +165,7 @@ def block_size(type: GGMLType) -> int:
 
 
 def type_size(type: GGMLType) -> int:
-    """Return the bytes per block."""
+    """Return the bytes of a block of the type."""
     return _TYPES[type].type_size
 
 

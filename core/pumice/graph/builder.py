@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from pumice.errors import ModelError
 from pumice.gguf.tensors import TensorSource
@@ -18,7 +18,7 @@ from pumice.graph.operation import Operation, P
 from pumice.graph.ops import OPERATIONS, Ops
 from pumice.graph.shape import N_OUTPUTS, N_SEQS, N_TOKENS, Shape, fixed, format_shape
 from pumice.graph.source import ArraySource, DerivedSource, ReshapedSource, differ_by_ones
-from pumice.graph.tensor import DraftBlock, Graph, Input, KVState, Node, State, Tensor, Weight, states_of
+from pumice.graph.tensor import DraftBlock, Fill, Graph, Input, KVState, Node, State, Tensor, Weight, states_of
 
 STEP_SIZES = (N_TOKENS, N_OUTPUTS, N_SEQS)  # the sizes that every step has
 
@@ -95,7 +95,7 @@ class GraphBuilder(Ops):
         name: str,
         shape: Shape,
         dtype: str = "f32",
-        fill: Callable[[Any], Any] | None = None,
+        fill: Fill | None = None,
         of_sequences: bool = False,
     ) -> Input:
         """Return an input: a value that each batch has under ``name``, or that ``fill`` computes from the batch.
@@ -167,7 +167,7 @@ class GraphBuilder(Ops):
         source = ReshapedSource(weight.source, shape)
         return self._weights.setdefault(key, Weight(self._prefix + key, shape, builder=self, source=source))
 
-    def constant(self, name: str, array: Any) -> Weight:
+    def constant(self, name: str, array: ArrayLike) -> Weight:
         """Return an array as a float32 weight; ``name`` must be unique."""
         if name in self._tensors or name in self._weights:
             raise ModelError(f"the constant {name} has the same name as a tensor")
@@ -175,7 +175,7 @@ class GraphBuilder(Ops):
         self._weights[name] = Weight(self._prefix + name, source.shape, builder=self, source=source)
         return self._weights[name]
 
-    def derived(self, name: str, shape: Sequence[int], make: Callable[..., Any], *of: Weight) -> Weight:
+    def derived(self, name: str, shape: Sequence[int], make: Callable[..., NDArray[Any]], *of: Weight) -> Weight:
         """Return a weight ``[*shape]`` that ``make`` computes on first use from whole float32 weights.
 
         It is float32 if all of them are, else float16. ``name`` must be unique.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pumice.errors import ModelError
 from pumice.graph.builder import GraphBuilder
 from pumice.graph.shape import HIDDEN, N_TOKENS, fixed, mask_width
-from pumice.graph.tensor import Graph, KVState, Node, Tensor, Weight
+from pumice.graph.tensor import Graph, KVState, Node, StepRows, Tensor, Weight
 
 ROWS = "media_rows"  # float32 [n_tokens, n_embd * (1 + len(deepstack))]: embeddings of media; zero for tokens
 IS_TOKEN = "is_token"  # float32 [n_tokens, 1]: 1 for tokens, 0 for media
@@ -213,7 +213,7 @@ def _with_whole_spans(g: GraphBuilder, graph: Graph, inputs: dict[str, Tensor]) 
     return replaced
 
 
-def _first_seen(batch: Any, window: int) -> NDArray[np.float32]:
+def _first_seen(batch: StepRows, window: int) -> NDArray[np.float32]:
     """Return ``SEEN``: the first position of a token's sequence in the step, or of its window, if that is earlier."""
     starts = np.repeat(batch.positions[batch.seq_starts[:-1]], np.diff(batch.seq_starts))
     first: NDArray[np.float32] = np.minimum(starts, batch.positions - window + 1).astype(np.float32)

@@ -39,10 +39,12 @@ class Segment:
 
     @property
     def weights(self) -> list[Weight]:
+        """The weights that the nodes read, each once."""
         return [tensor for tensor in self._operands() if isinstance(tensor, Weight)]
 
     @property
     def states(self) -> list[State]:
+        """The caches and recurrent states of the nodes, each once."""
         return states_of(self.nodes)
 
     def _operands(self) -> list[Tensor]:

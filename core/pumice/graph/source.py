@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from pumice.gguf import GGMLType, TensorSource, block_size, dequantize, type_size
 
@@ -41,7 +41,7 @@ class ArraySource:
 
     type = GGMLType.F32
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array: ArrayLike) -> None:
         self._array: NDArray[np.float32] = np.ascontiguousarray(array, np.float32)
         self.shape = self._array.shape
         self.nbytes = self._array.nbytes
@@ -82,7 +82,7 @@ class DerivedSource:
     It is float32 if all of them are stored as float32, else float16, and is kept from the first use until its release.
     """
 
-    def __init__(self, shape: tuple[int, ...], make: Callable[..., Any], of: Sequence[TensorSource]) -> None:
+    def __init__(self, shape: tuple[int, ...], make: Callable[..., NDArray[Any]], of: Sequence[TensorSource]) -> None:
         is_float32 = all(source.type == GGMLType.F32 for source in of)
         self.type = GGMLType.F32 if is_float32 else GGMLType.F16
         self.shape = shape

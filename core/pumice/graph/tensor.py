@@ -9,7 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pumice.errors import ModelError
 from pumice.gguf import GGMLType, TensorSource, dequantize, row_bytes
@@ -56,6 +59,29 @@ class Tensor:
         return self._apply("reshape", shape=shape)
 
 
+class StepRows(Protocol):
+    """The rows of a batch from which inputs are computed: tokens, consecutive for each sequence.
+
+    Attributes:
+        positions: int32 ``[n_tokens]``, each token's position in its sequence.
+        seq_starts: int32 ``[n_seqs + 1]``, the first row of each sequence, then the number of tokens.
+        slots: int32 ``[n_seqs]``, the slot of each sequence's recurrent state.
+    """
+
+    @property
+    def positions(self) -> NDArray[np.int32]: ...
+
+    @property
+    def seq_starts(self) -> NDArray[np.int32]: ...
+
+    @property
+    def slots(self) -> NDArray[np.int32]: ...
+
+
+Fill: TypeAlias = Callable[[StepRows], NDArray[Any]]
+"""Computes an input, of its dtype and concrete shape, from the rows of a step."""
+
+
 @dataclass(eq=False)
 class Input(Tensor):
     """A named value that every step brings.
@@ -65,7 +91,7 @@ class Input(Tensor):
     this number; None: it is something else.
     """
 
-    fill: Callable[[Any], Any] | None = field(default=None, repr=False, kw_only=True)
+    fill: Fill | None = field(default=None, repr=False, kw_only=True)
     of_sequences: bool = field(default=False, kw_only=True)
     added: int | None = field(default=None, kw_only=True)
 
@@ -86,7 +112,7 @@ class Weight(Tensor):
         return self.source.type
 
     @property
-    def data(self) -> Any:
+    def data(self) -> NDArray[np.uint8]:
         """uint8 view ``[*shape[:-1], row_bytes]`` of the source."""
         if len(self.shape) == 1:
             return self.source.data  # one row; rows() never slices it
@@ -103,8 +129,8 @@ class Weight(Tensor):
         *rows, width = fixed(self.shape)
         return math.prod(rows) * row_bytes(self.type, width)
 
-    def dequantize(self) -> Any:
-        """The values as float32 of ``shape``."""
+    def dequantize(self) -> NDArray[np.float32]:
+        """Return the values as float32 of ``shape``."""
         if len(self.shape) == 1:
             return self.source.dequantize()[self.first_row : self.first_row + int(self.shape[0])]
         return dequantize(self.data, self.type)

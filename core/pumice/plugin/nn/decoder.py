@@ -94,6 +94,7 @@ class Decoder(Architecture):
         return x
 
     def embed(self, g: GraphBuilder) -> Tensor:
+        """Return the embeddings of the step's tokens, ``[t, n_embd]``."""
         return _times(blocks.embedding(g, self.n_embd), self.embedding_scale)
 
     def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
@@ -105,6 +106,7 @@ class Decoder(Architecture):
         return x
 
     def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        """Return the logits ``[n_outputs, n_vocab]`` of the output rows of ``x [t, n_embd]``."""
         x = self.norm(g, g.get_rows(x, g.output_ids), "output_norm")
         return _times(blocks.output_head(g, x), self.logit_scale)
 
@@ -154,9 +156,11 @@ class Decoder(Architecture):
         return g.tanh
 
     def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+        """Return ``x`` with its last axis normalized; ``name`` is the prefix of the weights, ``blk.3.attn_norm``."""
         return blocks.rms_norm(g, x, name, self.eps)
 
     def heads(self, i: int) -> Heads:
+        """Return the number and size of the heads of layer ``i``."""
         return read_heads(self.hparams, self.n_embd, i)
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
@@ -184,6 +188,7 @@ class Decoder(Architecture):
         return blocks.gated_feed_forward(g, x, blk, self.n_ff(i), g.silu)
 
     def n_ff(self, i: int) -> int:
+        """Return the width of the feed-forward block of layer ``i``."""
         return self.hparams.count("feed_forward_length", i)
 
 

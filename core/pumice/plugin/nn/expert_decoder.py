@@ -51,9 +51,11 @@ class ExpertDecoder(Decoder):
         return swiglu(g)
 
     def is_dense(self, i: int) -> bool:
+        """Return True if layer ``i`` has a feed-forward block without experts."""
         return i < self.hparams.get_int("leading_dense_block_count", 0)
 
     def experts(self, i: int) -> Experts:
+        """Return the number, width and routing of the experts of layer ``i``."""
         gate = read_gate(self.hparams, self.gate) if self.gate_of_file else self.gate
         return read_experts(self.hparams, i, gate=gate, normalize=self.normalize, width=self.expert_width)
 

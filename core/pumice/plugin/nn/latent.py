@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pumice.plugin import GraphBuilder, ModelError, Tensor, Weight, fixed
 from pumice.plugin.nn.blocks import Norm, linear, width
@@ -83,11 +84,11 @@ def _joined(g: GraphBuilder, name: str, k_b: Weight, v_b: Weight) -> Weight:
     (n_head, rank, nope), v_dim = fixed(k_b.shape), int(v_b.shape[1])
     shape = n_head * (nope + v_dim), rank
 
-    def joined(keys: Any, values: Any) -> Any:
+    def joined(keys: NDArray[np.float32], values: NDArray[np.float32]) -> NDArray[np.float32]:
         return np.concatenate([keys.swapaxes(1, 2), values], axis=1).reshape(shape)
 
     return g.derived(name, shape, joined, k_b, v_b)
 
 
-def _heads(a: Any, n_head: int) -> Any:
+def _heads(a: NDArray[np.float32], n_head: int) -> NDArray[np.float32]:
     return a.reshape(n_head, -1, a.shape[-1])

@@ -6,11 +6,11 @@ Tokens before the step are not visible, so these fit steps that contain all rele
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pumice.plugin import N_SEQS, N_TOKENS, GraphBuilder, Tensor
+from pumice.plugin import N_SEQS, N_TOKENS, GraphBuilder, StepRows, Tensor
 
 
 def neighbour(g: GraphBuilder, x: Tensor, distance: int) -> Tensor:
@@ -38,31 +38,31 @@ def places(g: GraphBuilder, first: int, stop: int) -> Tensor:
     return g.input(f"places {first} to {stop}", shape, fill=partial(_places, first, stop))
 
 
-def _sequences(batch: Any) -> Any:
+def _sequences(batch: StepRows) -> NDArray[np.int32]:
     return np.repeat(np.arange(len(batch.slots), dtype=np.int32), np.diff(batch.seq_starts))
 
 
-def _ends(batch: Any) -> tuple[Any, Any]:
+def _ends(batch: StepRows) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return the first row of each token's sequence, and the row after its last."""
     sequences = _sequences(batch)
     return batch.seq_starts[sequences], batch.seq_starts[sequences + 1]
 
 
-def _rows(distance: int, batch: Any) -> Any:
+def _rows(distance: int, batch: StepRows) -> NDArray[np.int32]:
     starts, stops = _ends(batch)
     return np.clip(np.arange(len(starts)) + distance, starts, stops - 1).astype(np.int32)
 
 
-def _inside(distance: int, batch: Any) -> Any:
+def _inside(distance: int, batch: StepRows) -> NDArray[np.float32]:
     starts, stops = _ends(batch)
     rows = np.arange(len(starts)) + distance
     return ((rows >= starts) & (rows < stops)).astype(np.float32)[:, None]
 
 
-def _rows_of_place(place: int, batch: Any) -> Any:
+def _rows_of_place(place: int, batch: StepRows) -> NDArray[np.int32]:
     return np.minimum(batch.seq_starts[:-1] + place, batch.seq_starts[1:] - 1).astype(np.int32)
 
 
-def _places(first: int, stop: int, batch: Any) -> Any:
+def _places(first: int, stop: int, batch: StepRows) -> NDArray[np.float32]:
     own = np.arange(len(batch.positions)) - _ends(batch)[0]
     return (own[:, None] == np.arange(first, stop)).astype(np.float32)

@@ -190,7 +190,7 @@ def scaling_factor(hparams: HParams) -> float:
 
 
 def original_context(hparams: HParams) -> int:
-    """Return the context length before positions were scaled."""
+    """Return the context length before positions were scaled. Raises ModelError if it is less than 1."""
     n_ctx = hparams.get_int("rope.scaling.original_context_length", 0) or hparams.get_int("context_length")
     if n_ctx < 1:
         raise hparams.wrong("rope.scaling.original_context_length", f"is {n_ctx}, but must be at least 1")
@@ -198,6 +198,7 @@ def original_context(hparams: HParams) -> int:
 
 
 def frequency_base(hparams: HParams, key: str = "rope.freq_base", default: float = 10000.0) -> float:
+    """Return the base of rotary frequencies, theta. Raises ModelError if it is not above 1."""
     base = hparams.number(key, default)
     if base <= 1:
         raise hparams.wrong(key, f"is {base}, but must be above 1")
