@@ -20,8 +20,8 @@ class CommandR(LayerNormDecoder):
 
     def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         h = self.norm(g, x, blk + "attn_norm")
-        options = {"norm": self.norm} if g.find_weight(f"{blk}attn_q_norm.weight") else {}
-        return x + (self.attention(g, h, blk, i, **options) + self.feed_forward(g, h, blk, i))
+        norm = self.norm if g.find_weight(f"{blk}attn_q_norm.weight") else None
+        return x + (self.attention(g, h, blk, i, norm=norm) + self.feed_forward(g, h, blk, i))
 
 
 class Cohere2(CommandR):

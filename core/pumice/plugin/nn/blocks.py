@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypedDict, Unpack
 
-from pumice.plugin import GraphBuilder, ModelError, Tensor, Weight, fixed
+from pumice.plugin import GraphBuilder, KVState, ModelError, Tensor, Weight, fixed
 from pumice.plugin.nn.hyper import Heads
 from pumice.plugin.nn.rope import Rope
 
@@ -17,6 +17,36 @@ Activation = Callable[[Tensor], Tensor]
 Join = Callable[[Tensor, Tensor], Tensor]
 """Joins the results of the gate and up matrices."""
 Norm = Callable[[GraphBuilder, Tensor, str], Tensor]
+
+
+class OperationOptions(TypedDict, total=False):
+    """Options of the operation ``attention``, which describes them, but the scale and the size of values."""
+
+    window: int
+    softcap: float
+    sinks: Weight | None
+    causal: bool
+    chunk: int
+    slopes: tuple[float, ...]
+    bias: Weight | None
+    mask: Tensor | None
+    cache: KVState | bool
+
+
+class AttendOptions(OperationOptions, total=False):
+    """Options of ``attend``."""
+
+    scale: float
+    temperature: Tensor | None
+    finish: Activation | None
+
+
+class AttentionOptions(AttendOptions, total=False):
+    """Options of ``self_attention``."""
+
+    norm: Norm | None
+    late_norm: Norm | None
+    clamp: float
 
 
 def width(x: Tensor) -> int:
@@ -114,7 +144,7 @@ def self_attention(
     norm: Norm | None = None,
     late_norm: Norm | None = None,
     clamp: float = 0.0,
-    **options: Any,
+    **options: Unpack[AttendOptions],
 ) -> Tensor:
     """Project ``x`` to queries, keys and values, attend, and multiply by the output matrix; options as in ``attend``.
 
@@ -143,8 +173,8 @@ def attend(
     *,
     scale: float = 0.0,
     temperature: Tensor | None = None,
-    finish: Callable[[Tensor], Tensor] | None = None,
-    **options: Any,
+    finish: Activation | None = None,
+    **options: Unpack[OperationOptions],
 ) -> Tensor:
     """Attend, and multiply by the output matrix: ``[t, n_out]``; further options are those of ``attention``.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal, Unpack
 
 from pumice.plugin import (
     DRAFT,
@@ -21,7 +21,7 @@ from pumice.plugin import (
     TensorSource,
 )
 from pumice.plugin.nn import blocks, optional, pooling
-from pumice.plugin.nn.blocks import Activation
+from pumice.plugin.nn.blocks import Activation, AttentionOptions
 from pumice.plugin.nn.hyper import Heads, read_heads
 from pumice.plugin.nn.rope import Rope, read_rope
 
@@ -167,15 +167,15 @@ class Decoder(Architecture):
         """Return the rotary embedding of layer ``i``; None without positions."""
         return read_rope(self.hparams, g, self.heads(i).k_dim, neox=self.neox)
 
-    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
+    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Unpack[AttentionOptions]) -> Tensor:
         """Return the self-attention of a normalized ``x``; options as in ``blocks.self_attention``."""
-        options = {"window": self.window(i), **self.sight()} | options
+        defaults: AttentionOptions = {"window": self.window(i), **self.sight()}
         if self.qk_norm:
             norm = partial(blocks.norm_all_heads, norm=self.norm) if self.qk_norm_is_wide else self.norm
-            options = {"norm" if self.qk_norm == "before rope" else "late_norm": norm} | options
-        return blocks.self_attention(g, x, blk, self.heads(i), self.rope(g, i), **options)
+            defaults["norm" if self.qk_norm == "before rope" else "late_norm"] = norm
+        return blocks.self_attention(g, x, blk, self.heads(i), self.rope(g, i), **(defaults | options))
 
-    def sight(self) -> dict[str, Any]:
+    def sight(self) -> AttentionOptions:
         """Return options of attention; bidirectional attention needs no cache."""
         return {} if self.causal else {"causal": False, "cache": False}
 

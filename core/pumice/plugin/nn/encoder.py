@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pumice.plugin import GraphBuilder
+from pumice.plugin.nn.blocks import AttentionOptions
 from pumice.plugin.nn.decoder import Decoder, LayerNormDecoder
 
 
@@ -17,7 +18,7 @@ class Encoder(Decoder):
         x = g.get_rows(self.layers(g), g.output_ids)
         g.output("hidden", self.norm(g, x, self.final_norm) if self.final_norm else x)
 
-    def sight(self) -> dict[str, Any]:
+    def sight(self) -> AttentionOptions:
         return {"causal": self.causal, "cache": False}
 
 

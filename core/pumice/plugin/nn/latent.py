@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pumice.plugin import GraphBuilder, ModelError, Tensor, Weight, fixed
-from pumice.plugin.nn.blocks import Norm, linear, width
+from pumice.plugin.nn.blocks import Norm, OperationOptions, linear, width
 from pumice.plugin.nn.rope import Rope
 
 
@@ -24,7 +24,7 @@ def latent_attention(
     norm: Norm,
     scale: float,
     norm_of_key: str = "",
-    **options: Any,
+    **options: Unpack[OperationOptions],
 ) -> Tensor:
     """Attention of queries ``q [t, n_head, k_dim]`` over latents of ``rank`` values: ``[t, n_head, v_dim]``.
 
