@@ -52,7 +52,7 @@ def test_every_variable_of_the_environment_is_described():
     assert used == set(re.findall(r"^\| `(PUMICE_\w+)", read("configuration.md"), re.MULTILINE))
 
 
-def test_what_the_page_on_python_shows_runs():
+def test_code_on_the_python_page_runs():
     shown: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", read("python.md"), re.DOTALL):
         exec(compile(block, "docs/python.md", "exec"), shown)

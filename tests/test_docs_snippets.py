@@ -73,7 +73,7 @@ def test_enough_commands_are_looked_at():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_what_is_shown_as_data_can_be_read(page):
+def test_data_snippets_can_be_parsed(page):
     for text in blocks(page, "json"):
         json.loads(text)
     for text in blocks(page, "yaml"):

@@ -38,7 +38,7 @@ def test_users_and_arrivals_are_answered(load):
     assert " 400 " in refused.error
 
 
-def test_what_is_counted(serve):
+def test_counts_of_a_run(serve):
     answers = [serve.Answer(0.0, [(1.0, 1), (3.0, 2)]), serve.Answer(1.0, [(4.0, 1)])]
     run = serve.Run(answers, seconds=8.0, server_cpu=2.0, others=0.0)
     assert (run.n_tokens, run.firsts, run.gaps) == (4, [1.0, 3.0], [2.0])

@@ -115,7 +115,7 @@ def test_wrong_arguments(model: pumice.Model, texts: Any, options: Any, message:
         model.embed(texts, **options)
 
 
-def test_what_cannot_rank_says_so(model: pumice.Model) -> None:
+def test_reranking_without_a_reranker_is_an_error(model: pumice.Model) -> None:
     with pytest.raises(pumice.RequestError, match="does not rank texts: its file has no classifier"):
         model.rerank("a", ["b"])
 

@@ -102,7 +102,7 @@ def test_a_backend_may_use_the_names_of_options_for_attributes(model):
         assert loaded.backends == ["mine"]
 
 
-def test_what_is_passed_replaces_what_is_installed(model):
+def test_passed_plugins_replace_installed_ones(model):
     class Mine(Llama):
         pass
 

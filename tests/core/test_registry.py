@@ -75,7 +75,7 @@ def test_a_syntax_error_is_located(site):
     assert f"({site / 'failing.py'}, line 1)" in plugin(Registry(Plugins()), "failing").error
 
 
-def test_what_a_plugin_prints_while_it_is_imported_goes_to_standard_error(site, capsys):
+def test_output_of_a_plugins_import_goes_to_standard_error(site, capsys):
     install(site, "loud", "print('hello')\n" + LAZY.format(kind="samplers", name="loud", target="late:Loud"))
     (site / "late.py").write_text("print('good day')\nLoud = 3")
     registry = Registry(Plugins())
@@ -93,7 +93,7 @@ def pumice_register_{kind}(register):
 """
 
 
-def test_what_is_registered_as_a_text_is_imported_when_it_is_used(site):
+def test_objects_registered_as_text_are_imported_on_use(site):
     install(site, "lazy", LAZY.format(kind="backends", name="late", target="late_module:Backends.Mine"))
     (site / "late_module.py").write_text(
         "import pumice_numpy\nclass Backends:\n    class Mine(pumice_numpy.NumpyBackend): pass"
@@ -123,7 +123,7 @@ def test_what_is_registered_as_a_text_is_imported_when_it_is_used(site):
         ),
     ],
 )
-def test_what_cannot_be_imported_when_used_names_plugin_name_and_target(site, target, source, error):
+def test_a_failed_import_on_use_names_plugin_name_and_target(site, target, source, error):
     install(site, "lazy", LAZY.format(kind="architectures", name="stone", target=target))
     (site / "late.py").write_text(source)
     registry = Registry(Plugins())
@@ -180,7 +180,7 @@ def pumice_register_samplers(register):
         (LAZY.format(kind="commands", name="mine", target=3), "expected a click.Command, not 3"),
     ],
 )
-def test_what_breaks_its_contract_is_refused_when_it_is_registered(site, source, error):
+def test_objects_that_break_their_contract_are_refused_at_registration(site, source, error):
     install(site, "wrong", source)
     assert error in plugin(Registry(Plugins()), "wrong").error
 

@@ -55,7 +55,7 @@ def test_numbers_are_those_of_the_package():
     assert number_words("1" * 30) == " ".join(["one"] * 30)
 
 
-def test_what_the_package_reads_wrongly_is_read():
+def test_texts_that_the_original_package_reads_wrongly():
     assert OuteTTS02([]).words("700,000 cafés") == ["seven", "hundred", "thousand", "cafes"]
     assert OuteTTS03([]).words("3.14") == ["three", "point", "one", "four"]
     quoted = "<|double_quote|>hello<|comma|><|double_quote|>"

@@ -157,7 +157,7 @@ def test_drafts_by_text(demo: pumice.Model, tmp_path: Path) -> None:
         ("rope-plain", "only .* of the draft's tokens are in the model's vocabulary|no tokenizer"),
     ],
 )
-def test_what_cannot_draft_is_refused(tmp_path: Path, draft: str, message: str) -> None:
+def test_files_that_cannot_draft_are_refused(tmp_path: Path, draft: str, message: str) -> None:
     path = (ENCODERS if draft == "bert" else ZOO)[draft].write(tmp_path / "draft.gguf")
     with pytest.raises(pumice.ModelError, match=message):
         pumice.load(draft=str(path), backend="cpu")
@@ -206,7 +206,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", list(CASES))
-def test_what_a_request_asks_for_holds_with_drafts(demo: pumice.Model, case: str) -> None:
+def test_options_of_a_request_hold_with_drafts(demo: pumice.Model, case: str) -> None:
     prompt = "one two one two one two one two the cat and the dog and the cat and the"
     options: dict[str, Any] = {"max_tokens": 60, "temperature": 0, "seed": 7, **CASES[case]}
 

@@ -43,7 +43,7 @@ def test_files_are_llama_export_loras(llama_cpp, tmp_path):
             assert np.allclose(ours.tensors[name].dequantize(), tensor.dequantize(), atol=1e-5)
 
 
-def test_what_does_not_fit(tmp_path):
+def test_adapters_that_do_not_fit(tmp_path):
     zoo = ZOO["llama-bias"]
     base = zoo.write(tmp_path / "base.gguf")
     other = type(zoo)(zoo.architecture, zoo.metadata, {**zoo.shapes, "blk.0.attn_q.weight": (48, 64), "x": (4, 4)})

@@ -50,7 +50,7 @@ def test_a_step_that_waits_is_computed_with_the_inputs_that_come() -> None:
     assert step.batch.tokens.tolist() == [0, 1], "the batch of who asked stays"
 
 
-def test_what_it_cannot_do_is_an_error() -> None:
+def test_picking_by_a_program_without_it_is_an_error() -> None:
     pending = Doubling().submit(Step(batch([1]), {"tokens": np.array([3])}, Ask([Pick(1)], np.zeros((1, 1)), 1)))
     with pytest.raises(NotImplementedError):
         next(pending.tokens())

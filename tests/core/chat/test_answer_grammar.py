@@ -51,7 +51,7 @@ def written(name: str, *calls: tuple[str, dict]) -> str:
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_what_templates_write_is_allowed(name):
+def test_calls_rendered_by_templates_are_allowed(name):
     grammar = source(FORMATS[name])
     for calls in (CALLS[:1], CALLS[1:], CALLS, CALLS[::-1]):
         text = written(name, *calls)
@@ -59,7 +59,7 @@ def test_what_templates_write_is_allowed(name):
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_what_is_no_call_of_the_tools_is_not(name):
+def test_other_text_than_calls_of_the_tools_is_not_allowed(name):
     grammar = source(FORMATS[name])
     good = written(name, CALLS[0])
     for wrong in ("hello", good.replace("get_weather", "get_wether"), good.replace("city", "town"), good[:-3]):

@@ -67,7 +67,7 @@ def takes(compiler, schema, text, format="functiongemma") -> bool:
         ({}, '{"any": ["thing", 1]}'),
     ],
 )
-def test_what_a_schema_allows_is_taken_and_read(compiler, schema, written):
+def test_arguments_within_the_schema_are_accepted(compiler, schema, written):
     text = f"<start_function_call>call:f{written}<end_function_call>"
     assert takes(compiler, schema, text)
     parser = ChatParser(FORMATS["functiongemma"], read_tools([{"name": "f", "parameters": schema}]))
@@ -89,7 +89,7 @@ def test_what_a_schema_allows_is_taken_and_read(compiler, schema, written):
         (EMPTY, "{a:1}"),
     ],
 )
-def test_what_a_schema_forbids_is_not_taken(compiler, schema, written):
+def test_arguments_against_the_schema_are_not_accepted(compiler, schema, written):
     assert not takes(compiler, schema, f"<start_function_call>call:f{written}<end_function_call>")
 
 

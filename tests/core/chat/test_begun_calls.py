@@ -126,7 +126,7 @@ def refuses(format: str, opening: str, text: str, tools: Sequence[Mapping[str, A
 
 @pytest.mark.parametrize("kind", [NORMAL, CONTROL, USER_DEFINED])
 @pytest.mark.parametrize("format", sorted(FORMATS))
-def test_what_is_read_as_a_call_is_one_of_a_tool(format, kind):
+def test_parsed_calls_are_calls_of_a_tool(format, kind):
     tried = 0
     for opening, text in [(opening, text) for name, opening, text in ANSWERED if name == format]:
         schemas = {name: schema_of(arguments) for name, arguments in read(format, opening, text, TOOLS)}
@@ -155,7 +155,7 @@ def left_over(constraint: Constraint, made: Compiler, text: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("kind", [NORMAL, CONTROL, USER_DEFINED])
-def test_what_models_write_may_be_written(kind):
+def test_forms_of_calls_that_models_write_are_allowed(kind):
     refused = []
     for format, opening, text in ANSWERED:
         made = compiler(format, kind)
@@ -177,7 +177,7 @@ is ```json
 
 
 @pytest.mark.parametrize("format", sorted(FORMATS))
-def test_what_is_no_call_is_free(format):
+def test_text_without_calls_is_unrestricted(format):
     made = compiler(format, NORMAL)
     grammar = answer_grammar(ChatRequest.read([USER], tools=TOOLS), FORMATS[format], "", {})
     assert left_over(Constraint(grammar, made), made, PROSE.encode()) == b""

@@ -72,12 +72,12 @@ def test_a_call_without_its_whole_name_is_left_out(format):
         assert parts_of(format, "Hm. " + text[:end]) == [("content", "Hm.")], text[:end]
 
 
-def test_what_a_model_ends_itself_is_content():
+def test_text_that_the_model_ends_is_content():
     text = WRITTEN["mistral"][:-8]
     assert content_of("mistral", text, cut=False) == text
 
 
-def test_what_is_no_call_is_content_though_it_is_cut():
+def test_cut_text_without_a_call_is_content():
     assert content_of("hermes", "<tool_call> nonsense") == "<tool_call> nonsense"
     assert content_of("llama3", '{"answer": 4') == '{"answer": 4'
 

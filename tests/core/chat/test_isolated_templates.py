@@ -92,7 +92,7 @@ def test_a_request_that_takes_too_much_leaves_the_template_to_others():
     assert "Hello" in one.text(read())
 
 
-def test_what_a_template_can_is_not_remembered_where_nobody_could_find_out(tmp_path):
+def test_capabilities_are_not_kept_if_no_worker_could_check_them(tmp_path):
     source = "{% for m in messages if m.role != 'system' %}({{ m.content }}){% endfor %}"
     one = chat(source, wait_seconds=0.05)
     pool, go = one._workers.pool, tmp_path / "go"
@@ -143,7 +143,7 @@ def test_a_model_in_a_process():
         assert model.chat(CHAT, max_tokens=3).usage.completion_tokens == 3
 
 
-def test_what_workers_get_and_give_is_plain_data():
+def test_workers_exchange_plain_data():
     described = isolated.template_workers().describe(ChatTemplate(BUILTIN["chatml"], "<s>", "</s>"))
     assert described.template.bos == "<s>"
     assert described.template.traits.has_system

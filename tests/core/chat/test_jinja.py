@@ -106,7 +106,7 @@ def test_a_template_that_is_none_is_an_error_with_a_line():
         JinjaTemplate("fine\n{% if x %")
 
 
-def test_what_a_template_says_is_what_the_user_reads():
+def test_messages_of_a_template_reach_the_user():
     template = JinjaTemplate("{{ raise_exception('only\\none \x1a line') }}")
     with pytest.raises(RequestError, match=r"refuses these messages: only one \? line$"):
         template.render({})
@@ -126,7 +126,7 @@ def test_what_a_template_says_is_what_the_user_reads():
         "{% include '/etc/passwd' %}",
     ],
 )
-def test_what_is_hostile_or_wrong_is_an_error(source):
+def test_hostile_and_invalid_templates_are_errors(source):
     with pytest.raises(RequestError, match="the chat template fails"):
         JinjaTemplate(source).render({"messages": []})
 

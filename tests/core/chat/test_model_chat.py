@@ -205,7 +205,7 @@ def test_reasoning_is_ended_while_it_goes_on(model):
             stream.end_reasoning()
 
 
-def test_how_far_the_prompt_of_a_chat_is_read(model):
+def test_prompt_progress_of_a_chat(model):
     """Once, also where a budget ends the reasoning."""
     n_prompt = len(model.tokenize(model.apply_template([USER])))
     seen = []
@@ -214,7 +214,7 @@ def test_how_far_the_prompt_of_a_chat_is_read(model):
     assert seen == [(0, n_prompt), (n_prompt, n_prompt)]
 
 
-def test_what_is_said_where_a_budget_is_spent(model):
+def test_the_message_at_the_end_of_a_budget(model):
     options = {"recite": "<think>" + "hm " * 40, "after": "</think>\n\n", "then": "Hello!"}
     completion = model.chat([USER], reasoning_budget=12, reasoning_budget_message="Enough.", **options)
     assert completion.message.reasoning == "hm hm hm hm Enough."

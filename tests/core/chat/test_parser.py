@@ -56,7 +56,7 @@ def written(template: ChatTemplate, n_calls: int, content: str) -> tuple[str, st
 
 @pytest.mark.parametrize("n_calls", [1, 2])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_what_a_template_writes_is_read_back(name, n_calls):
+def test_answers_rendered_by_templates_are_parsed(name, n_calls):
     template = with_traits(ChatTemplate(FAMILIES[name]))
     assert detect(template.source, FORMATS.values()) is FORMATS[name]
     _, text = written(template, n_calls, "Let me look.")

@@ -56,7 +56,7 @@ def chat(demo, capfdbinary):
     return chat
 
 
-def test_what_is_piped_in_is_one_message(run, demo):
+def test_piped_input_is_one_message(run, demo):
     done = run("chat", "-n", "6", "--temp", "0", "--backend", "numpy", "--stats", input="Once upon a time\n")
     assert done.returncode == 0
     assert done.stdout == demo.generate("Once upon a time", max_tokens=6, temperature=0).text
@@ -331,7 +331,7 @@ def test_messages_are_changed_and_taken_back(chat, demo):
 CODE = "First:\n\n```python\nprint(1)\n```\n\n- then\n  ~~~~\n  ```\n  ~~~~\n\nand\n\n```\nunfinished"
 
 
-def test_what_is_copied_of_an_answer():
+def test_copied_parts_of_an_answer():
     assert code_blocks(CODE) == ["print(1)\n", "```\n", "unfinished"]
     assert [choose_text(CODE, choice) for choice in ("", "1", "all")] == ["unfinished", "print(1)\n", CODE]
     assert choose_text("no code", "") == "no code"

@@ -223,7 +223,7 @@ def test_texts_from_everywhere(pumice, model, home):
     assert pumice("embed", model, "-f", "prompt", "--backend", "numpy").stdout
 
 
-def test_what_the_configuration_says(pumice, model, home, monkeypatch, tmp_path):
+def test_the_sandbox_follows_the_configuration(pumice, model, home, monkeypatch, tmp_path):
     for setting, told in (("auto", "confined by: Landlock"), ("on", "confined by: Landlock"), ("off", "")):
         (tmp_path / "settings.yaml").write_text(f"sandbox: {setting}\n")
         done = pumice(
@@ -277,7 +277,7 @@ def test_files_are_put_where_the_command_line_says_alone(placer, tmp_path):
     assert (tmp_path / "mine").exists()
 
 
-def test_what_was_there_stays_without_force(placer, tmp_path):
+def test_existing_files_stay_without_force(placer, tmp_path):
     """Whatever the command asks for, which may be anybody's; its own file it replaces."""
     theirs, ours = tmp_path / "out-00001-of-00002.gguf", tmp_path / "out.gguf"
     theirs.write_text("precious")
@@ -291,7 +291,7 @@ def test_what_was_there_stays_without_force(placer, tmp_path):
         assert ours.read_text() == text
 
 
-def test_what_was_there_is_replaced_with_force(tmp_path):
+def test_existing_files_are_replaced_with_force(tmp_path):
     path = tmp_path / "out"
     path.write_text("old")
     path.chmod(0o640)
@@ -357,7 +357,7 @@ def test_a_folder_has_the_name_of_the_parts(pumice, model, home):
     assert "not a regular file" in pumice("quantize", parts[0], "q8", "Q8_0", status=1).stderr
 
 
-def test_what_is_left_is_removed(tmp_path):
+def test_leftover_files_are_removed(tmp_path):
     with placing.placer([WrittenFiles(tmp_path, re.compile("out"))]) as placer:
         (folder,) = placer.folders.values()
         (folder / "half").touch()

@@ -57,7 +57,7 @@ def test_instructions():
         ("FROM a\nRUN rm", "unknown instruction 'RUN'"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line(text, problem):
+def test_errors_of_a_modelfile_name_the_line(text, problem):
     with pytest.raises(ConfigError) as error:
         parse_modelfile(text)
     assert problem in str(error.value)

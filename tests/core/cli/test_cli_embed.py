@@ -24,7 +24,7 @@ def test_json_of_a_file(run, model, tmp_path):
     assert np.array(json.loads(done.stdout)).shape == (2, 3)
 
 
-def test_what_cannot_rank_is_one_line(run, model):
+def test_ranking_without_a_reranker_is_an_error_of_one_line(run, model):
     done = run("embed", model, "-p", "ab", "--query", "cd", "--backend", "numpy")
     assert done.returncode == 1
     assert done.stderr == "error: this model does not rank texts: its file has no classifier (cls, cls.output)\n"

@@ -191,7 +191,7 @@ def test_a_closed_standard_error_is_no_error(home):
     assert done.stdout
 
 
-def test_what_the_library_logs_and_warns_of_is_shown_in_one_line_each(home):
+def test_log_records_and_warnings_are_one_line_each(home):
     code = """
 import logging, sys, warnings
 import pumice.cli.run

@@ -34,7 +34,7 @@ def test_a_machine_that_has_everything(doctor):
     assert "forbidden calls are denied" in details
 
 
-def test_what_is_switched_off(doctor, monkeypatch):
+def test_a_sandbox_that_is_switched_off(doctor, monkeypatch):
     assert doctor("off")[:2] == (0, "absent")
     monkeypatch.setenv("PUMICE_SANDBOX", "off")
     assert doctor("on")[:2] == (1, "absent")
@@ -50,7 +50,7 @@ def test_a_machine_that_has_nothing(doctor, monkeypatch):
 
 
 @needs_sandbox
-def test_what_is_not_denied(doctor, monkeypatch):
+def test_missing_restrictions_are_reported(doctor, monkeypatch):
     """A trial without a sandbox finds that out."""
     launch = sandbox.launch
     monkeypatch.setattr(sandbox, "launch", lambda module, policy: launch(module))

@@ -82,7 +82,7 @@ def test_the_documentation_lists_the_clients() -> None:
     assert re.findall(r"^\| `(.+?)` \|", page, flags=re.MULTILINE) == list(CLIENTS)
 
 
-def test_what_is_printed_runs_in_a_shell(url: str) -> None:
+def test_the_printed_command_runs_in_a_shell(url: str) -> None:
     lines = launch("codex", "--url", url, "--api-key", KEY, "--print").stdout.splitlines()
     command = shlex.split(lines[-1])
     assert command[0] == "codex"
@@ -165,7 +165,7 @@ def test_nothing_is_left_by_a_launch_that_is_ended(home: Path, monkeypatch: pyte
         (["aider", "--print", "--url", "http://127.0.0.1:1"], "http://127.0.0.1:1/v1/models: "),
     ],
 )
-def test_what_cannot_be_launched(
+def test_clients_that_cannot_be_launched(
     arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, home: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(home))

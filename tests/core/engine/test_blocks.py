@@ -93,7 +93,7 @@ def test_a_last_block_is_taken_over_to_the_token():
     assert cache.begin([*range(9), 99])[1] == 9, "the last token must be computed for its logits"
 
 
-def test_of_several_last_blocks_the_one_with_most_in_common():
+def test_the_partial_block_with_the_longest_common_prefix_is_taken():
     cache = KVCache(limits({0: 16}))
     held = [fill(cache, [1, 2, 3, 4, *end])[0] for end in ([5], [5, 6, 7], [5, 6, 8])]
     for tables, end in zip(held, ([5], [5, 6, 7], [5, 6, 8]), strict=True):
@@ -101,7 +101,7 @@ def test_of_several_last_blocks_the_one_with_most_in_common():
     assert [cache.begin([1, 2, 3, 4, *end, 9])[1] for end in ([5, 6, 8], [5, 6, 8], [5], [5])] == [7, 6, 5, 4]
 
 
-def test_what_is_remembered_does_not_grow():
+def test_remembered_blocks_are_bounded():
     cache = KVCache(limits({0: 4}))
     for first in range(1000):
         tokens = [first, 1, 2, 3, 4, 5]

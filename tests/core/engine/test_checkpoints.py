@@ -69,7 +69,7 @@ def test_a_salt_keeps_states_apart(path: Path) -> None:
     assert found == [0, 0, 96]
 
 
-def test_who_gives_way_is_read_from_the_state_it_had(path: Path) -> None:
+def test_a_preempted_sequence_resumes_from_its_state(path: Path) -> None:
     """Five sequences in blocks for three and slots for two: all come to what they get alone."""
     prompts = [IDS[i : i + 40] for i in range(5)]
     with pumice.load(path, n_parallel=2, **{**OPTIONS, "n_ctx": 96}) as model:

@@ -54,7 +54,7 @@ def test_the_surest_position_comes_first(dream: Any) -> None:
     assert tokens[surest] == logits[surest].argmax()
 
 
-def test_what_is_known_from_the_left_comes_as_it_is_known(dream: Any) -> None:
+def test_known_tokens_are_streamed_from_the_left(dream: Any) -> None:
     whole = dream.generate(PROMPT, max_tokens=8, temperature=0, block_length=2)
     with dream.stream(PROMPT, max_tokens=8, temperature=0, block_length=2) as stream:
         pieces = [piece.token for piece in stream if piece.token is not None]

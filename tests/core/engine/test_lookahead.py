@@ -237,7 +237,7 @@ def test_an_equal_prefix_is_shared_after_wrong_guesses() -> None:
     assert again.generated == first[69:]
 
 
-def test_what_the_program_cannot_pick_from_its_candidates_runs_as_before() -> None:
+def test_chains_beyond_the_programs_candidates_run_one_step_at_a_time() -> None:
     refused = [{"top_k": 17}, {"top_k": 0}, {"top_k": 50}, {"top_k": 9, "repeat_penalty": 0.8}, {"typical_p": 0.5}]
     for sampling in refused:
         program = Cells(steps=8)
@@ -289,7 +289,7 @@ def test_prompts_come_first() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "steps"), [(0.001, 16), (0.002, 8), (0.009, 2), (0.011, 1), (1.0, 1)])
-def test_as_many_steps_as_a_moment_allows(monkeypatch: pytest.MonkeyPatch, seconds: float, steps: int) -> None:
+def test_steps_per_submit_follow_their_duration(monkeypatch: pytest.MonkeyPatch, seconds: float, steps: int) -> None:
     monkeypatch.setattr(lookahead_module, "SECONDS", 0.02)
     made = engine(Cells(steps=16))
     lookahead = made.flights.lookahead
@@ -315,7 +315,9 @@ def test_a_setting_takes_the_place_of_the_clock(monkeypatch: pytest.MonkeyPatch,
     assert max(n_steps for _, n_steps in program.asked) == steps
 
 
-def test_what_the_clock_chose_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_choices_by_measured_time_are_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(lookahead_module, "SECONDS", 0.02)
     lookahead = engine(Cells(steps=16)).flights.lookahead
     with caplog.at_level(logging.INFO, "pumice"):

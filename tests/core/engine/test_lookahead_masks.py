@@ -88,7 +88,7 @@ def test_restrictions_are_found_while_the_program_computes(
 
 @pytest.mark.parametrize("steps", [0, 8])
 @pytest.mark.parametrize("sampling", [GREEDY, RANDOM], ids=["greedy", "random"])
-def test_what_a_mask_forces_is_read_like_a_prompt(add: Add, steps: int, sampling: dict[str, Any]) -> None:
+def test_forced_tokens_are_computed_like_a_prompt(add: Add, steps: int, sampling: dict[str, Any]) -> None:
     program = Cells(steps)
     made = engine(program)
     generation = add(made, request(PROMPTS[1], {**sampling, "length": 30}, 50))

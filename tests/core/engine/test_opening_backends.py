@@ -121,7 +121,7 @@ def test_a_file_that_cannot_be_read_closes_the_backends(tmp_path: Path, monkeypa
     closed.assert_called()
 
 
-def test_what_is_done_while_a_device_opens(device: Device) -> None:
+def test_work_while_a_device_opens(device: Device) -> None:
     opening = _opening()
     opening.wait(device.opens.set)
     assert device.events == ["opened"]

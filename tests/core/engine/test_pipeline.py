@@ -329,7 +329,7 @@ def test_nothing_is_kept_of_a_prompt_whose_rest_was_lost(
     assert failing.generate(PROMPT, max_tokens=9, temperature=0).tokens == expected
 
 
-def test_what_others_lose_fails_for_them_too(failing: pumice.Model, failures: list[Exception]) -> None:
+def test_a_step_lost_by_a_call_for_logits_fails_its_sequence(failing: pumice.Model, failures: list[Exception]) -> None:
     def turns(engine: Engine) -> Generator[None, None, int]:
         """A prompt of which a step was let go, when somebody asks for logits."""
         prepare = Preparer(engine.limits.n_ctx, failing.n_vocab, lambda: None, SAMPLERS, list(SAMPLERS))

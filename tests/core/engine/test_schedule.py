@@ -55,7 +55,7 @@ def test_a_sequence_without_end_gives_way(path, n_ctx, n_parallel):
         assert before == 50, "it goes on"
 
 
-def test_what_gives_way_loses_nothing(path):
+def test_a_preempted_sequence_loses_nothing(path):
     with load(path, n_parallel=1) as model:
         expected = [model.generate(prompt, max_tokens=150, temperature=0.0).tokens for prompt in ("a", "bc", "def")]
     with load(path, FairPolicy(quantum=0.02), n_parallel=1) as model:
@@ -190,7 +190,7 @@ def test_higher_priorities_come_first(path):
 
 @pytest.mark.parametrize(("patience", "comes"), [(0.1, True), (3600.0, False)])
 @pytest.mark.parametrize("n_parallel", [1, 2], ids=["no slot", "no blocks"])
-def test_who_has_waited_for_long_is_next_whatever_its_priority(path, patience, comes, n_parallel):
+def test_a_long_wait_overrides_priority(path, patience, comes, n_parallel):
     prompt = [5 + i % 200 for i in range(100)]
     with load(path, FairPolicy(quantum=0.02, patience=patience), n_ctx=128, n_parallel=n_parallel) as model:
         expected = model.generate(prompt, **GREEDY).tokens

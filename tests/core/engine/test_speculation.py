@@ -175,7 +175,7 @@ def test_a_request_chooses_its_proposers(texts):
         assert (generation.timings.n_drafted > 0) == drafts
 
 
-def test_what_others_wrote_is_proposed_within_a_salt():
+def test_texts_of_other_requests_are_proposed_within_a_salt():
     def accepted(salt: str) -> int:
         generation = add(made, request([5], GREEDY, 30, cache_salt=salt))
         run(made)
@@ -239,7 +239,7 @@ def test_a_proposer_that_fails_is_dropped_and_named(method, texts, monkeypatch, 
         ([1, 2], "expected a Proposal, not [[1, 2]]"),
     ],
 )
-def test_what_is_no_proposal_of_tokens_is_named(proposal, error, monkeypatch, caplog):
+def test_invalid_proposals_are_named(proposal, error, monkeypatch, caplog):
     monkeypatch.setitem(PROPOSERS, "saying", lambda: Saying(proposal))
     wanted = [request([5], GREEDY, 30)]
     assert generate(engine(Cells(0), speculation=drafting("saying")), wanted) == generate(engine(Cells(0)), wanted)

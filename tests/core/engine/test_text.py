@@ -41,7 +41,7 @@ def test_text_without_stops_ends_nothing():
     assert (pieces, stream.stopped) == (["", "ab", "c"], False)
 
 
-def test_what_could_begin_a_stop_string_is_held_back_and_then_shown():
+def test_a_possible_beginning_of_a_stop_string_is_held_back():
     pieces, stopped = run("abab!", ["abac"])
     assert pieces == ["", "", "", "ab", "ab!", ""]
     assert not stopped

@@ -170,7 +170,7 @@ def test_a_damaged_file_costs_reading_the_prompt_again(path: Path, tmp_path: Pat
     assert (found.timings.prompt_cached, found.tokens) == (0, read)
 
 
-def test_what_decides_the_values_decides_the_key(path: Path, tmp_path: Path) -> None:
+def test_settings_that_change_values_change_the_key(path: Path, tmp_path: Path) -> None:
     other = ZOO["internlm2"].write(tmp_path / "other.gguf")
     options = {**OPTIONS, "cache_disk": str(tmp_path / "cache")}
 

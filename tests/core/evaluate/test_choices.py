@@ -41,7 +41,7 @@ def likes(value):
     return sum(math.log(ord(letter) - 96) - TOTAL for letter in value) / len(value)
 
 
-def test_what_texts_share_does_not_count():
+def test_a_common_prefix_of_choices_does_not_count():
     model = Likes()
     found = log_likelihoods(model, tokens, Task(["abcd", "abyz", "abc"], frozenset({1})))
     assert found == pytest.approx([likes("cd"), likes("yz"), likes("c")], rel=1e-6)

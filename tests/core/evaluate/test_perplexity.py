@@ -53,7 +53,7 @@ def test_the_second_half_of_each_chunk_is_scored():
 @pytest.mark.parametrize(
     ("n", "n_ctx", "message"), [(15, 8, "the text has 15 tokens; two chunks of n_ctx 8 need 16: give"), (9, 2, "short")]
 )
-def test_what_cannot_be_measured(n, n_ctx, message):
+def test_texts_that_cannot_be_measured(n, n_ctx, message):
     with pytest.raises(RequestError, match=message):
         next(perplexity(Counting(4), [0] * n, n_ctx))
 

@@ -28,7 +28,7 @@ def test_a_number_is_changed_in_place(model):
     assert tensor_bytes(model) == before
 
 
-def test_what_does_not_fit_in_place_makes_a_new_file(model):
+def test_larger_metadata_makes_a_new_file(model):
     before, inode = tensor_bytes(model), model.stat().st_ino
     assert edit(model, values={"general.name": encode("a name" * 20)}, removed=["llama.rope.dimension_count"])
     assert model.stat().st_ino != inode
@@ -87,7 +87,7 @@ def test_renamed_tensors(model):
         ({"renamed_tensors": {"output.weight": "x" * 64}}, "has 64 bytes"),
     ],
 )
-def test_what_cannot_be_changed_leaves_the_file_as_it_was(model, changes, message):
+def test_a_refused_change_leaves_the_file_as_it_was(model, changes, message):
     raw = model.read_bytes()
     with pytest.raises(GGUFError, match=message):
         edit(model, **changes)

@@ -33,7 +33,7 @@ def test_a_text_matches_as_that_of_representatives_does(seed):
         (".", ["aZ é😀", "\n"]),
     ],
 )
-def test_what_a_pattern_tells_apart(pattern, told_apart):
+def test_character_sets_of_a_pattern(pattern, told_apart):
     table = representatives(sets_of_pattern(pattern))
     found = [{int(table[ord(character)]) for character in each} for each in told_apart]
     assert [len(each) for each in found] == [1] * len(found)
@@ -45,7 +45,7 @@ def test_a_text_tells_its_characters_apart():
     assert len({int(table[ord(character)]) for character in "abcd"}) == 3
 
 
-def test_what_json_escapes_stands_for_itself():
+def test_json_escapes_stand_for_their_characters():
     table = representatives(frozenset())
     assert [chr(table[ord(each)]) for each in 'a~é"\\\n\x7f\u2028'] == [*"   ", *'"\\\n\x7f\u2028']
 
@@ -57,6 +57,6 @@ def test_what_json_escapes_stands_for_itself():
         *("[]a]", "[a", "a\\", r"\u{41}", r"\x4", r"\cA", r"\1", r"[\w-z]", r"\<"),
     ],
 )
-def test_what_is_not_understood_is_said(pattern):
+def test_unknown_pattern_syntax_is_reported(pattern):
     with pytest.raises(UnknownRule):
         sets_of_pattern(pattern)

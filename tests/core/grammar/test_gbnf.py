@@ -69,7 +69,7 @@ def test_the_language_is_that_of_llguidances_translation(seed, compiler):
         (r'root ::= "\uD800"', r"\uD800 is not a Unicode character"),
     ],
 )
-def test_what_is_wrong_is_said(text, message):
+def test_errors_of_a_grammar_name_the_fault(text, message):
     with pytest.raises(RequestError) as error:
         grammar_source(grammar=text)
     assert f"grammar: {message}" in str(error.value)

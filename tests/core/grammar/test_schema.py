@@ -96,7 +96,7 @@ SCHEMA = {
         ((), None),
     ],
 )
-def test_what_a_string_tells_apart(path, alphabet):
+def test_character_sets_of_a_string(path, alphabet):
     strings = strings_of(grammar_source(json_schema=SCHEMA))
     assert strings
     rule = strings.rule(path)
@@ -125,7 +125,7 @@ COUNTED = {"type": "string", "minLength": 2, "maxLength": 5}
         ({"oneOf": [COUNTED, {"type": "string", "maxLength": 5}]}, None),
     ],
 )
-def test_where_characters_are_only_counted(schema, lengths):
+def test_strings_with_length_bounds_alone(schema, lengths):
     strings = strings_of(grammar_source(json_schema=schema))
     assert strings
     rule = strings.rule(())
@@ -173,7 +173,7 @@ def test_alphabets_are_found_before_anything_is_written(schema):
     assert strings.alphabets == {sets_of_pattern("^[ab]{1,2}$")}
 
 
-def test_of_a_large_schema_the_first_paths_are_looked_at():
+def test_a_large_schema_is_examined_in_its_first_paths():
     many = {f"p{i}": {"properties": {f"q{j}": {"items": {}} for j in range(9)}} for i in range(300)}
     strings = strings_of(grammar_source(json_schema={"properties": {**many, "last": {"maxLength": 5}}}))
     assert strings
@@ -189,5 +189,5 @@ def test_of_a_large_schema_the_first_paths_are_looked_at():
         {"json_schema": {"type": "string"}},
     ],
 )
-def test_where_nothing_is_asked_of_strings_there_are_no_rules(given):
+def test_unrestricted_strings_have_no_rules(given):
     assert strings_of(grammar_source(**given)) is None

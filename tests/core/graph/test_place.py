@@ -37,7 +37,7 @@ def test_one_backend_gives_one_segment_with_the_inputs_of_the_engine(tmp_path):
     assert [weight.name for weight in segment.weights] == ["w"]
 
 
-def test_what_the_first_does_not_claim_goes_to_the_next(tmp_path):
+def test_nodes_unclaimed_by_the_first_backend_go_to_the_next(tmp_path):
     segments = place(layered_graph(tmp_path, 1), line(fast=claims("linear"), slow=claims()))
     assert names(segments) == [
         ("slow", ["embedding"]),

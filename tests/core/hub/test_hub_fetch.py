@@ -212,7 +212,7 @@ def test_an_answer_that_is_an_error_is_one_line(hub, repository, status, says):
     assert "\n" not in str(error.value)
 
 
-def test_what_is_not_there_is_one_line(hub, repository):
+def test_a_missing_file_is_an_error_of_one_line(hub, repository):
     for name, says in [
         ("a/other", "no such repository"),
         ("a/b:Q3_K", "has no Q3_K; it has Q4_K_M, Q8_0"),

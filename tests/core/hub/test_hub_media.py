@@ -115,7 +115,7 @@ def test_a_redirect_within_the_listed_hosts_is_followed(wire):
         fetch(START)
 
 
-def test_what_is_too_large_or_compressed_or_an_error_is_refused(wire):
+def test_large_compressed_and_failed_responses_are_refused(wire):
     endless = iter(lambda: bytes(1 << 16), None)
     wire.answers[START] = lambda: httpx2.Response(200, content=endless, headers={"Content-Length": "10"})
     with pytest.raises(RequestError, match="1 MiB together"):
@@ -164,6 +164,6 @@ def test_names_of_hosts(text):
 @pytest.mark.parametrize(
     "text", ["", "*", "*.example", "https://a.example", "a.example/x", "a.example:443", "u@a", "["]
 )
-def test_what_is_no_name_of_a_host(text):
+def test_invalid_host_names(text):
     with pytest.raises(ValueError, match="expected the name of a host"):
         media_host(text)

@@ -46,7 +46,7 @@ def test_an_unknown_user_is_a_path(home):
     assert parse_name("~nobody-of-that-name/x.gguf") == Path("~nobody-of-that-name/x.gguf")
 
 
-def test_what_exists_is_a_path(home):
+def test_an_existing_file_is_a_path(home):
     (home / "a").mkdir()
     (home / "a" / "b").touch()
     (home / "known").touch()

@@ -45,7 +45,7 @@ def measured(text, tmp_path_factory):
 
 
 @pytest.mark.parametrize("backend", ["numpy", "cpu"])
-def test_what_goes_into_the_first_layer_by_hand(backend):
+def test_inputs_of_the_first_layer_by_hand(backend):
     ids = [1, 5, 9, 300, 42, 7, 7, 8]
     collector = Collector(ActivationSums())
     with pumice.load(backend=backend, n_ctx=64, observer=collector) as model:
@@ -173,7 +173,7 @@ def test_files_are_added_up(measured, text, tmp_path):
     assert read_imatrix(out).weights[name] == pytest.approx(read_imatrix(measured).weights[name])
 
 
-def test_what_cannot_be_added(measured, tmp_path):
+def test_matrices_that_cannot_be_added(measured, tmp_path):
     other = ActivationSums()
     other.add("blk.0.attn_q.weight", np.ones((1, 8)), [4])
     write_sums(tmp_path / "other.gguf", other)

@@ -76,7 +76,7 @@ def test_without_a_sandbox_it_is_not(make, files, monkeypatch):
     assert outcomes["read a private key in `~/.ssh`"] == outcomes["`fork`"] == "done"
 
 
-def test_what_is_no_plain_data_is_refused(make):
+def test_arguments_other_than_plain_data_are_refused(make):
     with pytest.raises(RequestError, match="more than 64 bits"):
         make().call(ECHO, {"a": 1 << 64}, dict)
     with pytest.raises(RequestError, match="not plain data: object cannot be represented in JSON"):

@@ -99,7 +99,7 @@ def test_arrays_come_back():
         assert found.flags.writeable
 
 
-def test_what_loads_a_model_comes_back():
+def test_messages_of_loading_come_back():
     config = load_config({"n_ctx": 77, "sampling": {"seed": 5}, "cpu": {"threads": 1}})
     path = Path("/models/\udcff.gguf")  # a name that is no UTF-8
     load = COMMANDS.decode(COMMANDS.encode(codec.Load(path, config, "name", "serve", 20)))

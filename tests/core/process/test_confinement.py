@@ -220,7 +220,7 @@ def test_backends_are_asked_what_they_open(home, path):
         assert ("/etc/vulkan" in policy.access.read) == expected
 
 
-def test_where_there_is_none(home, path, monkeypatch):
+def test_a_missing_landlock_is_an_error_if_the_sandbox_is_required(home, path, monkeypatch):
     monkeypatch.setattr("pumice.model_files.policy.missing", lambda: ("Landlock: not in this kernel",))
     config = load_config({"sandbox": "on"})
     with pytest.raises(pumice.SandboxError, match="sandbox: on, but Landlock: not in this kernel; see `pumice doctor`"):

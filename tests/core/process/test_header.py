@@ -59,7 +59,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("value", WRONG)
-def test_what_is_no_header_is_an_error(value):
+def test_an_invalid_header_is_an_error(value):
     with pytest.raises(EngineError, match="the engine's process sent 'a' with a wrong type: the model's file"):
         sent(Header({"a": value}, NOTHING)).read()
 

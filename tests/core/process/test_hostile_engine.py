@@ -135,7 +135,7 @@ BEFORE = {
 
 
 @pytest.mark.parametrize("said", BEFORE.values(), ids=BEFORE)
-def test_what_is_wrong_while_it_is_loaded_is_an_error(hostile, said, capfd):
+def test_invalid_messages_during_loading_are_an_error(hostile, said, capfd):
     with pytest.raises(pumice.EngineError, match="violated the protocol"):
         hostile(said)
     assert "unpickled" not in capfd.readouterr().out
@@ -190,7 +190,7 @@ AFTER = {
 
 
 @pytest.mark.parametrize("said", AFTER.values(), ids=AFTER)
-def test_what_is_wrong_later_fails_its_requests_alone(hostile, said, path):
+def test_later_invalid_messages_fail_the_engines_requests_alone(hostile, said, path):
     with hostile(LOADED, said) as model:
         stream = model.stream("a", max_tokens=10)
         with pytest.raises(pumice.EngineError, match="violated the protocol"):
@@ -206,7 +206,7 @@ def test_events_after_the_end_are_not_heard(hostile):
         assert model.generate("a", max_tokens=10).text == "a"
 
 
-def test_what_it_logs_is_one_line(hostile, caplog):
+def test_log_records_of_the_engine_are_one_line(hostile, caplog):
     with caplog.at_level(logging.INFO, "pumice"):
         hostile(report(Logged(20, "a\nWARNING: forged \x1b[31m%s")) + LOADED).close()
     assert [each.getMessage() for each in caplog.records] == ["a\\nWARNING: forged \\x1b[31m%s"]
@@ -275,7 +275,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("command", "event"), RIGHT)
-def test_what_is_owed_is_heard_once(command, event):
+def test_an_expected_reply_is_accepted_once(command, event):
     owed = awaited(command)
     before = owed.max_bytes
     assert owed.check([event, event]) == [event]
@@ -286,7 +286,7 @@ def test_what_is_owed_is_heard_once(command, event):
 
 
 @pytest.mark.parametrize(("command", "event"), WRONG)
-def test_what_is_not_owed_is_an_error(command, event):
+def test_an_unexpected_reply_is_an_error(command, event):
     with pytest.raises(pumice.EngineError):
         awaited(command).check([event])
 

@@ -100,7 +100,7 @@ def test_streams_of_coroutines_know_when_they_are_accepted(shared):
     assert len(asyncio.run(ask()).tokens) == 20
 
 
-def test_how_far_a_prompt_is_read(path):
+def test_prompt_progress_is_reported(path):
     """And what a stream tells of its time before its end."""
     seen = []
     with pumice.load_process(path, n_batch=16, **EXACT) as model:
@@ -195,7 +195,7 @@ def test_the_engine_ends_with_who_started_it(path):
     wait_until(lambda: gone(pid))
 
 
-def test_what_it_logs_is_logged_here(model, caplog):
+def test_log_records_of_the_engine_are_logged_here(model, caplog):
     from pumice.process.codec import Logged
 
     with caplog.at_level(logging.INFO, "pumice"):

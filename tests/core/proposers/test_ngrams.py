@@ -41,7 +41,7 @@ def test_a_text_that_repeats_itself_is_continued_beyond_its_end():
     assert started(Ngram(), [7, 8, 9]).propose(7).tokens == ()
 
 
-def test_what_was_generated_counts_as_well_as_the_prompt():
+def test_generated_tokens_count_like_the_prompt():
     proposer = started(Ngram(), [1, 2, 3])
     proposer.accept([4, 1])
     proposer.accept([2])

@@ -238,7 +238,7 @@ assert int(peak.split()[1]) < 400_000, peak
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_what_a_plugins_quantizer_raises_is_named(model, tmp_path, monkeypatch):
+def test_errors_of_a_plugins_quantizer_name_it(model, tmp_path, monkeypatch):
     def fail(values, weights):
         raise ValueError("no")
 

@@ -97,7 +97,7 @@ def test_layers_are_left_out(llama):
         ("Q4_0", {"prune_layers": [99]}, "no layer 99 to leave out"),
     ],
 )
-def test_what_cannot_be(llama, to, options, message):
+def test_impossible_type_choices(llama, to, options, message):
     with pytest.raises(QuantizeError, match=message):
         plan_quantization(llama, to, options=QuantizeOptions(**options))
 

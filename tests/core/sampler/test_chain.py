@@ -304,7 +304,7 @@ class Few(PlannedSampler, Selector):
 
 @pytest.mark.parametrize("n_allowed", [1, 2, 5, 40, 380, 400])
 @pytest.mark.parametrize("k", [1, 3, 20])
-def test_what_is_masked_is_as_if_it_were_not_there(n_allowed: int, k: int) -> None:
+def test_masked_tokens_do_not_influence_the_chain(n_allowed: int, k: int) -> None:
     rng = np.random.default_rng(n_allowed * k)
     for _ in range(20):
         logits = rng.integers(-9, 9, 400).astype(np.float32)  # many equal ones

@@ -26,7 +26,7 @@ def test_suppressed_tokens_are_never_chosen(tmp_path: Path, backend: str) -> Non
 
 
 @pytest.mark.parametrize("wrong", [7, "text", [1.5], ["a"]])
-def test_what_is_no_list_of_tokens_is_refused(tmp_path: Path, wrong: Any) -> None:
+def test_invalid_lists_of_tokens_are_refused(tmp_path: Path, wrong: Any) -> None:
     path = tiny_llama(tmp_path / "model.gguf", more={"tokenizer.ggml.suppress_tokens": wrong})
     with pytest.raises(pumice.PumiceError, match=r"suppress_tokens must be a list of token ids"):
         pumice.load(path, backend="numpy").generate("a", max_tokens=1)

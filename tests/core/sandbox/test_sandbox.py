@@ -62,7 +62,7 @@ def test_nothing_is_denied_to_a_process_that_is_not_confined(files, site):
 
 
 @needs_sandbox
-def test_what_is_left(files, site):
+def test_permissions_that_remain(files, site):
     """Threads, matrices, the model's bytes, a file in a folder that may be written, a pipe to itself."""
     folder = site.parent / "kept"
     folder.mkdir()
@@ -241,7 +241,7 @@ def test_a_terminal_may_be_written_to_alone(site):
 
 
 @needs_sandbox
-def test_what_is_required_and_cannot_be_had(site):
+def test_a_required_sandbox_that_is_unavailable(site):
     (site / "never.py").write_text("print('started')")
     (site / "sitecustomize.py").write_text("import pumice.sandbox.kernel as k\nk.MACHINE = 'm68k'")
     command, environment = sandbox.launch("never", policy=Policy(required=True))
@@ -262,6 +262,6 @@ def test_numbers_of_system_calls():
     assert {name: int(numbers[name]) for name in mine} == mine
 
 
-def test_what_is_denied_is_in_the_documentation():
+def test_denied_permissions_are_documented():
     page = " ".join((Path(__file__).parents[3] / "SECURITY.md").read_text().split())
     assert [name for name in trial.attempts("model", "secret") if name not in page] == []

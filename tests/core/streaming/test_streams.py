@@ -45,12 +45,12 @@ def failed(id: int) -> Failed:
     return Failed(id, EngineError("broken"))
 
 
-def test_what_is_there_comes_at_once():
+def test_available_pieces_come_at_once():
     assert told(output("a"), output("b", "c"), finished) == [["a", "b", "c"], ["end"]]
     assert told(output("a"), output("b"), finished, between=1) == [["a"], ["b"], ["end"]]
 
 
-def test_what_came_before_an_error_is_told():
+def test_pieces_before_an_error_are_delivered():
     assert told(output("a"), output("b"), failed) == [["a", "b"], ["broken"]]
 
 

@@ -36,7 +36,7 @@ def test_special_ids_and_flags(name: str) -> None:
 
 # llama.cpp reads the plain text of these tokens as if its characters spelt bytes.
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("whitespace")])
-def test_what_each_token_prints(name: str) -> None:
+def test_text_of_each_token(name: str) -> None:
     """In the middle of a text, where no space is taken away."""
     tokenizer = small(name)
     for token, shown, with_special in fixture(name)["info"]["pieces"]:

@@ -98,7 +98,7 @@ def test_an_ordinary_end_of_sentence() -> None:
     assert tokenizer.detokenize([tokenizer.vocabulary.ids["</s>"]]) == "</s>"
 
 
-def test_what_is_added_around_a_text() -> None:
+def test_tokens_added_around_a_text() -> None:
     bare = from_metadata(metadata("bpe", add_bos_token=False, add_eos_token=True))
     assert bare.tokenize("x")[-1] == bare.eos
     assert bare.tokenize("x")[0] != bare.bos

@@ -124,7 +124,7 @@ def test_every_query_sees_what_came_before_and_all_of_its_step(tmp_path):
 
 @pytest.mark.parametrize("lengths", [[3, 1], [1, 2, 30]])
 @pytest.mark.parametrize("weights", [(), ("sinks", "bias")], ids=["plain", "relative"])
-def test_what_one_graph_stores_another_attends_to(tmp_path, lengths, weights):
+def test_attention_to_keys_stored_by_another_graph(tmp_path, lengths, weights):
     mine, right = (attend_to_memory(tmp_path, backend, lengths, weights) for backend in (CpuBackend(), NumpyBackend()))
     np.testing.assert_allclose(mine, right, rtol=1e-5, atol=1e-5)
 

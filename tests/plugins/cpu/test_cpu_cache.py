@@ -52,7 +52,7 @@ def finish(process: subprocess.Popen[str]) -> str:
     return output.strip()
 
 
-def test_what_is_saved_is_loaded(folder: Path) -> None:
+def test_a_saved_kernel_is_loaded(folder: Path) -> None:
     assert cache.load("a.kernel:1") is None
     cache.save("a.kernel:1", ENTRY)
     assert cache.load("a.kernel:1") == ENTRY

@@ -138,7 +138,7 @@ def test_helping_processes_compile_what_this_one_would(monkeypatch: pytest.Monke
         assert symbol(name).encode() in entry.code
 
 
-def test_what_helping_processes_do_not_compile_is_compiled_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_that_helping_processes_leave_are_compiled_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler, "cores", lambda: 3)
     monkeypatch.setattr(compiler.sys, "executable", "/bin/false")
     assert set(dict(compile_all(NAMES))) == set(NAMES)

@@ -188,7 +188,7 @@ def test_no_kernel_is_left_to_a_base_that_does_not_have_it():
     assert set(done.stdout.splitlines()) == {"avx512bf16 18 []", "avx512vnni 0 []", "avxvnni 0 []"}
 
 
-def test_whatever_changes_kernels_is_in_the_digest():
+def test_the_digest_covers_all_modules_that_kernels_import():
     package = Path(sources.__file__).parent
     files = [
         file for part in sources.PARTS for file in [package / part, *(package / part).rglob("*.py")] if file.is_file()

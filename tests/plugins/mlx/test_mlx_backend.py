@@ -47,7 +47,7 @@ def test_devices() -> None:
     assert "mlx" in device.details
 
 
-def test_where_mlx_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_systems_without_mlx(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert MlxBackend.unavailable() == "MLX is not installed: pip install 'pumice[mlx]'"
 

@@ -86,7 +86,7 @@ def check_compiled(path: Path, ids: list[int], expected: NDArray[np.float32], li
 
 @pytest.mark.usefixtures("uncompiled")
 @pytest.mark.parametrize("name", COMPILED)
-def test_what_is_compiled(tiny_file: Any, tiny_logits: Any, name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_compiled_steps(tiny_file: Any, tiny_logits: Any, name: str, caplog: pytest.LogCaptureFixture) -> None:
     check_compiled(tiny_file(name), ZOO[name].ids, tiny_logits[name], LIMITS.get(name, 1e-6), caplog)
 
 

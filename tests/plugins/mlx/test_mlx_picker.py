@@ -62,7 +62,7 @@ def test_steps_in_a_row(tmp_path: Path) -> None:
         tokens = ahead.picked[step].tolist()
 
 
-def test_what_is_not_a_number_comes_first(tmp_path: Path) -> None:
+def test_nan_logits_come_first(tmp_path: Path) -> None:
     table = np.zeros((4, 90), np.float32)
     table[1, 30] = np.nan
     made = program(tmp_path, table)

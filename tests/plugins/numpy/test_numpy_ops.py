@@ -260,7 +260,7 @@ def dense_variant(
     return y
 
 
-def test_what_one_graph_stores_another_attends_to(tmp_path):
+def test_attention_to_keys_stored_by_another_graph(tmp_path):
     """Cross attention: an encoder's keys and values, of two sequences, which their decoders read in two steps."""
     bounds, backend = limits(n_seqs=4), NumpyBackend()
     encoder = builder(tmp_path, {})

@@ -225,7 +225,7 @@ def test_a_replica_speaks_with_a_speech_model(tmp_path, path, monkeypatch):
 
 
 @pytest.mark.parametrize("said", [b"garbage", encode_command(Cancel(1)), encode_command(Inspect(1))])
-def test_what_is_no_request_is_refused(replica, said):
+def test_invalid_requests_are_refused(replica, said):
     with pytest.raises((CodecError, pumice.RequestError)):
         run(anext(replica.generate(said, "asker")))
     with pytest.raises((CodecError, pumice.RequestError)):

@@ -35,7 +35,7 @@ def test_the_first_leaves_at_once_and_the_next_together():
     asyncio.run(run())
 
 
-def test_what_must_not_wait_takes_the_rest_with_it():
+def test_an_urgent_message_sends_the_waiting_ones():
     async def run() -> None:
         mailbox = Mailbox(3600.0)
         mailbox.put(events(1))

@@ -73,7 +73,7 @@ def test_the_stream_goes_on_as_long_as_a_request_does(monkeypatch):
     asyncio.run(run())
 
 
-def test_what_nobody_waits_for_any_more_is_forgotten():
+def test_messages_without_a_receiver_are_forgotten():
     async def run() -> None:
         box = Outbox()
         box.expect([1, 2, 3])

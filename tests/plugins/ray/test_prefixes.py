@@ -18,7 +18,7 @@ def test_the_longest_beginning_wins():
     assert prefixes.holders(shared[: BLOCK - 1], "", both) == (0, both)
 
 
-def test_what_was_not_used_for_longest_is_forgotten():
+def test_the_least_recently_used_prefix_is_forgotten():
     prefixes, prompts = Prefixes(max_blocks=4), [[i] * BLOCK for i in range(5)]
     for prompt in (*prompts[:4], prompts[0], prompts[4]):
         prefixes.add(prompt, "", "one")

@@ -151,7 +151,7 @@ def test_prompts_of_a_dataset_have_the_models_answers(cluster, model):
     assert row["said"] == chat
 
 
-def test_what_cannot_be_had_is_one_line(cluster, model, tmp_path):
+def test_unavailable_resources_are_an_error_of_one_line(cluster, model, tmp_path):
     source = write(tmp_path / "in.jsonl", 1)
     for arguments, message in [
         (["--ray=127.0.0.1:1"], "no Ray cluster at 127.0.0.1:1"),

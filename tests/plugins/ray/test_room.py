@@ -41,7 +41,7 @@ def test_each_machine_gives_what_it_has_once(bundles: Any, machines: Any, fit: b
         ),
     ],
 )
-def test_what_is_asked_for_and_what_there_is_are_in_one_line(
+def test_requested_and_available_resources_are_in_one_line(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, asked: dict[str, float], said: str
 ) -> None:
     ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'pumice[ray]'")

@@ -189,7 +189,7 @@ def test_a_replica_that_dies_later_or_always_is_an_error(said):
     link.close()
 
 
-def test_what_a_dead_replica_said_is_not_heard_after_it_was_asked_of_another():
+def test_events_of_a_dead_replica_are_ignored_after_a_retry():
     async def answer(call: int) -> AsyncIterator[Any]:
         yield [Accepted(0)]
         await asyncio.sleep(0.02)
@@ -220,7 +220,7 @@ def test_what_a_dead_replica_said_is_not_heard_after_it_was_asked_of_another():
     link.close()
 
 
-def test_what_a_replica_refuses_is_not_asked_again():
+def test_refused_requests_are_not_retried():
     async def answer(call: int) -> AsyncIterator[Any]:
         raise pumice.RequestError("too long")
         yield

@@ -76,7 +76,7 @@ def test_after_lowering_the_same_token_or_none(case: int) -> None:
     assert decided > (30 if params["top_k"] == 1 else 0)
 
 
-def test_how_many_logits_decide() -> None:
+def test_number_of_relevant_logits() -> None:
     assert chain({"temperature": 0.0}).n_best == 1
     assert chain({"top_k": 7}).n_best == 7
     assert (chain({"repeat_penalty": 1.1}).n_best, chain({"logit_bias": {3: -1.0}, "top_k": 7}).n_best) == (40, 7)
@@ -86,7 +86,7 @@ def test_how_many_logits_decide() -> None:
         assert chain({}, order=order).n_best is None, order
 
 
-def test_what_a_device_may_guess() -> None:
+def test_picks_of_sampler_chains() -> None:
     default = {"top_k": 40, "top_p": 0.95, "min_p": 0.05, "temperature": 0.8}
     assert chain({}).pick == Pick(**default)
     assert chain({"temperature": 0.0, "top_k": 5}).pick == Pick(1, temperature=0.0)
@@ -97,7 +97,7 @@ def test_what_a_device_may_guess() -> None:
         assert chain({}, order=[*order, "dist"]).pick is None, order
 
 
-def test_what_is_adjusted_behind_top_k_is_a_guess() -> None:
+def test_adjustments_behind_top_k_make_a_guess() -> None:
     """A bias makes none of the tokens that were dropped before likelier than those that were kept."""
     order = ["top_k", "logit_bias", "dry", "penalties", "dist"]
     lowered = chain({"top_k": 5, "logit_bias": {1: -1.0}, "dry_multiplier": 1.0, "repeat_penalty": 1.1}, order=order)

@@ -241,9 +241,7 @@ NEUTRAL_OR_NOT: dict[str, st.SearchStrategy[Any]] = {
     params=st.fixed_dictionaries({}, optional=NEUTRAL_OR_NOT),
     history=st.lists(st.integers(0, 7), max_size=30),
 )
-def test_whatever_the_parameters_something_is_left(
-    logits: np.ndarray, params: dict[str, Any], history: list[int]
-) -> None:
+def test_any_parameters_leave_a_candidate(logits: np.ndarray, params: dict[str, Any], history: list[int]) -> None:
     logits[0] = 1.0
     chain = build(len(logits), **params)
     for token in history:

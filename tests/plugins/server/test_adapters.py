@@ -92,7 +92,7 @@ def test_scales_of_the_server(adapted, texts):
     assert text(adapted) == texts(a=0.5, b=1.0)
 
 
-def test_what_a_completion_says_of_them(adapted):
+def test_adapters_in_a_completion(adapted):
     told = adapted.client.post("/completion", json=GREEDY | {"lora": [{"id": 1, "scale": 2}]}).json()
     assert told["generation_settings"]["lora"] == [{"id": 0, "scale": 0.0}, {"id": 1, "scale": 2.0}]
 

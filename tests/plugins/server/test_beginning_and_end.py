@@ -76,7 +76,7 @@ def test_while_the_model_is_loaded(model, caplog):
         assert client.get("/health").json() == {"status": "ok"}
 
 
-def test_who_waits_for_a_model_at_the_end_is_told():
+def test_requests_waiting_for_a_model_at_shutdown_are_answered():
     begun, go, answers = threading.Event(), threading.Event(), []
 
     class Late:
@@ -220,7 +220,7 @@ def test_a_stream_that_is_cut_at_the_end_leaves_no_traceback(model, caplog):
 
 
 @pytest.mark.parametrize(("path", "body", "expected"), LAST)
-def test_what_still_runs_at_the_end_is_told(model, path, body, expected):
+def test_a_stream_cut_at_shutdown_says_so(model, path, body, expected):
     with running(model, context_shift=True) as server:
         models = server.application.state.models
         with server.client.stream("POST", path, json=body, headers={"X-Request-Id": "mine"}) as response:

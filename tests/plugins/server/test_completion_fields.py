@@ -189,7 +189,7 @@ def test_the_end_of_a_line_after_a_time(server):
     ],
     ids=str,
 )
-def test_what_a_text_looks_like_by_other_names(server, fields):
+def test_structured_output_by_other_names(server, fields):
     assert texts(server, **fields)[0] in ("yes", "no")
 
 
@@ -247,7 +247,7 @@ def test_reasoning_in_the_content(server):
     ],
     ids=str,
 )
-def test_what_is_refused(server, fields, status, message):
+def test_refused_fields(server, fields, status, message):
     response = server.client.post("/v1/completions", json=GREEDY | fields)
     assert response.status_code == status
     assert message in response.json()["error"]["message"]

@@ -42,7 +42,7 @@ def test_an_option_that_is_not_given_is_that_of_the_variable(parsed):
     assert not parsed()["context_shift"]
 
 
-def test_what_means_nothing_is_ignored_with_a_warning(parsed, capsys):
+def test_options_without_effect_are_ignored_with_a_warning(parsed, capsys):
     parsed(FLASH_ATTN="on", PERF="true", SWA_FULL="0", NEW_IN_A_YEAR="x", AGENT="0")
     said = capsys.readouterr().err.splitlines()
     assert said == [
@@ -61,7 +61,7 @@ def test_what_means_nothing_is_ignored_with_a_warning(parsed, capsys):
         ("CTX_SIZE", "many", "'many' is not a valid"),
     ],
 )
-def test_what_would_change_what_is_served_is_refused(parsed, variable, value, message):
+def test_options_that_would_change_answers_are_refused(parsed, variable, value, message):
     with pytest.raises(click.UsageError, match=message):
         parsed(**{variable: value})
     assert "--mmproj-url" in REFUSED

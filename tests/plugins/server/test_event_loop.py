@@ -116,11 +116,11 @@ def test_conversations(process):
 
 
 @pytest.mark.parametrize("path", ["/", "/props", "/metrics", "/v1/models", "/slots", "/page/main.js", "/api/tags"])
-def test_what_is_read(process, path):
+def test_requests_that_do_not_block_the_loop(process, path):
     assert longest(process, "GET", path, b"") == (200, [])
 
 
-def test_what_holds_a_loop_is_seen(process, monkeypatch):
+def test_calls_that_block_the_loop_are_detected(process, monkeypatch):
     """The monitor itself: a text that is tokenized on the loop is found."""
     from pumice_server import work
 

@@ -135,7 +135,7 @@ def test_a_batch_goes_on_after_a_restart(model, tmp_path, monkeypatch):
         assert set(answers(client, batch.output_file_id)) == {"a", "b", "c"}
 
 
-def test_what_is_wrong_is_told(model, tmp_path):
+def test_errors_of_files_and_batches(model, tmp_path):
     with kept(model, tmp_path, keys=["a", "b"]) as (client, _):
         file_id = upload(client, lines(row("a"), row("b", url="/v1/embeddings")))
         batch = finished(
@@ -416,7 +416,7 @@ def waiting_batch(id: str) -> dict:
     }
 
 
-def test_what_is_kept_has_bounds(tmp_path, monkeypatch):
+def test_stored_files_are_bounded(tmp_path, monkeypatch):
     store = JobStore(tmp_path / "batches.db")
     monkeypatch.setattr(limits, "MAX_BYTES", 100)
     store.add_file(*stored("f", "", 60))

@@ -217,7 +217,7 @@ def test_a_body_that_is_too_large(narrow):
         ("NO REQUEST\r\n", 400),
     ],
 )
-def test_who_sends_more_than_is_read_reads_the_answer(narrow, head, status):
+def test_clients_that_send_too_much_read_the_answer(narrow, head, status):
     """All of it is sent before the answer is read, which a reset of the connection would take away."""
     with connected(narrow) as connection:
         connection.sendall(f"{head}\r\n".encode())
@@ -229,7 +229,7 @@ def test_who_sends_more_than_is_read_reads_the_answer(narrow, head, status):
 
 
 @pytest.mark.parametrize("keeps", ["close", "keep-alive"])
-def test_how_much_is_thrown_away_is_bounded(narrow, monkeypatch, keeps):
+def test_discarded_bytes_are_bounded(narrow, monkeypatch, keeps):
     monkeypatch.setattr(limits, "MAX_DRAINED", len(PART))
     head = f"POST /nowhere HTTP/1.1\r\nHost: localhost\r\n{CHUNKED}Connection: {keeps}\r\n\r\n"
     with connected(narrow) as connection:

@@ -232,7 +232,7 @@ def test_hostile_files_are_one_line_and_leave_the_server_alone(server):
 
 
 @pytest.mark.parametrize("url", ["http://example.com/a.png", "/etc/passwd", "data:image/png;base64,?"])
-def test_what_is_no_image_is_refused_in_one_line(server, url):
+def test_an_invalid_image_is_refused_in_one_line(server, url):
     for path, body in ways(url, {"type": "url", "url": url}):
         response = server.client.post(path, json=body)
         assert response.status_code == 400, (path, response.text)

@@ -70,7 +70,7 @@ def test_files_without_keys(file, text):
         Keys((), file)
 
 
-def test_what_keys_allow(model, file):
+def test_scopes_of_keys(model, file):
     with running(model, keys=Keys((), file)) as server:
 
         def status(key: str, method: str, path: str) -> int:
@@ -88,7 +88,7 @@ def test_what_keys_allow(model, file):
         assert status("sha256:x", "GET", "/metrics") == 401
 
 
-def test_who_may_not_unload_a_model_may_not_by_keep_alive(model, file):
+def test_keep_alive_needs_the_scope_to_unload(model, file):
     with running(model, keys=Keys((), file)) as server:
         entry = server.application.state.models.served_models[0]
         for key, told, kept in (("alice-key", "load", math.inf), ("hashed-key", "unload", 0)):

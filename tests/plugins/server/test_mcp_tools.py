@@ -287,7 +287,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("fields", "problem"), REFUSED)
-def test_what_a_client_may_not_name(server, fields, problem):
+def test_tools_that_a_client_may_not_name(server, fields, problem):
     response = server.client.post("/v1/responses", json={"input": "Add", "tools": [{**MCP, **fields}]})
     assert response.status_code == 400
     assert response.json()["error"]["message"].startswith(problem)

@@ -137,7 +137,7 @@ def used(server: Serving, name: str) -> Iterator[None]:
         future.result(PATIENCE)
 
 
-def test_what_is_told_of_a_model_that_is_not_loaded(two):
+def test_description_of_a_model_that_is_not_loaded(two):
     shown = two.client.post("/api/show", json={"model": "three"}).json()
     assert shown["details"] == {
         "parent_model": "",
@@ -322,7 +322,7 @@ def test_durations(given, seconds):
 
 
 @pytest.mark.parametrize("given", ["5", "m", "5 m", "1e9h", "1" * 20 + "s"])
-def test_what_is_no_duration(given):
+def test_invalid_durations(given):
     with pytest.raises(Exception, match="keep_alive"):
         keep_alive(given)
 

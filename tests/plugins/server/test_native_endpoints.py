@@ -105,7 +105,7 @@ def test_a_streamed_completion(server, expected):
     assert told[-1]["tokens_predicted"] == 12
 
 
-def test_how_a_completion_ended(server, expected):
+def test_finish_reason_of_a_completion(server, expected):
     word = expected.text.split()[2]
     told = post(server, "/completion", **GREEDY, stop=["absent", word])
     assert (told["stop_type"], told["stopping_word"]) == ("word", word)
@@ -161,7 +161,7 @@ def test_props_and_slots(server):
     assert not any(slot["is_processing"] for slot in slots)
 
 
-def test_what_is_counted_begins_at_zero():
+def test_counters_begin_at_zero():
     metrics = Metrics()
     metrics.engine("a", Snapshot(0, 0, 1, 1, {}, {}, 0), {})
     found = dict(line.rsplit(" ", 1) for line in metrics.text().decode().splitlines() if line[0] != "#")

@@ -162,7 +162,7 @@ def test_names_with_defaults_of_their_own(client, server, expected):
         assert error.value.status_code == status, error.value
 
 
-def test_what_names_keep_is_bounded(server, monkeypatch):
+def test_content_of_created_names_is_bounded(server, monkeypatch):
     def create(**fields) -> int:
         return server.client.post(
             "/api/create", json={"model": "x", "from": "demo", "stream": False, **fields}

@@ -155,7 +155,7 @@ def test_each_part_of_an_answer_has_the_direction_of_its_text(page):
     assert item["x"] + item["width"] < code["x"] + code["width"] - 10, "the marker is on the right"
 
 
-def test_what_a_model_writes_is_never_markup(page):
+def test_text_of_a_model_is_never_markup(page):
     say(page, "attack")
     assert page.evaluate("window.hacked") is None
     forbidden = answer(page).locator("script, img, iframe, style, svg[onload], [onerror], [onmouseover]")
@@ -699,7 +699,7 @@ def test_conversations_kept_by_the_server(browser, tmp_path):
             context.close()
 
 
-def test_what_other_clients_keep_is_no_conversation_unless_it_has_its_parts(browser, tmp_path):
+def test_incomplete_conversations_of_other_clients_are_passed_over(browser, tmp_path):
     """An id is part of addresses: deleting a conversation could delete anything else."""
     whole = {"title": "fox", "created": 1, "updated": 1, "leaf": "m", "options": {}}
     wrong = [{}, {**whole, "updated": "x"}, {**whole, "options": None}, {**whole, "title": 3}]
@@ -718,7 +718,7 @@ def test_what_other_clients_keep_is_no_conversation_unless_it_has_its_parts(brow
         assert page.problems == []
 
 
-def test_what_cannot_be_kept_goes_back_to_where_it_was_written(browser, tmp_path):
+def test_a_message_that_cannot_be_kept_returns_to_the_composer(browser, tmp_path):
     """First the conversation cannot be kept, then a message of one that is."""
     with scripted(tmp_path / "chats.db") as server, browser.new_context(viewport=WIDE) as context:
         page = opened(context, server.url)
@@ -1067,7 +1067,7 @@ def test_the_demo_model_tells_a_story(context, model):
 
 
 @pytest.mark.skipif(not (MODULES / "esbuild").exists(), reason="page/node_modules is not there (.ci/page makes it)")
-def test_what_is_served_is_what_the_sources_make(tmp_path):
+def test_the_served_page_is_built_from_the_sources(tmp_path):
     subprocess.run(["node", ROOT / "page" / "build.mjs", tmp_path], check=True, cwd=ROOT / "page")
     served = ROOT / "plugins" / "pumice_server" / "page"
     names = sorted(path.name for path in served.iterdir())

@@ -88,7 +88,7 @@ def test_a_client_that_leaves_ends_the_speech(server):
         ({"max_seconds": 0}, "max_seconds"),
     ],
 )
-def test_what_cannot_be_spoken_is_one_error(server, fields, problem):
+def test_unspeakable_input_is_one_error(server, fields, problem):
     answer = server.client.post("/v1/audio/speech", json={"model": "ends", "input": "hello", **fields})
     assert answer.status_code == 400
     assert problem in answer.json()["error"]["message"]

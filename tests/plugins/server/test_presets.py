@@ -106,7 +106,7 @@ def test_the_command_line_takes_precedence(specs, monkeypatch):
         ("[a]\nmodel = {folder}/a.gguf\nalias = b\n[b]\nmodel = {folder}/b.gguf", "two models are called b"),
     ],
 )
-def test_what_is_wrong_is_told(specs, text, message):
+def test_errors_of_a_preset_file(specs, text, message):
     with pytest.raises((click.ClickException, pumice.HubError), match=r"\S") as error:
         specs(text)
     assert message in " ".join(str(error.value).split())

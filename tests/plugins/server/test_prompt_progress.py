@@ -44,7 +44,7 @@ def events(server: Running, path: str, **fields) -> list[dict]:
 
 
 @pytest.mark.parametrize("path", BODIES)
-def test_how_far_a_prompt_is_read(small_batches, path):
+def test_prompt_progress_of_a_stream(small_batches, path):
     total = N_PROMPT[path]
     told = events(small_batches, path, return_progress=True, cache_prompt=False)
     found = [event["prompt_progress"] for event in told if "prompt_progress" in event]
@@ -110,7 +110,7 @@ def test_each_of_several_answers(small_batches):
         assert read[-1]["processed"] == read[-1]["total"] == 152
 
 
-def test_what_an_official_client_makes_of_it(small_batches):
+def test_prompt_progress_in_an_official_client(small_batches):
     with (
         openai.OpenAI(base_url=f"{small_batches.url}/v1", api_key="unused") as client,
         client.chat.completions.stream(model="demo", **MESSAGES, max_tokens=3, extra_body=BOTH) as stream,

@@ -55,7 +55,7 @@ def test_a_response_follows_another(client, server):
         client.responses.retrieve(second.id)
 
 
-def test_what_is_not_to_be_kept(client):
+def test_responses_that_are_not_stored(client):
     response = client.responses.create(input=PROMPT, store=False, **GREEDY)
     with pytest.raises(openai.NotFoundError, match="it was not stored"):
         client.responses.create(input="x", previous_response_id=response.id, **GREEDY)

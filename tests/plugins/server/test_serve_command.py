@@ -156,7 +156,7 @@ def test_a_folder_of_models(tmp_path):
     assert [Path(path).name for path in found] == ["a-00001-of-00002.gguf", "b.gguf"]
 
 
-def test_what_is_no_model_is_left_out_of_a_folder(tmp_path, caplog):
+def test_files_other_than_models_are_left_out_of_a_folder(tmp_path, caplog):
     tiny_llama(tmp_path / "good.gguf")
     whole = (tmp_path / "good.gguf").read_bytes()
     (tmp_path / "cut.gguf").write_bytes(whole[:-5000])
@@ -232,7 +232,7 @@ def test_every_option_of_llama_server_is_taken_left_out_or_refused():
     assert len(ours) + len(IGNORED) + len(REFUSED) == len({*ours, *IGNORED, *REFUSED})
 
 
-def test_what_ranks_is_served_by_llama_servers_line():
+def test_a_reranker_is_served_by_llama_servers_command_line():
     line = "-m x.gguf --reranking --pooling rank -r a -r b"
     params = command.make_context("serve", line.split()).params
     assert (params["pooling"], params["stop"]) == ("rank", ("a", "b"))

@@ -85,7 +85,7 @@ def test_names_that_lead_elsewhere(saving, name):
         assert "filename must be" in response.text
 
 
-def test_what_cannot_be_restored(saving):
+def test_slots_that_cannot_be_restored(saving):
     server, folder = saving
     assert act(server, "restore", filename="absent").status_code == 400
     (folder / "bad").write_bytes(b"{")

@@ -36,7 +36,7 @@ def test_files(page):
     assert page.get("/page/app.js", headers={"If-None-Match": answer.headers["ETag"]}).status_code == 304
 
 
-def test_what_models_write_runs_without_an_origin_or_a_server(page):
+def test_html_of_answers_runs_without_an_origin_or_a_server(page):
     (static.FOLDER / "frame.html").write_text("<!doctype html>")
     headers = page.get("/page/frame.html").headers
     rules = dict(rule.split(" ", 1) for rule in headers["Content-Security-Policy"].split("; "))

@@ -81,7 +81,7 @@ def test_every_protocol_takes_videos(server, expected):
         ({}, "the part has no video; give it as a data: URL"),
     ],
 )
-def test_what_is_no_video_is_one_error(server, video, problem):
+def test_an_invalid_video_is_one_error(server, video, problem):
     part = {"type": "input_video", "input_video": video}
     answer = server.client.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": [part]}]})
     assert answer.status_code == 400

@@ -101,7 +101,7 @@ def test_structures_have_the_sizes_of_c():
     assert {name: ctypes.sizeof(getattr(binding, name)) for name in sizes} == sizes
 
 
-def test_what_a_structure_points_to_lives_as_long():
+def test_memory_referenced_by_a_structure_lives_as_long():
     from pumice_vulkan.device.native.binding import VkComputePipelineCreateInfo, VkPipelineShaderStageCreateInfo
     from pumice_vulkan.device.native.structure import Structure, array
 

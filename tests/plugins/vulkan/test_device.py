@@ -55,7 +55,7 @@ def test_constants_and_push_constants_reach_the_shader(device):
     assert words(second)[-1] == values[-1]
 
 
-def test_what_is_set_stays_until_it_is_set_again(device):
+def test_bindings_stay_until_they_are_set_again(device):
     n = 64
     source, target, other = (host_buffer(device, np.arange(n, dtype=np.uint32)) for _ in range(3))
     pipeline = device.new_pipeline(spirv("scale"), 2, 8, (32, 1))
@@ -113,7 +113,7 @@ def doubling(device, n=64):
     return commands, buffer
 
 
-def test_what_is_held_begins_with_its_commit(device):
+def test_held_commands_begin_with_their_commit(device):
     commands, buffer = doubling(device)
     for number in range(1, 4):
         commands.hold()

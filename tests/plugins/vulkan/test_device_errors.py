@@ -115,7 +115,7 @@ def test_a_lost_device_is_an_error(device, monkeypatch, function):
         (spirv("scale")[:20], "no compute entry point"),
     ],
 )
-def test_what_is_no_shader_is_an_error(device, code, message):
+def test_an_invalid_shader_is_an_error(device, code, message):
     with pytest.raises(BackendError, match=message):
         device.new_pipeline(code, 2, 8)
 

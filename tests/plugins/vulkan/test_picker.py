@@ -152,7 +152,7 @@ def test_logits_are_adjusted_as_samplers_do(tmp_path: Path, vulkan: VulkanBacken
 
 
 @pytest.mark.parametrize("width", [70, 5000])
-def test_what_holds_for_one_token_alone(tmp_path: Path, vulkan: VulkanBackend, width: int) -> None:
+def test_restrictions_hold_for_one_token(tmp_path: Path, vulkan: VulkanBackend, width: int) -> None:
     """Masks and biases of a step, behind penalties; without them nothing of the step before is left."""
     table = rng.standard_normal((20, width)).astype(np.float32)
     table[7, 3] = 50.0
@@ -444,7 +444,7 @@ def test_the_last_of_several_devices_picks(
     assert in_runs > 40, "most tokens of a sequence come in runs of several steps"
 
 
-def test_what_it_did_is_profiled(tmp_path: Path, driver: str) -> None:
+def test_picks_are_profiled(tmp_path: Path, driver: str) -> None:
     config = {"vulkan": {"driver": driver}}
     with pumice.load(tiny_llama(tmp_path / "tiny.gguf"), backend="vulkan", config=config) as model:
         assert generation_seconds(model, 20) > 0

@@ -102,7 +102,7 @@ def test_waiting_ends_with_the_needed_buckets_if_these_are_prepared_quickly(
     assert preparer.ready == set(BUCKETS.all)
 
 
-def test_what_fails_is_left_to_the_step_that_needs_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_preparation_is_left_to_the_step_that_needs_it(caplog: pytest.LogCaptureFixture) -> None:
     done: list[str] = []
 
     def pieces(bucket: Bucket) -> Iterator[Work]:
@@ -197,7 +197,7 @@ def test_one_that_is_waited_for_makes_no_pauses(monkeypatch: pytest.MonkeyPatch)
     assert not slept
 
 
-def test_one_that_never_started_is_closed() -> None:
+def test_a_preparer_that_never_started_can_be_closed() -> None:
     Preparer(BUCKETS.all, lambda bucket: iter([])).close()
 
 
@@ -432,7 +432,7 @@ class Driver:
 
 @pytest.mark.parametrize("driver", ["native"], indirect=True)
 class TestPipelineCache:
-    def test_what_was_compiled_is_there_for_the_next_process(
+    def test_compiled_pipelines_are_there_for_the_next_process(
         self, cache: Path, device: Device, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         driver = Driver(grown=b"pipeline")
@@ -444,7 +444,7 @@ class TestPipelineCache:
         assert driver.begun[-1] == b"pipelinepipeline"
         assert [file.suffix for file in cache.iterdir()] == [suffix()]
 
-    def test_what_is_broken_counts_for_nothing(
+    def test_a_broken_pipeline_cache_is_ignored(
         self, cache: Path, device: Device, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         driver = Driver(grown=b"pipeline")

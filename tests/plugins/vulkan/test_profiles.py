@@ -76,7 +76,7 @@ def test_resources(kernel: str, constants: tuple[int, ...], expected: Resources)
         ("rms_norm", (512,), "512 invocations are too many for V3D .*: at most 256"),
     ],
 )
-def test_what_a_profile_lacks_is_refused(kernel: str, constants: tuple[int, ...], problem: str) -> None:
+def test_features_that_a_profile_lacks_are_refused(kernel: str, constants: tuple[int, ...], problem: str) -> None:
     most = PROFILES["hopper-h200"].described()
     with (
         PaperDevice(narrowed(most, PROFILES["v3d-71-mesa"])) as device,

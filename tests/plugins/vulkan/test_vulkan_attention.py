@@ -280,7 +280,7 @@ def test_a_layer_attends_to_the_cache_of_another(tmp_path, values):
 
 @pytest.mark.parametrize("lengths", [[3, 1], [1, 2, 30]])
 @pytest.mark.parametrize("weights", [(), ("sinks", "bias")], ids=["plain", "relative"])
-def test_what_one_graph_stores_another_attends_to(tmp_path, lengths, weights):
+def test_attention_to_keys_stored_by_another_graph(tmp_path, lengths, weights):
     mine, right = (
         attend_to_memory(tmp_path, backend, lengths, weights) for backend in (VulkanBackend(), NumpyBackend())
     )

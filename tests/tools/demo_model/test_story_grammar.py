@@ -109,7 +109,7 @@ def after(events: str) -> World:
         "enter hero home; enter friend here; take hero thing; give hero friend thing; has hero thing",
     ],
 )
-def test_what_cannot_happen_is_inconsistent(events: str):
+def test_impossible_events_are_inconsistent(events: str):
     with pytest.raises(Inconsistent):
         after(events)
 

@@ -68,7 +68,7 @@ def test_a_row_that_kills_the_engine_takes_no_other_with_it():
     assert len(found) == len(ROWS)
 
 
-def test_what_is_in_flight_ends_with_the_loop():
+def test_requests_in_flight_end_with_the_loop():
     ended = []
 
     async def answer(row: BatchRow) -> dict:
