@@ -1,4 +1,4 @@
-"""Kill a process while it writes prompts to disk, many times: what remains is valid, and what was written stays.
+"""Kill a process while it writes prompts to disk, many times: remaining files are valid, and written prompts stay.
 
     python bench/kill_cache_writer.py MODEL [--kills 200]
 

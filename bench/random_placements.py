@@ -1,4 +1,4 @@
-"""Load random models on a device with little memory: none may run out of it, and plans must say what is allocated.
+"""Load random models on a device with little memory: none may run out of it, and plans must equal allocations.
 
     PUMICE_VULKAN_SOFTWARE=1 python bench/random_placements.py [--cases 1000] [--seed 1]
 
@@ -151,7 +151,7 @@ class Watch:
 
 
 def run(case: Case, path: Path) -> str:
-    """Plan, load and run a case; return what was planned and found. Raises AssertionError and PumiceError."""
+    """Plan, load and run a case; return planned and allocated bytes. Raises AssertionError and PumiceError."""
     needed = planned_bytes(pumice.plan(path, measure=False, **case.options))
     limit = RESERVE + int(case.share * needed)
     options = case.options | {"config": {"vulkan": {"memory": str(limit), "prepare": "never"}}}

@@ -493,7 +493,7 @@ def kill_engine(pid: int) -> bool:
 
 
 def report(arguments: argparse.Namespace, tally: Tally, samples: list[dict[str, int]]) -> int:
-    """Print what was seen as JSON, and return the exit status."""
+    """Print the results as JSON, and return the exit status."""
     late = [p99([s for _, s in quarter(tally.firsts, which)]) for which in (1, 2, 3, 4)]
     summary = {
         "seconds": arguments.seconds, "counts": tally.counts, "kills": len(tally.kills),

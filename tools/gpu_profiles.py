@@ -54,7 +54,10 @@ Compiled = tuple[Segment, MemoryPlan, Limits]
 
 @contextmanager
 def captured(path: Path) -> Iterator[Compiled]:
-    """Load a model on a device of paper, and yield what the backend compiled; its weights are open in this context."""
+    """Load a model on a device of paper, and yield what was to compile: segment, memory plan and limits.
+
+    Weights are open in this context.
+    """
     compiled: list[Compiled] = []
     compile = VulkanBackend.compile
     shared = shared_on(PaperDevice(PROFILES["hopper-h200"].described()))
@@ -222,7 +225,7 @@ def other_kernels(chosen: Sequence[Kernel]) -> list[str]:
 
 
 def problems(chosen: Sequence[Kernel], validator: str, translator: str) -> list[str]:
-    """Return what the checks of the table, and of the kernels below it, find wrong."""
+    """Return the problems that the checks of the table, and of the kernels below it, find."""
     others = other_kernels(chosen)
     versions = {kernel.name: kernel.vulkan for kernel in chosen} | dict.fromkeys(others, "1.2")
     translated = [kernel.name for kernel in chosen if kernel.is_translated]
@@ -261,7 +264,7 @@ def table(lowered: Mapping[str, dict[str, list[Dispatch]]]) -> str:
 
 
 def decisions(quirk: Quirk) -> str:
-    """Return what a quirk changes."""
+    """Return the changes by a quirk."""
     parts = [f"no `{name}`" for name in sorted(quirk.without)]
     parts += [f"subgroups of {quirk.subgroup}"] if quirk.subgroup else []
     parts += [f"submits of {quirk.dispatches} dispatches"] if quirk.dispatches else []

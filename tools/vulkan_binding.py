@@ -250,7 +250,7 @@ def annotation(registry: Registry, name: str) -> str:
 
 
 def binding(registry: Registry, names: set[str]) -> str:
-    """Return the binding of what is named. Raises KeyError for a name that the registry lacks."""
+    """Return the binding of the named functions and types. Raises KeyError for a name that the registry lacks."""
     functions = sorted(names & registry.commands.keys())
     extensions = [name for name in functions if name not in registry.core]
     lines = [

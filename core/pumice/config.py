@@ -440,7 +440,7 @@ def created_models_folder() -> Path:
 
 
 def configuration_paths() -> list[str]:
-    """Return what a confined process reads of the configuration: its files, and the folder of created entries."""
+    """Return the paths of the configuration for a confined process: its files, and the folder of created entries."""
     created = created_models_folder()
     return [os.path.abspath(path) for path in (*config_files(), *([created] if created.is_dir() else []))]
 

@@ -76,7 +76,7 @@ def _adapter(options: AdapterOptions, model: GGUFFile, architecture: Architectur
 
 
 def _context_length(config: Config, architecture: Architecture) -> int:
-    """Return the configured context in tokens; the default is lowered to what the model was trained for."""
+    """Return the configured context in tokens; the default is lowered to the model's training context."""
     trained = architecture.n_ctx_train
     if config.n_ctx and config.is_default("n_ctx"):
         return min(config.n_ctx, trained)

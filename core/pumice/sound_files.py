@@ -29,7 +29,7 @@ _UNKNOWN = 0xFFFF_FFFF  # length in the header of a WAV that is streamed
 
 @dataclass
 class _Sink(io.RawIOBase):
-    """A file whose bytes are taken while it is written. What is written to an earlier place is dropped then."""
+    """A file whose bytes are taken while it is written. Later writes to bytes already taken are dropped."""
 
     def __post_init__(self) -> None:
         self._data = bytearray()

@@ -131,7 +131,7 @@ class Protocol(H11Protocol):
         self.app = partial(_in_turn, turns, self.app, self.write_part)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP, in one line; close the connection where an answer to the request has begun."""
+        """Refuse malformed HTTP with one line; close the connection if an answer to the request has begun."""
         host, port = self.client or ("an unknown address", 0)
         logger.warning("malformed request from %s, port %d: %s", host, port, self.conn.problem or "not valid HTTP")
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):

@@ -71,7 +71,7 @@ def base_of(kind: Kind) -> Kind | None:
 
 
 def summary_of(kind: Kind) -> str:
-    """Return what a class holds."""
+    """Return the docstring of a class as one line."""
     doc = kind.__doc__ if kind is not Sampling else "Parameters of the sampler chain."
     return " ".join(inspect.cleandoc(doc or "").split())
 

@@ -143,7 +143,7 @@ def refusals(kind: Any) -> Mapping[str, str]:
 
 
 def alternatives(schema: Schema) -> Sequence[Schema]:
-    """Return what a value may be, but for null."""
+    """Return the alternative types of a value, without null."""
     return [alternative for alternative in schema.get("anyOf", [schema]) if alternative.get("type") != "null"]
 
 

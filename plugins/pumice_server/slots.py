@@ -103,7 +103,7 @@ async def _restore(request: Request, service: Service, slot: int, body: SlotBody
 
 
 async def _read_again(request: Request, service: Service, tokens: list[int]) -> int:
-    """Have the cache hold tokens, of which those that it lacks are loaded or computed; return how many it had."""
+    """Load or compute the tokens that the cache lacks; return how many it had."""
     options = {"max_tokens": 1, "cache_salt": request.state.cache_salt}  # without any token nothing would be read
     (done,) = await service.gather(await service.complete([tokens], 1, options))
     return done.timings.prompt_cached

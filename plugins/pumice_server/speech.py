@@ -90,7 +90,7 @@ def _voice(service: Service, name: str) -> pumice.Voice | pumice.Audio | str | N
 async def _spoken(
     service: Service, pieces: Sequence[Piece], body: SpeechBody, tokens: _Tokens, salt: str
 ) -> AsyncGenerator[Samples, None]:
-    """Yield the samples as they come. Closing the generator ends what is being computed."""
+    """Yield the samples as they come. Closing the generator ends the computation."""
     left = round(body.max_seconds * RATE)
     for piece in pieces:
         sound = (

@@ -181,14 +181,14 @@ def _has_token(service: Service, text: str) -> bool:
 
 
 def _instruction(body: TranscriptionBody, translates: bool) -> str:
-    """Return what the model is asked to do with a sound."""
+    """Return the instruction to the model for a sound."""
     task = "Translate the speech to English. Answer with the translation alone."
     task = task if translates else "Transcribe the speech. Answer with the transcript alone."
     return f"{task} {_hints(body)}".strip()
 
 
 def _hints(body: TranscriptionBody) -> str:
-    """Return what the request says about the speech."""
+    """Return the request's hints about the speech."""
     language = f"The language spoken is {body.language!r}." if body.language else ""
     return f"{language} {body.prompt or ''}".strip()
 

@@ -415,7 +415,7 @@ class Staging:
                 turn.command = None
 
     def wait(self) -> None:
-        """Wait for what was written."""
+        """Wait until all written bytes are on the device."""
         if self._encoder is not None:
             self._commit()
         for turn in self._turns:

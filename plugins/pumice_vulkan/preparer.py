@@ -54,7 +54,7 @@ class Preparer:
         self._thread = threading.Thread(target=self._run, name="pumice-vulkan-preparer")
 
     def start(self) -> None:
-        """Start, if the system allows another thread; without it steps compile what they need."""
+        """Start, if the system allows another thread; without it each step compiles its own pipelines."""
         try:
             self._thread.start()
         except RuntimeError as error:

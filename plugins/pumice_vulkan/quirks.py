@@ -1,4 +1,4 @@
-"""Drivers that offer what is wrong or slow on a device: each row takes a feature or a kernel away, or changes a choice.
+"""Faults of drivers on devices: each row takes a wrong or slow feature or kernel away, or changes a choice.
 
 A row applies to devices of a vendor with the driver and version that it names, and whose name matches; the backend
 does without the feature, as if the device did not have it. docs/gpu_profiles.md says which workarounds of other

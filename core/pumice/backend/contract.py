@@ -166,7 +166,7 @@ class Program(ABC):
         """Wait for the released steps, whose results the engine did not wait for."""
 
     def wait_until_prepared(self) -> None:  # noqa: B027 - most programs prepare nothing beside their steps
-        """Wait for what the program prepares beside its steps, so that none of them has to; called from one thread."""
+        """Wait until the program has prepared its usual steps, so that no later step waits; called from one thread."""
 
     def prepare_drafts(self) -> None:  # noqa: B027 - most programs prepare nothing beside their steps
         """Begin to prepare steps with drafted tokens, since requests will draft; it may be called again."""

@@ -1,4 +1,4 @@
-"""Limits on what a request brings to its template; checked before any value is processed."""
+"""Limits on the values that a request passes to its template; checked before any value is processed."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def web_address(part: Any) -> str:
 
 
 def _kind(part: Any) -> MediaKind | None:
-    """Return what a part of a message is; None for text and anything else."""
+    """Return the kind of medium of a part of a message; None for text and anything else."""
     if isinstance(part, MEDIA):
         return kind_of(part)
     if not isinstance(part, Mapping) or not isinstance(part.get("type"), str):

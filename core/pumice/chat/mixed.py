@@ -63,7 +63,7 @@ def encode_media(parts: Iterable[str | Media], encode: EncodeMedia) -> Iterator[
 
 
 class _Ahead:
-    """Encodes images in threads, a few ahead of the one that is wanted; leaving the context cancels those that wait."""
+    """Encodes images in threads, a few ahead of the next one needed; leaving the context cancels queued images."""
 
     def __init__(self, images: Sequence[Image], encode: EncodeMedia) -> None:
         self._images = iter(images)

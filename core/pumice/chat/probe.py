@@ -55,7 +55,7 @@ def _reasoning(template: ChatTemplate) -> tuple[str, str] | None:
 
 
 def _written(template: ChatTemplate, n_calls: int = 1, n_arguments: int = 1) -> str:
-    """Return what a template renders for calls alone, without the end of the turn."""
+    """Return the text that a template renders for calls alone, without the end of the turn."""
     arguments = dict(zip(_KEYS[:n_arguments], _VALUES, strict=False))
     calls = [
         {"id": identifier, "type": "function", "function": {"name": name, "arguments": arguments}}

@@ -196,7 +196,7 @@ def result_text(value: object) -> str:
 
 
 def problem_text(error: BaseException) -> str:
-    """Return what the model reads of an exception that a tool raised."""
+    """Return the text of a tool's exception for the model."""
     text = str(error) if isinstance(error, (ToolError, ValueError)) else f"{type(error).__name__}: {error}"
     return f"Error: {text or type(error).__name__}"[:_PROBLEM_CHARACTERS]
 

@@ -132,7 +132,7 @@ def placement_of(plan: ModelPlan) -> str:
 
 
 def _lacking(plan: ModelPlan) -> str:
-    """Return what the devices lack whose memory is too small."""
+    """Return the devices whose memory is too small, with free and needed bytes, as text."""
     short = [(device, device.free) for device in plan.devices if device.free is not None and device.bytes > device.free]
     texts = [
         f"{item.name} has {format_bytes(free)} free and would need {format_bytes(item.bytes)}" for item, free in short

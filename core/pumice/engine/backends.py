@@ -1,4 +1,4 @@
-"""Choose backends: the configured one, and the ones that take what it does not support."""
+"""Choose backends: the configured one, and others for the operations that it does not support."""
 
 from __future__ import annotations
 

@@ -342,7 +342,7 @@ class DraftLength:
         self._spent += _median(latest)  # without delays by other programs
 
     def _accrue(self, n_steps: int) -> None:
-        """Add the credit for steps, and take what was charged."""
+        """Add the credit for steps, and subtract the charged time."""
         spent = self._spent / self._base if self._base else 0.0
         earned = min(LOSS * n_steps, max(0.0, START - self._credit))
         self._credit, self._spent = max(-MOST_LOST, self._credit + earned - spent), 0.0

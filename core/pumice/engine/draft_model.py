@@ -224,7 +224,7 @@ class DraftModel:
         return [self._proposal(drafts.get(sequence, [])) for sequence in sequences]
 
     def release(self, sequence: ModelProposer) -> None:
-        """Release the place of a sequence; what it read stays cached for others with the same prefix."""
+        """Release the place of a sequence; its blocks stay cached for other sequences with the same prefix."""
         if sequence.place is not None:
             self._cache.publish(sequence.place.tables, sequence.context, sequence.n_past)
             self._cache.release(sequence.place.tables, sequence.context[: sequence.n_past])
@@ -430,7 +430,7 @@ class DraftModel:
         self._cache.forget()
 
     def _picked(self, batch: Batch, n_steps: int) -> list[list[Guess]]:
-        """Return what the program picks in consecutive steps, with probabilities."""
+        """Return the tokens that the program picks in consecutive steps, with probabilities."""
         n_rows = len(batch.output_ids)
         ahead = next(self.runner.submit(batch, greedy(n_rows, n_steps)).tokens())
         return [[picked_guess(ahead, step, row) for row in range(n_rows)] for step in range(n_steps)]

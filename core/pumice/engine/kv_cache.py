@@ -146,7 +146,7 @@ class KVCache:
         return 0
 
     def save(self, tokens: Sequence[int], salt: bytes) -> Generator[None, None, int]:
-        """Write what the cache holds of a sequence to disk; return the number of its first tokens that are there.
+        """Write the cached blocks of a sequence to disk; return how many of its first tokens are on disk.
 
         These end with the last full block after which, with recurrent states, a state is held. Yields while it waits.
         """

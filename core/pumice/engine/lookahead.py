@@ -1,4 +1,4 @@
-"""Plan what a program computes by itself: the number of consecutive steps, by sequences and times, and the picks."""
+"""Plan the steps that a program computes by itself: their number, by sequences and measured times, and their picks."""
 
 from __future__ import annotations
 

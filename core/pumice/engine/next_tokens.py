@@ -235,7 +235,7 @@ class NextTokens:
         return 0 if is_cached else -(-first // self._runner.limits.block_size)
 
     def _unknown(self, tables: BlockTables, first: int, n_stream: int) -> Hidden:
-        """Return what is kept of a sequence before its position ``first``."""
+        """Return zeros as the hidden state before position ``first``, where no earlier one is known."""
         return Hidden(tables, first - 1, [np.zeros((1, n_stream), np.float32)])
 
     def _limit(self, running: Running, reads: bool) -> None:
@@ -542,7 +542,7 @@ class CachedTokens(NextTokens):
 
 
 class NextTokensProposer(Proposer):
-    """Proposes what the layer predicts. The engine sets ``running``, the sequence in its place, before each draft."""
+    """Proposes tokens of the layer. The engine sets ``running``, the sequence in its place, before each draft."""
 
     def __init__(self, layer: NextTokens) -> None:
         self.layer = layer

@@ -422,7 +422,7 @@ class Runner:
 
     @property
     def held(self) -> list[Held]:
-        """Bytes of what was compiled, by device, layer and part."""
+        """Bytes of the compiled programs, by device, layer and part."""
         compiled = [placed for placed in self._all if placed.program]
         segments = [segment for placed in compiled for segment in placed.placed]
         activations = [n_bytes for placed in compiled for n_bytes in placed.activations]

@@ -170,7 +170,7 @@ class Scheduler:
         return True
 
     def _put_back(self, running: Running) -> None:
-        """Preempt a sequence; what the cache evicts of it is read again later."""
+        """Preempt a sequence; its evicted blocks are computed again later."""
         self._release(running)
         self.running.remove(running)
         running.generation.waits_since = time.perf_counter()
@@ -269,7 +269,7 @@ class Scheduler:
             self.events += generation.end()
 
     def _release(self, running: Running) -> None:
-        """Release a sequence's resources; what it computed stays cached for others with the same prefix."""
+        """Release a sequence's resources; its full blocks stay cached for other sequences with the same prefix."""
         self._states.keep([running])
         self._give_back(running, running.generation.tokens[: running.n_past])
 

@@ -97,7 +97,7 @@ class Tiers:
         return any((window, key) in self._unwritten for window, key, _ in parts)
 
     def flush(self) -> threading.Event:
-        """Return what is set once everything that is queued now was written."""
+        """Return an event that is set once all blocks queued by now are written."""
         flushed = threading.Event()
         if self._disk:
             self._disk.flush(flushed)
@@ -139,7 +139,7 @@ class Tiers:
         ]
 
     def _save(self, window: int, blocks: Sequence[tuple[int, bytes]]) -> None:
-        """Copy blocks to host memory, and those that are not written yet to the disk."""
+        """Copy blocks to host memory, and to disk if they are not there yet."""
         with self._doing_without():
             rows = self._read(window, [block for block, _ in blocks])
             for (_, key), row in zip(blocks, rows, strict=True):
@@ -151,7 +151,7 @@ class Tiers:
                     del self._unwritten[window, key]
 
     def forget(self) -> None:
-        """Forget what was offered: the device has lost it."""
+        """Forget the offered blocks, which the device has lost."""
         self._offered.clear()
         self._unwritten.clear()
 
@@ -161,7 +161,7 @@ class Tiers:
         return bool(self._unwritten)
 
     def write_behind(self, idle: bool) -> None:
-        """Queue some of what was offered for the disk; ``idle``: nothing else waits."""
+        """Queue some of the offered blocks for the disk; ``idle``: nothing else waits."""
         if not self._disk or not self._unwritten:
             return
         if not self._disk.works:
@@ -240,7 +240,7 @@ class Tiers:
         return self._disk is None or self._disk.wait(seconds, empty=True)
 
     def close(self) -> None:
-        """Write what is not on disk yet, as far as time allows."""
+        """Write the remaining blocks to disk, as far as time allows."""
         if self._disk:
             ends = time.monotonic() + CLOSING_SECONDS
             while self._unwritten and time.monotonic() < ends:

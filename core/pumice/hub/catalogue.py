@@ -20,7 +20,7 @@ from pumice.hub.names import CatalogueName, parse_name
 
 
 class ChatDefaults(BaseModel):
-    """How chats with a model begin, the key ``chat`` of its entry; what a chat says itself takes precedence.
+    """Defaults of chats with a model, the key ``chat`` of its entry; a chat's own settings take precedence.
 
     Attributes:
         system: System message.

@@ -1,4 +1,4 @@
-"""Connections to MCP servers in one event loop. What a server does wrong ends its own connection, in one line."""
+"""Connections to MCP servers in one event loop. A server's fault ends its own connection, with one line."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ class _Connection:
 
 
 async def _in_time(call: Coroutine[Any, Any, T], seconds: float) -> T:
-    """Return what a call returns. Raises TimeoutError after ``seconds``.
+    """Return the result of a call. Raises TimeoutError after ``seconds``.
 
     Neither that nor a cancellation waits for the end of the call: the package ``mcp`` first tells the server, for up to
     five seconds if the server does not read.

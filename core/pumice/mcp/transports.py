@@ -1,4 +1,4 @@
-"""Transports to MCP servers that bound what a server sends: a message without end costs its connection, not the memory.
+"""Transports to MCP servers with bounded messages: a message without end costs its connection, not the memory.
 
 The transports of the package ``mcp`` read lines and bodies of any length, and its sessions answer any number of
 requests at once.
@@ -40,7 +40,7 @@ TOO_MANY = f"it sent more than {MAX_UNANSWERED} requests without reading the ans
 
 
 class _Traffic:
-    """Counts what a server sends beside its results: requests until they are answered, and messages a second."""
+    """Counts a server's messages besides results: requests until they are answered, and messages a second."""
 
     def __init__(self) -> None:
         self._unanswered = 0

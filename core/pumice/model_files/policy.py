@@ -59,7 +59,7 @@ def files_beside(config: Config, models: Sequence[Path]) -> list[Path]:
 
 
 def _backends(config: Config, registry: Registry) -> Iterator[Access]:
-    """Yield what the backends that may be used ask for. A failing one asks for nothing: the engine says why."""
+    """Yield the permissions that possible backends need. A failing backend needs none: the engine says why."""
     for name in {config.backend, *config.backends} & set(registry.backends):
         with contextlib.suppress(PluginError):
             backend = registry.backends.find(name)

@@ -57,7 +57,7 @@ def read_vocabulary_problem(path: Path) -> str:
 
 
 def _reports(paths: Sequence[Path], checks: bool) -> Iterator[tuple[Path, Summarized]]:
-    """Yield what a reader's process tells of each file: its vocabulary's problem if it ``checks``, else its header."""
+    """Yield a reader process's report on each file: its vocabulary's problem if it ``checks``, else its header."""
     child = start("reader", msgspec.msgpack.encode((checks, [os.fsencode(path) for path in paths])))
     timer = threading.Timer(_SECONDS, child.kill)
     timer.start()
@@ -106,7 +106,7 @@ def _vocabulary_problem(path: Path) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Send what is asked of each file in turn: ``headers`` or ``vocabularies``, then their paths.
+    """Send the report on each file in turn; the arguments are ``headers`` or ``vocabularies``, then paths.
 
     An empty path stands for a file that must not be read.
     """

@@ -1,4 +1,4 @@
-"""Tensors that keep their type whatever the model is quantized to (llama.cpp's `llama-quant.cpp`)."""
+"""Tensors that keep their type in every quantization (llama.cpp's `llama-quant.cpp`)."""
 
 from collections.abc import Sequence
 

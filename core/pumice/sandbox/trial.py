@@ -1,4 +1,4 @@
-"""Try what a confined process must not do. Every attempt is harmless even if it succeeds.
+"""Try the calls that a confined process must not make. Every attempt is harmless even if it succeeds.
 
 Run as a program, it prints what is enforced and the result of each attempt as JSON.
 

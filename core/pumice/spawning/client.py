@@ -43,7 +43,7 @@ _prepared: PreparedChild | None = None
 
 
 def prepare(kind: str) -> None:
-    """Start a process that imports what a child of a kind needs, for ``start_ahead``. Call it before ``spawner``."""
+    """Start a process that imports the modules of a kind of child, for ``start_ahead``. Call it before ``spawner``."""
     global _prepared
     if not (_prepared or _spawner):
         _prepared = PreparedChild.start(kind)

@@ -1,4 +1,4 @@
-"""Processes that import what a child needs before it is known what the child will do.
+"""Processes that import a child's modules before its task is known.
 
 A server starts one before it imports its own modules, and hands it the launch of its only engine. It is a child of the
 server, not of the spawner, which can end it, by a descriptor, after the server was confined.

@@ -222,7 +222,7 @@ class Device(ABC):
     compiles_beside: bool = False  # threads other than those that commit may create pipelines and command buffers
 
     def limit(self, description: DeviceDescription) -> None:
-        """Do with what a description offers, which is less than the device does, before anything is created."""
+        """Restrict the device to a description that offers less, before anything is created."""
         self.description = description
 
     @property

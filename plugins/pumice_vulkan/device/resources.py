@@ -96,7 +96,7 @@ class _Declarations:
 
 
 def resources(spirv: bytes, constants: Sequence[int]) -> Resources:
-    """Return what a pipeline takes. Raises BackendError for code that is not SPIR-V."""
+    """Return the shared memory and invocations of a pipeline. Raises BackendError for code that is not SPIR-V."""
     declarations = _Declarations(constants)
     shared: list[int] = []
     size: Sequence[int] = ()

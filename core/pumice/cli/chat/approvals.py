@@ -95,7 +95,7 @@ def _shown(key: str, value: object) -> str:
 
 @contextlib.contextmanager
 def _line_mode(terminal: int) -> Iterator[None]:
-    """Discard what was typed, and let the terminal echo and give whole lines, whatever mode the chat has set."""
+    """Discard typed input, and set the terminal to echo and to line mode, in place of the mode of the chat."""
     import termios
 
     try:

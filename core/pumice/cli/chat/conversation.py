@@ -162,7 +162,7 @@ class Conversation:
         return self.take_tools(self._offered)
 
     def take_defaults(self, defaults: ChatDefaults) -> None:
-        """Begin and answer as an entry of the catalogue says, in place of the earlier one; what the user set stays."""
+        """Take the defaults of a catalogue entry in place of the previous one's; the user's own settings stay."""
         earlier, self._defaults = self._defaults, defaults
         before, now = _default_options(earlier), _default_options(defaults)
         own = {name: value for name, value in self.options.items() if name not in before or value != before[name]}

@@ -175,7 +175,7 @@ def _list_names() -> list[str]:
 
 @dataclass(frozen=True)
 class _Beginning:
-    """How files of one kind begin, and what they are, for errors."""
+    """The first bytes of files of one kind, and the kind's name in errors."""
 
     matches: Callable[[bytes], object]
     kind: str

@@ -104,7 +104,7 @@ class StreamingMarkdown:
         self._has_text = True
 
     def _lines(self, leaf: Leaf) -> list[str]:
-        """Return the lines of what is not yet written of a leaf."""
+        """Return the lines of a leaf that are not yet written."""
         if self._n_skipped:
             rest = leaf.source[self._n_skipped :]
             return self._renderer.lines(replace(leaf, source=rest, first=leaf.rest))
@@ -138,7 +138,7 @@ def _until(leaf: Leaf, end: int) -> Leaf:
 
 
 def _balanced(leaf: Leaf) -> Leaf:
-    """Return an unfinished leaf with the ends of what is open, so that marks do not come and go."""
+    """Return an unfinished leaf with its open marks closed, so that marks do not come and go."""
     if leaf.kind not in _OPEN_ENDED:
         return leaf
     source = leaf.source.rstrip("*_`~")

@@ -1,4 +1,4 @@
-"""Configuration files of clients: an endpoint added to what the user has there."""
+"""Configuration files of clients: an endpoint is added to the user's own settings."""
 
 from __future__ import annotations
 

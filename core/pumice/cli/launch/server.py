@@ -91,7 +91,7 @@ def _address(server: subprocess.Popen[bytes], log: Path) -> str:
 
 
 def _complete_lines(messages: IO[str]) -> Iterator[str]:
-    """Yield the lines that are whole; what is written of another one is read again later."""
+    """Yield complete lines; an incomplete last line is read again later."""
     while True:
         position = messages.tell()
         line = messages.readline()

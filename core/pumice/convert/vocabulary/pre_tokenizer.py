@@ -53,7 +53,7 @@ def recognise(
 
 
 def nearest(tokenizer: Tokenizer, known: Mapping[str, PreTokenizer] = PRE_TOKENIZERS) -> str:
-    """Describe, for messages, how the most similar pre-tokenizer differs from that of ``tokenizer``."""
+    """Describe, for messages, how the most similar pre-tokenizer differs from the one of ``tokenizer``."""
     ours = [_words(tokenizer.pre_tokenizer, text) for text in HARD_TEXT]
     cut = {name: list(_hard_words(row)) for name, row in known.items() if row.byte_level}
     name = max(cut, key=lambda name: sum(map(eq, cut[name], ours)))

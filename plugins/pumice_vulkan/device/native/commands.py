@@ -97,7 +97,7 @@ class NativeCommandBuffer(CommandBuffer):
         return created(lib.vkCreateQueryPool, self._device.handle, how, "cannot make a command buffer")
 
     def part(self) -> int:
-        """Return a new ``VkCommandBuffer`` for the next commands; what is recorded so far is submitted before."""
+        """Return a new ``VkCommandBuffer`` for the next commands; commands recorded so far are submitted before."""
         self._earlier.append((self.handle, self._last))
         self.handle = self._pool.new()
         self._handles = (ctypes.c_size_t * 1)(self.handle)

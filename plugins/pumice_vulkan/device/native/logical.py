@@ -44,7 +44,7 @@ class LogicalDevice:
         self.gate = Gate(self.handle, self.passed) if "timeline_semaphore" in self.description.features else None
 
     def limit(self, description: DeviceDescription) -> None:
-        """Do with what a description offers."""
+        """Restrict the device to the extensions and features of a description."""
         self.description = description
         self.subgroup_size_request = self._subgroup_size_request()
         if self.gate is not None and "timeline_semaphore" not in description.features:
