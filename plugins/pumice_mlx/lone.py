@@ -108,9 +108,9 @@ class LoneSteps:
 
         return Compiled(compute, [states[state] for state in dict.fromkeys(node.state for node in nodes if node.state)])
 
-    def __call__(self, given: Mapping[str, mx.array], step: StepArrays) -> dict[str, mx.array]:
+    def __call__(self, inputs: Mapping[str, mx.array], step: StepArrays) -> dict[str, mx.array]:
         """Return the outputs of a step. Raises NotAlike if it asks for arrays that the first one did not ask for."""
-        values: Values = {tensor: given[tensor.name] for tensor in self._segment.inputs}
+        values: Values = {tensor: inputs[tensor.name] for tensor in self._segment.inputs}
         for stage, compiled in zip(self._stages, self.compiled, strict=True):
             outputs = compiled([values[tensor] for tensor in stage.inputs], step)
             values.update(zip(stage.outputs, outputs, strict=False))

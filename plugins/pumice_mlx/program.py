@@ -159,8 +159,8 @@ class MlxProgram(Program):
 
     def run(self, step: Step) -> Mapping[str, Array]:
         with self._computing():
-            (given,) = self._given([step.inputs])
-            outputs = self._forward(given, self._step(step.batch, step.inputs))
+            (inputs,) = self._upload([step.inputs])
+            outputs = self._forward(inputs, self._step(step.batch, step.inputs))
             mx.eval(*outputs.values(), self._state_arrays)
             return {name: np.array(array) for name, array in outputs.items()}
 
@@ -177,10 +177,10 @@ class MlxProgram(Program):
             picker, before = Picker(ask), step.behind.unwrapped() if step.behind else None
             tokens = before.picker.tokens if isinstance(before, Picked) else mx.array(step.batch.tokens)
             steps = [self._later(step, number) for number in range(len(ask.numbers))]
-            given = self._given([later.inputs for later in steps], ("tokens",))
+            uploads = self._upload([later.inputs for later in steps], ("tokens",))
             if steps[0].alike:
                 prepare_arrays(self._parts(steps[0]), steps)
-            for number, (arrays, later) in enumerate(zip(given, steps, strict=True)):
+            for number, (arrays, later) in enumerate(zip(uploads, steps, strict=True)):
                 (logits,) = self._forward(
                     {**arrays, "tokens": tokens if number == 0 else picker.tokens}, later
                 ).values()
@@ -227,22 +227,24 @@ class MlxProgram(Program):
                 state.clear()
                 mx.eval(state.arrays)
 
-    def _given(self, steps: Sequence[Mapping[str, Array]], computed: Collection[str] = ()) -> list[dict[str, mx.array]]:
+    def _upload(
+        self, steps: Sequence[Mapping[str, Array]], computed: Collection[str] = ()
+    ) -> list[dict[str, mx.array]]:
         """Return the inputs of steps on the device by name, without those that are computed there."""
         names = [tensor.name for tensor in self._segment.inputs if tensor.name not in computed]
         columns = [uploaded([np.asarray(inputs[name]) for inputs in steps]) for name in names]
         return [{name: column[i] for name, column in zip(names, columns, strict=True)} for i in range(len(steps))]
 
-    def _forward(self, given: Mapping[str, mx.array], step: StepArrays) -> dict[str, mx.array]:
+    def _forward(self, inputs: Mapping[str, mx.array], step: StepArrays) -> dict[str, mx.array]:
         """Return the lazy outputs for inputs on the device."""
-        arrays = [given[tensor.name] for tensor in self._segment.inputs]
+        arrays = [inputs[tensor.name] for tensor in self._segment.inputs]
         self._reserve(step)
         if not step.alike:
             return self._named(self._outputs(arrays, step))
         before = [list(state.arrays) for state in self._states]
         try:
             if self._lone and is_lone(step):
-                return self._lone(given, step)
+                return self._lone(inputs, step)
             return self._named(self._compiled(arrays, step))
         except NotAlike as error:
             logger.info("mlx: steps are not compiled, since they differ in %s", error)

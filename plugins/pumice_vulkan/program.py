@@ -406,7 +406,7 @@ class DeviceProgram(Program):
             n_steps=len(ask.numbers),
             choice=choice,
             follows=step.behind is not None,
-            given=ask.n_drafted > 0 and not ask.texts,
+            from_host=ask.n_drafted > 0 and not ask.texts,
         )
         picked = Picked(self._host, step.batch.sizes, self._recorder, self._picker, recording, ask, self._persistent)
         if step.waits:
@@ -646,7 +646,7 @@ class DeviceProgram(Program):
         for choice in drafted_choices(bucket.n_tokens) if bucket.n_tokens == most_rows else ():
             for n_steps in (2, 4, 8, 16, 1):
                 yield partial(self._recorder.prepare, Recording(bucket, n_steps, choice))
-            yield partial(self._recorder.prepare, Recording(bucket, 1, choice, given=True))
+            yield partial(self._recorder.prepare, Recording(bucket, 1, choice, from_host=True))
 
 
 def _computed_by(shared: Shared) -> str:

@@ -50,8 +50,8 @@ class Recording(NamedTuple):
     """The contents of a command buffer: one step, or ``n_steps`` in succession with token selection; or a part of it.
 
     ``follows``: start from the tokens of the previous steps; ``turn``: index of the host memory; ``persistent``: layers
-    are one dispatch; ``restores``: repeat persistent steps, from the tokens that they began with; ``given``: the host
-    drafted the tokens; ``copies``: inputs and tokens that earlier steps computed.
+    are one dispatch; ``restores``: repeat persistent steps, from the tokens that they began with; ``from_host``:
+    the host drafted the tokens; ``copies``: inputs and tokens that earlier steps computed.
     """
 
     bucket: Bucket
@@ -62,7 +62,7 @@ class Recording(NamedTuple):
     part: StepPart = StepPart.ALL
     persistent: bool = False
     restores: bool = False
-    given: bool = False
+    from_host: bool = False
     copies: tuple[Copy, ...] = ()
 
 
@@ -194,7 +194,7 @@ class Recorder:
     def _drafts(self, recording: Recording) -> list[Dispatch]:
         """Return the dispatch that drafts the tokens of the first step, if the device drafts any."""
         lowering = Lowering(self._memory, *recording.bucket)
-        if self._picker and recording.choice.drafted and not (recording.given or recording.follows):
+        if self._picker and recording.choice.drafted and not (recording.from_host or recording.follows):
             self._picker.lower_drafts(lowering, recording.choice, recording.turn)
         return lowering.dispatches
 
@@ -205,7 +205,7 @@ class Recorder:
         assert self._picker is not None
         lowering = Lowering(self._memory, *recording.bucket)
         best = self._persistent.best(lowering) if recording.persistent and self._persistent else None
-        self._picker.lower(lowering, step, recording.choice, recording.turn, recording.given, best)
+        self._picker.lower(lowering, step, recording.choice, recording.turn, recording.from_host, best)
         return lowering.dispatches
 
     def _layers(self, recording: Recording) -> list[Encoded]:
@@ -238,7 +238,7 @@ class Recorder:
             self._host.record_inputs(encoder, recording.turn, sizes)
             if self._begun is not None and recording.follows:
                 self._begun.record(encoder, recording)
-            if self._picker and recording.choice.drafted and not (recording.given or recording.follows):
+            if self._picker and recording.choice.drafted and not (recording.from_host or recording.follows):
                 self._picker.texts.record(encoder, recording.bucket.n_tokens // recording.choice.drafted)
             if recording.copies:
                 encoder.barrier()
