@@ -1,6 +1,6 @@
 """The products of steps with several tokens in shaders/persistent.comp: each unit is multiplied with all of them.
 
-The units and their order are those of a single token (straight_line.py, rolled_quads.py), but fewer are ahead. Those
+The units and their order are those of a single token (straight_units.py, rolled_quads.py), but fewer are ahead. Those
 that are multiplied together stay in their registers while a loop takes x of one token after the other; then the
 registers are free for the units that are asked for ahead. So the code does not grow with the tokens.
 """
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from pumice_vulkan.persistent.division import Shape
 from tools.rolled_quads import QUAD, Divided, Quads, Rows, product, sums
-from tools.straight_line import Matrix, Units
+from tools.straight_units import Matrix, Units
 
 TOKEN, OUTPUT = "t", "j"  # loop variables: a token, and a row of logits
 
