@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -235,7 +235,7 @@ def read_prompt(prompt: str | None, file: Path | None, default: str | None = Non
 def write(stream: Stream) -> bool:
     """Write the pieces of a stream, and return True if it was completed; Ctrl-C ends it early.
 
-    A newline follows the text on a terminal only.
+    A newline follows the text on a terminal, and in a file that standard error is written to as well.
     """
     output = sys.stdout.buffer
     completed = False
@@ -246,9 +246,17 @@ def write(stream: Stream) -> bool:
                 output.flush()
             completed = True
     finally:
-        if sys.stdout.isatty():
+        if sys.stdout.isatty() or _is_shared(sys.stdout, sys.stderr):
             click.echo()
     return completed
+
+
+def _is_shared(first: TextIO, second: TextIO) -> bool:
+    """Return True if both are written to one file or pipe."""
+    try:
+        return os.path.sameopenfile(first.fileno(), second.fileno())
+    except (AttributeError, OSError, ValueError):  # absent, closed, or no file of the system
+        return False
 
 
 def format_timings(model: Model, stream: Stream) -> str:

@@ -290,6 +290,28 @@ def test_a_model_with_a_template_is_pointed_at_chat(run, tmp_path):
     assert f"note: {path} has a chat template; `run` applies none, `pumice chat {path}` does" in done.stderr
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_the_line_after_a_text_begins_a_line_of_a_file_that_has_both(tmp_path, together):
+    command = [
+        sys.executable,
+        "-m",
+        "pumice",
+        "run",
+        str(pumice.demo_model_path()),
+        "-p",
+        "Once",
+        "-n",
+        "3",
+        "--temp",
+        "0",
+    ]
+    with (tmp_path / "text").open("wb") as text, (tmp_path / "log").open("wb") as log:
+        subprocess.run(command, stdout=text, stderr=text if together else log, check=True)
+    written = (tmp_path / "text").read_text(encoding="utf-8")
+    assert ("\nload " in written) == together
+    assert together or not written.endswith("\n")
+
+
 def test_a_temperature_below_zero_is_refused(run, model):
     done = run("run", model, "-p", "Once", "--temp", "-1")
     assert done.returncode == 2
