@@ -10,9 +10,28 @@ from typing import BinaryIO
 
 from pumice.errors import GGUFError
 
+_TRIAL = bytes(4096)  # which a full disk does not take
+
 
 def check_output(path: Path, force: bool) -> None:
-    """Raise GGUFError if ``path`` cannot be created, or exists and ``force`` is False."""
+    """Raise GGUFError if ``path`` cannot be written, or exists and ``force`` is False.
+
+    A file under its temporary name is written and removed: permissions do not tell about quotas, long names and disks
+    that are full.
+    """
+    _check_place(path, force)
+    with write_errors(path):
+        temporary = _placement.temporary(Path(os.path.realpath(path)))
+        with temporary.open("xb") as file:
+            try:
+                file.write(_TRIAL)
+                file.flush()
+            finally:
+                temporary.unlink()
+
+
+def _check_place(path: Path, force: bool) -> None:
+    """Raise GGUFError if no new file can have this name."""
     with write_errors(path):
         if path.exists():
             if not path.is_file():
@@ -136,7 +155,7 @@ class NewFiles:
 
     def _put_in_place(self) -> None:
         for _, path in self._written:
-            check_output(path, self.force)  # another process may have created it meanwhile
+            _check_place(path, self.force)  # another process may have created it meanwhile
         for temporary, path in reversed(self._written):
             with write_errors(path):
                 _placement.put(temporary, path, self.force)

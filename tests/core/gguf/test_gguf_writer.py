@@ -17,6 +17,7 @@ from pumice.demo import demo_model_path
 from pumice.errors import GGUFError
 from pumice.gguf import GGMLType, GGUFFile, TensorInfo, Writer, encode
 from pumice.gguf.copy import copy_tensors, encoded_metadata
+from pumice.gguf.output import check_output
 
 VALUES = {
     "general.architecture": "llama",
@@ -147,7 +148,7 @@ def test_a_file_that_came_meanwhile_stays(tmp_path):
 @pytest.mark.parametrize("links", [True, False])
 def test_a_file_that_comes_at_the_last_moment_stays(tmp_path, monkeypatch, links):
     """Also on a file system without links."""
-    monkeypatch.setattr("pumice.gguf.output.check_output", lambda *_: None)
+    monkeypatch.setattr("pumice.gguf.output._check_place", lambda *_: None)
     if not links:
         monkeypatch.setattr("os.link", lambda *_: (_ for _ in ()).throw(PermissionError(1, "no links")))
     path = tmp_path / "m.gguf"
@@ -209,6 +210,21 @@ def test_a_full_disk_is_known_beforehand(tmp_path, monkeypatch):
         Writer(tmp_path / "m.gguf", {}, [TensorInfo("x", GGMLType.F32, (400,))]),
     ):
         pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_output_is_tried_before_the_work_for_it(tmp_path):
+    """Permissions do not tell that a file under a temporary name cannot be made, or takes no bytes."""
+    with pytest.raises(GGUFError, match=r"cannot be written: file name too long$"):
+        check_output(tmp_path / ("n" * 245 + ".gguf"), False)
+    code = f"""
+import resource, pathlib
+from pumice.gguf.output import check_output
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+check_output(pathlib.Path({str(tmp_path / "m.gguf")!r}), False)
+"""
+    process = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert process.stderr.endswith("m.gguf: cannot be written: file too large\n")
     assert list(tmp_path.iterdir()) == []
 
 
