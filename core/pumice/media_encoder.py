@@ -168,9 +168,11 @@ class MediaEncoder(ABC):
         n_rows: maximum rows of a piece in the graph, such as patches of a tile.
         sizes: maxima of further named sizes of the graph's inputs.
         stages: graphs that continue with the result of ``build``'s.
+        differing_tensors: optional tensors that only some blocks have, by names behind the number of the block.
     """
 
     stages: Sequence[MediaStage] = ()
+    differing_tensors: ClassVar[Sequence[str]] = ()
     kind: ClassVar[MediaKind] = "image"  # for plugins from before there were sounds
 
     def __init__(self, hparams: HParams) -> None:

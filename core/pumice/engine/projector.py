@@ -385,6 +385,7 @@ def _traced(
         for stage in (MediaStage(encoder.n_rows, encoder.build), *encoder.stages):
             g = GraphBuilder(file.tensors, encoder.n_layer, stage.n_rows)
             g.output("rows", stage.build(g))
+            g.check_blocks(encoder.differing_tensors)
             graphs.append(g.finish())
         return encoder, graphs
     except ModelError as error:

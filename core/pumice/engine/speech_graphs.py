@@ -117,6 +117,7 @@ def _traced(file: GGUFFile, model: SpeechModel, name: str, plan: SpeechGraph) ->
     g = GraphBuilder(file.tensors, n_layer, max(plan.n_ctx, plan.n_rows))
     try:
         plan.build(g)
+        g.check_blocks()
         return g.finish()
     except ModelError as error:
         raise ModelError(f"{file.path}: {error} (graph {name} of the speech model)") from None

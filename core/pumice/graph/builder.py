@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,7 @@ from pumice.graph.shape import N_OUTPUTS, N_SEQS, N_TOKENS, Shape, fixed, format
 from pumice.graph.source import ArraySource, DerivedSource, ReshapedSource, differ_by_ones
 from pumice.graph.tensor import DraftBlock, Fill, Graph, Input, KVState, Node, State, Tensor, Weight, states_of
 
+_OF_BLOCK = re.compile(r"(?P<block>(?P<kind>.*\bblk\.)\d+\.)(?P<part>\D.*)", re.DOTALL)  # the name of a tensor
 STEP_SIZES = (N_TOKENS, N_OUTPUTS, N_SEQS)  # the sizes that every step has
 
 
@@ -62,6 +64,7 @@ class GraphBuilder(Ops):
         self._layer_outputs: list[Tensor] = []
         self._block: DraftBlock | None = None
         self._sizes: dict[str, int] = {}
+        self._not_found: list[str] = []  # optional tensors
         self._nodes: list[Node] = []
         self._n_values = 0
         self._layer = -1
@@ -149,6 +152,7 @@ class GraphBuilder(Ops):
     def find_weight(self, name: str, shape: Sequence[int] | None = None) -> Weight | None:
         """Like ``weight``, but return None for a missing tensor. Dimensions of 1 may be missing or added."""
         if name not in self._tensors:
+            self._not_found.append(name)
             return None
         source, key = self._tensors[name], name
         if shape is not None and source.shape != tuple(shape):
@@ -157,6 +161,21 @@ class GraphBuilder(Ops):
                 raise ModelError(f"tensor {name} has shape {format_shape(source.shape)}, but the model needs {needed}")
             source, key = ReshapedSource(source, tuple(shape)), f"{name}[as {needed}]"
         return self._weights.setdefault(key, Weight(self._prefix + key, source.shape, builder=self, source=source))
+
+    def check_blocks(self, differing: Collection[str] = ()) -> None:
+        """Raise ModelError if a block of a damaged file lacks an optional tensor that another block has.
+
+        ``differing``: what only some blocks have, by names behind the number of the block.
+        """
+        blocks: set[str] = set()
+        parts: set[tuple[str, str]] = set()  # kinds of blocks and names behind the number of the block
+        for match in filter(None, map(_OF_BLOCK.fullmatch, self._tensors)):
+            blocks.add(match["block"])
+            parts.add((match["kind"], match["part"]))
+        for match in filter(None, map(_OF_BLOCK.fullmatch, self._not_found)):
+            kind, part = match["kind"], match["part"]
+            if match["block"] in blocks and (kind, part) in parts and not part.startswith(tuple(differing)):
+                raise ModelError(f"tensor {match[0]} is missing from the file, which has it in other blocks")
 
     def all_rows(self, name: str) -> Weight:
         """Return the tensor ``name [..., k]`` as one matrix of all its rows, without a copy."""

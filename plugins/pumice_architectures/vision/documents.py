@@ -61,6 +61,7 @@ class Dots3Note(DotsOCR):
     """dots3 note (Xiaohongshu 2026): norms of queries and keys, and experts in place of the later feed-forwards."""
 
     merge_key = "spatial_merge_size"
+    differing_tensors = ("ffn_gate_exps", "exp_probs_b")
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)

@@ -191,6 +191,15 @@ def test_deepseek_v4_needs_its_gates(folders, tmp_path):
         opened(tmp_path)
 
 
+@pytest.mark.parametrize("kind", ["dots_ocr", "glm5v", "kimivl", "mimovl", "minimax_m3", "youtuvl"])
+def test_no_tensor_of_a_block_may_be_missing_where_other_blocks_have_it(folders, tmp_path, kind):
+    metadata, tensors = changed_file(folders(kind) / "mmproj.gguf", {})
+    for name in [name for name in tensors if name.startswith("v.blk.1.") and "attn_qkv.weight" not in name]:
+        write_gguf(tmp_path / "mmproj.gguf", metadata, {other: tensors[other] for other in tensors if other != name})
+        with pytest.raises(ModelError, match=f"tensor {name} is missing from the file"):
+            opened(tmp_path)
+
+
 @pytest.mark.parametrize("most", [1, 15])
 def test_deepseek_v4_has_fewest_tokens_of_an_image(folders, most):
     with pytest.raises(ModelError, match=f"image_max_tokens is {most}, but images of this encoder need at least 16"):
