@@ -38,6 +38,7 @@ ARGUMENTS = "arguments"
 MAX_BYTES = 1 << 20  # of a file
 _MAX_KEYS = 10_000  # of a map
 _MAX_INTEGER = 2**53
+_MAX_DEPTH = 8  # of lists and maps in a call's options that hold numbers
 PROJECT_FILE = "pumice.yaml"  # in the current directory
 _WEIGHTS = re.compile(
     r".*\.(gguf|safetensors)"
@@ -304,6 +305,8 @@ def load_config(overrides: Mapping[str, Any] | None = None, model: Layer | None 
     layers = [_read(path) for path in config_files()]
     layers += [model] if model else []
     layers.append(Layer(ARGUMENTS, _without_none(overrides or {})))
+    for key, value in layers[-1].data.items():
+        _check_integers(key, value)
     config = merge_layers(layers)
     for layer in layers:
         if layer.source == PROJECT_FILE:
@@ -311,6 +314,15 @@ def load_config(overrides: Mapping[str, Any] | None = None, model: Layer | None 
         elif layer is model:
             _check_sandbox_stays(layer)
     return config
+
+
+def _check_integers(key: str, value: object, depth: int = 0) -> None:
+    """Raise ConfigError for an integer that a file could not have either."""
+    if isinstance(value, int) and abs(value) > _MAX_INTEGER:
+        raise ConfigError(f"{ARGUMENTS}: {key}: a number beyond {_MAX_INTEGER}: {_shown(value)}")
+    if isinstance(value, (list, tuple, Mapping)) and depth < _MAX_DEPTH:
+        for item in value.values() if isinstance(value, Mapping) else value:
+            _check_integers(key, item, depth + 1)
 
 
 def merge_layers(layers: Sequence[Layer]) -> Config:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 _MAX_COMPARED = 100  # compared characters of a name, since comparing takes quadratic time
 _MAX_LISTED = 64  # maximum names in a message
+_MAX_BITS = 1024  # of an integer whose digits a message shows
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -40,27 +41,37 @@ def documentation_page(name: str) -> str:
     return str(installed if installed.exists() else package.parents[1] / "docs" / name)
 
 
-class JsonRepr(reprlib.Repr):
-    """Shortens values like ``reprlib``, however large or deep they are, with JSON's words for None, True and False."""
+class ShortRepr(reprlib.Repr):
+    """Shortens values like ``reprlib``, however large or deep they are; long integers become their number of bits."""
+
+    def repr_int(self, x: int, level: int) -> str:
+        if x.bit_length() > _MAX_BITS:  # Python writes no integers of more than sys.get_int_max_str_digits() digits
+            return f"an integer of {x.bit_length()} bits"
+        return super().repr_int(x, level)
+
+
+class JsonRepr(ShortRepr):
+    """Shortens values with JSON's words for None, True and False."""
 
     def repr1(self, x: object, level: int) -> str:
         if x is None or isinstance(x, bool):
             return "null" if x is None else "true" if x else "false"
         return super().repr1(x, level)
 
-    def repr_int(self, x: int, level: int) -> str:
-        try:
-            return super().repr_int(x, level)
-        except ValueError:  # Python writes no integers of more digits than sys.get_int_max_str_digits()
-            return f"an integer of {x.bit_length()} bits"
 
-
-_SHORT = JsonRepr()
+_JSON = JsonRepr()
+_PYTHON = ShortRepr()
+_PYTHON.maxstring = _PYTHON.maxother = 60
 
 
 def show_value(value: object, most: int = 60) -> str:
     """Return a value of a request for a message, of at most ``most`` characters."""
-    return _SHORT.repr(value)[:most]
+    return _JSON.repr(value)[:most]
+
+
+def show_python(value: object, most: int = 60) -> str:
+    """Return a value of a Python call for a message, of at most ``most`` characters."""
+    return _PYTHON.repr(value)[:most]
 
 
 def printable(text: str) -> str:

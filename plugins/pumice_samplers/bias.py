@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pumice.plugin import Candidates, Pick, Plan, PlannedSampler, RequestError, SamplerContext
+from pumice.plugin import Candidates, Pick, Plan, PlannedSampler, RequestError, SamplerContext, show_value
 
 
 @dataclass
@@ -27,7 +27,8 @@ class LogitBias(PlannedSampler):
         bias = dict(self.logit_bias)
         for token, value in bias.items():
             if not 0 <= token < context.n_vocab:
-                raise RequestError(f"logit_bias: token {token} is not in the vocabulary (0 to {context.n_vocab - 1})")
+                shown = show_value(token)
+                raise RequestError(f"logit_bias: token {shown} is not in the vocabulary (0 to {context.n_vocab - 1})")
             if math.isnan(value) or value == math.inf:
                 raise RequestError(f"logit_bias[{token}] must be a finite number or -inf, not {value}")
         if self.ignore_eos:

@@ -1,6 +1,6 @@
 """Parts of messages."""
 
-from pumice.wording import show_value
+from pumice.wording import show_python, show_value
 
 
 def test_values_of_requests_are_shown_in_jsons_words():
@@ -21,3 +21,10 @@ def test_values_are_shown_in_few_characters_however_large_or_deep():
 def test_integers_of_more_digits_than_python_writes_are_shown_by_their_bits():
     assert show_value(-(10**5000)) == "an integer of 16610 bits"
     assert show_value({"n": 1 << 99999}) == "{'n': an integer of 100000 bits}"
+
+
+def test_values_of_python_calls_are_shown_in_pythons_words():
+    assert show_python({"a": [None, True]}) == "{'a': [None, True]}"
+    assert show_python(b"abc") == "b'abc'"
+    assert show_python([1 << 99999]) == "[an integer of 100000 bits]"
+    assert len(show_python("a" * 1000)) == 60

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, get_type_hints
 
 from pumice.chat.messages import Message, ToolCall
 from pumice.errors import RequestError
-from pumice.wording import show_value
+from pumice.wording import show_python, show_value
 
 MAX_RESULT = 32_768  # characters of a result that the model reads
 MAX_TURNS = 10  # answers with calls to one message
@@ -55,11 +55,13 @@ class Tool:
     def __post_init__(self) -> None:
         for field in ("name", "description"):
             if not isinstance(value := getattr(self, field), str):
-                raise RequestError(f"tools: {field} must be a string, not {value!r:.60}")
+                raise RequestError(f"tools: {field} must be a string, not {show_python(value)}")
         if not isinstance(self.parameters, Mapping):
-            raise RequestError(f"tools: {self.name}: parameters must be a JSON schema, not {self.parameters!r:.60}")
+            raise RequestError(
+                f"tools: {self.name}: parameters must be a JSON schema, not {show_python(self.parameters)}"
+            )
         if not callable(self.run):
-            raise RequestError(f"tools: {self.name}: run must be a function, not {self.run!r:.60}")
+            raise RequestError(f"tools: {self.name}: run must be a function, not {show_python(self.run)}")
 
     @classmethod
     def of(cls, function: Function) -> Tool:
@@ -70,7 +72,7 @@ class Tool:
         """
         name = getattr(function, "__name__", "")
         if not name or name == "<lambda>":
-            raise RequestError(f"tools: {function!r:.80} has no name; define it with def, or use pumice.Tool")
+            raise RequestError(f"tools: {show_python(function)} has no name; define it with def, or use pumice.Tool")
         names = _parameter_names(function, name)
         description, arguments = _read_docstring(inspect.getdoc(function) or "", names)
         parameters, run = _read_signature(function, name, arguments)

@@ -12,6 +12,7 @@ from pumice.engine.messages import Request
 from pumice.errors import RequestError
 from pumice.grammar import Grammar, ReasoningBudget
 from pumice.options import REQUEST
+from pumice.wording import show_python
 
 NO_PREDICTION = "this model does not predict each token of a text from those before it"
 
@@ -25,11 +26,11 @@ def check_arguments(request: Request) -> None:
         raise RequestError(f"min_tokens: {request.min_tokens} is above max_tokens, {request.max_tokens}")
     _check_adapters(request.adapters)
     if not isinstance(request.sampling, Mapping) or not _all(list(request.sampling), str):
-        raise RequestError(f"sampling must be a mapping of names to values, not {_shown(request.sampling)}")
+        raise RequestError(f"sampling must be a mapping of names to values, not {show_python(request.sampling)}")
     if request.grammar is not None and not isinstance(request.grammar, Grammar):
-        raise RequestError(f"grammar must be a Grammar, not {_shown(request.grammar)}")
+        raise RequestError(f"grammar must be a Grammar, not {show_python(request.grammar)}")
     if request.budget is not None and not isinstance(request.budget, ReasoningBudget):
-        raise RequestError(f"budget must be a ReasoningBudget, not {_shown(request.budget)}")
+        raise RequestError(f"budget must be a ReasoningBudget, not {show_python(request.budget)}")
 
 
 def adapter_scales(adapters: Mapping[str, float], asked: Mapping[str, float] | None) -> tuple[float, ...]:
@@ -51,7 +52,7 @@ def _check_adapters(adapters: Any) -> None:
     REQUEST["adapters"].check(adapters)
     for name, scale in (adapters or {}).items():
         if not math.isfinite(scale):
-            raise RequestError(f"adapters: the scale of {name!r} must be a finite number, not {scale!r}")
+            raise RequestError(f"adapters: the scale of {name!r} must be a finite number, not {show_python(scale)}")
 
 
 def token_ids(ids: Any, what: str) -> list[int]:
@@ -59,7 +60,7 @@ def token_ids(ids: Any, what: str) -> list[int]:
     if isinstance(ids, np.ndarray):
         ids = ids.tolist()
     if not isinstance(ids, Sequence) or isinstance(ids, (str, bytes, bytearray)) or not _all(ids, int):
-        raise RequestError(f"{what}, not {_shown(ids)}")
+        raise RequestError(f"{what}, not {show_python(ids)}")
     return [int(token) for token in ids]
 
 
@@ -67,13 +68,13 @@ def check_ids(ids: Sequence[int], n_vocab: int) -> None:
     """Raise RequestError for a token outside of the vocabulary."""
     for token in ids:
         if not 0 <= token < n_vocab:
-            raise RequestError(f"token id {token} is outside the vocabulary of {n_vocab}")
+            raise RequestError(f"token id {show_python(token)} is outside the vocabulary of {n_vocab}")
 
 
 def check_switch(name: str, value: Any) -> None:
     """Raise RequestError unless ``value`` is true or false."""
     if not isinstance(value, bool):
-        raise RequestError(f"{name} must be true or false, not {_shown(value)}")
+        raise RequestError(f"{name} must be true or false, not {show_python(value)}")
 
 
 def _all(values: Any, kind: type) -> bool:
@@ -81,8 +82,3 @@ def _all(values: Any, kind: type) -> bool:
     kinds = (int, np.integer) if kind is int else kind
     listed = isinstance(values, (Sequence, set, frozenset)) and not isinstance(values, (bytes, bytearray))
     return listed and all(isinstance(value, kinds) and not isinstance(value, bool) for value in values)
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -28,6 +28,7 @@ from pumice.registry import Registry
 from pumice.sampler import parameters
 from pumice.tokenizers import Tokenizer, from_metadata
 from pumice.videos import Video, VideoForm, VideoPlan, form_of, frames_of
+from pumice.wording import show_python
 
 if TYPE_CHECKING:
     import numpy as np
@@ -229,7 +230,7 @@ class Base(ABC):
             parse_special: Read the spelling of a control token, such as ``<|im_end|>``, as that token.
         """
         if not isinstance(text, str):
-            raise RequestError(f"tokenize takes a string, not {text!r:.60}")
+            raise RequestError(f"tokenize takes a string, not {show_python(text)}")
         return self.tokenizer.tokenize(text, add_special, parse_special)
 
     def check_fits(self, texts: Sequence[str]) -> None:

@@ -17,6 +17,7 @@ from pumice.errors import ModelClosedError, PromptTooLongError, RequestError
 from pumice.frontend.base import Base
 from pumice.tokenizers import Tokenizer
 from pumice.tracebacks import short_traceback
+from pumice.wording import show_python
 
 if TYPE_CHECKING:
     import numpy as np
@@ -78,9 +79,11 @@ class Embedder:
         if not n_embd:
             raise RequestError("this model gives no embeddings: its architecture has no output named hidden")
         if pooling is not None and pooling not in POOLINGS:
-            raise RequestError(f"pooling must be one of {', '.join(POOLINGS)}, not {pooling!r}")
+            raise RequestError(f"pooling must be one of {', '.join(POOLINGS)}, not {show_python(pooling)}")
         if dimensions is not None and (type(dimensions) is not int or not 1 <= dimensions <= n_embd):
-            raise RequestError(f"dimensions must be an integer from 1 to the model's {n_embd}, not {dimensions!r}")
+            raise RequestError(
+                f"dimensions must be an integer from 1 to the model's {n_embd}, not {show_python(dimensions)}"
+            )
         read = [self.read(text) for text in _listed(texts)]
         media = [text.media for text in read] if any(text.media for text in read) else []
         ids, scales = [text.tokens for text in read], self._scales(adapters)
@@ -145,7 +148,7 @@ class Embedder:
         mixed: list[str | Media] = []
         for part in parts:
             if not isinstance(part, (str, *MEDIA)):
-                raise RequestError(f"{WRONG_TEXT}, not {part!r:.60}")
+                raise RequestError(f"{WRONG_TEXT}, not {show_python(part)}")
             mixed.append(part)
         ids, spans = self._read_mixed(mixed)
         return PreparedText(self._checked(ids), spans)

@@ -27,6 +27,7 @@ from pumice.options import (
 from pumice.streaming.pieces import Completion
 from pumice.streaming.stream import AsyncStream, Stream
 from pumice.tracebacks import short_traceback
+from pumice.wording import show_python
 
 Prompt = str | Sequence[int] | Sequence[str | Media]
 PromptProgress = Callable[[int, int], None] | None
@@ -128,11 +129,13 @@ class Generating(Base):
             RequestError: ``prompt_index`` is the number of the wrong prompt.
         """
         if isinstance(prompts, (str, bytes)) or not isinstance(prompts, Iterable):
-            raise RequestError(f"prompts must be a list, not {prompts!r:.60}")
+            raise RequestError(f"prompts must be a list, not {show_python(prompts)}")
         prompts = list(prompts)
         if each is not None:
             if not isinstance(each, Sequence) or not all(isinstance(single, Mapping) for single in each):
-                raise RequestError(f"each must be a list of options, a mapping for each prompt, not {each!r:.60}")
+                raise RequestError(
+                    f"each must be a list of options, a mapping for each prompt, not {show_python(each)}"
+                )
             if len(each) != len(prompts):
                 raise RequestError(f"there are {len(prompts)} prompts, and options for {len(each)}")
         shared: Mapping[str, Any] = options
@@ -222,7 +225,7 @@ class Generating(Base):
         mixed: list[str | Media] = []
         for part in prompt:
             if not isinstance(part, (str, *MEDIA)):
-                raise RequestError(f"{NO_PROMPT}, not {part!r:.60}")
+                raise RequestError(f"{NO_PROMPT}, not {show_python(part)}")
             mixed.append(part)
         return self._read_mixed(mixed, salt)
 

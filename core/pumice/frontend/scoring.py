@@ -11,6 +11,7 @@ from pumice.engine.messages import Logprobs
 from pumice.errors import ModelClosedError, PromptTooLongError, RequestError
 from pumice.frontend.base import Base
 from pumice.options import REQUEST
+from pumice.wording import show_python
 
 
 class Scoring(Base):
@@ -59,7 +60,7 @@ class Scoring(Base):
         if not self.facts.generates or self.facts.fills_masks:
             raise RequestError(NO_PREDICTION)
         if type(n_top) is not int or n_top < 0:
-            raise RequestError(f"n_top must be an integer, at least 0, not {n_top!r}")
+            raise RequestError(f"n_top must be an integer, at least 0, not {show_python(n_top)}")
         REQUEST["cache_salt"].check(cache_salt)
         what = "the prompt must be text or a list of token ids"
         ids = self.tokenize(prompt) if isinstance(prompt, str) else token_ids(prompt, what)

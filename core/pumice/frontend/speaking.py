@@ -25,6 +25,7 @@ from pumice.speech_model import SpeechModel, SpokenText
 from pumice.streaming.pieces import Completion
 from pumice.tokenizers import Tokenizer
 from pumice.tracebacks import short_traceback
+from pumice.wording import show_python
 
 if TYPE_CHECKING:
     import numpy as np
@@ -230,9 +231,9 @@ class Speaking(Generating):
     ) -> list[AnyPiece]:
         """Return the pieces of a speech, for a server that generates them itself. Raises as ``speak``."""
         if not isinstance(text, str):
-            raise RequestError(f"speech: the text must be a string, not {text!r:.60}")
+            raise RequestError(f"speech: the text must be a string, not {show_python(text)}")
         if not isinstance(language, str):
-            raise RequestError(f"language must be a string such as 'english', not {language!r:.60}")
+            raise RequestError(f"language must be a string such as 'english', not {show_python(language)}")
         if self.speech_type:
             return self._frame_pieces(text, voice, temperature, seed, language)
         speaker = self._speaker
@@ -243,7 +244,7 @@ class Speaking(Generating):
         if isinstance(voice, (str, Path)):
             voice = Voice.read(voice)
         if voice is not None and not isinstance(voice, Voice):
-            raise RequestError(f"voice must be a file or a pumice.Voice, not {voice!r:.60}")
+            raise RequestError(f"voice must be a file or a pumice.Voice, not {show_python(voice)}")
         texts = speaker.pieces(text)
         self.check_speaks()
         options: GenerateOptions = {
@@ -268,16 +269,18 @@ class Speaking(Generating):
         spread = model.default_temperature if temperature is None else temperature
         is_number = isinstance(spread, (int, float)) and not isinstance(spread, bool)
         if not is_number or not 0 <= spread <= MAX_TEMPERATURE:
-            raise RequestError(f"temperature must be a number from 0 to {MAX_TEMPERATURE}, not {spread!r:.60}")
+            raise RequestError(f"temperature must be a number from 0 to {MAX_TEMPERATURE}, not {show_python(spread)}")
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**53):
-            raise RequestError(f"seed must be a whole number from 0 to 2^53, not {seed!r:.60}")
+            raise RequestError(f"seed must be a whole number from 0 to 2^53, not {show_python(seed)}")
         speaker = voice if isinstance(voice, str) and self.has_speaker(voice) else ""
         if speaker:
             voice = None
         elif isinstance(voice, (str, Path)):
             voice = Audio(Path(voice))
         if voice is not None and not isinstance(voice, Audio):
-            raise RequestError(f"voice must be a file of sound or a pumice.Audio for this model, not {voice!r:.60}")
+            raise RequestError(
+                f"voice must be a file of sound or a pumice.Audio for this model, not {show_python(voice)}"
+            )
         pieces = model.pieces(text, Words(self.tokenizer), language, speaker)
         samples = b"" if voice is None else voice_samples(voice).tobytes()
         self.check_speaks()
@@ -325,5 +328,7 @@ class Words:
 def most_samples(seconds: float) -> int:
     """Return the samples of a number of seconds. Raises RequestError for one beyond the limit."""
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= MAX_SECONDS:
-        raise RequestError(f"max_seconds must be a number above 0 and up to {MAX_SECONDS:.0f}, not {seconds!r:.60}")
+        raise RequestError(
+            f"max_seconds must be a number above 0 and up to {MAX_SECONDS:.0f}, not {show_python(seconds)}"
+        )
     return max(1, round(seconds * RATE))

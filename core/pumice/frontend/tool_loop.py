@@ -20,6 +20,7 @@ from pumice.chat.tools import (
     room_for_result,
 )
 from pumice.errors import PumiceError, RequestError
+from pumice.wording import show_python
 
 Approval = Callable[[ToolCall], bool] | Callable[[ToolCall], Awaitable[bool]]
 RunTools = bool | Approval
@@ -57,9 +58,9 @@ class ToolLoop:
             RequestError: No tool can be run, or an argument is wrong.
         """
         if not (run_tools is True or callable(run_tools)):
-            raise RequestError(f"run_tools must be true, false or a function, not {run_tools!r:.60}")
+            raise RequestError(f"run_tools must be true, false or a function, not {show_python(run_tools)}")
         if type(max_turns) is not int or max_turns < 1:
-            raise RequestError(f"max_tool_turns must be an integer, at least 1, not {max_turns!r:.60}")
+            raise RequestError(f"max_tool_turns must be an integer, at least 1, not {show_python(max_turns)}")
         described = options.get("tools")
         tools = [] if described is None else list_tools(described)
         self._tools = {tool.name: tool for tool in tools if isinstance(tool, Tool)}

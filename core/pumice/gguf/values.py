@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pumice.errors import GGUFError
+from pumice.wording import show_python
 
 
 class ValueType(IntEnum):
@@ -80,7 +81,7 @@ def encode(value: Any, type_name: str | None = None) -> EncodedValue:
             else EncodedValue(type, _scalar(value, type))
         )
     except (ValueError, TypeError, OverflowError):
-        raise GGUFError(f"{_shortened(value)} is not a value of type {name}") from None
+        raise GGUFError(f"{show_python(value)} is not a value of type {name}") from None
 
 
 def parse_value(text: str, type_name: str) -> EncodedValue:
@@ -89,8 +90,8 @@ def parse_value(text: str, type_name: str) -> EncodedValue:
         return encode(text, type_name)
     try:
         return encode(json.loads(text), type_name)
-    except (json.JSONDecodeError, RecursionError):
-        raise GGUFError(f"{_shortened(text)} is not a value of type {type_name}") from None
+    except (ValueError, RecursionError):
+        raise GGUFError(f"{show_python(text)} is not a value of type {type_name}") from None
 
 
 def type_names() -> list[str]:
@@ -174,8 +175,3 @@ def _arrays(values: Any) -> bytes:
     if any(item.type is not ValueType.ARR for item in encoded):
         raise TypeError
     return pack("<IQ", ValueType.ARR, len(encoded)) + b"".join(item.data for item in encoded)
-
-
-def _shortened(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

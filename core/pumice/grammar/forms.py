@@ -203,4 +203,6 @@ def _dump(name: str, value: Any) -> str:
 
 
 def _line(error: Exception) -> str:
+    if "integer string conversion" in str(error):
+        return "an integer has too many digits"
     return " ".join(str(error).split()) or type(error).__name__

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from pumice.errors import UnknownModelError
 from pumice.file_names import is_safe_file_name
+from pumice.wording import show_python
 
 _PART = r"[A-Za-z0-9][\w.-]*"  # an owner, or a repository
 _REPOSITORY = re.compile(rf"(?P<repo>{_PART}/{_PART})(?:@(?P<revision>[A-Za-z0-9][\w.-]*))?(?P<rest>/.*)?", re.ASCII)
@@ -70,7 +71,7 @@ def parse_name(
     if isinstance(text, Path):
         return text
     if not isinstance(text, str):
-        raise UnknownModelError(f"a model is a path or a name, not {text!r:.60}")
+        raise UnknownModelError(f"a model is a path or a name, not {show_python(text)}")
     if not text.strip():
         raise UnknownModelError(
             "the name of the model is empty; give a path, a name like hf.co/owner/repository, or an address"

@@ -10,6 +10,7 @@ from pumice.demo import demo_model_path
 from pumice.errors import ConfigError
 from pumice.hub.locate import locate
 from pumice.options import EngineOptions, SamplingParams
+from pumice.wording import show_python
 
 
 def locate_configured(
@@ -31,7 +32,7 @@ def arguments_of(config: Mapping[str, object] | None, options: EngineOptions) ->
     """
     if not isinstance(config, Mapping | None):
         instead = "`pumice config` lists the files that are read"
-        raise ConfigError(f"config must be a mapping such as {{'n_ctx': 512}}, not {config!r:.60}; {instead}")
+        raise ConfigError(f"config must be a mapping such as {{'n_ctx': 512}}, not {show_python(config)}; {instead}")
     return {**(config or {}), **{key: _plain(value) for key, value in options.items() if value is not None}}
 
 

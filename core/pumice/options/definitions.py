@@ -20,6 +20,9 @@ KVType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
 Algorithm = Literal["confidence", "entropy", "margin", "origin", "random"]
 """Order in which a diffusion model fills masked positions."""
 
+MAX_COMPLETIONS = 65_536
+"""Maximum number of completions of one request."""
+
 RNG = Literal["pcg64", "mt19937"]
 """Generators of random numbers."""
 
@@ -495,7 +498,9 @@ class CountedOptions(GenerateOptions, total=False):
     """Keywords of ``Model.request``."""
 
     n: Annotated[
-        int, Ge(1), _Text(1, "Number of completions; the prompt is read once, and each seed is higher by one.")
+        int,
+        Interval(ge=1, le=MAX_COMPLETIONS),
+        _Text(1, "Number of completions; the prompt is read once, and each seed is higher by one."),
     ]
 
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pumice.errors import RequestError
 from pumice.machine import size_in
+from pumice.wording import show_python
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -95,10 +96,10 @@ class Option:
 
     def check(self, value: object) -> None:
         """Raise RequestError for a value of a wrong type or out of bounds."""
+        if self._fits(1):
+            check_size(self.name, value)
         if not self._fits(value) or (self.limits and not self._within(value)):
-            shown = repr(value)
-            shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
-            raise RequestError(f"{self.name} must be {self.expected}, not {shown}")
+            raise RequestError(f"{self.name} must be {self.expected}, not {show_python(value)}")
 
     @cached_property
     def _fits(self) -> Callable[[Any], bool]:
@@ -108,6 +109,12 @@ class Option:
         if not isinstance(value, (int, float, Real)):
             return True
         return all(_COMPARE[key](value, limit) for key, limit in self.limits.items())
+
+
+def check_size(name: str, value: object) -> None:
+    """Raise RequestError for an integer of more than 64 bits, which messages, programs and files cannot hold."""
+    if isinstance(value, int) and not _is_64_bit(value):
+        raise RequestError(f"{name} must be a number of at most 64 bits, not {show_python(value)}")
 
 
 def read_options(definition: type) -> dict[str, Option]:
@@ -218,7 +225,18 @@ def _make_test(hint: Any) -> Callable[[Any], bool]:
     )
 
 
-_SCALARS: Mapping[object, Callable[[Any], bool]] = {
-    int: lambda value: type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool)),
-    float: lambda value: isinstance(value, (int, float, Real)) and not isinstance(value, bool) and value == value,
-}
+def _is_64_bit(value: int) -> bool:
+    return -(1 << 63) <= value < 1 << 64
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, (int, Integral)) and not isinstance(value, bool) and _is_64_bit(int(value))
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, int):
+        return not isinstance(value, bool) and _is_64_bit(value)
+    return isinstance(value, (float, Real)) and value == value
+
+
+_SCALARS: Mapping[object, Callable[[Any], bool]] = {int: _is_integer, float: _is_number}

@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from pumice.backend.pick import Pick
 from pumice.errors import RequestError
+from pumice.options.option import check_size
 from pumice.sampler.candidates import Candidates
 from pumice.sampler.random import RNGS, make_rng
+from pumice.wording import show_python
 
 if TYPE_CHECKING:
     from pumice.tokenizers import Tokenizer
@@ -39,12 +41,15 @@ class SamplerContext:
     rng: np.random.Generator = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        check_size("seed", self.seed)
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < -1:
-            raise RequestError(f"seed must be an integer, 0 or more, or -1 for a fresh one, not {self.seed!r}")
+            raise RequestError(
+                f"seed must be an integer, 0 or more, or -1 for a fresh one, not {show_python(self.seed)}"
+            )
         if self.seed == -1:
             object.__setattr__(self, "seed", secrets.randbits(32))
         if self.kind not in RNGS:
-            raise RequestError(f"rng must be {' or '.join(RNGS)}, not {self.kind!r:.60}")
+            raise RequestError(f"rng must be {' or '.join(RNGS)}, not {show_python(self.kind)}")
         object.__setattr__(self, "rng", make_rng(self.kind, self.seed))
 
     def filter_rng(self) -> np.random.Generator:

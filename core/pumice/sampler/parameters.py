@@ -15,8 +15,9 @@ import numpy as np
 from pumice.errors import PluginError, RequestError
 from pumice.guard import guarded
 from pumice.options import CHAT, REQUEST, SAMPLING
+from pumice.options.option import check_size
 from pumice.sampler.contract import Sampler
-from pumice.wording import did_you_mean
+from pumice.wording import did_you_mean, show_python
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -70,6 +71,7 @@ def create(cls: type[Sampler], params: Mapping[str, Any]) -> Sampler:
         problem = error.errors(include_url=False)[0]
         raise RequestError(_describe(schema, values, problem)) from None
     for name, value in values.items():
+        check_size(name, value)
         if isinstance(value, float) and not math.isfinite(value):
             raise RequestError(f"{name} must be a finite number, not {value}")
     return _make(cls, **values)
@@ -146,8 +148,8 @@ def _describe(schema: type[BaseModel], values: Mapping[str, Any], problem: Any) 
     described = schema.model_json_schema()["properties"][name]
     noun = _NOUNS.get(described.get("type"))
     if inside or noun is None:
-        where = "".join(f"[{part!r}]" for part in inside if part != "[key]")
-        return f"{name}{where} {problem['msg'].replace('Input should', 'must', 1)}, not {problem['input']!r}"
+        where = "".join(f"[{show_python(part)}]" for part in inside if part != "[key]")
+        return f"{name}{where} {problem['msg'].replace('Input should', 'must', 1)}, not {show_python(problem['input'])}"
     bounds = [f"{words} {described[key]:g}" for key, words in _BOUNDS.items() if key in described]
     expected = noun + (f", {' and '.join(bounds)}" if bounds else "")
-    return f"{name} must be {expected}, not {values[name]!r}"
+    return f"{name} must be {expected}, not {show_python(values[name])}"

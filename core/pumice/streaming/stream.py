@@ -15,6 +15,7 @@ from pumice.engine.messages import Event, Failed, Finished, Output
 from pumice.errors import ModelClosedError, RequestError
 from pumice.images import cancelled_request
 from pumice.streaming.pieces import Completion, Piece, Pieces
+from pumice.wording import show_python
 
 if TYPE_CHECKING:
     import asyncio
@@ -39,7 +40,7 @@ class _Sequence:
     ) -> list[S]:
         """Submit a request, and return a stream for each of its completions. Raises RequestError."""
         if progress is not None and not callable(progress):
-            raise RequestError(f"progress must be a function, not {progress!r:.60}")
+            raise RequestError(f"progress must be a function, not {show_python(progress)}")
         sequences = [cls(client, progress) for _ in range(request.n)]
         ids = client.add(request, *(sequence._listener for sequence in sequences))
         for sequence, id in zip(sequences, ids, strict=True):

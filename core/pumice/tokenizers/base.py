@@ -11,6 +11,7 @@ from pumice.tokenizers.partition import Partition
 from pumice.tokenizers.pre_tokenizers import PreTokenizer
 from pumice.tokenizers.special import SpecialTokens
 from pumice.tokenizers.vocabulary import Vocabulary, is_unicode, value
+from pumice.wording import show_python
 
 _FEW_CHARACTERS = 1 << 16  # length up to which texts are tokenized without a check
 _PER_TOKEN = 8  # characters per token, which few texts exceed
@@ -170,7 +171,7 @@ class Tokenizer(ABC):
     def token_text(self, token: int) -> str:
         """Return the spelling of a token in the vocabulary: ``▁the``, ``Ġthe``, ``<0x0A>``."""
         if not 0 <= token < self.n_vocab:
-            raise TokenizerError(f"token {token} is outside the vocabulary of {self.n_vocab} tokens")
+            raise TokenizerError(f"token {show_python(token)} is outside the vocabulary of {self.n_vocab} tokens")
         return self.vocabulary.tokens[token]
 
     def token_bytes(self, token: int, *, special: bool = False) -> bytes:

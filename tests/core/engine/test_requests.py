@@ -35,7 +35,7 @@ def model(tmp_path_factory):
         ({"stop_tokens": ["x"]}, "stop_tokens must be a list of token ids, not ['x']"),
         ({"context_shift": "yes"}, "context_shift must be true or false, not 'yes'"),
         ({"n_ctx": 0}, "n_ctx must be an integer, at least 1, not 0"),
-        ({"n": 0}, "n must be an integer, at least 1, not 0"),
+        ({"n": 0}, "n must be an integer, at least 1 and at most 65536, not 0"),
         ({"logprobs": -1}, "logprobs must be an integer, at least 0, not -1"),
         ({"cache_salt": 5}, "cache_salt must be a string, not 5"),
         ({"request_id": 5}, "request_id must be a string, not 5"),
@@ -56,6 +56,61 @@ def model(tmp_path_factory):
 def test_arguments_are_checked(model, options, message):
     with pytest.raises(pumice.RequestError, match=f"^{re.escape(message)}$"):
         model.generate(**{"prompt": "a", **options})
+
+
+HUGE = 10**5000  # of more digits than Python writes
+BITS = "an integer of 16610 bits"
+MANY = "an integer has too many digits"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n": HUGE}, f"n must be a number of at most 64 bits, not {BITS}"),
+        ({"n": 10**9}, "n must be an integer, at least 1 and at most 65536, not 1000000000"),
+        ({"max_tokens": HUGE}, f"max_tokens must be a number of at most 64 bits, not {BITS}"),
+        ({"logprobs": -HUGE}, f"logprobs must be a number of at most 64 bits, not {BITS}"),
+        ({"timeout": HUGE}, f"timeout must be a number of at most 64 bits, not {BITS}"),
+        ({"seed": HUGE}, f"seed must be a number of at most 64 bits, not {BITS}"),
+        ({"top_k": HUGE}, f"top_k must be a number of at most 64 bits, not {BITS}"),
+        ({"temperature": HUGE}, f"temperature must be a number, at least 0, not {BITS}"),
+        ({"cache_salt": HUGE}, f"cache_salt must be a string, not {BITS}"),
+        ({"ignore_eos": HUGE}, f"ignore_eos must be true or false, not {BITS}"),
+        ({"stop_tokens": [HUGE]}, f"stop_tokens must be a list of token ids, not [{BITS}]"),
+        ({"adapters": {"a": HUGE}}, f"adapters must be a mapping of names to numbers, not {{'a': {BITS}}}"),
+        ({"logit_bias": {HUGE: 1.0}}, f"logit_bias: token {BITS} is not in the vocabulary (0 to 299)"),
+        ({"logit_bias": {"a": HUGE}}, "logit_bias['a'] must be a valid integer, not 'a'"),
+        ({"logit_bias": {1: HUGE}}, f"logit_bias[1] must be a valid number, not {BITS}"),
+        (
+            {"json_schema": {"const": HUGE}},
+            f"json_schema: cannot be represented in JSON: {MANY}",
+        ),
+        ({"json_schema": f'{{"const": {"9" * 5000}}}'}, f"json_schema: not valid JSON: {MANY}"),
+        ({"prompt": [1, HUGE]}, f"token id {BITS} is outside the vocabulary of 300"),
+        ({"prompt": HUGE}, f"{NO_PROMPT}, not {BITS}"),
+    ],
+)
+def test_integers_of_more_than_64_bits_are_refused_in_one_line(model, options, message):
+    with pytest.raises(pumice.RequestError, match=f"^{re.escape(message)}$"):
+        model.generate(**{"prompt": "a", **options})
+
+
+@pytest.mark.parametrize("name", ["n_ctx", "n_batch", "n_parallel", "n_cpu_moe", "threads"])
+def test_loading_refuses_numbers_that_no_file_may_have(name):
+    options = {"cpu": {"threads": HUGE}} if name == "threads" else {name: HUGE}
+    for load in (pumice.load, pumice.load_process, pumice.plan):
+        with pytest.raises(pumice.ConfigError, match=f": a number beyond 9007199254740992: {BITS}$"):
+            load(pumice.demo_model_path(), config=options)
+
+
+def test_tokens_beyond_64_bits_are_refused_everywhere(model):
+    for call in (
+        lambda: model.detokenize([HUGE]),
+        lambda: model.prompt_logprobs([HUGE]),
+        lambda: model.embed([[HUGE]]),
+    ):
+        with pytest.raises(pumice.PumiceError, match=f"token (id )?{BITS} is outside the vocabulary"):
+            call()
 
 
 @pytest.mark.parametrize(
