@@ -138,6 +138,9 @@ class Protocol(H11Protocol):
             self.transport.close()
             return
         super().send_400_response(self.conn.problem or msg)
+        if self.cycle and not self.cycle.response_complete:  # a request whose body is malformed has its answer
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
 
     def write_part(self, data: bytes) -> bool:
         """Write a part of an answer that is sent in chunks; those of HTTP/1.0 are not. False: it has to wait."""

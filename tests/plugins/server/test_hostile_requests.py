@@ -270,6 +270,17 @@ def connected(server) -> Iterator[socket.socket]:
         yield connection
 
 
+def test_a_body_of_broken_chunks_has_one_answer(server, caplog):
+    """Its request has begun when the chunk comes, and must not answer, too."""
+    with connected(server) as connection:
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        connection.sendall(head.encode() + b"1\r\n{\r\nzz\r\n")
+        answers = connection.makefile("rb").read()
+    assert re.findall(rb"HTTP/1.1 (\d+) ", answers) == [b"400"]
+    assert server.client.get("/health").status_code == 200
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 def test_a_huge_header_is_refused(server):
     with contextlib.suppress(httpx2.TransportError):  # the connection may be closed before all of it is sent
         assert server.client.get("/health", headers={"X-Long": "a" * (4 << 20)}).status_code == 400
