@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, TypeVar
@@ -40,9 +41,14 @@ def guard(plugged: object, where: str, methods: Iterable[str]) -> None:
 
 
 def raise_named(error: BaseException, where: str) -> NoReturn:
-    """Raise a plugin's error as PluginError. A PumiceError is raised unchanged, as intended; so is a MemoryError."""
+    """Raise a plugin's error as PluginError. A PumiceError is raised unchanged, as intended; so is a MemoryError.
+
+    A system call that gets no memory is a MemoryError, too.
+    """
     if isinstance(error, (PumiceError, MemoryError)):
         raise error
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:  # of mapping memory
+        raise MemoryError from error
     raise PluginError(f"{where}: {describe(error)}") from error
 
 
