@@ -5,7 +5,6 @@ from random import Random
 
 _NUMBERS = (0, 1, 0x7F, 0x80, 0xFF, 0xFFFF, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1)
 _REPEATS = (1, 1, 2, 9)
-_SPREAD = 0x9E3779B97F4A7C15  # odd: a product with it gives other bits (Knuth's multiplicative hashing)
 
 
 def mutations(seeds: Sequence[bytes], tokens: Sequence[bytes], max_len: int, seed: int) -> Iterator[bytes]:

@@ -28,7 +28,6 @@ class Shard(NamedTuple):
     """[n, length]"""
     n_predicted: int
     """Number of predicted tokens: those of the stories and their EOS."""
-    n_stories: int
 
 
 def pack(documents: Iterable[Sequence[int]], length: int) -> npt.NDArray[np.uint16]:
@@ -61,7 +60,7 @@ def encode_shard(shard: int, *, seed: int, count: int, tokenizer_json: str, leng
     documents = []
     while batch := list(itertools.islice(texts, BATCH)):
         documents += [[BOS_ID, *encoding.ids, EOS_ID] for encoding in tokenizer.encode_batch_fast(batch)]
-    return Shard(pack(documents, length), sum(map(len, documents)) - len(documents), len(documents))
+    return Shard(pack(documents, length), sum(map(len, documents)) - len(documents))
 
 
 def encode_corpus(

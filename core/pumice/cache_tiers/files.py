@@ -17,7 +17,6 @@ import struct
 MAGIC = b"PUMICKV\x01"
 _HEADER = struct.Struct("<8sQ32s32s")
 HEADER_BYTES = _HEADER.size
-KEY_BYTES = 32
 SECRET_BYTES = 32
 
 
