@@ -14,7 +14,7 @@ from pumice_server.generation_settings import generation_settings
 from pumice_server.service import Service
 
 
-class Head:
+class PartBuilder:
     """Builds the parts of an answer with their common fields; with ``options``, its end has ``__verbose``."""
 
     def __init__(

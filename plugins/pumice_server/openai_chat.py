@@ -13,7 +13,7 @@ import pumice
 from pumice_server.answer_types import ChatCompletion, ChatCompletionChunk
 from pumice_server.answers import DONE, event, make_answer, unless_gone
 from pumice_server.bodies import ChatBody, ChatPromptBody, TemplateBody
-from pumice_server.chat_answer import Head, delta_parts
+from pumice_server.chat_answer import PartBuilder, delta_parts
 from pumice_server.control import RunningAnswer, RunningAnswers
 from pumice_server.errors import bad_request
 from pumice_server.field_types import MAX_INT
@@ -44,7 +44,7 @@ async def chat_completions(
         return await answer_with_tools(request, body, service, options, report)
     streams = await unless_gone(request, service.chat(body.messages, body.n, options, report.progress))
     is_verbose = service.verbose if body.verbose is None else body.verbose
-    head = Head(service, options if is_verbose else None, body.prediction is not None)
+    head = PartBuilder(service, options if is_verbose else None, body.prediction is not None)
     if body.stream:
         running: RunningAnswers = request.app.state.running
         running.add(head.id, RunningAnswer(request.state.client, streams, body.reasoning_control))
@@ -69,7 +69,7 @@ async def answer_chat(
     check_turns(body, service.compat)
     streams = await service.chat(body.messages, body.n, options)
     completions = await service.gather(streams)
-    head = Head(service, has_prediction=body.prediction is not None)
+    head = PartBuilder(service, has_prediction=body.prediction is not None)
     return partial(_answer, head, completions, streams), size_of(completions)
 
 
@@ -127,7 +127,7 @@ def _present(body: ChatPromptBody, names: Iterable[str]) -> dict[str, Any]:
 
 
 def _answer(
-    head: Head, completions: Sequence[pumice.ChatCompletion], streams: Sequence[pumice.AsyncChatStream]
+    head: PartBuilder, completions: Sequence[pumice.ChatCompletion], streams: Sequence[pumice.AsyncChatStream]
 ) -> dict[str, Any]:
     choices = [
         {
@@ -143,7 +143,7 @@ def _answer(
     return head.part("chat.completion", choices, usage=total, **others)
 
 
-async def _events(head: Head, streams: Sequence[pumice.AsyncChatStream], report: Report) -> AsyncIterator[bytes]:
+async def _events(head: PartBuilder, streams: Sequence[pumice.AsyncChatStream], report: Report) -> AsyncIterator[bytes]:
     def chunk(
         index: int,
         delta: Mapping[str, Any],

@@ -20,7 +20,7 @@ from pumice_server.figures import finish_reason, size_of, timings, usage
 from pumice_server.limits import MAX_N
 from pumice_server.models import service_of
 from pumice_server.options import cache_salt, generation_options
-from pumice_server.prompt_logprobs import Head, read_head, text_logprobs
+from pumice_server.prompt_logprobs import PromptReport, read_head, text_logprobs
 from pumice_server.prompts import fill_in, read_prompts
 from pumice_server.report import Reading, Report
 from pumice_server.service import Service, TextOrTokens
@@ -101,7 +101,9 @@ def _head(service: Service) -> Callable[..., dict[str, Any]]:
     return lambda choices, **others: {**common, "choices": choices, **others}
 
 
-def _choice(service: Service, index: int, done: pumice.Completion, head: Head, with_logprobs: bool) -> dict[str, Any]:
+def _choice(
+    service: Service, index: int, done: pumice.Completion, head: PromptReport, with_logprobs: bool
+) -> dict[str, Any]:
     logprobs = None
     if with_logprobs:
         tokens = zip(done.tokens, done.logprobs or (), strict=True)
@@ -115,7 +117,7 @@ async def _events(
     part: Callable[..., dict[str, Any]],
     service: Service,
     streams: Sequence[pumice.AsyncStream],
-    heads: Sequence[Head],
+    heads: Sequence[PromptReport],
     n_prompts: int,
     report: Report,
 ) -> AsyncIterator[bytes]:

@@ -24,7 +24,7 @@ class _Likely(NamedTuple):
     top: Sequence[tuple[int, float]]
 
 
-class Head(NamedTuple):
+class PromptReport(NamedTuple):
     """The parts of an answer that report its prompt.
 
     Attributes:
@@ -43,7 +43,9 @@ class Head(NamedTuple):
         return len(self.text) + _ENTRY_BYTES * (len(self.logprobs) + len(self.by_position))
 
 
-async def read_head(body: CompletionBody, service: Service, prompt: TextOrTokens, options: Mapping[str, Any]) -> Head:
+async def read_head(
+    body: CompletionBody, service: Service, prompt: TextOrTokens, options: Mapping[str, Any]
+) -> PromptReport:
     """Return the parts of an answer that report a prompt. Raises HTTPException and RequestError."""
     echo = body.echo
     n_told = -1 if body.prompt_logprobs is None else body.prompt_logprobs
@@ -51,22 +53,22 @@ async def read_head(body: CompletionBody, service: Service, prompt: TextOrTokens
         raise bad_request("prompt_logprobs cannot be streamed: leave out stream")
     n_echoed = options.get("logprobs", -1) if echo else -1
     if not echo and n_told < 0:
-        return Head()
+        return PromptReport()
     (tokens,) = await service.read_prompts([prompt])
     if not tokens:
         raise bad_request("the prompt is empty: log-probabilities need at least one token")
     text = "" if not echo else prompt if isinstance(prompt, str) else await service.detokenize(tokens)
     if max(n_told, n_echoed) < 0:
-        return Head(text)
+        return PromptReport(text)
     scores: list[HasLogprob | None] = [None, *await service.score(tokens, max(n_told, n_echoed), options)]
     return await aside(_head, service, text, list(zip(tokens, scores, strict=True)), (n_told, n_echoed))
 
 
-def _head(service: Service, text: str, scored: Sequence[Found], numbers: tuple[int, int]) -> Head:
+def _head(service: Service, text: str, scored: Sequence[Found], numbers: tuple[int, int]) -> PromptReport:
     n_told, n_echoed = numbers
     echoed = [(token, score and _Likely(score.logprob, score.top[:n_echoed])) for token, score in scored]
     by_position = [None if score is None else _by_id(service, token, score, n_told) for token, score in scored]
-    return Head(text, echoed if n_echoed >= 0 else (), by_position if n_told >= 0 else ())
+    return PromptReport(text, echoed if n_echoed >= 0 else (), by_position if n_told >= 0 else ())
 
 
 def text_logprobs(service: Service, tokens: Iterable[Found], offset: int = 0) -> dict[str, Any]:

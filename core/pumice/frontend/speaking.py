@@ -281,7 +281,7 @@ class Speaking(Generating):
             raise RequestError(
                 f"voice must be a file of sound or a pumice.Audio for this model, not {show_python(voice)}"
             )
-        pieces = model.pieces(text, Words(self.tokenizer), language, speaker)
+        pieces = model.pieces(text, TokenizerVocabulary(self.tokenizer), language, speaker)
         samples = b"" if voice is None else voice_samples(voice).tobytes()
         self.check_speaks()
         return [FramePiece(piece, samples, float(spread), seed) for piece in pieces]
@@ -291,7 +291,7 @@ class Speaking(Generating):
         if not self.speech_type or not name.isprintable():
             return False
         model: type[SpeechModel] = self._registry.speech_models.find(self.speech_type)
-        return model.has_speaker(name, Words(self.tokenizer))
+        return model.has_speaker(name, TokenizerVocabulary(self.tokenizer))
 
     def speech_codes(self, completion: Completion) -> list[int]:
         """Return the audio codes among the tokens of a piece. Raises RequestError if it has none."""
@@ -308,7 +308,7 @@ class Speaking(Generating):
         return OuteTTS.of(tokens) if isinstance(tokens, list) else None
 
 
-class Words:
+class TokenizerVocabulary:
     """The vocabulary of a tokenizer, for a speech model."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 import pumice
 from pumice_server.answers import DONE, event, make_answer, unless_gone
 from pumice_server.bodies import ChatBody
-from pumice_server.chat_answer import Head, delta_parts, total_usage
+from pumice_server.chat_answer import PartBuilder, delta_parts, total_usage
 from pumice_server.control import RunningAnswer, RunningAnswers
 from pumice_server.errors import bad_request
 from pumice_server.figures import finish_reason, timings
@@ -37,7 +37,7 @@ async def answer_with_tools(
     functions = [tool for tool in offered if tool.get("type") != "mcp"]
     tools = await unless_gone(request, choose(request, offered, functions, asks=False))
     turns = ToolTurns(service, request.app.state.tools, tools, body.messages, options)
-    head = Head(service)
+    head = PartBuilder(service)
     answer = _Answer(head, turns, report)
     first = await unless_gone(request, turns.next(report.progress))
     parts = answer.parts(first)
@@ -69,7 +69,7 @@ class _Answer:
         contents: Contents of all turns so far.
     """
 
-    def __init__(self, head: Head, turns: ToolTurns, report: Report) -> None:
+    def __init__(self, head: PartBuilder, turns: ToolTurns, report: Report) -> None:
         self.contents: list[str] = []
         self._head, self._turns, self._report = head, turns, report
         self._reasoning: list[str] = []

@@ -183,7 +183,7 @@ def _attend_on_matrix_units(lowering: Lowering, node: Node) -> bool:
 
 
 @dataclass(frozen=True)
-class BlockShape:
+class AttentionBlock:
     """Work division of shaders/attention_block.comp: threads of a workgroup, and rows and columns of each."""
 
     threads: int
@@ -200,13 +200,13 @@ class BlockShape:
         return 16 * quads + 4 * 16 * self.columns
 
 
-BLOCKS: Mapping[int, Sequence[BlockShape]] = {
-    16: [BlockShape(256, 2, 2), BlockShape(128, 2, 2)],
-    32: [BlockShape(256, 4, 2), BlockShape(128, 2, 2)],
+BLOCKS: Mapping[int, Sequence[AttentionBlock]] = {
+    16: [AttentionBlock(256, 2, 2), AttentionBlock(128, 2, 2)],
+    32: [AttentionBlock(256, 4, 2), AttentionBlock(128, 2, 2)],
 }
 """Shapes by the largest quads of keys and values, by preference: measured on an H200 without its matrix units."""
 
-QUANTIZED_BLOCKS: Mapping[int, Sequence[BlockShape]] = {32: [BlockShape(256, 4, 2), BlockShape(128, 2, 2)]}
+QUANTIZED_BLOCKS: Mapping[int, Sequence[AttentionBlock]] = {32: [AttentionBlock(256, 4, 2), AttentionBlock(128, 2, 2)]}
 """As above for quantized caches: more rows share the work of decoding."""
 
 

@@ -18,7 +18,7 @@ from pumice_vulkan import VulkanBackend
 from pumice_vulkan.device import list_devices
 from pumice_vulkan.kv_cache import is_quantized
 from pumice_vulkan.lower import attention, attention_decode, groups
-from pumice_vulkan.lower.attention import BlockShape
+from pumice_vulkan.lower.attention import AttentionBlock
 from pumice_vulkan.probe import matrix_shape
 from pumice_vulkan.shaders import FOLDERS
 from pumice_vulkan.tuning import DecodeShape, LanesAttentionShape
@@ -87,7 +87,9 @@ def test_values_inside_the_keys(tmp_path, kv_type):
 
 
 @pytest.mark.parametrize(
-    "shape", [BlockShape(64, 8, 4), BlockShape(64, 4, 2), BlockShape(256, 2, 2)], ids=["wide", "narrow", "many threads"]
+    "shape",
+    [AttentionBlock(64, 8, 4), AttentionBlock(64, 4, 2), AttentionBlock(256, 2, 2)],
+    ids=["wide", "narrow", "many threads"],
 )
 @pytest.mark.parametrize(
     "options",
@@ -109,7 +111,7 @@ def test_blocks_of_scores(tmp_path, monkeypatch, shape, options):
 
 @pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
 def test_tiles_of_scores_where_no_shape_of_blocks_fits(tmp_path, monkeypatch, kv_type):
-    monkeypatch.setattr(attention, "BLOCKS", {32: [BlockShape(256, 16, 4)]})
+    monkeypatch.setattr(attention, "BLOCKS", {32: [AttentionBlock(256, 16, 4)]})
     monkeypatch.setattr(attention, "QUANTIZED_BLOCKS", {})
     with mock.patch.object(attention, "_attend_in_tiles", wraps=attention._attend_in_tiles) as tiles:
         compare(tmp_path, STEPS, kv_type=kv_type, heads=(6, 2), dims=(64, 64))

@@ -29,10 +29,10 @@ from pumice.spawning.fork import fork_helper
 
 _GONE = f"{HOST_GONE}; restart the chat to use tools"
 
-_hosted: HostedTools | None = None
+_hosted: ChatTools | None = None
 
 
-def hosted_tools() -> HostedTools | None:
+def hosted_tools() -> ChatTools | None:
     """Return the tools of the process that ``tools_in_other_process`` forked; None without MCP servers."""
     return _hosted
 
@@ -42,7 +42,7 @@ def tools_in_other_process(servers: Mapping[str, McpServer]) -> Iterator[None]:
     """Fork the process that connects to MCP servers. Call this before another thread starts."""
     global _hosted
     helper = fork_helper(partial(_serve, servers))
-    _hosted = HostedTools(helper.channel)
+    _hosted = ChatTools(helper.channel)
     try:
         yield
     finally:
@@ -51,7 +51,7 @@ def tools_in_other_process(servers: Mapping[str, McpServer]) -> Iterator[None]:
         helper.end()
 
 
-class HostedTools:
+class ChatTools:
     """The chat's side: tools that run in the other process.
 
     Attributes:
