@@ -1,7 +1,7 @@
-# Each target sets up what it needs: .venv is made on first use, and again when its lock file changes.
+# Each target sets up its own environment: .venv is made on first use, and again when its lock file changes.
 
 VENV := .venv/bin
-# Of pytest: a file's tests share what they compile. The order is that of tests/conftest.py, longest files first.
+# Options of pytest: one worker runs all tests of a file, which share compiled kernels, in the order of tests/conftest.py, longest files first.
 # A crash ends the run and names its test: with a new worker, pytest-xdist 3.8 would wait for the file's other tests for ever.
 PROCESSES := --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 unexport PYTHONDONTWRITEBYTECODE  # tests start hundreds of processes, each of which would compile every module again
@@ -16,13 +16,13 @@ DOCS_STAMP := .venv-docs/.installed
 demo: $(RUN_STAMP)  ## Tell a story; PROMPT="Once upon a time" to continue, MODEL=path for another model
 	@$(VENV)/pumice run $(if $(MODEL),"$(MODEL)") -p "$(PROMPT)"
 
-help:  ## Say what each target does
+help:  ## List the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: $(STAMP)  ## Run every test but those of test-ray; TESTS="tests/core -k graph" for some
+test: $(STAMP)  ## Run all tests except those of test-ray; TESTS="tests/core -k graph" for some
 	$(VENV)/python -m pytest -q $(PROCESSES) -m "not ray" $(TESTS)
 
-test-ray: $(STAMP)  ## Run the tests that start clusters of Ray, one after the other, where it is to be had; TESTS="-m ray_essential" for few
+test-ray: $(STAMP)  ## Run the tests that start Ray clusters, one after the other, if Ray can be installed; TESTS="-m ray_essential" for a few
 	.ci/ray
 	$(VENV)/python -m pytest -q -m ray tests/plugins/ray $(TESTS)
 
@@ -52,14 +52,14 @@ types: $(STAMP)  ## Check types, as of the oldest Python that is supported and o
 	$(VENV)/mypy
 	$(VENV)/mypy --python-version 3.14
 
-format: $(STAMP)  ## Fix what lint can fix
+format: $(STAMP)  ## Fix style and formatting as far as ruff can
 	$(VENV)/ruff check --fix .
 	$(VENV)/ruff format .
 
-check:  ## Run all that must pass before a change is merged: style, types, tests
+check:  ## Run all checks that a merge requires: style, types, tests
 	.ci/run
 
-docs: $(DOCS_STAMP)  ## Build the documentation site into build/site; a link that leads nowhere is an error
+docs: $(DOCS_STAMP)  ## Build the documentation site into build/site; a broken link is an error
 	.venv-docs/bin/python -m sphinx -q -W --keep-going -b dirhtml -c tools/site -d build/doctrees docs build/site
 
 wheel: $(STAMP)  ## Build the wheel and the source distribution into dist; .ci/wheel also tries the wheel
@@ -70,24 +70,24 @@ platform-wheels: wheel  ## Put the CPU's kernels, compiled for each instruction 
 	$(VENV)/python -m tools.compile_kernels $(TAGS)
 	$(VENV)/python -m tools.build_wheels dist/*-py3-none-any.whl $(TAGS)
 
-lock: $(STAMP)  ## Pin what CI and the image install, with hashes, after a change of dependencies; ARGS=--upgrade for newer ones
+lock: $(STAMP)  ## Pin the dependencies of CI and the image, with hashes, after a change; ARGS=--upgrade for newer versions
 	$(VENV)/python -m pip install --quiet --disable-pip-version-check uv
 	PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m tools.lock $(ARGS)
 
-sbom: $(STAMP)  ## Write the bill of materials of what would be released to dist/sbom.cdx.json
+sbom: $(STAMP)  ## Write the bill of materials of a release to dist/sbom.cdx.json
 	@mkdir -p dist
 	$(VENV)/python -m tools.sbom dist/sbom.cdx.json
 
 audit: $(STAMP)  ## Look up known vulnerabilities of the locked packages and of the page's; needs the indexes' advisories
 	.ci/audit
 
-fixtures: $(FIXTURES_STAMP)  ## Make what tests compare with again: NAME=tiny_logits, see tests/make_fixtures/README.md
+fixtures: $(FIXTURES_STAMP)  ## Make a fixture of the tests again: NAME=tiny_logits, see tests/make_fixtures/README.md
 	$(VENV)/python tests/make_fixtures/$(or $(NAME),$(error give NAME=..., see tests/make_fixtures/README.md)).py $(ARGS)
 
-shaders: $(STAMP)  ## Compile shaders to SPIR-V again
+shaders: $(STAMP)  ## Compile all shaders to SPIR-V
 	$(VENV)/python tools/compile_shaders.py
 
-clean:  ## Remove what the targets above made
+clean:  ## Remove environments, builds and caches
 	rm -rf .venv .venv-docs .venv-kompute .fuzz build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(RUN_STAMP): pyproject.toml .ci/setup .ci/locks/run.txt
