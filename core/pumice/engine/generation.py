@@ -112,10 +112,14 @@ class Generation:
     def sample(
         self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None = None, total: float = 0.0
     ) -> int | None:
-        """Sample the next token by the chain; ``total`` is that of all logits, for log-probabilities."""
+        """Return the next token, sampled by the chain unless a mask forces it.
+
+        ``total``: that of all logits, for log-probabilities.
+        """
         n_top = self.request.logprobs
         if n_top is None:
-            return self.chain.sample(logits, ids)
+            few = self.chain.few if self.chain.masking else None
+            return few[0] if few and not self.draws(few) else self.chain.sample(logits, ids)
         candidates = self.chain.apply(logits, ids)
         if candidates is None or candidates.selected is None:
             return None
@@ -205,6 +209,11 @@ class Generation:
         for token in tokens:
             if not self.finish_reason:
                 self.accept(token)
+
+    def draws(self, few: Sequence[int] | None) -> int:
+        """Return the random numbers that a token takes, given ``few`` of its mask: none if it is forced."""
+        appends = self.generated and self.request.logprobs is None
+        return 0 if appends and few else 1
 
     def guessed(self, n_right: int, n_steps: int) -> None:
         """Record the number of correct guesses before the first wrong one."""

@@ -203,8 +203,7 @@ class Lookahead:
 
     def draws(self, generation: Generation) -> int:
         """Return the random numbers that the next token takes: none if a mask forces it."""
-        appends = generation.generated and generation.request.logprobs is None
-        return 0 if appends and generation.chain.few else 1
+        return generation.draws(generation.chain.few)
 
     def _drawn(self, generation: Generation, n_ahead: int) -> int:
         """Return the random numbers that pending steps take; restricted picks have only one."""
