@@ -61,8 +61,8 @@ def usage(
 
 def predicted(timings: Sequence[pumice.Timings]) -> dict[str, int]:
     """Return OpenAI's counts of tokens of a predicted text for the answers of a request with one."""
-    n_accepted = sum(timing.n_accepted for timing in timings)
-    n_rejected = sum(timing.n_drafted for timing in timings) - n_accepted
+    n_accepted = sum(timing.n_predicted_accepted for timing in timings)
+    n_rejected = sum(timing.n_predicted for timing in timings) - n_accepted
     return {"accepted_prediction_tokens": n_accepted, "rejected_prediction_tokens": n_rejected}
 
 

@@ -137,6 +137,8 @@ class Timings:
         n_drafted: tokens of these drafts together.
         n_accepted: drafted tokens that the model accepted.
         accepted_at: accepted tokens by their position in a draft, from 0.
+        n_predicted: drafted tokens of the request's ``prediction``.
+        n_predicted_accepted: those of them that the model accepted.
         drafts_exact: False if drafts were verified by a backend whose results depend on the number of rows in a step:
             the text may then differ from the text without drafts, as it may between two batches.
     """
@@ -151,10 +153,15 @@ class Timings:
     n_drafted: Count = 0
     n_accepted: Count = 0
     accepted_at: list[Count] = field(default_factory=list)
+    n_predicted: Count = 0
+    n_predicted_accepted: Count = 0
     drafts_exact: bool = True
 
-    def drafted(self, n_tokens: int, n_accepted: int) -> None:
-        """Count a draft of which the first ``n_accepted`` tokens were right."""
+    def drafted(self, n_tokens: int, n_accepted: int, is_predicted: bool = False) -> None:
+        """Count a draft of which the first ``n_accepted`` tokens were right; ``is_predicted``: of the prediction."""
+        if is_predicted:
+            self.n_predicted += n_tokens
+            self.n_predicted_accepted += n_accepted
         self.n_drafts += 1
         self.n_drafted += n_tokens
         self.n_accepted += n_accepted

@@ -356,7 +356,7 @@ class Speculation:
         began = self.clock()
         for running, draft in drafts.items():
             n_drafted, generation = len(draft.tokens), running.generation
-            generation.timings.drafted(n_drafted, draft.n_accepted)
+            generation.timings.drafted(n_drafted, draft.n_accepted, draft.kind[0] == _PREDICTION)
             generation.timings.drafts_exact = self.is_exact
             if generation in self._sequences:  # it did not fail meanwhile
                 proposers = self._updated(generation)

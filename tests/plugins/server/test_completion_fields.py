@@ -151,8 +151,9 @@ def test_predicted_tokens_are_counted(server):
         none = details(stream, prediction=prediction, n_draft=0)
         assert (none["accepted_prediction_tokens"], none["rejected_prediction_tokens"]) == (0, 0)
     timings = Timings()
-    timings.drafted(5, 3)
-    timings.drafted(4, 4)
+    timings.drafted(5, 3, is_predicted=True)
+    timings.drafted(8, 6)
+    timings.drafted(4, 4, is_predicted=True)
     assert predicted([timings]) == {"accepted_prediction_tokens": 7, "rejected_prediction_tokens": 2}
 
 
