@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from drafting import PROPOSERS
+from pumice.architecture import MAIN
 from pumice.backend import Capabilities, Program
 from pumice.backend.pick import Ahead, Ask, Pick, Restriction
 from pumice.backend.step import Batch, Limits, Pending, Step
@@ -228,7 +229,8 @@ class Runner:
     def picks(self, batch: Batch) -> bool:
         return self.capabilities.max_steps > 0
 
-    def submit(self, batch: Batch, ask: Ask | None = None, behind: Pending | None = None) -> Pending:
+    def submit(self, batch: Batch, ask: Ask | None = None, behind: Pending | None = None, graph: str = MAIN) -> Pending:
+        assert graph == MAIN
         return self.program.submit(Step(batch, {}, ask, behind))
 
     def run(self, batch: Batch) -> np.ndarray:

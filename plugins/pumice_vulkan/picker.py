@@ -85,7 +85,7 @@ class Picker:
         self._sums = memory.scratch.take("sums of logits", 4 * n_parts)
         self._saved = memory.scratch.take("adjusted logits", 8 * self._max_seqs * MAX_SAVED)
         self._picked = memory.scratch.take("picked tokens", 4 * self._max_rows)
-        self.restrictions = Restrictions(memory.device, self._max_seqs, self._width)
+        self.restrictions = Restrictions(memory.device, self._max_rows, self._width)
         self._taken_at = MAX_STEPS * self._max_rows * Choice(MAX_BEST, raw=True).words
         n_bytes = 4 * (self._taken_at + MAX_STEPS * self._taken_words)
         self.tokens, self.coming = memory.layout.tokens, memory.layout.coming
@@ -160,6 +160,10 @@ class Picker:
             constants=[choice.drafted, int(drafts), COMING],
             grid=(self._rows(lowering.n_outputs, choice) // choice.drafted, 1, 1),
         )
+
+    def record_restrictions(self, encoder: Encoder, n_outputs: int, choice: Choice, turn: int) -> None:
+        """Record the copy of the restrictions of a step to the device."""
+        self.restrictions.record(encoder, self._rows(n_outputs, choice), turn)
 
     def results(self, turn: int, n_steps: int, choice: Choice, n_outputs: int) -> Ahead:
         """Return a copy of the results of ``n_steps`` steps, lowered for ``n_outputs`` rows."""

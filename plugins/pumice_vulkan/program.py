@@ -52,7 +52,15 @@ from pumice_vulkan.passing import Found, copies_of
 from pumice_vulkan.persistent import PersistentPath, expect_cache
 from pumice_vulkan.picker import MAX_BEST, Choice, GoesOn, Picker
 from pumice_vulkan.preparer import Preparer, Work
-from pumice_vulkan.recorder import USUAL_CHOICES, Recorder, Recording, SlotCopies, StepPart, drafted_choices
+from pumice_vulkan.recorder import (
+    USUAL_CHOICES,
+    Recorder,
+    Recording,
+    SlotCopies,
+    StepPart,
+    drafted_choices,
+    restricted_choices,
+)
 from pumice_vulkan.restrictions import MAX_ADDED
 from pumice_vulkan.step import (
     COMING,
@@ -319,6 +327,7 @@ class DeviceProgram(Program):
             max_added=MAX_ADDED,
             drafted=self._drafted,
             drafted_rows=self._most_drafted,
+            restrict_drafts=True,
             passes=True,
             max_picked=self._max_picked,
             step_sizes=self._buckets.sizes,
@@ -646,6 +655,8 @@ class DeviceProgram(Program):
         for choice in drafted_choices(bucket.n_tokens) if bucket.n_tokens == most_rows else ():
             for n_steps in (2, 4, 8, 16, 1):
                 yield partial(self._recorder.prepare, Recording(bucket, n_steps, choice))
+            yield partial(self._recorder.prepare, Recording(bucket, 1, choice, from_host=True))
+        for choice in restricted_choices(bucket.n_tokens) if bucket.n_tokens == most_rows else ():
             yield partial(self._recorder.prepare, Recording(bucket, 1, choice, from_host=True))
 
 

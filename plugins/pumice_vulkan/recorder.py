@@ -41,6 +41,11 @@ USUAL_CHOICES = (
 """The common choices, whose pipelines are compiled ahead."""
 
 
+def restricted_choices(n_rows: int) -> list[Choice]:
+    """Return the choices of steps with ``n_rows`` of each sequence, whose tokens have restrictions."""
+    return [Choice(n_best, adjusts=True, restricted=True, drafted=n_rows) for n_best in (1, MAX_BEST)]
+
+
 def drafted_choices(n_rows: int) -> list[Choice]:
     """Return the choices of steps with ``n_rows`` of each sequence, those that adjust no logits first."""
     return [Choice(n_best, adjusts, drafted=n_rows) for adjusts in (False, True) for n_best in (1, MAX_BEST)]
@@ -245,7 +250,7 @@ class Recorder:
             for copy in recording.copies:
                 encoder.copy_buffer(copy.source, copy.begin, copy.target, copy.to, copy.n_bytes)
         if self._picker and recording.choice.restricted and recording.part is not StepPart.LAYERS:
-            self._picker.restrictions.record(encoder, recording.bucket.n_outputs, recording.turn)
+            self._picker.record_restrictions(encoder, recording.bucket.n_outputs, recording.choice, recording.turn)
         encoder.barrier()
         if timestamps:
             encoder.timestamp(0)

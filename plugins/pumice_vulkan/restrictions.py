@@ -15,16 +15,15 @@ MAX_ADDED = 256  # maximum biases per sequence and step; invocations of shaders/
 
 
 class Restrictions:
-    """A row per sequence: whether there is a mask, the number of biases, pairs of token and float, then the mask.
+    """A row per picked token: whether there is a mask, the number of biases, pairs of token and float, then the mask.
 
     Stored on the device, and double-buffered in host memory: one buffer is written while the other is read.
     """
 
-    def __init__(self, device: Device, n_seqs: int, n_vocab: int) -> None:
-        self._n_seqs = n_seqs
+    def __init__(self, device: Device, n_rows: int, n_vocab: int) -> None:
         self.mask = 2 + 2 * MAX_ADDED  # index of the mask in a row
         self.stride = self.mask + -(-n_vocab // 32)
-        n_bytes = 4 * n_seqs * self.stride
+        n_bytes = 4 * n_rows * self.stride
         self._device_buffer = device.new_buffer(n_bytes)
         self._host_buffers: list[Buffer] = [device.new_buffer(n_bytes, host=True) for _ in range(2)]
         self.place = BufferSlice(self._device_buffer, 0, n_bytes // 4)
@@ -46,8 +45,7 @@ class Restrictions:
 
     def record(self, encoder: Encoder, n_rows: int, turn: int) -> None:
         """Record the copy of the first ``n_rows`` rows to the device."""
-        n_seqs = min(n_rows, self._n_seqs)
-        encoder.copy_buffer(self._host_buffers[turn], 0, self._device_buffer, 0, 4 * n_seqs * self.stride)
+        encoder.copy_buffer(self._host_buffers[turn], 0, self._device_buffer, 0, 4 * n_rows * self.stride)
 
     def close(self) -> None:
         for buffer in (self._device_buffer, *self._host_buffers):

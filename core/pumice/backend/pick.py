@@ -104,14 +104,15 @@ class Ask:
         n_raw: number of the highest unadjusted logits to return, at most ``n_best``; 0: no ``raw``. Only for programs
             that ``decide``.
         restrictions: one per sequence if a pick is restricted, with ``n_steps`` of 1; empty: they follow through
-            ``Pending.restrict``. Only for programs that ``decide``.
-        n_drafted: tokens that the program drafts for each sequence and step, and verifies in it; 0: none. No pick is
-            ``restricted``. Each step has ``1 + n_drafted`` rows of each sequence, together at most
-            ``drafted_rows``; those of the batch after a sequence's first are replaced by the drafted tokens.
-            ``numbers`` are ``[n_steps, rows]``; each picked token of a sequence takes the next of its own. A step
-            ``behind`` another one continues with its picked tokens; it has numbers for both, ``[1, 2 * rows]``, with
-            those of a sequence together. Steps with ``texts`` behind others go on from the texts that these have
-            written; no pick of theirs draws numbers.
+            ``Pending.restrict``. Only for programs that ``decide``. Of a step with drafts one per row, with those of a
+            sequence together.
+        n_drafted: tokens that the program drafts for each sequence and step, and verifies in it; 0: none. A pick may be
+            ``restricted`` only without ``texts``, for programs that ``restrict_drafts``. Each step has
+            ``1 + n_drafted`` rows of each sequence, together at most ``drafted_rows``; those of the batch after a
+            sequence's first are replaced by the drafted tokens. ``numbers`` are ``[n_steps, rows]``; each picked token
+            of a sequence takes the next of its own. A step ``behind`` another one continues with its picked tokens; it
+            has numbers for both, ``[1, 2 * rows]``, with those of a sequence together. Steps with ``texts`` behind
+            others go on from the texts that these have written; no pick of theirs draws numbers.
         texts: int32, for each sequence the tokens from which the program drafts, the one of the batch last. Empty: the
             drafted tokens of a single step are those of the batch.
     """

@@ -156,6 +156,7 @@ class Engine:
                 for sampler in generation.chain.masking:
                     if isinstance(sampler, BudgetedReasoning):
                         sampler.spend()
+                        generation.chain.changed()
 
     def fail(self, error: Exception) -> None:
         """Fail all sequences with an error."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -24,6 +24,7 @@ from pumice.engine import logprobs
 from pumice.engine.batches import Part, batch_after, batch_of
 from pumice.engine.device_drafts import NO_DRAFTS, Plan
 from pumice.engine.generation import Running
+from pumice.engine.grammar_rows import restricted
 from pumice.engine.host_drafts import Kind
 from pumice.engine.kv_cache import BlockTables, KVCache
 from pumice.engine.lookahead import Lookahead
@@ -279,11 +280,22 @@ class Flights:
                 return {}, n_free
             pace = speculation.host.pace(kind)
         speculation.length.keep_pace(len(members), pace)
-        drafts = speculation.draft(members, self._cache, self._scheduler.limits)
+        drafts = speculation.draft(members, self._cache, self._scheduler.limits, self._most_drafted(members))
         if speculation.gives_up and kind is not None and speculation.host is not None:
             speculation.host.give_up(kind)
             return drafts, speculation.host.n_free(kind)
         return drafts, speculation.n_free
+
+    def _most_drafted(self, members: Members) -> int | None:
+        """Return the maximum tokens of a draft: with masks those that the program verifies, since the host takes long.
+
+        None: as many as there is room for.
+        """
+        if not (
+            self.lookahead.verifies(members) and self.lookahead.restricts([item.generation for item, _ in members])
+        ):
+            return None
+        return self.lookahead.lengths(len(members))[-1]
 
     def _kind(self, members: Members) -> Kind | None:
         """Return the kind of a batch whose steps without drafts have a pace of their own.
@@ -792,7 +804,7 @@ class Flights:
 
         Drafts are padded to a number that the program offers.
         """
-        if not self.lookahead.drafts(members):
+        if not self.lookahead.verifies(members):
             return 0
         longest = max(len(draft.tokens) for draft in drafts.values())
         n_drafted = next((n for n in self.lookahead.lengths(len(members)) if n >= longest), 0)
@@ -823,6 +835,8 @@ class Flights:
         """
         began, spent, sequences = time.perf_counter(), self._clock(), [running for running, _ in members]
         ask, parts = self._ask_rows(sequences, Plan(n_drafted, 2 if before else 1), bool(before)), []
+        if any(pick.restricted for pick in ask.picks):
+            tokens, ask = restricted(ask, [running.generation for running in sequences], tokens)
         for running, drafted in zip(sequences, tokens, strict=True):
             padding = [running.generation.tokens[-1]] * (n_drafted - len(drafted))
             parts.append(running.part(1, [*drafted, *padding]))
@@ -962,8 +976,9 @@ class Flights:
     def _take_given(self, flight: Flight) -> None:
         """Continue with the tokens of a step that verified drafts of the host."""
         for _, (running, _, n_accepted) in self._take_verified(flight, next(flight.pending.tokens())):
-            if draft := flight.drafts.get(running):
-                draft.n_accepted = min(max(0, n_accepted), len(draft.tokens))
+            if (draft := flight.drafts.get(running)) and n_accepted > 0:
+                following = running.generation.generated[-1 - n_accepted :]
+                draft.n_accepted = min(n_accepted, _n_equal(draft.tokens, following))
 
     def _take_verified(self, flight: Flight, ahead: Ahead) -> Iterator[tuple[int, tuple[Running, int, int]]]:
         """Continue with the tokens of a step that verified drafts, except of sequences that were lost or have ended.
@@ -978,20 +993,33 @@ class Flights:
             if running in flight.lost or running.generation.finish_reason:
                 continue
             n_before = len(running.generation.generated)
-            self._take_rows(running, ahead, 0, range(index * n_rows, index * n_rows + n_taken))
+            drafted = flight.batch.tokens[index * n_rows + 1 :][: n_rows - 1]
+            self._take_rows(running, ahead, 0, range(index * n_rows, index * n_rows + n_taken), drafted)
             yield index, (running, n_taken, len(running.generation.generated) - n_before - 1)
 
-    def _take_rows(self, running: Running, ahead: Ahead, step: int, rows: range) -> bool:
-        """Continue with the tokens of rows of a step. Return True if the next step was computed for them."""
-        generation = running.generation
-        for row in rows:
+    def _take_rows(
+        self, running: Running, ahead: Ahead, step: int, rows: range, drafted: Sequence[int] | NDArray[np.int32] = ()
+    ) -> bool:
+        """Continue with the tokens of rows of a step. Return True if the next step was computed for them.
+
+        ``drafted``: tokens of the rows behind the first, which the host knew. Rows of those that a mask forces, and
+        that the sequence has appended by itself, are skipped.
+        """
+        generation, tables, begin = running.generation, running.tables, rows.start
+        while rows:
+            row, rows = rows[0], rows[1:]
             if not np.isfinite(ahead.logits[step, row, 0]):
                 running.undecided = True
                 return False
             generation.chain.skip(self.lookahead.draws(generation))
             self._scheduler.computed(running, 1)
             self._scheduler.take([(running, self.lookahead.picked(generation, ahead, step, row))], self._least_forced)
-            if not _goes_on(running):
+            if running.pending > 1 and running.tables is tables and not generation.finish_reason:
+                coming = generation.tokens[running.n_past : -1]
+                n_computed = _n_equal(coming, drafted[row - begin :])
+                self._scheduler.computed(running, n_computed)
+                rows = rows[n_computed:]
+            if not _goes_on(running) or (generation.chain.masking and not generation.chain.was_expected):
                 return False
         return True
 
@@ -1005,6 +1033,11 @@ def _is_plain(part: Part) -> bool:
 def _n_tokens(flight: Flight) -> int:
     """Return the number of generated tokens of a flight's members."""
     return sum(len(running.generation.generated) for running, _ in flight.members)
+
+
+def _n_equal(tokens: Sequence[int], others: Iterable[int]) -> int:
+    """Return the number of first tokens that are equal."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(tokens, others, strict=False)))
 
 
 def _goes_on(running: Running) -> bool:

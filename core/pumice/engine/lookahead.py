@@ -114,22 +114,31 @@ class Lookahead:
 
         Their picks have no restrictions, their cache needs no copies, and positions are those of the text.
         """
+        return self.verifies(members) and not self.restricts([running.generation for running, _ in members])
+
+    def verifies(self, members: Sequence[tuple[Running, int]]) -> bool:
+        """Return True if the program may verify drafts of the host for this batch.
+
+        Picks may have restrictions that are known behind drafted tokens.
+        """
         if not self.lengths(len(members)) or self._cache.checkpoints is not None:
             return False
-        return all(self._drafts(running, n_new) for running, n_new in members)
+        return all(self._verifies(running, n_new) for running, n_new in members)
 
     def lengths(self, n_seqs: int) -> Sequence[int]:
         """Return the numbers of tokens that the program may draft for each of ``n_seqs`` sequences, ascending."""
         most = self.can.drafted_rows or 1 + max(self.can.drafted, default=0)
         return [n_drafted for n_drafted in self.can.drafted if n_seqs * (1 + n_drafted) <= most]
 
-    def _drafts(self, running: Running, n_new: int) -> bool:
+    def _verifies(self, running: Running, n_new: int) -> bool:
         generation = running.generation
         is_text = generation.media is None and running.memory is None
         if not (is_text and generation.generated and n_new == running.pending == 1 and not running.undecided):
             return False
         pick = generation.chain.pick
-        return self.trusts(generation) and pick is not None and not pick.restricted and not generation.wants_raw
+        if pick is None or generation.wants_raw or not self.trusts(generation):
+            return False
+        return not pick.restricted or (self.can.restrict_drafts and generation.chain.looks_ahead)
 
     def passes(self, sequences: Sequence[Running], n_drafted: int, most: int) -> int:
         """Return the number of steps with drafts, a power of two, with blocks held for all; ``most`` at most."""

@@ -313,8 +313,8 @@ class Speculation:
         """Count steps that were submitted without asking for drafts."""
         self._n_steps += n_steps
 
-    def draft(self, members: Members, cache: KVCache, limits: Limits) -> dict[Running, Draft]:
-        """Return the drafts for the members of a step, and hold cache blocks for them."""
+    def draft(self, members: Members, cache: KVCache, limits: Limits, most: int | None = None) -> dict[Running, Draft]:
+        """Return the drafts for the members of a step, of ``most`` tokens each, and hold cache blocks for them."""
         self._n_steps, self.gives_up = self._n_steps + 1, False
         ids = [id(running) for running, _ in members]
         if ids != self._seen:
@@ -334,7 +334,7 @@ class Speculation:
         self._read_texts([running.generation for running, _ in members])
         started = self.clock()  # the time until here belongs to the prompt
         room = min(limits.n_batch - n_rows, limits.n_outputs - len(members))
-        longest = min(room, self.length.most(len(members), n_rows))
+        longest = min(room, self.length.most(len(members), n_rows), room if most is None else most)
         drafts, computing = self._propose([running for running, _ in members], longest, n_rows)
         held: dict[Running, Draft] = {}
         if any(draft.tokens for draft in drafts):

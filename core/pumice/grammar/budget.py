@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,6 +70,11 @@ class BudgetedReasoning(MaskSampler):
 
     def n_allowed(self, tokens: Sequence[int]) -> int:
         return len(tokens) if self._closing or not self._constraint else self._constraint.n_allowed(tokens)
+
+    def fork(self) -> BudgetedReasoning:
+        other = copy(self)
+        other._constraint = self._constraint and self._constraint.fork()
+        return other
 
     def spend(self) -> None:
         """Spend the budget: reasoning that goes on now ends after the next token."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -97,6 +98,11 @@ class Constraint(MaskSampler):
     def n_allowed(self, tokens: Sequence[int]) -> int:
         inside = self._state is _State.INSIDE and not self._fresh
         return self._matcher.n_allowed(tokens) if inside else len(tokens)
+
+    def fork(self) -> Constraint:
+        other = copy(self)
+        other._matcher, other._firsts, other._seen = self._matcher.fork(), self._firsts.fork(), list(self._seen)
+        return other
 
     def allowed(self) -> NDArray[np.uint32]:
         """Return the mask of allowed tokens: uint32 [ceil(n_vocab / 32)], one bit per token, lowest bit first.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from copy import copy
 
 Path = tuple[str | None, ...]  # names of members, None for array elements
 
@@ -31,6 +32,12 @@ class JsonPosition:
         self._rest = b""  # incomplete character at the end
         self._name = b""
         self._string_path: Path = ()
+
+    def fork(self) -> JsonPosition:
+        """Return an independent copy."""
+        other = copy(self)
+        other._path = list(self._path)
+        return other
 
     def accept(self, text: bytes) -> None:
         """Append a token's text."""

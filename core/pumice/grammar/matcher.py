@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from copy import copy
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,6 +40,15 @@ class Matcher:
         self._strings = self.lexer.strings() if self.lexer.strings else None
         self._forced: list[int] | None = None  # the only possible next tokens; None if not computed yet
         self._filled = False  # True if ``_mask`` is already computed
+
+    def fork(self) -> Matcher:
+        """Return a matcher in the same state that advances independently."""
+        other = copy(self)
+        other._own = other._mask = np.empty_like(self._own)
+        other._own_address = other._own.ctypes.data
+        other._state, other._filled = self._state.deep_copy(), False
+        other._strings = self._strings.fork() if self._strings else None
+        return other
 
     def accept(self, token: int) -> None:
         """Advance by an allowed token."""

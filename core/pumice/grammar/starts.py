@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -115,6 +116,12 @@ class Firsts:
         self._texts = ["".join(text.split()).encode() for text in texts]
         self._tokens: list[int] = []
         self._text = b""
+
+    def fork(self) -> Firsts:
+        """Return an independent copy."""
+        other = copy(self)
+        other._tokens = list(self._tokens)
+        return other
 
     def take(self, token: int, text: bytes) -> list[int]:
         """Add a token of unconstrained text. Return all tokens so far if they begin the grammar; otherwise none."""

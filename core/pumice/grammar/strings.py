@@ -6,6 +6,7 @@ The choice depends on the schema and the vocabulary alone, and the masks equal t
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,6 +43,13 @@ class StringMasks:
         self._rule: StringRule | None = None  # of the current string, after a complete character
         self._texts: list[bytes] = []
         self._matchers: dict[Alphabet, _WordMatcher] = {}
+
+    def fork(self) -> StringMasks:
+        """Return an independent copy."""
+        other = copy(self)
+        other._position, other._texts = self._position.fork(), list(self._texts)
+        other._matchers = {alphabet: matcher.fork() for alphabet, matcher in self._matchers.items()}
+        return other
 
     def accept(self, text: bytes) -> None:
         """Append the text of an accepted token."""
@@ -89,6 +97,12 @@ class _WordMatcher:
         self._words = words
         self._matcher = matcher
         self._taken = 0  # number of texts read
+
+    def fork(self) -> _WordMatcher:
+        """Return an independent copy."""
+        other = _WordMatcher(self._words, self._matcher.deep_copy())
+        other._taken = self._taken
+        return other
 
     def mask(self, texts: list[bytes]) -> NDArray[np.uint32] | None:
         self._words.accept(self._matcher, b"".join(texts[self._taken :]))

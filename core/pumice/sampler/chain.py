@@ -6,8 +6,9 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +23,25 @@ from pumice.sampler.mask import Mask, allows, at_most_one, count, to_tokens
 from pumice.sampler.random import make_rng
 from pumice.wording import unknown_name
 
+Tokens = Sequence[int]
 _LOOKED_AT = 64  # random numbers drawn ahead
 _SPARE = 4  # highest logits considered first for each one needed, since a mask may exclude some
+
+
+class Possible(NamedTuple):
+    """The tokens that masks allow at a position: their mask, and ``few`` of the chain."""
+
+    mask: Mask | None
+    few: Tokens | None
+
+    @staticmethod
+    def of(masks: Sequence[Mask]) -> Possible:
+        """Return the tokens that all masks allow."""
+        mask = functools.reduce(np.bitwise_and, masks) if masks else None
+        return Possible(mask, None if mask is None else at_most_one(mask))
+
+    def allows(self, token: int) -> bool:
+        return self.mask is None or bool(self.mask[token >> 5] >> (token & 31) & 1)
 
 
 class Chain:
@@ -37,6 +55,7 @@ class Chain:
         pick: Operation of a device that most likely chooses the same tokens with the numbers from ``peek``; an exact
             one does but for rounding. None if there is none.
         certain: True if the same logits always give the same token.
+        was_expected: True if ``look_ahead`` has found the masks behind the latest token.
     """
 
     def __init__(self, samplers: Sequence[Sampler], context: SamplerContext) -> None:
@@ -52,6 +71,8 @@ class Chain:
         self._coming = np.empty(0, np.float32)  # random numbers drawn ahead
         self._n_skipped = 0  # random numbers used elsewhere
         self._mask_known = not self.masking
+        self.was_expected = False
+        self._expected: deque[tuple[int, Possible]] = deque()  # tokens looked ahead at, and what may follow each
         self._peeking = make_rng(context.kind, 0)
         for sampler in self.samplers:
             guarded(sampler.start, f"{_describe(sampler)}: start")(context)
@@ -201,8 +222,7 @@ class Chain:
         """Mask of the tokens that all samplers allow next; None allows all."""
         if not self._mask_known:
             masks = [mask for sampler in self.masking if (mask := sampler.mask()) is not None]
-            self._mask = functools.reduce(np.bitwise_and, masks) if masks else None
-            self._few = at_most_one(self._mask) if self._mask is not None else None
+            self._mask, self._few = Possible.of(masks)
             self._mask_known = True
         return self._mask
 
@@ -219,6 +239,37 @@ class Chain:
     def n_allowed(self, tokens: Sequence[int]) -> int:
         """Return how many of these tokens may come next, one after the other."""
         return min((sampler.n_allowed(tokens) for sampler in self.masking), default=len(tokens))
+
+    @property
+    def looks_ahead(self) -> bool:
+        """True if the restrictions behind drafted tokens can be known before these are accepted."""
+        return not self._biases and all(type(sampler).fork is not MaskSampler.fork for sampler in self.masking)
+
+    def look_ahead(self, tokens: Tokens, n: int, ends: Collection[int]) -> tuple[list[int], list[Possible]]:
+        """Return drafted tokens, and what may come before the first and behind each of them.
+
+        Drafted are ``tokens`` up to one that is not allowed, and behind all of them, up to ``n`` together, those for
+        which masks leave no choice, except ``ends``. The chain keeps the masks of the tokens that it accepts next.
+        """
+        forks = [fork for sampler in self.masking if (fork := sampler.fork()) is not None]
+        drafted: list[int] = []
+        found = [Possible(self.mask, self.few)]
+        while len(drafted) < n:
+            coming = tokens[len(drafted) : len(drafted) + 1] or found[-1].few
+            if not coming or coming[0] in ends or not found[-1].allows(coming[0]):
+                break
+            try:
+                for fork in forks:
+                    fork.accept(coming[0])
+                masks = [mask.copy() for fork in forks if (mask := fork.mask()) is not None]
+            except RequestError:  # the samplers raise it again if the sequence gets there
+                break
+            except UNEXPECTED as error:
+                raise_named(error, f"{_describe(self.masking[0])}: fork")
+            drafted.append(coming[0])
+            found.append(Possible.of(masks))
+        self._expected = deque(zip(drafted, found[1:], strict=True))
+        return drafted, found
 
     @property
     def restriction(self) -> Restriction:
@@ -239,6 +290,17 @@ class Chain:
                 sampler.accept(token)
             except UNEXPECTED as error:
                 raise_named(error, f"{_describe(sampler)}: accept")
+        self.was_expected = False
+        if self._expected:
+            expected, possible = self._expected.popleft()
+            if token == expected:
+                (self._mask, self._few), self._mask_known, self.was_expected = possible, True, True
+            else:
+                self._expected.clear()
+
+    def changed(self) -> None:
+        """Discard the masks of ``look_ahead``, after a change of a sampler."""
+        self._expected.clear()
 
     def _allowed(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None) -> Candidates:
         """Return the candidates that the mask allows, in arrays that may be written."""

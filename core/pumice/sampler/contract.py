@@ -119,6 +119,13 @@ class MaskSampler(Sampler):
         """Return how many of these tokens may come next, one after the other; a number too high costs only time."""
         return len(tokens)
 
+    def fork(self) -> Self | None:
+        """Return a sampler in the same state that advances independently; None if the sampler cannot be copied.
+
+        Masks behind drafted tokens come from copies, so a device can verify drafts of a sequence with masks.
+        """
+        return None
+
     def apply(self, candidates: Candidates) -> None:
         """Do nothing: the chain has applied the mask."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,3 +40,6 @@ class LeastTokens(MaskSampler):
 
     def accept(self, token: int) -> None:
         self._n_left -= 1
+
+    def fork(self) -> LeastTokens:
+        return copy(self)

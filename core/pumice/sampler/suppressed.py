@@ -1,5 +1,7 @@
 """Suppressed tokens: those that a model's file excludes from generation, such as tokens of sounds."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 
 import numpy as np
@@ -17,3 +19,6 @@ class Suppressed(MaskSampler):
 
     def mask(self) -> NDArray[np.uint32]:
         return self._mask
+
+    def fork(self) -> Suppressed:
+        return self  # it has no state

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 import pumice
-from equal_texts import write_model
+from equal_texts import GRAMMARS, write_model
 from graphs import picked, step_of, table_program
 from pumice.backend import Program
-from pumice.backend.pick import Ahead, Ask, Pick
+from pumice.backend.pick import Ahead, Ask, Pick, Restriction
 from pumice.backend.step import Batch, Limits
 from pumice.engine.device_drafts import DeviceDrafts
 from pumice.engine.flights import Flight, Flights
 from pumice.engine.generation import Running
+from pumice.sampler import mask
 from pumice_vulkan import VulkanBackend
 
 LIMITS = Limits(n_ctx=64, n_batch=16, n_outputs=16, n_seqs=2, block_size=8, n_blocks={}, kv_type="f32")
@@ -147,6 +148,76 @@ def test_penalties_count_drafted_tokens(tmp_path: Path, vulkan: VulkanBackend, l
     tokens = taken_of(drafted(made, [text], [pick], numbers[:, None]))
     assert tokens == one_by_one(made, text, pick, numbers)[: len(tokens)]
     assert 12 < len(tokens) < 64
+
+
+@pytest.mark.parametrize("pick", [Pick(1, temperature=0), Pick(40, 0.9, 0.02, 0.8, last_n=9, repeat_penalty=1.2)])
+def test_each_row_has_its_restriction(tmp_path: Path, vulkan: VulkanBackend, pick: Pick) -> None:
+    """Drafts of the host, of which the first tokens are right; a second sequence has no restrictions."""
+    random = np.random.default_rng(int(pick.top_k))
+    table = random.standard_normal((N_VOCAB, N_VOCAB)).astype(np.float32)
+    made, n_rows = table_program(tmp_path, vulkan, table, LIMITS), 8
+    texts = [random.integers(N_VOCAB, size=20).tolist() for _ in range(2)]
+    numbers = random.random((2, n_rows)).astype(np.float32)
+    masks = [mask.from_tokens(random.permutation(N_VOCAB)[:n].tolist(), N_VOCAB) for n in (1, 2, 20, 150, 1, 9, 30, 2)]
+    restrictions = [Restriction(allowed) for allowed in masks]
+    picks = [replace(pick, restricted=True), pick]
+    expected = []
+    for sequence, (text, own) in enumerate(zip(texts, numbers, strict=True)):
+        tokens, each = list(text), np.zeros(1, np.int32)
+        for number, restriction in zip(own, restrictions, strict=True):
+            batch = Batch(np.array(tokens[-1:], np.int32), each, each, np.array([0, 1], np.int32), each, {})
+            given = [restriction] if not sequence else ()
+            number = np.array([[number]], np.float32)
+            ask = Ask([picks[sequence]], number, 40, [tokens[-pick.last_n :]], restrictions=given)
+            tokens.append(int(picked(made, batch, ask).picked[0, 0]))
+        expected.append(tokens[len(text) :])
+    drafts = [[*expected[0][:5], 299, 299], [*expected[1][:2], *[298] * 5]]
+    tokens = np.array([[text[-1], *draft] for text, draft in zip(texts, drafts, strict=True)], np.int32).ravel()
+    positions = np.concatenate([np.arange(19, 19 + n_rows)] * 2).astype(np.int32)
+    slots = np.arange(2, dtype=np.int32)
+    batch = Batch(
+        tokens, positions, np.arange(2 * n_rows, dtype=np.int32), np.array([0, n_rows, 2 * n_rows], np.int32), slots, {}
+    )
+    pasts = [text[-pick.last_n :] if pick.last_n else [] for text in texts]
+    given = [*restrictions, *[Restriction()] * n_rows]
+    ask = Ask(picks, numbers.reshape(1, -1), 40, pasts, restrictions=given, n_drafted=n_rows - 1)
+    for _ in range(2):  # the second time with the recorded commands
+        found = next(made.submit(step_of(batch, ask)).tokens())
+        assert taken_of(found, 0)[:5] == expected[0][:5]
+        assert taken_of(found, 0)[5:6] == expected[0][5:6]
+        assert taken_of(found, 1)[:3] == expected[1][:3]
+        assert found.n_taken is not None
+        assert found.n_taken[0].tolist() == [6 + (expected[0][5] == 299), 3 + (expected[1][2] == 298)]
+
+
+@pytest.mark.usefixtures("vulkan_device")
+@pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 0.9, "top_k": 9, "repeat_penalty": 1.1}])
+def test_texts_with_grammars_are_those_without_drafts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampling: dict[str, Any]
+) -> None:
+    """Alone and at once, beside a text without a grammar; the device verifies the drafts."""
+    verify, restricted = Flights._verify_given, []
+
+    def noted(self: Flights, members: Any, drafts: Any, n_drafted: int) -> Flight:
+        flight = verify(self, members, drafts, n_drafted)
+        assert flight.ask is not None
+        restricted.append(bool(flight.ask.restrictions))
+        return flight
+
+    monkeypatch.setattr(Flights, "_verify_given", noted)
+    path = write_model("rope-plain", tmp_path)
+    config = {"vulkan": {"batch_invariant": True}, "n_draft": 7}
+    each = [{**grammar, **sampling, "seed": i, "max_tokens": 40} for i, grammar in enumerate([*GRAMMARS, {}])]
+    with pumice.load(path, backend="vulkan", config=config, n_ctx=96, n_batch=16, n_parallel=2) as model:
+        prompts = ["abab"] * len(each)
+        plain = model.generate_many(prompts, each=each, speculate="off")
+        wanted = [{**one, "prediction": done.text} for one, done in zip(each, plain, strict=True)]
+        drafted = model.generate_many(prompts, each=wanted, speculate="ngram")
+        alone = [model.generate("abab", **one) for one in wanted[:2]]
+    assert [one.tokens for one in drafted] == [one.tokens for one in plain]
+    assert [one.tokens for one in alone] == [one.tokens for one in plain[:2]]
+    assert sum(restricted) > 3
+    assert sum(one.timings.n_accepted for one in drafted) > 9
 
 
 def texts(path: Path, **config: Any) -> tuple[list[Any], int, int]:

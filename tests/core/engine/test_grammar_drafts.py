@@ -1,0 +1,184 @@
+"""A program verifies drafts of sequences with masks: each row has the mask behind the drafted tokens before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from drafting import PROPOSERS, Oracle
+from guessing_programs import GREEDY, N_VOCAB, RANDOM, Behind, Cells, Picked, engine, request, restricted, run
+from pumice.backend.pick import Ahead, Ask
+from pumice.backend.step import Pending, Step
+from pumice.engine import Engine, Generation, Preparer, Request
+from pumice.engine.speculation import Speculation
+from pumice.sampler import MaskSampler, SamplerContext, mask
+from pumice_samplers import SAMPLERS
+
+Add = Callable[[Engine, Request], Generation]
+PROMPTS = [[5], [7, 8, 9], [1, 2, 3, 4]]
+pytestmark = pytest.mark.usefixtures("patient")
+
+
+@dataclass
+class Grammar(MaskSampler):
+    """Each fourth token is any below ``width``, the others behind it follow from it, ``length`` tokens in all.
+
+    ``knows``: the forced tokens that it tells before masks are made.
+    """
+
+    length: int = 0
+    width: int = 20
+    knows: int = 1
+    n_made: ClassVar[int] = 0  # masks of samplers that are no copies
+
+    def start(self, context: SamplerContext) -> None:
+        self.written: list[int] = []
+        self.n_prompt: int = -1
+        self.is_copy = False
+
+    def accept(self, token: int) -> None:
+        self.written.append(token)
+
+    @property
+    def answer(self) -> list[int]:
+        return self.written[self.written.index(49) + 1 :]
+
+    def mask(self) -> np.ndarray:
+        Grammar.n_made += not self.is_copy
+        answer = self.answer
+        if len(answer) == self.length:
+            return mask.from_tokens([], N_VOCAB)
+        allowed = [answer[-1] + 1] if len(answer) % 4 else range(self.width)
+        return mask.from_tokens(allowed, N_VOCAB)
+
+    def forced(self) -> Sequence[int]:
+        answer = self.answer
+        left = min(-len(answer) % 4, self.length - len(answer), self.knows)
+        return [answer[-1] + 1 + i for i in range(left)]
+
+    def fork(self) -> Grammar:
+        other = deepcopy(self)
+        other.is_copy = True
+        return other
+
+
+class Uncopied(Grammar):
+    """Has no copy."""
+
+    fork = MaskSampler.fork
+
+
+class Verifying(Behind):
+    """Verifies drafts of the host, with a restriction for each row."""
+
+    more: ClassVar[dict[str, Any]] = {**Behind.more, "drafted": (1, 3, 7), "drafted_rows": 16, "restrict_drafts": True}
+    n_verified = 0  # steps that verified drafts
+    n_returned = 0  # steps that returned logits
+
+    def submit(self, step: Step) -> Pending:
+        if step.ask is None or not step.ask.n_drafted:
+            self.n_returned += step.ask is None
+            return super().submit(step)
+        self.n_verified += 1
+        return Picked(self.verified(step, step.ask))
+
+    def verified(self, step: Step, ask: Ask) -> Ahead:
+        rows, batch, n_rows = self.run(Step(step.batch))["logits"], step.batch, 1 + ask.n_drafted
+        rows = [restricted(row, ask.restrictions[i]) if ask.restrictions else row for i, row in enumerate(rows)]
+        ids = np.array([np.argsort(-row, kind="stable")[: ask.n_best] for row in rows], np.int32)
+        logits = np.array([row[best] for row, best in zip(rows, ids, strict=True)])
+        picked = np.zeros(len(rows), np.int32)
+        taken = []
+        for s, pick in enumerate(ask.picks):
+            for row in range(s * n_rows, (s + 1) * n_rows):
+                picked[row] = self.pick(pick, logits[row], ids[row], ask.numbers[0, row])
+            own, drafts = picked[s * n_rows :][:n_rows], batch.tokens[s * n_rows + 1 :][: n_rows - 1]
+            taken.append(1 + next((i for i, draft in enumerate(drafts) if own[i] != draft), n_rows - 1))
+        return Ahead(ids[None], logits[None], picked[None], None, np.array([taken], np.int32))
+
+
+@pytest.fixture
+def add(monkeypatch: pytest.MonkeyPatch) -> Add:
+    """Adds a sequence, whose chain begins with the grammar."""
+    monkeypatch.setitem(SAMPLERS, "grammar", Grammar)
+    monkeypatch.setattr(Oracle, "texts", {})
+
+    def added(made: Engine, each: Request) -> Generation:
+        order = ["grammar", *(name for name in SAMPLERS if name != "grammar")]
+        prepare = Preparer(made.limits.n_ctx, N_VOCAB, lambda: None, SAMPLERS, order, proposers=PROPOSERS)
+        (generation,) = prepare([0], each)
+        made.add(generation)
+        return generation
+
+    return added
+
+
+def answers(add: Add, program: Cells, requests: list[Request], speculation: Speculation | None = None) -> list[Any]:
+    made = engine(program, 256, speculation=speculation)
+    generations = [add(made, each) for each in requests]
+    run(made)
+    for each, generation in zip(requests, generations, strict=True):
+        if speculation is None:
+            Oracle.texts = {**Oracle.texts, tuple(each.prompt): list(generation.generated)}
+    return [(generation.generated, generation.finish_reason, generation.timings) for generation in generations]
+
+
+@pytest.mark.parametrize("proposer", ["oracle", "erring", "liar", "ngram"])
+@pytest.mark.parametrize("sampling", [GREEDY, RANDOM], ids=["greedy", "random"])
+@pytest.mark.parametrize(("knows", "n_seqs"), [(1, 1), (3, 1), (1, 2), (3, 3)])
+def test_answers_are_those_without_drafts(
+    add: Add, proposer: str, sampling: dict[str, Any], knows: int, n_seqs: int
+) -> None:
+    requests = [
+        request([*prompt, 49], {**sampling, "length": length, "knows": knows}, 60)
+        for prompt, length in zip(PROMPTS[:n_seqs], (33, 80, 17), strict=False)
+    ]
+    plain = answers(add, Behind(8), requests)
+    program = Verifying(8)
+    drafted = answers(add, program, requests, Speculation(PROPOSERS, default=proposer, n_draft=7))
+    assert [item[:2] for item in drafted] == [item[:2] for item in plain]
+    assert program.n_verified > 2
+    if proposer == "oracle":
+        assert all(item[2].n_accepted == item[2].n_drafted > 0 for item in drafted)
+
+
+def test_masks_behind_right_drafts_are_made_once(add: Add) -> None:
+    """By the copies; the sequence makes those alone of which no draft told."""
+    asked = [request([5, 49], {**GREEDY, "length": 100, "width": 40}, 60)]
+    Grammar.n_made = 0
+    answers(add, Behind(8), asked)
+    n_plain = Grammar.n_made
+    Grammar.n_made = 0
+    answers(add, Verifying(8), asked, Speculation(PROPOSERS, default="oracle", n_draft=7))
+    assert Grammar.n_made < n_plain / 3
+
+
+def test_drafts_have_as_many_tokens_as_the_program_verifies(add: Add) -> None:
+    """For three sequences three tokens each, whatever is asked for: the host would take long for their masks."""
+    asked = [request([*prompt, 49], {**GREEDY, "length": 90}, 60) for prompt in PROMPTS]
+    plain, program = answers(add, Behind(8), asked), Verifying(8)
+    drafted = answers(add, program, asked, Speculation(PROPOSERS, default="oracle", n_draft=7))
+    assert [item[:2] for item in drafted] == [item[:2] for item in plain]
+    assert program.n_verified > 10
+    assert program.n_returned < 5
+
+
+@pytest.mark.parametrize("program_can", [False, True])
+def test_what_cannot_be_copied_is_verified_by_the_host(
+    add: Add, monkeypatch: pytest.MonkeyPatch, program_can: bool
+) -> None:
+    if program_can:
+        monkeypatch.setitem(SAMPLERS, "grammar", Uncopied)
+    else:
+        monkeypatch.setattr(Verifying, "more", {**Verifying.more, "restrict_drafts": False})
+    asked = [request([5, 49], {**RANDOM, "length": 50}, 60)]
+    plain, program = answers(add, Behind(8), asked), Verifying(8)
+    drafted = answers(add, program, asked, Speculation(PROPOSERS, default="oracle", n_draft=7))
+    assert drafted[0][:2] == plain[0][:2]
+    assert program.n_verified == 0
+    assert drafted[0][2].n_accepted > 10
