@@ -226,6 +226,10 @@ class Runner:
     def prepare_drafts(self) -> None:
         self.program.prepare_drafts()
 
+    @property
+    def prepares_drafts(self) -> bool:
+        return self.program.prepares_drafts
+
     def picks(self, batch: Batch) -> bool:
         return self.capabilities.max_steps > 0
 

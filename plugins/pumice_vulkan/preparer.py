@@ -78,6 +78,11 @@ class Preparer:
         self.join()
 
     @property
+    def is_busy(self) -> bool:
+        """True while the thread prepares buckets."""
+        return self._thread.is_alive()
+
+    @property
     def ends(self) -> bool:
         """Return True if the preparer is closed, or if the main thread has ended without closing it."""
         return self._closing or not threading.main_thread().is_alive()

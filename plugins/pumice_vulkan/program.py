@@ -501,6 +501,10 @@ class DeviceProgram(Program):
         if self._shared.prepares and self._draft_preparer not in self._shared.preparers:
             self._start(self._draft_preparer)
 
+    @property
+    def prepares_drafts(self) -> bool:
+        return self._draft_preparer.is_busy
+
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
         self._copies.copy(pairs)
 

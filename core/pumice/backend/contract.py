@@ -173,6 +173,11 @@ class Program(ABC):
     def prepare_drafts(self) -> None:  # noqa: B027 - most programs prepare nothing beside their steps
         """Begin to prepare steps with drafted tokens, since requests will draft; it may be called again."""
 
+    @property
+    def prepares_drafts(self) -> bool:
+        """True while ``prepare_drafts`` goes on beside other steps, which it delays."""
+        return False
+
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy all recurrent states between slots, as the last step left them.
 

@@ -25,7 +25,7 @@ from pumice.engine.batches import Part, batch_after, batch_of
 from pumice.engine.device_drafts import NO_DRAFTS, Plan
 from pumice.engine.generation import Running
 from pumice.engine.grammar_rows import restricted
-from pumice.engine.host_drafts import Kind
+from pumice.engine.host_drafts import MEASURED, HostDrafts, Kind
 from pumice.engine.kv_cache import BlockTables, KVCache
 from pumice.engine.lookahead import Lookahead
 from pumice.engine.messages import Event
@@ -275,7 +275,7 @@ class Flights:
         """Return the drafts of proposers, and the number of steps that need not ask them again."""
         speculation, pace = self._speculation, None
         if kind is not None and speculation.host is not None:
-            if n_free := speculation.host.n_free(kind):
+            if n_free := self._n_left_to_program(members, kind, speculation.host):
                 speculation.passed(1)
                 return {}, n_free
             pace = speculation.host.pace(kind)
@@ -285,6 +285,14 @@ class Flights:
             speculation.host.give_up(kind)
             return drafts, speculation.host.n_free(kind)
         return drafts, speculation.n_free
+
+    def _n_left_to_program(self, members: Members, kind: Kind, host: HostDrafts) -> int:
+        """Return the number of next steps without drafts of the host; trials wait until their steps are prepared."""
+        if self.lookahead.verifies(members):
+            self._prepare_drafts()
+            if self._runner.prepares_drafts:
+                return MEASURED
+        return host.n_free(kind)
 
     def _most_drafted(self, members: Members) -> int | None:
         """Return the maximum tokens of a draft: with masks those that the program verifies, since the host takes long.
@@ -652,7 +660,7 @@ class Flights:
     def _n_free(self, flight: Flight) -> int:
         """Return the number of steps, from the flight's last on, after which no proposer is asked."""
         host = self._speculation.host
-        n_own = host.n_free(flight.kind) if host and flight.kind else 0
+        n_own = self._n_left_to_program(flight.members, flight.kind, host) if host and flight.kind else 0
         return 1 + n_own if n_own else self._speculation.n_free
 
     def _wait(self, flight: Flight) -> list[Landed]:

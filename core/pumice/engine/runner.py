@@ -421,6 +421,12 @@ class Runner:
                 program.prepare_drafts()
 
     @property
+    def prepares_drafts(self) -> bool:
+        """True while a program prepares steps that verify drafts."""
+        programs = [self._graphs[name].program for name in {MAIN, self.listening or MAIN}]
+        return any(program.prepares_drafts for program in programs if program is not None)
+
+    @property
     def held(self) -> list[Held]:
         """Bytes of the compiled programs, by device, layer and part."""
         compiled = [placed for placed in self._all if placed.program]
