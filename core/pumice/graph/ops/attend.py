@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from pumice.graph.operation import Result, composite, need, operation
+from pumice.graph.operation import Result, Tracer, composite, need, operation
+from pumice.graph.ops.arrange import concat, slice_
+from pumice.graph.ops.rows import batched_linear, linear
 from pumice.graph.shape import N_TOKENS, fixed, format_shape, mask_width
 from pumice.graph.tensor import KVState, Tensor, Weight
 
@@ -111,7 +111,7 @@ def _state(name: str, k: Tensor, v: Tensor | None, window: int, is_memory: bool 
 
 
 def _attend_to_latents(
-    g: Any,
+    g: Tracer,
     q_nope: Tensor,
     q_rope: Tensor,
     latent: Tensor,
@@ -122,13 +122,13 @@ def _attend_to_latents(
     scale: float,
 ) -> Tensor:
     """Absorbed form: the matrices that would decompress keys and values are applied to queries and results instead."""
-    queries = g.concat(g.batched_linear(q_nope, k_b), q_rope)
-    y = g.attention(queries, _latent_keys(g, latent, k_rope), None, scale=scale, v_dim=int(latent.shape[-1]))
-    return g.batched_linear(y, v_b)
+    queries = concat(g, batched_linear(g, q_nope, k_b), q_rope)
+    y = attention(g, queries, _latent_keys(g, latent, k_rope), None, scale=scale, v_dim=int(latent.shape[-1]))
+    return batched_linear(g, y, v_b)
 
 
 def _attend_to_heads(
-    g: Any,
+    g: Tracer,
     q_nope: Tensor,
     q_rope: Tensor,
     latent: Tensor,
@@ -139,18 +139,18 @@ def _attend_to_heads(
     scale: float,
 ) -> Tensor:
     """Expanded form: attend to the decompressed keys and values of the step alone; latents are cached."""
-    tokens, n_head, nope = q_nope.shape
-    g.kv_store(_latent_keys(g, latent, k_rope), None)
-    width = int(nope) + int(v_b.shape[1])
-    unpacked = g.linear(latent, kv_b).reshape(tokens, n_head, width)
-    keys = g.concat(g.slice(unpacked, 0, nope), k_rope)
-    values = g.slice(unpacked, nope, width)
-    return g.attention(g.concat(q_nope, q_rope), keys, values, scale=scale, cache=False)
+    (tokens, n_head), nope = q_nope.shape[:2], int(q_nope.shape[2])
+    kv_store(g, _latent_keys(g, latent, k_rope), None)
+    width = nope + int(v_b.shape[1])
+    unpacked = linear(g, latent, kv_b).reshape(tokens, n_head, width)
+    keys = concat(g, slice_(g, unpacked, 0, nope), k_rope)
+    values = slice_(g, unpacked, nope, width)
+    return attention(g, concat(g, q_nope, q_rope), keys, values, scale=scale, cache=False)
 
 
-def _latent_keys(g: Any, latent: Tensor, k_rope: Tensor) -> Tensor:
+def _latent_keys(g: Tracer, latent: Tensor, k_rope: Tensor) -> Tensor:
     """Return the cached values of a token, ``[t, 1, r + n]``."""
-    return g.concat(latent.reshape(latent.shape[0], 1, int(latent.shape[-1])), k_rope)
+    return concat(g, latent.reshape(latent.shape[0], 1, int(latent.shape[-1])), k_rope)
 
 
 @composite("latent_attention", _attend_to_latents, prompt=_attend_to_heads)
