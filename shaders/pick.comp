@@ -14,7 +14,7 @@ layout(std430, set = 0, binding = 1) readonly buffer X { uvec2 x[]; };
 layout(std430, set = 0, binding = 2) readonly buffer Logits { uint logits[]; };
 layout(std430, set = 0, binding = 3) readonly buffer Saved { uvec2 saved[]; };
 layout(std430, set = 0, binding = 4) writeonly buffer Y { uint y[]; };
-layout(std430, set = 0, binding = 5) writeonly buffer Picked { uint picked[]; }; // in device memory, of steps with drafts
+layout(std430, set = 0, binding = 5) writeonly buffer Picked { uint picked[]; }; // in device memory
 layout(push_constant) uniform Push {
     uint rows, x_at, logits_at, saved_at, y_at, picked_at;
     uint n_parts, width, n_saved;
@@ -92,7 +92,7 @@ void main() {
     if (me != 0u) return;
     y[to] = token;
     if (RAW) y[to + 1u + 2u * BEST] = raw_logit(row, token);
-    if (DRAFTED > 0u) picked[picked_at + row] = token;
+    picked[picked_at + row] = token;
     if (DRAFTED > 0u || GOES_ON == 0u) return;
     step_words[tokens + row] = token;
     if (GOES_ON == 1u) return;

@@ -163,6 +163,40 @@ class Behind(Cells):
         return ahead
 
 
+class Takes(Behind):
+    """Takes steps after those that have not ended, with the tokens that these pick.
+
+    ``taken``: tokens of each such step that were not known.
+    """
+
+    more: ClassVar[dict[str, Any]] = {**Behind.more, "takes": True}
+
+    def __init__(self, steps: int, wrong: int = 0) -> None:
+        super().__init__(steps, wrong)
+        self.taken: list[int] = []
+
+    def submit(self, step: Step) -> Pending:
+        if step.after is not None:
+            tokens = step.batch.tokens
+            self.taken.append(int((tokens < 0).sum()))
+            if self.taken[-1]:
+                assert self.last is not None
+                picked = self.last[np.where(tokens < 0, -1 - tokens, 0)]
+                step = replace(step, batch=replace(step.batch, tokens=np.where(tokens < 0, picked, tokens)))
+        pending = super().submit(step)
+        return pending if step.ask else Read(pending.outputs())
+
+
+class Read(Pending):
+    """A step that was computed when it was submitted."""
+
+    def __init__(self, outputs: Mapping[str, Any]) -> None:
+        self._outputs = outputs
+
+    def outputs(self) -> Mapping[str, Any]:
+        return self._outputs
+
+
 class Waiting(Pending):
     """A step whose restrictions are still to come."""
 
@@ -208,6 +242,16 @@ class Wary(SlotsBehind):
         return ahead
 
 
+class WaryTakes(Takes):
+    """Now and then it cannot say which logit is the highest."""
+
+    def go_on(self, step: Step, ask: Ask) -> Ahead:
+        ahead = super().go_on(step, ask)
+        if len(self.asked) % 5 == 0:
+            ahead.logits[-1, 0, 0] = np.nan
+        return ahead
+
+
 @dataclass
 class Runner:
     """The part of a runner that the engine uses."""
@@ -217,6 +261,7 @@ class Runner:
 
     def __post_init__(self) -> None:
         self.encodes = self.lost = False
+        self.takes = True
         self.recurrent = self.keeps_states = isinstance(self.program, Slots)
         self.capabilities = self.program.capabilities
 
@@ -233,9 +278,16 @@ class Runner:
     def picks(self, batch: Batch) -> bool:
         return self.capabilities.max_steps > 0
 
-    def submit(self, batch: Batch, ask: Ask | None = None, behind: Pending | None = None, graph: str = MAIN) -> Pending:
+    def submit(
+        self,
+        batch: Batch,
+        ask: Ask | None = None,
+        behind: Pending | None = None,
+        graph: str = MAIN,
+        after: Pending | None = None,
+    ) -> Pending:
         assert graph == MAIN
-        return self.program.submit(Step(batch, {}, ask, behind))
+        return self.program.submit(Step(batch, {}, ask, behind, after=after))
 
     def run(self, batch: Batch) -> np.ndarray:
         return self.submit(batch).outputs()["logits"]

@@ -20,6 +20,7 @@ from pumice_vulkan.step import COMING, MAX_BIASES, MAX_DRAFTED, MAX_PAST, MAX_ST
 OF_EACH = 16  # logits per invocation of shaders/best.comp
 MAX_BEST = 64
 MAX_SAVED = MAX_BIASES + MAX_PAST + MAX_ADDED  # maximum logits per row changed by shaders/adjust.comp
+PASSED = 128  # tokens per workgroup of shaders/pass_tokens.comp
 INVOCATIONS = 512  # invocations per workgroup, within the device's limit
 
 
@@ -164,6 +165,17 @@ class Picker:
     def record_restrictions(self, encoder: Encoder, n_outputs: int, choice: Choice, turn: int) -> None:
         """Record the copy of the restrictions of a step to the device."""
         self.restrictions.record(encoder, self._rows(n_outputs, choice), turn)
+
+    def lower_passed(self, lowering: Lowering) -> None:
+        """Append the dispatch that replaces the tokens of a step that the step before it picked."""
+        lowering.dispatch(
+            "pass_tokens",
+            count=lowering.n_tokens,
+            reads={"picked": self._picked},
+            writes={},
+            push={"tokens": lowering.memory.layout.tokens},
+            grid=(-(-lowering.n_tokens // PASSED), 1, 1),
+        )
 
     def results(self, turn: int, n_steps: int, choice: Choice, n_outputs: int) -> Ahead:
         """Return a copy of the results of ``n_steps`` steps, lowered for ``n_outputs`` rows."""

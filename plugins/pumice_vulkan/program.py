@@ -41,7 +41,7 @@ from pumice_vulkan.buckets import Bucket, Buckets
 from pumice_vulkan.cache_moves import SLOTS, CacheMoves
 from pumice_vulkan.device import CommandBuffer, Device, MatrixShape
 from pumice_vulkan.fuse import parts
-from pumice_vulkan.host_memory import HostMemory
+from pumice_vulkan.host_memory import N_TURNS, HostMemory
 from pumice_vulkan.kernels import Kernels
 from pumice_vulkan.lower import RULES
 from pumice_vulkan.lower.matrices import PLANES
@@ -322,6 +322,7 @@ class DeviceProgram(Program):
             max_best=MAX_BEST,
             decides=True,
             follows=self._host.goes_on and self._shared.device.runs_behind,
+            takes=self._host.goes_on and self._shared.device.runs_behind,
             max_biases=MAX_BIASES,
             max_last_n=MAX_PAST,
             max_added=MAX_ADDED,
@@ -362,14 +363,15 @@ class DeviceProgram(Program):
 
     def submit(self, step: Step) -> Pending:
         batch = step.batch
-        turn = self._recorder.other_turn if step.waits or step.behind or self._takes_own_tokens(batch) else 0
+        turns = step.waits or step.behind or step.after or self._takes_own_tokens(batch)
+        turn = self._recorder.other_turn if turns else 0
         self._recorder.free(turn)
         self._host.write_step(batch, turn)
         exact = batch.exact or (step.ask and step.ask.n_drafted)
         ready = self._preparer.ready if self._shared.prepares and not exact else None
         bucket = self._buckets.of(batch.sizes, ready)
-        in_one = not step.waits and self._is_one_dispatch(bucket.n_tokens)
-        recording = Recording(bucket, turn=turn, persistent=in_one)
+        in_one = not (step.waits or step.after) and self._is_one_dispatch(bucket.n_tokens)
+        recording = Recording(bucket, turn=turn, persistent=in_one, takes=step.after is not None)
         if batch.passed or batch.passed_tokens or batch.outputs_of or batch.positions_of:
             copies = copies_of(batch, self._host, self._memory.layout, bucket.n_tokens)
             recording = recording._replace(copies=copies)
@@ -627,11 +629,15 @@ class DeviceProgram(Program):
     def _pieces(self, bucket: Bucket) -> Iterator[Work]:
         """Yield the work that prepares a bucket: its dispatches, their pipelines, and a command buffer.
 
-        The second time command buffers with the common picks of one token, so that no stream waits for them.
+        The second time command buffers with the common picks of one token, so that no stream waits for them; for the
+        largest steps also those that take tokens of the step before.
         """
         if bucket in self._preparer.ready:
-            for choice in USUAL_CHOICES[:3]:
-                yield partial(self._recorder.prepare, Recording(bucket, 1, choice))
+            recordings = [Recording(bucket, 1, choice) for choice in USUAL_CHOICES[:3]]
+            if self.capabilities.takes and bucket == self._buckets.all[-1]:
+                recordings += [item._replace(turn=turn, takes=True) for item in recordings for turn in range(N_TURNS)]
+            for recording in recordings:
+                yield partial(self._recorder.prepare, recording)
             return
         yield from self._lowering_pieces(bucket)
         with self._shared.making:

@@ -56,7 +56,8 @@ class Recording(NamedTuple):
 
     ``follows``: start from the tokens of the previous steps; ``turn``: index of the host memory; ``persistent``: layers
     are one dispatch; ``restores``: repeat persistent steps, from the tokens that they began with; ``from_host``:
-    the host drafted the tokens; ``copies``: inputs and tokens that earlier steps computed.
+    the host drafted the tokens; ``copies``: inputs and tokens that earlier steps computed; ``takes``: tokens of the
+    batch may be those that the step before picked.
     """
 
     bucket: Bucket
@@ -69,6 +70,7 @@ class Recording(NamedTuple):
     restores: bool = False
     from_host: bool = False
     copies: tuple[Copy, ...] = ()
+    takes: bool = False
 
 
 class Encoded(NamedTuple):
@@ -140,6 +142,7 @@ class Recorder:
         """Return the dispatches of choices."""
         lowering = Lowering(self._memory, *bucket)
         if self._picker:
+            self._picker.lower_passed(lowering)
             for choice in choices:
                 self._picker.lower(lowering, 0, choice, 0)
         return lowering.dispatches
@@ -147,7 +150,7 @@ class Recorder:
     def prepare(self, recording: Recording) -> None:
         """Record a command buffer, unless it exists. One thread at a time records, since Python runs only one."""
         dispatches = [] if recording.part is StepPart.CHOICE else self._dispatches(recording)
-        self._kernels.compile([*self._drafts(recording), *dispatches, *self._chosen(recording, 0)])
+        self._kernels.compile([*self._first_tokens(recording), *dispatches, *self._chosen(recording, 0)])
         with self._making:
             if recording in self._recorded:
                 return
@@ -193,13 +196,15 @@ class Recorder:
 
     def _step(self, recording: Recording, step: int) -> list[Encoded]:
         layers = [] if recording.part is StepPart.CHOICE else self._layers(recording)
-        drafts = self._encoded(self._drafts(recording)) if not step else []
+        drafts = self._encoded(self._first_tokens(recording)) if not step else []
         return drafts + layers + self._encoded(self._chosen(recording, step))
 
-    def _drafts(self, recording: Recording) -> list[Dispatch]:
-        """Return the dispatch that drafts the tokens of the first step, if the device drafts any."""
+    def _first_tokens(self, recording: Recording) -> list[Dispatch]:
+        """Return the dispatch that drafts tokens of the first step, or takes them from the step before, if any does."""
         lowering = Lowering(self._memory, *recording.bucket)
-        if self._picker and recording.choice.drafted and not (recording.from_host or recording.follows):
+        if self._picker and recording.takes:
+            self._picker.lower_passed(lowering)
+        elif self._picker and recording.choice.drafted and not (recording.from_host or recording.follows):
             self._picker.lower_drafts(lowering, recording.choice, recording.turn)
         return lowering.dispatches
 

@@ -56,6 +56,7 @@ class Capabilities:
         max_best: maximum candidates per token of an ``Ask``.
         decides: a token picked by an exact ``Pick`` is final; the host does not examine the candidates.
         follows: a step may be submitted ``behind`` a pending one, and restrictions may arrive after its layers began.
+        takes: a step may be submitted ``after`` a pending one, whose picked tokens it takes.
         max_biases: maximum ``biases`` of a ``Pick``.
         max_last_n: maximum ``last_n`` of a ``Pick``.
         max_added: maximum ``biases`` of a ``Restriction``.
@@ -77,6 +78,7 @@ class Capabilities:
     max_best: int = 0
     decides: bool = False
     follows: bool = False
+    takes: bool = False
     max_biases: int = 0
     max_last_n: int = 0
     max_added: int = 0

@@ -163,6 +163,8 @@ class Step:
             step may have any number of tokens, and the arrays per sequence of ``ask`` refer to output rows.
         behind: an earlier submitted step of the same sequences with the same picks. This step continues from its picked
             tokens; the tokens of the batch and ``pasts`` are ignored.
+        after: an earlier submitted step, of other tokens of any sequences, that may not have ended. A negative token of
+            the batch is the one that this step picks in its output row ``-1 - token``.
         waits: True if inputs arrive later through ``Pending.begin``, with the tokens if the batch has none yet.
     """
 
@@ -171,18 +173,19 @@ class Step:
     ask: Ask | None = None
     behind: Pending | None = None
     waits: bool = False
+    after: Pending | None = None
 
     def given(self, inputs: Mapping[str, Array]) -> Step:
         """Return a copy of the step with the inputs that it waited for."""
         tokens = inputs.get("tokens", self.batch.tokens)
         batch = self.batch if tokens is self.batch.tokens else replace(self.batch, tokens=tokens)
-        return Step(batch, inputs, self.ask, self.behind)
+        return Step(batch, inputs, self.ask, self.behind, after=self.after)
 
 
 class Pending:
     """A submitted step: accepts inputs that were missing at submission, and waits for results.
 
-    Results are valid until the program begins another step, other than one ``behind`` this.
+    Results are valid until the program begins another step, other than one ``behind`` or ``after`` this.
     """
 
     def unwrapped(self) -> Pending:

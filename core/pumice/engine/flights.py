@@ -69,6 +69,7 @@ class Flight:
         kind: the kind of batch for which drafts of the host compete with steps of the program; None: they do not.
         n_round: tokens of each member that a layer drafts in steps submitted before it, which it verifies.
         asks: True if proposers were asked before it, or are to be asked behind it.
+        advanced: True if its tokens count as computed, since a step may follow that was submitted before it ended.
         began: ``time.perf_counter()`` before submission.
         spent: the time before submission by the clock that measures steps for drafts.
     """
@@ -91,6 +92,7 @@ class Flight:
     kind: Kind | None = None
     n_round: int = 0
     asks: bool = False
+    advanced: bool = False
     began: float = field(default_factory=time.perf_counter)
     spent: float = 0.0
 
@@ -358,7 +360,8 @@ class Flights:
             for running, _ in members if self._can.n_in_flight > 1 else ():
                 running.n_ahead = 1
             repeats = any(running.n_again for running, _ in members)
-            land = self._sample_drafted if drafts else self._take if ask else self._sample
+            is_taken = ask is not None or (not whole and self._can.takes and graph is None)
+            land = self._sample_drafted if drafts else self._take if is_taken else self._sample
             flight = Flight(members, whole, batch, pending, land, ask, drafts=drafts, repeats=repeats)
             flight.hears = graph is not None
             flight.began, flight.spent = began, spent
@@ -383,10 +386,17 @@ class Flights:
         return graph if is_wanted else None
 
     def _computed(self, members: Members) -> None:
+        self._advance(members)
+        self._report(members)
+
+    def _advance(self, members: Members) -> None:
         for running, n_new in members:
             if running.began is None:
                 self._speculation.wake()
             self._scheduler.computed(running, n_new)
+
+    def _report(self, members: Members) -> None:
+        for running, _ in members:
             if running.reading:
                 self._tell(running.progress())
         if self._cache.checkpoints is not None:
@@ -457,25 +467,112 @@ class Flights:
         return None if any(running.undecided for running in whole) else replace(ask, restrictions=restrictions)
 
     def _take(self, flight: Flight) -> None:
+        """Continue with the picked tokens, if any, once a step that reads more of prompts is submitted after it."""
+        following = self._after(flight)
+        with self._discarding(following):
+            self._take_first(flight, following)
+        if following:
+            self.on_way.append(following)
+
+    def _take_first(self, flight: Flight, following: Flight | None) -> None:
         """Continue with the picked tokens, or with those that the host chooses if a logit is not finite."""
-        ahead = next(flight.pending.tokens())
-        if not np.isfinite(ahead.logits[0, :, 0]).all():
-            if self._cache.checkpoints is not None:  # the same step again would advance recurrent states twice
-                for running, _ in flight.members:
-                    self._scheduler.begin_again(running)
-                    running.undecided = running in flight.whole
-                return
-            logits = self._runner.run(flight.batch)
-            self._computed(flight.members)
-            self._choose(flight.whole, logits)
+        ahead = next(flight.pending.tokens()) if flight.ask else None
+        if ahead is None:
+            flight.pending.outputs()
+        self._landed = time.perf_counter()
+        current = self._current(flight)
+        members = [(running, n_new) for running, n_new in flight.members if running in current]
+        rows = [(row, running) for row, running in enumerate(flight.whole) if running in current]
+        for running in flight.whole:
+            running.n_coming = 0
+        is_finite = ahead is None or bool(np.isfinite(ahead.logits[0, [row for row, _ in rows], 0]).all())
+        if not is_finite and self._cache.checkpoints is not None:
+            for running, _ in members:  # the same step again would advance recurrent states twice
+                self._scheduler.begin_again(running)
+                running.undecided = running in flight.whole
             return
-        self._computed(flight.members)
-        tokens: list[tuple[Running, int]] = []
-        for row, running in enumerate(flight.whole):
-            token = self.lookahead.token(running.generation, ahead, 0, row)
-            assert token is not None
-            tokens.append((running, token))
-        self._scheduler.take(tokens, self._least_forced)
+        logits = None if is_finite else self._runner.run(flight.batch)
+        if not flight.advanced:
+            self._advance(members)
+        self._report(members)
+        if logits is not None:
+            if following:
+                following.lost |= set(flight.whole)
+            self._choose([running for _, running in rows], logits[[row for row, _ in rows]])
+        elif ahead is not None:
+            tokens = [(running, self._first(running, ahead, row)) for row, running in rows]
+            if following:
+                following.batch = _with_tokens(following, dict(tokens))
+            self._scheduler.take(tokens, self._least_forced)
+
+    def _first(self, running: Running, ahead: Ahead, row: int) -> int:
+        token = self.lookahead.token(running.generation, ahead, 0, row)
+        assert token is not None
+        return token
+
+    def _current(self, flight: Flight) -> set[Running]:
+        """Return the members of a flight that did not end, and were not preempted, since it was submitted."""
+        running = set(self._scheduler.running) - flight.lost
+        return {item for item, _ in flight.members if item in running and not item.generation.finish_reason}
+
+    # --- ... and the next step of prompts is submitted before its tokens are known
+
+    def _after(self, flight: Flight) -> Flight | None:
+        """Submit a step after a pending one, whose tokens it takes on the device; None if it has to wait for them.
+
+        A step that could take more tokens waits: sequences may arrive until the pending one has ended.
+        """
+        scheduler = self._scheduler
+        if not self._may_submit_after(flight):
+            return None
+        current = self._current(flight)
+        self._advance([(running, n_new) for running, n_new in flight.members if running in current])
+        flight.advanced = True
+        for running in flight.whole:
+            running.n_coming = 1
+        if not any(running.reads_on for running in scheduler.running):
+            return None
+        ending = [running for running in flight.whole if _ends_with_next(running)]
+        members = scheduler.choose(ending)
+        taken = dict(members)
+        others = [running for running in scheduler.running if running not in ending]
+        is_full = sum(taken.values()) == scheduler.limits.n_batch or any(
+            running.pending > taken.get(running, 0) for running in others
+        )
+        return self._step_after(flight, members) if members and is_full else None
+
+    def _may_submit_after(self, flight: Flight) -> bool:
+        """Return True if steps after a pending one can take its tokens: their picks depend on no earlier tokens."""
+        if not (flight.goes_on and self._can.takes and self._runner.takes):
+            return False
+        if self._cache.checkpoints is not None or self._speculation.next_tokens is not None:
+            return False
+        if flight.ask and any(pick.restricted or pick.last_n for pick in flight.ask.picks):
+            return False
+        return not any(running.generation.media or running.memory for running in self._scheduler.running)
+
+    def _step_after(self, before: Flight, members: Members) -> Flight | None:
+        """Submit a step after a pending one; None if the program cannot decide all of its tokens."""
+        began, spent = time.perf_counter(), self._clock()
+        if any(running.generation.media or running.memory for running, _ in members):
+            return None
+        whole = [running for running, n_new in members if running.pending == n_new]
+        generations = [running.generation for running in whole]
+        if not self.lookahead.decides(whole) or self.lookahead.restricts(generations):
+            return None
+        batch = batch_of(self._cache, [running.part(n_new) for running, n_new in members])
+        if whole and not self._runner.picks(batch):
+            return None
+        rows = {running: -1 - row for row, running in enumerate(before.whole)}
+        for (running, _), start in zip(members, batch.seq_starts, strict=False):
+            if running.n_coming:
+                batch.tokens[start] = rows[running]
+        ask = self.lookahead.ask(generations, 1, [running.n_coming for running in whole]) if whole else None
+        pending = self._runner.submit(batch, ask, after=before.pending)
+        self._speculation.passed(1)
+        flight = Flight(members, whole, batch, pending, self._take, ask, behind=True)
+        flight.began, flight.spent = began, spent
+        return flight
 
     @property
     def _least_forced(self) -> int:
@@ -613,8 +710,11 @@ class Flights:
             if flight:
                 flight.lost = {running for running, _ in flight.members}
                 with suppress(Exception):  # the first error is the reason
-                    self._restrict(flight)
-                    next(flight.pending.tokens())
+                    if flight.ask:
+                        self._restrict(flight)
+                        next(flight.pending.tokens())
+                    else:
+                        flight.pending.outputs()
             raise
 
     def _follow(self, flight: Flight) -> None:
@@ -1030,6 +1130,21 @@ class Flights:
             if not _goes_on(running) or (generation.chain.masking and not generation.chain.was_expected):
                 return False
         return True
+
+
+def _ends_with_next(running: Running) -> bool:
+    """Return True if a sequence ends with its next token, whatever that is, or its context is full."""
+    generation = running.generation
+    return generation.n_left <= 1 or len(generation.tokens) >= generation.n_ctx
+
+
+def _with_tokens(flight: Flight, picked: Mapping[Running, int]) -> Batch:
+    """Return the batch of a flight with the tokens that the step before it picked, now that they are known."""
+    tokens = flight.batch.tokens.copy()
+    for (running, _), start in zip(flight.members, flight.batch.seq_starts, strict=False):
+        if tokens[start] < 0:
+            tokens[start] = picked.get(running, 0)
+    return replace(flight.batch, tokens=tokens)
 
 
 def _is_plain(part: Part) -> bool:

@@ -253,6 +253,7 @@ class Running(Place):
     is_read: bool = False  # True if an encoder has read the prompt
     n_behind: int = 0  # tokens that its recurrent state lacks after its end
     n_again: int = 0  # tokens computed again, since the state had seen wrong ones
+    n_coming: int = 0  # tokens behind those of the text that a pending step picks
     n_ahead: int = 0  # pending or useless steps that its recurrent state includes
     undecided: bool = False  # its next token needs all logits rather than the highest
 
@@ -268,7 +269,7 @@ class Running(Place):
     @property
     def pending(self) -> int:
         """The number of tokens to compute: one while generating, more while reading the prompt."""
-        return len(self.generation.tokens) - self.n_past
+        return len(self.generation.tokens) + self.n_coming - self.n_past
 
     @property
     def reads_on(self) -> bool:
@@ -312,6 +313,7 @@ class Running(Place):
         Outputs are the logits of the last token, if none remains to be computed, and of all drafted tokens.
         """
         tokens = [*self.generation.tokens[self.n_past : self.n_past + n_new], *draft]
+        tokens += [0] * (n_new + len(draft) - len(tokens))  # those that are coming
         rows = range(n_new - 1, len(tokens)) if self.pending == n_new else []
         return Part(self, tokens, self.n_past, rows, self.generation.adapter_scales, self.generation.media)
 

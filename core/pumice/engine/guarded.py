@@ -134,6 +134,8 @@ def _guard_program(program: Program, segment: Segment, where: str) -> None:
     def submit_checked(step: Step) -> Pending:
         if step.behind is not None:
             step = replace(step, behind=step.behind.unwrapped())
+        if step.after is not None:
+            step = replace(step, after=step.after.unwrapped())
         try:
             pending = submit(step)
         except UNEXPECTED as error:

@@ -188,11 +188,21 @@ class Lookahead:
         running.undecided = len(limits.biases) > self.can.max_added
         return Restriction() if running.undecided else limits
 
-    def ask(self, generations: Sequence[Generation], n_steps: int, n_ahead: int = 0, before: Ask | None = None) -> Ask:
-        """Return the ``Ask`` of these steps, which follow ``n_ahead`` others, the last of them with ``before``."""
+    def ask(
+        self,
+        generations: Sequence[Generation],
+        n_steps: int,
+        n_ahead: int | Sequence[int] = 0,
+        before: Ask | None = None,
+    ) -> Ask:
+        """Return the ``Ask`` of these steps, which follow ``n_ahead`` others, the last of them with ``before``.
+
+        ``n_ahead``: of all sequences, or of each.
+        """
         if before and len(before.numbers) == n_steps and all(item.chain.certain for item in generations):
             return before
-        drawn = [item.chain.peek(n_steps, self._drawn(item, n_ahead)) for item in generations]
+        aheads = [n_ahead] * len(generations) if isinstance(n_ahead, int) else n_ahead
+        drawn = [item.chain.peek(n_steps, self._drawn(item, n)) for item, n in zip(generations, aheads, strict=True)]
         numbers = np.concatenate(drawn).reshape(-1, n_steps).T
         if before:
             return replace(before, numbers=numbers)

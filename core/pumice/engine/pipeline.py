@@ -157,6 +157,7 @@ class Pipeline(Program):
             invariant=all(program.capabilities.invariant for program in programs),
             n_in_flight=1,
             follows=False,
+            takes=False,
         )
 
     def run(self, step: Step) -> Mapping[str, Array]:

@@ -72,13 +72,15 @@ class PlacedGraph:
                 self._experts.watch(segment, program)
         self.program = programs[0] if alone else Pipeline(self.segments, programs, partial(step_inputs, self.graph))
 
-    def submit(self, batch: Batch, ask: Ask | None = None, behind: Pending | None = None) -> Pending:
+    def submit(
+        self, batch: Batch, ask: Ask | None = None, behind: Pending | None = None, after: Pending | None = None
+    ) -> Pending:
         """Submit a step. Raises RequestError for an invalid or missing input."""
         assert self.program is not None, "compile comes first"
         if self._holders:
             self._renew_experts(self.program)
         inputs = step_inputs(self.graph, batch)
-        pending = self.program.submit(Step(batch, inputs, ask, behind))
+        pending = self.program.submit(Step(batch, inputs, ask, behind, after=after))
         is_single = ask is not None and (ask.n_drafted > 0 or len(ask.numbers) == 1)
         gives_more = is_single and len(self.graph.outputs) > 1
         return pending if ask and not gives_more else _GraphStep(self.graph, inputs, pending)

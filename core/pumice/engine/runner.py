@@ -187,7 +187,14 @@ class Runner:
         """Compute a graph's outputs by name, valid until the next run. Raises RequestError for an invalid input."""
         return self.submit(batch, graph=graph).outputs()
 
-    def submit(self, batch: Batch, ask: Ask | None = None, behind: Pending | None = None, graph: str = MAIN) -> Pending:
+    def submit(
+        self,
+        batch: Batch,
+        ask: Ask | None = None,
+        behind: Pending | None = None,
+        graph: str = MAIN,
+        after: Pending | None = None,
+    ) -> Pending:
         """Submit a step of a graph. Raises RequestError for an invalid or missing input."""
         if ROWS in batch.inputs:
             graph = MEDIA_GRAPHS.get((graph, batch.together), graph)
@@ -201,7 +208,7 @@ class Runner:
         if in_turn:
             self._main.finish()
         self._last = placed
-        pending = placed.submit(batch, ask, behind)
+        pending = placed.submit(batch, ask, behind, after)
         if in_turn:
             return _Watched(pending, lambda outputs: placed.finish())  # the main graph's programs may run next
         return _Watched(pending, self._observe) if placed is self._main and self._observe else pending
@@ -228,6 +235,12 @@ class Runner:
         """Return the output rows of a step of a graph after which its program picks tokens of a block."""
         program = self._graphs[graph].program
         return program.capabilities.max_picked if program else 0
+
+    @property
+    def takes(self) -> bool:
+        """True if a step may be submitted after one that is still running: all steps are of one program."""
+        is_lone = not (self._prompts or self._streaming or self._experts or self._observe)
+        return is_lone and self.capabilities.takes and self.listening is None
 
     def passes_on(self, graphs: Collection[str]) -> tuple[str, int] | None:
         """Return the backend and device on which steps of these graphs pass results to each other; None if they cannot.

@@ -16,7 +16,9 @@ from guessing_programs import (
     Cells,
     Slots,
     SlotsBehind,
+    Takes,
     Wary,
+    WaryTakes,
     add,
     engine,
     generate,
@@ -29,6 +31,7 @@ from pumice.engine.flights import Flight, Flights
 from pumice.engine.generation import Running
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.messages import Finished, Output
+from pumice.engine.schedule import FairPolicy
 from pumice.engine.speculation import Speculation
 
 pytestmark = pytest.mark.usefixtures("patient")
@@ -75,6 +78,57 @@ def test_steps_behind_others_change_nothing(kind: type[Behind], sampling: dict[s
     program = kind(steps=8)
     assert texts(program) == texts(Cells(steps=0))
     assert any(len(asked) == 3 and asked[2] for asked in program.asked)
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, RANDOM], ids=["greedy", "random"])
+@pytest.mark.parametrize("n_batch", [16, 24])
+@pytest.mark.parametrize("n_ctx", [96, 256])
+@pytest.mark.parametrize("kind", [Takes, WaryTakes])
+def test_steps_of_prompts_after_others_change_nothing(
+    kind: type[Takes], n_ctx: int, n_batch: int, sampling: dict[str, Any]
+) -> None:
+    """Tokens that a step picks are tokens of the next one before they are known, beside prompts that are read."""
+    prompts = [[5], [7, 8, 9], list(range(10, 30)), list(range(1, 40)), [44] * 9, list(range(3, 25))]
+    lengths = [9, 33, 1, 4, 20, 2]
+
+    def texts(program: Cells) -> list[tuple[list[int], str | None]]:
+        made = engine(program, n_ctx, n_batch=n_batch)
+        made.scheduler.policy = FairPolicy(max_delay=60.0)
+        ends = frozenset([11])
+        pairs = list(zip(prompts, lengths, strict=True))
+        first = [add(made, request(prompt, sampling, n, end_tokens=ends)) for prompt, n in pairs[:4]]
+        for _ in range(2):
+            made.step()
+        later = [add(made, request(prompt, sampling, n, end_tokens=ends)) for prompt, n in pairs[4:]]
+        gone = add(made, request([9] * 50, sampling, 9))
+        gone.id = 1
+        for _ in range(3):
+            made.step()
+        made.cancel([gone.id])
+        run(made)
+        with lone.sequence(made) as (_, forward):
+            forward([1, 2], 0, [1])
+        return [(each.generated, each.finish_reason) for each in [*first, *later]]
+
+    program = kind(steps=8)
+    assert texts(program) == texts(Cells(steps=0))
+    assert n_ctx == 96 or len(program.taken) >= 2
+    assert n_ctx == 96 or sum(program.taken) > 2
+
+
+def test_a_step_that_could_read_more_waits_for_others() -> None:
+    """Requests that arrive while a step runs are in the next one."""
+    program = Takes(steps=8)
+    made = engine(program, 256, n_batch=16)
+    made.scheduler.policy = FairPolicy(max_delay=60.0)
+    add(made, request(list(range(10)), GREEDY, 9))
+    made.step()
+    add(made, request(list(range(28)), GREEDY, 9))
+    run(made)
+    assert not program.taken
+    add(made, request(list(range(48)), GREEDY, 9))
+    run(made)
+    assert program.taken
 
 
 @pytest.mark.parametrize("steps", [8, 0], ids=["picks", "samples"])

@@ -1,5 +1,6 @@
 """Tokens chosen on the device: its candidates against NumPy, what it picks of them, and whole generations."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ from adapters import write_case
 from gguf_files import tiny_llama
 from graphs import builder, picked, step_of, table_program
 from pumice.backend.pick import Ask, Pick, Restriction
-from pumice.backend.step import Batch, Limits, Step
+from pumice.backend.step import Batch, Limits, Pending, Step
 from pumice.config import Config, load_config
 from pumice.engine import lookahead
+from pumice.engine.runner import Runner
 from pumice.evaluate.speed import generation_seconds, kernel_times
 from pumice.model import Model
 from pumice.sampler import Chain, SamplerContext, mask
@@ -257,6 +259,26 @@ def test_steps_follow_others_that_nobody_has_seen(tmp_path: Path, vulkan: Vulkan
     assert np.concatenate(found).tolist() == expected.tolist()
 
 
+def test_steps_take_tokens_of_one_that_nobody_has_seen(tmp_path: Path, vulkan: VulkanBackend) -> None:
+    table = rng.standard_normal((500, 500)).astype(np.float32)
+    made, greedy = table_program(tmp_path, vulkan, table, LIMITS), Pick(1, temperature=0.0)
+    if not made.capabilities.takes:
+        pytest.skip("a driver that waits for each commit")
+
+    def ask(n: int) -> Ask:
+        return Ask([greedy] * n, numbers(1, n), 1, [()] * n)
+
+    tops = np.argmax(table, axis=1)
+    first = made.submit(step_of(batch([3, 7, 11]), ask(3)))
+    second = made.submit(step_of(batch([-3, 20, -1]), ask(3), after=first))  # those that rows 2 and 0 pick
+    picked_first = next(first.tokens()).picked[0]
+    third = made.submit(step_of(batch([30, -3]), ask(2), after=second))
+    picked_second = next(second.tokens()).picked[0]
+    assert picked_first.tolist() == tops[[3, 7, 11]].tolist()
+    assert picked_second.tolist() == tops[[picked_first[2], 20, picked_first[0]]].tolist()
+    assert next(third.tokens()).picked[0].tolist() == tops[[30, picked_second[2]]].tolist()
+
+
 def interval(pick: Pick, logits: np.ndarray, at: int) -> tuple[float, float]:
     """The numbers that pick candidate ``at``."""
     p = np.exp(logits[: pick.top_k].astype(np.float64) - logits[0])
@@ -300,6 +322,35 @@ def test_the_same_text_as_a_token_at_a_time(
     assert results[0] == results[1]
     assert len(results[0][0]) == 50
     assert in_runs > 40, "most tokens of a sequence come in runs of several steps"
+
+
+@pytest.mark.parametrize("sampling", SAMPLING, ids=["greedy", "default", "wild"])
+def test_the_same_text_where_steps_of_prompts_wait_for_none(
+    tmp_path: Path, driver: str, sampling: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, results = tiny_llama(tmp_path / "tiny.gguf", n_vocab=2500), []
+    prompts = ["a", "the cat sat on the mat", "one two three four five", "some other words of a longer text"]
+    options = {"backend": "vulkan", "n_ctx": 256, "n_parallel": 4, "n_batch": 16, "max_delay": 60.0}
+    submit: Callable[..., Pending] = Runner.submit
+    after: list[Pending | None] = []
+
+    def noted(self: Runner, *args: Any, **more: Any) -> Pending:
+        after.append(more.get("after"))
+        return submit(self, *args, **more)
+
+    for waits in (True, False):
+        after.clear()
+        with (
+            monkeypatch.context() as patch,
+            Model(path, load_config({**options, "vulkan": {"driver": driver}})) as model,
+        ):
+            model.tokenizer.eog = frozenset()
+            patch.setattr(Runner, "submit", noted)
+            if waits:
+                patch.setattr(Runner, "takes", False)
+            results.append([each.tokens for each in model.generate_many(prompts, max_tokens=12, **sampling)])
+            assert any(after) != (waits or not model.runner.capabilities.takes)
+    assert results[0] == results[1]
 
 
 GRAMMAR = r"""root ::= "{" item ("," item){2,5} "}"
