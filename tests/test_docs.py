@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -105,3 +106,9 @@ def test_every_target_of_make_explains_itself():
     makefile = (ROOT / "Makefile").read_text()
     named = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)[1].split()
     assert sorted(named) == sorted(re.findall(r"^([a-z-]+):.*  ## \w", makefile, re.MULTILINE))
+
+
+def test_every_extra_is_described():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    table = read("install.md").partition("| extra | brings |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(extras) - {"dev"}
