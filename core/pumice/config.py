@@ -325,6 +325,11 @@ def _check_integers(key: str, value: object, depth: int = 0) -> None:
             _check_integers(key, item, depth + 1)
 
 
+def bundled_config(overrides: Mapping[str, Any]) -> Config:
+    """Return the package's own configuration with ``overrides``, whatever the files of users and folders say."""
+    return merge_layers([_read(_package_file()), Layer(ARGUMENTS, _without_none(overrides))])
+
+
 def merge_layers(layers: Sequence[Layer]) -> Config:
     """Return the configuration of layers, lowest first. Raises ConfigError for an unknown key or a wrong value."""
     merged: dict[str, Any] = {}

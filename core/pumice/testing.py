@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from pumice.backend import Backend, Program
 from pumice.backend.step import Batch, Limits, Step
-from pumice.config import load_config
+from pumice.config import bundled_config, load_config
 from pumice.gguf import TensorSource
 from pumice.graph import N_TOKENS, ArraySource, Graph, GraphBuilder, Input, Target, Tensor, place, plan_memory
-from pumice.loading import load
+from pumice.model import Model
 from pumice.proposers import Proposal, Proposer, ProposerContext
 from pumice.registry import get_registry
 from pumice.sampler import Candidates, Sampler, SamplerContext, Selector
@@ -83,16 +83,18 @@ def check_architecture(
 ) -> None:
     """Check that a model's logits do not depend on how its tokens are batched: at once, in parts, or one by one.
 
-    This detects architectures that ignore ``g.output_ids``, positions or states. ``path``: a small GGUF file.
+    This detects architectures that ignore ``g.output_ids``, positions or states. ``path``: a small GGUF file. Samplers
+    and other settings are the package's own, whatever configuration files say.
     """
-    with load(path, backend=backend, kv_type="f32", n_ctx=64, n_batch=8, plugins=plugins) as model:
+    options = {"backend": backend, "kv_type": "f32", "n_ctx": 64}
+    with Model(path, bundled_config({**options, "n_batch": 8}), plugins=plugins) as model:
         ids = [(7 * i + 3) % model.n_vocab for i in range(20)]
         expected = model.logits(ids)
         assert expected.shape == (len(ids), model.n_vocab), f"logits of shape {expected.shape}"
         assert np.isfinite(expected).all(), "logits that are not finite"
         greedy = model.generate(ids[:12], max_tokens=4, temperature=0, ignore_eos=False)
     scale = float(np.abs(expected).max())
-    with load(path, backend=backend, kv_type="f32", n_ctx=64, n_batch=1, plugins=plugins) as model:
+    with Model(path, bundled_config({**options, "n_batch": 1}), plugins=plugins) as model:
         difference = float(np.abs(model.logits(ids) - expected).max()) / scale
         assert difference <= tolerance, f"token by token the logits differ by {difference:.2e} of the largest"
         again = model.generate(ids[:12], max_tokens=4, temperature=0, ignore_eos=False)
