@@ -65,6 +65,8 @@ class Problem:
             return cls(400, error.in_commands, _type(400))
         if isinstance(error, pumice.RequestError):
             return cls(400, str(error), _type(400))
+        if isinstance(error, pumice.TokenizerError):  # a text for a file without a tokenizer
+            return cls(501, str(error), _type(501))
         if isinstance(error, pumice.PumiceError):
             return cls(500, str(error), _type(500))
         return cls(500, "internal error; the server's log has more", _type(500))

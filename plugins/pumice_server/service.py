@@ -189,8 +189,15 @@ class Service:
         return self.model.tokenizer.token_bytes(token, special=True)
 
     def spelt(self, tokens: Sequence[int]) -> str:
-        """Return the text of tokens, special tokens included; slow for many tokens."""
-        return b"".join(map(self.token_bytes, tokens)).decode("utf-8", "replace")
+        """Return the text of tokens, special tokens included; slow for many tokens.
+
+        The text is empty if the file has no tokenizer.
+        """
+        try:
+            tokenizer = self.model.tokenizer
+        except pumice.TokenizerError:
+            return ""
+        return b"".join(tokenizer.token_bytes(token, special=True) for token in tokens).decode("utf-8", "replace")
 
     def stopping_word(self, done: pumice.Completion | pumice.ChatCompletion, stops: Iterable[str]) -> str:
         """Return the stop string that ended a completion, or an empty text. Its tokens hold it, its text does not."""

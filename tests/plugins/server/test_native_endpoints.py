@@ -5,10 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
+import pumice
+from gguf_files import tiny_llama
 from pumice.cache_tiers import Tally
 from pumice.engine import Snapshot, Timings
 from pumice_server.metrics import Metrics
 from pumice_server.peer_metrics import PeerMetrics
+from server_thread import running
 
 PROMPT = "Once upon a time"
 GREEDY = {"prompt": PROMPT, "temperature": 0, "n_predict": 12}
@@ -264,3 +267,17 @@ def test_a_chain_of_samplers(server):
 
 def test_a_prompt_that_is_only_read(server):
     assert post(server, "/completion", prompt=PROMPT, n_predict=0)["tokens_predicted"] == 0
+
+
+def test_a_model_without_a_tokenizer_takes_and_gives_token_ids(tmp_path):
+    path = tiny_llama(tmp_path / "ids.gguf", tokenizer=False)
+    body = {"prompt": [1, 2, 3], "n_predict": 3, "temperature": 0, "ignore_eos": False, "return_tokens": True}
+    with pumice.load(path, backend="numpy") as model, running(model) as server:
+        expected = model.generate([1, 2, 3], max_tokens=3, temperature=0).tokens
+        answer = post(server, "/completion", **body)
+        assert (answer["tokens"], answer["content"], answer["prompt"]) == (expected, "", "")
+        *_, last = events(server, **body)
+        assert last["stop"] is True
+        refused = server.client.post("/completion", json={**body, "prompt": "Hello"})
+        assert refused.status_code == 501
+        assert "pass token ids instead of text" in refused.json()["error"]["message"]
