@@ -39,6 +39,8 @@ class Results:
 
     def __enter__(self) -> Self:
         """Open and lock the file. Raises ClickException if it is in use, not writable, or of other rows."""
+        if is_parquet(self.path):
+            parquet()  # needed at the end, and missed before anything is computed
         with ExitStack() as stack:
             try:
                 self._lock(stack)

@@ -138,3 +138,10 @@ def test_a_full_disk_is_an_error_of_the_file(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, ignored)
+
+
+def test_a_missing_package_for_parquet_is_named_before_anything_is_computed(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(click.ClickException, match="pyarrow is not installed: pip install 'pumice\\[parquet\\]'"):
+        Results(tmp_path / "out.parquet", None, ["a"]).__enter__()
+    assert not list(tmp_path.iterdir())
