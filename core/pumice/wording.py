@@ -34,6 +34,11 @@ def unknown_name(kind: str, name: str, known: Iterable[str], never: Collection[s
     return f"unknown {kind} {name[:_MAX_COMPARED]!r}{hint} (known: {listed or 'none'})"
 
 
+def counted_as(number: int, noun: str) -> str:
+    """Return a number with its noun: ``"1 chunk"``, ``"2 chunks"``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def documentation_page(name: str) -> str:
     """Return the path of ``docs/<name>``: inside the installed package, or at the root of a checkout."""
     package = Path(__file__).resolve().parent

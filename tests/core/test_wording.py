@@ -1,6 +1,6 @@
 """Parts of messages."""
 
-from pumice.wording import show_python, show_value
+from pumice.wording import counted_as, show_python, show_value
 
 
 def test_values_of_requests_are_shown_in_jsons_words():
@@ -28,3 +28,7 @@ def test_values_of_python_calls_are_shown_in_pythons_words():
     assert show_python(b"abc") == "b'abc'"
     assert show_python([1 << 99999]) == "[an integer of 100000 bits]"
     assert len(show_python("a" * 1000)) == 60
+
+
+def test_numbers_have_the_noun_that_fits_them():
+    assert [counted_as(number, "chunk") for number in (0, 1, 2)] == ["0 chunks", "1 chunk", "2 chunks"]

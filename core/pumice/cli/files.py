@@ -11,6 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 STANDARD_INPUT = "-"
+_NAMED = re.compile(r"hf\.co/[^/\s]+/\S+$|[\w.-]+:[\w.-]+$")  # hf.co/owner/repository:Q4_K_M, qwen3:4b
 
 
 class WrittenFiles(NamedTuple):
@@ -44,6 +45,15 @@ class InputFile(click.Path):
             yield from self._paths(value) if self._paths else [str(value)]
 
 
+class ModelPath(InputFile):
+    """A model's file; names of models, which other commands take, are not looked up."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and _NAMED.match(value) and not Path(value).exists():
+            self.fail(f"{value}: no such file; `pumice pull {value}` prints the path of a named model", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class MediaFile(InputFile):
     """An image, a sound or a video to read."""
 
@@ -70,7 +80,7 @@ class OutputPrefix(OutputFile):
         yield WrittenFiles(path.parent, re.compile(_parts(path)), ctx.params.get("force", False))
 
 
-class EditedFile(InputFile, OutputFile):
+class EditedFile(ModelPath, OutputFile):
     """A file to change in place or replace, unless ``out`` names another."""
 
     def edited(self, value: Any, ctx: click.Context) -> Iterator[Path]:

@@ -16,6 +16,7 @@ from pumice.cli.options import force_option, load_options, model_argument
 from pumice.cli.perplexity import bos_of, estimate_line, last, running_line, text_ids
 from pumice.cli.run import read_prompt
 from pumice.cli.vocabulary import option
+from pumice.wording import counted_as
 
 if TYPE_CHECKING:
     import numpy as np
@@ -126,7 +127,7 @@ def command(model: str, file: Path | None, in_files: tuple[str, ...], show_stati
         estimate = last(output.kept(measured(model, text, output, rest), *frequencies), running_line)
         click.echo(f"perplexity {estimate_line(estimate, chunk_size)}", err=True)
     output.save()
-    click.echo(f"{output.path}: {len(sums.tensors)} tensors, {sums.n_chunks} chunks", err=True)
+    click.echo(f"{output.path}: {len(sums.tensors)} tensors, {counted_as(sums.n_chunks, 'chunk')}", err=True)
     for name, count in sums.unreached.items():
         click.echo(f"{name}: {count} of {len(sums.tensors[name].counts)} experts were never chosen", err=True)
 

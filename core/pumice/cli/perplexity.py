@@ -18,6 +18,7 @@ from pumice.cli.options import force_option, json_option, load_options, model_ar
 from pumice.cli.run import read_prompt
 from pumice.cli.vocabulary import option
 from pumice.errors import RequestError
+from pumice.wording import counted_as
 
 if TYPE_CHECKING:
     from pumice.evaluate.choices import TaskScore
@@ -192,7 +193,7 @@ def score_line(score: TaskScore) -> str:
 
 
 def estimate_line(estimate: Estimate, n_ctx: int) -> str:
-    counted = f"{estimate.n_tokens} tokens in {estimate.n_chunks} chunks of {n_ctx}"
+    counted = f"{estimate.n_tokens} tokens in {counted_as(estimate.n_chunks, 'chunk')} of {n_ctx}"
     return f"{estimate.perplexity:.4f} +/- {estimate.error:.5f} ({counted})"
 
 

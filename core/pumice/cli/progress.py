@@ -26,7 +26,8 @@ def show_progress(title: str, unit: str = "B") -> Iterator[Callable[[int, int], 
             if not bars:
                 from tqdm import tqdm
 
-                bars.append(stack.enter_context(tqdm(desc=title, unit=unit, unit_scale=unit == "B", **_STYLE)))
+                bar = tqdm(desc=title, total=total, unit=unit, unit_scale=unit == "B", **_STYLE)
+                bars.append(stack.enter_context(bar))
             bars[0].total = total
             bars[0].update(done - bars[0].n)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pumice.cli.confined import ConfinedCommand
-from pumice.cli.files import InputFile, OutputFile
+from pumice.cli.files import InputFile, ModelPath, OutputFile
 from pumice.cli.options import force_option, no_sandbox_option
 from pumice.cli.progress import show_progress
 from pumice.cli.vocabulary import option
@@ -22,7 +22,7 @@ OVERRIDE_TYPES = {"int": "u32", "float": "f32", "bool": "bool", "str": "str"}
 
 
 @click.command("quantize", cls=ConfinedCommand, context_settings={"max_content_width": 120})
-@click.argument("source", type=InputFile(), metavar="IN")
+@click.argument("source", type=ModelPath(), metavar="IN")
 @click.argument("out", type=OutputFile(), metavar="OUT")
 @click.argument("type", metavar="TYPE")
 @option("--imatrix", type=InputFile(), metavar="FILE", help="Importance matrix, GGUF or .dat.")

@@ -49,9 +49,12 @@ def media_option(name: str, files: str, help: str) -> Decorator:
 
 def read_argument(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
     """Return an option's text, or the text of the file that it names after an @."""
+    name = max(param.opts, key=len)
     if text is None or not text.startswith("@"):
+        if text and os.path.isfile(text):
+            raise click.BadParameter(f"{text!r} is a file; {name} @{text} reads it", ctx=ctx, param=param)
         return text
-    return read_text(f"the value of {param.opts[0]}", Path(text[1:]))
+    return read_text(f"the value of {name}", Path(text[1:]))
 
 
 class SeeingCommand(ConfinedCommand):

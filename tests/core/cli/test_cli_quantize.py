@@ -42,6 +42,8 @@ def test_help_names_every_type(run):
     [
         (["m.gguf", "q.gguf", "Q9"], "unknown type 'Q9'", 1),
         (["no.gguf", "q.gguf", "Q8_0"], "no.gguf: no such file", 1),
+        (["qwen3:4b", "q.gguf", "Q8_0"], "qwen3:4b: no such file; `pumice pull qwen3:4b` prints the path", 2),
+        (["hf.co/a/b:Q8_0", "q.gguf", "Q8_0"], "`pumice pull hf.co/a/b:Q8_0` prints the path of a named model", 2),
         (["m.gguf", "m.gguf", "Q8_0", "--force"], "m.gguf: this is the model itself, which would be overwritten", 1),
         (["m.gguf", "q.gguf", "Q8_0", "--tensor-type", "attn=I32"], "unknown tensor type 'I32'", 1),
         (["m.gguf", "q.gguf", "Q8_0", "--output-tensor-type", "Q8_1"], "unknown tensor type 'Q8_1'; did you mean", 1),

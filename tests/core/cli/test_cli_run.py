@@ -326,4 +326,16 @@ def test_a_bar_is_shown_once_there_is_something_to_show(monkeypatch, capsys):
     assert capsys.readouterr().err == ""
     with progress.show_progress("loading", unit="step") as tell:
         tell(1, 2)
-    assert "1/2" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "1/2" in shown
+    assert "0step" not in shown, "a bar without its total"
+
+
+@pytest.mark.parametrize("option", ["--grammar", "--json-schema"])
+def test_a_file_in_place_of_a_grammar_or_schema_is_explained(run, model, home, option):
+    (home / "form.txt").write_text("{}")
+    done = run("run", model, "-p", "Once", option, "form.txt")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"'form.txt' is a file; {option} @form.txt reads it" in done.stderr
+    done = run("run", model, "-p", "Once", option, "@none.txt")
+    assert f"cannot read the value of {option}: none.txt: No such file" in done.stderr

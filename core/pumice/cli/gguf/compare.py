@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pumice.cli.confined import FileCommand
-from pumice.cli.files import InputFile
+from pumice.cli.files import InputFile, ModelPath
 from pumice.cli.gguf.show import printable
 from pumice.cli.options import json_option, no_sandbox_option
 from pumice.cli.progress import show_progress
@@ -23,8 +23,8 @@ ALGORITHMS = ["sha256", "sha1", "md5", "xxh64", "uuid"]
 
 
 @click.command("diff", cls=FileCommand)
-@click.argument("first", type=InputFile())
-@click.argument("second", type=InputFile())
+@click.argument("first", type=ModelPath())
+@click.argument("second", type=ModelPath())
 @option("--no-data", is_flag=True, help="Compare metadata, types and shapes only.")
 @json_option
 @no_sandbox_option
@@ -55,7 +55,7 @@ def difference_lines(difference: Difference) -> Iterator[str]:
 
 
 @click.command("check", cls=FileCommand)
-@click.argument("file", type=InputFile())
+@click.argument("file", type=ModelPath())
 @option("--no-data", is_flag=True, help="Check metadata and shapes only, not for numbers that are not finite.")
 @no_sandbox_option
 @click.pass_context
@@ -75,7 +75,7 @@ def check_command(ctx: click.Context, file: str, no_data: bool) -> None:
 
 
 @click.command("hash", cls=FileCommand)
-@click.argument("file", type=InputFile())
+@click.argument("file", type=ModelPath())
 @option(
     "--algorithm",
     "algorithms",

@@ -8,7 +8,7 @@ from functools import partial
 import click
 
 from pumice.cli.confined import FileCommand
-from pumice.cli.files import InputFile, OutputFile, OutputPrefix
+from pumice.cli.files import ModelPath, OutputFile, OutputPrefix
 from pumice.cli.options import force_option, no_sandbox_option
 from pumice.cli.progress import show_progress
 from pumice.cli.vocabulary import option
@@ -52,7 +52,7 @@ max_tensors_option = option(
 
 
 @click.command("split", cls=FileCommand)
-@click.argument("file", type=InputFile())
+@click.argument("file", type=ModelPath())
 @click.argument("out", type=OutputPrefix())
 @max_size_option
 @max_tensors_option
@@ -88,7 +88,7 @@ def split_command(
 
 
 @click.command("merge", cls=FileCommand)
-@click.argument("file", type=InputFile())
+@click.argument("file", type=ModelPath())
 @click.argument("out", type=OutputFile())
 @force_option
 @no_sandbox_option

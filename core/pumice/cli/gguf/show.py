@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pumice.cli.confined import FileCommand
-from pumice.cli.files import InputFile
+from pumice.cli.files import ModelPath
 from pumice.cli.options import json_option, no_sandbox_option
 from pumice.cli.vocabulary import option
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command("show", cls=FileCommand)
-@click.argument("file", type=InputFile())
+@click.argument("file", type=ModelPath())
 @click.argument("key", required=False)
 @option("--no-tensors", is_flag=True, group="Output", help="Leave out the tensors.")
 @json_option
