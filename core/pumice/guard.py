@@ -11,6 +11,11 @@ from pumice.errors import PluginError, PumiceError
 
 Called = TypeVar("Called", bound=Callable[..., Any])
 
+
+class Terminated(SystemExit):
+    """The end of the process by a signal, which may come in the middle of a plugin's call."""
+
+
 UNEXPECTED = (Exception, SystemExit)
 """Exceptions of plugins that become PluginErrors. A SystemExit would end the engine's thread without a word."""
 
@@ -41,11 +46,12 @@ def guard(plugged: object, where: str, methods: Iterable[str]) -> None:
 
 
 def raise_named(error: BaseException, where: str) -> NoReturn:
-    """Raise a plugin's error as PluginError. A PumiceError is raised unchanged, as intended; so is a MemoryError.
+    """Raise a plugin's error as PluginError.
 
-    A system call that gets no memory is a MemoryError, too.
+    A PumiceError is raised unchanged, as intended; so are a MemoryError, which a system call without memory is, too,
+    and the end of the process.
     """
-    if isinstance(error, (PumiceError, MemoryError)):
+    if isinstance(error, (PumiceError, MemoryError, Terminated)):
         raise error
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:  # of mapping memory
         raise MemoryError from error

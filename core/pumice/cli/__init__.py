@@ -9,7 +9,7 @@ import click
 
 from pumice.cli.messages import report, require_streams, show_logs
 from pumice.commands import BUNDLED_COMMANDS, COMMANDS, DESTRUCTIVE, GROUPS, OTHER_NAMES
-from pumice.guard import raise_named
+from pumice.guard import Terminated, raise_named
 from pumice.lazy import resolve
 from pumice.wording import unknown_name
 
@@ -119,6 +119,11 @@ def cli() -> None:
     show_logs()
 
 
+def _end(number: int, frame: object) -> None:
+    """End the process with the status of a signal; half-written files are removed."""
+    raise Terminated(128 + number)
+
+
 def main(confines: bool = False) -> None:
     """Run the command line. Every failure becomes one line on standard error, and an exit status.
 
@@ -127,7 +132,7 @@ def main(confines: bool = False) -> None:
     """
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `pumice run ... | head` ends silently, like cat
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # half-written files are removed
+    signal.signal(signal.SIGTERM, _end)
     try:
         require_streams()
         status = cli.main(sys.argv[1:] or ["--help"], "pumice", standalone_mode=False, obj=confines)
