@@ -38,6 +38,7 @@ ARGUMENTS = "arguments"
 MAX_BYTES = 1 << 20  # of a file
 _MAX_KEYS = 10_000  # of a map
 _MAX_INTEGER = 2**53
+_MAX_DIGITS = 1000  # of an integer, below what Python reads
 _MAX_DEPTH = 8  # of lists and maps in a call's options that hold numbers
 PROJECT_FILE = "pumice.yaml"  # in the current directory
 _WEIGHTS = re.compile(
@@ -264,8 +265,9 @@ class _Loader(yaml.SafeLoader):
             raise yaml.MarkedYAMLError(problem=f"more than {_MAX_KEYS} keys of one map", problem_mark=node.start_mark)
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
-        number: int = super().construct_yaml_int(node)
-        if abs(number) > _MAX_INTEGER:  # of thousands of digits, some cannot even be told in an error
+        digits = len(str(node.value).replace("_", ""))
+        number: int = super().construct_yaml_int(node) if digits <= _MAX_DIGITS else _MAX_INTEGER + 1
+        if abs(number) > _MAX_INTEGER:
             raise yaml.MarkedYAMLError(problem=f"a number beyond {_MAX_INTEGER}", problem_mark=node.start_mark)
         return number
 

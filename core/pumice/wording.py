@@ -79,6 +79,13 @@ def show_python(value: object, most: int = 60) -> str:
     return _PYTHON.repr(value)[:most]
 
 
+def json_problem(error: Exception) -> str:
+    """Return one line about a text that is not JSON; Python's advice on long integers is for programs."""
+    if "integer string conversion" in str(error):
+        return "an integer has too many digits"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def printable(text: str) -> str:
     """Return ``text`` with ``?`` for each unprintable character, so that a log or a terminal shows it safely."""
     return "".join(character if character.isprintable() else "?" for character in text)

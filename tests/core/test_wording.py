@@ -1,6 +1,10 @@
 """Parts of messages."""
 
-from pumice.wording import counted_as, show_python, show_value
+import json
+
+import pytest
+
+from pumice.wording import counted_as, json_problem, show_python, show_value
 
 
 def test_values_of_requests_are_shown_in_jsons_words():
@@ -32,3 +36,16 @@ def test_values_of_python_calls_are_shown_in_pythons_words():
 
 def test_numbers_have_the_noun_that_fits_them():
     assert [counted_as(number, "chunk") for number in (0, 1, 2)] == ["0 chunks", "1 chunk", "2 chunks"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("9" * 5000, "an integer has too many digits"),
+        ("{", "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+    ],
+)
+def test_problems_of_json_are_one_line_without_advice_for_programs(text, problem):
+    with pytest.raises(ValueError) as caught:
+        json.loads(text)
+    assert json_problem(caught.value) == problem

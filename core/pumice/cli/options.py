@@ -16,6 +16,7 @@ from pumice.cli.metadata_options import METADATA_OPTIONS
 from pumice.cli.vocabulary import defined, option
 from pumice.demo import demo_model_path
 from pumice.options import CHAT, ENGINE, SAMPLING, KVType
+from pumice.wording import json_problem
 
 CommandFunction = Callable[..., Any]
 _MODEL, _VALUE_TYPE, _NO_SPECULATE = "pumice.model", "pumice.cache_type_v", "pumice.no_speculate"
@@ -202,8 +203,8 @@ def read_template_variables(text: str | None) -> dict[str, Any]:
 
     try:
         variables = json.loads(text) if text else {}
-    except ValueError as error:
-        raise click.UsageError(f"--chat-template-kwargs is not valid JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise click.UsageError(f"--chat-template-kwargs is not valid JSON: {json_problem(error)}") from None
     if not isinstance(variables, dict):
         raise click.UsageError("--chat-template-kwargs must be a JSON object")
     return variables

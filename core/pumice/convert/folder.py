@@ -13,6 +13,7 @@ from pumice.convert.lazy import LazyTensor
 from pumice.convert.safetensors import read_safetensors
 from pumice.errors import ConvertError
 from pumice.file_names import is_safe_file_name
+from pumice.wording import json_problem
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model*.safetensors", "model.safetensors.index.json"
 MAX_JSON_BYTES = 1 << 28  # of one file, far above any tokenizer
@@ -233,7 +234,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConvertError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     except (ValueError, RecursionError) as error:
-        raise ConvertError(f"{path}: not valid JSON: {error}") from None
+        raise ConvertError(f"{path}: not valid JSON: {json_problem(error)}") from None
     if not isinstance(value, dict):
         raise ConvertError(f"{path}: expected a JSON object")
     return value

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from pumice.convert.lazy import LazyTensor
 from pumice.errors import ConvertError
 from pumice.gguf import GGMLType
+from pumice.wording import json_problem
 
 MAX_HEADER_BYTES = 100_000_000  # limit of the specification
 
@@ -94,7 +95,7 @@ def read_safetensors(path: Path) -> dict[str, LazyTensor]:
     try:
         header = json.loads(buffer[8 : 8 + n_header])
     except (ValueError, RecursionError) as error:
-        raise ConvertError(f"{path}: the header is not valid JSON: {error}") from None
+        raise ConvertError(f"{path}: the header is not valid JSON: {json_problem(error)}") from None
     if not isinstance(header, dict):
         raise ConvertError(f"{path}: the header is not a JSON object")
     start = 8 + n_header

@@ -17,7 +17,7 @@ from pumice.grammar.closed import close_objects
 from pumice.grammar.limits import MAX_DEPTH, MAX_ELEMENTS, MAX_SOURCE, MAX_TEXT, check_number
 from pumice.grammar.schema_limits import check_regex, check_schema
 from pumice.options import OUTPUT
-from pumice.wording import show_value
+from pumice.wording import json_problem, show_value
 
 MAX_TRIGGERS = 16  # texts that begin a form
 MAX_TRIGGER = 256  # characters of one
@@ -190,7 +190,7 @@ def _parse(name: str, text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"{name}: not valid JSON: {_line(error)}") from None
+        raise RequestError(f"{name}: not valid JSON: {json_problem(error)}") from None
 
 
 def _dump(name: str, value: Any) -> str:
@@ -199,10 +199,4 @@ def _dump(name: str, value: Any) -> str:
     except RecursionError:
         raise _too_deep(name) from None
     except (TypeError, ValueError) as error:
-        raise RequestError(f"{name}: cannot be represented in JSON: {_line(error)}") from None
-
-
-def _line(error: Exception) -> str:
-    if "integer string conversion" in str(error):
-        return "an integer has too many digits"
-    return " ".join(str(error).split()) or type(error).__name__
+        raise RequestError(f"{name}: cannot be represented in JSON: {json_problem(error)}") from None

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pumice.config import user_directory, validate
 from pumice.errors import ConfigError
+from pumice.wording import json_problem
 
 MAX_SERVERS = 32
 _MAX_BYTES = 1 << 20  # of a configuration file
@@ -78,7 +79,7 @@ def read_servers_file(path: Path) -> dict[str, McpServer]:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: not valid JSON: {error}") from None
+        raise ConfigError(f"{path}: not valid JSON: {json_problem(error)}") from None
     return read_servers(data, str(path))
 
 

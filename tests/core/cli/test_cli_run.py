@@ -5,11 +5,13 @@ import signal
 import subprocess
 import sys
 
+import click
 import pytest
 
 import pumice
 from gguf_files import tiny_llama
 from pumice.cli import progress
+from pumice.cli.options import read_template_variables
 from vision_files import picture, write_projector
 from waiting import PATIENCE
 
@@ -310,6 +312,11 @@ def test_the_line_after_a_text_begins_a_line_of_a_file_that_has_both(tmp_path, t
     written = (tmp_path / "text").read_text(encoding="utf-8")
     assert ("\nload " in written) == together
     assert together or not written.endswith("\n")
+
+
+def test_variables_of_a_template_that_are_nested_too_deeply():
+    with pytest.raises(click.UsageError, match="--chat-template-kwargs is not valid JSON: maximum recursion depth"):
+        read_template_variables('{"a":' * 100_000)
 
 
 def test_a_temperature_below_zero_is_refused(run, model):
