@@ -91,7 +91,7 @@ class Picker:
             mx.concatenate([ids, best.view(mx.int32), picked[:, None]], axis=-1) for ids, best, picked in self._chosen
         ]
         if self._raw:
-            steps = [mx.concatenate(list(parts), axis=-1) for parts in zip(steps, self._raw, strict=True)]
+            steps = [mx.concatenate(parts, axis=-1) for parts in zip(steps, self._raw, strict=True)]
         return [mx.stack(steps)]
 
     def _adjusted(self, logits: mx.array, restrictions: Sequence[Restriction]) -> mx.array:
