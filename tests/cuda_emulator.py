@@ -152,7 +152,8 @@ def cuda_kernel(folder: Path) -> Callable[..., Callable[..., list[mx.array]]]:
             arrays = [mx.contiguous(array) if ensure_row_contiguous else array for array in inputs]
             mx.eval(arrays)
             outputs = [
-                mx.full(shape, float("nan"), type) for shape, type in zip(output_shapes, output_dtypes, strict=True)
+                mx.full(shape, float("nan")).astype(type)
+                for shape, type in zip(output_shapes, output_dtypes, strict=True)
             ]
             mx.eval(outputs)
             types = [f"const {TYPES[array.dtype]}*" for array in arrays] + [f"{TYPES[y.dtype]}*" for y in outputs]

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.plugin import Ahead, Ask, Raw, Restriction
+from pumice_mlx import pick_kernel
 
 MAX_BEST = 64
 MAX_STEPS = 16
@@ -17,8 +18,8 @@ MAX_ADDED = 256  # biases of a restriction
 GROUP = 64  # logits of which the highest decides whether any is among the highest of all
 SCALARS = 2  # values that MLX's CUDA backend keeps where host and device read them
 
-Chosen = tuple[mx.array, mx.array, mx.array]
-"""Ids and logits of the highest ``[n_rows, n_best]``, and the picked tokens ``[n_rows]``."""
+Chosen = tuple[mx.array, mx.array]
+"""Ids, bits of logits and, of more than one, the picked token of each row ``[n_rows, width]``; the picked tokens."""
 
 
 class Picker:
@@ -34,8 +35,7 @@ class Picker:
         self._packed: list[mx.array] = []
         self._waiting: mx.array | None = None  # logits that wait for their restrictions
         self._is_greedy = ask.n_best == 1
-        if not self._is_greedy:
-            self._columns = mx.array(_parameters(ask))[..., None]
+        self._columns = None if self._is_greedy else mx.array(_parameters(ask))
         self._biases = [(row, *bias) for row, pick in enumerate(ask.picks) for bias in pick.biases]
 
     @property
@@ -46,7 +46,8 @@ class Picker:
     @property
     def tokens(self) -> mx.array:
         """The lazy tokens of the latest step, one for each row."""
-        return self._chosen[-1][-1]
+        _, picked = self._chosen[-1]
+        return picked
 
     @property
     def latest(self) -> Sequence[mx.array]:
@@ -68,31 +69,32 @@ class Picker:
 
     def _pick(self, logits: mx.array, restrictions: Sequence[Restriction]) -> None:
         adjusted = self._adjusted(logits, restrictions)
-        ids, best = _best(adjusted, self._ask.n_best)
-        if self._is_greedy:
-            picked = ids[:, 0]
-        else:
-            index = self._index(best, self._columns[4 + len(self._chosen)])
-            picked = mx.take_along_axis(ids, index, axis=-1)[:, 0]
-        self._chosen.append((ids, best, picked))
+        chosen, picked = self._choose(adjusted)
+        self._chosen.append((chosen, picked))
         if self._ask.n_raw:
             self._raw.append(_raw(logits, picked, self._ask.n_raw))
         if len(self._chosen) == len(self._ask.numbers):
             self._packed = self._pack()
 
+    def _choose(self, logits: mx.array) -> Chosen:
+        step, n_best = len(self._chosen), self._ask.n_best
+        if pick_kernel.works():
+            return pick_kernel.choose(logits, self._columns, n_best, step)
+        ids, best = _best(logits, n_best)
+        if self._columns is None:
+            return mx.concatenate([ids, best.view(mx.int32)], axis=-1), ids[:, 0]
+        index = _index(best, self._columns[:4, :, None], self._columns[4 + step, :, None])
+        picked = mx.take_along_axis(ids, index, axis=-1)
+        return mx.concatenate([ids, best.view(mx.int32), picked], axis=-1), picked[:, 0]
+
     def _pack(self) -> list[mx.array]:
-        """Return arrays with the results of all steps, one if the device copies them to the host.
+        """Return arrays with the results of all steps if the device copies them to the host.
 
         The device computes them before steps that are submitted behind these.
         """
-        if self._chosen[0][0].size <= SCALARS and not self._raw:
-            return []
-        steps = [
-            mx.concatenate([ids, best.view(mx.int32), picked[:, None]], axis=-1) for ids, best, picked in self._chosen
-        ]
-        if self._raw:
-            steps = [mx.concatenate(parts, axis=-1) for parts in zip(steps, self._raw, strict=True)]
-        return [mx.stack(steps)]
+        chosen = [chosen for chosen, _ in self._chosen]
+        packed = [mx.stack(chosen)] if chosen[0].size > SCALARS or self._raw else []
+        return [*packed, mx.stack(self._raw)] if self._raw else packed
 
     def _adjusted(self, logits: mx.array, restrictions: Sequence[Restriction]) -> mx.array:
         added = self._biases + [(row, *bias) for row, one in enumerate(restrictions) for bias in one.biases]
@@ -105,28 +107,26 @@ class Picker:
 
     def results(self) -> Ahead:
         """Wait for the steps, and return their results."""
-        if not self._packed:
-            of_steps = zip(*self._chosen, strict=True)
-            ids, best, picked = (np.stack([np.array(array) for array in arrays]) for arrays in of_steps)
-            return Ahead(ids, best, picked)
-        (packed,), n = map(np.array, self._packed), self._ask.n_best
-        ids, best, picked, raw = np.split(packed, [n, 2 * n, 2 * n + 1], axis=-1)
-        return Ahead(
-            ids, np.ascontiguousarray(best).view(np.float32), picked[..., 0], _raw_of(raw) if self._raw else None
-        )
+        chosen, *raw = [np.array(array) for array in self._packed] or [
+            np.stack([np.array(chosen) for chosen, _ in self._chosen])
+        ]
+        n = self._ask.n_best
+        picked = chosen[..., 0 if n == 1 else -1]
+        return Ahead(chosen[..., :n], _as_floats(chosen[..., n : 2 * n]), picked, _raw_of(raw[0]) if raw else None)
 
-    def _index(self, best: mx.array, number: mx.array) -> mx.array:
-        """Index of the picked logit among the sorted highest ``[n_rows, n_best]``, as int32 ``[n_rows, 1]``."""
-        top_k, top_p, min_p, temperature = (self._columns[i] for i in range(4))
-        low, places = mx.array(-mx.inf), mx.arange(best.shape[-1])
-        best = mx.where(places < top_k, best, low)
-        p = mx.softmax(best, axis=-1)
-        kept = (mx.cumsum(p, axis=-1) - p < top_p) & (p >= min_p * p[:, :1])
-        warm = mx.maximum(temperature, 1e-10)
-        q = mx.softmax(mx.where(kept, (best - best[:, :1]) / warm, low), axis=-1)
-        n_below = mx.sum(mx.cumsum(q, axis=-1) <= number, axis=-1, keepdims=True)
-        last = mx.sum(kept, axis=-1, keepdims=True) - 1
-        return mx.where(temperature > 0, mx.minimum(n_below, last), 0).astype(mx.int32)
+
+def _index(best: mx.array, parameters: mx.array, number: mx.array) -> mx.array:
+    """Index of the picked logit among the sorted highest ``[n_rows, n_best]``, as int32 ``[n_rows, 1]``."""
+    top_k, top_p, min_p, temperature = parameters
+    low, places = mx.array(-mx.inf), mx.arange(best.shape[-1])
+    best = mx.where(places < top_k, best, low)
+    p = mx.softmax(best, axis=-1)
+    kept = (mx.cumsum(p, axis=-1) - p < top_p) & (p >= min_p * p[:, :1])
+    warm = mx.maximum(temperature, 1e-10)
+    q = mx.softmax(mx.where(kept, (best - best[:, :1]) / warm, low), axis=-1)
+    n_below = mx.sum(mx.cumsum(q, axis=-1) <= number, axis=-1, keepdims=True)
+    last = mx.sum(kept, axis=-1, keepdims=True) - 1
+    return mx.where(temperature > 0, mx.minimum(n_below, last), 0).astype(mx.int32)
 
 
 def _parameters(ask: Ask) -> NDArray[np.float32]:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+pytest.importorskip("mlx.core", reason="MLX is not installed")
+
+import mlx.core as mx
+
 import pumice
+from cuda_emulator import cuda_kernel
 from gguf_files import tiny_llama
 from graphs import builder, picked, step_of
 from guessing_programs import Cells
@@ -16,6 +23,7 @@ from pumice.backend import Program
 from pumice.backend.pick import Ask, Pick, Restriction
 from pumice.backend.step import Batch, Limits, Step
 from pumice.testing import compile_graph
+from pumice_mlx import pick_kernel
 from pumice_mlx.backend import MlxBackend
 
 N_VOCAB = 300
@@ -25,6 +33,25 @@ PICKS = [
     Pick(12, top_p=0.7, min_p=0.1, temperature=1.5),
     Pick(20, top_p=0.95, temperature=0.3),
 ]
+
+
+@pytest.fixture(params=[False, True], ids=["operations", "kernel"])
+def selects(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Select tokens by MLX's operations, and by the CUDA kernel, emulated."""
+    caches = (pick_kernel._kernel, pick_kernel.works)
+    if request.param and sys.platform != "linux":
+        pytest.skip("threads take turns by ucontext.h")
+    for cache in caches:
+        cache.cache_clear()
+    if request.param:
+        monkeypatch.setattr(mx.fast, "cuda_kernel", cuda_kernel(tmp_path_factory.mktemp("cuda")), raising=False)
+        monkeypatch.setattr(pick_kernel, "is_available", lambda: True)
+    assert pick_kernel.works() == request.param
+    yield
+    for cache in caches:
+        cache.cache_clear()
 
 
 def program(folder: Path, table: np.ndarray) -> Program:
@@ -41,6 +68,7 @@ def batch(tokens: list[int]) -> Batch:
     return Batch(np.array(tokens, np.int32), each + 5, each, starts, each, {})
 
 
+@pytest.mark.usefixtures("selects")
 def test_steps_in_a_row(tmp_path: Path) -> None:
     """Each step's candidates and picks are those of the host for the tokens that the step before picked."""
     rng = np.random.default_rng(4)
@@ -62,6 +90,7 @@ def test_steps_in_a_row(tmp_path: Path) -> None:
         tokens = ahead.picked[step].tolist()
 
 
+@pytest.mark.usefixtures("selects")
 def test_nan_logits_come_first(tmp_path: Path) -> None:
     table = np.zeros((4, 90), np.float32)
     table[1, 30] = np.nan
@@ -71,6 +100,7 @@ def test_nan_logits_come_first(tmp_path: Path) -> None:
         assert np.isnan(ahead.logits[0, 0, 0])
 
 
+@pytest.mark.usefixtures("selects")
 @pytest.mark.parametrize(("n_vocab", "n_best"), [(5000, 20), (5001, 64), (90, 64), (64, 64)])
 def test_the_highest_of_many(tmp_path: Path, n_vocab: int, n_best: int) -> None:
     """Ids in descending order of their logits, ties by id, though few groups of logits are sorted."""
@@ -82,6 +112,7 @@ def test_the_highest_of_many(tmp_path: Path, n_vocab: int, n_best: int) -> None:
     np.testing.assert_array_equal(ahead.logits[0], np.take_along_axis(table, ids, -1))
 
 
+@pytest.mark.usefixtures("selects")
 def test_steps_behind_others_go_on_from_their_tokens(tmp_path: Path) -> None:
     """Two submissions, of which nobody reads the first one before the second, pick what one of both does."""
     rng = np.random.default_rng(4)
@@ -94,6 +125,7 @@ def test_steps_behind_others_go_on_from_their_tokens(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.concatenate([parts[1].picked, parts[0].picked]), together.picked)
 
 
+@pytest.mark.usefixtures("selects")
 @pytest.mark.parametrize("waits", [False, True])
 def test_adjusted_logits(tmp_path: Path, waits: bool) -> None:
     """Biases and masks apply before tokens are picked, also if they arrive after the layers began, but not to `raw`."""
