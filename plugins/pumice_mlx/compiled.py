@@ -30,8 +30,10 @@ class Updated(Protocol):
 
 
 def is_alike(batch: Batch) -> bool:
-    """Return True for one token of each sequence."""
-    return len(batch.tokens) == len(batch.slots)
+    """Return True for one token of each sequence; output rows are all of them in order, or some."""
+    n_tokens, n_outputs = len(batch.tokens), len(batch.output_ids)
+    has_order = n_outputs < n_tokens or np.array_equal(batch.output_ids, np.arange(n_tokens))
+    return n_tokens == len(batch.slots) and has_order
 
 
 class Compiled:
@@ -53,10 +55,7 @@ class Compiled:
     def __call__(self, inputs: Arrays, step: StepArrays) -> Arrays:
         """Return the outputs of a step. Raises NotAlike if it asks for arrays that the first one did not ask for."""
         if self.made is None:
-            first = StepArrays(step.batch, step.inputs, alike=True)
-            outputs = self._compute(inputs, first)
-            self.made = first.made
-            return outputs
+            self.made = self._arrays_of(inputs, step)
         if self.packs and step.packed is None:
             prepare([self], [step])
         packed = step.packed if self.packs else None
@@ -77,6 +76,16 @@ class Compiled:
             self._put(states)
         self._put(updated)
         return outputs
+
+    def _arrays_of(self, inputs: Arrays, step: StepArrays) -> Mapping[Hashable, Make]:
+        """Return how a step computes its arrays; its operations are not evaluated, so that no kernels are built."""
+        states, first = [state.arrays for state in self._states], StepArrays(step.batch, step.inputs, alike=True)
+        self._put([[mx.array(array) for array in arrays] for arrays in states])  # storing changes these
+        try:
+            self._compute(inputs, first)
+        finally:
+            self._put(states)
+        return first.made
 
     def _build(self, inputs: Arrays, arrays: Arrays, states: list[Arrays]) -> tuple[Arrays, list[Arrays]]:
         assert self._step is not None

@@ -276,6 +276,9 @@ class MlxProgram(Program):
                 if node.op == "reshape":
                     values[node.output] = values[node.inputs["x"]].reshape(concrete(node.output.shape, sizes))
                     continue
+                if step.alike and _takes_all_rows(node, step):
+                    values[node.output] = values[node.inputs["x"]]
+                    continue
                 if step.alike and self._compute_by_kernels(node, values):
                     continue
                 result = self._compute_jointly(node, values, step, joined) if joined else None
@@ -356,6 +359,12 @@ class MlxProgram(Program):
         self._states = []
         self._compiled, self._lone = Compiled(self._outputs, []), None
         self._fused.clear()
+
+
+def _takes_all_rows(node: Node, step: StepArrays) -> bool:
+    """Return True for the output rows of a step of one token of each sequence, if they are all rows."""
+    is_of_outputs = node.op == "get_rows" and node.inputs["ids"].name == "output_ids"
+    return is_of_outputs and len(step.batch.output_ids) == len(step.batch.tokens)
 
 
 def _has_memory(segment: Segment) -> bool:
