@@ -24,6 +24,7 @@ RESULTS = 16  # of a block of threads for each row
 COLUMNS = 128  # of a warp at once
 GROUP = 32
 MOST_ROWS = 16
+LEAST_MANY = 33  # rows from which on all products of MLX are the same kernel; it builds another one for up to 32
 MOST_ERROR = 2e-3  # of the largest result
 
 logger = logging.getLogger("pumice")

@@ -109,6 +109,10 @@ class Quantized(Matrix):
         if self._has_kernel and x.size <= few_rows.MOST_ROWS * x.shape[-1]:
             rows = rounded(x, self._type).reshape(-1, x.shape[-1])
             return few_rows.multiply(rows, *self.arrays).reshape(*x.shape[:-1], -1)
+        if self._has_kernel and x.size < few_rows.LEAST_MANY * x.shape[-1]:
+            n = x.size // x.shape[-1]
+            rows = mx.pad(x.reshape(n, -1), [(0, few_rows.LEAST_MANY - n), (0, 0)])
+            return self.product(rows)[:n].reshape(*x.shape[:-1], -1)
         ys = [
             mx.quantized_matmul(activations, self.codes, part.scales, part.biases, transpose=True, **self._format)
             for activations, part in self._split(rounded(x, self._type))

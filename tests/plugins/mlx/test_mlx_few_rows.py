@@ -62,10 +62,14 @@ def test_products(bits: int, n_tokens: int, n_rows: int, n_columns: int) -> None
 def test_matrices_that_it_multiplies(
     n_rows: int, n_columns: int, type: mx.Dtype, is_multiplied: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Matrices of other shapes, other types and many rows are left to MLX; results are alike."""
+    """Matrices of other shapes, other types and many rows are left to MLX; results are alike.
+
+    MLX gets 33 rows at least, so that it builds one kernel.
+    """
     codes, scales, biases = matrix(n_rows, n_columns)
     calls: list[int] = []
-    multiply = few_rows.multiply
+    lengths: list[int] = []
+    multiply, by_mlx = few_rows.multiply, mx.quantized_matmul
 
     def counted(x: mx.array, *arrays: mx.array) -> mx.array:
         calls.append(len(x))
@@ -73,6 +77,11 @@ def test_matrices_that_it_multiplies(
 
     held = Quantized(codes, 4, "affine", [Scales(scales.astype(type), biases.astype(type))], type)
     monkeypatch.setattr(few_rows, "multiply", counted)
+    monkeypatch.setattr(
+        mx,
+        "quantized_matmul",
+        lambda x, *more, **options: (lengths.append(x.shape[-2]), by_mlx(x, *more, **options))[1],
+    )
     x = mx.array(np.random.default_rng(1).normal(size=(2, 9, n_columns)), mx.float32)
     for rows in (x[0, :3], x[:, :8], x):
         right = np.array(rows @ mx.dequantize(codes, scales, biases, group_size=32, bits=4).astype(mx.float32).T)
@@ -80,6 +89,7 @@ def test_matrices_that_it_multiplies(
         assert found.shape == right.shape
         np.testing.assert_allclose(np.array(found.astype(mx.float32)), right, atol=4e-3 * np.abs(right).max())
     assert calls == ([3, 16] if is_multiplied else [])
+    assert lengths == ([33] if is_multiplied else [3, 8, 9])
 
 
 @pytest.mark.parametrize("bits", [4, 8])
