@@ -126,7 +126,8 @@ def uploaded(arrays: Sequence[Array]) -> list[mx.array]:
         if all(np.array_equal(array, same[0]) for array in same[1:]):
             results += [mx.array(np.ascontiguousarray(same[0]))] * len(same)
         else:
-            results += list(mx.array(np.stack(same)))
+            stacked = mx.array(np.stack(same))
+            results += [row_of(stacked, i) for i in range(len(same))]
     return results
 
 
@@ -137,7 +138,12 @@ def pack(arrays: Mapping[Hashable, Sequence[Array]]) -> list[Packed]:
         [np.stack(of_steps).reshape(len(of_steps), -1).view(np.int32) for of_steps in arrays.values()], axis=1
     )
     device = mx.array(rows)
-    return [Packed(device[i], layout) for i in range(len(rows))]
+    return [Packed(row_of(device, i), layout) for i in range(len(rows))]
+
+
+def row_of(array: mx.array, i: int) -> mx.array:
+    """Return ``array[i]`` as a part of it, which needs no kernel; indexing by a number gathers."""
+    return array[i : i + 1].reshape(array.shape[1:])
 
 
 def can_pack(arrays: Sequence[Array]) -> bool:
