@@ -55,7 +55,7 @@ class Known(Proposer):
     def propose(self, n: int) -> Proposal:
         tokens = (self._text or [])[self._at : self._at + n]
         if self.wrong:
-            tokens = [tokens[0] if not (self._at + i + 1) % self.wrong else token for i, token in enumerate(tokens)]
+            tokens = [token + (not (self._at + i + 1) % self.wrong) for i, token in enumerate(tokens)]
         return Proposal(tokens)
 
 

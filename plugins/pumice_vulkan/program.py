@@ -351,7 +351,9 @@ class DeviceProgram(Program):
     @property
     def _most_drafted(self) -> int:
         """Maximum rows of all sequences in a step with drafts; more do not have the same bits as one."""
-        return MAX_DRAFTED if self._shared.invariant else most_drafted(self._memory.limits)
+        limits = self._memory.limits
+        most = MAX_DRAFTED if self._shared.invariant else most_drafted(limits)
+        return min(most, limits.n_batch, limits.n_outputs)
 
     @property
     def _whole(self) -> list[Bucket]:

@@ -150,6 +150,13 @@ def test_penalties_count_drafted_tokens(tmp_path: Path, vulkan: VulkanBackend, l
     assert 12 < len(tokens) < 64
 
 
+def test_steps_with_drafts_have_no_more_rows_than_others(tmp_path: Path, vulkan: VulkanBackend) -> None:
+    """Of three sequences that draft three tokens each there are 12, for which no step of 8 tokens has room."""
+    limits = replace(LIMITS, n_batch=8, n_outputs=8, n_seqs=3)
+    made = table_program(tmp_path, vulkan, np.eye(N_VOCAB, dtype=np.float32), limits)
+    assert made.capabilities.drafted_rows == 8
+
+
 @pytest.mark.parametrize("pick", [Pick(1, temperature=0), Pick(40, 0.9, 0.02, 0.8, last_n=9, repeat_penalty=1.2)])
 def test_each_row_has_its_restriction(tmp_path: Path, vulkan: VulkanBackend, pick: Pick) -> None:
     """Drafts of the host, of which the first tokens are right; a second sequence has no restrictions."""
