@@ -22,6 +22,7 @@ CommandFunction = Callable[..., Any]
 _MODEL, _VALUE_TYPE, _NO_SPECULATE = "pumice.model", "pumice.cache_type_v", "pumice.no_speculate"
 _CPU_MOE = "pumice.cpu_moe"
 _LONGEST_PATH = 4096
+_MAX_TEXT = 1 << 24  # of a grammar, a schema or a template
 
 
 def _keep_model(ctx: click.Context, param: click.Parameter, model: str | None) -> None:
@@ -118,7 +119,11 @@ def split_scale(text: str) -> tuple[str, float]:
 def read_text(noun: str, path: Path) -> str:
     """Return the text of a file. Raises ClickException that names the content by ``noun``."""
     try:
-        return path.read_text("utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_MAX_TEXT + 1)  # a device may never end
+        if len(text) > _MAX_TEXT:
+            raise click.ClickException(f"cannot read {noun}: {path}: more than {_MAX_TEXT} characters")
+        return text
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise click.ClickException(f"cannot read {noun}: {path}: {reason}") from None

@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -11,7 +12,7 @@ import pytest
 import pumice
 from gguf_files import tiny_llama
 from pumice.cli import progress
-from pumice.cli.options import read_template_variables
+from pumice.cli.options import read_template_variables, read_text
 from vision_files import picture, write_projector
 from waiting import PATIENCE
 
@@ -312,6 +313,12 @@ def test_the_line_after_a_text_begins_a_line_of_a_file_that_has_both(tmp_path, t
     written = (tmp_path / "text").read_text(encoding="utf-8")
     assert ("\nload " in written) == together
     assert together or not written.endswith("\n")
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there is no /dev/zero")
+def test_a_text_that_never_ends_is_refused():
+    with pytest.raises(click.ClickException, match="cannot read the grammar: /dev/zero: more than 16777216 characters"):
+        read_text("the grammar", Path("/dev/zero"))
 
 
 def test_variables_of_a_template_that_are_nested_too_deeply():

@@ -110,6 +110,7 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
         (["--embd-normalize", "-1"], "give it with each request, as `embd_normalize`"),
         (["-sp"], "special tokens are no text"),
         (["--api-key-file", "/nowhere"], "cannot read the keys"),
+        (["--api-key-file", "/dev/zero"], "more than 16777216 characters"),
         (
             ["--host", "192.0.2.1", "--insecure"],
             "cannot listen on 192.0.2.1:8080: Cannot assign requested address; --host",
