@@ -626,7 +626,14 @@ class DeviceProgram(Program):
         """Store the dispatches of a bucket, unless another thread was faster."""
         with self._shared.making:
             self._shared.weights.finish()
-        self._lowered.setdefault(bucket, lowering.dispatches)
+        self._lowered.setdefault(bucket, self._with_instructions(bucket, lowering.dispatches))
+
+    def _with_instructions(self, bucket: Bucket, dispatches: list[Dispatch]) -> list[Dispatch]:
+        """Return the dispatches of a bucket, with copies that fetch instructions ahead where that is faster."""
+        is_alone = len(self._memory.layout.named_sizes) < ZERO
+        if not (bucket.lone and is_alone and displaces(dispatches, self._weights_nbytes)):
+            return dispatches
+        return warmed(dispatches, self._memory.scratch.take("fetched instructions", ROOM_BYTES))
 
     def _pieces(self, bucket: Bucket) -> Iterator[Work]:
         """Yield the work that prepares a bucket: its dispatches, their pipelines, and a command buffer.

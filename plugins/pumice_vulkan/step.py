@@ -13,6 +13,8 @@ SIZE_WORDS = {N_TOKENS: 0, N_OUTPUTS: 1, N_SEQS: 2}
 """Index of the number for each named size; those that an architecture names follow in the header."""
 
 HEADER = 16
+ZERO = HEADER - 1
+"""Index of a word of the step block that is 0, unless an architecture names many sizes."""
 MAX_STEPS = 16  # maximum steps that the device runs in succession
 MAX_DRAFTED = 16  # maximum rows of a sequence whose drafts the device makes and verifies, or of up to FEW_DRAFTING
 FEW_DRAFTING = MAX_DRAFTED // 2

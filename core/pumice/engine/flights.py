@@ -720,7 +720,7 @@ class Flights:
     def _follow(self, flight: Flight) -> None:
         """Continue with the tokens of submitted steps once the next ones are submitted."""
         n_steps = self._n_following(flight) if flight.goes_on else 0
-        following = self._fly(flight.members, n_steps, flight) if n_steps else None
+        following = self._fly(flight.members, n_steps, flight) if n_steps else self._fly_after(flight)
         with self._discarding(following):
             lost = self._take_picked(self._wait(flight), flight.n_steps)
             if following:
@@ -733,6 +733,34 @@ class Flights:
         for running, _ in flight.members:  # read sequences again whose recurrent states include wrong tokens
             if running.n_ahead and not running.generation.finish_reason and self._cache.checkpoints is not None:
                 self._scheduler.begin_again(running)
+
+    def _fly_after(self, before: Flight) -> Flight | None:
+        """Submit steps after pending ones in which some sequences end, without these; None if the others must wait."""
+        going = [(running, n_new) for running, n_new in before.members if _is_left_after(running, before)]
+        if not 1 < len(going) < len(before.members) or not self._may_submit_after(before):
+            return None
+        others = set(self._scheduler.running) - self._current(before)
+        if others or self._scheduler.may_admit() or self._drafts_itself(going):
+            return None
+        most = min(self._n_free(before) - 1, 2 * before.n_steps)
+        n_steps = self.lookahead.steps(going, before.n_steps, most) if most >= 1 else 0
+        if not n_steps:
+            return None
+        began, spent, n_ahead = time.perf_counter(), self._clock(), before.n_steps
+        whole = [running for running, _ in going]
+        rows = {running: -1 - row for row, (running, _) in enumerate(before.members)}
+        parts = [Part(item, [0], item.n_past + n_ahead, [0], item.generation.adapter_scales) for item in whole]
+        batch = batch_of(self._cache, parts)
+        batch.tokens[:] = [rows[running] for running in whole]
+        ask = self.lookahead.ask([running.generation for running in whole], n_steps, n_ahead)
+        for running in whole:
+            running.n_ahead = n_ahead + n_steps
+        versions = [running.tables.version for running in whole]
+        pending = self._runner.submit(batch, ask, after=before.pending)
+        self._speculation.passed(n_steps)
+        flight = Flight(going, whole, batch, pending, self._follow, ask, versions, behind=True)
+        flight.began, flight.spent, flight.kind = began, spent, self._kind(going)
+        return flight
 
     def _compare(self, flight: Flight) -> None:
         """Compare the tokens of landed steps with what the program would have drafted."""
@@ -1136,6 +1164,13 @@ def _ends_with_next(running: Running) -> bool:
     """Return True if a sequence ends with its next token, whatever that is, or its context is full."""
     generation = running.generation
     return generation.n_left <= 1 or len(generation.tokens) >= generation.n_ctx
+
+
+def _is_left_after(running: Running, flight: Flight) -> bool:
+    """Return True if a member of a flight is not known to end with its steps."""
+    generation = running.generation
+    is_current = running not in flight.lost and not generation.finish_reason
+    return is_current and generation.n_left > flight.n_steps and running.n_past + flight.n_steps < generation.n_ctx
 
 
 def _with_tokens(flight: Flight, picked: Mapping[Running, int]) -> Batch:

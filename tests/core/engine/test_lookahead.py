@@ -57,7 +57,7 @@ def test_wrong_guesses_change_nothing(kind: type[Cells], sampling: dict[str, Any
 
 @pytest.mark.parametrize("sampling", [GREEDY, RANDOM], ids=["greedy", "random"])
 @pytest.mark.parametrize("n_ctx", [96, 256])
-@pytest.mark.parametrize("kind", [Behind, SlotsBehind, Wary])
+@pytest.mark.parametrize("kind", [Behind, SlotsBehind, Wary, Takes, WaryTakes])
 def test_steps_behind_others_change_nothing(kind: type[Behind], sampling: dict[str, Any], n_ctx: int) -> None:
     """Sequences end by length and by end tokens, are cancelled, run out of blocks, and come in meanwhile."""
     lengths = [60, 33, 1, 49, 20]
@@ -78,6 +78,7 @@ def test_steps_behind_others_change_nothing(kind: type[Behind], sampling: dict[s
     program = kind(steps=8)
     assert texts(program) == texts(Cells(steps=0))
     assert any(len(asked) == 3 and asked[2] for asked in program.asked)
+    assert type(program) is not Takes or n_ctx == 96 or any(program.taken)
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, RANDOM], ids=["greedy", "random"])
