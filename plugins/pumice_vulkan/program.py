@@ -68,10 +68,13 @@ from pumice_vulkan.step import (
     MAX_DRAFTED,
     MAX_PAST,
     MAX_STEPS,
+    ZERO,
     StepLayout,
     most_drafted,
     reads_memory,
+    size_words,
 )
+from pumice_vulkan.warming import MEASURED, ROOM_BYTES, displaces, warmed
 
 logger = logging.getLogger("pumice")
 
@@ -630,8 +633,10 @@ class DeviceProgram(Program):
 
     def _with_instructions(self, bucket: Bucket, dispatches: list[Dispatch]) -> list[Dispatch]:
         """Return the dispatches of a bucket, with copies that fetch instructions ahead where that is faster."""
-        is_alone = len(self._memory.layout.named_sizes) < ZERO
-        if not (bucket.lone and is_alone and displaces(dispatches, self._weights_nbytes)):
+        has_zero = ZERO not in size_words(self._memory.limits).values()
+        if not (
+            bucket.lone and bucket.n_tokens in MEASURED and has_zero and displaces(dispatches, self._weights_nbytes)
+        ):
             return dispatches
         return warmed(dispatches, self._memory.scratch.take("fetched instructions", ROOM_BYTES))
 
