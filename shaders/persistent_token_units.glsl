@@ -84,12 +84,23 @@ void multiply_k(bool last) {
 }
 void multiply_v(bool last) {
 {
-[[dont_unroll]] for (uint t = 0u; t < TOKENS; t++) {
-take_x_of(t, warp % 2u, false);
-float t0 = product(w0, uvec2(0u), s0, 0u, false);
-float t1 = product(w1, uvec2(0u), s1, 0u, false);
-float t2 = product(w2, uvec2(0u), s2, 0u, false);
-float t3 = product(w3, uvec2(0u), s3, 0u, false);
+[[dont_unroll]] for (uint pair = 0u; pair < TOKENS; pair += 2u) {
+take_x_of(min(pair + 0u, TOKENS - 1u), warp % 2u, false);
+float p00 = product(w0, uvec2(0u), s0, 0u, false);
+float p01 = product(w1, uvec2(0u), s1, 0u, false);
+float p02 = product(w2, uvec2(0u), s2, 0u, false);
+float p03 = product(w3, uvec2(0u), s3, 0u, false);
+take_x_of(min(pair + 1u, TOKENS - 1u), warp % 2u, false);
+float p10 = product(w0, uvec2(0u), s0, 0u, false);
+float p11 = product(w1, uvec2(0u), s1, 0u, false);
+float p12 = product(w2, uvec2(0u), s2, 0u, false);
+float p13 = product(w3, uvec2(0u), s3, 0u, false);
+{
+const uint t = min(pair + 0u, TOKENS - 1u);
+float t0 = p00;
+float t1 = p01;
+float t2 = p02;
+float t3 = p03;
 { const bool up = (lane & 16u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
 t0 = kept + subgroupShuffleXor(gone, 16); }
 { const bool up = (lane & 16u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
@@ -108,6 +119,31 @@ const uint first = is_query ? 0u : i == 2u ? OF_Q : OF_Q + OF_K;
 if (slot < 8u && row < of) partial[t * PARTIAL_TOKEN + warp % 2u * STRIDE_Q + first + row] = t0;
 }
 }
+{
+const uint t = min(pair + 1u, TOKENS - 1u);
+float t0 = p10;
+float t1 = p11;
+float t2 = p12;
+float t3 = p13;
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 8); }
+t0 += subgroupShuffleXor(t0, 4);
+t0 += subgroupShuffleXor(t0, 2);
+t0 += subgroupShuffleXor(t0, 1);
+const uint slot = warp / 2u, i = lane / 8u;
+if (lane % 8u == 0u) {
+const bool is_query = i < 2u;
+const uint row = is_query ? slot * 2u + i : slot;
+const uint of = is_query ? 16u : 4u;
+const uint first = is_query ? 0u : i == 2u ? OF_Q : OF_Q + OF_K;
+if (slot < 8u && row < of) partial[t * PARTIAL_TOKEN + warp % 2u * STRIDE_Q + first + row] = t0;
+}
+}
+}
 w4 = a4[(here_o & PLACE) + (o_block + 0u * 64u)]; s4 = uint(a_halves[2u * (4u * ((here_o & PLACE) + 131072u)) + (o_block + 0u * 64u)]);
 w5 = a4[(here_o & PLACE) + (o_block + 1u * 64u)]; s5 = uint(a_halves[2u * (4u * ((here_o & PLACE) + 131072u)) + (o_block + 1u * 64u)]);
 w6 = a4[(here_gate & PLACE) + (gate_block + 0u * 64u)]; s6 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 0u * 64u)]);
@@ -116,10 +152,17 @@ w7 = a4[(here_gate & PLACE) + (gate_block + 1u * 64u)]; s7 = uint(a_halves[2u * 
 }
 void multiply_o(bool last) {
 {
-[[dont_unroll]] for (uint t = 0u; t < TOKENS; t++) {
-take_x_of(t, warp % 2u, false);
-float t0 = product(w4, uvec2(0u), s4, 0u, false);
-float t1 = product(w5, uvec2(0u), s5, 0u, false);
+[[dont_unroll]] for (uint pair = 0u; pair < TOKENS; pair += 2u) {
+take_x_of(min(pair + 0u, TOKENS - 1u), warp % 2u, false);
+float p00 = product(w4, uvec2(0u), s4, 0u, false);
+float p01 = product(w5, uvec2(0u), s5, 0u, false);
+take_x_of(min(pair + 1u, TOKENS - 1u), warp % 2u, false);
+float p10 = product(w4, uvec2(0u), s4, 0u, false);
+float p11 = product(w5, uvec2(0u), s5, 0u, false);
+{
+const uint t = min(pair + 0u, TOKENS - 1u);
+float t0 = p00;
+float t1 = p01;
 { const bool up = (lane & 16u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
 t0 = kept + subgroupShuffleXor(gone, 16); }
 t0 += subgroupShuffleXor(t0, 8);
@@ -132,18 +175,46 @@ if (i < 2u && slot * 2u + 0u + i < 16u && slot < 8u)
 partial[t * PARTIAL_TOKEN + warp % 2u * STRIDE_X + 0u + slot * 2u + 0u + i] = t0;
 }
 }
+{
+const uint t = min(pair + 1u, TOKENS - 1u);
+float t0 = p10;
+float t1 = p11;
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 16); }
+t0 += subgroupShuffleXor(t0, 8);
+t0 += subgroupShuffleXor(t0, 4);
+t0 += subgroupShuffleXor(t0, 2);
+t0 += subgroupShuffleXor(t0, 1);
+const uint slot = warp / 2u, i = lane / 16u;
+if (lane % 16u == 0u) {
+if (i < 2u && slot * 2u + 0u + i < 16u && slot < 8u)
+partial[t * PARTIAL_TOKEN + warp % 2u * STRIDE_X + 0u + slot * 2u + 0u + i] = t0;
+}
+}
+}
 w8 = a4[(here_gate & PLACE) + (gate_block + 2u * 64u)]; s8 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 2u * 64u)]);
 w9 = a4[(here_gate & PLACE) + (gate_block + 3u * 64u)]; s9 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 3u * 64u)]);
 }
 }
 void multiply_gate(bool last) {
 {
-[[dont_unroll]] for (uint t = 0u; t < TOKENS; t++) {
-take_x_of(t, warp % 2u, false);
-float t0 = product(w6, uvec2(0u), s6, 0u, false);
-float t1 = product(w7, uvec2(0u), s7, 0u, false);
-float t2 = product(w8, uvec2(0u), s8, 0u, false);
-float t3 = product(w9, uvec2(0u), s9, 0u, false);
+[[dont_unroll]] for (uint pair = 0u; pair < TOKENS; pair += 2u) {
+take_x_of(min(pair + 0u, TOKENS - 1u), warp % 2u, false);
+float p00 = product(w6, uvec2(0u), s6, 0u, false);
+float p01 = product(w7, uvec2(0u), s7, 0u, false);
+float p02 = product(w8, uvec2(0u), s8, 0u, false);
+float p03 = product(w9, uvec2(0u), s9, 0u, false);
+take_x_of(min(pair + 1u, TOKENS - 1u), warp % 2u, false);
+float p10 = product(w6, uvec2(0u), s6, 0u, false);
+float p11 = product(w7, uvec2(0u), s7, 0u, false);
+float p12 = product(w8, uvec2(0u), s8, 0u, false);
+float p13 = product(w9, uvec2(0u), s9, 0u, false);
+{
+const uint t = min(pair + 0u, TOKENS - 1u);
+float t0 = p00;
+float t1 = p01;
+float t2 = p02;
+float t3 = p03;
 { const bool up = (lane & 16u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
 t0 = kept + subgroupShuffleXor(gone, 16); }
 { const bool up = (lane & 16u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
@@ -159,18 +230,51 @@ if (i < 4u && slot * 8u + 0u + i < 64u && slot < 8u)
 partial[t * PARTIAL_TOKEN + warp % 2u * STRIDE_G + 0u + slot * 8u + 0u + i] = t0;
 }
 }
+{
+const uint t = min(pair + 1u, TOKENS - 1u);
+float t0 = p10;
+float t1 = p11;
+float t2 = p12;
+float t3 = p13;
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 8); }
+t0 += subgroupShuffleXor(t0, 4);
+t0 += subgroupShuffleXor(t0, 2);
+t0 += subgroupShuffleXor(t0, 1);
+const uint slot = warp / 2u, i = lane / 8u;
+if (lane % 8u == 0u) {
+if (i < 4u && slot * 8u + 0u + i < 64u && slot < 8u)
+partial[t * PARTIAL_TOKEN + warp % 2u * STRIDE_G + 0u + slot * 8u + 0u + i] = t0;
+}
+}
+}
 w10 = a4[(here_gate & PLACE) + (gate_block + 4u * 64u)]; s10 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 4u * 64u)]);
 w11 = a4[(here_gate & PLACE) + (gate_block + 5u * 64u)]; s11 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 5u * 64u)]);
 w12 = a4[(here_gate & PLACE) + (gate_block + 6u * 64u)]; s12 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 6u * 64u)]);
 w13 = a4[(here_gate & PLACE) + (gate_block + 7u * 64u)]; s13 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 7u * 64u)]);
 }
 {
-[[dont_unroll]] for (uint t = 0u; t < TOKENS; t++) {
-take_x_of(t, warp % 2u, false);
-float t0 = product(w10, uvec2(0u), s10, 0u, false);
-float t1 = product(w11, uvec2(0u), s11, 0u, false);
-float t2 = product(w12, uvec2(0u), s12, 0u, false);
-float t3 = product(w13, uvec2(0u), s13, 0u, false);
+[[dont_unroll]] for (uint pair = 0u; pair < TOKENS; pair += 2u) {
+take_x_of(min(pair + 0u, TOKENS - 1u), warp % 2u, false);
+float p00 = product(w10, uvec2(0u), s10, 0u, false);
+float p01 = product(w11, uvec2(0u), s11, 0u, false);
+float p02 = product(w12, uvec2(0u), s12, 0u, false);
+float p03 = product(w13, uvec2(0u), s13, 0u, false);
+take_x_of(min(pair + 1u, TOKENS - 1u), warp % 2u, false);
+float p10 = product(w10, uvec2(0u), s10, 0u, false);
+float p11 = product(w11, uvec2(0u), s11, 0u, false);
+float p12 = product(w12, uvec2(0u), s12, 0u, false);
+float p13 = product(w13, uvec2(0u), s13, 0u, false);
+{
+const uint t = min(pair + 0u, TOKENS - 1u);
+float t0 = p00;
+float t1 = p01;
+float t2 = p02;
+float t3 = p03;
 { const bool up = (lane & 16u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
 t0 = kept + subgroupShuffleXor(gone, 16); }
 { const bool up = (lane & 16u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
@@ -186,6 +290,28 @@ if (i < 4u && slot * 8u + 4u + i < 64u && slot < 8u)
 partial[t * PARTIAL_TOKEN + warp % 2u * STRIDE_G + 0u + slot * 8u + 4u + i] = t0;
 }
 }
+{
+const uint t = min(pair + 1u, TOKENS - 1u);
+float t0 = p10;
+float t1 = p11;
+float t2 = p12;
+float t3 = p13;
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 8); }
+t0 += subgroupShuffleXor(t0, 4);
+t0 += subgroupShuffleXor(t0, 2);
+t0 += subgroupShuffleXor(t0, 1);
+const uint slot = warp / 2u, i = lane / 8u;
+if (lane % 8u == 0u) {
+if (i < 4u && slot * 8u + 4u + i < 64u && slot < 8u)
+partial[t * PARTIAL_TOKEN + warp % 2u * STRIDE_G + 0u + slot * 8u + 4u + i] = t0;
+}
+}
+}
 w14 = a4[(here_up & PLACE) + (up_block + 0u * 64u)]; s14 = uint(a_halves[2u * (4u * ((here_up & PLACE) + 524288u)) + (up_block + 0u * 64u)]);
 w15 = a4[(here_up & PLACE) + (up_block + 1u * 64u)]; s15 = uint(a_halves[2u * (4u * ((here_up & PLACE) + 524288u)) + (up_block + 1u * 64u)]);
 w16 = a4[(here_up & PLACE) + (up_block + 2u * 64u)]; s16 = uint(a_halves[2u * (4u * ((here_up & PLACE) + 524288u)) + (up_block + 2u * 64u)]);
@@ -194,12 +320,23 @@ w17 = a4[(here_up & PLACE) + (up_block + 3u * 64u)]; s17 = uint(a_halves[2u * (4
 }
 void multiply_up(bool last) {
 {
-[[dont_unroll]] for (uint t = 0u; t < TOKENS; t++) {
-take_x_of(t, warp % 2u, false);
-float t0 = product(w14, uvec2(0u), s14, 0u, false);
-float t1 = product(w15, uvec2(0u), s15, 0u, false);
-float t2 = product(w16, uvec2(0u), s16, 0u, false);
-float t3 = product(w17, uvec2(0u), s17, 0u, false);
+[[dont_unroll]] for (uint pair = 0u; pair < TOKENS; pair += 2u) {
+take_x_of(min(pair + 0u, TOKENS - 1u), warp % 2u, false);
+float p00 = product(w14, uvec2(0u), s14, 0u, false);
+float p01 = product(w15, uvec2(0u), s15, 0u, false);
+float p02 = product(w16, uvec2(0u), s16, 0u, false);
+float p03 = product(w17, uvec2(0u), s17, 0u, false);
+take_x_of(min(pair + 1u, TOKENS - 1u), warp % 2u, false);
+float p10 = product(w14, uvec2(0u), s14, 0u, false);
+float p11 = product(w15, uvec2(0u), s15, 0u, false);
+float p12 = product(w16, uvec2(0u), s16, 0u, false);
+float p13 = product(w17, uvec2(0u), s17, 0u, false);
+{
+const uint t = min(pair + 0u, TOKENS - 1u);
+float t0 = p00;
+float t1 = p01;
+float t2 = p02;
+float t3 = p03;
 { const bool up = (lane & 16u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
 t0 = kept + subgroupShuffleXor(gone, 16); }
 { const bool up = (lane & 16u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
@@ -215,18 +352,51 @@ if (i < 4u && slot * 8u + 0u + i < 64u && slot < 8u)
 partial[t * PARTIAL_TOKEN + warp % 2u * STRIDE_G + OF_G + slot * 8u + 0u + i] = t0;
 }
 }
+{
+const uint t = min(pair + 1u, TOKENS - 1u);
+float t0 = p10;
+float t1 = p11;
+float t2 = p12;
+float t3 = p13;
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 8); }
+t0 += subgroupShuffleXor(t0, 4);
+t0 += subgroupShuffleXor(t0, 2);
+t0 += subgroupShuffleXor(t0, 1);
+const uint slot = warp / 2u, i = lane / 8u;
+if (lane % 8u == 0u) {
+if (i < 4u && slot * 8u + 0u + i < 64u && slot < 8u)
+partial[t * PARTIAL_TOKEN + warp % 2u * STRIDE_G + OF_G + slot * 8u + 0u + i] = t0;
+}
+}
+}
 w18 = a4[(here_up & PLACE) + (up_block + 4u * 64u)]; s18 = uint(a_halves[2u * (4u * ((here_up & PLACE) + 524288u)) + (up_block + 4u * 64u)]);
 w19 = a4[(here_up & PLACE) + (up_block + 5u * 64u)]; s19 = uint(a_halves[2u * (4u * ((here_up & PLACE) + 524288u)) + (up_block + 5u * 64u)]);
 w20 = a4[(here_up & PLACE) + (up_block + 6u * 64u)]; s20 = uint(a_halves[2u * (4u * ((here_up & PLACE) + 524288u)) + (up_block + 6u * 64u)]);
 w21 = a4[(here_up & PLACE) + (up_block + 7u * 64u)]; s21 = uint(a_halves[2u * (4u * ((here_up & PLACE) + 524288u)) + (up_block + 7u * 64u)]);
 }
 {
-[[dont_unroll]] for (uint t = 0u; t < TOKENS; t++) {
-take_x_of(t, warp % 2u, false);
-float t0 = product(w18, uvec2(0u), s18, 0u, false);
-float t1 = product(w19, uvec2(0u), s19, 0u, false);
-float t2 = product(w20, uvec2(0u), s20, 0u, false);
-float t3 = product(w21, uvec2(0u), s21, 0u, false);
+[[dont_unroll]] for (uint pair = 0u; pair < TOKENS; pair += 2u) {
+take_x_of(min(pair + 0u, TOKENS - 1u), warp % 2u, false);
+float p00 = product(w18, uvec2(0u), s18, 0u, false);
+float p01 = product(w19, uvec2(0u), s19, 0u, false);
+float p02 = product(w20, uvec2(0u), s20, 0u, false);
+float p03 = product(w21, uvec2(0u), s21, 0u, false);
+take_x_of(min(pair + 1u, TOKENS - 1u), warp % 2u, false);
+float p10 = product(w18, uvec2(0u), s18, 0u, false);
+float p11 = product(w19, uvec2(0u), s19, 0u, false);
+float p12 = product(w20, uvec2(0u), s20, 0u, false);
+float p13 = product(w21, uvec2(0u), s21, 0u, false);
+{
+const uint t = min(pair + 0u, TOKENS - 1u);
+float t0 = p00;
+float t1 = p01;
+float t2 = p02;
+float t3 = p03;
 { const bool up = (lane & 16u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
 t0 = kept + subgroupShuffleXor(gone, 16); }
 { const bool up = (lane & 16u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
@@ -242,6 +412,28 @@ if (i < 4u && slot * 8u + 4u + i < 64u && slot < 8u)
 partial[t * PARTIAL_TOKEN + warp % 2u * STRIDE_G + OF_G + slot * 8u + 4u + i] = t0;
 }
 }
+{
+const uint t = min(pair + 1u, TOKENS - 1u);
+float t0 = p10;
+float t1 = p11;
+float t2 = p12;
+float t3 = p13;
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 8); }
+t0 += subgroupShuffleXor(t0, 4);
+t0 += subgroupShuffleXor(t0, 2);
+t0 += subgroupShuffleXor(t0, 1);
+const uint slot = warp / 2u, i = lane / 8u;
+if (lane % 8u == 0u) {
+if (i < 4u && slot * 8u + 4u + i < 64u && slot < 8u)
+partial[t * PARTIAL_TOKEN + warp % 2u * STRIDE_G + OF_G + slot * 8u + 4u + i] = t0;
+}
+}
+}
 w22 = a4[(here_down & PLACE) + (down_block + 0u * 256u)]; s22 = uint(a_halves[2u * (4u * ((here_down & PLACE) + 524288u)) + (down_block + 0u * 256u)]);
 w23 = a4[(here_down & PLACE) + (down_block + 1u * 256u)]; s23 = uint(a_halves[2u * (4u * ((here_down & PLACE) + 524288u)) + (down_block + 1u * 256u)]);
 w24 = a4[(here_down & PLACE) + (down_block + 2u * 256u)]; s24 = uint(a_halves[2u * (4u * ((here_down & PLACE) + 524288u)) + (down_block + 2u * 256u)]);
@@ -250,12 +442,23 @@ w25 = a4[(here_down & PLACE) + (down_block + 3u * 256u)]; s25 = uint(a_halves[2u
 }
 void multiply_down(bool last) {
 {
-[[dont_unroll]] for (uint t = 0u; t < TOKENS; t++) {
-take_x_of(t, warp % 8u, true);
-float t0 = product(w22, uvec2(0u), s22, 0u, false);
-float t1 = product(w23, uvec2(0u), s23, 0u, false);
-float t2 = product(w24, uvec2(0u), s24, 0u, false);
-float t3 = product(w25, uvec2(0u), s25, 0u, false);
+[[dont_unroll]] for (uint pair = 0u; pair < TOKENS; pair += 2u) {
+take_x_of(min(pair + 0u, TOKENS - 1u), warp % 8u, true);
+float p00 = product(w22, uvec2(0u), s22, 0u, false);
+float p01 = product(w23, uvec2(0u), s23, 0u, false);
+float p02 = product(w24, uvec2(0u), s24, 0u, false);
+float p03 = product(w25, uvec2(0u), s25, 0u, false);
+take_x_of(min(pair + 1u, TOKENS - 1u), warp % 8u, true);
+float p10 = product(w22, uvec2(0u), s22, 0u, false);
+float p11 = product(w23, uvec2(0u), s23, 0u, false);
+float p12 = product(w24, uvec2(0u), s24, 0u, false);
+float p13 = product(w25, uvec2(0u), s25, 0u, false);
+{
+const uint t = min(pair + 0u, TOKENS - 1u);
+float t0 = p00;
+float t1 = p01;
+float t2 = p02;
+float t3 = p03;
 { const bool up = (lane & 16u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
 t0 = kept + subgroupShuffleXor(gone, 16); }
 { const bool up = (lane & 16u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
@@ -271,18 +474,51 @@ if (i < 4u && slot * 8u + 0u + i < 16u && slot < 2u)
 partial[t * PARTIAL_TOKEN + warp % 8u * STRIDE_X + 0u + slot * 8u + 0u + i] = t0;
 }
 }
+{
+const uint t = min(pair + 1u, TOKENS - 1u);
+float t0 = p10;
+float t1 = p11;
+float t2 = p12;
+float t3 = p13;
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 8); }
+t0 += subgroupShuffleXor(t0, 4);
+t0 += subgroupShuffleXor(t0, 2);
+t0 += subgroupShuffleXor(t0, 1);
+const uint slot = warp / 8u, i = lane / 8u;
+if (lane % 8u == 0u) {
+if (i < 4u && slot * 8u + 0u + i < 16u && slot < 2u)
+partial[t * PARTIAL_TOKEN + warp % 8u * STRIDE_X + 0u + slot * 8u + 0u + i] = t0;
+}
+}
+}
 w26 = a4[(here_down & PLACE) + (down_block + 4u * 256u)]; s26 = uint(a_halves[2u * (4u * ((here_down & PLACE) + 524288u)) + (down_block + 4u * 256u)]);
 w27 = a4[(here_down & PLACE) + (down_block + 5u * 256u)]; s27 = uint(a_halves[2u * (4u * ((here_down & PLACE) + 524288u)) + (down_block + 5u * 256u)]);
 w28 = a4[(here_down & PLACE) + (down_block + 6u * 256u)]; s28 = uint(a_halves[2u * (4u * ((here_down & PLACE) + 524288u)) + (down_block + 6u * 256u)]);
 w29 = a4[(here_down & PLACE) + (down_block + 7u * 256u)]; s29 = uint(a_halves[2u * (4u * ((here_down & PLACE) + 524288u)) + (down_block + 7u * 256u)]);
 }
 {
-[[dont_unroll]] for (uint t = 0u; t < TOKENS; t++) {
-take_x_of(t, warp % 8u, true);
-float t0 = product(w26, uvec2(0u), s26, 0u, false);
-float t1 = product(w27, uvec2(0u), s27, 0u, false);
-float t2 = product(w28, uvec2(0u), s28, 0u, false);
-float t3 = product(w29, uvec2(0u), s29, 0u, false);
+[[dont_unroll]] for (uint pair = 0u; pair < TOKENS; pair += 2u) {
+take_x_of(min(pair + 0u, TOKENS - 1u), warp % 8u, true);
+float p00 = product(w26, uvec2(0u), s26, 0u, false);
+float p01 = product(w27, uvec2(0u), s27, 0u, false);
+float p02 = product(w28, uvec2(0u), s28, 0u, false);
+float p03 = product(w29, uvec2(0u), s29, 0u, false);
+take_x_of(min(pair + 1u, TOKENS - 1u), warp % 8u, true);
+float p10 = product(w26, uvec2(0u), s26, 0u, false);
+float p11 = product(w27, uvec2(0u), s27, 0u, false);
+float p12 = product(w28, uvec2(0u), s28, 0u, false);
+float p13 = product(w29, uvec2(0u), s29, 0u, false);
+{
+const uint t = min(pair + 0u, TOKENS - 1u);
+float t0 = p00;
+float t1 = p01;
+float t2 = p02;
+float t3 = p03;
 { const bool up = (lane & 16u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
 t0 = kept + subgroupShuffleXor(gone, 16); }
 { const bool up = (lane & 16u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
@@ -296,6 +532,28 @@ const uint slot = warp / 8u, i = lane / 8u;
 if (lane % 8u == 0u) {
 if (i < 4u && slot * 8u + 4u + i < 16u && slot < 2u)
 partial[t * PARTIAL_TOKEN + warp % 8u * STRIDE_X + 0u + slot * 8u + 4u + i] = t0;
+}
+}
+{
+const uint t = min(pair + 1u, TOKENS - 1u);
+float t0 = p10;
+float t1 = p11;
+float t2 = p12;
+float t3 = p13;
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 8); }
+t0 += subgroupShuffleXor(t0, 4);
+t0 += subgroupShuffleXor(t0, 2);
+t0 += subgroupShuffleXor(t0, 1);
+const uint slot = warp / 8u, i = lane / 8u;
+if (lane % 8u == 0u) {
+if (i < 4u && slot * 8u + 4u + i < 16u && slot < 2u)
+partial[t * PARTIAL_TOKEN + warp % 8u * STRIDE_X + 0u + slot * 8u + 4u + i] = t0;
+}
 }
 }
 w0 = a4[(there_q & PLACE) + (q_block + 0u * 64u)]; s0 = uint(a_halves[2u * (4u * ((there_q & PLACE) + 131072u)) + (q_block + 0u * 64u)]);

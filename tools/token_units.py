@@ -14,6 +14,7 @@ from tools.rolled_quads import QUAD, Divided, Quads, Rows, product, sums
 from tools.straight_units import Matrix, Units
 
 TOKEN, OUTPUT = "t", "j"  # loop variables: a token, and a row of logits
+PAIR = 2  # tokens whose products share the unpacked codes of units
 
 
 def _begin(matrix: Divided) -> Iterator[str]:
@@ -98,18 +99,29 @@ class TokenUnits(Units):
         ]
 
     def turn(self, matrix: Matrix, units: range, store: Sequence[str]) -> Iterator[str]:
-        """Yield the products of some units of matrices of one width, and the requests of those that are ahead."""
+        """Yield the products of some units of matrices of one width, and the requests of those that are ahead.
+
+        A loop takes two tokens, for which codes are unpacked once; with an odd number the last one is computed twice.
+        """
         count = 1 << (len(units) - 1).bit_length()
         share = self.shape.lanes // count
         yield "{"
-        yield from _begin(matrix)
-        for i in range(count):
-            yield f"float t{i} = {matrix.product(units[i]) if i < len(units) else '0.0'};"
-        yield from sums(self.shape.lanes, count)
-        yield f"const uint slot = warp / {matrix.chunks}u, i = lane / {share}u;"
-        yield f"if (lane % {share}u == 0u) {{"
-        yield from store
-        yield "}"
+        yield f"[[dont_unroll]] for (uint pair = 0u; pair < TOKENS; pair += {PAIR}u) {{"
+        for which in range(PAIR):
+            gated = str(matrix.name == "down").lower()
+            yield f"take_x_of(min(pair + {which}u, TOKENS - 1u), warp % {matrix.chunks}u, {gated});"
+            for i in range(count):
+                yield f"float p{which}{i} = {matrix.product(units[i]) if i < len(units) else '0.0'};"
+        for which in range(PAIR):
+            yield "{"
+            yield f"const uint {TOKEN} = min(pair + {which}u, TOKENS - 1u);"
+            yield from (f"float t{i} = p{which}{i};" for i in range(count))
+            yield from sums(self.shape.lanes, count)
+            yield f"const uint slot = warp / {matrix.chunks}u, i = lane / {share}u;"
+            yield f"if (lane % {share}u == 0u) {{"
+            yield from store
+            yield "}"
+            yield "}"
         yield "}"
         for unit in units:
             yield self.request(unit + self.shape.ahead)
