@@ -37,7 +37,9 @@
 // The variant for one family of models has its constants as macros, and its products written out by tools/straight_line.py.
 // Variants with experts (WITH_EXPERTS) have other products, persistent_experts.glsl; FFN is the width of all experts of a token.
 // Weights of FAMILY 3 may lie in any number of buffers, and are found by address, those of FAMILY 2 by their offset.
-#if defined(FAMILY) && !defined(GENERAL)
+#if defined(GENERAL)
+#include "persistent_general_constants.glsl"
+#elif defined(FAMILY)
 layout(local_size_x = THREADS) in;
 #ifdef WITH_EXPERTS
 layout(constant_id = 4) const uint LAYERS = 2u;
@@ -66,37 +68,6 @@ layout(constant_id = 17) const uint block_size = 32u;
 layout(constant_id = 18) const uint SHARE = 1u;      // heads of a workgroup in attention to many positions; 1: none
 layout(constant_id = 19) const uint DEEP = 512u;     // positions that are many
 layout(constant_id = 20) const uint DEEP_EACH = 2u;  // positions of an invocation at a time there
-#endif
-
-#ifdef GENERAL // FFN is the width of the widest layer
-layout(constant_id = 21) const bool WITH_OTHERS = false; // all subgroups enter loops, which software devices need
-layout(constant_id = 22) const bool BIASES = false;      // of queries, keys and values
-layout(constant_id = 23) const bool WITH_HEAD_NORMS = false;
-layout(constant_id = 24) const uint DENSE_FFN = 0u;      // width of dense layers; 0: there are none
-layout(constant_id = 25) const uint EXPERTS = 0u;        // of a layer; 0: none
-layout(constant_id = 26) const uint USED = 0u;           // experts of a token
-layout(constant_id = 27) const uint EXPERT_FFN = 0u;     // width of an expert
-layout(constant_id = 28) const uint SHARED_FFN = 0u;     // width of the shared experts; 0: there are none
-layout(constant_id = 29) const bool SHARED_GATE = false; // the shared experts have a gate
-layout(constant_id = 30) const uint ROUTING = 0u;        // how shares follow from logits
-layout(constant_id = 31) const bool ROUTING_BIAS = false;
-layout(constant_id = 32) const uint TYPES_Q = 8u; // masks of types of matrices: of queries, keys and values, attention's output,
-layout(constant_id = 33) const uint TYPES_K = 8u; // gate and up, down, and the output
-layout(constant_id = 34) const uint TYPES_O = 8u;
-layout(constant_id = 35) const uint TYPES_G = 8u;
-layout(constant_id = 36) const uint TYPES_D = 8u;
-layout(constant_id = 37) const uint TYPES_L = 8u;
-layout(constant_id = 38) const uint SPLIT_Q = 1u; // subgroups of a row
-layout(constant_id = 39) const uint SPLIT_O = 1u;
-layout(constant_id = 40) const uint SPLIT_G = 1u;
-layout(constant_id = 41) const uint SPLIT_D = 1u;
-layout(constant_id = 42) const uint RR_Q = 4u; // rows of a step
-layout(constant_id = 43) const uint RR_K = 4u;
-layout(constant_id = 44) const uint RR_O = 4u;
-layout(constant_id = 45) const uint RR_G = 4u;
-layout(constant_id = 46) const uint RR_D = 4u;
-layout(constant_id = 47) const uint RR_L = 4u;
-const uint SOFTMAX_OF_CHOSEN = 0u, SIGMOID_NORMALIZED = 2u; // values of ROUTING; 1: softmax of all, 3: sigmoid
 #endif
 
 #ifdef SEVERAL
@@ -206,6 +177,9 @@ layout(push_constant) uniform Push {
     uint limit;              // polls
     uint probe;              // 1: only find out whether all workgroups run at the same time
     float residual_scale, logit_scale, share_scale; // of blocks' results, of logits, of experts' shares
+    float soft_cap, logit_cap; // of scores and of logits; 0: none
+    uint window;               // positions that layers with windows attend to
+    uint window_table, window_v_cache; // of these layers
 };
 #else
 layout(push_constant) uniform Push {
@@ -260,12 +234,13 @@ const uint ACT_Q = WIDTH / 4u, ACT_O = ACT_Q + (QUERY + 2u * KEY) / 4u, ACT_S = 
 const uint ACT_M = ACT_S + MOST_PARTS * HEADS, ACT_R = ACT_M + MERGED;
 const uint ACT_F = ACT_R + WIDTH / 4u, ACT_L = ACT_F + FFN / 8u + FFN / 16u;
 #if defined(GENERAL)
-const uint ACT_LAYER = ACT_L + EXPERTS + (SHARED_GATE ? 1u : 0u), TABLE_ROW = 12u;
+const uint ACT_LAYER = ACT_L + EXPERTS + (SHARED_GATE ? 1u : 0u), TABLE_ROW = 13u;
 // Numbers in `norms` behind the norms of rows: norms of heads, biases, biases of the choice of experts, gates of shared ones.
 const uint PADDED_EXPERTS = 4u * CEIL(EXPERTS, 4u), HEAD_NORMS_AT = (2u * LAYERS + 1u) * WIDTH;
 const uint BIASES_AT = HEAD_NORMS_AT + (WITH_HEAD_NORMS ? 2u * LAYERS * DIM : 0u);
 const uint ROUTING_BIASES_AT = BIASES_AT + (BIASES ? LAYERS * (QUERY + 2u * KEY) : 0u);
 const uint SHARED_GATES_AT = ROUTING_BIASES_AT + (ROUTING_BIAS ? LAYERS * PADDED_EXPERTS : 0u);
+const uint POST_NORMS_AT = SHARED_GATES_AT + (SHARED_GATE ? LAYERS * WIDTH : 0u);
 #elif defined(WITH_EXPERTS)
 const uint ACT_LAYER = ACT_L + EXPERTS, TABLE_ROW = 9u; // numbers of a layer in the table
 #else
@@ -321,6 +296,9 @@ shared float squares[TOKENS * WARPS];
 #define FIRST_QUERY 2u
 shared float squares[WARPS];
 shared uvec2 bests[WARPS];
+#ifdef GENERAL
+shared float post_squares[POST_NORMS ? WARPS : 1u]; // of results with norms
+#endif
 #endif
 #ifdef HASTENED
 shared vec2 angles[DIM / 2u]; // of rotary positions
@@ -331,6 +309,14 @@ shared float heads[(FIRST_QUERY + SHARE) * DIM]; // key and value of a head (of 
 uint tid, wg, warp, lane, epoch;
 uint position, per_part, n_used; // the newest position, positions of a part, parts that have some
 bool deep; // the newest position is behind many
+#ifdef GENERAL
+uint oldest, from_table, from_values, from_turns; // of this layer: the first position, places in the step block, the cache and turns
+#define OLDEST oldest +
+#define V_CACHE from_values
+#else
+#define OLDEST
+#define V_CACHE v_cache
+#endif
 bool dead = false;
 
 // Places of the current token, where a step has several.
@@ -707,6 +693,34 @@ float norm_factor() {
     return inversesqrt(subgroupAdd(sum) / float(WIDTH) + SHRINK * SHRINK * eps);
 }
 
+#ifdef GENERAL
+const uint READS_FULL = CEIL(WIDTH / 4u, THREADS);
+vec4 full[POST_NORMS ? READS_FULL : 1u]; // x as it passes, where results have norms of their own
+
+float post_factor() {
+    float sum = 0.0;
+    for (uint i = lane; i < WARPS; i += LANES) sum += post_squares[i];
+    return inversesqrt(subgroupAdd(sum) / float(WIDTH) + SHRINK * SHRINK * eps);
+}
+
+// Adds the results of which this invocation has seen its words to x, with norm `norm`.
+void add_normed(uint norm) {
+    float sum = 0.0;
+    [[unroll]] for (uint k = 0u; k < READS_FULL; k++) {
+        const vec4 v = k * THREADS + tid < WIDTH / 4u ? halves_of(seen[k]) : vec4(0.0);
+        sum += dot(v, v);
+    }
+    sum = subgroupAdd(sum);
+    if (subgroupElect()) post_squares[warp] = sum;
+    barrier();
+    const float factor = SHRINK * post_factor();
+    [[unroll]] for (uint k = 0u; k < READS_FULL; k++) {
+        const uint e = min(k * THREADS + tid, WIDTH / 4u - 1u);
+        full[k] += factor * halves_of(seen[k]) * norms[(norms_at + POST_NORMS_AT) / 4u + norm * (WIDTH / 4u) + e];
+    }
+}
+#endif
+
 #ifdef HASTENED
 const uint TOUCHED = OF_G * BLOCKS_X / 4u / THREADS; // words of an invocation, one of each 64 bytes
 uint touched[TOUCHED];
@@ -748,6 +762,9 @@ void take_normed(uint layer, uint region, uint norm) {
     if (region != 0u) {
         POLL(READS_X, region + min(k * THREADS + tid, WIDTH / 4u - 1u))
     }
+#ifdef GENERAL
+    if (POST_NORMS && region != 0u) add_normed(norm - 1u);
+#endif
     [[unroll]] for (uint k = 0u; k < READS_X; k++) {
         const uint e = k * THREADS + tid;
         const bool real = e < WIDTH / 4u;
@@ -757,6 +774,10 @@ void take_normed(uint layer, uint region, uint norm) {
             const uint at = x_at + 4u * e;
             v = SHRINK * vec4(x[at], x[at + 1u], x[at + 2u], x[at + 3u]);
         }
+#ifdef GENERAL
+        if (POST_NORMS && region == 0u) full[k] = v;
+        if (POST_NORMS && real) v = full[k];
+#endif
         sum += dot(v, v);
         keep(real, e, v * weights[k]);
 #if defined(WITH_EXPERTS) || defined(GENERAL_EXPERTS)
@@ -845,12 +866,16 @@ uvec4 keys[EACH], values[EACH];
 uint first_cells[EACH]; // rows in the cache of the first positions of this workgroup's part, for a head of keys 0
 
 uint cell_of(uint p) {
+#ifdef GENERAL
+    const uint block = step_words[from_table + p / block_size];
+#else
     const uint block = step_words[table + TABLE_OF p / block_size];
+#endif
     return block * KV_HEADS * block_size + p % block_size;
 }
 
 void find_first_cells() {
-    const uint start = wg / HEADS * per_part;
+    const uint start = OLDEST wg / HEADS * per_part;
     [[unroll]] for (uint e = 0u; e < EACH; e++) {
         first_cells[e] = cell_of(min(start + e * AT_ONCE + tid / OCTETS, position));
     }
@@ -861,7 +886,7 @@ void request(uint cache_place, uint kv, uint first, bool cells_known) {
         const uint cell = cells_known ? first_cells[e] : cell_of(min(first + e * AT_ONCE + tid / OCTETS, position));
         const uint at = cache_place + (cell + kv * block_size) * OCTETS + tid % OCTETS;
         keys[e] = CACHE(at);
-        values[e] = CACHE(at + v_cache / 4u);
+        values[e] = CACHE(at + V_CACHE / 4u);
     }
 }
 
@@ -890,6 +915,8 @@ float head_norm(bool of_key, uint i) {
 
 #ifdef HASTENED
 #define ANGLE(POSITION, PAIR) angles[PAIR]
+#elif defined(GENERAL)
+#define ANGLE(POSITION, PAIR) magnitude * turn(POSITION, turns[turns_at / 2u + from_turns + PAIR])
 #else
 #define ANGLE(POSITION, PAIR) magnitude * turn(POSITION, turns[turns_at / 2u + PAIR])
 #endif
@@ -972,18 +999,25 @@ void store(uint cache_place, uint kv) {
     const uint cell = newest_cell + kv * block_size;
     if (tid < 2u * OCTETS) {
         const uint from = OWN_OF 8u * tid; // keys, then values
-        const uint at = cache_place + cell * OCTETS + tid % OCTETS + (tid < OCTETS ? 0u : v_cache / 4u);
+        const uint at = cache_place + cell * OCTETS + tid % OCTETS + (tid < OCTETS ? 0u : V_CACHE / 4u);
         const vec4 a = head_four(from), b = head_four(from + 4u);
         CACHE(at) = uvec4(packHalf2x16(a.xy), packHalf2x16(a.zw), packHalf2x16(b.xy), packHalf2x16(b.zw));
     }
 }
+
+#ifdef GENERAL
+float capped(float v, float cap) { return cap * (1.0 - 2.0 / (exp(2.0 * v / cap) + 1.0)); } // tanh, without an overflow
+#define SCORE(V) (SOFT_CAP ? capped(V, soft_cap) : (V))
+#else
+#define SCORE(V) V
+#endif
 
 float rescaled(float top, float fresh) { return top == fresh ? 1.0 : exp(top - fresh); }
 
 // Attention of a head to a part of the positions.
 void attend(uint region, uint cache_place, uint head, uint part, bool requested) {
     const uint kv = head / (HEADS / KV_HEADS), octet = tid % OCTETS;
-    const uint start = part * per_part, end = min(start + per_part, position + 1u);
+    const uint start = OLDEST part * per_part, end = min(start + per_part, position + 1u);
     if (!requested) request(cache_place, kv, start, false);
     take_heads(region, head, 1u, kv);
 #ifndef HASTENED
@@ -1008,7 +1042,7 @@ void attend(uint region, uint cache_place, uint head, uint part, bool requested)
                 score[e] += dot(key, query[i]);
             }
             [[unroll]] for (uint step = 1u; step < OCTETS; step *= 2u) score[e] += subgroupShuffleXor(score[e], step);
-            score[e] = p < end ? score[e] * scale : -1e30;
+            score[e] = p < end ? SCORE(score[e] * scale) : -1e30;
             fresh = max(fresh, score[e]);
         }
         const float factor = rescaled(top, fresh);
@@ -1070,7 +1104,7 @@ const uint DEEP_STEP = AT_ONCE * DEEP_EACH;
 // Attention of SHARE heads to a part of the positions.
 void attend_together(uint region, uint cache_place, uint team, uint part) {
     const uint first_head = team * SHARE, kv = first_head / (HEADS / KV_HEADS), octet = tid % OCTETS, row = tid / OCTETS;
-    const uint start = part * per_part, end = min(start + per_part, position); // of those in the cache
+    const uint start = OLDEST part * per_part, end = min(start + per_part, position); // of those in the cache
     const uint base = cache_place + kv * block_size * OCTETS + octet;
     uvec4 some_keys[DEEP_EACH], some_values[DEEP_EACH];
     uint at[DEEP_EACH]; // in the cache, of the next positions
@@ -1079,7 +1113,7 @@ void attend_together(uint region, uint cache_place, uint team, uint part) {
 #define READ(TARGET, OFFSET) [[unroll]] for (uint e = 0u; e < DEEP_EACH; e++) TARGET[e] = CACHE(at[e] + OFFSET);
     FIND(start)
     READ(some_keys, 0u)
-    READ(some_values, v_cache / 4u)
+    READ(some_values, V_CACHE / 4u)
     FIND(start + DEEP_STEP)
     take_heads(region, first_head, SHARE, kv);
     if (end == position && first_head % (HEADS / KV_HEADS) == 0u) store(cache_place, kv);
@@ -1105,6 +1139,9 @@ void attend_together(uint region, uint cache_place, uint team, uint part) {
         [[unroll]] for (uint i = 0u; i < DEEP_EACH * SHARE; i++) {
             [[unroll]] for (uint step = 1u; step < OCTETS; step *= 2u) score[i] += subgroupShuffleXor(score[i], step);
         }
+#ifdef GENERAL
+        if (SOFT_CAP) [[unroll]] for (uint i = 0u; i < DEEP_EACH * SHARE; i++) score[i] = capped(score[i], soft_cap);
+#endif
         [[unroll]] for (uint h = 0u; h < SHARE; h++) {
             float fresh = top[h];
             [[unroll]] for (uint e = 0u; e < DEEP_EACH; e++) {
@@ -1130,7 +1167,7 @@ void attend_together(uint region, uint cache_place, uint team, uint part) {
             }
         }
         if (first + DEEP_STEP < end) {
-            READ(some_values, v_cache / 4u)
+            READ(some_values, V_CACHE / 4u)
             FIND(first + 2u * DEEP_STEP)
         }
     }
@@ -1138,6 +1175,9 @@ void attend_together(uint region, uint cache_place, uint team, uint part) {
         if (end == position) { // the newest, not in the cache
             float score = dot(head_four(OWN_OF 8u * octet), query[2u * h]) + dot(head_four(OWN_OF 8u * octet + 4u), query[2u * h + 1u]);
             [[unroll]] for (uint step = 1u; step < OCTETS; step *= 2u) score += subgroupShuffleXor(score, step);
+#ifdef GENERAL
+            score = SCORE(score);
+#endif
             if (row == 0u) {
                 const float fresh = max(top[h], score), factor = exp(top[h] - fresh), weight = exp(score - fresh);
                 top[h] = fresh;
@@ -1283,10 +1323,19 @@ float residual[OWN]; // the rows of x of this workgroup, in float32
 void give_residual(uint at, uint chunks) {
     [[unroll]] for (uint k = 0u; k < OWN; k++) {
         const uint row = k * THREADS + tid;
+#ifdef GENERAL
+        if (POST_NORMS) residual[k] = 0.0; // readers add
+#endif
         if (IS_OWN(row)) residual[k] += RESIDUAL_SCALE row_sum(row, chunks, STRIDE_X);
         give_four(IS_OWN(row), SHRINK * residual[k], at + (wg * OF_X + row) / 4u);
     }
 }
+
+#ifdef GENERAL // GELU by the tanh is x times a sigmoid, too
+#define SLOPE(V) (GELU ? 1.5957691216 * (V + 0.044715 * V * V * V) : V)
+#else
+#define SLOPE(V) V
+#endif
 
 void give_gated(uint region, float factor) {
     [[unroll]] for (uint first = 0u; first < OF_G / 4u; first += THREADS) {
@@ -1300,7 +1349,7 @@ void give_gated(uint region, float factor) {
         [[unroll]] for (uint c = 0u; c < 4u; c++) {
             if (!real) continue;
             const float gate = row_sum(4u * four + c, CHUNKS_G, STRIDE_G) * factor;
-            v[c] = gate / (1.0 + exp(-gate)) * row_sum(OF_GATED + 4u * four + c, CHUNKS_G, STRIDE_G) * factor;
+            v[c] = gate / (1.0 + exp(-SLOPE(gate))) * row_sum(OF_GATED + 4u * four + c, CHUNKS_G, STRIDE_G) * factor;
         }
 #if defined(GENERAL_EXPERTS)
         if (EXPERTS > 0u && sparse && real) v *= shares[min((wg * OF_GATED + 4u * four) / EXPERT_FFN, USED)];
@@ -1329,6 +1378,33 @@ void probe_residency() {
     }
 }
 
+#ifndef SEVERAL
+// Divides the positions up to NEWEST, from the oldest one on, into parts: of many only those in the cache.
+#define DIVIDE_POSITIONS(NEWEST) \
+        deep = SHARE > 1u && NEWEST >= DEEP; \
+        if (deep) { \
+            per_part = AT_ONCE * CEIL(NEWEST, DEEP_PARTS * AT_ONCE); \
+            n_used = CEIL(NEWEST, per_part); \
+        } else { \
+            const uint n_parts = clamp((NEWEST + 1u) / (2u * POSITIONS), 1u, PARTS); \
+            per_part = POSITIONS * CEIL(NEWEST + 1u, n_parts * POSITIONS); \
+            n_used = CEIL(NEWEST + 1u, per_part); \
+            if (GROUPS >= HEADS && wg / HEADS < n_used) find_first_cells(); \
+        }
+#endif
+
+#ifdef GENERAL
+// Finds the positions that a layer attends to, and their places; `near`: those of its window.
+void find_positions(bool near) {
+    oldest = near && position >= window ? position - window + 1u : 0u;
+    from_table = near ? window_table : table;
+    from_values = near ? window_v_cache : v_cache;
+    from_turns = near ? n_rot / 2u : 0u;
+    const uint newest = position - oldest;
+    DIVIDE_POSITIONS(newest)
+}
+#endif
+
 void compute_layer(uint layer) {
 #ifdef SEVERAL
     const uint region = layer * ACT_LAYER;
@@ -1349,6 +1425,7 @@ void compute_layer(uint layer) {
     load_places(min(layer + 1u, LAYERS - 1u));
 #ifdef GENERAL
     here = layer;
+    if (WINDOWS) find_positions(address(layer, 12u) != 0ul);
     sparse = EXPERTS > 0u && (DENSE_FFN == 0u || address(layer, 8u) != 0ul);
 #endif
 #ifdef HEAD_NORMS
@@ -1505,7 +1582,8 @@ void compute_logits() {
         const uint id = wg * OF_L + row;
         if (id < VOCAB) {
 #ifdef GENERAL
-            const float v = partial[row] * factor;
+            float v = partial[row] * factor;
+            if (logit_cap > 0.0) v = capped(v, logit_cap);
 #else
             const float v = row_sum(row, CHUNKS_X, STRIDE_L) * factor;
 #endif
@@ -1532,16 +1610,11 @@ void main() {
         find_tokens();
 #else
         position = step_words[positions];
-        deep = SHARE > 1u && position >= DEEP;
-        if (deep) { // parts of the positions in the cache
-            per_part = AT_ONCE * CEIL(position, DEEP_PARTS * AT_ONCE);
-            n_used = CEIL(position, per_part);
-        } else {
-            const uint n_parts = clamp((position + 1u) / (2u * POSITIONS), 1u, PARTS);
-            per_part = POSITIONS * CEIL(position + 1u, n_parts * POSITIONS);
-            n_used = CEIL(position + 1u, per_part);
-            if (GROUPS >= HEADS && wg / HEADS < n_used) find_first_cells();
-        }
+#ifdef GENERAL
+        if (!WINDOWS) find_positions(false);
+#else
+        DIVIDE_POSITIONS(position)
+#endif
 #endif
 #ifdef HASTENED
         if (tid < n_rot / 2u) angles[tid] = magnitude * turn(position, turns[turns_at / 2u + tid]);

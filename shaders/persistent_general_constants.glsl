@@ -43,5 +43,9 @@ layout(constant_id = 39) const uint RR_O = 4u;
 layout(constant_id = 40) const uint RR_G = 4u;
 layout(constant_id = 41) const uint RR_D = 4u;
 layout(constant_id = 42) const uint RR_L = 4u;
+layout(constant_id = 43) const bool POST_NORMS = false; // results of attention and of blocks have norms before they are added
+layout(constant_id = 44) const bool GELU = false; // activation of gated values; false: SiLU
+layout(constant_id = 45) const bool SOFT_CAP = false; // scores have a soft cap
+layout(constant_id = 46) const bool WINDOWS = false; // some layers, or all, attend to the newest positions alone
 const bool SUPER = false; // of other variants: the type tells it here
 const uint SOFTMAX_OF_CHOSEN = 0u, SIGMOID_NORMALIZED = 2u; // values of ROUTING; 1: softmax of all, 3: sigmoid

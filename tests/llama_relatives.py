@@ -42,6 +42,8 @@ class Relative:
     biases: bool = False
     head_norms: bool = False
     tied: bool = False
+    post_norms: bool = False
+    joined: bool = False  # queries, keys and values are one matrix, and gate and up
     second_norm: str = "ffn_norm"
     four: GGMLType = GGMLType.Q4_K
     others: Mapping[str, GGMLType] = field(default_factory=lambda: MappingProxyType({"output": GGMLType.Q6_K}))
@@ -72,6 +74,9 @@ class Relative:
 
     def matrices(self, layer: int) -> dict[str, tuple[int, ...]]:
         query, key = self.heads * self.dim, self.kv_heads * self.dim
+        if self.joined:
+            down = {"attn_output": (self.width, query), "ffn_down": (self.width, self.ffn)}
+            return {"attn_qkv": (query + 2 * key, self.width), "ffn_up": (2 * self.ffn, self.width), **down}
         shapes: dict[str, tuple[int, ...]] = {
             "attn_q": (query, self.width),
             "attn_k": (key, self.width),
@@ -107,6 +112,9 @@ class Relative:
             blk = f"blk.{layer}."
             for name in ("attn_norm", self.second_norm):
                 vector(f"{blk}{name}.weight", self.width)
+            if self.post_norms:
+                for name in ("post_attention_norm", "post_ffw_norm"):
+                    vector(f"{blk}{name}.weight", self.width)
             for name, size in self.matrices(layer).items():
                 other = self.others.get(name, self.four) if layer else self.four
                 add(f"{blk}{name}.weight", size, GGMLType.F32 if name == "ffn_gate_inp" else other)
@@ -129,6 +137,7 @@ def _gated(ffn: int, width: int, suffix: str) -> dict[str, tuple[int, ...]]:
 
 
 _SCALES = {"embedding_scale": 12.0, "residual_scale": 0.22, "attention.scale": 0.1, "logit_scale": 8.0}
+_CAPS = {"attn_logit_softcapping": 5.0, "final_logit_softcapping": 4.0, "attention.sliding_window": 6}
 _SIGMOID = {"expert_gating_func": 2, "expert_weights_norm": True, "expert_weights_scale": 2.5}
 _MIXED = MappingProxyType({"output": GGMLType.Q6_K, "attn_v": GGMLType.Q6_K, "ffn_down": GGMLType.Q6_K})
 _MIXED_EXPERTS = MappingProxyType({**_MIXED, "ffn_down_exps": GGMLType.Q6_K, "ffn_down_shexp": GGMLType.Q6_K})
@@ -139,6 +148,17 @@ RELATIVES = {
     "granite": Relative("granite", tied=True, others=_MIXED, keys=_SCALES),
     "qwen2": Relative("qwen2", width=512, heads=8, kv_heads=4, biases=True, others=_MIXED),
     "qwen3": Relative("qwen3", head_norms=True, four=GGMLType.Q4_0),
+    "phi3": Relative("phi3", joined=True, others=MappingProxyType({"output": GGMLType.Q6_K})),
+    "gemma2": Relative("gemma2", post_norms=True, tied=True, others=_MIXED, keys=_CAPS),
+    "gemma3": Relative(
+        "gemma3",
+        layers=7,
+        post_norms=True,
+        head_norms=True,
+        tied=True,
+        others=_MIXED,
+        keys={"attention.sliding_window": 6, "rope.freq_base": 1e6},
+    ),
     "mixtral": Relative("llama", experts=8, others=_EIGHT | {"output": GGMLType.Q6_K}),
     "granitemoe": Relative(
         "granitemoe", experts=10, used=4, expert_ffn=256, tied=True, others=_MIXED_EXPERTS, keys=_SCALES

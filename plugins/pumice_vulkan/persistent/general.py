@@ -14,11 +14,12 @@ from pumice_vulkan.persistent.pattern import Block, Decoder, Routing
 
 TYPES = ("q4_0", "q5_0", "q8_0", "q4_k", "q5_k", "q6_k")  # in the order of the shader's numbers
 FOUND_BY = "typed addresses"
-TABLE_ROW = 12  # numbers of a layer in the table
+TABLE_ROW = 13  # numbers of a layer in the table
 
 THREADS, GROUPS, WARPS = 512, 128, 16  # most invocations of a workgroup, and workgroups, of GPUs; subgroups
 UNITS, FEW_UNITS = 4, 2  # of a step: rows, and chunks of them; on software devices, which compile less code
 MOST_READ = 8  # words that an invocation polls at a time
+MOST_PER_LANE = 8  # values of a head
 MOST_BYTES = 1 << 32  # of a matrix, within which the shader counts bytes
 READ_COST, SUM_COST, STEP_COST, SPLIT_COST = 0.2, 0.3, 0.5, 0.01
 """Costs beside a unit's product, in such products: reading x, sums of rows, pointers, parts of rows to be added."""
@@ -65,21 +66,18 @@ VARIANTS = {
     "q4_k_experts": Variant(("q4_k", "q6_k"), experts=True),
     "q4_0_experts": Variant(("q4_0", "q6_k"), experts=True),
     "all": Variant(TYPES, experts=True),
+    "small_q4_k": Variant(("q4_k", "q6_k"), experts=False, small=True),
     "small": Variant(TYPES, experts=True, small=True),
 }
 
 
 @dataclass(frozen=True)
 class General:
-    """The constants of the shader for any shape, in the order of their numbers; see shaders/persistent.comp.
-
-    Those of the first 21 that it does not use are ``unused_`` and a number.
-    """
+    """The constants of the shader for any shape, in the order of shaders/persistent_general_constants.glsl."""
 
     threads: int
     lanes: int
     groups: int
-    unused_3: int
     layers: int
     width: int
     heads: int
@@ -87,10 +85,6 @@ class General:
     dim: int
     ffn: int
     vocabulary: int
-    unused_11: int
-    unused_12: int
-    unused_13: int
-    unused_14: int
     positions: int
     early: bool
     block_size: int
@@ -124,6 +118,10 @@ class General:
     rows_g: int
     rows_d: int
     rows_l: int
+    post_norms: bool
+    gelu: bool
+    soft_cap: bool
+    windows: bool
 
     rows = 1  # tokens of a step
     found_by = FOUND_BY
@@ -171,6 +169,7 @@ class General:
             warps * heads,
         )
         small = 12 * warps + 8 * warps * self.share + 4 * (2 + self.share) * self.dim + 64
+        small += 4 * warps * self.post_norms
         if self.experts:
             routed = _ceil(self.experts + self.shared_gate, self.groups)
             small += 4 * (2 * self.experts + 3 + 2 * (self.used + 1) + warps * routed)
@@ -194,7 +193,7 @@ class General:
             and octets <= self.lanes
             and (2 + self.share) * self.dim // 4 <= self.threads
             and (1 + self.share) * self.dim // 2 <= self.threads
-            and self.dim <= self.threads
+            and self.dim <= min(self.threads, MOST_PER_LANE * self.lanes)
             and max(self.width, query) <= 4 * MOST_READ * self.threads
             and self.experts <= self.threads
             and routers <= self.groups * (self.threads // self.lanes)
@@ -293,7 +292,6 @@ def _plan(decoder: Decoder, limits: Limits, device: Device) -> General | None:
         threads=threads,
         lanes=lanes,
         groups=groups,
-        unused_3=8,
         layers=len(decoder.layers),
         width=sizes.width,
         heads=heads,
@@ -301,14 +299,10 @@ def _plan(decoder: Decoder, limits: Limits, device: Device) -> General | None:
         dim=sizes.dim,
         ffn=max(sizes.ffns),
         vocabulary=sizes.vocabulary,
-        unused_11=0,
-        unused_12=0,
-        unused_13=0,
-        unused_14=0,
         positions=2 if sizes.dim <= 64 else 1,
         early=True,
         block_size=limits.block_size,
-        share=_share(heads, kv_heads, sizes.dim, groups, lanes),
+        share=_share(heads, kv_heads, sizes.dim, groups, lanes, threads),
         deep=8 if software else 512,
         deep_positions=2,
         with_others=software,
@@ -324,6 +318,10 @@ def _plan(decoder: Decoder, limits: Limits, device: Device) -> General | None:
         routing_bias=bool(routing and routing.bias),
         **{f"types_{name}": _mask(weights) for name, weights in _sites(decoder).items()},
         **sizes.divided(groups, lanes, threads // lanes, FEW_UNITS if software else UNITS),
+        post_norms=bool(first.post_norms),
+        gelu=first.block.activation == "gelu",
+        soft_cap=first.soft_cap > 0.0,
+        windows=decoder.windowed is not None,
     )
 
 
@@ -361,13 +359,14 @@ def _ceil(number: int, divisor: int) -> int:
     return -(-number // divisor)
 
 
-def _share(heads: int, kv_heads: int, dim: int, groups: int, lanes: int) -> int:
+def _share(heads: int, kv_heads: int, dim: int, groups: int, lanes: int, threads: int) -> int:
     """Return how many heads of a workgroup read the same keys together where positions are many: two, or one."""
     teams, own, octets = heads // 2, max(1, heads * dim // 4 // groups), dim // 8
     parts = max(1, groups * 2 // heads)
     shares = (
         heads // kv_heads % 2 == 0
         and (groups % teams == 0 or groups < teams)
+        and 3 * dim // 2 <= threads  # pairs of a key and two queries
         and min(2, max(1, lanes // octets)) in (1, 2)
         and heads * dim // 4 % groups == 0
         and (parts == 1 or (lanes % own == 0 and parts * own <= 4 * lanes))
@@ -421,16 +420,19 @@ def _fits(weight: Weight) -> bool:
 
 
 def _is_regular(decoder: Decoder) -> bool:
-    """Return True if all layers have the same attention, and blocks of at most two shapes: dense ones, and experts."""
+    """Return True if all layers are alike but for windows and experts: attention differs in positions alone.
+
+    Layers with windows have the same one, and may have rotary frequencies of their own.
+    """
 
     def attention(index: int) -> object:
         layer = decoder.layers[index]
         rope, state = layer.rope, layer.state
         shapes = [weight.shape for weight in layer.matrices[:4]]
-        positions = (rope.attrs["freqs"], rope.attrs["neox"], rope.attrs["magnitude"])
+        positions = (len(rope.attrs["freqs"]), rope.attrs["neox"], rope.attrs["magnitude"])
         sizes = (layer.attention.inputs["q"].shape, state.k_dim, state.v_dim)
-        extras = (len(layer.head_norms), len(layer.biases), layer.scale)
-        return shapes, positions, layer.attention.attrs["scale"], sizes, extras
+        extras = (len(layer.head_norms), len(layer.biases), len(layer.post_norms), layer.block.activation)
+        return shapes, positions, (layer.attention.attrs["scale"], layer.scale, layer.soft_cap), sizes, extras
 
     def block(index: int) -> tuple[bool, object]:
         ffn = decoder.layers[index].block
@@ -442,11 +444,15 @@ def _is_regular(decoder: Decoder) -> bool:
 
     first, eps = attention(0), {value for layer in decoder.layers for value in layer.eps} | {decoder.eps}
     indices = range(len(decoder.layers))
+    turning = {(layer.window, layer.rope.attrs["freqs"]) for layer in decoder.layers}
+    windows = [window for window, _ in turning]
     blocks = dict(map(block, indices))
     state = decoder.layers[0].state
     return (
         len(eps) == 1
         and state.k_dim == state.v_dim
+        and len(decoder.layers[0].post_norms) in (0, 2)
+        and len(windows) == len(set(windows)) <= 1 + (0 in windows)
         and all(attention(i) == first for i in indices)
         and all(facts == blocks[with_experts] for with_experts, facts in map(block, indices))
     )

@@ -24,7 +24,7 @@ from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory
 from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.persistent.division import Shape
 from pumice_vulkan.persistent.general import FOUND_BY, TABLE_ROW, TYPES, General, type_number
-from pumice_vulkan.persistent.pattern import SIX_BITS, Decoder, find_decoder
+from pumice_vulkan.persistent.pattern import SIX_BITS, Decoder, Layer, find_decoder
 from pumice_vulkan.persistent.shape import computes, kernel_of, shapes
 
 KERNEL = "persistent"
@@ -125,7 +125,7 @@ class PersistentPath:
             ]
 
         self._shapes = {1: shapes_of(1)}
-        if any(isinstance(shape, General) for shape in self._shapes[1]):
+        if self.compiles_long:
             most_rows = 1
         if most_rows is None:
             found_by = self._shapes[1][0].found_by if self._shapes[1] else ""
@@ -171,6 +171,11 @@ class PersistentPath:
         """
         candidates = self._shapes.get(rows, [])
         return self._probing(candidates[0]) if candidates and not self._off else None
+
+    @property
+    def compiles_long(self) -> bool:
+        """Return True if a driver takes many seconds for the shader of single tokens: that for any shape."""
+        return any(isinstance(shape, General) for shape in self._shapes[1])
 
     @property
     def is_off(self) -> bool:
@@ -222,7 +227,7 @@ class PersistentPath:
         for node in self._decoder.before:
             lowering.lower(node)
         first, tables = self._decoder.layers[0], self._tables
-        layout, _ = cache_of(lowering, first.state)
+        layout, _ = cache_of(lowering, self._lasting.state)
         steps = self._memory.layout
         zeros = lowering.constant(("act", id(self), shape), lambda: np.zeros(shape.act_words, np.uint32))
         epochs = lowering.constant(("epochs", id(self), shape), lambda: np.zeros(shape.groups, np.uint32))
@@ -234,7 +239,7 @@ class PersistentPath:
                 "b": tables.weights[-1],
                 "places": tables.places[shape.found_by],
                 "norms": tables.norms,
-                "turns": turns(lowering, first.rope),
+                "turns": self._turns(lowering),
                 "x": lowering.place(self._decoder.x),
             },
             writes={
@@ -251,7 +256,7 @@ class PersistentPath:
             },
             push={
                 "positions": steps.positions,
-                "table": steps.tables[first.state.window],
+                "table": steps.tables[self._lasting.window],
                 "v_cache": layout.v_offset,
                 "n_rot": 2 * len(first.rope.attrs["freqs"]),
                 "second_distance": pairs(first.rope)[1],
@@ -261,7 +266,7 @@ class PersistentPath:
                 "limit": PROBE_LIMIT if probe else LIMIT,
                 "probe": int(probe),
                 **(self._row_words(lowering) if shape.rows > 1 else {}),
-                **(_scales(self._decoder) if isinstance(shape, General) else {}),
+                **(self._extras(lowering) if isinstance(shape, General) else {}),
             },
             constants=shape.constants,
             grid=(shape.groups, 1, 1),
@@ -287,6 +292,31 @@ class PersistentPath:
             "seq_starts": steps.seq_starts,
             "output_ids": steps.output_ids,
             "table_width": steps.table_width,
+        }
+
+    @property
+    def _lasting(self) -> Layer:
+        """The first layer that attends to all positions, or the first one if there is none."""
+        return next((layer for layer in self._decoder.layers if not layer.window), self._decoder.layers[0])
+
+    def _turns(self, lowering: Lowering) -> BufferSlice:
+        """Return the rotary angles of layers without a window, and behind them those of layers with one."""
+        ropes = [layer.rope for layer in (self._lasting, self._decoder.windowed) if layer]
+        return turns(lowering, *ropes)
+
+    def _extras(self, lowering: Lowering) -> dict[str, Numbers]:
+        """Return the factors, caps and windows of the shader for any shape."""
+        decoder, first, windowed = self._decoder, self._decoder.layers[0], self._decoder.windowed
+        routing = next((layer.block.routing for layer in decoder.layers if layer.block.routing), None)
+        return {
+            "residual_scale": first.scale,
+            "logit_scale": decoder.logit_scale,
+            "share_scale": routing.scale if routing else 1.0,
+            "soft_cap": first.soft_cap,
+            "logit_cap": decoder.logit_cap,
+            "window": windowed.window if windowed else 0,
+            "window_table": self._memory.layout.tables[windowed.window] if windowed else 0,
+            "window_v_cache": cache_of(lowering, windowed.state)[0].v_offset if windowed else 0,
         }
 
     def close(self) -> None:
@@ -398,7 +428,7 @@ def _general_table(lowering: Lowering, decoder: Decoder) -> list[list[Matrix | i
         row.append(cell.buffer.address + 4 * cell.offset)
         row.append(matrix(lowering, layer.router) if layer.router else 0)
         row += [matrix(lowering, weight) for weight in layer.block.shared]
-        rows.append([*row, *[0] * (TABLE_ROW - len(row))])
+        rows.append([*row, *[0] * (TABLE_ROW - 1 - len(row)), int(layer.window > 0)])
     return [*rows, [matrix(lowering, decoder.output)]]
 
 
@@ -408,7 +438,7 @@ def _has_types(matrices: Sequence[Matrix]) -> bool:
 
 
 def _vectors(decoder: Decoder) -> NDArray[np.float32]:
-    """Return the norms of layers and of the output, then of heads, biases, and what chooses and weighs experts."""
+    """Return all vectors in the order of the shader's constants that end with ``_AT``, behind the norms of rows."""
     layers = decoder.layers
     numbers = [_row(weight) for layer in layers for weight in layer.norms] + [_row(decoder.norm)]
     numbers += [_row(node.weight("weight")) for layer in layers for node in layer.head_norms]
@@ -422,21 +452,12 @@ def _vectors(decoder: Decoder) -> NDArray[np.float32]:
     if gates := [block.shared_gate for block in blocks if block.shared_gate]:
         zeros = np.zeros(fixed(gates[0].shape)[0], np.float32)
         numbers += [_row(block.shared_gate) if block.shared_gate else zeros for block in blocks]
+    numbers += [_row(node.weight("weight")) for layer in layers for node in layer.post_norms]
     return np.concatenate(numbers)
 
 
 def _row(weight: Weight) -> NDArray[np.float32]:
     return np.asarray(weight.dequantize(), np.float32)
-
-
-def _scales(decoder: Decoder) -> dict[str, Numbers]:
-    """Return the factors of the shader for any shape."""
-    routing = next((layer.block.routing for layer in decoder.layers if layer.block.routing), None)
-    return {
-        "residual_scale": decoder.layers[0].scale,
-        "logit_scale": decoder.logit_scale,
-        "share_scale": routing.scale if routing else 1.0,
-    }
 
 
 def _whole(place: BufferSlice) -> BufferSlice:

@@ -1,8 +1,9 @@
 """The pattern of a segment that shaders/persistent.comp computes: a llama from its embedding to its logits.
 
-Feed-forward blocks may be experts with or without shared ones. Queries, keys and values may have biases, queries and
-keys norms per head; embeddings, results of blocks and logits may be multiplied by a constant. ``Decoder.is_plain`` says
-if a model has none of what only the shader for any shape computes.
+Feed-forward blocks may be experts with or without shared ones, and have SiLU or GELU. Queries, keys and values may
+have biases, queries and keys norms per head; embeddings, results of blocks and logits may be multiplied by a constant.
+Results of attention and of blocks may have norms before they are added; scores and logits soft caps, layers windows.
+``Decoder.is_plain`` says if a model has none of what only the shader for any shape computes.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class Block:
     """A feed-forward block: its norm, its matrices of gate, up and down, and what else it has.
 
     With ``routing``, ``matrices`` are stacks of experts; ``shared`` are gate, up and down of experts that every token
-    uses, and the sigmoid of the product with ``shared_gate`` multiplies their result.
+    uses, and the sigmoid of the product with ``shared_gate`` multiplies their result. ``activation`` is "silu" or
+    "gelu"; ``post_norm`` is the norm of the result.
     """
 
     norm: Node
@@ -58,13 +60,15 @@ class Block:
     routing: Routing | None = None
     shared: tuple[Weight, ...] = ()
     shared_gate: Weight | None = None
+    activation: str = "silu"
+    post_norm: Node | None = None
 
 
 @dataclass(frozen=True)
 class Layer:
     """A layer; ``matrices`` are those of queries, keys, values, output, gate, up and down.
 
-    ``scale`` multiplies the results of attention and of the block.
+    ``scale`` multiplies the results of attention and of the block; ``post_norm`` is the norm of attention's result.
     """
 
     norm: Node
@@ -75,6 +79,7 @@ class Layer:
     head_norms: tuple[Node, ...] = ()  # of queries and keys
     biases: tuple[Weight, ...] = ()  # of queries, keys and values
     scale: float = 1.0
+    post_norm: Node | None = None
 
     @property
     def matrices(self) -> tuple[Weight, ...]:
@@ -86,7 +91,22 @@ class Layer:
 
     @property
     def eps(self) -> tuple[float, ...]:
-        return tuple(node.attrs["eps"] for node in (self.norm, self.block.norm, *self.head_norms))
+        return tuple(node.attrs["eps"] for node in (self.norm, self.block.norm, *self.head_norms, *self.post_norms))
+
+    @property
+    def post_norms(self) -> list[Node]:
+        """The norms of the results of attention and of the block."""
+        return [node for node in (self.post_norm, self.block.post_norm) if node]
+
+    @property
+    def window(self) -> int:
+        """The number of newest positions that the layer attends to; 0: all."""
+        return int(self.attention.attrs["window"])
+
+    @property
+    def soft_cap(self) -> float:
+        """The soft cap of scores; 0: none."""
+        return float(self.attention.attrs["softcap"])
 
     @property
     def router(self) -> Weight | None:
@@ -103,7 +123,9 @@ class Layer:
     @property
     def is_plain(self) -> bool:
         has_plain_routing = self.block.routing is None or self.block.routing.is_plain
-        return has_plain_routing and not self.biases and not self.block.shared and self.scale == 1.0
+        has_extras = self.biases or self.block.shared or self.post_norms or self.window or self.soft_cap
+        is_scaled = self.scale != 1.0 or self.block.activation != "silu"
+        return has_plain_routing and not has_extras and not is_scaled
 
 
 @dataclass(frozen=True)
@@ -118,12 +140,19 @@ class Decoder:
     output: Weight
     logits: Tensor
     logit_scale: float = 1.0
+    logit_cap: float = 0.0  # soft cap of the scaled logits; 0: none
+
+    @property
+    def windowed(self) -> Layer | None:
+        """The first layer with a window."""
+        return next((layer for layer in self.layers if layer.window), None)
 
     @property
     def is_plain(self) -> bool:
         """True if the shaders of families compute it: no biases, no scales, no shared experts, layers of one kind."""
         kinds = {layer.router is None for layer in self.layers}
-        return len(kinds) == 1 and self.logit_scale == 1.0 and all(layer.is_plain for layer in self.layers)
+        has_plain_logits = self.logit_scale == 1.0 and not self.logit_cap
+        return len(kinds) == 1 and has_plain_logits and all(layer.is_plain for layer in self.layers)
 
 
 class _Mismatch(Exception):
@@ -153,7 +182,10 @@ class _Matcher:
 
     def decoder(self) -> Decoder:
         logits = self.segment.outputs[0]
-        output, logit_scale = self.scaled(logits, "linear")
+        uncapped, logit_cap = self.uncapped(logits)
+        output, logit_scale = self.scaled(uncapped, "linear")
+        if logit_cap:
+            logit_scale *= logit_cap  # the graph divides by the cap
         norm = self.take(output.inputs["x"], "rms_norm")
         rows = self.take(norm.inputs["x"], "get_rows")
         if rows.inputs["ids"].name != "output_ids":
@@ -171,7 +203,7 @@ class _Matcher:
         if not before or before[-1].output is not x:  # a group computes it
             raise _Mismatch
         norm_weight, eps = norm.weight("weight"), norm.attrs["eps"]
-        return Decoder(before, x, layers[::-1], norm_weight, eps, _matrix(output), logits, logit_scale)
+        return Decoder(before, x, layers[::-1], norm_weight, eps, _matrix(output), logits, logit_scale, logit_cap)
 
     def op(self, tensor: Tensor) -> str:
         node = self.producers.get(tensor)
@@ -192,6 +224,21 @@ class _Matcher:
         if scale.attrs["bias"] != 0.0:
             raise _Mismatch
         return self.take(scale.inputs["x"], op), scale.attrs["factor"]
+
+    def uncapped(self, logits: Tensor) -> tuple[Tensor, float]:
+        """Return what a soft cap limits, and the cap: logits are its product with a hyperbolic tangent."""
+        scale = self.producers.get(logits)
+        if scale is None or scale.op != "scale" or self.op(scale.inputs["x"]) != "tanh":
+            return logits, 0.0
+        tanh, cap = self.scaled(logits, "tanh")
+        return tanh.inputs["x"], cap
+
+    def normed(self, result: Tensor) -> tuple[Node | None, Tensor]:
+        """Return the norm that computes a result, and what it reads; None for a result without a norm."""
+        if self.op(result) != "rms_norm":
+            return None, result
+        norm = self.take(result, "rms_norm")
+        return norm, norm.inputs["x"]
 
     def layer(self, result: Tensor) -> tuple[Layer, Tensor]:
         """Return the layer that computes ``result``, and what it starts from."""
@@ -221,7 +268,8 @@ class _Matcher:
         raise _Mismatch
 
     def attention(self, result: Tensor) -> tuple[Layer, Tensor]:
-        o, scale = self.scaled(result, "linear")
+        post_norm, unnormed = self.normed(result)
+        o, scale = self.scaled(unnormed, "linear")
         attention = self.take(o.inputs["x"], "attention")
         rope_q, rope_k = (self.take(attention.inputs[name], "rope") for name in ("q", "k"))
         if not _is_plain(rope_q, rope_k, attention):
@@ -243,40 +291,55 @@ class _Matcher:
         if len({node.output for node in products}) != 3 or any(n.inputs["x"] is not norm.output for n in products):
             raise _Mismatch
         matrices = (*(node.weight("weight") for node in products), _matrix(o))
-        layer = Layer(norm, matrices, rope_q, attention, Block(norm, ()), tuple(head_norms), tuple(biases), scale)
+        layer = Layer(
+            norm,
+            matrices,
+            rope_q,
+            attention,
+            Block(norm, ()),
+            head_norms=tuple(head_norms),
+            biases=tuple(biases),
+            scale=scale,
+            post_norm=post_norm,
+        )
         return layer, norm.inputs["x"]
 
     def block(self, result: Tensor) -> tuple[tuple[Block, float], Tensor]:
         """Return a feed-forward block with the factor of its result, and what its norm reads."""
         scale = 1.0
+        post_norm, result = self.normed(result)
         if self.op(result) == "scale":
             of = self.op(self.producers[result].inputs["x"])
             node, scale = self.scaled(result, of)
             result = node.output
         if self.op(result) == "linear":
-            norm, matrices = self.gated(result)
-            block = Block(norm, matrices)
+            block = self.gated(result)
         elif self.op(result) == "expert_sum":
             block = self.experts(result)
         else:
             block = self.experts_and_shared(result)
-        return (block, scale), block.norm.inputs["x"]
+        return (replace(block, post_norm=post_norm), scale), block.norm.inputs["x"]
 
-    def gated(self, result: Tensor) -> tuple[Node, tuple[Weight, ...]]:
-        """Return the norm and the matrices of a dense block."""
+    def gated(self, result: Tensor) -> Block:
+        """Return a dense block."""
         down = self.take(result, "linear")
-        joined = self.take(down.inputs["x"], "silu_mul")
+        joined, activation = self.activated(down.inputs["x"])
         gate, up = (self.take(tensor, "linear") for tensor in joined.operands())
         norm = self.take(gate.inputs["x"], "rms_norm")
         if gate is up or up.inputs["x"] is not norm.output:
             raise _Mismatch
-        return norm, (_matrix(gate), _matrix(up), _matrix(down))
+        return Block(norm, (_matrix(gate), _matrix(up), _matrix(down)), activation=activation)
+
+    def activated(self, values: Tensor) -> tuple[Node, str]:
+        """Return the node that gates values, and its activation."""
+        activation = "gelu" if self.op(values) == "gelu_mul" else "silu"
+        return self.take(values, f"{activation}_mul"), activation
 
     def experts(self, result: Tensor) -> Block:
         total = self.take(result, "expert_sum")
         y, weights = total.operands()
         down, shares = self.take(y, "mul_mat_id"), self.take(weights, "expert_weights")
-        joined = self.take(down.inputs["x"], "silu_mul")
+        joined, activation = self.activated(down.inputs["x"])
         gate, up = (self.take(tensor, "mul_mat_id") for tensor in joined.operands())
         ids = self.take(down.inputs["ids"], "expert_ids")
         router = self.take(ids.inputs["logits"], "linear")
@@ -288,7 +351,7 @@ class _Matcher:
         if shares.inputs["logits"] is not router.output:
             raise _Mismatch
         matrices = tuple(node.weight("weight") for node in (gate, up, down))
-        return Block(norm, matrices, _routing(router, ids, shares))
+        return Block(norm, matrices, _routing(router, ids, shares), activation=activation)
 
     def experts_and_shared(self, result: Tensor) -> Block:
         added = self.take(result, "add")
@@ -298,10 +361,10 @@ class _Matcher:
             mul = self.take(shared, "mul")
             shared, opened = sorted(mul.operands(), key=lambda tensor: self.op(tensor) == "sigmoid")
             shared_gate = self.gate_of_shared(opened, block.norm.output)
-        norm, matrices = self.gated(shared)
-        if norm is not block.norm:
+        gated = self.gated(shared)
+        if gated.norm is not block.norm or gated.activation != block.activation:
             raise _Mismatch
-        return replace(block, shared=matrices, shared_gate=shared_gate)
+        return replace(block, shared=gated.matrices, shared_gate=shared_gate)
 
     def gate_of_shared(self, opened: Tensor, x: Tensor) -> Weight:
         """Return the weights whose product with ``x`` opens the shared experts."""
@@ -340,13 +403,13 @@ def _routing(router: Node, ids: Node, shares: Node) -> Routing:
 
 
 def _is_plain(rope_q: Node, rope_k: Node, attention: Node) -> bool:
-    """Return True for causal attention to all positions in the cache, of queries and keys that turn alike."""
+    """Return True for causal attention to positions in the cache, of queries and keys that turn alike."""
     attrs = attention.attrs
-    unusual = ("window", "softcap", "v_dim", "chunk", "slopes", "log_sum")
+    unusual = ("v_dim", "chunk", "slopes", "log_sum")
     return (
         isinstance(attention.state, KVState)
         and not attention.state.is_memory
-        and not attention.state.window
+        and attention.state.window == attrs["window"]
         and attrs["causal"]
         and attrs["cache"]
         and not any(attrs[name] for name in unusual)
