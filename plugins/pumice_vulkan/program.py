@@ -298,7 +298,7 @@ class DeviceProgram(Program):
         self._lone_preparer: Preparer | None = None  # of single tokens in one dispatch
         if shared.prepares:
             self._start(self._preparer)
-            if self._persistent and not shared.device.knows_pipelines:
+            if self._persistent and (self._persistent.compiles_long or not shared.device.knows_pipelines):
                 self._lone_preparer = self._compiled_beside([1])
         shared.programs.append(self)
 
@@ -432,7 +432,7 @@ class DeviceProgram(Program):
         return picked
 
     def wait_until_prepared(self) -> None:
-        if self._shared.prepares and self._persistent:
+        if self._shared.prepares and self._persistent and not self._persistent.compiles_long:
             self._persistent.works()  # beside the preparers: its pipeline takes the driver a while
         self._preparer.wait()
         self._draft_preparer.wait()
@@ -443,7 +443,8 @@ class DeviceProgram(Program):
     def _is_one_dispatch(self, n_tokens: int) -> bool:
         """Return True if a step is one dispatch.
 
-        One of several tokens is not until its pipeline is compiled, nor one token in the first process of a device.
+        One of several tokens is not until its pipeline is compiled, nor one token in the first process of a device, nor
+        with the shader for any shape.
         """
         if not self._persistent or n_tokens > self._persistent.most_rows:
             return False

@@ -16,6 +16,7 @@ from pumice_vulkan.persistent.pattern import FOUR_BITS, SIX_BITS, Decoder
 ADDRESSABLE = "buffer_address"  # feature of a device
 THREADS = 512  # invocations per workgroup, of which a processor holds at least one
 DEEP = 8  # positions of software devices from which heads with the same keys share them: few, for tests
+FAST_KERNELS = tuple(f"persistent_general.{name}" for name in ("q4_k", "q4_0", "q4_k_experts"))
 MAYBE_SIX = (2, 6)  # matrices that may have six bits in some layers: values and down
 
 
@@ -36,13 +37,18 @@ def shapes(
     for shape in _shapes_of_families(decoder, limits, device, two_buffers, unmeasured, rows):
         of_family = True
         yield shape
-    if not of_family and rows == 1 and (unmeasured or is_measured(decoder)):
-        yield from plans(decoder, limits, device)
+    if not of_family and rows == 1:
+        yield from (plan for plan in plans(decoder, limits, device) if unmeasured or is_faster(plan))
 
 
-def is_measured(decoder: Decoder) -> bool:
-    """Return True if the shader for any shape was faster than dispatches for such a model on a GPU."""
-    return False
+def is_faster(plan: General) -> bool:
+    """Return True if the shader for any shape was faster than dispatches for such models on a GPU.
+
+    Those are models without windows of which an invocation reads one word of a row of x; the driver's code for two
+    spills.
+    """
+    is_narrow = max(plan.width, plan.heads * plan.dim) <= 4 * plan.threads
+    return is_narrow and plan.kernel in FAST_KERNELS and not plan.post_norms and not plan.windows
 
 
 def _shapes_of_families(

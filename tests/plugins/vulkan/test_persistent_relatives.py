@@ -16,7 +16,7 @@ from pumice_vulkan.device import DeviceDescription, list_devices
 from pumice_vulkan.persistent import PersistentPath, find_decoder
 from pumice_vulkan.persistent import path as path_module
 from pumice_vulkan.persistent.general import General, plans
-from pumice_vulkan.persistent.shape import kernel_of
+from pumice_vulkan.persistent.shape import is_faster, kernel_of
 from pumice_vulkan.profiles import PROFILES
 from pumice_vulkan.shaders import shader
 from reference_models import error
@@ -26,6 +26,9 @@ from tools import gpu_profiles
 IDS = [(7 * i + 3) % 300 for i in range(12)]
 COMPUTED = ("granite", "gemma2", "qwen2moe", "glm4moe")
 """Relatives that a software device computes, which compiles each shader for half a minute."""
+
+FASTER = ("llama", "granite", "qwen2", "qwen3", "phi3", "granitemoe")
+"""Relatives that take the shader without being asked for it, where they are no wider than these tiny ones."""
 
 SAME_TEXT = ("granite",)
 """Relatives whose next tokens are so clear that rounding changes none."""
@@ -51,6 +54,8 @@ def test_relatives_have_a_plan(tmp_path: Path, name: str) -> None:
         assert plan.groups == 128
         assert plan.shared_bytes <= 48 * 1024
         assert shader(kernel_of(plan))
+        assert is_faster(plan) == (name in FASTER)
+        assert not is_faster(replace(plan, width=2560))
         assert not list(plans(decoder, replace(limits, kv_type="f32"), device))
 
 

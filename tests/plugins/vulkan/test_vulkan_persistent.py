@@ -16,6 +16,7 @@ from tools.paper_device import PaperDevice
 
 import pumice
 from gguf_files import byte_tokenizer, tiny_llama, write_gguf
+from llama_relatives import RELATIVES
 from pumice.engine import Engine
 from pumice.engine.batches import Part, batch_of
 from pumice.gguf import GGMLType, GGUFFile
@@ -39,9 +40,9 @@ pytestmark = pytest.mark.usefixtures("vulkan_device")
 
 @pytest.fixture
 def any_shape(vulkan_device: None) -> None:
-    """Skip the test where only shapes of families are in one dispatch."""
+    """Skip the test where tiny models take the shader for any shape, whose steps have one token."""
     if not list_devices()[0].software:
-        pytest.skip("GPUs compute shapes of families alone in one dispatch, and tiny models have others")
+        pytest.skip("only software devices compute tiny models with the shader of families")
 
 
 IDS = [(7 * i + 3) % 300 for i in range(12)]
@@ -356,6 +357,33 @@ def test_a_token_is_one_dispatch_once_its_pipeline_is_compiled(
             after = logits_of_steps(model, [1] * 4)
         assert 1 in computed
         assert error(after, before) < 1e-3
+
+
+@pytest.mark.usefixtures("any_shape")
+def test_no_step_waits_for_the_shader_for_any_shape(
+    tmp_path: Path, computed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pipeline takes many seconds, so that a thread compiles it, also where a device's pipelines are known."""
+    begun, ended, pipeline = threading.Event(), threading.Event(), Kernels.pipeline
+
+    def failing(kernels: Kernels, dispatch: Any) -> Any:
+        if not dispatch.kernel.startswith("persistent_general"):
+            return pipeline(kernels, dispatch)
+        begun.set()
+        assert ended.wait(60)
+        raise pumice.BackendError("cannot compile the shader")
+
+    monkeypatch.setattr(Kernels, "pipeline", failing)
+    monkeypatch.setattr("pumice_vulkan.device.native.device.NativeDevice.knows_pipelines", True)
+    path = RELATIVES["granite"].write(tmp_path / "model.gguf")
+    section = {"persistent": "always", "activations": "int8", "driver": "native", "prepare": "always"}
+    with pumice.load(path, backend="vulkan", n_ctx=256, n_batch=2, config={"vulkan": section}) as model:
+        assert begun.wait(60)
+        assert np.isfinite(logits_of_steps(model, [1] * 4)).all()
+        model.runner.wait_until_prepared()
+        ended.set()
+        assert np.isfinite(logits_of_steps(model, [1] * 4)).all()
+    assert not computed
 
 
 @pytest.mark.usefixtures("any_shape")
