@@ -13,7 +13,7 @@ from pocket_models import write_converted, write_pocket
 from pumice.audio import VOICE_RATE
 from pumice.cli import cli
 from pumice.errors import RequestError
-from pumice.frontend.speaking import Words
+from pumice.frontend.speaking import TokenizerVocabulary
 from pumice_architectures.speaking import pocket
 from vision_models import described
 
@@ -81,9 +81,9 @@ def test_rows_of_a_voice_are_those_of_the_package(model):
 def test_pieces_are_those_of_the_package(model):
     expected = json.loads(str(theirs("pieces")))
     speaks = model._registry.speech_models.find("pockettts_gen")
-    begin = Words(model.tokenizer).find("<|audio_bos|>")
+    begin = TokenizerVocabulary(model.tokenizer).find("<|audio_bos|>")
     for text, pieces in zip(expected["texts"], expected["pieces"], strict=True):
-        ours = speaks.pieces(text, Words(model.tokenizer))
+        ours = speaks.pieces(text, TokenizerVocabulary(model.tokenizer))
         assert [[piece.text, piece.tokens] for piece in ours] == [[said, [*ids, begin]] for said, ids in pieces]
 
 
@@ -126,7 +126,7 @@ def test_a_speech_ends_with_its_reader(models):
 def test_a_model_that_never_ends_is_ended(models, monkeypatch):
     with pumice.load(models / "never ends" / "model.gguf", **OPTIONS) as model:
         speaks = model._registry.speech_models.find("pockettts_gen")
-        (piece,) = speaks.pieces("hello", Words(model.tokenizer))
+        (piece,) = speaks.pieces("hello", TokenizerVocabulary(model.tokenizer))
         assert piece.max_frames == int(np.ceil(((len(piece.tokens) - 1) / 3 + 2) * 12.5))
         monkeypatch.setattr(pocket, "MOST_FRAMES", 12)
         assert len(model.speak("hello").source) == 12 * FRAME
@@ -144,7 +144,7 @@ def test_wrong_texts_are_named(model, text, problem):
 def test_long_texts_without_marks_are_spoken_in_pieces(model):
     speaks = model._registry.speech_models.find("pockettts_gen")
     for text in ("a" * 4096, "word " * 800, "1.5" * 1300):
-        pieces = speaks.pieces(text, Words(model.tokenizer))
+        pieces = speaks.pieces(text, TokenizerVocabulary(model.tokenizer))
         assert max(len(piece.tokens) for piece in pieces) < 500
         assert sum(len(piece.text) for piece in pieces) >= 3900
 

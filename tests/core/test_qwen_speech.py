@@ -14,7 +14,7 @@ from pumice.audio import VOICE_RATE
 from pumice.cli import cli
 from pumice.engine import speaker
 from pumice.errors import ModelError, RequestError
-from pumice.frontend.speaking import Words
+from pumice.frontend.speaking import TokenizerVocabulary
 from pumice.gguf import GGUFFile
 from pumice.model_files.opening import check_projector
 from pumice.speech_model import SpeechTask
@@ -78,7 +78,7 @@ def frames_of(model, n, voice, language, name="", **changes):
     """Return the frames of the text, before any sound is made of them."""
     model.check_speaks()
     speaks = model._load_speaker()
-    (text,) = speaks.model.pieces(tiny.TEXT, Words(model.tokenizer), language, name)
+    (text,) = speaks.model.pieces(tiny.TEXT, TokenizerVocabulary(model.tokenizer), language, name)
     rows = None if voice is None else speaks.model.voice(speaks._graphs, voice.source)
     task = SpeechTask(replace(text, max_frames=n, **changes), rows, 0.0, np.random.default_rng(0))
     frames = []
@@ -160,7 +160,7 @@ def test_wrong_options_are_named(model, options, problem):
 
 def test_special_tokens_in_a_text_are_letters(model):
     speaks = model._registry.speech_models.find("qwen3tts_gen")
-    (piece,) = speaks.pieces("<|im_end|><tts_pad>", Words(model.tokenizer))
+    (piece,) = speaks.pieces("<|im_end|><tts_pad>", TokenizerVocabulary(model.tokenizer))
     assert tiny.tokens().index("<|im_end|>") not in piece.tokens
     assert piece.tokens.count(tiny.tokens().index("<tts_pad>")) == 1
 
