@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from functools import reduce
+from operator import or_
 
 from pumice.plugin import GGMLType, Limits, Weight, fixed
 from pumice_vulkan.device import Device
@@ -17,7 +19,7 @@ FOUND_BY = "typed addresses"
 TABLE_ROW = 13  # numbers of a layer in the table
 
 THREADS, GROUPS, WARPS = 512, 128, 16  # most invocations of a workgroup, and workgroups, of GPUs; subgroups
-UNITS, FEW_UNITS = 4, 2  # of a step: rows, and chunks of them; on software devices, which compile less code
+UNITS, FEW_UNITS = 4, 2  # of a step: rows, and chunks of them
 MOST_READ = 8  # words that an invocation polls at a time
 MOST_PER_LANE = 8  # values of a head
 MOST_BYTES = 1 << 32  # of a matrix, within which the shader counts bytes
@@ -42,33 +44,39 @@ class Variant:
     Attributes:
         types: types of matrices.
         experts: True if layers may have experts.
-        small: True for software devices: steps have few units.
+        units: units of a step; with few, less code and fewer registers, which dense layers gain from.
+        software: True for software devices.
     """
 
     types: tuple[str, ...]
     experts: bool
-    small: bool = False
+    units: int
+    software: bool = False
 
     def macros(self) -> dict[str, str | int]:
-        flags = {"GENERAL_EXPERTS": self.experts, "FEW_UNITS": self.small}
+        flags = {"GENERAL_EXPERTS": self.experts, "FEW_UNITS": self.units == FEW_UNITS}
         chosen = [name for name, is_set in flags.items() if is_set]
         return dict.fromkeys(["GENERAL", *chosen, *(f"HAS_{type.upper()}" for type in self.types)], 1)
 
     def suits(self, types: int, experts: bool, software: bool) -> bool:
         """Return True if it computes matrices of a mask of types, and layers with experts if there are any."""
         mask = sum(1 << TYPES.index(type) for type in self.types)
-        return types & ~mask == 0 and experts <= self.experts and software == self.small
+        return types & ~mask == 0 and experts <= self.experts and software == self.software
 
 
 VARIANTS = {
-    "q4_k": Variant(("q4_k", "q6_k"), experts=False),
-    "q4_0": Variant(("q4_0", "q6_k"), experts=False),
-    "q4_k_experts": Variant(("q4_k", "q6_k"), experts=True),
-    "q4_0_experts": Variant(("q4_0", "q6_k"), experts=True),
-    "all": Variant(TYPES, experts=True),
-    "small_q4_k": Variant(("q4_k", "q6_k"), experts=False, small=True),
-    "small": Variant(TYPES, experts=True, small=True),
+    "q4_k": Variant(("q4_k", "q6_k"), experts=False, units=FEW_UNITS),
+    "q4_0": Variant(("q4_0", "q6_k"), experts=False, units=FEW_UNITS),
+    "q4_k_experts": Variant(("q4_k", "q6_k"), experts=True, units=UNITS),
+    "q4_0_experts": Variant(("q4_0", "q6_k"), experts=True, units=UNITS),
+    "all": Variant(TYPES, experts=True, units=UNITS),
+    "small_q4_k": Variant(("q4_k", "q6_k"), experts=False, units=FEW_UNITS, software=True),
+    "small": Variant(TYPES, experts=True, units=FEW_UNITS, software=True),
 }
+
+
+def _variant(types: int, experts: bool, software: bool) -> str:
+    return next(name for name, variant in VARIANTS.items() if variant.suits(types, experts, software))
 
 
 @dataclass(frozen=True)
@@ -136,8 +144,7 @@ class General:
     @property
     def kernel(self) -> str:
         types = self.types_q | self.types_k | self.types_o | self.types_g | self.types_d | self.types_l
-        names = (name for name, variant in VARIANTS.items() if variant.suits(types, self.experts > 0, self.with_others))
-        return f"persistent_general.{next(names)}"
+        return f"persistent_general.{_variant(types, self.experts > 0, self.with_others)}"
 
     @property
     def deep_parts(self) -> int:
@@ -288,6 +295,8 @@ def _plan(decoder: Decoder, limits: Limits, device: Device) -> General | None:
     lanes, groups = device.subgroup_size, 1 if software else GROUPS
     threads = min(THREADS, WARPS * lanes)
     heads, kv_heads = sizes.query // sizes.dim, sizes.key // sizes.dim
+    types = {f"types_{name}": _mask(weights) for name, weights in _sites(decoder).items()}
+    variant = VARIANTS[_variant(reduce(or_, types.values()), sizes.experts > 0, software)]
     return General(
         threads=threads,
         lanes=lanes,
@@ -316,8 +325,8 @@ def _plan(decoder: Decoder, limits: Limits, device: Device) -> General | None:
         shared_gate=bool(sparse and sparse.shared_gate),
         routing=_number_of(routing),
         routing_bias=bool(routing and routing.bias),
-        **{f"types_{name}": _mask(weights) for name, weights in _sites(decoder).items()},
-        **sizes.divided(groups, lanes, threads // lanes, FEW_UNITS if software else UNITS),
+        **types,
+        **sizes.divided(groups, lanes, threads // lanes, variant.units),
         post_norms=bool(first.post_norms),
         gelu=first.block.activation == "gelu",
         soft_cap=first.soft_cap > 0.0,
