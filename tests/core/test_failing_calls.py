@@ -83,7 +83,9 @@ def test_a_model_is_written_in_parts(model, folder):
 def test_a_file_is_edited(model, folder, values, in_place):
     path = folder / "m.gguf"
 
-    def prepare():
+    def prepare():  # without what could not be removed before
+        shutil.rmtree(folder)
+        folder.mkdir()
         shutil.copyfile(model, path)
 
     names = check_every_call(folder, prepare, lambda: edit(path, values=values), maps=MAPS)
