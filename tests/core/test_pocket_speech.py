@@ -56,7 +56,7 @@ def test_samples_are_those_of_the_package(models, name, kind):
     assert len(sound.source) == length
     expected = theirs(f"{name}, {kind}")
     assert np.abs(expected).max() > 0.1
-    np.testing.assert_allclose(sampled(sound.source), expected, atol=2e-6)
+    np.testing.assert_allclose(sampled(sound.source), expected, atol=5e-6)
 
 
 def test_the_speech_model_is_converted_as_by_llama_cpp(models, tmp_path):
