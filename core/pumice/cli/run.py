@@ -34,6 +34,7 @@ FORM = (
     "block_length",
     "cfg_scale",
 )  # options of streams
+_MAX_PROMPT = 1 << 30  # bytes
 
 
 def file_option(help: str) -> Decorator:
@@ -227,7 +228,10 @@ def read_prompt(prompt: str | None, file: Path | None, default: str | None = Non
     try:
         if where == "--prompt":
             return os.fsencode(prompt or "").decode("utf-8")
-        data = file.read_bytes() if file else sys.stdin.buffer.read()
+        with file.open("rb") if file else contextlib.nullcontext(sys.stdin.buffer) as stream:
+            data = stream.read(_MAX_PROMPT + 1)  # a device may never end
+        if len(data) > _MAX_PROMPT:
+            raise click.ClickException(f"cannot read the prompt: {where}: more than {_MAX_PROMPT} bytes")
         return data.decode("utf-8").removesuffix("\n").removesuffix("\r")
     except OSError as error:
         raise click.ClickException(f"cannot read the prompt: {where}: {error.strerror}") from None

@@ -152,6 +152,13 @@ def test_a_prompt_that_is_not_utf8_is_reported(run, model):
     assert (done.returncode, done.stderr) == (1, "error: the prompt is not UTF-8: byte 2 of --prompt\n")
 
 
+def test_a_prompt_that_does_not_end_is_reported(run, model, monkeypatch):
+    monkeypatch.setattr("pumice.cli.run._MAX_PROMPT", 1000)
+    for arguments, where in ((["-f", "/dev/zero"], "/dev/zero"), (["-f", "-"], "standard input")):
+        done = run("run", model, *arguments, input=b"a" * 1001)
+        assert (done.returncode, done.stderr) == (1, f"error: cannot read the prompt: {where}: more than 1000 bytes\n")
+
+
 def test_a_rate_needs_two_tokens(run, model):
     assert run("run", model, "-p", "ab", "-n", "1").stderr.endswith("tokens/s · generation 1 token\n")
 
