@@ -27,42 +27,49 @@ FIXED = ("a cycle, greedy",)
 """Texts for fixed numbers of drafted tokens."""
 
 
-def write(model: pumice.Model, n_seqs: int, turn: int, options: dict[str, Any]) -> tuple[float, int, int]:
-    """Return the seconds of texts at once, and their numbers of drafted and accepted tokens."""
-    prompts = [[300 + 7 * turn + i + 31 * j for j in range(12)] for i in range(n_seqs)]
+def prompts(n_seqs: int, turn: int) -> list[list[int]]:
+    return [[300 + 7 * turn + i + 31 * j for j in range(12)] for i in range(n_seqs)]
+
+
+def write(model: pumice.Model, n_seqs: int, turn: int, options: dict[str, Any]) -> tuple[float, list[Any]]:
+    """Return the seconds of texts at once, and the completions."""
     began = time.perf_counter()
-    done = model.generate_many(prompts, ignore_eos=True, seed=turn, **options)
-    timings = [completion.timings for completion in done]
-    return time.perf_counter() - began, sum(t.n_drafted for t in timings), sum(t.n_accepted for t in timings)
+    done = model.generate_many(prompts(n_seqs, turn), ignore_eos=True, seed=turn, **options)
+    return time.perf_counter() - began, done
 
 
 def compare(model: pumice.Model, n_seqs: int, repetitions: int, options: dict[str, Any]) -> str:
     """Return the ratio of times, and the accepted tokens, of texts with drafts."""
     ratios, n_drafted, n_accepted = [], 0, 0
     for turn in range(repetitions):
-        plain, _, _ = write(model, n_seqs, turn, options | {"speculate": "off"})
-        drafting, drafted, accepted = write(model, n_seqs, turn, options | {"speculate": "ngram"})
+        plain, _ = write(model, n_seqs, turn, options | {"speculate": "off"})
+        drafting, done = write(model, n_seqs, turn, options | {"speculate": "ngram"})
         ratios.append(plain / drafting)
-        n_drafted, n_accepted = n_drafted + drafted, n_accepted + accepted
+        n_drafted += sum(item.timings.n_drafted for item in done)
+        n_accepted += sum(item.timings.n_accepted for item in done)
     middle, low, high = statistics.median(ratios), min(ratios), max(ratios)
     return f"{middle:.2f} ({low:.2f} to {high:.2f}) | {n_accepted:,} of {n_drafted:,}"
+
+
+def integers(text: str) -> list[int]:
+    """Return the numbers of a list with commas."""
+    return [int(number) for number in text.split(",")]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("model")
     parser.add_argument("--backend", default="vulkan")
-    parser.add_argument("--lengths", default="256,1024", help="tokens of a text, comma-separated")
-    parser.add_argument("--sequences", default="1", help="texts at once, comma-separated")
-    parser.add_argument("--n-draft", default="-1,15", help="drafted tokens, comma-separated; -1: as measured")
+    parser.add_argument("--lengths", type=integers, default="256,1024", help="tokens of a text, comma-separated")
+    parser.add_argument("--sequences", type=integers, default="1", help="texts at once, comma-separated")
+    parser.add_argument(
+        "--n-draft", type=integers, default="-1,15", help="drafted tokens, with commas; -1: as measured"
+    )
     parser.add_argument("--repetitions", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=1e9, help="time after which no measurement begins")
     arguments = parser.parse_args()
     end = time.monotonic() + arguments.seconds
-    lengths, numbers, at_once = (
-        [int(number) for number in text.split(",")]
-        for text in (arguments.lengths, arguments.n_draft, arguments.sequences)
-    )
+    lengths, numbers, at_once = arguments.lengths, arguments.n_draft, arguments.sequences
     print("| text | at once | tokens | `n_draft` | without / with | accepted |\n| --- | --- | --- | --- | --- | --- |")
     for n_draft in numbers:
         config: dict[str, Any] = {"speculate": "ngram", "n_draft": n_draft}

@@ -14,6 +14,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+import device_drafts
+from device_drafts import integers
+
 import pumice
 from pumice.plugin import Proposal, Proposer, ProposerContext, hookimpl
 
@@ -67,11 +70,9 @@ class Bench:
 
 def write(model: pumice.Model, n_seqs: int, turn: int, options: dict[str, Any]) -> tuple[float, list[Any]]:
     """Return the seconds of texts at once, and the completions."""
-    prompts = [[300 + 7 * turn + i + 31 * j for j in range(12)] for i in range(n_seqs)]
-    began = time.perf_counter()
-    done = model.generate_many(prompts, ignore_eos=True, seed=turn, **options)
-    seconds = time.perf_counter() - began
+    seconds, done = device_drafts.write(model, n_seqs, turn, options)
     if options["speculate"] == "off":
+        prompts = device_drafts.prompts(n_seqs, turn)
         Known.texts.update((tuple(prompt), list(item.tokens)) for prompt, item in zip(prompts, done, strict=True))
     return seconds, done
 
@@ -102,19 +103,18 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--backend", default="vulkan")
     parser.add_argument("--forms", default=",".join(FORMS), help="kinds of text, comma-separated")
-    parser.add_argument("--sequences", default="1", help="texts at once, comma-separated")
-    parser.add_argument("--n-draft", default="-1,7,15", help="drafted tokens, comma-separated; -1: as measured")
-    parser.add_argument("--wrong", default="0", help="every which drafted token is wrong, comma-separated; 0: none")
+    parser.add_argument("--sequences", type=integers, default="1", help="texts at once, comma-separated")
+    parser.add_argument(
+        "--n-draft", type=integers, default="-1,7,15", help="drafted tokens, with commas; -1: as measured"
+    )
+    parser.add_argument("--wrong", type=integers, default="0", help="every which drafted token is wrong; 0: none")
     parser.add_argument("--temperature", type=float, default=0)
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("-n", type=int, default=256, help="tokens of a text")
     parser.add_argument("--seconds", type=float, default=1e9, help="time after which no measurement begins")
     arguments = parser.parse_args()
     end = time.monotonic() + arguments.seconds
-    numbers, at_once, wrongs = (
-        [int(number) for number in text.split(",")]
-        for text in (arguments.n_draft, arguments.sequences, arguments.wrong)
-    )
+    numbers, at_once, wrongs = arguments.n_draft, arguments.sequences, arguments.wrong
     print("| form | at once | `n_draft` | wrong | tok/s without | with | ratio | accepted | unequal |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     options = {"max_tokens": arguments.n, "temperature": arguments.temperature}
