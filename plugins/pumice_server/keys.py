@@ -11,11 +11,12 @@ from pathlib import Path
 
 import click
 
+from pumice.cli.options import read_bounded
+
 SCOPES = ("infer", "admin")
 """Scopes of keys: generating; and loading, fetching and metrics."""
 
 _HASHED = re.compile(r"sha256:([0-9a-f]{64})")
-_MAX_TEXT = 1 << 24  # of a file of keys
 
 
 @dataclass(frozen=True)
@@ -69,16 +70,13 @@ def digest(key: str) -> bytes:
 def _read(file: Path) -> list[Key]:
     """Read lines ``KEY`` or ``NAME SCOPES KEY``. Commas separate scopes; ``sha256:DIGEST`` may stand for a key."""
     try:
-        with file.open(encoding="utf-8") as keys_file:
-            text = keys_file.read(_MAX_TEXT + 1)  # a device may never end
-        if len(text) > _MAX_TEXT:
-            raise click.ClickException(f"cannot read the keys: {file}: more than {_MAX_TEXT} characters")
+        lines = read_bounded("the keys", file).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise click.ClickException(f"cannot read the keys: {file}: {reason}") from None
     keys = [
         _parse(line.split(), f"{file}:{number}")
-        for number, line in enumerate(text.splitlines(), 1)
+        for number, line in enumerate(lines, 1)
         if line.strip() and not line.startswith("#")
     ]
     if not keys:

@@ -22,7 +22,7 @@ CommandFunction = Callable[..., Any]
 _MODEL, _VALUE_TYPE, _NO_SPECULATE = "pumice.model", "pumice.cache_type_v", "pumice.no_speculate"
 _CPU_MOE = "pumice.cpu_moe"
 _LONGEST_PATH = 4096
-_MAX_TEXT = 1 << 24  # of a grammar, a schema or a template
+_MAX_TEXT = 1 << 24  # of a grammar, a schema, a template or a file of keys
 
 
 def _keep_model(ctx: click.Context, param: click.Parameter, model: str | None) -> None:
@@ -116,14 +116,22 @@ def split_scale(text: str) -> tuple[str, float]:
         raise click.BadParameter(f"expected FILE:SCALE, not {text!r}") from None
 
 
+def read_bounded(noun: str, path: Path) -> str:
+    """Return the text of a file, which may be a device that never ends.
+
+    Raises ClickException that names the content by ``noun`` if it is too long, OSError and UnicodeDecodeError.
+    """
+    with path.open(encoding="utf-8") as file:
+        text = file.read(_MAX_TEXT + 1)
+    if len(text) > _MAX_TEXT:
+        raise click.ClickException(f"cannot read {noun}: {path}: more than {_MAX_TEXT} characters")
+    return text
+
+
 def read_text(noun: str, path: Path) -> str:
     """Return the text of a file. Raises ClickException that names the content by ``noun``."""
     try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(_MAX_TEXT + 1)  # a device may never end
-        if len(text) > _MAX_TEXT:
-            raise click.ClickException(f"cannot read {noun}: {path}: more than {_MAX_TEXT} characters")
-        return text
+        return read_bounded(noun, path)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise click.ClickException(f"cannot read {noun}: {path}: {reason}") from None
