@@ -15,6 +15,7 @@ from pumice.cli.named_models import load_model
 from pumice.cli.options import json_option, load_options, model_argument
 from pumice.cli.progress import show_progress
 from pumice.cli.vocabulary import option
+from pumice.wording import counted_as
 
 if TYPE_CHECKING:
     from pumice.backend import KernelTime
@@ -213,7 +214,7 @@ def measure_parallel(
 
     rows = []
     for n_seqs in parallel:
-        title = f"{n_seqs} sequence{'s' if n_seqs > 1 else ''}"
+        title = counted_as(n_seqs, "sequence")
         runs = repeated(title, repetitions, partial(parallel_seconds, model, n_prompt, n_gen, n_seqs))
         seconds = [statistics.median(times) for times in zip(*runs, strict=True)]
         kernels = kernel_times(model) if profile else []

@@ -7,6 +7,7 @@ import re
 import sys
 
 from pumice.errors import PumiceError
+from pumice.wording import counted_as
 
 MAX_BYTES = 74_000  # that terminals take; xterm's limit is 100,000 characters of base64
 
@@ -44,7 +45,7 @@ def choose_text(text: str, choice: str) -> str:
     if not (choice.isdecimal() and len(choice) < 7 and int(choice)):
         raise PumiceError(f"/copy takes the number of a block of code, or all, not {choice!r:.60}")
     if int(choice) > len(blocks):
-        count = "no block" if not blocks else f"{len(blocks)} block{'s' if len(blocks) > 1 else ''}"
+        count = "no block" if not blocks else counted_as(len(blocks), "block")
         raise PumiceError(f"the last answer has {count} of code")
     return blocks[int(choice) - 1]
 
