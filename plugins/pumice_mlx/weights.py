@@ -106,11 +106,11 @@ class Quantized(Matrix):
             _, *scales = self.arrays
             rows = rounded(x, self._type).reshape(-1, x.shape[-1])
             return self._product(rows, self.codes, scales, self.bits).reshape(*x.shape[:-1], -1)
-        if self._has_kernel and x.size <= few_rows.MOST_ROWS * x.shape[-1]:
+        n = x.size // x.shape[-1]
+        if self._has_kernel and n <= few_rows.MOST_ROWS:
             rows = rounded(x, self._type).reshape(-1, x.shape[-1])
             return few_rows.multiply(rows, *self.arrays).reshape(*x.shape[:-1], -1)
-        if self._has_kernel and x.size < few_rows.LEAST_MANY * x.shape[-1]:
-            n = x.size // x.shape[-1]
+        if self._has_kernel and n < few_rows.LEAST_MANY:
             rows = mx.pad(x.reshape(n, -1), [(0, few_rows.LEAST_MANY - n), (0, 0)])
             return self.product(rows)[:n].reshape(*x.shape[:-1], -1)
         ys = [
