@@ -253,10 +253,10 @@ class Chain:
         """
         forks = [fork for sampler in self.masking if (fork := sampler.fork()) is not None]
         drafted: list[int] = []
-        found = [Possible(self.mask, self.few)]
+        possible = [Possible(self.mask, self.few)]
         while len(drafted) < n:
-            coming = tokens[len(drafted) : len(drafted) + 1] or found[-1].few
-            if not coming or coming[0] in ends or not found[-1].allows(coming[0]):
+            coming = tokens[len(drafted) : len(drafted) + 1] or possible[-1].few
+            if not coming or coming[0] in ends or not possible[-1].allows(coming[0]):
                 break
             try:
                 for fork in forks:
@@ -267,9 +267,9 @@ class Chain:
             except UNEXPECTED as error:
                 raise_named(error, f"{_describe(self.masking[0])}: fork")
             drafted.append(coming[0])
-            found.append(Possible.of(masks))
-        self._expected = deque(zip(drafted, found[1:], strict=True))
-        return drafted, found
+            possible.append(Possible.of(masks))
+        self._expected = deque(zip(drafted, possible[1:], strict=True))
+        return drafted, possible
 
     @property
     def restriction(self) -> Restriction:
