@@ -140,7 +140,7 @@ def test_a_client_that_leaves_while_its_prompt_is_read(small_batches, path):
 def test_a_request_that_fails_before_its_first_token(small_batches, monkeypatch):
     """The error follows the progress of the prompt."""
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **options: object) -> None:
         raise RuntimeError("lost")
 
     monkeypatch.setattr(small_batches.model.runner, "submit", fail)

@@ -383,9 +383,11 @@ def test_nobody_sees_all_logits(
             if ahead:
                 submit = model.runner.submit
 
-                def picking(batch: Batch, ask: Ask | None = None, *more: Any, submit: Any = submit) -> Any:
+                def picking(
+                    batch: Batch, ask: Ask | None = None, *more: Any, submit: Any = submit, **options: Any
+                ) -> Any:
                     assert ask, "all logits were asked for"
-                    return submit(batch, ask, *more)
+                    return submit(batch, ask, *more, **options)
 
                 monkeypatch.setattr(model.runner, "submit", picking)
             alone = model.generate(prompts[1], max_tokens=32, **options)
