@@ -69,6 +69,23 @@ assert any(item is kept for item in gc.get_objects(generation=2))
     assert modules_after(code)
 
 
+def test_objects_that_a_program_froze_are_counted_once():
+    """Counting walks through all of them, and each load would hold Python's lock for it."""
+    code = """
+import gc
+from pumice.switching import without_collections
+kept = [[i] for i in range(50_000)]
+gc.freeze()
+count, counted = gc.get_freeze_count, []
+gc.get_freeze_count = lambda: counted.append(count()) or counted[-1]
+for _ in range(3):
+    with without_collections(makes_old=True):
+        pass
+assert len(counted) == 1 and counted[0] <= count(), counted
+"""
+    assert modules_after(code)
+
+
 def test_everything_public_is_there():
     assert set(pumice.__all__) <= set(dir(pumice))
     for name in pumice.__all__:
