@@ -177,10 +177,11 @@ from pumice.plugin import BackendError
 from pumice_vulkan.device import open_device
 device = open_device({driver!r})
 used = int(open("/proc/self/statm").read().split()[0]) * {resource.getpagesize()}
-resource.setrlimit(resource.RLIMIT_AS, (used + 2**28, used + 2**28))
+limit = used + 2**28 + 2**25  # four buffers, and memory for Python
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 try:
     while True:
-        device.new_buffer(2**26)
+        device.new_buffer(2**26, host=True)
 except BackendError as error:
     print(error)
 """

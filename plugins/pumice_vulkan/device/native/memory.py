@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.plugin import BackendError
+from pumice_vulkan.device.checks import OUT_OF_MEMORY
 from pumice_vulkan.device.contract import Buffer
 from pumice_vulkan.device.native.api import check, created, lib
 from pumice_vulkan.device.native.binding import (
@@ -31,6 +32,7 @@ from pumice_vulkan.device.native.logical import LogicalDevice
 
 ADDRESSABLE = "buffer_address"  # feature of a device whose buffers have addresses
 HOST = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT
+FAILED = ctypes.c_size_t(-1).value  # address by which lavapipe since Mesa 25 answers where mmap fails, as a success
 USAGE = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT
 
 
@@ -71,6 +73,8 @@ class NativeBuffer(Buffer):
         if self.host:
             address = ctypes.c_size_t()
             check(lib.vkMapMemory(device, self._memory, 0, self.n_bytes, 0, ctypes.byref(address)), doing)
+            if address.value == FAILED:
+                raise BackendError(f"vulkan: {doing}: {OUT_OF_MEMORY}")
             memory = (ctypes.c_uint8 * self.n_bytes).from_address(address.value)
             self._mapped = np.frombuffer(memoryview(memory), np.uint8)
 
