@@ -12,7 +12,7 @@ from pumice.engine.batches import Part, Place, batch_of
 from pumice.engine.checkpoints import Checkpoints
 from pumice.engine.diffusion import Denoising
 from pumice.engine.encodings import Encodings, PreparedTexts
-from pumice.engine.flights import Flight, Flights
+from pumice.engine.flights import Flights
 from pumice.engine.generation import Generation
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.lookahead import Lookahead
@@ -23,6 +23,7 @@ from pumice.engine.schedule import FairPolicy, Members, SchedulingPolicy
 from pumice.engine.scheduler import Scheduler
 from pumice.engine.speculation import Speculation
 from pumice.engine.states import RecurrentStates
+from pumice.engine.steps.flight import Flight
 from pumice.engine.tiers import Tiers
 from pumice.errors import BackendError
 from pumice.grammar import BudgetedReasoning

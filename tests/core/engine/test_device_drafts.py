@@ -11,10 +11,10 @@ import pytest
 from guessing_programs import GREEDY, N_VOCAB, Behind, Picked, Timed, add, engine, request, run
 from pumice.backend.pick import Ahead, Ask
 from pumice.backend.step import Batch, Pending, Step
-from pumice.engine import flights
 from pumice.engine.device_drafts import MOST_SAVED, NO_DRAFTS, START, DeviceDrafts, Plan
 from pumice.engine.generation import Running
 from pumice.engine.speculation import Speculation
+from pumice.engine.steps import context
 from pumice.proposers.ngram import Ngram
 
 LENGTHS = (1, 3, 7, 15)
@@ -237,7 +237,7 @@ class Drafting(Behind):
 def seconds(monkeypatch: pytest.MonkeyPatch, text: Sequence[int], speculate: str) -> tuple[float, int]:
     """Return the simulated seconds of an engine that writes a text three times, and its submissions with drafts."""
     program = Drafting([*text, *[0] * (16 * MOST)])
-    monkeypatch.setattr(flights, "time", SimpleNamespace(perf_counter=lambda: program.now, thread_time=lambda: 0.0))
+    monkeypatch.setattr(context, "time", SimpleNamespace(perf_counter=lambda: program.now, thread_time=lambda: 0.0))
     speculation = Speculation({"ngram": Ngram}, default=speculate)
     made = engine(program, 1024, n_seqs=1, lookahead=MOST, speculation=speculation)
     for _ in range(3):

@@ -10,7 +10,6 @@ import pytest
 from drafting import Oracle
 from guessing_programs import GREEDY, N_VOCAB, Behind, Timed, add, engine, request, run
 from pumice.backend.step import Batch, Pending, Step
-from pumice.engine import flights
 from pumice.engine.draft_length import DraftLength
 from pumice.engine.host_drafts import (
     LEAST,
@@ -25,6 +24,7 @@ from pumice.engine.host_drafts import (
     Kind,
 )
 from pumice.engine.speculation import Speculation
+from pumice.engine.steps import context
 from pumice.proposers import Proposal
 
 MOST = 16  # steps of a submission
@@ -94,7 +94,7 @@ def times(
         monkeypatch.setattr(Costly, fact, facts.get(fact, 0.0))
     own = {fact: value for fact, value in facts.items() if fact in ("wrong", "silent")}
     clock = SimpleNamespace(perf_counter=lambda: made_program.now, thread_time=None)
-    monkeypatch.setattr(flights, "time", clock)
+    monkeypatch.setattr(context, "time", clock)
     name = "mtp" if "computing" in facts else "looked-up"
     default = name if drafts else "off"
     speculation = Speculation({name: lambda: Costly(**own)}, default=default, runs_ahead=True)
@@ -193,7 +193,7 @@ def times_of_texts(
     monkeypatch.setattr(Head, "estimate", estimate)
     monkeypatch.setattr(Oracle, "texts", {tuple(TEXT[:N_PROMPT]): TEXT[N_PROMPT:]})
     clock = SimpleNamespace(perf_counter=lambda: program.now, thread_time=None)
-    monkeypatch.setattr(flights, "time", clock)
+    monkeypatch.setattr(context, "time", clock)
     speculation = Speculation({"mtp": lambda: Head(wrong=wrong)}, default="mtp" if drafts else "off", runs_ahead=True)
     speculation.runners = [program]  # type: ignore[list-item]
     made, times = engine(program, 1024, n_seqs=1, lookahead=MOST, speculation=speculation), []

@@ -27,12 +27,13 @@ from guessing_programs import (
 )
 from pumice.engine import Request, lone
 from pumice.engine import lookahead as lookahead_module
-from pumice.engine.flights import Flight, Flights
+from pumice.engine.flights import Flights
 from pumice.engine.generation import Running
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.messages import Finished, Output
 from pumice.engine.schedule import FairPolicy
 from pumice.engine.speculation import Speculation
+from pumice.engine.steps.flight import Flight
 
 pytestmark = pytest.mark.usefixtures("patient")
 

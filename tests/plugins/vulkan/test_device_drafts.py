@@ -15,8 +15,9 @@ from pumice.backend import Program
 from pumice.backend.pick import Ahead, Ask, Pick, Restriction
 from pumice.backend.step import Batch, Limits
 from pumice.engine.device_drafts import DeviceDrafts
-from pumice.engine.flights import Flight, Flights
 from pumice.engine.generation import Running
+from pumice.engine.steps.program_drafted import ProgramDraftedSteps
+from pumice.engine.steps.program_verified import ProgramVerifiedStep
 from pumice.sampler import mask
 from pumice_vulkan import VulkanBackend
 
@@ -203,15 +204,15 @@ def test_texts_with_grammars_are_those_without_drafts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampling: dict[str, Any]
 ) -> None:
     """Alone and at once, beside a text without a grammar; the device verifies the drafts."""
-    verify, restricted = Flights._verify_given, []
+    verify, restricted = ProgramVerifiedStep.submit, []
 
-    def noted(self: Flights, members: Any, drafts: Any, n_drafted: int) -> Flight:
-        flight = verify(self, members, drafts, n_drafted)
+    def noted(*args: Any) -> ProgramVerifiedStep:
+        flight = verify(*args)
         assert flight.ask is not None
         restricted.append(bool(flight.ask.restrictions))
         return flight
 
-    monkeypatch.setattr(Flights, "_verify_given", noted)
+    monkeypatch.setattr(ProgramVerifiedStep, "submit", noted)
     path = write_model("rope-plain", tmp_path)
     config = {"vulkan": {"batch_invariant": True}, "n_draft": 7}
     each = [{**grammar, **sampling, "seed": i, "max_tokens": 40} for i, grammar in enumerate([*GRAMMARS, {}])]
@@ -294,13 +295,13 @@ def test_lengths_are_measured(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("vulkan_device")
 def test_steps_follow_others_whose_tokens_are_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until a sequence ends, or its picks draw numbers: the next ones are submitted before the host reads the last."""
-    submit, behind = Flights._draft_ahead, []
+    submit, behind = ProgramDraftedSteps.submit, []
 
-    def noted(self: Flights, members: Any, plan: Any, before: Flight | None = None) -> Flight:
+    def noted(context: Any, members: Any, plan: Any, before: Any = None) -> ProgramDraftedSteps:
         behind.append(before is not None)
-        return submit(self, members, plan, before)
+        return submit(context, members, plan, before)
 
-    monkeypatch.setattr(Flights, "_draft_ahead", noted)
+    monkeypatch.setattr(ProgramDraftedSteps, "submit", noted)
     path = write_model("rope-plain", tmp_path)
     config = {"vulkan": {"batch_invariant": True}, "speculate": "ngram", "n_draft": 3}
     each: list[dict[str, Any]] = [

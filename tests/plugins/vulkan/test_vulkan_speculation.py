@@ -18,11 +18,13 @@ from pumice.engine import Engine, next_tokens
 from pumice.engine.batches import Part, batch_of
 from pumice.engine.draft_length import DraftLength
 from pumice.engine.draft_model import Guess
-from pumice.engine.flights import Flight, Flights
 from pumice.engine.generation import Running
 from pumice.engine.host_drafts import HostDrafts
 from pumice.engine.next_tokens import NextTokens
 from pumice.engine.rounds import Rounds
+from pumice.engine.steps.program_verified import ProgramVerifiedStep
+from pumice.engine.steps.round import Round
+from pumice.engine.steps.sampled import HostVerifiedStep
 from pumice.engine.tracing import STREAMED
 from pumice.quantize import QuantizeOptions, quantize
 from tiny_drafts import ALONE, FOR_TARGETS, fitted
@@ -79,7 +81,7 @@ def test_the_device_verifies_drafts_of_the_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
     """Of one sequence and of two, with wrong tokens: predictions, cut to lengths that the device pads."""
-    monkeypatch.setattr(Flights, "_sample_drafted", None)
+    monkeypatch.setattr(HostVerifiedStep, "take", None)
     path, sizes = write_model("rope-plain", tmp_path), {"n_ctx": 128, "n_batch": 16, "n_parallel": 2}
     config = {"n_draft": 5, "vulkan": {"batch_invariant": True}}  # so that texts are the same on every device
     with pumice.load(path, backend="vulkan", config=config, **sizes) as model:
@@ -119,7 +121,7 @@ def generated(model: pumice.Model, **options: Any) -> list[Sequence[int]]:
 
 def test_a_model_with_a_head_computes_steps_by_itself(head: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps whose hidden states the head reads are those of another graph; they verify drafts, too."""
-    monkeypatch.setattr(Flights, "_sample_drafted", None)
+    monkeypatch.setattr(HostVerifiedStep, "take", None)
     config = {"n_draft": 3, "draft_p_min": 0.0}
     with pumice.load(**head, backend="vulkan", n_parallel=2, config=config) as model:
         assert model.runner.capabilities.max_steps > 1
@@ -277,11 +279,11 @@ class _Rounds:
         self.submitted: list[str] = []
         self._layer = layer
         self._picked: list[list[list[int]]] = []
-        self._propose, self._take = layer.propose, Flights._take_tokens_of_round
+        self._propose, self._take = layer.propose, Round._take_tokens
         monkeypatch.setattr(layer, "propose", self.propose)
         for name in ("submit", "submit_after"):
             monkeypatch.setattr(layer, name, partial(self.submit, getattr(layer, name)))
-        monkeypatch.setattr(Flights, "_take_tokens_of_round", lambda *args: self.take(*args))
+        monkeypatch.setattr(Round, "_take_tokens", lambda *args: self.take(*args))
 
     def propose(self, sequences: Any, n: Any) -> Any:
         texts = [tuple(running.generation.tokens) for running in sequences]
@@ -298,18 +300,18 @@ class _Rounds:
         self.submitted.append(submit.__name__)
         return pending
 
-    def take(self, flights: Flights, flight: Flight, ahead: Ahead) -> set[Running]:
+    def take(self, flight: Round, ahead: Ahead) -> set[Running]:
         texts = [tuple(running.generation.tokens) for running in flight.whole]
         self.drafted.update(zip(texts, self._picked.pop(0), strict=True))
-        return self._take(flights, flight, ahead)
+        return self._take(flight, ahead)
 
 
 def test_rounds_go_on_where_n_grams_promise_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Text that repeats is looked up, and verified in single steps; a head drafts the rest in rounds."""
     config = {"n_draft": 7, "draft_p_min": 0.0, "vulkan": {"batch_invariant": True}}
     looked_up, submitted = [], []
-    given, behind = Flights._verify_given, NextTokens.submit_after
-    monkeypatch.setattr(Flights, "_verify_given", lambda *args: looked_up.append(args) or given(*args))
+    given, behind = ProgramVerifiedStep.submit, NextTokens.submit_after
+    monkeypatch.setattr(ProgramVerifiedStep, "submit", lambda *args: looked_up.append(args) or given(*args))
     monkeypatch.setattr(NextTokens, "submit_after", lambda *args: submitted.append(args) or behind(*args))
     with pumice.load(**drafting("eagle3", tmp_path), backend="vulkan", n_parallel=2, config=config) as model:
         for prompts in ([IDS[:5]], [IDS[:5], IDS[3:12]]):
@@ -328,7 +330,7 @@ def test_rounds_of_many_sequences_stay_on_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, n_draft: int
 ) -> None:
     """Of more than eight, whose steps have more rows than those that ``batch_invariant`` keeps alike."""
-    monkeypatch.setattr(Flights, "_sample_drafted", None)
+    monkeypatch.setattr(HostVerifiedStep, "take", None)
     files = {**drafting(name, tmp_path), "n_ctx": 10 * 128, "n_batch": 128}
     prompts = [IDS[i : i + 6] for i in range(10)]  # read in one step
     with pumice.load(
