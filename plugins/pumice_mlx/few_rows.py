@@ -11,12 +11,12 @@ whole groups: 32 columns with a scale. The order of columns within a group is th
 from __future__ import annotations
 
 import functools
-import logging
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
+from pumice_mlx.kernel_checks import is_right
 from pumice_mlx.paged import is_available
 
 THREADS = 256
@@ -26,8 +26,6 @@ GROUP = 32
 MOST_ROWS = 16
 LEAST_MANY = 33  # rows from which on all products of MLX are the same kernel; it builds another one for up to 32
 MOST_ERROR = 2e-3  # of the largest result
-
-logger = logging.getLogger("pumice")
 
 HEADER = """
 struct alignas(16) Words { unsigned x[4]; };
@@ -144,20 +142,18 @@ def can_multiply(x_type: mx.Dtype, codes: mx.array, scales: mx.array, biases: mx
 
 @functools.cache
 def works(bits: int) -> bool:
-    """Return True if the kernel is right on this machine: random products are those of the dequantized matrix."""
+    """Return True if the kernel is right on this machine."""
+    return is_right("multiplies few rows", functools.partial(_error, bits), MOST_ERROR)
+
+
+def _error(bits: int) -> float:
+    """Return the largest error of random products beside those of the dequantized matrix, relative to the largest."""
     rng, n_rows, n_columns = np.random.default_rng(0), 2 * RESULTS, 11 * COLUMNS
     words = rng.integers(0, 1 << 32, (n_rows, n_columns * bits // 32), np.uint32)
     scales, biases = (rng.normal(size=(n_rows, n_columns // GROUP)).astype(np.float16) for _ in range(2))
     x = (rng.normal(size=(5, n_columns)) / n_columns).astype(np.float16)
     digits = (words[..., None] >> np.arange(0, 32, bits, dtype=np.uint32)) & (2**bits - 1)
     matrix = digits.reshape(n_rows, -1, GROUP) * scales[..., None].astype(np.float32) + biases[..., None]
-    try:
-        y = multiply(*map(mx.array, (x, words, scales, biases)))
-        right = x.astype(np.float32) @ matrix.reshape(n_rows, -1).T
-        error = np.abs(np.array(y.astype(mx.float32)) - right).max() / np.abs(right).max()
-    except (RuntimeError, ValueError, TypeError) as failure:
-        logger.info("mlx: no kernel multiplies few rows: %s", failure)
-        return False
-    if not error <= MOST_ERROR:
-        logger.info("mlx: the kernel that multiplies few rows is not used, since its results are wrong by %.1e", error)
-    return bool(error <= MOST_ERROR)
+    y = multiply(*map(mx.array, (x, words, scales, biases)))
+    right = x.astype(np.float32) @ matrix.reshape(n_rows, -1).T
+    return float(np.abs(np.array(y.astype(mx.float32)) - right).max() / np.abs(right).max())

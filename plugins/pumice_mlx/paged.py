@@ -11,7 +11,6 @@ since steps run in the order of their submission, and only their own tokens atte
 from __future__ import annotations
 
 import functools
-import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +18,7 @@ import mlx.core as mx
 import numpy as np
 
 from pumice_mlx.device import is_gpu
+from pumice_mlx.kernel_checks import is_right
 
 THREADS = 256  # of a block
 LEAST_KEYS = 128  # of a block
@@ -28,8 +28,6 @@ MOST_VALUES = 32  # of queries that a thread holds
 NAMES = ["form", "q", "k", "v", "cosines", "sines", "sinks", "keys", "values", "table", "places", "arrived"]
 
 MOST_ERROR = 0.02  # of results of about 1, in float16 or bfloat16
-
-logger = logging.getLogger("pumice")
 
 HEADER = """
 template <int V, class C> __device__ void fetch(float* to, const C* from) {
@@ -198,17 +196,8 @@ def is_available() -> bool:
 @functools.cache
 def works(heads: Heads, type: mx.Dtype, kv_type: mx.Dtype, block_size: int) -> bool:
     """Return True if the kernel is right on this machine: random queries get the results of the formula."""
-    if not heads.lanes:
-        return False
-    try:
-        error = _error(heads, type, kv_type, block_size)
-    except (RuntimeError, ValueError, TypeError) as failure:
-        logger.info("mlx: no kernel attends to pages: %s", failure)
-        return False
-    is_right = error <= MOST_ERROR
-    if not is_right:
-        logger.info("mlx: the kernel that attends to pages is not used, since its results are wrong by %.1e", error)
-    return is_right
+    error = functools.partial(_error, heads, type, kv_type, block_size)
+    return heads.lanes > 0 and is_right("attends to pages", error, MOST_ERROR)
 
 
 def _error(heads: Heads, type: mx.Dtype, kv_type: mx.Dtype, block_size: int) -> float:
