@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from pumice.machine import bounded_threads, cores
 
 # Before NumPy is imported: its threads wait for each other in loops, and on busy cores tests take twice as long.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -69,6 +72,21 @@ def no_old_objects_to_look_at() -> None:
     """Leave what earlier modules hold out of garbage collection: Numba alone keeps millions of objects."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def share_of_the_cores() -> Iterator[None]:
+    """Let the CPU backend take a worker's share of the cores: more threads would wait in loops for each other's cores.
+
+    Tests of several threads, and of processes that help to compile, ask for their number.
+    """
+    n_workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    share = max(1, cores() // n_workers)
+    with (
+        mock.patch("pumice_cpu.backend.bounded_threads", lambda n, option: bounded_threads(n or share, option)),
+        mock.patch("pumice_cpu.compiler.cores", return_value=share),
+    ):
+        yield
 
 
 @pytest.fixture(scope="session")
