@@ -78,7 +78,7 @@ class Record:
     trust: dict[str, Share] = field(default_factory=dict)
 
 
-class Offer(NamedTuple):
+class DraftSummary(NamedTuple):
     """A draft that a step may verify.
 
     Attributes:
@@ -106,20 +106,20 @@ class Acceptance:
         self._parts: dict[str, list[Share]] = {}
         self._later: dict[str, Share] = {}  # rates of tokens behind the first that a proposer computed
 
-    def chances(self, offer: Offer) -> list[float]:
+    def chances(self, summary: DraftSummary) -> list[float]:
         """Return the probability of each token of a draft to be accepted if those before it are."""
-        if offer.kind == CERTAIN:
-            return [1.0] * offer.n
-        if offer.probabilities:
-            name = offer.kind[0]
-            rates, trust = self.rates(name), offer.record.trust.get(name, Share()).rate(1.0, TRUST)
-            return [min(1.0, trust) * rates[part_of(p)] for p in offer.probabilities[: offer.n]]
-        first, later = self.of_kind(offer.kind, offer.record)
-        return [first, *[later] * (offer.n - 1)][: offer.n]
+        if summary.kind == CERTAIN:
+            return [1.0] * summary.n
+        if summary.probabilities:
+            name = summary.kind[0]
+            rates, trust = self.rates(name), summary.record.trust.get(name, Share()).rate(1.0, TRUST)
+            return [min(1.0, trust) * rates[part_of(p)] for p in summary.probabilities[: summary.n]]
+        first, later = self.of_kind(summary.kind, summary.record)
+        return [first, *[later] * (summary.n - 1)][: summary.n]
 
-    def promise(self, offer: Offer) -> float:
+    def promise(self, summary: DraftSummary) -> float:
         """Return the expected number of accepted tokens of a draft."""
-        return sum(accumulate(self.chances(offer), mul))
+        return sum(accumulate(self.chances(summary), mul))
 
     def of_kind(self, kind: DraftKind, record: Record) -> tuple[float, float]:
         """Return the rates of the first and of later tokens of drafts of a kind."""
@@ -140,23 +140,23 @@ class Acceptance:
         """Return True if drafts of a proposer were judged."""
         return (name, -1) in self._pooled
 
-    def computed(self, offer: Offer) -> None:
+    def computed(self, summary: DraftSummary) -> None:
         """Note the estimates of the tokens that a proposer computed for a draft, verified or not."""
-        later = self.chances(offer)[1:] if offer.probabilities else []
+        later = self.chances(summary)[1:] if summary.probabilities else []
         if later:
-            self._later.setdefault(offer.kind[0], Share()).count(sum(later), len(later))
+            self._later.setdefault(summary.kind[0], Share()).count(sum(later), len(later))
 
-    def judge(self, offer: Offer, n_accepted: int) -> None:
+    def judge(self, summary: DraftSummary, n_accepted: int) -> None:
         """Count the accepted tokens of a draft for its kind, its proposer and its sequence."""
-        for hits in (self._pooled, offer.record.hits):
-            hits.setdefault(offer.kind, Hits()).count(offer.n, n_accepted)
-        self._pooled.setdefault((offer.kind[0], -1), Hits()).count(offer.n, n_accepted)
-        if not offer.probabilities:
+        for hits in (self._pooled, summary.record.hits):
+            hits.setdefault(summary.kind, Hits()).count(summary.n, n_accepted)
+        self._pooled.setdefault((summary.kind[0], -1), Hits()).count(summary.n, n_accepted)
+        if not summary.probabilities:
             return
-        name = offer.kind[0]
+        name = summary.kind[0]
         rates = self.rates(name)
-        judged = offer.probabilities[: min(n_accepted + 1, offer.n)]
-        trust = offer.record.trust.setdefault(name, Share())
+        judged = summary.probabilities[: min(n_accepted + 1, summary.n)]
+        trust = summary.record.trust.setdefault(name, Share())
         trust.count(n_accepted, sum(rates[part_of(p)] for p in judged), TRUSTING)
         for i, probability in enumerate(judged):
             self._parts[name][part_of(probability)].count(i < n_accepted, fading=STEADY)

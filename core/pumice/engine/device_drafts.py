@@ -34,14 +34,14 @@ FIRST, N_FIRST = 8, 32  # steps of submissions among a text's first tokens, afte
 BEGINS = 2  # steps of the first submission with drafts, if there is credit for them
 
 
-class Plan(NamedTuple):
+class DraftPlan(NamedTuple):
     """The steps of a submission, and the tokens that each drafts; no steps: draft none."""
 
     n_drafted: int = 0
     n_steps: int = 0
 
 
-NO_DRAFTS = Plan()
+NO_DRAFTS = DraftPlan()
 
 
 @dataclass(eq=False)
@@ -100,9 +100,9 @@ class _Costs:
     """Measured times of submissions with drafts, relative to those of steps without."""
 
     def __init__(self) -> None:
-        self._seconds: dict[Plan, deque[float]] = {}
+        self._seconds: dict[DraftPlan, deque[float]] = {}
         self._plain: deque[float] = deque(maxlen=KEPT)  # of a step without drafts
-        self._started: set[Plan] = set()  # plans whose kernels are compiled
+        self._started: set[DraftPlan] = set()  # plans whose kernels are compiled
 
     @property
     def is_measured(self) -> bool:
@@ -113,13 +113,13 @@ class _Costs:
         """Record the time of a step without drafts."""
         self._plain.append(seconds)
 
-    def took(self, plan: Plan, seconds: float) -> None:
+    def took(self, plan: DraftPlan, seconds: float) -> None:
         """Record the time of a submission with drafts, except the first of its kind."""
         if plan in self._started:
             self._seconds.setdefault(plan, deque(maxlen=KEPT)).append(seconds)
         self._started.add(plan)
 
-    def of(self, plan: Plan) -> float:
+    def of(self, plan: DraftPlan) -> float:
         """Return the steps without drafts that take as long as a submission.
 
         Submitting takes time, too, so that of fewer steps is an upper bound per step.
@@ -131,7 +131,7 @@ class _Costs:
             assumed = ASSUMED.get(n_drafted, float(1 + n_drafted))
             return n_steps * min([assumed, *(self.of(plan) / plan.n_steps for plan in longer)])
         nearest = max((n for n in measured if n <= n_steps), default=min(measured))
-        seconds = _median(self._seconds[Plan(n_drafted, nearest)]) / nearest
+        seconds = _median(self._seconds[DraftPlan(n_drafted, nearest)]) / nearest
         return n_steps * max(1.0, seconds / _median(self._plain))
 
 
@@ -149,7 +149,7 @@ class DeviceDrafts:
         self._costs: defaultdict[int, _Costs] = defaultdict(_Costs)  # by the number of sequences
         self._credit = START  # steps that rejected drafts may take
 
-    def plan(self, sequences: Sequence[Running], lengths: Sequence[int], most: int) -> Plan:
+    def plan(self, sequences: Sequence[Running], lengths: Sequence[int], most: int) -> DraftPlan:
         """Return the plan of the next submission, which drafts as many tokens for each of its sequences.
 
         Args:
@@ -163,7 +163,7 @@ class DeviceDrafts:
         fixed = self._fixed if limit is None else limit if self._fixed < 0 else min(limit, self._fixed)
         if self._fixed >= 0 or limit == 0:
             n_drafted = max((length for length in lengths if length <= fixed), default=0)
-            return Plan(n_drafted, most) if n_drafted else NO_DRAFTS
+            return DraftPlan(n_drafted, most) if n_drafted else NO_DRAFTS
         owners = [self._of(running) for running in sequences]
         n_last = min(own.n_last for own in owners)
         offered = [length for length in lengths if limit is None or length <= limit]
@@ -176,7 +176,7 @@ class DeviceDrafts:
             return NO_DRAFTS
         return best
 
-    def goes_on(self, sequences: Sequence[Running], plan: Plan, most: int) -> bool:
+    def goes_on(self, sequences: Sequence[Running], plan: DraftPlan, most: int) -> bool:
         """Return True if the steps of a plan may follow those of a submission with this plan, whose tokens are unknown.
 
         So they do once submissions with drafts have saved enough to have ``most`` steps, and while there is credit for
@@ -212,7 +212,7 @@ class DeviceDrafts:
         """
         costs = self._costs[len(sequences)]
         costs.took_plain(seconds)
-        least = costs.of(Plan(lengths[-1], 1))
+        least = costs.of(DraftPlan(lengths[-1], 1))
         self._credit = min(self._credit + LOSS * n_steps, max(self._credit, START, least))
         for running in sequences if self._fixed < 0 else ():
             own = self._of(running)
@@ -224,7 +224,12 @@ class DeviceDrafts:
                 own.rest = min(1 + int(share / COMPARING), LONGEST_REST)
 
     def took(
-        self, taken: Mapping[Running, Sequence[int]], n_seqs: int, lengths: Sequence[int], plan: Plan, seconds: float
+        self,
+        taken: Mapping[Running, Sequence[int]],
+        n_seqs: int,
+        lengths: Sequence[int],
+        plan: DraftPlan,
+        seconds: float,
     ) -> None:
         """Record a submission with drafts.
 
@@ -259,17 +264,17 @@ class DeviceDrafts:
             self._sequences[generation] = _Sequence(running.tables)
         return self._sequences[generation]
 
-    def _affordable(self, costs: _Costs, n_drafted: int, n_steps: int) -> Plan:
+    def _affordable(self, costs: _Costs, n_drafted: int, n_steps: int) -> DraftPlan:
         """Return the plan of ``n_steps`` steps, halved until there is credit for wrong drafts in all of them."""
-        while n_steps and costs.of(Plan(n_drafted, n_steps)) - n_steps > self._credit:
+        while n_steps and costs.of(DraftPlan(n_drafted, n_steps)) - n_steps > self._credit:
             n_steps //= 2
-        return Plan(n_drafted, n_steps)
+        return DraftPlan(n_drafted, n_steps)
 
 
 def _gain(costs: _Costs, owners: Sequence[_Sequence], n_drafted: int, most: int) -> float:
     """Return the expected speed of many steps with drafts, relative to steps without."""
     emitted = sum(own.emitted.get(n_drafted, 1.0) for own in owners) / len(owners)
-    return emitted * most / costs.of(Plan(n_drafted, most))
+    return emitted * most / costs.of(DraftPlan(n_drafted, most))
 
 
 def _beyond(n_right: int, n: int) -> float:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from pumice.engine.acceptance import Acceptance, Offer, Share, Stop
+from pumice.engine.acceptance import Acceptance, DraftSummary, Share, Stop
 from pumice.engine.usual import KEPT, Usual
 
 LOSS = 0.003  # share of time that rejected drafts and proposers may take
@@ -372,26 +372,28 @@ class DraftLength:
         """True if drafts saved time lately: more than a step beyond the initial credit."""
         return self._credit > START + 1
 
-    def choose(self, offers: Sequence[Offer], n_rows: int, room: int) -> list[int]:
+    def choose(self, summaries: Sequence[DraftSummary], n_rows: int, room: int) -> list[int]:
         """Return the number of tokens to verify of each sequence's draft.
 
         Args:
-            offers: drafts of the sequences.
+            summaries: drafts of the sequences.
             n_rows: rows of the step without drafts.
             room: maximum drafted tokens of all sequences together.
         """
         if self.fixed >= 0:
-            ends = [min(room, end) for end in accumulate((min(offer.n, self.fixed) for offer in offers), initial=0)]
+            ends = [
+                min(room, end) for end in accumulate((min(summary.n, self.fixed) for summary in summaries), initial=0)
+            ]
             return [end - begin for begin, end in pairwise(ends)]
-        n_seqs = len(offers)
-        chances = [self.acceptance.chances(offer) for offer in offers]
+        n_seqs = len(summaries)
+        chances = [self.acceptance.chances(summary) for summary in summaries]
         first = [own[0] if own else 0.0 for own in chances]
-        are_estimated = all(offer.probabilities for offer in offers if offer.n)
+        are_estimated = all(summary.probabilities for summary in summaries if summary.n)
         lengths = self._best(chances, n_rows, room, self._pace.value if are_estimated else None)
         if any(lengths):
             self._n_taken += 1
             if self._n_taken % PROBES == 0 and 2 * sum(lengths) <= room:  # measure the cost of more rows
-                longer = [min(2 * length, offer.n) for length, offer in zip(lengths, offers, strict=True)]
+                longer = [min(2 * length, summary.n) for length, summary in zip(lengths, summaries, strict=True)]
                 risk = 1 - min(rate for rate, length in zip(first, lengths, strict=True) if length)
                 lengths = longer if self._affords(n_seqs, n_rows, sum(longer), risk) else lengths
         else:
@@ -399,7 +401,7 @@ class DraftLength:
             if self._n_declined >= PROBES:
                 self._n_declined = 0
                 i = max(range(n_seqs), key=first.__getitem__)
-                probes = range(min(PROBE, offers[i].n, room) if first[i] >= LIKELY else 0, 0, -1)
+                probes = range(min(PROBE, summaries[i].n, room) if first[i] >= LIKELY else 0, 0, -1)
                 lengths[i] = next((n for n in probes if self._affords(n_seqs, n_rows, n, 1 - first[i])), 0)
         return lengths
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from pumice.architecture import STREAM
+from pumice.engine.drafts import Draft
 from pumice.engine.generation import Running
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.lookahead import Lookahead
@@ -18,7 +19,7 @@ from pumice.engine.messages import Event
 from pumice.engine.runner import Runner
 from pumice.engine.schedule import Members
 from pumice.engine.scheduler import Scheduler
-from pumice.engine.speculation import Draft, Speculation
+from pumice.engine.speculation import Speculation
 from pumice.engine.states import RecurrentStates
 from pumice.engine.steps.context import StepContext
 from pumice.engine.steps.decided import DecidedSteps, may_decide

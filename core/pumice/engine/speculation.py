@@ -6,129 +6,33 @@ logits, with or without drafts; if its choice equals the drafted token, the logi
 
 from __future__ import annotations
 
-import logging
-import operator
 import time
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from itertools import takewhile
-from typing import Any
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pumice.backend.step import Batch, Limits, Pending
-from pumice.engine.acceptance import CERTAIN, DraftKind, Offer, Record, Stop
+from pumice.engine.acceptance import CERTAIN
 from pumice.engine.device_drafts import DeviceDrafts
 from pumice.engine.draft_length import LOOKED_UP, MOST_PACED, PACED_REST, DraftLength, Rest
 from pumice.engine.draft_model import DraftModel, ModelProposer
+from pumice.engine.drafts import Draft, draft_of, forced_draft, held_drafts, may_draft, most_drafted
 from pumice.engine.generation import Generation, Running
 from pumice.engine.host_drafts import HostDrafts, Names
 from pumice.engine.kv_cache import KVCache
-from pumice.engine.next_tokens import MOST_ROWS, NextTokens, NextTokensProposer
+from pumice.engine.next_tokens import MOST_ROWS, NextTokens
 from pumice.engine.rounds import Drafter, Rounds
 from pumice.engine.runner import Runner
 from pumice.engine.schedule import Members
-from pumice.errors import PluginError
-from pumice.guard import describe
-from pumice.proposers import COMPUTED, Proposal, Proposer, ProposerContext, names_of
-
-log = logging.getLogger("pumice")
+from pumice.engine.sequence_proposers import DRAFT_MODEL, NEVER, NGRAM, PREDICTION, ProposerPool, SequenceProposers
+from pumice.proposers import COMPUTED, Proposal, Proposer
 
 ENOUGH = 4.0  # expected accepted tokens of a draft above which no further proposer is asked
 UNMEASURED = 15  # drafted tokens where results depend on the number of rows, unless ``n_draft`` is set
-_DRAFT = "draft"  # the proposer of a draft model
-_NGRAM = "ngram"  # the proposer whose drafts some programs make themselves
-_PREDICTION = "prediction"  # the proposer of requests with a prediction
-_NEVER = 1 << 62
 MEASURING, RECORDING, STARTING, CLOSING = " measuring", " recording", " starting", " closing"
 """Work whose time is charged like that of proposers."""
 LISTENED = 48  # steps before the end of a rest, or tokens of a prompt, whose hidden states a drafting layer keeps
-MOST_PENDING = 64  # a generating sequence with more tokens to compute is treated like a prompt
-
-
-@dataclass(eq=False)
-class Draft:
-    """Drafted tokens, verified in the same step as the sequence's next token, with their estimated probabilities."""
-
-    kind: DraftKind
-    tokens: Sequence[int]
-    n_accepted: int = 0
-    probabilities: Sequence[float] = ()
-    n_asked: int = 0  # tokens that a model computed for it; 0: it was looked up
-    is_short: bool = False  # whether the model found its next token too improbable
-
-    @property
-    def has_ended(self) -> bool:
-        """True if the token behind those that were accepted was wrong, or too improbable."""
-        return self.n_accepted < len(self.tokens) or self.is_short
-
-    def offer(self, record: Record) -> Offer:
-        """Return what decides how many of the tokens are verified."""
-        return Offer(self.kind, len(self.tokens), record, self.probabilities)
-
-
-@dataclass(eq=False)
-class _Proposers:
-    """The proposers of a sequence by name, the number of generated tokens passed to them, and acceptance counts.
-
-    Those that look their drafts up rest together.
-    """
-
-    by_name: dict[str, Proposer]
-    n_passed: int = 0
-    record: Record = field(default_factory=Record)
-    rest: Rest = field(default_factory=Rest)
-    unverified: Draft | None = None  # the latest draft, if no step verified it
-    n_before: int = 0  # generated tokens before it
-
-    def start(self, context: ProposerContext, prompt: Sequence[int]) -> None:
-        """Pass the context and the prompt to the proposers."""
-        for name, proposer in list(self.by_name.items()):
-            with self.dropping(name, "start"):
-                proposer.start(context)
-        self.accept(prompt)
-
-    def accept(self, tokens: Sequence[int]) -> None:
-        """Pass tokens to the proposers."""
-        for name, proposer in list(self.by_name.items()):
-            with self.dropping(name, "accept"):
-                proposer.accept(tokens)
-
-    def judge(self, draft: Draft) -> None:
-        """Tell the proposer of a draft how many of its tokens were accepted."""
-        name, confidence = draft.kind
-        if name in self.by_name:
-            with self.dropping(name, "judge"):
-                self.by_name[name].judge(Proposal(draft.tokens, confidence, draft.probabilities), draft.n_accepted)
-
-    def skip_text(self) -> None:
-        """Let a draft model skip what is written while it rests."""
-        if isinstance(model := self.by_name.get(_DRAFT), ModelProposer):
-            model.skips = True
-
-    def close(self) -> None:
-        """Close the proposers."""
-        for name, proposer in list(self.by_name.items()):
-            with self.dropping(name, "close"):
-                proposer.close()
-
-    @contextmanager
-    def dropping(self, name: str, method: str) -> Iterator[None]:
-        """Drop a proposer whose method raises an error: the sequence goes on without its drafts."""
-        try:
-            yield
-        except Exception as error:
-            self.drop(name, method, error)
-
-    def drop(self, name: str, method: str, error: Exception) -> None:
-        """Close and discard a proposer, and log its error."""
-        log.warning("proposer %r: %s: %s; the request goes on without its drafts", name, method, describe(error))
-        proposer = self.by_name.pop(name, None)
-        if proposer and method != "close":
-            with suppress(Exception):
-                proposer.close()
 
 
 class Speculation:
@@ -139,7 +43,7 @@ class Speculation:
 
     Args:
         proposers: factories of proposers by name.
-        auto: names of the proposers that the choice ``auto`` selects; an attribute too.
+        auto: names of the proposers that the choice ``auto`` selects.
         default: choice of requests without their own.
         n_draft: drafted tokens per sequence and step; -1: as many as measurements recommend.
         is_invariant: whether results are independent of the number of rows. If not, measured lengths could change a
@@ -172,13 +76,9 @@ class Speculation:
         self.model: DraftModel | None = None
         self.clock: Callable[[], float] = time.thread_time
         self.runners: Sequence[Runner] = ()
-        self._proposers = proposers
         self.next_tokens = next_tokens
-        self.auto = list(auto)
-        self._default = default
         self.is_exact = is_invariant
-        self._shared: dict[Hashable, Any] = {}
-        self._sequences: dict[Generation, _Proposers] = {}
+        self._pool = ProposerPool(proposers, auto, default, next_tokens, self.length)
         self._rests = {name: Rest() for name in COMPUTED}
         self._asked: dict[str, list[Generation]] = {}  # sequences for which the current step asked, by kind of proposer
         self._reading = 0.0  # seconds that the layer read since it was asked
@@ -192,20 +92,28 @@ class Speculation:
     @property
     def names(self) -> Collection[str]:
         """Names of proposers that requests may choose."""
-        return self._proposers
+        return self._pool.factories
+
+    @property
+    def auto(self) -> list[str]:
+        """Names of the proposers that the choice ``auto`` selects."""
+        return self._pool.auto
 
     @property
     def is_default(self) -> bool:
         """True if requests without a choice of their own have proposers."""
-        return bool(self._chosen(self._default))
+        return bool(self._pool.chosen())
 
     def prepare(self, drafter: DraftModel | None) -> None:
         """Prepare drafts of the layer or of a draft model, if the program computes steps by itself beside them."""
         if self.host is None and self.length.fixed < 0:
             return
         lengths = self.length.paced_lengths
-        for name, model in ((_DRAFT, drafter), (self.next_tokens.name if self.next_tokens else "", self.next_tokens)):
-            if model is not None and lengths and name in self._chosen(self._default):
+        for name, model in (
+            (DRAFT_MODEL, drafter),
+            (self.next_tokens.name if self.next_tokens else "", self.next_tokens),
+        ):
+            if model is not None and lengths and name in self._pool.chosen():
                 model.prepare(lengths)
 
     @property
@@ -224,12 +132,12 @@ class Speculation:
 
     def chosen(self, members: Members) -> Names:
         """Return the names of the proposers of all members."""
-        return frozenset(name for running, _ in members for name in self._names(running.generation))
+        return frozenset(name for running, _ in members for name in self._pool.names(running.generation))
 
     def lone_layer(self, members: Members) -> NextTokens | None:
         """Return the layer that drafts if no other computes drafts of members, and it passes them on the device."""
         layer = self.next_tokens
-        if layer is None or any(self._computed_by(running) != [layer.name] for running, _ in members):
+        if layer is None or any(self._pool.computing(running.generation) != [layer.name] for running, _ in members):
             return None
         return layer if layer.submits() else None
 
@@ -237,14 +145,14 @@ class Speculation:
         """Return what drafts in rounds if no other computes drafts of members: the layer, or the draft model."""
         if layer := self.lone_layer(members):
             return layer
-        if self.model is None or any(self._computed_by(running) != [_DRAFT] for running, _ in members):
+        if self.model is None or any(self._pool.computing(item.generation) != [DRAFT_MODEL] for item, _ in members):
             return None
         return _ModelRounds(self, self.model) if self.model.submits(self.runners[0]) else None
 
     def looks_up(self, members: Members) -> bool:
         """Return True if a draft that is looked up promises enough, so that none is to be computed."""
         sequences = [running for running, _ in members]
-        if all(set(self._names(running.generation)) <= set(COMPUTED) for running in sequences):
+        if all(set(self._pool.names(running.generation)) <= set(COMPUTED) for running in sequences):
             return False
         self._read_texts([running.generation for running in sequences])
         return max(list(map(self._looks_up, sequences)))  # of all, whose texts are up to date then
@@ -254,12 +162,12 @@ class Speculation:
 
         Otherwise it is compared with the tokens that follow, and proposers that found nothing rest.
         """
-        own, most = self._sequences[running.generation], min(MOST_PACED, max(0, _most(running)))
+        own, most = self._pool[running.generation], min(MOST_PACED, max(0, most_drafted(running)))
         if own.rest.wakes > self._n_steps or not most:
             return False
         best = Draft(CERTAIN, ())
         for name in [name for name in own.by_name if name not in COMPUTED]:
-            draft = _draft_of(name, self._ask(name, [running], [most])[0], running.generation)
+            draft = draft_of(name, self._pool.ask(name, [running], [most])[0], running.generation)
             best = max(best, draft, key=lambda item: self._promise(item, own))
         if not best.tokens:
             own.rest.sleep(self._n_steps, PACED_REST)
@@ -268,16 +176,12 @@ class Speculation:
         own.unverified, own.n_before = best, len(running.generation.generated)
         return self._promise(best, own) >= ENOUGH
 
-    def _computed_by(self, running: Running) -> list[str]:
-        """Return the names of a sequence's proposers that compute their drafts."""
-        return [name for name in self._names(running.generation) if name in COMPUTED]
-
     def model_proposers(self, sequences: Sequence[Running]) -> list[ModelProposer] | None:
         """Return the draft model's proposers of sequences, with all tokens; None after an error of one."""
         generations = [running.generation for running in sequences]
         self._read_texts(generations)
-        proposers = [self._updated(generation).by_name.get(_DRAFT) for generation in generations]
-        of_model = [proposer for proposer in proposers if isinstance(proposer, ModelProposer)]
+        proposers = [self._pool.updated(generation).model for generation in generations]
+        of_model = [proposer for proposer in proposers if proposer]
         return of_model if len(of_model) == len(proposers) else None
 
     def round_length(self, sequences: Sequence[Running], kind: Hashable, lengths: Sequence[int]) -> int:
@@ -297,17 +201,17 @@ class Speculation:
 
     def guessed(self, running: Running, tokens: Sequence[int]) -> None:
         """Note tokens that the draft model has in its cache behind the text of a sequence."""
-        own = self._sequences.get(running.generation)
-        if own and isinstance(proposer := own.by_name.get(_DRAFT), ModelProposer) and proposer.place is not None:
-            proposer.guessed = list(tokens)
+        own = self._pool.get(running.generation)
+        if own and own.model and own.model.place is not None:
+            own.model.guessed = list(tokens)
 
     def drop_drafter(self, drafter: Drafter, sequences: Sequence[Running], error: Exception) -> None:
         """Let sequences go on without what drafts in rounds, the layer or the draft model, after an error of it."""
-        name = drafter.name if isinstance(drafter, NextTokens) else _DRAFT
+        name = drafter.name if isinstance(drafter, NextTokens) else DRAFT_MODEL
         for running in sequences:
             if isinstance(drafter, NextTokens):
                 drafter.drop(running)
-            self._sequences.get(running.generation, _Proposers({})).drop(name, "submit", error)
+            self._pool.drop(running.generation, name, "submit", error)
 
     def passed(self, n_steps: int) -> None:
         """Count steps that were submitted without asking for drafts."""
@@ -323,8 +227,8 @@ class Speculation:
         if self._n_steps < self._wakes:
             return {}
         began, self._asked = self.clock(), {}
-        if not any(self._names(running.generation) for running, _ in members):
-            self._wakes = _NEVER
+        if not any(self._pool.names(running.generation) for running, _ in members):
+            self._wakes = NEVER
             return {}
         n_rows = sum(n_new for _, n_new in members)
         self._is_measured = all(may_draft(running, n_new) for running, n_new in members)
@@ -338,7 +242,7 @@ class Speculation:
         drafts, computing = self._propose([running for running, _ in members], longest, n_rows)
         held: dict[Running, Draft] = {}
         if any(draft.tokens for draft in drafts):
-            held = _held(members, drafts, self._lengths(members, drafts, room), cache)
+            held = held_drafts(members, drafts, self._lengths(members, drafts, room), cache)
             self._keep_unverified(members, drafts, held)
         self.length.asked(LOOKED_UP, self.clock() - started - computing)
         return held
@@ -356,11 +260,11 @@ class Speculation:
         began = self.clock()
         for running, draft in drafts.items():
             n_drafted, generation = len(draft.tokens), running.generation
-            generation.timings.drafted(n_drafted, draft.n_accepted, draft.kind[0] == _PREDICTION)
+            generation.timings.drafted(n_drafted, draft.n_accepted, draft.kind[0] == PREDICTION)
             generation.timings.drafts_exact = self.is_exact
-            if generation in self._sequences:  # it did not fail meanwhile
-                proposers = self._updated(generation)
-                self.length.acceptance.judge(draft.offer(proposers.record), draft.n_accepted)
+            if generation in self._pool:  # it did not fail meanwhile
+                proposers = self._pool.updated(generation)
+                self.length.acceptance.judge(draft.summary(proposers.record), draft.n_accepted)
                 if draft.n_asked:
                     self.length.computed(draft.kind[0], draft.n_accepted, draft.has_ended)
                 proposers.judge(draft)
@@ -379,21 +283,19 @@ class Speculation:
         """Let the proposers rest whose drafts did not pay, and find the step in which some are asked next."""
         step, wakes = self._n_steps, []
         for kind, asked in self._asked.items():
-            tried = {item: draft for item in asked if (draft := drafts.get(item)) and _kind(draft) == kind}
+            tried = {item: draft for item in asked if (draft := drafts.get(item)) and draft.proposer == kind}
             if kind != LOOKED_UP:
                 self._adapt(self._rests[kind], tried.values(), kind, len(members))
                 continue
             for item in asked:
-                if item in self._sequences:
-                    verified = [tried[item]] if item in tried else []
-                    self._adapt(self._sequences[item].rest, verified, kind, len(members))
+                if own := self._pool.get(item):
+                    self._adapt(own.rest, [tried[item]] if item in tried else [], kind, len(members))
         if self.next_tokens and self._rests[self.next_tokens.name].wakes > step + LISTENED:
             self.next_tokens.forget()
-        elif self._rests[_DRAFT].wakes > step + LISTENED:
-            for proposers in self._sequences.values():
-                proposers.skip_text()
+        elif self._rests[DRAFT_MODEL].wakes > step + LISTENED:
+            self._pool.skip_texts()
         for running, _ in members:
-            own = self._sequences.get(running.generation)
+            own = self._pool.get(running.generation)
             wakes.append(own.rest.wakes if own else 0)
             wakes += [self._rests[name].wakes for name in COMPUTED if own and name in own.by_name]
         self._wakes = max(min(wakes), step + self.length.recovers)
@@ -421,7 +323,9 @@ class Speculation:
             return False
         assert self.next_tokens is not None
         name, most = self.next_tokens.name, self._most_heard
-        listening = [item for item, n in members if item.pending - n < most and name in self._names(item.generation)]
+        listening = [
+            item for item, n in members if item.pending - n < most and name in self._pool.names(item.generation)
+        ]
         return bool(listening) and not (self.host and self.host.rests(self.chosen(members)))
 
     def missing(self, members: Members) -> list[Running]:
@@ -429,7 +333,7 @@ class Speculation:
         layer = self.next_tokens
         if layer is None or self._n_steps + 1 < self._rests[layer.name].wakes:
             return []
-        return [item for item, _ in members if layer.name in self._names(item.generation) and layer.misses(item)]
+        return [item for item, _ in members if layer.name in self._pool.names(item.generation) and layer.misses(item)]
 
     @property
     def _most_heard(self) -> int:
@@ -451,7 +355,7 @@ class Speculation:
         drafting = [
             (i, item)
             for i, (item, _) in enumerate(members)
-            if item.pending < most and layer.name in self._names(item.generation)
+            if item.pending < most and layer.name in self._pool.names(item.generation)
         ]
         stream = stream.copy() if drafting else stream  # before the layer runs
         for index, running in drafting:
@@ -459,69 +363,58 @@ class Speculation:
                 layer.landed(batch, index, running, stream, most)
             except Exception as error:
                 layer.drop(running)
-                self._sequences.get(running.generation, _Proposers({})).drop(layer.name, "landed", error)
+                self._pool.drop(running.generation, layer.name, "landed", error)
         if all(n_new == 1 for _, n_new in members):  # else the time belongs to the prompt
             self._reading += self.clock() - began
 
     def matches_text(self, generation: Generation) -> bool:
         """Return True if the only drafts of a sequence are continuations of matches in its text."""
-        return list(self._names(generation)) == [_NGRAM]
+        return list(self._pool.names(generation)) == [NGRAM]
 
     def close(self, generation: Generation) -> None:
         """Pass the last tokens of an ended sequence to its proposers, and close them."""
         self.device.close(generation)
-        if generation in self._sequences:
+        if generation in self._pool:
             began = self.clock()
-            self._updated(generation).close()
-            del self._sequences[generation]
+            self._pool.close(generation)
             self.length.charge(CLOSING, self.clock() - began)
 
     def _lengths(self, members: Members, drafts: Sequence[Draft], room: int) -> Sequence[int]:
         """Return the number of tokens of each draft that the step verifies, ``room`` rows at most."""
-        records = [self._sequences[running.generation].record for running, _ in members]
-        offers = [draft.offer(record) for draft, record in zip(drafts, records, strict=True)]
-        return self.length.choose(offers, sum(n_new for _, n_new in members), room)
+        records = [self._pool[running.generation].record for running, _ in members]
+        summaries = [draft.summary(record) for draft, record in zip(drafts, records, strict=True)]
+        return self.length.choose(summaries, sum(n_new for _, n_new in members), room)
 
     def _keep_unverified(self, members: Members, drafts: Sequence[Draft], held: Collection[Running]) -> None:
         """Keep the drafts that the step does not verify, to compare them with the tokens that follow."""
         for (running, _), draft in zip(members, drafts, strict=True):
             if draft.tokens:
-                own = self._sequences[running.generation]
+                own = self._pool[running.generation]
                 own.unverified = None if running in held else draft
                 own.n_before = len(running.generation.generated)
 
     def _read_texts(self, generations: Sequence[Generation]) -> None:
-        """Create the proposers of new sequences, and let a draft model read a part of its new texts.
-
-        It reads no more, so that a long prompt does not keep the engine from its steps.
-        """
-        began, new = self.clock(), [item for item in generations if item not in self._sequences]
-        for generation in new:
-            self._start(generation)
+        """Create the proposers of new sequences, and let a draft model read a part of its new texts."""
+        began, new = self.clock(), [item for item in generations if item not in self._pool]
+        rests = self._n_steps < self._rests[DRAFT_MODEL].wakes
+        self._pool.start(new, skip_text=rests)
         if new:
             self.length.charge(STARTING, self.clock() - began)
-        if self._n_steps < self._rests[_DRAFT].wakes:
-            return
-        owners = [self._sequences[generation] for generation in generations]
-        reading = [(own, model) for own in owners if isinstance(model := own.by_name.get(_DRAFT), ModelProposer)]
-        try:
-            ModelProposer.read_all([model for _, model in reading])
-        except Exception as error:
-            for own, _ in reading:
-                own.drop(_DRAFT, "read_all", error)
+        if not rests:
+            self._pool.read_texts(generations)
 
     def _propose(self, sequences: Sequence[Running], longest: int, n_rows: int) -> tuple[list[Draft], float]:
         """Return the most promising draft of each sequence, and the seconds of proposers that compute theirs.
 
         A draft has ``longest`` tokens at most; it may be empty. The step has ``n_rows`` rows without drafts.
         """
-        owners = [self._sequences[running.generation] for running in sequences]
-        most = [max(0, min(_most(running), longest)) for running in sequences]
+        owners = [self._pool[running.generation] for running in sequences]
+        most = [max(0, min(most_drafted(running), longest)) for running in sequences]
         drafts, computing = [Draft(CERTAIN, ()) for _ in sequences], 0.0
         awake = [i for i, own in enumerate(owners) if own.rest.wakes <= self._n_steps]
         self._note_asked(LOOKED_UP, awake, sequences)
         for i in awake:
-            drafts[i] = _forced(sequences[i].generation, most[i] if owners[i].by_name else 0)
+            drafts[i] = forced_draft(sequences[i].generation, most[i] if owners[i].by_name else 0)
         for name in dict.fromkeys(name for own in owners for name in own.by_name):
             is_computed = name in COMPUTED
             if is_computed and self._n_steps < self._rests[name].wakes:
@@ -539,12 +432,12 @@ class Speculation:
                     self.gives_up = all(own.by_name.keys() <= {name} for own in owners)
                     continue
             limits, n_before = [min(most[i], limit) for i in asked], self.n_started
-            proposals = self._ask(name, [sequences[i] for i in asked], limits, stop)
+            proposals = self._pool.ask(name, [sequences[i] for i in asked], limits, stop)
             for i, proposal, n_asked in zip(asked, proposals, limits, strict=True):
-                draft = _draft_of(name, proposal, sequences[i].generation)
+                draft = draft_of(name, proposal, sequences[i].generation)
                 if is_computed:
                     draft.n_asked, draft.is_short = n_asked, len(draft.tokens) < n_asked
-                self.length.acceptance.computed(draft.offer(owners[i].record))
+                self.length.acceptance.computed(draft.summary(owners[i].record))
                 if self._promise(draft, owners[i]) > self._promise(drafts[i], owners[i]):
                     drafts[i] = draft
             if is_computed:
@@ -571,66 +464,9 @@ class Speculation:
         """Note the sequences for which proposers of a kind are asked in this step."""
         self._asked[kind] = [sequences[i].generation for i in asked]
 
-    def _ask(
-        self, name: str, sequences: Sequence[Running], most: Sequence[int], stop: Stop | None = None
-    ) -> list[Proposal]:
-        """Return the proposals of a proposer for sequences, after passing their new tokens to it."""
-        owners = [self._updated(running.generation) for running in sequences]
-        for running, own in zip(sequences, owners, strict=True):
-            if isinstance(proposer := own.by_name.get(name), NextTokensProposer):
-                proposer.running, proposer.layer.stop = running, stop
-            elif isinstance(proposer, ModelProposer):
-                proposer.model.stop = stop
-        return _ask(name, owners, most)
-
-    def _promise(self, draft: Draft, proposers: _Proposers) -> float:
+    def _promise(self, draft: Draft, proposers: SequenceProposers) -> float:
         """Return the expected number of accepted tokens."""
-        return self.length.acceptance.promise(draft.offer(proposers.record)) if draft.tokens else 0.0
-
-    def _updated(self, generation: Generation) -> _Proposers:
-        """Return the proposers of a sequence, after passing its new tokens to them."""
-        proposers = self._sequences[generation]
-        if new := generation.generated[proposers.n_passed :]:
-            proposers.n_passed += len(new)
-            proposers.accept(new)
-            self._compare(proposers, generation)
-        return proposers
-
-    def _compare(self, proposers: _Proposers, generation: Generation) -> None:
-        """Count how many tokens of the latest draft would have been accepted, if it was not verified."""
-        draft, proposers.unverified = proposers.unverified, None
-        if draft is not None:
-            following = generation.generated[proposers.n_before : proposers.n_before + len(draft.tokens)]
-            equal = takewhile(lambda pair: pair[0] == pair[1], zip(following, draft.tokens, strict=False))
-            offer = draft.offer(proposers.record)._replace(n=len(following))
-            self.length.acceptance.judge(offer, sum(1 for _ in equal))
-
-    def _start(self, generation: Generation) -> None:
-        """Create the proposers of a sequence, and pass the prompt to them."""
-        names = self._names(generation)
-        context = ProposerContext(generation.chain.n_vocab, generation.salt, self._shared, generation.prediction)
-        proposers = self._sequences[generation] = _Proposers({})
-        for name in names:
-            with proposers.dropping(name, "__init__"):
-                proposers.by_name[name] = self._proposers[name]()
-        proposers.start(context, generation.spoken)
-        if self._n_steps < self._rests[_DRAFT].wakes:
-            proposers.skip_text()
-        if not proposers.by_name.keys() - COMPUTED:
-            proposers.rest.wakes = _NEVER
-
-    def _chosen(self, choice: str) -> Sequence[str]:
-        """Return the names of the proposers of a choice."""
-        return self.auto if choice == "auto" else [] if choice == "off" else names_of(choice)
-
-    def _names(self, generation: Generation) -> Sequence[str]:
-        """Return the names of a sequence's proposers."""
-        names = self._chosen(generation.request.speculate or self._default)
-        if generation.prediction and _PREDICTION in self._proposers:
-            names = [_PREDICTION, *(name for name in names if name != _PREDICTION)]
-        if generation.media and self.next_tokens:  # a layer reads tokens, and knows no other rows
-            names = [name for name in names if name != self.next_tokens.name]
-        return names
+        return self.length.acceptance.promise(draft.summary(proposers.record)) if draft.tokens else 0.0
 
 
 class _ModelRounds:
@@ -654,75 +490,3 @@ class _ModelRounds:
 
     def took(self, running: Running, tokens: Sequence[int]) -> None:
         self._speculation.guessed(running, tokens)
-
-
-def _kind(draft: Draft) -> str:
-    """Return the name of the proposer of a draft if it computes tokens, else ``LOOKED_UP``."""
-    return draft.kind[0] if draft.kind[0] in COMPUTED else LOOKED_UP
-
-
-def may_draft(running: Running, n_new: int) -> bool:
-    """Return True if the sequence is generating and the step computes all its pending tokens."""
-    return bool(running.generation.generated) and running.pending == n_new <= MOST_PENDING and running.n_past > 0
-
-
-def _most(running: Running) -> int:
-    """Return the maximum number of drafted tokens by the request, its token limit and the context."""
-    generation = running.generation
-    most = min(generation.n_left - 1, generation.n_ctx - len(generation.tokens))
-    return most if generation.request.n_draft is None else min(most, generation.request.n_draft)
-
-
-def _forced(generation: Generation, n: int) -> Draft:
-    """Return a draft of the tokens that a mask forces, for chains that sample them (for log-probabilities)."""
-    return Draft(CERTAIN, list(generation.chain.forced)[:n] if generation.chain.masking else ())
-
-
-def _draft_of(name: str, proposal: Proposal, generation: Generation) -> Draft:
-    """Return the part of a proposal that may be verified."""
-    tokens = _possible(generation, proposal.tokens)
-    return Draft((name, proposal.confidence), tokens, probabilities=proposal.probabilities[: len(tokens)])
-
-
-def _possible(generation: Generation, tokens: Sequence[int]) -> Sequence[int]:
-    """Return the longest prefix of a draft that the mask allows, without end tokens."""
-    n_vocab = generation.chain.n_vocab
-    tokens = list(takewhile(lambda token: 0 <= token < n_vocab and token not in generation.end_tokens, tokens))
-    return tokens[: generation.chain.n_allowed(tokens)] if tokens else tokens
-
-
-def _ask(name: str, owners: Sequence[_Proposers], most: Sequence[int]) -> list[Proposal]:
-    """Return the proposals for sequences; if there is an error, drop the proposer and return none."""
-    if not owners:
-        return []
-    proposers = [own.by_name[name] for own in owners]
-    try:
-        proposals = type(proposers[0]).propose_all(proposers, most)
-        if len(proposals) != len(proposers) or not all(isinstance(proposal, Proposal) for proposal in proposals):
-            raise PluginError(f"expected a Proposal, not {proposals!r:.100}")
-        return [_checked(proposal, n) for proposal, n in zip(proposals, most, strict=True)]
-    except Exception as error:
-        for own in owners:
-            own.drop(name, "propose", error)
-        return [Proposal()] * len(owners)
-
-
-def _checked(proposal: Proposal, n: int) -> Proposal:
-    """Return the first ``n`` tokens of a proposal. Raises TypeError or ValueError for what is no number."""
-    tokens = [operator.index(token) for token in proposal.tokens[:n]]
-    probabilities = [float(p) for p in proposal.probabilities[:n]]
-    if probabilities and not (len(probabilities) == len(tokens) and all(0 <= p <= 1 for p in probabilities)):
-        raise ValueError(f"expected a probability between 0 and 1 for each token, not {proposal.probabilities!r:.100}")
-    return Proposal(tokens, operator.index(proposal.confidence), probabilities)
-
-
-def _held(members: Members, drafts: Sequence[Draft], lengths: Sequence[int], cache: KVCache) -> dict[Running, Draft]:
-    """Return the drafts, cut to these lengths, for which free cache blocks exist."""
-    held: dict[Running, Draft] = {}
-    n_copies = cache.checkpoints.available if cache.checkpoints else len(members)
-    for (running, n_new), draft, length in zip(members, drafts, lengths, strict=True):
-        if length and len(held) < n_copies and cache.extend(running.tables, running.n_past, n_new + length):
-            draft.is_short = draft.is_short and length == len(draft.tokens)
-            draft.tokens, draft.probabilities = draft.tokens[:length], draft.probabilities[:length]
-            held[running] = draft
-    return held

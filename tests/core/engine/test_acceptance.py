@@ -5,15 +5,15 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from pumice.engine.acceptance import CERTAIN, LATER, PARTS, Acceptance, Offer, Record, Stop, part_of
+from pumice.engine.acceptance import CERTAIN, LATER, PARTS, Acceptance, DraftSummary, Record, Stop, part_of
 from pumice.engine.draft_length import DraftLength
 
 TILES = [1.0, 1.2, 1.25, 1.3, 1.35, 1.4, 1.45, 1.5, 2.2, 2.25, 2.3, 2.35, 2.4, 2.45, 2.5, 2.55]
 """Time of a step of 1, 2, ... rows: a tile has eight rows."""
 
 
-def offer(probabilities: Sequence[float], record: Record | None = None) -> Offer:
-    return Offer(("draft", 7), len(probabilities), record or Record(), probabilities)
+def summary(probabilities: Sequence[float], record: Record | None = None) -> DraftSummary:
+    return DraftSummary(("draft", 7), len(probabilities), record or Record(), probabilities)
 
 
 def measured(rows: Sequence[float] = TILES) -> DraftLength:
@@ -28,11 +28,11 @@ def measured(rows: Sequence[float] = TILES) -> DraftLength:
 
 
 def test_estimates_of_a_proposer_are_rates_from_the_first_draft_on():
-    chances = Acceptance().chances(offer([0.97, 0.5, 0.1]))
+    chances = Acceptance().chances(summary([0.97, 0.5, 0.1]))
     assert chances == pytest.approx([0.97, 0.5, 0.1], abs=0.5 / PARTS)
-    assert Acceptance().promise(offer([0.97, 0.5, 0.1])) == pytest.approx(0.97 + 0.485 + 0.05, abs=0.1)
-    assert Acceptance().chances(Offer(CERTAIN, 2, Record())) == [1.0, 1.0]
-    assert Acceptance().chances(Offer(("ngram", 2), 3, Record())) == [0.4, 0.7, 0.7]
+    assert Acceptance().promise(summary([0.97, 0.5, 0.1])) == pytest.approx(0.97 + 0.485 + 0.05, abs=0.1)
+    assert Acceptance().chances(DraftSummary(CERTAIN, 2, Record())) == [1.0, 1.0]
+    assert Acceptance().chances(DraftSummary(("ngram", 2), 3, Record())) == [0.4, 0.7, 0.7]
 
 
 @pytest.mark.parametrize(("stated", "right"), [(0.97, 0.4), (0.3, 0.9), (0.6, 0.6)])
@@ -40,8 +40,8 @@ def test_estimates_are_calibrated_by_acceptance(stated, right):
     """For other sequences too, since each is judged for all."""
     acceptance, random = Acceptance(), np.random.default_rng(0)
     for _ in range(200):
-        acceptance.judge(offer([stated]), int(random.random() < right))
-    assert acceptance.chances(offer([stated])) == pytest.approx([right], abs=0.15)
+        acceptance.judge(summary([stated]), int(random.random() < right))
+    assert acceptance.chances(summary([stated])) == pytest.approx([right], abs=0.15)
     untouched = acceptance.rates("draft")[part_of(0.8)]
     assert untouched == pytest.approx(0.8, abs=0.5 / PARTS)
 
@@ -51,16 +51,16 @@ def test_a_sequence_that_accepts_less_expects_less():
     acceptance, strange = Acceptance(), Record()
     for _ in range(40):
         for _ in range(4):
-            acceptance.judge(offer([0.9]), 1)
-        acceptance.judge(offer([0.9], strange), 0)
-    assert acceptance.chances(offer([0.9]))[0] > 0.7
-    assert acceptance.chances(offer([0.9], strange))[0] < 0.5
+            acceptance.judge(summary([0.9]), 1)
+        acceptance.judge(summary([0.9], strange), 0)
+    assert acceptance.chances(summary([0.9]))[0] > 0.7
+    assert acceptance.chances(summary([0.9], strange))[0] < 0.5
 
 
 def test_only_tokens_behind_right_ones_are_judged():
     acceptance = Acceptance()
     for _ in range(100):
-        acceptance.judge(offer([0.9, 0.4, 0.6]), 1)
+        acceptance.judge(summary([0.9, 0.4, 0.6]), 1)
     rates = acceptance.rates("draft")
     assert rates[part_of(0.9)] > 0.95
     assert rates[part_of(0.4)] < 0.1
@@ -78,7 +78,7 @@ def test_only_tokens_behind_right_ones_are_judged():
     ],
 )
 def test_tokens_are_verified_that_are_worth_their_row(probabilities, expected):
-    assert measured().choose([offer(probabilities)], 1, 15) == [expected]
+    assert measured().choose([summary(probabilities)], 1, 15) == [expected]
 
 
 def test_a_row_is_worth_less_where_tokens_come_fast():
@@ -87,7 +87,7 @@ def test_a_row_is_worth_less_where_tokens_come_fast():
     for _ in range(100):
         fast.took(1, 1, 7, 7, 1.5)
         slow.took(1, 1, 0, 0, 1.0)
-    doubtful = [offer([0.3])]
+    doubtful = [summary([0.3])]
     assert slow.choose(doubtful, 1, 15) == [1]
     assert fast.choose(doubtful, 1, 15) == [0]
 
@@ -95,7 +95,9 @@ def test_a_row_is_worth_less_where_tokens_come_fast():
 def test_drafts_without_estimates_are_as_long_as_the_step_is_fastest():
     """Guessed rates of a new proposer would lose the credit, which comes back slowly, with long wrong drafts."""
     lengths = measured([1.0 + 0.04 * n for n in range(16)])
-    assert lengths.choose([Offer(("lookup", 0), 12, Record())], 1, 15) == [5]  # 6 at the pace of steps without drafts
+    assert lengths.choose([DraftSummary(("lookup", 0), 12, Record())], 1, 15) == [
+        5
+    ]  # 6 at the pace of steps without drafts
 
 
 def test_drafts_are_computed_as_long_as_another_token_pays():
@@ -124,7 +126,7 @@ def test_a_dear_row_is_computed_if_those_behind_it_are_cheap():
     for n in range(1, 9):
         length.asked("draft", 0.001 * (n + 2), n)
     for _ in range(50):
-        length.acceptance.computed(offer([0.99] * 8))
+        length.acceptance.computed(summary([0.99] * 8))
     stop = length.stop("draft", 1, 1)
     assert stop is not None
     assert stop.goes_on([0.99, 0.99])
@@ -135,14 +137,14 @@ def test_the_mean_rate_of_later_tokens_is_that_of_computed_ones():
     acceptance = Acceptance()
     assert acceptance.later("draft") == LATER
     for _ in range(50):
-        acceptance.computed(offer([0.97, 0.97, 0.3]))
+        acceptance.computed(summary([0.97, 0.97, 0.3]))
     assert acceptance.later("draft") == pytest.approx((0.97 + 0.3) / 2, abs=0.06)
 
 
 def test_few_tokens_are_computed_before_any_were_judged():
     length = measured()
     assert length.most_computed("draft") == 3
-    length.acceptance.judge(offer([0.9]), 1)
+    length.acceptance.judge(summary([0.9]), 1)
     assert length.most_computed("draft") > 8
     assert DraftLength(5).most_computed("draft") == 5
 

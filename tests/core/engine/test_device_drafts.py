@@ -11,7 +11,7 @@ import pytest
 from guessing_programs import GREEDY, N_VOCAB, Behind, Picked, Timed, add, engine, request, run
 from pumice.backend.pick import Ahead, Ask
 from pumice.backend.step import Batch, Pending, Step
-from pumice.engine.device_drafts import MOST_SAVED, NO_DRAFTS, START, DeviceDrafts, Plan
+from pumice.engine.device_drafts import MOST_SAVED, NO_DRAFTS, START, DeviceDrafts, DraftPlan
 from pumice.engine.generation import Running
 from pumice.engine.speculation import Speculation
 from pumice.engine.steps import context
@@ -39,7 +39,7 @@ class Device:
     n_draft: int | None = None
     seconds: float = 0.0
     lost: float = 0.0  # seconds of drafts that gave fewer tokens than steps without
-    plans: list[Plan] = field(default_factory=list)
+    plans: list[DraftPlan] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         prompt = list(self.text[: self.n_prompt])
@@ -153,7 +153,7 @@ def test_measured_costs_count() -> None:
         for _ in range(2):  # the first time may include preparation
             device = Device(RANDOM[:40])
             drafts.took_plain([device.running], LENGTHS, 8, 1.0)
-            drafts.took({device.running: [1]}, 1, LENGTHS, Plan(length, 1), 20.0)
+            drafts.took({device.running: [1]}, 1, LENGTHS, DraftPlan(length, 1), 20.0)
     device = Device(RANDOM[:40] * 15)
     device.write(drafts)
     assert set(device.plans) == {NO_DRAFTS}
@@ -166,7 +166,7 @@ def test_a_costly_submission_is_tried_again() -> None:
         device = Device(RANDOM[:40])
         for n_tokens in (3, 9):  # as many as assumed and measured costs take
             drafts.took_plain([device.running], LENGTHS, 8, 1.0)
-            drafts.took({device.running: [n_tokens]}, 1, LENGTHS, Plan(length, 1), START + 3)
+            drafts.took({device.running: [n_tokens]}, 1, LENGTHS, DraftPlan(length, 1), START + 3)
     for _ in range(8):
         device = Device(text)
         device.write(drafts)
@@ -183,7 +183,7 @@ def test_a_request_limits_its_drafts(limit: int, longest: int) -> None:
 def test_a_fixed_number_is_always_verified() -> None:
     device = Device(RANDOM)
     device.write(DeviceDrafts(9))
-    assert set(device.plans) == {Plan(7, MOST)}
+    assert set(device.plans) == {DraftPlan(7, MOST)}
     assert DeviceDrafts(0).plan([device.running], LENGTHS, MOST) == NO_DRAFTS
 
 
@@ -263,7 +263,7 @@ def test_an_engine_loses_nothing_otherwise(monkeypatch: pytest.MonkeyPatch) -> N
     assert without / drafted > 0.98
 
 
-def plan_of(drafts: DeviceDrafts, devices: Sequence[Device], lengths: Sequence[int] = LENGTHS[:3]) -> Plan:
+def plan_of(drafts: DeviceDrafts, devices: Sequence[Device], lengths: Sequence[int] = LENGTHS[:3]) -> DraftPlan:
     return drafts.plan([device.running for device in devices], lengths, MOST)
 
 
@@ -288,7 +288,7 @@ def test_costs_belong_to_a_number_of_sequences() -> None:
     alone = Device(RANDOM[:40])
     for length in LENGTHS:
         for _ in range(2):
-            drafts.took({alone.running: [4]}, 1, LENGTHS, Plan(length, 1), 20.0)
+            drafts.took({alone.running: [4]}, 1, LENGTHS, DraftPlan(length, 1), 20.0)
     assert plan_of(drafts, devices[:1]) == NO_DRAFTS, "no step of one sequence was measured"
     drafts.took_plain([alone.running], LENGTHS, 8, 1.0)
     assert plan_of(drafts, devices).n_drafted == 7
@@ -296,5 +296,5 @@ def test_costs_belong_to_a_number_of_sequences() -> None:
 
 def test_the_lowest_limit_of_sequences_holds() -> None:
     devices = [Device(RANDOM[:40], n_draft=limit) for limit in (7, 3)]
-    assert plan_of(DeviceDrafts(15), devices) == Plan(3, MOST)
+    assert plan_of(DeviceDrafts(15), devices) == DraftPlan(3, MOST)
     assert plan_of(DeviceDrafts(15), [*devices, Device(RANDOM[:40], n_draft=0)]) == NO_DRAFTS

@@ -26,10 +26,11 @@ from guessing_programs import (
     run,
 )
 from pumice.engine import Engine, Request
-from pumice.engine.acceptance import Offer, Record
+from pumice.engine.acceptance import DraftSummary, Record
 from pumice.engine.draft_length import LOOKED_UP, MOST, Costs, DraftLength, Rest
+from pumice.engine.drafts import possible_tokens
 from pumice.engine.messages import Failed
-from pumice.engine.speculation import UNMEASURED, Speculation, _possible
+from pumice.engine.speculation import UNMEASURED, Speculation
 from pumice.errors import RequestError
 from pumice.proposers import Proposal, Proposer
 
@@ -309,7 +310,7 @@ def test_a_sequence_that_fails_at_a_drafted_token_says_why(texts, monkeypatch):
 @pytest.mark.parametrize(("tokens", "kept"), [([1, 2, 3], [1, 2]), ([1, 9, 2], [1]), ([50, 1], []), ([-1], [])])
 def test_masks_and_end_tokens_cut_drafts_before_they_are_computed(tokens, kept):
     chain = SimpleNamespace(n_vocab=50, n_allowed=lambda tokens: min(2, len(tokens)))
-    assert _possible(SimpleNamespace(chain=chain, end_tokens={9}), tokens) == kept
+    assert possible_tokens(SimpleNamespace(chain=chain, end_tokens={9}), tokens) == kept
 
 
 # --- how many
@@ -319,7 +320,7 @@ def test_masks_and_end_tokens_cut_drafts_before_they_are_computed(tokens, kept):
 def test_acceptance_is_learned_from_drafts_that_no_step_verifies(name, right, texts, monkeypatch):
     learn(texts, [request([5], GREEDY, 90)], engine(Cells(0)))
     monkeypatch.setattr(DraftLength, "wants", lambda *_: True)
-    monkeypatch.setattr(DraftLength, "choose", lambda self, offers, n_rows, room: [0] * len(offers))
+    monkeypatch.setattr(DraftLength, "choose", lambda self, summaries, n_rows, room: [0] * len(summaries))
     monkeypatch.setattr(DraftLength, "recovers", 0)
     monkeypatch.setattr(DraftLength, "longest_rest", lambda *_: 4)
     speculation = Speculation(PROPOSERS, default=name, is_invariant=True)
@@ -455,15 +456,15 @@ def simulate(
             n = min(length.most(n_seqs, n_seqs), length.most_computed(name) if computing else MOST)
             stop = length.stop(name, n_seqs, n_seqs) if computing else None
             n = next((k for k in range(1, n) if stop and not stop.goes_on([SURE] * k)), n)
-            offers = [Offer(kind, n, record, [SURE] * n if computing else ()) for record in records]
-            for offer in offers:
-                length.acceptance.computed(offer)
+            summaries = [DraftSummary(kind, n, record, [SURE] * n if computing else ()) for record in records]
+            for summary in summaries:
+                length.acceptance.computed(summary)
             asking = proposing + computing * n * n_seqs
             length.asked(name, asking, n * n_seqs if computing else 0)
-            lengths = length.choose(offers, n_seqs, 64 - n_seqs)
+            lengths = length.choose(summaries, n_seqs, 64 - n_seqs)
         hits = [np.argmin([*(random.random(max(1, n)) < right(step)), False]) for n in lengths]
-        for n, n_right, offer in zip(lengths, hits, offers, strict=True) if asking else ():
-            length.acceptance.judge(offer._replace(n=max(1, n)), int(n_right))
+        for n, n_right, summary in zip(lengths, hits, summaries, strict=True) if asking else ():
+            length.acceptance.judge(summary._replace(n=max(1, n)), int(n_right))
         n_accepted = sum(int(n_right) for n, n_right in zip(lengths, hits, strict=True) if n)
         took = 1 + cost * sum(lengths)
         length.took(n_seqs, n_seqs, sum(lengths), n_accepted, took, n_elapsed=step - recorded)

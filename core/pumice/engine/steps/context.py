@@ -26,7 +26,7 @@ from pumice.engine.steps.drafting import Drafting
 from pumice.graph.media import ROWS
 
 
-class Start(NamedTuple):
+class StartTimes(NamedTuple):
     """The times before a submission: ``time.perf_counter()``, and that of the clock that measures steps for drafts."""
 
     wall: float
@@ -71,9 +71,9 @@ class StepContext:
         """Return ``time.perf_counter()``."""
         return time.perf_counter()
 
-    def start(self) -> Start:
+    def start(self) -> StartTimes:
         """Return the times before a submission."""
-        return Start(self.now(), self.speculation.clock())
+        return StartTimes(self.now(), self.speculation.clock())
 
     def note_result(self) -> float:
         """Note that a result arrived now, and return the time."""

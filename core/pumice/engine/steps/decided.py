@@ -13,7 +13,7 @@ from pumice.backend.step import Batch, Pending
 from pumice.engine.batches import Part, batch_of
 from pumice.engine.generation import Running
 from pumice.engine.schedule import Members
-from pumice.engine.steps.context import Start, StepContext
+from pumice.engine.steps.context import StartTimes, StepContext
 from pumice.engine.steps.flight import Flight, discarding, goes_on
 
 
@@ -122,7 +122,7 @@ class DecidedSteps(Flight):
         return self._submitted(start, going, batch, pending, ask, versions)
 
     def _submitted(
-        self, start: Start, members: Members, batch: Batch, pending: Pending, ask: Ask, versions: Sequence[int]
+        self, start: StartTimes, members: Members, batch: Batch, pending: Pending, ask: Ask, versions: Sequence[int]
     ) -> DecidedSteps:
         """Return the flight of steps that were submitted behind these."""
         n_steps, is_same = len(ask.numbers), members is self.members

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pumice.architecture import MAIN
-from pumice.engine.device_drafts import Plan
+from pumice.engine.device_drafts import DraftPlan
+from pumice.engine.drafts import Draft, may_draft
 from pumice.engine.generation import Running
 from pumice.engine.host_drafts import MEASURED, HostDrafts, Kind
 from pumice.engine.kv_cache import KVCache
@@ -13,7 +14,7 @@ from pumice.engine.lookahead import Lookahead
 from pumice.engine.runner import Runner
 from pumice.engine.schedule import Members
 from pumice.engine.scheduler import Scheduler
-from pumice.engine.speculation import Draft, Speculation, may_draft
+from pumice.engine.speculation import Speculation
 
 
 class Drafting:
@@ -46,7 +47,7 @@ class Drafting:
         self.prepare()
         return True
 
-    def plan(self, sequences: Sequence[Running]) -> Plan:
+    def plan(self, sequences: Sequence[Running]) -> DraftPlan:
         """Return the plan of a submission with drafts of the program, with blocks held for its steps."""
         lookahead = self._lookahead
         plan = self.speculation.device.plan(sequences, lookahead.lengths(len(sequences)), lookahead.can.max_steps)

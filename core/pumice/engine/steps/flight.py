@@ -10,11 +10,11 @@ from itertools import takewhile
 
 from pumice.backend.pick import Ask, Restriction
 from pumice.backend.step import Batch, Pending
+from pumice.engine.drafts import Draft
 from pumice.engine.generation import Running
 from pumice.engine.host_drafts import Kind
 from pumice.engine.schedule import Members
-from pumice.engine.speculation import Draft
-from pumice.engine.steps.context import Start, StepContext
+from pumice.engine.steps.context import StartTimes, StepContext
 
 
 @dataclass(eq=False, kw_only=True)
@@ -36,7 +36,7 @@ class Flight(ABC):
     """
 
     context: StepContext
-    start: Start
+    start: StartTimes
     members: Members
     whole: Sequence[Running]
     batch: Batch

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from pumice.engine.batches import batch_of
-from pumice.engine.device_drafts import Plan
+from pumice.engine.device_drafts import DraftPlan
 from pumice.engine.generation import Running
 from pumice.engine.schedule import Members
 from pumice.engine.steps.context import StepContext
 from pumice.engine.steps.flight import Flight
-from pumice.engine.steps.rows import ask_rows, take_rows
+from pumice.engine.steps.verified_rows import ask_rows, take_rows
 
 
 @dataclass(eq=False, kw_only=True)
@@ -22,10 +22,10 @@ class ProgramDraftedSteps(Flight):
         plan: the number of steps, and of tokens that each drafts.
     """
 
-    plan: Plan
+    plan: DraftPlan
 
     @classmethod
-    def submit(cls, context: StepContext, members: Members, plan: Plan, before: Flight | None = None) -> Self:
+    def submit(cls, context: StepContext, members: Members, plan: DraftPlan, before: Flight | None = None) -> Self:
         """Submit the steps of a plan, optionally behind others of the same kind."""
         start, sequences = context.start(), [running for running, _ in members]
         if before:

@@ -10,14 +10,14 @@ from pumice.architecture import MAIN
 from pumice.backend.pick import Ahead
 from pumice.backend.step import PassedTokens
 from pumice.engine.batches import batch_of
-from pumice.engine.device_drafts import Plan
+from pumice.engine.device_drafts import DraftPlan
+from pumice.engine.drafts import Draft
 from pumice.engine.generation import Running
 from pumice.engine.grammar_rows import restricted
 from pumice.engine.schedule import Members
-from pumice.engine.speculation import Draft
 from pumice.engine.steps.context import StepContext
 from pumice.engine.steps.flight import Flight, n_equal
-from pumice.engine.steps.rows import ask_rows, take_rows
+from pumice.engine.steps.verified_rows import ask_rows, take_rows
 
 
 def n_verified(context: StepContext, members: Members, drafts: Mapping[Running, Draft]) -> int:
@@ -65,7 +65,7 @@ class ProgramVerifiedStep(Flight):
         Drafts are padded; those that pending steps pick are ``passed``. ``before``: a step of the kind that it follows.
         """
         start, sequences = context.start(), [running for running, _ in members]
-        ask, parts = ask_rows(context.lookahead, sequences, Plan(n_drafted, 2 if before else 1), bool(before)), []
+        ask, parts = ask_rows(context.lookahead, sequences, DraftPlan(n_drafted, 2 if before else 1), bool(before)), []
         if any(pick.restricted for pick in ask.picks):
             tokens, ask = restricted(ask, [running.generation for running in sequences], tokens)
         for running, drafted in zip(sequences, tokens, strict=True):

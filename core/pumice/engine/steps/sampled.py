@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+from pumice.engine.drafts import Draft
 from pumice.engine.generation import Running
 from pumice.engine.kv_cache import BlockTables
-from pumice.engine.speculation import Draft
 from pumice.engine.steps.flight import Flight, n_equal
 
 

@@ -7,9 +7,9 @@ from contextlib import ExitStack
 
 from pumice.backend.step import Batch
 from pumice.engine.batches import Part, batch_after, batch_of
+from pumice.engine.drafts import Draft
 from pumice.engine.generation import Running
 from pumice.engine.schedule import Members
-from pumice.engine.speculation import Draft
 from pumice.engine.steps.context import StepContext
 from pumice.engine.steps.flight import Flight
 from pumice.engine.steps.picked import PickedStep, ask_of

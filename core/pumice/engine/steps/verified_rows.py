@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.backend.pick import Ahead, Ask
-from pumice.engine.device_drafts import Plan
+from pumice.engine.device_drafts import DraftPlan
 from pumice.engine.generation import Running
 from pumice.engine.lookahead import Lookahead
 from pumice.engine.steps.context import StepContext
 from pumice.engine.steps.flight import goes_on, n_equal
 
 
-def ask_rows(lookahead: Lookahead, sequences: Sequence[Running], plan: Plan, follows: bool = False) -> Ask:
+def ask_rows(lookahead: Lookahead, sequences: Sequence[Running], plan: DraftPlan, follows: bool = False) -> Ask:
     """Return the ``Ask`` of steps that verify drafts, with a random number for each row.
 
     ``follows``: of a single step behind one of the plan's two, with the numbers of both.

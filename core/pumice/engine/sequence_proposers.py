@@ -1,0 +1,240 @@
+"""The proposers of sequences: created when a sequence is first drafted for, told its text, dropped after an error."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Any
+
+from pumice.engine.acceptance import Record, Stop
+from pumice.engine.draft_length import DraftLength, Rest
+from pumice.engine.draft_model import ModelProposer
+from pumice.engine.drafts import Draft, checked_proposal
+from pumice.engine.generation import Generation, Running
+from pumice.engine.next_tokens import NextTokens, NextTokensProposer
+from pumice.errors import PluginError
+from pumice.guard import describe
+from pumice.proposers import COMPUTED, Proposal, Proposer, ProposerContext, names_of
+
+log = logging.getLogger("pumice")
+
+DRAFT_MODEL = "draft"  # the proposer of a draft model
+NGRAM = "ngram"  # the proposer whose drafts some programs make themselves
+PREDICTION = "prediction"  # the proposer of requests with a prediction
+NEVER = 1 << 62  # the step in which a proposer that is never asked again wakes
+
+
+@dataclass(eq=False)
+class SequenceProposers:
+    """The proposers of a sequence by name, the number of generated tokens passed to them, and acceptance counts.
+
+    Those that look their drafts up rest together.
+    """
+
+    by_name: dict[str, Proposer]
+    n_passed: int = 0
+    record: Record = field(default_factory=Record)
+    rest: Rest = field(default_factory=Rest)
+    unverified: Draft | None = None  # the latest draft, if no step verified it
+    n_before: int = 0  # generated tokens before it
+
+    def start(self, context: ProposerContext, prompt: Sequence[int]) -> None:
+        """Pass the context and the prompt to the proposers."""
+        for name, proposer in list(self.by_name.items()):
+            with self.dropping(name, "start"):
+                proposer.start(context)
+        self.accept(prompt)
+
+    def accept(self, tokens: Sequence[int]) -> None:
+        """Pass tokens to the proposers."""
+        for name, proposer in list(self.by_name.items()):
+            with self.dropping(name, "accept"):
+                proposer.accept(tokens)
+
+    def judge(self, draft: Draft) -> None:
+        """Tell the proposer of a draft how many of its tokens were accepted."""
+        name, confidence = draft.kind
+        if name in self.by_name:
+            with self.dropping(name, "judge"):
+                self.by_name[name].judge(Proposal(draft.tokens, confidence, draft.probabilities), draft.n_accepted)
+
+    @property
+    def model(self) -> ModelProposer | None:
+        """The proposer of the draft model, if it has one."""
+        proposer = self.by_name.get(DRAFT_MODEL)
+        return proposer if isinstance(proposer, ModelProposer) else None
+
+    def skip_text(self) -> None:
+        """Let a draft model skip what is written while it rests."""
+        if self.model:
+            self.model.skips = True
+
+    def close(self) -> None:
+        """Close the proposers."""
+        for name, proposer in list(self.by_name.items()):
+            with self.dropping(name, "close"):
+                proposer.close()
+
+    @contextmanager
+    def dropping(self, name: str, method: str) -> Iterator[None]:
+        """Drop a proposer whose method raises an error: the sequence goes on without its drafts."""
+        try:
+            yield
+        except Exception as error:
+            self.drop(name, method, error)
+
+    def drop(self, name: str, method: str, error: Exception) -> None:
+        """Close and discard a proposer, and log its error."""
+        log.warning("proposer %r: %s: %s; the request goes on without its drafts", name, method, describe(error))
+        proposer = self.by_name.pop(name, None)
+        if proposer and method != "close":
+            with suppress(Exception):
+                proposer.close()
+
+
+class ProposerPool:
+    """The proposers of all sequences.
+
+    Args:
+        factories: factories of proposers by name.
+        auto: names of the proposers that the choice ``auto`` selects; an attribute too.
+        default: choice of requests without their own.
+        next_tokens: the drafting layer of the model or of its draft model, if there is one.
+        length: learns from drafts that no step verified.
+    """
+
+    def __init__(
+        self,
+        factories: Mapping[str, Callable[[], Proposer]],
+        auto: Sequence[str],
+        default: str,
+        next_tokens: NextTokens | None,
+        length: DraftLength,
+    ) -> None:
+        self.factories = factories
+        self.auto = list(auto)
+        self._default = default
+        self._next_tokens = next_tokens
+        self._length = length
+        self._shared: dict[Hashable, Any] = {}
+        self._sequences: dict[Generation, SequenceProposers] = {}
+
+    def chosen(self, choice: str = "") -> Sequence[str]:
+        """Return the names of the proposers of a choice, or of requests without one."""
+        choice = choice or self._default
+        return self.auto if choice == "auto" else [] if choice == "off" else names_of(choice)
+
+    def names(self, generation: Generation) -> Sequence[str]:
+        """Return the names of a sequence's proposers."""
+        names = self.chosen(generation.request.speculate or "")
+        if generation.prediction and PREDICTION in self.factories:
+            names = [PREDICTION, *(name for name in names if name != PREDICTION)]
+        if generation.media and self._next_tokens:  # a layer reads tokens, and knows no other rows
+            names = [name for name in names if name != self._next_tokens.name]
+        return names
+
+    def computing(self, generation: Generation) -> list[str]:
+        """Return the names of a sequence's proposers that compute their drafts."""
+        return [name for name in self.names(generation) if name in COMPUTED]
+
+    def __contains__(self, generation: Generation) -> bool:
+        return generation in self._sequences
+
+    def __getitem__(self, generation: Generation) -> SequenceProposers:
+        return self._sequences[generation]
+
+    def get(self, generation: Generation) -> SequenceProposers | None:
+        """Return the proposers of a sequence, if it was drafted for."""
+        return self._sequences.get(generation)
+
+    def drop(self, generation: Generation, name: str, method: str, error: Exception) -> None:
+        """Let a sequence go on without a proposer after an error."""
+        self._sequences.get(generation, SequenceProposers({})).drop(name, method, error)
+
+    def start(self, generations: Sequence[Generation], skip_text: bool) -> None:
+        """Create the proposers of sequences, and pass the prompts to them.
+
+        ``skip_text``: whether a draft model skips what is written while it rests.
+        """
+        for generation in generations:
+            context = ProposerContext(generation.chain.n_vocab, generation.salt, self._shared, generation.prediction)
+            proposers = self._sequences[generation] = SequenceProposers({})
+            for name in self.names(generation):
+                with proposers.dropping(name, "__init__"):
+                    proposers.by_name[name] = self.factories[name]()
+            proposers.start(context, generation.spoken)
+            if skip_text:
+                proposers.skip_text()
+            if not proposers.by_name.keys() - COMPUTED:
+                proposers.rest.wakes = NEVER
+
+    def read_texts(self, generations: Sequence[Generation]) -> None:
+        """Let a draft model read a part of the new texts of sequences.
+
+        It reads no more, so that a long prompt does not keep the engine from its steps.
+        """
+        reading = [own for own in map(self._sequences.__getitem__, generations) if own.model]
+        try:
+            ModelProposer.read_all([own.model for own in reading if own.model])
+        except Exception as error:
+            for own in reading:
+                own.drop(DRAFT_MODEL, "read_all", error)
+
+    def skip_texts(self) -> None:
+        """Let the draft model skip what all sequences write while it rests."""
+        for proposers in self._sequences.values():
+            proposers.skip_text()
+
+    def updated(self, generation: Generation) -> SequenceProposers:
+        """Return the proposers of a sequence, after passing its new tokens to them."""
+        proposers = self._sequences[generation]
+        if new := generation.generated[proposers.n_passed :]:
+            proposers.n_passed += len(new)
+            proposers.accept(new)
+            self._compare(proposers, generation)
+        return proposers
+
+    def _compare(self, proposers: SequenceProposers, generation: Generation) -> None:
+        """Count how many tokens of the latest draft would have been accepted, if it was not verified."""
+        draft, proposers.unverified = proposers.unverified, None
+        if draft is not None:
+            following = generation.generated[proposers.n_before : proposers.n_before + len(draft.tokens)]
+            equal = takewhile(lambda pair: pair[0] == pair[1], zip(following, draft.tokens, strict=False))
+            summary = draft.summary(proposers.record)._replace(n=len(following))
+            self._length.acceptance.judge(summary, sum(1 for _ in equal))
+
+    def ask(
+        self, name: str, sequences: Sequence[Running], most: Sequence[int], stop: Stop | None = None
+    ) -> list[Proposal]:
+        """Return the proposals of a proposer for sequences, after passing their new tokens to it."""
+        owners = [self.updated(running.generation) for running in sequences]
+        for running, own in zip(sequences, owners, strict=True):
+            if isinstance(proposer := own.by_name.get(name), NextTokensProposer):
+                proposer.running, proposer.layer.stop = running, stop
+            elif isinstance(proposer, ModelProposer):
+                proposer.model.stop = stop
+        return _propose_all(name, owners, most)
+
+    def close(self, generation: Generation) -> None:
+        """Pass the last tokens of an ended sequence to its proposers, and close them."""
+        self.updated(generation).close()
+        del self._sequences[generation]
+
+
+def _propose_all(name: str, owners: Collection[SequenceProposers], most: Sequence[int]) -> list[Proposal]:
+    """Return the proposals for sequences; if there is an error, drop the proposer and return none."""
+    if not owners:
+        return []
+    proposers = [own.by_name[name] for own in owners]
+    try:
+        proposals = type(proposers[0]).propose_all(proposers, most)
+        if len(proposals) != len(proposers) or not all(isinstance(proposal, Proposal) for proposal in proposals):
+            raise PluginError(f"expected a Proposal, not {proposals!r:.100}")
+        return [checked_proposal(proposal, n) for proposal, n in zip(proposals, most, strict=True)]
+    except Exception as error:
+        for own in owners:
+            own.drop(name, "propose", error)
+        return [Proposal()] * len(owners)
