@@ -8,13 +8,13 @@ from pumice.plugin import N_TOKENS, DraftBlock, GraphBuilder, HParams, Tensor
 from pumice.plugin.nn.blocks import linear_then_scale
 from pumice.plugin.nn.hyper import sliding_window
 from pumice_architectures.dflash2 import has_selector, lattice
-from pumice_architectures.drafts import Draft
+from pumice_architectures.drafts import DraftDecoder
 from pumice_architectures.dspark import chained, first_of_chain, has_chain
 
 LONGEST_BLOCK = 256  # tokens; published drafts have at most 16
 
 
-class BlockDraft(Draft):
+class BlockDraft(DraftDecoder):
     """``features`` fills the caches; the main graph takes the last token and masks, which attend to each other."""
 
     scaled = frozenset({"fc", "markov_w2"})

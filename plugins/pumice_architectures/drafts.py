@@ -13,7 +13,7 @@ from pumice.plugin.nn.decoder import Decoder
 IMPOSSIBLE = -2e30  # logit of a token that the draft does not have
 
 
-class Draft(Decoder):
+class DraftDecoder(Decoder):
     """``features`` reads inputs of the target's layers; the main graph returns logits of the target's tokens."""
 
     heads_of_logits: tuple[str, ...] = ("output.weight",)

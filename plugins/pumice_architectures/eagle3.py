@@ -6,12 +6,12 @@ from typing import Any
 
 from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor
 from pumice.plugin.nn.blocks import linear
-from pumice_architectures.drafts import Draft
+from pumice_architectures.drafts import DraftDecoder
 
 N_FEATURES = 3  # layers of the target whose inputs it reads
 
 
-class Eagle3(Draft):
+class Eagle3(DraftDecoder):
     """``features`` projects the target's hidden states; the main graph returns logits and the next hidden state."""
 
     neox = False

@@ -264,7 +264,7 @@ class Places:
 
 
 @dataclass(frozen=True)
-class Turn:
+class Rotation:
     """How queries and keys are turned: ``cos`` and signed ``sin [n, 1, d]``, see the operation ``rope``."""
 
     cos: mx.array
@@ -281,7 +281,7 @@ def attend(
     arrived: mx.array,
     where: Places,
     scale: float,
-    turn: Turn | None = None,
+    turn: Rotation | None = None,
 ) -> mx.array:
     """Store ``new`` keys and values ``[n, g, d]`` in a cache ``[cells, g * d]``; attend with queries ``[n, h, d]``.
 

@@ -44,7 +44,7 @@ from pumice_mlx.joins import Joins, Results
 from pumice_mlx.kv_cache import KVCache, state_bytes
 from pumice_mlx.lone import LoneSteps, is_lone, stages_of
 from pumice_mlx.ops import FORMULAS, MATRICES, OPS, rope, turns
-from pumice_mlx.paged import Turn
+from pumice_mlx.paged import Rotation
 from pumice_mlx.picker import MAX_ADDED, MAX_BEST, MAX_BIASES, MAX_STEPS, Picker
 from pumice_mlx.recurrent import RECURRENT_OPS, Recurrent
 from pumice_mlx.step import Evaluation, NotAlike, StepArrays, uploaded
@@ -321,7 +321,7 @@ class MlxProgram(Program):
         if rope is None or not step.alike:
             return evaluation
         cos, sin = turns(values[rope.inputs["positions"]], self.evaluation(rope, step), int(rope.output.shape[-1]))
-        return replace(evaluation, turn=Turn(cos, sin, rope.attrs["neox"], len(rope.attrs["freqs"])))
+        return replace(evaluation, turn=Rotation(cos, sin, rope.attrs["neox"], len(rope.attrs["freqs"])))
 
     def _cache(self, node: Node) -> Any:
         return self._shared.states[node.state] if node.state else None

@@ -55,7 +55,7 @@ from pumice_server.openai_chat import chat_completions
 from pumice_server.openai_completions import completions
 from pumice_server.openapi import Operation, describe
 from pumice_server.origins import cors
-from pumice_server.rates import Rates
+from pumice_server.rates import RateLimits
 from pumice_server.response_store import ResponseStore
 from pumice_server.settings import Settings
 from pumice_server.tools import endpoints as tool_endpoints
@@ -179,7 +179,7 @@ def make_application(models: Models, lifespan: Lifespan[Starlette] | None = None
     if settings.conversations:
         routes += conversations.routes(settings.conversations)
     public = frozenset(path for endpoint in PUBLIC for path in GET[endpoint])
-    rates = Rates(settings.max_requests, settings.max_tokens_per_minute)
+    rates = RateLimits(settings.max_requests, settings.max_tokens_per_minute)
     gate = Middleware(
         Gate,
         settings=settings,
@@ -207,7 +207,11 @@ def run_tools(application: Starlette, tools: HostedTools) -> None:
 
 
 def _starlette(
-    models: Models, routes: Sequence[BaseRoute], middleware: Sequence[Middleware], rates: Rates, lifespan: Any = None
+    models: Models,
+    routes: Sequence[BaseRoute],
+    middleware: Sequence[Middleware],
+    rates: RateLimits,
+    lifespan: Any = None,
 ) -> Starlette:
     application = Starlette(
         routes=routes,
@@ -226,7 +230,7 @@ def _starlette(
     return application
 
 
-def _inner(models: Models, rates: Rates) -> Starlette:
+def _inner(models: Models, rates: RateLimits) -> Starlette:
     """Return the application that answers rows of batches: without a gate, since their clients were admitted."""
     routes = [
         Route(path, _with_body(endpoint), methods=["POST"])

@@ -20,7 +20,7 @@ from pumice_server.batch.row_client import CLIENT_HEADER, ROW_SECONDS
 from pumice_server.errors import Problem, answer_error, too_large
 from pumice_server.keys import SCOPES, Key, Keys
 from pumice_server.origins import trusts
-from pumice_server.rates import Rates
+from pumice_server.rates import RateLimits
 from pumice_server.settings import Settings
 from pumice_server.static import PREFIX
 
@@ -42,7 +42,7 @@ class Inside:
     They count for the rates of that client, and end with its key, but have the time of a batch.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings, rates: Rates) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, rates: RateLimits) -> None:
         assert isinstance(settings.keys, Keys)
         self._app, self._keys, self._rates = app, settings.keys, rates
 
@@ -81,7 +81,7 @@ class Gate:
         count: Callable[[str, int], None],
         public: Container[str] = (),
         stopping: Callable[[], bool] = lambda: False,
-        rates: Rates | None = None,
+        rates: RateLimits | None = None,
     ) -> None:
         """Wrap an application.
 
@@ -104,7 +104,7 @@ class Gate:
         self._hosts = {name.lower() for name in names} if settings.is_loopback or settings.hosts else None
         assert isinstance(settings.keys, Keys)
         self._keys = settings.keys
-        self._rates = rates or Rates(settings.max_requests, settings.max_tokens_per_minute)
+        self._rates = rates or RateLimits(settings.max_requests, settings.max_tokens_per_minute)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -32,7 +32,7 @@ class _Bucket:
         return max(0.0, (level - self._left) * _SECONDS / self.per_minute)
 
 
-class Rates:
+class RateLimits:
     """The buckets of every API key, for requests and tokens per minute (0 = unlimited)."""
 
     def __init__(self, requests: int, tokens: int, clock: Callable[[], float] = time.monotonic) -> None:

@@ -22,7 +22,7 @@ from pumice_server.answers import PING_SECONDS, SSE, Streaming, json_response
 from pumice_server.bodies import StreamLookupBody
 from pumice_server.errors import Problem, bad_request
 from pumice_server.limits import MAX_KEPT_STREAM, MAX_KEPT_STREAMS, MAX_NAME
-from pumice_server.rates import Rates
+from pumice_server.rates import RateLimits
 
 HEADER = "x-conversation-id"
 _KEPT_SECONDS = 300.0  # after the end of a stream
@@ -161,7 +161,7 @@ def streaming(request: Request, parts: AsyncIterator[bytes], end: Callable[[], N
 
 
 async def _write(
-    stream: KeptStream, parts: AsyncIterator[bytes], end: Callable[[], None], held: AsyncExitStack, rates: Rates
+    stream: KeptStream, parts: AsyncIterator[bytes], end: Callable[[], None], held: AsyncExitStack, rates: RateLimits
 ) -> None:
     async with held:
         try:

@@ -54,10 +54,10 @@ from pumice_vulkan.picker import MAX_BEST, Choice, GoesOn, Picker
 from pumice_vulkan.preparer import Preparer, Work
 from pumice_vulkan.recorder import (
     USUAL_CHOICES,
+    RecordedPart,
     Recorder,
     Recording,
     SlotCopies,
-    StepPart,
     drafted_choices,
     restricted_choices,
 )
@@ -184,7 +184,7 @@ class Picked(Pending):
         if self.path and self.recording.persistent:
             self.path.begin(self, self.recording.turn)
         if self._is_split:
-            self.recorder.commit(self.recording._replace(part=StepPart.LAYERS))
+            self.recorder.commit(self.recording._replace(part=RecordedPart.LAYERS))
         else:
             self.restrict(self.ask.restrictions)
 
@@ -194,13 +194,13 @@ class Picked(Pending):
 
     def restrict(self, restrictions: Sequence[Restriction]) -> None:
         self.picker.restrictions.write(restrictions, self.recording.turn)
-        part = self.recording._replace(part=StepPart.CHOICE, follows=False) if self._is_split else self.recording
+        part = self.recording._replace(part=RecordedPart.CHOICE, follows=False) if self._is_split else self.recording
         self.command = self.recorder.commit(part)
 
     def repeat(self, restores: bool) -> None:
         self.recording = self.recording._replace(persistent=False, restores=restores)
         if self.command is None:  # restrictions will come
-            self.recorder.commit(self.recording._replace(part=StepPart.LAYERS))
+            self.recorder.commit(self.recording._replace(part=RecordedPart.LAYERS))
         else:
             self.command = self.recorder.commit(self.recording)
 

@@ -24,7 +24,7 @@ MOST_RECORDED = 256  # maximum cached command buffers of steps
 MOST_COPIES = 64  # maximum cached command buffers that copy states
 
 
-class StepPart(Enum):
+class RecordedPart(Enum):
     """The part of a step in a command buffer."""
 
     ALL = "layers and choice"
@@ -65,7 +65,7 @@ class Recording(NamedTuple):
     choice: Choice = NO_CHOICE
     follows: bool = False
     turn: int = 0
-    part: StepPart = StepPart.ALL
+    part: RecordedPart = RecordedPart.ALL
     persistent: bool = False
     restores: bool = False
     from_host: bool = False
@@ -149,7 +149,7 @@ class Recorder:
 
     def prepare(self, recording: Recording) -> None:
         """Record a command buffer, unless it exists. One thread at a time records, since Python runs only one."""
-        dispatches = [] if recording.part is StepPart.CHOICE else self._dispatches(recording)
+        dispatches = [] if recording.part is RecordedPart.CHOICE else self._dispatches(recording)
         self._kernels.compile([*self._first_tokens(recording), *dispatches, *self._chosen(recording, 0)])
         with self._making:
             if recording in self._recorded:
@@ -172,7 +172,7 @@ class Recorder:
         """Return the kernel times of the last command, or of the first step if it has several."""
         if self.last is None:
             return []
-        recording = self.last._replace(n_steps=min(self.last.n_steps, 1), follows=False, part=StepPart.ALL)
+        recording = self.last._replace(n_steps=min(self.last.n_steps, 1), follows=False, part=RecordedPart.ALL)
         launches = [encoded for step in self._steps(recording) for encoded in step]
         command = self._memory.device.new_command_buffer(len(launches) + 1)
         self._record(command.encoder(), recording, timestamps=True)
@@ -195,7 +195,7 @@ class Recorder:
         return [self._step(recording, step) for step in range(max(recording.n_steps, 1))]
 
     def _step(self, recording: Recording, step: int) -> list[Encoded]:
-        layers = [] if recording.part is StepPart.CHOICE else self._layers(recording)
+        layers = [] if recording.part is RecordedPart.CHOICE else self._layers(recording)
         drafts = self._encoded(self._first_tokens(recording)) if not step else []
         return drafts + layers + self._encoded(self._chosen(recording, step))
 
@@ -210,7 +210,7 @@ class Recorder:
 
     def _chosen(self, recording: Recording, step: int) -> list[Dispatch]:
         """Return the dispatches that pick the tokens of a step."""
-        if not recording.n_steps or recording.part is StepPart.LAYERS:
+        if not recording.n_steps or recording.part is RecordedPart.LAYERS:
             return []
         assert self._picker is not None
         lowering = Lowering(self._memory, *recording.bucket)
@@ -241,7 +241,7 @@ class Recorder:
 
     def _record(self, encoder: Encoder, recording: Recording, timestamps: bool = False) -> None:
         sizes = bucket_sizes(self._memory.limits, recording.bucket.n_tokens, recording.bucket.n_outputs)
-        if recording.part is not StepPart.CHOICE:
+        if recording.part is not RecordedPart.CHOICE:
             layout = self._memory.layout
             n_words = layout.n_host_words if recording.follows else layout.n_words
             self._host.record_upload(encoder, recording.turn, n_words)
@@ -254,7 +254,7 @@ class Recorder:
                 encoder.barrier()
             for copy in recording.copies:
                 encoder.copy_buffer(copy.source, copy.begin, copy.target, copy.to, copy.n_bytes)
-        if self._picker and recording.choice.restricted and recording.part is not StepPart.LAYERS:
+        if self._picker and recording.choice.restricted and recording.part is not RecordedPart.LAYERS:
             self._picker.record_restrictions(encoder, recording.bucket.n_outputs, recording.choice, recording.turn)
         encoder.barrier()
         if timestamps:

@@ -226,9 +226,7 @@ class PersistentPath:
         lowering = Lowering(self._memory, *bucket)
         for node in self._decoder.before:
             lowering.lower(node)
-        first, tables = self._decoder.layers[0], self._tables
-        layout, _ = cache_of(lowering, self._lasting.state)
-        steps = self._memory.layout
+        tables = self._tables
         zeros = lowering.constant(("act", id(self), shape), lambda: np.zeros(shape.act_words, np.uint32))
         epochs = lowering.constant(("epochs", id(self), shape), lambda: np.zeros(shape.groups, np.uint32))
         lowering.dispatch(
@@ -254,26 +252,32 @@ class PersistentPath:
                     else {"best": self._best(lowering, shape)}
                 ),
             },
-            push={
-                "positions": steps.positions,
-                "table": steps.tables[self._lasting.window],
-                "v_cache": layout.v_offset,
-                "n_rot": 2 * len(first.rope.attrs["freqs"]),
-                "second_distance": pairs(first.rope)[1],
-                "magnitude": first.rope.attrs["magnitude"],
-                "scale": first.attention.attrs["scale"],
-                "eps": self._decoder.eps,
-                "limit": PROBE_LIMIT if probe else LIMIT,
-                "probe": int(probe),
-                **(self._row_words(lowering) if shape.rows > 1 else {}),
-                **(self._extras(lowering) if isinstance(shape, General) else {}),
-            },
+            push=self._push(lowering, shape, probe),
             constants=shape.constants,
             grid=(shape.groups, 1, 1),
             full_subgroups=True,
             label=f"{'token' if shape.rows == 1 else f'{shape.rows} tokens'} of {shape.layers} layers",
         )
         return lowering.dispatches
+
+    def _push(self, lowering: Lowering, shape: Shape | General, probe: bool) -> dict[str, Numbers]:
+        """Return the push constants of a step."""
+        first, steps = self._decoder.layers[0], self._memory.layout
+        layout, _ = cache_of(lowering, self._lasting.state)
+        return {
+            "positions": steps.positions,
+            "table": steps.tables[self._lasting.window],
+            "v_cache": layout.v_offset,
+            "n_rot": 2 * len(first.rope.attrs["freqs"]),
+            "second_distance": pairs(first.rope)[1],
+            "magnitude": first.rope.attrs["magnitude"],
+            "scale": first.attention.attrs["scale"],
+            "eps": self._decoder.eps,
+            "limit": PROBE_LIMIT if probe else LIMIT,
+            "probe": int(probe),
+            **(self._row_words(lowering) if shape.rows > 1 else {}),
+            **(self._extras(lowering) if isinstance(shape, General) else {}),
+        }
 
     def best(self, lowering: Lowering) -> BufferSlice | None:
         """Return the place of the best logit of each workgroup behind a step; None for steps of several tokens."""

@@ -75,7 +75,7 @@ def test_attention_and_what_it_stores(case: Any) -> None:
         order = np.arange(width)
         order[: 2 * half] = np.roll(order[: 2 * half], half) if neox else order[: 2 * half] ^ 1
         turned_q, turned_k = ((x * cos + x[..., mx.array(order)] * sin).astype(type) for x in (q, k))
-        turn = paged.Turn(cos, sin, neox, half)
+        turn = paged.Rotation(cos, sin, neox, half)
     expected = [as_float(x) for x in (keys, values)]
     for rows, x in zip(expected, (turned_k, v), strict=True) if stores else ():
         rows[cells] = as_float(x).reshape(n, -1)

@@ -4,7 +4,7 @@ import openai
 import pytest
 from starlette.exceptions import HTTPException
 
-from pumice_server.rates import Rates
+from pumice_server.rates import RateLimits
 from server_thread import running
 
 COMPLETE = {"prompt": "Once", "max_tokens": 8, "ignore_eos": True}
@@ -20,7 +20,7 @@ class Clock:
 
 def test_requests_come_back_evenly():
     clock = Clock()
-    rates = Rates(60, 0, clock)
+    rates = RateLimits(60, 0, clock)
     for _ in range(60):
         rates.begin("a")
     with pytest.raises(HTTPException, match="more than 60 requests per minute: try again in 1 seconds") as caught:
@@ -38,7 +38,7 @@ def test_requests_come_back_evenly():
 
 def test_tokens_are_owed():
     clock = Clock()
-    rates = Rates(0, 600, clock)
+    rates = RateLimits(0, 600, clock)
     rates.begin("a")
     rates.end("a", 900)
     assert rates.headers("a")["x-ratelimit-remaining-tokens"] == "0"
@@ -49,7 +49,7 @@ def test_tokens_are_owed():
 
 
 def test_no_limits():
-    rates = Rates(0, 0)
+    rates = RateLimits(0, 0)
     rates.begin("a")
     rates.end("a", 10**9)
     rates.begin("a")
