@@ -1,4 +1,4 @@
-"""What submitted steps of all kinds use: the parts of the engine, and the time of the latest result."""
+"""The context of submitted steps: the parts of the engine that all kinds use, and the time of the latest result."""
 
 from __future__ import annotations
 

@@ -51,16 +51,8 @@ class DecidedSteps(Flight):
         batch = batch_of(context.cache, [running.part(n_new) for running, n_new in members])
         pending = context.runner.submit(batch, ask)
         context.speculation.passed(n_steps - 1)
-        flight = cls(
-            context=context,
-            start=start,
-            members=members,
-            whole=whole,
-            batch=batch,
-            pending=pending,
-            ask=ask,
-            versions=[running.tables.version for running in whole],
-        )
+        submitted = context, start, members, whole, batch, pending, ask
+        flight = cls(*submitted, versions=[running.tables.version for running in whole])
         with discarding(flight):
             flight.restrict()
         return flight
@@ -129,14 +121,9 @@ class DecidedSteps(Flight):
         for running, _ in members:
             running.n_ahead = self.n_steps + n_steps
         self.context.speculation.passed(n_steps)
+        submitted = self.context, start, members, [running for running, _ in members], batch, pending, ask
         return DecidedSteps(
-            context=self.context,
-            start=start,
-            members=members,
-            whole=[running for running, _ in members],
-            batch=batch,
-            pending=pending,
-            ask=ask,
+            *submitted,
             versions=versions,
             behind=True,
             kind=self.kind if is_same else self.context.drafting.kind(members),

@@ -17,7 +17,7 @@ from pumice.engine.schedule import Members
 from pumice.engine.steps.context import StartTimes, StepContext
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False)
 class Flight(ABC):
     """A submitted step of some sequences, or several consecutive ones with one token per sequence each.
 

@@ -37,16 +37,8 @@ class GuessedSteps(Flight):
             start = context.start()
             pending = context.runner.submit(batch, ask)
             context.speculation.passed(n_steps - 1)
-            return cls(
-                context=context,
-                start=start,
-                members=members,
-                whole=whole,
-                batch=batch,
-                pending=pending,
-                ask=ask,
-                open=stack.pop_all(),
-            )
+            submitted = context, start, members, whole, batch, pending, ask
+            return cls(*submitted, open=stack.pop_all())
 
     def take(self, following: Flight | None) -> None:
         """Continue with the guesses up to the first wrong one."""

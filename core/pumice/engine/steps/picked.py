@@ -83,16 +83,7 @@ class PickedStep(Flight):
         ask = context.lookahead.ask(generations, 1, [running.n_coming for running in whole]) if whole else None
         pending = context.runner.submit(batch, ask, after=self.pending)
         context.speculation.passed(1)
-        return PickedStep(
-            context=context,
-            start=start,
-            members=members,
-            whole=whole,
-            batch=batch,
-            pending=pending,
-            ask=ask,
-            behind=True,
-        )
+        return PickedStep(context, start, members, whole, batch, pending, ask, behind=True)
 
     # --- its tokens
 

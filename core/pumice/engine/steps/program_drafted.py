@@ -38,17 +38,8 @@ class ProgramDraftedSteps(Flight):
             parts = [running.part(1, running.generation.tokens[-1:] * plan.n_drafted) for running in sequences]
             batch = batch_of(context.cache, parts)
         pending = context.runner.submit(batch, ask, before.pending if before else None)
-        return cls(
-            context=context,
-            start=start,
-            members=members,
-            whole=sequences,
-            batch=batch,
-            pending=pending,
-            ask=ask,
-            plan=plan,
-            behind=before is not None,
-        )
+        submitted = context, start, members, sequences, batch, pending, ask
+        return cls(*submitted, plan=plan, behind=before is not None)
 
     def following(self) -> ProgramDraftedSteps | None:
         """Submit steps with drafts behind these; None if the tokens of these are to be known first.

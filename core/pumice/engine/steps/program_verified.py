@@ -77,17 +77,8 @@ class ProgramVerifiedStep(Flight):
             batch.bases = layer.bases(sequences)
         graph = context.listening(members, batch) or MAIN
         pending = context.runner.submit(batch, ask, before.pending if before else None, graph)
-        return cls(
-            context=context,
-            start=start,
-            members=members,
-            whole=sequences,
-            batch=batch,
-            pending=pending,
-            ask=ask,
-            behind=before is not None,
-            hears=graph != MAIN,
-        )
+        submitted = context, start, members, sequences, batch, pending, ask
+        return cls(*submitted, behind=before is not None, hears=graph != MAIN)
 
     def take(self, following: Flight | None) -> None:
         """Continue with the right tokens of the drafts, and the token behind them."""

@@ -42,14 +42,9 @@ class SingleSteps:
             for running, _ in members if can.n_in_flight > 1 else ():
                 running.n_ahead = 1
             is_taken = ask is not None or (not whole and can.takes and graph is None)
+            submitted = context, start, members, whole, batch, pending, ask
             flight = (HostVerifiedStep if drafts else PickedStep if is_taken else SampledStep)(
-                context=context,
-                start=start,
-                members=members,
-                whole=whole,
-                batch=batch,
-                pending=pending,
-                ask=ask,
+                *submitted,
                 drafts=drafts,
                 repeats=any(running.n_again for running, _ in members),
                 hears=graph is not None,
