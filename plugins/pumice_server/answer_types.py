@@ -458,7 +458,7 @@ class TranscriptionSegment(Struct, kw_only=True):
     id: int
     """Number of the piece, from 0 on."""
     seek: int
-    """Where it begins, in hundredths of a second."""
+    """Start of the piece, in hundredths of a second."""
     start: float
     """Second where the piece begins."""
     end: float
@@ -564,29 +564,29 @@ class ResponseObject(Struct, kw_only=True):
     parallel_tool_calls: bool | None = None
     """True if several tools may be called at once."""
     tool_choice: str | dict[str, Any] | None = None
-    """As in the request."""
+    """The value of the request."""
     tools: list[dict[str, Any]] | None = None
-    """As in the request."""
+    """The value of the request."""
     truncation: str | None = None
     """`disabled`."""
     store: bool | None = None
     """True if the response is stored."""
     instructions: str | None = None
-    """As in the request."""
+    """The value of the request."""
     max_output_tokens: int | None = None
-    """As in the request."""
+    """The value of the request."""
     metadata: dict[str, Any] | None = None
-    """As in the request."""
+    """The value of the request."""
     previous_response_id: str | None = None
-    """As in the request."""
+    """The value of the request."""
     temperature: float | None = None
-    """As in the request."""
+    """The value of the request."""
     top_p: float | None = None
-    """As in the request."""
+    """The value of the request."""
     text: dict[str, Any] | None = None
-    """As in the request."""
+    """The value of the request."""
     user: str | None = None
-    """As in the request."""
+    """The value of the request."""
 
 
 class ResponseEvent(Struct, kw_only=True):
@@ -731,7 +731,7 @@ class BatchObject(Struct, kw_only=True):
     endpoint: str
     """Path of the requests."""
     errors: BatchErrors | None
-    """What is wrong with the input, if it failed."""
+    """Errors of the input, if it failed."""
     input_file_id: str
     """Id of the file of requests."""
     completion_window: str
@@ -862,7 +862,7 @@ class ListedModel(Struct, kw_only=True):
     digest: str
     """Digest of the model file."""
     details: OllamaDetails
-    """What the model is."""
+    """Format, family, size and quantization of the model."""
     type: str | None = None
     """`model` (`/v1/models`)."""
     capabilities: list[str] | None = None
@@ -998,7 +998,7 @@ class AnthropicEvent(Struct, kw_only=True):
     usage: AnthropicUsage | None = None
     """Tokens of the request, in `message_delta`."""
     error: ErrorDetail | None = None
-    """What went wrong."""
+    """The error, in an event of type `error`."""
 
 
 # --- Ollama
@@ -1125,7 +1125,7 @@ class OllamaModel(Struct, kw_only=True):
     template: str
     """Chat template."""
     details: OllamaDetails
-    """What the model is."""
+    """Format, family, size and quantization of the model."""
     model_info: dict[str, Any]
     """Metadata of the file, without lists."""
     capabilities: list[str]
@@ -1311,11 +1311,11 @@ class Properties(Struct, kw_only=True):
     chat_template: str | None = None
     """Chat template."""
     chat_template_caps: dict[str, bool] | None = None
-    """What the chat template supports."""
+    """Capabilities of the chat template."""
     model_ftype: str | None = None
     """Quantization of the model."""
     placement: list[DevicePart] | None = None
-    """What lies on which device, GPUs first."""
+    """Parts of the model on each device, GPUs first."""
     modalities: dict[str, bool] | None = None
     """Kinds of input besides text."""
     media_marker: str | None = None

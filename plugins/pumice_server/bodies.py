@@ -365,7 +365,7 @@ class SpeechBody(ModelBody, kw_only=True):
     seed: Seed | None = None
     """Seed of the sampler (default: random)."""
     max_seconds: Annotated[float, Meta(ge=0.1, le=1800)] = 600.0
-    """Where the sound ends at the latest."""
+    """Maximum length of the sound in seconds."""
     speed: Annotated[float, Meta(ge=0.25, le=4)] = 1.0
     """Only 1 is supported."""
     instructions: Annotated[Any, refused("models that speak take none")] = None
@@ -751,7 +751,7 @@ class OllamaEmbedBody(ModelBody):
 
 
 class OllamaEmbeddingBody(ModelBody):
-    """One text to embed, in Ollama's older form."""
+    """A text to embed, in Ollama's older form."""
 
     prompt: str = ""
     """Text."""

@@ -26,7 +26,7 @@ _MAX_EXACT = 2.0**53  # larger floats do not stand for one integer alone
 _INTEGER = "integer"
 
 Shape = Mapping[str, Any] | str | None
-"""Where integers are in a value: under keys, here, or nowhere."""
+"""The places of integers in a value: under keys, the value itself, or none."""
 
 
 class Body(msgspec.Struct, kw_only=True, dict=True):

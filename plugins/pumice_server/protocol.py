@@ -72,7 +72,7 @@ class _Connection(h11.Connection):
     """
 
     problem = ""
-    """What is wrong with a request beyond the bounds."""
+    """The error message of a request beyond the bounds."""
 
     _n_chunks = _n_bytes = 0  # of the present body
 

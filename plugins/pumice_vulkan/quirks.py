@@ -23,7 +23,7 @@ FEW = 16  # dispatches in a submit that a watchdog does not end, as reported
 
 @dataclass(frozen=True)
 class Quirk:
-    """One row.
+    """A row of the table of quirks.
 
     Attributes:
         vendor: as in ``DeviceDescription``; empty: any.

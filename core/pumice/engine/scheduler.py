@@ -18,9 +18,9 @@ from pumice.sampler import make_masks
 LOADED_BLOCKS = 16
 """Blocks that are loaded from tiers at a time."""
 LOADING_SECONDS = 0.02
-"""For which a step may load from tiers while other sequences run."""
+"""Seconds for which a step may load from tiers while other sequences run."""
 LOADING_ALONE_SECONDS = 0.2
-"""The same while none do, after which commands are obeyed."""
+"""Seconds for which a step may load from tiers while no sequence runs; commands wait until then."""
 
 
 class Scheduler:

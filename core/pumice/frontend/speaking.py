@@ -130,7 +130,7 @@ class Speaking(Generating):
             temperature: Temperature of the sampler. None is the model's own: 0.1 for OuteTTS, 0.3 for Pocket TTS, 0.9
                 for Qwen3-TTS.
             seed: Seed of the sampler. None is random.
-            max_seconds: Where the sound ends at the latest, up to 1,800 seconds.
+            max_seconds: Maximum length of the sound in seconds, up to 1,800.
             language: Language of the text, for a Qwen3-TTS such as "english". Empty leaves it to the model.
             progress: Called with the seconds of sound so far, after each piece.
 

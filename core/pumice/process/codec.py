@@ -85,7 +85,7 @@ class Loaded(EngineMessage, frozen=True):
 
 
 HEADERS, VOCABULARIES = "headers", "vocabularies"
-"""What a reader is asked for: the headers of files, or the problems of their vocabularies."""
+"""Requests to a reader: the headers of files, or the problems of their vocabularies."""
 
 
 class Summarized(EngineMessage, frozen=True):

@@ -1,4 +1,4 @@
-"""Which tools of which MCP servers clients may use: ``--allow-tools``."""
+"""Tools of MCP servers that clients may use: ``--allow-tools``."""
 
 from __future__ import annotations
 

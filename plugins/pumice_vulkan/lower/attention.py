@@ -207,7 +207,7 @@ BLOCKS: Mapping[int, Sequence[AttentionBlock]] = {
 """Shapes by the largest quads of keys and values, by preference: measured on an H200 without its matrix units."""
 
 QUANTIZED_BLOCKS: Mapping[int, Sequence[AttentionBlock]] = {32: [AttentionBlock(256, 4, 2), AttentionBlock(128, 2, 2)]}
-"""As above for quantized caches: more rows share the work of decoding."""
+"""Shapes for quantized caches, in which more rows share the work of decoding."""
 
 
 def _attend_in_blocks(lowering: Lowering, node: Node) -> bool:

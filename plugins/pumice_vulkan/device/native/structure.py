@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, TypeAlias, TypeVar, dataclass_transform
 
 Pointee: TypeAlias = "int | bytes | ctypes.Structure | ctypes.Array[Any] | ctypes._CArgObject | None"
-"""What a pointer may be given: an address, or what it shall point to."""
+"""Values of a pointer: an address, or an object to point to."""
 
 Passed: TypeAlias = "bytes | ctypes.Array[Any] | ctypes._CArgObject | None"
-"""What is passed as a pointer to a function that converts nothing."""
+"""Pointer arguments of a function that converts nothing."""
 
 S = TypeVar("S", bound="Structure")
 
