@@ -53,12 +53,9 @@ class StepContext:
 
     def __post_init__(self) -> None:
         self.speculation = self.drafting.speculation
+        self.can: Capabilities = self.lookahead.can
         # programs that pick no tokens compute in this thread, whose time other programs do not lengthen
         self.speculation.clock = time.perf_counter if self.can.max_steps else time.thread_time
-
-    @property
-    def can(self) -> Capabilities:
-        return self.lookahead.can
 
     @property
     def least_forced(self) -> int:
