@@ -15,10 +15,10 @@ from pumice.architecture import DRAFT, FEATURES, MAIN, STREAM
 from pumice.backend.step import PassedPositions, Pending
 from pumice.engine.batches import Part, Place
 from pumice.engine.draft_model import DraftLimits, Guess, guess_of, rehearsing, sizes_to
+from pumice.engine.draft_steps import quiet
 from pumice.engine.generation import Running
 from pumice.engine.kv_cache import BlockTables
 from pumice.engine.next_tokens import Hidden, NextTokens, Rows
-from pumice.engine.rounds import quiet
 from pumice.engine.runner import Runner
 
 

@@ -24,9 +24,9 @@ from pumice.backend.pick import Ahead, Ask
 from pumice.backend.step import Batch, PassedTokens, Pending
 from pumice.engine.acceptance import Stop
 from pumice.engine.batches import Part, Place, batch_after, batch_behind
+from pumice.engine.draft_steps import GREEDY, quiet
 from pumice.engine.draft_vocabulary import DraftVocabulary, SameVocabulary
 from pumice.engine.kv_cache import KVCache
-from pumice.engine.rounds import GREEDY, quiet
 from pumice.engine.runner import Runner
 from pumice.guard import describe
 from pumice.proposers import Proposal, Proposer, ProposerContext

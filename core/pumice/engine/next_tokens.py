@@ -34,9 +34,9 @@ from pumice.engine.draft_model import (
     rehearsing,
     sizes_to,
 )
+from pumice.engine.draft_steps import GREEDY, passed_to, quiet
 from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import BlockTables, KVCache
-from pumice.engine.rounds import GREEDY, passed_to, quiet
 from pumice.engine.runner import Runner
 from pumice.guard import describe
 from pumice.proposers import Proposal, Proposer

@@ -17,12 +17,13 @@ from pumice.engine.acceptance import CERTAIN
 from pumice.engine.device_drafts import DeviceDrafts
 from pumice.engine.draft_length import LOOKED_UP, MOST_PACED, PACED_REST, DraftLength, Rest
 from pumice.engine.draft_model import DraftModel, ModelProposer
+from pumice.engine.draft_steps import Drafter
 from pumice.engine.drafts import Draft, draft_of, forced_draft, held_drafts, may_draft, most_drafted
 from pumice.engine.generation import Generation, Running
 from pumice.engine.host_drafts import HostDrafts, Names
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.next_tokens import MOST_ROWS, NextTokens
-from pumice.engine.rounds import Drafter, Rounds
+from pumice.engine.rounds import Rounds
 from pumice.engine.runner import Runner
 from pumice.engine.schedule import Members
 from pumice.engine.sequence_proposers import DRAFT_MODEL, NEVER, NGRAM, PREDICTION, ProposerPool, SequenceProposers

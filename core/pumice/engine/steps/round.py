@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from pumice.backend.pick import Ahead
+from pumice.engine.draft_steps import Drafter, passed_to
 from pumice.engine.generation import Running
 from pumice.engine.host_drafts import Kind
 from pumice.engine.next_tokens import NextTokens
-from pumice.engine.rounds import Drafter, passed_to
 from pumice.engine.schedule import Members
 from pumice.engine.steps.context import StepContext
 from pumice.engine.steps.flight import Flight, goes_on
