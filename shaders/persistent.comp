@@ -1405,14 +1405,76 @@ void find_positions(bool near) {
 }
 #endif
 
+#ifndef SEVERAL
+// True if this workgroup computes a part of a head of its own.
+bool has_part() { return !deep && GROUPS >= HEADS && wg / HEADS < min(n_used, PARTS); }
+
+// Computes this workgroup's part of attention, whose keys are requested before the products of queries if EARLY.
+void attend_own(uint region, uint cache_place) {
+    const uint head = wg % HEADS, part = wg / HEADS;
+    if (deep) {
+        attend_deep(region, cache_place);
+    } else if (GROUPS < HEADS) {
+        for (uint h = wg; h < HEADS; h += GROUPS) attend(region, cache_place, h, 0u, false);
+    } else if (has_part()) {
+        if (!EARLY) request(cache_place, head / (HEADS / KV_HEADS), part * per_part, true);
+        attend(region, cache_place, head, part, true);
+    } else if (part < PARTS) {
+        skip_part(region, head, part);
+    }
+    if (!deep) refresh(region);
+}
+#endif
+
+#ifndef SEVERAL
+uvec2 best_of_lanes(uvec2 mine) {
+    const uint top = subgroupMax(mine.x);
+    return uvec2(top, subgroupMin(mine.x == top ? mine.y : NOTHING.y));
+}
+
+// Stores the best logit of this workgroup as shaders/best.comp does that of its part.
+void give_best(uvec2 mine) {
+    mine = best_of_lanes(mine);
+    if (subgroupElect()) bests[warp] = mine;
+    barrier();
+    if (tid != 0u) return;
+    for (uint w = 1u; w < WARPS; w++) {
+        if (before(bests[w], mine)) mine = bests[w];
+    }
+    best[best_at / 2u + wg] = mine;
+}
+
+// Stores this workgroup's logits, of which `factor` is the norm's, and the best of them.
+void store_logits(float factor) {
+#ifdef GENERAL
+    factor *= logit_scale;
+#endif
+    uvec2 mine = NOTHING;
+    for (uint row = tid; row < OF_L; row += THREADS) {
+        const uint id = wg * OF_L + row;
+        if (id < VOCAB) {
+#ifdef GENERAL
+            float v = partial[row] * factor;
+            if (logit_cap > 0.0) v = capped(v, logit_cap);
+#else
+            const float v = row_sum(row, CHUNKS_X, STRIDE_L) * factor;
+#endif
+            const uvec2 found = uvec2(key_of(floatBitsToUint(v)), id);
+            y[y_at + id] = v;
+            if (before(found, mine)) mine = found;
+        }
+    }
+    give_best(mine);
+}
+#endif
+
+#ifdef ROLLED
+#include "persistent_stages.glsl"
+#else
+
 void compute_layer(uint layer) {
-#ifdef SEVERAL
     const uint region = layer * ACT_LAYER;
     const bool last = layer + 1u == LAYERS;
-#else
-    const uint region = layer * ACT_LAYER, head = wg % HEADS, part = wg / HEADS;
-    const bool last = layer + 1u == LAYERS, alone = GROUPS >= HEADS;
-#endif
 #ifdef FAR_CACHE
     const uint cache_place = 0u;
     cells = packUint2x32(addresses[places_at / 2u + TABLE_ROW * layer + 7u]);
@@ -1432,8 +1494,7 @@ void compute_layer(uint layer) {
     head_norms = norms_at + (2u * LAYERS + 1u) * WIDTH + 2u * layer * DIM;
 #endif
 #ifndef SEVERAL
-    const bool attends = !deep && alone && part < min(n_used, PARTS);
-    if (EARLY && attends) request(cache_place, head / (HEADS / KV_HEADS), part * per_part, true);
+    if (EARLY && has_part()) request(cache_place, wg % HEADS / (HEADS / KV_HEADS), wg / HEADS * per_part, true);
 #endif
 
     take_normed(layer, region, 2u * layer);
@@ -1453,17 +1514,7 @@ void compute_layer(uint layer) {
 #ifdef SEVERAL
     attend_all(region, cache_place);
 #else
-    if (deep) {
-        attend_deep(region, cache_place);
-    } else if (!alone) {
-        for (uint h = wg; h < HEADS; h += GROUPS) attend(region, cache_place, h, 0u, false);
-    } else if (attends) {
-        if (!EARLY) request(cache_place, head / (HEADS / KV_HEADS), part * per_part, true);
-        attend(region, cache_place, head, part, true);
-    } else if (part < PARTS) {
-        skip_part(region, head, part);
-    }
-    if (!deep) refresh(region);
+    attend_own(region, cache_place);
 #endif
 #if defined(GENERAL)
     begin_o(layer);
@@ -1547,23 +1598,6 @@ void compute_layer(uint layer) {
 }
 
 #ifndef SEVERAL
-uvec2 best_of_lanes(uvec2 mine) {
-    const uint top = subgroupMax(mine.x);
-    return uvec2(top, subgroupMin(mine.x == top ? mine.y : NOTHING.y));
-}
-
-// Stores the best logit of this workgroup as shaders/best.comp does that of its part.
-void give_best(uvec2 mine) {
-    mine = best_of_lanes(mine);
-    if (subgroupElect()) bests[warp] = mine;
-    barrier();
-    if (tid != 0u) return;
-    for (uint w = 1u; w < WARPS; w++) {
-        if (before(bests[w], mine)) mine = bests[w];
-    }
-    best[best_at / 2u + wg] = mine;
-}
-
 void compute_logits() {
     take_normed(LAYERS, LAYERS * ACT_LAYER, 2u * LAYERS);
     barrier();
@@ -1571,31 +1605,12 @@ void compute_logits() {
     take_x(warp % CHUNKS_X);
 #endif
     multiply_output();
-#ifdef GENERAL
-    const float factor = norm_factor() * logit_scale;
-#else
     const float factor = norm_factor();
-#endif
     barrier();
-    uvec2 mine = NOTHING;
-    for (uint row = tid; row < OF_L; row += THREADS) {
-        const uint id = wg * OF_L + row;
-        if (id < VOCAB) {
-#ifdef GENERAL
-            float v = partial[row] * factor;
-            if (logit_cap > 0.0) v = capped(v, logit_cap);
-#else
-            const float v = row_sum(row, CHUNKS_X, STRIDE_L) * factor;
-#endif
-            const uvec2 found = uvec2(key_of(floatBitsToUint(v)), id);
-            y[y_at + id] = v;
-            if (before(found, mine)) mine = found;
-        }
-    }
-    give_best(mine);
+    store_logits(factor);
 }
-
 #endif
+#endif // ROLLED
 
 void main() {
     tid = gl_LocalInvocationIndex;
@@ -1630,8 +1645,12 @@ void main() {
             residual[k] = IS_OWN(k * THREADS + tid) ? x[x_at + wg * OF_X + k * THREADS + tid] : 0.0;
         }
 #endif
+#ifdef ROLLED
+        compute_stages();
+#else
         for (uint layer = 0u; layer < LAYERS; layer++) compute_layer(layer);
         compute_logits();
+#endif
     }
     barrier();
     if (tid == 0u) epochs[epochs_at + wg] = epoch;

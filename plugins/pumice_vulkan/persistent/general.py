@@ -46,37 +46,57 @@ class Variant:
         experts: True if layers may have experts.
         units: units of a step; with few, less code and fewer registers, which dense layers gain from.
         software: True for software devices.
+        rolled: True for one loop over the products of all matrices, for dense models with wide rows: drivers spill
+            registers where each product of these has code of its own. A step has as many rows as units.
     """
 
     types: tuple[str, ...]
     experts: bool
     units: int
     software: bool = False
+    rolled: bool = False
 
     def macros(self) -> dict[str, str | int]:
-        flags = {"GENERAL_EXPERTS": self.experts, "FEW_UNITS": self.units == FEW_UNITS}
+        flags = {
+            "GENERAL_EXPERTS": self.experts,
+            "FEW_UNITS": self.units == FEW_UNITS,
+            "ROLLED": self.rolled,
+        }
         chosen = [name for name, is_set in flags.items() if is_set]
         return dict.fromkeys(["GENERAL", *chosen, *(f"HAS_{type.upper()}" for type in self.types)], 1)
 
-    def suits(self, types: int, experts: bool, software: bool) -> bool:
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Rows that a step may have."""
+        return (self.units,) if self.rolled else (1, 2, 4)[: self.units.bit_length()]
+
+    def suits(self, types: int, experts: bool, software: bool, wide: bool) -> bool:
         """Return True if it computes matrices of a mask of types, and layers with experts if there are any."""
         mask = sum(1 << TYPES.index(type) for type in self.types)
-        return types & ~mask == 0 and experts <= self.experts and software == self.software
+        has_all = types & ~mask == 0 and experts <= self.experts
+        return has_all and software == self.software and (software or wide or not self.rolled)
 
 
 VARIANTS = {
+    "q4_k_wide": Variant(("q4_k", "q6_k"), experts=False, units=FEW_UNITS, rolled=True),
+    "q4_0_wide": Variant(("q4_0", "q6_k"), experts=False, units=FEW_UNITS, rolled=True),
     "q4_k": Variant(("q4_k", "q6_k"), experts=False, units=FEW_UNITS),
     "q4_0": Variant(("q4_0", "q6_k"), experts=False, units=FEW_UNITS),
     "q4_k_experts": Variant(("q4_k", "q6_k"), experts=True, units=UNITS),
     "q4_0_experts": Variant(("q4_0", "q6_k"), experts=True, units=UNITS),
     "all": Variant(TYPES, experts=True, units=UNITS),
-    "small_q4_k": Variant(("q4_k", "q6_k"), experts=False, units=FEW_UNITS, software=True),
+    "small_q4_k": Variant(("q4_k", "q6_k"), experts=False, units=FEW_UNITS, software=True, rolled=True),
     "small": Variant(TYPES, experts=True, units=FEW_UNITS, software=True),
 }
 
 
-def _variant(types: int, experts: bool, software: bool) -> str:
-    return next(name for name, variant in VARIANTS.items() if variant.suits(types, experts, software))
+def _variant(types: int, experts: bool, software: bool, wide: bool) -> str:
+    return next(name for name, variant in VARIANTS.items() if variant.suits(types, experts, software, wide))
+
+
+def _is_wide(threads: int, *columns: int) -> bool:
+    """Return True if an invocation reads more than one word of the values of a row."""
+    return max(columns) > 4 * threads
 
 
 @dataclass(frozen=True)
@@ -144,7 +164,12 @@ class General:
     @property
     def kernel(self) -> str:
         types = self.types_q | self.types_k | self.types_o | self.types_g | self.types_d | self.types_l
-        return f"persistent_general.{_variant(types, self.experts > 0, self.with_others)}"
+        return f"persistent_general.{_variant(types, self.experts > 0, self.with_others, self.is_wide)}"
+
+    @property
+    def is_wide(self) -> bool:
+        """True if an invocation reads more than one word of the values of a row."""
+        return _is_wide(self.threads, self.width, self.heads * self.dim)
 
     @property
     def deep_parts(self) -> int:
@@ -263,17 +288,17 @@ class _Sizes:
         """Gated values of a token, for each kind of layer that there is."""
         return [ffn for ffn in (self.dense_ffn, self.used * self.expert_ffn + self.shared_ffn) if ffn]
 
-    def divided(self, groups: int, lanes: int, warps: int, units: int) -> dict[str, int]:
+    def divided(self, groups: int, lanes: int, warps: int, variant: Variant) -> dict[str, int]:
         """Return how subgroups divide the products: the fields ``split_*`` and ``rows_*`` of the shader."""
         blocks = self.width // 32
         of_q, of_k, of_x = (4 * _ceil(rows // 4, groups) for rows in (self.query, self.key, self.width))
         of_g = max(QUANTIZED_TOGETHER * _ceil(_ceil(ffn, QUANTIZED_TOGETHER), groups) for ffn in self.ffns)
         down = max(self.used * self.expert_ffn, self.dense_ffn) // 32
-        q = _split(((of_q, blocks, 1), (of_k, blocks, 2)), lanes, warps, units)
-        o = _split(((of_x, self.query // 32, 1),), lanes, warps, units)
-        g = _split(((of_g, blocks, 2),), lanes, warps, units)
-        d = _split(((of_x, down, 1),), lanes, warps, units)
-        output = _split(((_ceil(self.vocabulary, groups), blocks, 1),), lanes, warps, units, most=1)
+        q = _split(((of_q, blocks, 1), (of_k, blocks, 2)), lanes, warps, variant)
+        o = _split(((of_x, self.query // 32, 1),), lanes, warps, variant)
+        g = _split(((of_g, blocks, 2),), lanes, warps, variant)
+        d = _split(((of_x, down, 1),), lanes, warps, variant)
+        output = _split(((_ceil(self.vocabulary, groups), blocks, 1),), lanes, warps, variant, most=1)
         splits = {f"split_{name}": split.subgroups for name, split in {"q": q, "o": o, "g": g, "d": d}.items()}
         first_rows = {
             f"rows_{name}": split.rows[0] for name, split in {"q": q, "o": o, "g": g, "d": d, "l": output}.items()
@@ -296,7 +321,8 @@ def _plan(decoder: Decoder, limits: Limits, device: Device) -> General | None:
     threads = min(THREADS, WARPS * lanes)
     heads, kv_heads = sizes.query // sizes.dim, sizes.key // sizes.dim
     types = {f"types_{name}": _mask(weights) for name, weights in _sites(decoder).items()}
-    variant = VARIANTS[_variant(reduce(or_, types.values()), sizes.experts > 0, software)]
+    is_wide = _is_wide(threads, sizes.width, sizes.query)
+    variant = VARIANTS[_variant(reduce(or_, types.values()), sizes.experts > 0, software, is_wide)]
     return General(
         threads=threads,
         lanes=lanes,
@@ -326,7 +352,7 @@ def _plan(decoder: Decoder, limits: Limits, device: Device) -> General | None:
         routing=_number_of(routing),
         routing_bias=bool(routing and routing.bias),
         **types,
-        **sizes.divided(groups, lanes, threads // lanes, variant.units),
+        **sizes.divided(groups, lanes, threads // lanes, variant),
         post_norms=bool(first.post_norms),
         gelu=first.block.activation == "gelu",
         soft_cap=first.soft_cap > 0.0,
@@ -334,14 +360,14 @@ def _plan(decoder: Decoder, limits: Limits, device: Device) -> General | None:
     )
 
 
-def _split(segments: Sequence[tuple[int, int, int]], lanes: int, warps: int, units: int, most: int = 0) -> Split:
+def _split(segments: Sequence[tuple[int, int, int]], lanes: int, warps: int, variant: Variant, most: int = 0) -> Split:
     """Return the division of products that takes the least time.
 
     Args:
         segments: rows of a workgroup, blocks of a row, and how many matrices share the subgroups, of each product.
         lanes: invocations per subgroup.
         warps: subgroups per workgroup.
-        units: units of a step.
+        variant: the shader's, which tells the units and rows of a step.
         most: most subgroups of a row (default: as many as leave two for each product).
     """
 
@@ -349,15 +375,13 @@ def _split(segments: Sequence[tuple[int, int, int]], lanes: int, warps: int, uni
         of_group, blocks, matrices = segment
         n_batches = _ceil(_ceil(of_group, warps // split // matrices), rows)
         chunks = _ceil(_ceil(blocks, lanes), split)
-        n_steps = n_batches * _ceil(chunks, units // rows)
+        n_steps = n_batches * _ceil(chunks, variant.units // rows)
         return n_batches * (rows * chunks + chunks * READ_COST + SUM_COST) + n_steps * STEP_COST + SPLIT_COST * split
 
     best: tuple[float, Split] = (math.inf, Split(1, (1,) * len(segments)))
     split = 1
     while split <= (most or warps // 2):
-        chosen = [
-            min((1, 2, 4)[: units.bit_length()], key=lambda rows: cost(split, segment, rows)) for segment in segments
-        ]
+        chosen = [min(variant.rows, key=lambda rows: cost(split, segment, rows)) for segment in segments]
         total = sum(cost(split, segment, rows) for segment, rows in zip(segments, chosen, strict=True))
         best = min(best, (total, Split(split, tuple(chosen))), key=lambda pair: pair[0])
         split *= 2

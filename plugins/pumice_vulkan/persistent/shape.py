@@ -47,8 +47,7 @@ def is_faster(plan: General) -> bool:
     Those are models without windows of which an invocation reads one word of a row of x; the driver's code for two
     spills.
     """
-    is_narrow = max(plan.width, plan.heads * plan.dim) <= 4 * plan.threads
-    return is_narrow and plan.kernel in FAST_KERNELS and not plan.post_norms and not plan.windows
+    return not plan.is_wide and plan.kernel in FAST_KERNELS and not plan.post_norms and not plan.windows
 
 
 def _shapes_of_families(

@@ -30,6 +30,12 @@ COMPUTED = ("granite", "gemma2", "qwen2moe", "glm4moe")
 FASTER = ("llama", "granite", "qwen2", "qwen3", "phi3", "granitemoe")
 """Relatives that take the shader without being asked for it, where they are no wider than these tiny ones."""
 
+WIDER: dict[str, dict[str, int]] = {"granite": {"width": 768, "heads": 12, "kv_heads": 4, "ffn": 1280}}
+"""Sizes of which an invocation reads two words of a row on a software device."""
+
+WIDE_KERNELS = {f"persistent_general.{name}": f"persistent_general.{name}_wide" for name in ("q4_k", "q4_0")}
+"""The shaders of dense models with wide rows, in the place of those with narrow ones."""
+
 SAME_TEXT = ("granite",)
 """Relatives whose next tokens are so clear that rounding changes none."""
 
@@ -55,7 +61,10 @@ def test_relatives_have_a_plan(tmp_path: Path, name: str) -> None:
         assert plan.shared_bytes <= 48 * 1024
         assert shader(kernel_of(plan))
         assert is_faster(plan) == (name in FASTER)
-        assert not is_faster(replace(plan, width=2560))
+        wider = replace(plan, width=2560)
+        assert not is_faster(wider)
+        assert kernel_of(wider) == WIDE_KERNELS.get(kernel_of(plan), kernel_of(plan))
+        assert shader(kernel_of(wider))
         assert not list(plans(decoder, replace(limits, kv_type="f32"), device))
 
 
@@ -89,7 +98,7 @@ def test_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> N
     """Logits and texts are those of NumPy, as far as int8 activations allow, and each token is one dispatch."""
     if not list_devices()[0].software:
         pytest.skip("compiled for tests with the shape of a software device")
-    path, kinds = RELATIVES[name].write(tmp_path / "model.gguf"), set()
+    path, kinds = replace(RELATIVES[name], **WIDER.get(name, {})).write(tmp_path / "model.gguf"), set()
 
     def noted(shape: Any) -> str:
         kinds.add(type(shape))
