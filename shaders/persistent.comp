@@ -234,13 +234,16 @@ const uint ACT_Q = WIDTH / 4u, ACT_O = ACT_Q + (QUERY + 2u * KEY) / 4u, ACT_S = 
 const uint ACT_M = ACT_S + MOST_PARTS * HEADS, ACT_R = ACT_M + MERGED;
 const uint ACT_F = ACT_R + WIDTH / 4u, ACT_L = ACT_F + FFN / 8u + FFN / 16u;
 #if defined(GENERAL)
-const uint ACT_LAYER = ACT_L + EXPERTS + (SHARED_GATE ? 1u : 0u), TABLE_ROW = 13u;
+const uint ACT_LAYER = ACT_L + EXPERTS + (SHARED_GATE ? 1u : 0u), TABLE_ROW = 16u;
 // Numbers in `norms` behind the norms of rows: norms of heads, biases, biases of the choice of experts, gates of shared ones.
 const uint PADDED_EXPERTS = 4u * CEIL(EXPERTS, 4u), HEAD_NORMS_AT = (2u * LAYERS + 1u) * WIDTH;
 const uint BIASES_AT = HEAD_NORMS_AT + (WITH_HEAD_NORMS ? 2u * LAYERS * DIM : 0u);
 const uint ROUTING_BIASES_AT = BIASES_AT + (BIASES ? LAYERS * (QUERY + 2u * KEY) : 0u);
 const uint SHARED_GATES_AT = ROUTING_BIASES_AT + (ROUTING_BIAS ? LAYERS * PADDED_EXPERTS : 0u);
 const uint POST_NORMS_AT = SHARED_GATES_AT + (SHARED_GATE ? LAYERS * WIDTH : 0u);
+const uint SINKS_AT = POST_NORMS_AT + (POST_NORMS ? 2u * LAYERS * WIDTH : 0u);
+const uint OUTPUT_BIASES_AT = SINKS_AT + (SINKS ? LAYERS * HEADS : 0u);
+const uint ROUTER_BIASES_AT = OUTPUT_BIASES_AT + (OUTPUT_BIAS ? LAYERS * WIDTH : 0u);
 #elif defined(WITH_EXPERTS)
 const uint ACT_LAYER = ACT_L + EXPERTS, TABLE_ROW = 9u; // numbers of a layer in the table
 #else
@@ -1012,6 +1015,16 @@ float capped(float v, float cap) { return cap * (1.0 - 2.0 / (exp(2.0 * v / cap)
 #define SCORE(V) V
 #endif
 
+#ifdef GENERAL
+// The logit of a head's sink, which its first part has.
+float sink_of(uint head, uint part) {
+    return SINKS && part == 0u ? norm_number(norms_at + SINKS_AT + here * HEADS + head) : -1e30;
+}
+#define WITH_SINK(THEN) if (SINKS) THEN;
+#else
+#define WITH_SINK(THEN)
+#endif
+
 float rescaled(float top, float fresh) { return top == fresh ? 1.0 : exp(top - fresh); }
 
 // Attention of a head to a part of the positions.
@@ -1076,7 +1089,9 @@ void attend(uint region, uint cache_place, uint head, uint part, bool requested)
     const uint d = tid;
     if (WITH_OTHERS || tid < CEIL(DIM, LANES) * LANES) { // whole subgroups
         float highest = -1e30, all = 0.0, v = 0.0;
+        WITH_SINK(highest = sink_of(head, part))
         EACH_UNIT for (uint w = 0u; w < WARPS; w++) highest = max(highest, states[w].x);
+        WITH_SINK(all = exp(sink_of(head, part) - highest))
         for (uint w = 0u; w < WARPS; w++) {
             const float share = rescaled(states[w].x, highest);
             all += share * states[w].y;
@@ -1209,7 +1224,9 @@ void attend_together(uint region, uint cache_place, uint team, uint part) {
         if (WITH_OTHERS || tid < CEIL(TOGETHER * DIM, LANES) * LANES) {
             const uint h = min(tid / DIM, TOGETHER - 1u), d = tid % DIM, head = first_head + from + h;
             float highest = -1e30, all = 0.0, v = 0.0;
+            WITH_SINK(highest = sink_of(head, part))
             EACH_UNIT for (uint w = 0u; w < WARPS; w++) highest = max(highest, states[w * SHARE + from + h].x);
+            WITH_SINK(all = exp(sink_of(head, part) - highest))
             for (uint w = 0u; w < WARPS; w++) {
                 const vec2 state = states[w * SHARE + from + h];
                 const float share = exp(state.x - highest);
@@ -1320,6 +1337,20 @@ void give_heads(uint region, float factor) {
 const uint OWN = CEIL(OF_X, THREADS);
 float residual[OWN]; // the rows of x of this workgroup, in float32
 
+#ifdef GENERAL
+// Adds biases of attention's output, or of a block with experts, to x before the products.
+void add_biases(bool of_block) {
+    [[unroll]] for (uint k = 0u; k < OWN; k++) {
+        const uint row = k * THREADS + tid, number = wg * OF_X + row;
+        if (!IS_OWN(row)) continue;
+        if (OUTPUT_BIAS && !of_block) residual[k] += RESIDUAL_SCALE norm_number(norms_at + OUTPUT_BIASES_AT + here * WIDTH + number);
+#ifdef GENERAL_EXPERTS
+        if (EXPERT_BIASES && of_block && sparse) residual[k] += RESIDUAL_SCALE down_biases(number);
+#endif
+    }
+}
+#endif
+
 void give_residual(uint at, uint chunks) {
     [[unroll]] for (uint k = 0u; k < OWN; k++) {
         const uint row = k * THREADS + tid;
@@ -1332,7 +1363,7 @@ void give_residual(uint at, uint chunks) {
 }
 
 #ifdef GENERAL // GELU by the tanh is x times a sigmoid, too
-#define SLOPE(V) (GELU ? 1.5957691216 * (V + 0.044715 * V * V * V) : V)
+#define SLOPE(V) (CLAMPED ? 1.702 * V : GELU ? 1.5957691216 * (V + 0.044715 * V * V * V) : V)
 #else
 #define SLOPE(V) V
 #endif
@@ -1346,8 +1377,23 @@ void give_gated(uint region, float factor) {
         const bool real = four < OF_G / 4u;
 #endif
         vec4 v = vec4(0.0);
+#ifdef GENERAL_EXPERTS
+        vec4 gate_biases = vec4(0.0), up_biases = vec4(0.0);
+        if (EXPERT_BIASES && sparse && real) {
+            gate_biases = gated_biases(GATE_BIASES, wg * OF_GATED + 4u * four);
+            up_biases = gated_biases(UP_BIASES, wg * OF_GATED + 4u * four);
+        }
+#endif
         [[unroll]] for (uint c = 0u; c < 4u; c++) {
             if (!real) continue;
+#ifdef GENERAL_EXPERTS
+            if (CLAMPED) {
+                const float gate = min(row_sum(4u * four + c, CHUNKS_G, STRIDE_G) * factor + gate_biases[c], 7.0);
+                const float up = row_sum(OF_GATED + 4u * four + c, CHUNKS_G, STRIDE_G) * factor + up_biases[c];
+                v[c] = gate / (1.0 + exp(-SLOPE(gate))) * (clamp(up, -7.0, 7.0) + 1.0);
+                continue;
+            }
+#endif
             const float gate = row_sum(4u * four + c, CHUNKS_G, STRIDE_G) * factor;
             v[c] = gate / (1.0 + exp(-SLOPE(gate))) * row_sum(OF_GATED + 4u * four + c, CHUNKS_G, STRIDE_G) * factor;
         }
@@ -1534,6 +1580,7 @@ void compute_layer(uint layer) {
     BOTH_STEPS(STEPS_O, load_o, multiply_o)
     if (!sparse) begin_gated(layer);
     barrier();
+    add_biases(false);
     give_residual(region + ACT_R, SPLIT_O);
 #else
     TAKE_X(warp % CHUNKS_O)
@@ -1565,6 +1612,7 @@ void compute_layer(uint layer) {
     if (last) begin_output();
     else begin_qkv(layer + 1u);
     barrier();
+    add_biases(true);
     give_residual(region + ACT_LAYER, IF_SPARSE((1u + HAS_SHARED) * SPLIT_D, SPLIT_D));
 #elif defined(WITH_EXPERTS)
     factor = norm_factor();

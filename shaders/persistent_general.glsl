@@ -16,7 +16,7 @@ struct Unit { uvec4 low, more; uint scale, super; };
 struct Pointers { uint64_t low, high, scale, super; };
 
 // Types of blocks, as the low bits of a matrix's address tell them; masks have a bit for each that a site needs.
-const uint Q4_0 = 0u, Q5_0 = 1u, Q8_0 = 2u, Q4_K = 3u, Q5_K = 4u, Q6_K = 5u, TYPE = 7u;
+const uint Q4_0 = 0u, Q5_0 = 1u, Q8_0 = 2u, Q4_K = 3u, Q5_K = 4u, Q6_K = 5u, MXFP4 = 6u, TYPE = 7u;
 
 // What a step is requested from: `total` blocks of a matrix, or of the experts' matrices, of which each has rows of BLOCKS_E.
 struct Source { uint64_t at; uint total, blocks, type; bool chosen; };
@@ -83,7 +83,25 @@ float product_of_four(uvec4 low, uint scale, uint super, bool with_minimum) {
     return unpackHalf2x16(scale).x * (all - 8.0 * sums);
 }
 
+// Twice the values of four codes of MXFP4, the low nibbles of a word, as signed bytes: 0, 1, 2, 3, 4, 6, 8, 12, and a sign.
+uint values_of(uint word) {
+    const uint low = word & 0x03030303u, large = (word >> 2 & 0x01010101u) * 255u, three = low & low >> 1 & 0x01010101u;
+    const uint size = low + (large & (0x04040404u + low + (three << 1)));
+    const uint sign = word >> 3 & 0x01010101u, turned = size ^ sign * 255u;
+    return (turned & 0x7f7f7f7fu) + sign ^ turned & 0x80808080u;
+}
+
 float product_as(Unit u, uint type) {
+#ifdef HAS_MXFP4
+    if (type == MXFP4) {
+        int first = 0, second = 0;
+        [[unroll]] for (uint i = 0u; i < 4u; i++) {
+            first += dotPacked4x8EXT(int(values_of(u.low[i])), int(x_low[i]));
+            second += dotPacked4x8EXT(int(values_of(u.low[i] >> 4)), int(x_high[i]));
+        }
+        return uintBitsToFloat(u.scale << 16) * dot(vec2(first, second), x_scales.xy); // half of 2 to the block's exponent
+    }
+#endif
     if (type == Q4_K || type == Q4_0) return product_of_four(u.low, u.scale, u.super, type == Q4_K);
     if (type == Q6_K) return product(u.low, u.more.xy, u.scale, u.super, true);
     int first = 0, second = 0;
@@ -305,7 +323,8 @@ void take_routed(uint region) {
     before_polls();
     if (WITH_OTHERS || tid < CEIL(ROUTERS, LANES) * LANES) {
         POLL(1u, region + ACT_L + min(tid, ROUTERS - 1u))
-        const float v = uintBitsToFloat(data_of(seen[0]).x);
+        float v = uintBitsToFloat(data_of(seen[0]).x);
+        if (EXPERT_BIASES && tid < EXPERTS) v += norm_number(norms_at + ROUTER_BIASES_AT + here * EXPERTS + tid);
         if (tid < ROUTERS) logits[tid] = v;
         if (tid < EXPERTS) {
             const float opened = ROUTING >= SIGMOID_NORMALIZED ? 1.0 / (1.0 + exp(-v)) : v;
@@ -356,6 +375,26 @@ void find_shares() {
 
 #endif
 // --- gate and up
+
+#ifdef GENERAL_EXPERTS
+const uint GATE_BIASES = 13u, UP_BIASES = 14u, DOWN_BIASES = 15u; // numbers of a layer's table
+
+// Biases of four gated values from `g` on.
+vec4 gated_biases(uint which, uint g) {
+    return FLOATS(address(here, which), (chosen[g / EXPERT_FFN] * EXPERT_FFN + g % EXPERT_FFN) / 4u);
+}
+
+// The chosen experts' biases of a row of down, each times its share.
+float down_biases(uint row) {
+    float sum = 0.0;
+    const uint64_t at = address(here, DOWN_BIASES);
+    for (uint i = 0u; i < USED; i++) {
+        const uint number = chosen[i] * WIDTH + row;
+        sum += shares[i] * FLOATS(at, number / 4u)[number & 3u];
+    }
+    return sum;
+}
+#endif
 
 const uint HAS_SHARED = SHARED_FFN > 0u ? 1u : 0u;
 

@@ -47,5 +47,9 @@ layout(constant_id = 43) const bool POST_NORMS = false; // results of attention 
 layout(constant_id = 44) const bool GELU = false; // activation of gated values; false: SiLU
 layout(constant_id = 45) const bool SOFT_CAP = false; // scores have a soft cap
 layout(constant_id = 46) const bool WINDOWS = false; // some layers, or all, attend to the newest positions alone
+layout(constant_id = 47) const bool SINKS = false;   // each head has a sink, a logit beside its scores
+layout(constant_id = 48) const bool OUTPUT_BIAS = false;   // of attention's output
+layout(constant_id = 49) const bool EXPERT_BIASES = false; // of the router, and of gate, up and down of each expert
+layout(constant_id = 50) const bool CLAMPED = false;       // gates are at most 7, up is between -7 and 7, and plus 1
 const bool SUPER = false; // of other variants: the type tells it here
 const uint SOFTMAX_OF_CHOSEN = 0u, SIGMOID_NORMALIZED = 2u; // values of ROUTING; 1: softmax of all, 3: sigmoid

@@ -11,7 +11,7 @@
     if (type == Q6_K) U.more.xy = BITS(FROM.high, I); \
     if (type == Q5_0 || type == Q5_K) U.more.x = SUPERS(FROM.high, I); \
     U.scale = SCALES(FROM.scale, I); \
-    if (type >= Q4_K) U.super = SUPERS(FROM.super, (I) / 8u);
+    if (type >= Q4_K && type <= Q6_K) U.super = SUPERS(FROM.super, (I) / 8u);
 
 // Requests `rr` rows of a matrix from `row` on, and chunks from `chunk` on, before `end`.
 void LOAD_AS(Source from, uint rr, uint row, uint chunk, uint end, bool ragged, uint type) {
@@ -50,6 +50,9 @@ void LOAD_STEP(Source from, uint mask, uint rr, uint row, uint chunk, uint end, 
 #endif
 #ifdef HAS_Q5_0
     if (is(mask, type, Q5_0)) LOAD_AS(from, rr, row, chunk, end, ragged, Q5_0);
+#endif
+#ifdef HAS_MXFP4
+    if (is(mask, type, MXFP4)) LOAD_AS(from, rr, row, chunk, end, ragged, MXFP4);
 #endif
 }
 
@@ -100,6 +103,9 @@ void MULTIPLY_STEP(uint type, uint mask, uint blocks, uint x_block, uint rr, uin
 #endif
 #ifdef HAS_Q5_0
     if (is(mask, type, Q5_0)) MULTIPLY_AS(blocks, x_block, rr, chunk, end, ragged, Q5_0);
+#endif
+#ifdef HAS_MXFP4
+    if (is(mask, type, MXFP4)) MULTIPLY_AS(blocks, x_block, rr, chunk, end, ragged, MXFP4);
 #endif
 }
 

@@ -32,6 +32,7 @@ void compute_stages() {
         } else if (kind == GATED) {
             give_gated(region, factor);
         } else {
+            add_biases(kind == DOWN);
             give_residual(region + (kind == RESULT ? ACT_R : ACT_LAYER), kind == RESULT ? SPLIT_O : SPLIT_D);
         }
     }

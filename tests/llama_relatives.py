@@ -43,6 +43,7 @@ class Relative:
     head_norms: bool = False
     tied: bool = False
     post_norms: bool = False
+    sinks: bool = False  # of heads, and biases of attention's output, the router and the experts
     joined: bool = False  # queries, keys and values are one matrix, and gate and up
     second_norm: str = "ffn_norm"
     four: GGMLType = GGMLType.Q4_K
@@ -120,6 +121,10 @@ class Relative:
                 add(f"{blk}{name}.weight", size, GGMLType.F32 if name == "ffn_gate_inp" else other)
                 if self.biases and name in ("attn_q", "attn_k", "attn_v"):
                     vector(f"{blk}{name}.bias", size[0], -0.5, 0.5)
+                if self.sinks:
+                    tensors.setdefault(f"{blk}{name}.bias", rng.uniform(-0.5, 0.5, size[:-1]).astype(np.float32))
+            if self.sinks:
+                vector(f"{blk}attn_sinks.weight", self.heads, -1, 1)
             if self.head_norms:
                 for name in ("attn_q_norm", "attn_k_norm"):
                     vector(f"{blk}{name}.weight", self.dim)
@@ -186,6 +191,17 @@ RELATIVES = {
         second_norm="post_attention_norm",
         four=GGMLType.Q4_0,
         keys={"leading_dense_block_count": 1, "expert_shared_count": 1, **_SIGMOID},
+    ),
+    "gpt-oss": Relative(
+        "gpt-oss",
+        experts=6,
+        expert_ffn=96,
+        biases=True,
+        sinks=True,
+        second_norm="post_attention_norm",
+        four=GGMLType.MXFP4,
+        others=MappingProxyType(dict.fromkeys(("attn_q", "attn_k", "attn_v", "attn_output", "output"), GGMLType.Q8_0)),
+        keys={"attention.sliding_window": 6},
     ),
     "deepseek": Relative(
         "deepseek",

@@ -14,9 +14,9 @@ from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.persistent.division import QUANTIZED_TOGETHER
 from pumice_vulkan.persistent.pattern import Block, Decoder, Routing
 
-TYPES = ("q4_0", "q5_0", "q8_0", "q4_k", "q5_k", "q6_k")  # in the order of the shader's numbers
+TYPES = ("q4_0", "q5_0", "q8_0", "q4_k", "q5_k", "q6_k", "mxfp4")  # in the order of the shader's numbers
 FOUND_BY = "typed addresses"
-TABLE_ROW = 13  # numbers of a layer in the table
+TABLE_ROW = 16  # numbers of a layer in the table
 
 THREADS, GROUPS, WARPS = 512, 128, 16  # most invocations of a workgroup, and workgroups, of GPUs; subgroups
 UNITS, FEW_UNITS = 4, 2  # of a step: rows, and chunks of them
@@ -84,14 +84,16 @@ VARIANTS = {
     "q4_0": Variant(("q4_0", "q6_k"), experts=False, units=FEW_UNITS),
     "q4_k_experts": Variant(("q4_k", "q6_k"), experts=True, units=UNITS),
     "q4_0_experts": Variant(("q4_0", "q6_k"), experts=True, units=UNITS),
-    "all": Variant(TYPES, experts=True, units=UNITS),
+    "mxfp4": Variant(("q8_0", "mxfp4"), experts=True, units=UNITS),
+    "all": Variant(TYPES[:-1], experts=True, units=UNITS),
     "small_q4_k": Variant(("q4_k", "q6_k"), experts=False, units=FEW_UNITS, software=True, rolled=True),
-    "small": Variant(TYPES, experts=True, units=FEW_UNITS, software=True),
+    "small_mxfp4": Variant(("q8_0", "mxfp4"), experts=True, units=FEW_UNITS, software=True),
+    "small": Variant(TYPES[:-1], experts=True, units=FEW_UNITS, software=True),
 }
 
 
 def _variant(types: int, experts: bool, software: bool, wide: bool) -> str:
-    return next(name for name, variant in VARIANTS.items() if variant.suits(types, experts, software, wide))
+    return next((name for name, variant in VARIANTS.items() if variant.suits(types, experts, software, wide)), "")
 
 
 def _is_wide(threads: int, *columns: int) -> bool:
@@ -150,6 +152,10 @@ class General:
     gelu: bool
     soft_cap: bool
     windows: bool
+    sinks: bool
+    output_bias: bool
+    expert_biases: bool
+    clamped: bool
 
     rows = 1  # tokens of a step
     found_by = FOUND_BY
@@ -322,7 +328,10 @@ def _plan(decoder: Decoder, limits: Limits, device: Device) -> General | None:
     heads, kv_heads = sizes.query // sizes.dim, sizes.key // sizes.dim
     types = {f"types_{name}": _mask(weights) for name, weights in _sites(decoder).items()}
     is_wide = _is_wide(threads, sizes.width, sizes.query)
-    variant = VARIANTS[_variant(reduce(or_, types.values()), sizes.experts > 0, software, is_wide)]
+    name = _variant(reduce(or_, types.values()), sizes.experts > 0, software, is_wide)
+    if not name:
+        return None
+    variant = VARIANTS[name]
     return General(
         threads=threads,
         lanes=lanes,
@@ -357,6 +366,10 @@ def _plan(decoder: Decoder, limits: Limits, device: Device) -> General | None:
         gelu=first.block.activation == "gelu",
         soft_cap=first.soft_cap > 0.0,
         windows=decoder.windowed is not None,
+        sinks=first.sinks is not None,
+        output_bias=first.output_bias is not None,
+        expert_biases=bool(sparse and sparse.expert_biases),
+        clamped=first.block.activation == "clamped",
     )
 
 
@@ -465,7 +478,8 @@ def _is_regular(decoder: Decoder) -> bool:
         positions = (len(rope.attrs["freqs"]), rope.attrs["neox"], rope.attrs["magnitude"])
         sizes = (layer.attention.inputs["q"].shape, state.k_dim, state.v_dim)
         extras = (len(layer.head_norms), len(layer.biases), len(layer.post_norms), layer.block.activation)
-        return shapes, positions, (layer.attention.attrs["scale"], layer.scale, layer.soft_cap), sizes, extras
+        lacks = (layer.sinks is None, layer.output_bias is None)
+        return shapes, positions, (layer.attention.attrs["scale"], layer.scale, layer.soft_cap), sizes, extras, lacks
 
     def block(index: int) -> tuple[bool, object]:
         ffn = decoder.layers[index].block
@@ -473,7 +487,7 @@ def _is_regular(decoder: Decoder) -> bool:
         if routing is None:
             return False, shapes
         how = (routing.used, routing.gate, routing.normalizes, routing.scale, routing.bias is None)
-        return True, (shapes, how, routing.router.shape, ffn.shared_gate is None)
+        return True, (shapes, how, routing.router.shape, ffn.shared_gate is None, len(ffn.expert_biases))
 
     first, eps = attention(0), {value for layer in decoder.layers for value in layer.eps} | {decoder.eps}
     indices = range(len(decoder.layers))

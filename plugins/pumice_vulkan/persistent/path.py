@@ -37,6 +37,7 @@ MOST_BUFFERS = 2
 MOST_ROWS = 8  # of a step
 FASTER_ROWS = {"places": 4}  # of the largest steps that take less time than by dispatches, by how weights are found
 FEWEST_FASTER = 2  # those of other shapes
+WINDOWS = 12  # the number of the table that tells if a layer has a window
 LAYER_WORDS = 8  # of the table: seven matrices and the cache; models with experts have the router, too
 
 LIMIT = 1 << 18  # polls of a word until the path gives up; each takes about a microsecond
@@ -432,7 +433,9 @@ def _general_table(lowering: Lowering, decoder: Decoder) -> list[list[Matrix | i
         row.append(cell.buffer.address + 4 * cell.offset)
         row.append(matrix(lowering, layer.router) if layer.router else 0)
         row += [matrix(lowering, weight) for weight in layer.block.shared]
-        rows.append([*row, *[0] * (TABLE_ROW - 1 - len(row)), int(layer.window > 0)])
+        biases = [matrix(lowering, weight) for weight in layer.block.expert_biases]
+        row = [*row, *[0] * (WINDOWS - len(row)), int(layer.window > 0), *biases]
+        rows.append([*row, *[0] * (TABLE_ROW - len(row))])
     return [*rows, [matrix(lowering, decoder.output)]]
 
 
@@ -457,6 +460,9 @@ def _vectors(decoder: Decoder) -> NDArray[np.float32]:
         zeros = np.zeros(fixed(gates[0].shape)[0], np.float32)
         numbers += [_row(block.shared_gate) if block.shared_gate else zeros for block in blocks]
     numbers += [_row(node.weight("weight")) for layer in layers for node in layer.post_norms]
+    numbers += [_row(layer.sinks) for layer in layers if layer.sinks]
+    numbers += [_row(layer.output_bias) for layer in layers if layer.output_bias]
+    numbers += [_row(block.routing.logit_bias) for block in blocks if block.routing and block.routing.logit_bias]
     return np.concatenate(numbers)
 
 

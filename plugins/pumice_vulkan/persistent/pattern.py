@@ -3,11 +3,13 @@
 Feed-forward blocks may be experts with or without shared ones, and have SiLU or GELU. Queries, keys and values may
 have biases, queries and keys norms per head; embeddings, results of blocks and logits may be multiplied by a constant.
 Results of attention and of blocks may have norms before they are added; scores and logits soft caps, layers windows.
+Heads may have sinks, and attention's output, routers and experts biases.
 ``Decoder.is_plain`` says if a model has none of what only the shader for any shape computes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -32,6 +34,7 @@ class Routing:
         normalizes: True if the shares of a token's experts add up to ``scale``.
         scale: factor of the shares.
         bias: what is added to probabilities to choose experts.
+        logit_bias: what is added to logits.
     """
 
     router: Weight
@@ -40,10 +43,12 @@ class Routing:
     normalizes: bool
     scale: float = 1.0
     bias: Weight | None = None
+    logit_bias: Weight | None = None
 
     @property
     def is_plain(self) -> bool:
-        return self.gate == "softmax_of_chosen" and self.scale == 1.0 and self.bias is None
+        is_biased = self.bias is not None or self.logit_bias is not None
+        return self.gate == "softmax_of_chosen" and self.scale == 1.0 and not is_biased
 
 
 @dataclass(frozen=True)
@@ -51,8 +56,8 @@ class Block:
     """A feed-forward block: its norm, its matrices of gate, up and down, and what else it has.
 
     With ``routing``, ``matrices`` are stacks of experts; ``shared`` are gate, up and down of experts that every token
-    uses, and the sigmoid of the product with ``shared_gate`` multiplies their result. ``activation`` is "silu" or
-    "gelu"; ``post_norm`` is the norm of the result.
+    uses, and the sigmoid of the product with ``shared_gate`` multiplies their result. ``activation`` is "silu", "gelu"
+    or "clamped", that of gpt-oss; ``post_norm`` is the norm of the result, ``expert_biases`` are of the matrices.
     """
 
     norm: Node
@@ -62,6 +67,7 @@ class Block:
     shared_gate: Weight | None = None
     activation: str = "silu"
     post_norm: Node | None = None
+    expert_biases: tuple[Weight, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,7 @@ class Layer:
     """A layer; ``matrices`` are those of queries, keys, values, output, gate, up and down.
 
     ``scale`` multiplies the results of attention and of the block; ``post_norm`` is the norm of attention's result.
+    ``sinks`` are logits of heads beside their scores, ``output_bias`` is that of attention's output.
     """
 
     norm: Node
@@ -80,6 +87,8 @@ class Layer:
     biases: tuple[Weight, ...] = ()  # of queries, keys and values
     scale: float = 1.0
     post_norm: Node | None = None
+    sinks: Weight | None = None
+    output_bias: Weight | None = None
 
     @property
     def matrices(self) -> tuple[Weight, ...]:
@@ -123,9 +132,10 @@ class Layer:
     @property
     def is_plain(self) -> bool:
         has_plain_routing = self.block.routing is None or self.block.routing.is_plain
-        has_extras = self.biases or self.block.shared or self.post_norms or self.window or self.soft_cap
+        has_biases = self.biases or self.output_bias or self.block.expert_biases
+        has_extras = self.block.shared or self.post_norms or self.window or self.soft_cap or self.sinks
         is_scaled = self.scale != 1.0 or self.block.activation != "silu"
-        return has_plain_routing and not has_extras and not is_scaled
+        return has_plain_routing and not has_biases and not has_extras and not is_scaled
 
 
 @dataclass(frozen=True)
@@ -290,7 +300,7 @@ class _Matcher:
             raise _Mismatch
         if len({node.output for node in products}) != 3 or any(n.inputs["x"] is not norm.output for n in products):
             raise _Mismatch
-        matrices = (*(node.weight("weight") for node in products), _matrix(o))
+        matrices = (*(node.weight("weight") for node in products), o.weight("weight"))
         layer = Layer(
             norm,
             matrices,
@@ -301,6 +311,8 @@ class _Matcher:
             biases=tuple(biases),
             scale=scale,
             post_norm=post_norm,
+            sinks=_optional(attention, "sinks"),
+            output_bias=_optional(o, "bias"),
         )
         return layer, norm.inputs["x"]
 
@@ -338,9 +350,9 @@ class _Matcher:
     def experts(self, result: Tensor) -> Block:
         total = self.take(result, "expert_sum")
         y, weights = total.operands()
-        down, shares = self.take(y, "mul_mat_id"), self.take(weights, "expert_weights")
-        joined, activation = self.activated(down.inputs["x"])
-        gate, up = (self.take(tensor, "mul_mat_id") for tensor in joined.operands())
+        (down, down_bias), shares = self.of_experts(y), self.take(weights, "expert_weights")
+        operands, activation = self.gated_operands(down.inputs["x"])
+        (gate, gate_bias), (up, up_bias) = (self.of_experts(tensor) for tensor in operands)
         ids = self.take(down.inputs["ids"], "expert_ids")
         router = self.take(ids.inputs["logits"], "linear")
         norm = self.take(router.inputs["x"], "rms_norm")
@@ -351,7 +363,42 @@ class _Matcher:
         if shares.inputs["logits"] is not router.output:
             raise _Mismatch
         matrices = tuple(node.weight("weight") for node in (gate, up, down))
-        return Block(norm, matrices, _routing(router, ids, shares), activation=activation)
+        biases = tuple(bias for bias in (gate_bias, up_bias, down_bias) if bias)
+        routing = _routing(router, ids, shares)
+        has_all = {bool(gate_bias), bool(up_bias), bool(down_bias), bool(routing.logit_bias), activation == "clamped"}
+        if len(has_all) > 1:  # the shader has all or none
+            raise _Mismatch
+        return Block(norm, matrices, routing, activation=activation, expert_biases=biases)
+
+    def of_experts(self, result: Tensor) -> tuple[Node, Weight | None]:
+        """Return a product with the experts' matrices, and the biases that are added to it."""
+        if self.op(result) != "add":
+            return self.take(result, "mul_mat_id"), None
+        add = self.take(result, "add")
+        product, rows = sorted(add.operands(), key=lambda tensor: self.op(tensor) != "mul_mat_id")
+        node, bias = self.take(product, "mul_mat_id"), self.take(rows, "embedding")
+        if bias.inputs["ids"] is not node.inputs["ids"] or bias.weight("weight").type != GGMLType.F32:
+            raise _Mismatch
+        return node, bias.weight("weight")
+
+    def gated_operands(self, values: Tensor) -> tuple[Sequence[Tensor], str]:
+        """Return what is gated and by what, gate and up, and the activation."""
+        if self.op(values) == "mul":
+            return self.clamped(values), "clamped"
+        joined, activation = self.activated(values)
+        return joined.operands(), activation
+
+    def clamped(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Return gate and up of gpt-oss' activation: gate at most 7, times its sigmoid, up between -7 and 7, plus 1."""
+        opened, up = self.take(values, "mul").operands()
+        gate, sigmoid = self.take(opened, "mul").operands()
+        slope = self.take(self.take(sigmoid, "sigmoid").inputs["x"], "scale")
+        shift, lower = self.take(up, "scale"), self.take(gate, "clamp")
+        both = self.take(shift.inputs["x"], "clamp")
+        facts = [*_line(slope), *_line(shift), *_bounds(lower), *_bounds(both)]
+        if slope.inputs["x"] is not gate or facts != [1.702, 0.0, 1.0, 1.0, -math.inf, 7.0, -7.0, 7.0]:
+            raise _Mismatch
+        return lower.inputs["x"], both.inputs["x"]
 
     def experts_and_shared(self, result: Tensor) -> Block:
         added = self.take(result, "add")
@@ -397,9 +444,23 @@ def _routing(router: Node, ids: Node, shares: Node) -> Routing:
         raise _Mismatch
     if gate == "softmax" and normalizes:
         gate = "softmax_of_chosen"  # the same numbers
-    if gate not in ("softmax", "softmax_of_chosen", "sigmoid") or _matrix(router).type != GGMLType.F32:
+    matrix = router.weight("weight")
+    if gate not in ("softmax", "softmax_of_chosen", "sigmoid") or matrix.type != GGMLType.F32:
         raise _Mismatch
-    return Routing(_matrix(router), ids.attrs["n_used"], gate, normalizes, shares.attrs["scale"], bias)
+    logit_bias = _optional(router, "bias")
+    return Routing(matrix, ids.attrs["n_used"], gate, normalizes, shares.attrs["scale"], bias, logit_bias)
+
+
+def _line(scale: Node) -> tuple[float, float]:
+    return scale.attrs["factor"], scale.attrs["bias"]
+
+
+def _bounds(clamp: Node) -> tuple[float, float]:
+    return clamp.attrs["low"], clamp.attrs["high"]
+
+
+def _optional(node: Node, name: str) -> Weight | None:
+    return node.weight(name) if name in node.inputs else None
 
 
 def _is_plain(rope_q: Node, rope_k: Node, attention: Node) -> bool:
@@ -413,7 +474,7 @@ def _is_plain(rope_q: Node, rope_k: Node, attention: Node) -> bool:
         and attrs["causal"]
         and attrs["cache"]
         and not any(attrs[name] for name in unusual)
-        and not {"bias", "mask", "sinks"} & set(attention.inputs)
+        and not {"bias", "mask"} & set(attention.inputs)
         and attention.inputs["q"] is rope_q.output
         and attention.inputs["k"] is rope_k.output
         and rope_q.attrs == rope_k.attrs

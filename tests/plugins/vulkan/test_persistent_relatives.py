@@ -24,7 +24,7 @@ from tiny_zoo import ZOO
 from tools import gpu_profiles
 
 IDS = [(7 * i + 3) % 300 for i in range(12)]
-COMPUTED = ("granite", "gemma2", "qwen2moe", "glm4moe")
+COMPUTED = ("granite", "gemma2", "qwen2moe", "glm4moe", "gpt-oss")
 """Relatives that a software device computes, which compiles each shader for half a minute."""
 
 FASTER = ("llama", "granite", "qwen2", "qwen3", "phi3", "granitemoe")
