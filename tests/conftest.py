@@ -42,11 +42,14 @@ LONGEST = [
     "plugins/cpu/test_cpu_linear.py",
     "plugins/vulkan/test_vulkan_models.py",
     "plugins/vulkan/test_vulkan_persistent.py",
+    "plugins/vulkan/test_persistent_relatives.py",
+    "plugins/vulkan/test_vulkan_memory.py",
     "plugins/cpu/test_quantizers.py",
     "plugins/server/batch/test_batch_command.py",
     "plugins/cpu/test_cpu_experts.py",
     "plugins/vulkan/test_vulkan_attention.py",
     "plugins/cpu/test_cpu_precompiled.py",
+    "third_party/test_third_party.py",
 ]
 
 
