@@ -191,6 +191,12 @@ QUIRKS = (
         "Asahi's compiler does badly at loops that are unrolled (as in ggml-vulkan)",
         drivers=(DriverId.HONEYKRISP,),
     ),
+    Quirk(
+        "Mesa",
+        frozenset({UNROLLED}),
+        "LLVM compiles loops that are unrolled for minutes, and they are hardly faster (measured with Mesa 25.0.7)",
+        drivers=(DriverId.LLVMPIPE,),
+    ),
 )
 
 

@@ -38,6 +38,7 @@ _TITLES = {
     DriverId.AMD_OPEN_SOURCE: "AMDVLK",
     DriverId.INTEL_WINDOWS: "Intel's for Windows",
     DriverId.INTEL_MESA: "Intel's of Mesa",
+    DriverId.LLVMPIPE: "lavapipe",
     DriverId.MOLTENVK: "MoltenVK",
     DriverId.HONEYKRISP: "Honeykrisp",
 }

@@ -63,7 +63,7 @@ def claiming(name: str, version: tuple[int, ...] = ()) -> DeviceDescription:
         ("ampere-rtx3090", set(), 32, 0),
         ("hopper-h200", set(), 32, 0),
         ("mali-g720-arm", set(), 16, 0),
-        ("lavapipe-8-mesa25", {M}, 8, 0),
+        ("lavapipe-8-mesa25", {M, "unrolled_loops"}, 8, 0),
     ],
 )
 def test_quirks(name: str, taken: set[str], subgroup: int, dispatches: int) -> None:
@@ -162,6 +162,7 @@ DECIDED = {
     "#17302)": ("xe-mtl-mesa", ()),
     "infinities": ("apple-m4-max-moltenvk", ()),
     "Asahi": ("apple-m1-ultra-honeykrisp", ()),
+    "LLVM": ("lavapipe-8-mesa25", ()),
 }
 """A device and the version of its driver for each quirk, by a part of its reason."""
 
@@ -234,16 +235,23 @@ def test_the_backend_refuses_such_a_device() -> None:
 
 
 def test_loops_stay_rolled_where_unrolling_is_bad() -> None:
-    taken: list[bytes] = []
-    kernel = SimpleNamespace(kernel="softmax", buffers=(), push=b"", constants=(), full_subgroups=False)
-    for name in ("apple-m1-ultra-honeykrisp", "apple-m4-max-moltenvk"):
-        with PaperDevice(without_quirks(PROFILES[name].described())) as device:
-            device.new_pipeline = lambda code, *_, **__: taken.append(code)  # type: ignore[assignment,method-assign]
+    def taken(profile: str, name: str) -> bytes:
+        codes: list[bytes] = []
+        kernel = SimpleNamespace(kernel=name, buffers=(), push=b"", constants=(), full_subgroups=False)
+        with PaperDevice(without_quirks(PROFILES[profile].described())) as device:
+            device.new_pipeline = lambda code, *_, **__: codes.append(code)  # type: ignore[assignment,method-assign]
             Kernels(device)._compile(kernel)  # type: ignore[arg-type]
-    rolled, unrolled = ([loop[2] for opcode, loop in instructions(code) if opcode == 246] for code in taken)
-    assert set(rolled) == {2}  # DontUnroll
-    assert len(rolled) == len(unrolled)
-    assert taken[1] == shader("softmax")
+        return codes[0]
+
+    def controls(code: bytes) -> list[int]:
+        return [loop[2] for opcode, loop in instructions(code) if opcode == 246]
+
+    for profile in ("apple-m1-ultra-honeykrisp", "lavapipe-8"):
+        rolled = controls(taken(profile, "softmax"))
+        assert set(rolled) == {2}  # DontUnroll
+        assert len(rolled) == len(controls(shader("softmax")))
+        assert taken(profile, "persistent_general.all") == shader("persistent_general.all")
+    assert taken("apple-m4-max-moltenvk", "softmax") == shader("softmax")
 
 
 @pytest.mark.usefixtures("vulkan_device")
