@@ -179,7 +179,7 @@ def test_a_draft_model_that_the_backend_cannot_use_is_left_out(
     config = load_config({"speculate": choice, "draft": "small.gguf", "n_draft": 5})
     made = make_speculation(config, load_registry(config), runner, None, None)
     generation: Any = SimpleNamespace(request=SimpleNamespace(speculate=None), prediction=None, media=None)
-    assert list(made._names(generation)) == left
+    assert list(made._pool.names(generation)) == left
     said = [] if choice == "draft" else ["speculate: ngram,draft is not used: ray verifies no drafts"]
     assert [record.message for record in caplog.records] == said
     with pytest.raises(pumice.RequestError, match="this backend verifies no drafts"):
