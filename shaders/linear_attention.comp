@@ -25,6 +25,8 @@ layout(std430, set = 0, binding = 9) buffer Y { float y[]; };
 layout(push_constant) uniform Push {
     uint rows, q_at, k_at, v_at, decay_at, beta_at, a_at, b_at, state_at, y_at;
     uint positions, seq_starts, slots; // indices in the step block
+    uint n_right; // index of each sequence's tokens to read for its state alone; 0: all are read, for results, too
+    uint stores; // 1: the state after these tokens is stored
     uint n_heads, n_key_heads, tiled, width;
     uint decay_token, decay_head; // strides in words
 };
@@ -43,6 +45,7 @@ void main() {
     if (sequence >= step_words[2]) return;
     bool inside = column < width;
     uint first = step_words[seq_starts + sequence], end = step_words[seq_starts + sequence + 1u];
+    if (n_right != 0u) end = first + step_words[n_right + sequence];
     uint row = part * ROWS;
     uint kept = state_at + ((step_words[slots + sequence] * n_heads + head) * N_KEYS + row) * width + column;
     bool begins = step_words[positions + first] == 0u;
@@ -92,13 +95,13 @@ void main() {
             results[t][part][lane] = result;
         }
         barrier();
-        if (part < n && inside) {
+        if (part < n && inside && n_right == 0u) {
             float result = 0.0;
             for (uint other = 0u; other < PARTS; other++) result += results[part][other][lane];
             y[y_at + ((t0 + part) * n_heads + head) * width + column] = result;
         }
     }
-    if (inside) {
+    if (inside && stores != 0u) {
         for (uint i = 0u; i < ROWS; i++) {
             if (row + i < N_KEYS) state[kept + i * width] = s[i];
         }

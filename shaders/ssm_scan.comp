@@ -16,6 +16,8 @@ layout(std430, set = 0, binding = 8) buffer Y { float y[]; };
 layout(push_constant) uniform Push {
     uint rows, x_at, dt_at, a_at, b_at, c_at, d_at, state_at, y_at;
     uint positions, seq_starts, slots; // indices in the step block
+    uint n_right; // index of each sequence's tokens to read for its state alone; 0: all are read, for results, too
+    uint stores; // 1: the state after these tokens is stored
     uint n_channels;
 };
 
@@ -23,6 +25,7 @@ void main() {
     uint channel = gl_GlobalInvocationID.x, sequence = gl_WorkGroupID.y;
     if (sequence >= step_words[2] || channel >= n_channels) return;
     uint first = step_words[seq_starts + sequence], end = step_words[seq_starts + sequence + 1u];
+    if (n_right != 0u) end = first + step_words[n_right + sequence];
     uint kept = state_at + (step_words[slots + sequence] * n_channels + channel) * N_STATE;
     bool begins = step_words[positions + first] == 0u;
     float h[N_STATE], rate[N_STATE];
@@ -36,7 +39,8 @@ void main() {
             h[n] = h[n] * exp(step * rate[n]) + step * v * b[b_at + t * N_STATE + n];
             sum += h[n] * c[c_at + t * N_STATE + n];
         }
-        y[y_at + t * n_channels + channel] = sum + d[d_at + channel] * v;
+        if (n_right == 0u) y[y_at + t * n_channels + channel] = sum + d[d_at + channel] * v;
     }
+    if (stores == 0u) return;
     for (uint n = 0; n < N_STATE; n++) state[kept + n] = h[n];
 }

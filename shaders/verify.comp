@@ -19,7 +19,7 @@ layout(push_constant) uniform Push {
     uint rows, picked_at, text_at, taken_at;
     uint follows; // 1: there are picked tokens
     uint most_text; // words per text
-    uint tokens, positions, text_length, n_picked, past, past_counts; // indices in the step block
+    uint tokens, positions, text_length, n_picked, n_taken, past, past_counts; // indices in the step block
     uint most_past;
     uint most_taken; // sequences with a number of taken tokens, behind which are the rows of their latest ones
     uint coming, bases; // indices in the step block: positions for other programs, and what is subtracted from them
@@ -76,6 +76,7 @@ void take() {
         step_words[past_counts + sequence] = n_past + n_fresh;
         step_words[text_length + sequence] = n_before + n_fresh;
         step_words[n_picked + sequence] = n_fresh + (DRAFTS ? step_words[n_picked + sequence] : 0u);
+        step_words[n_taken + sequence] = n_fresh;
         taken[taken_at + sequence] = n_fresh;
         taken[taken_at + most_taken + sequence] = sequence * ROWS + n_fresh - 1u;
     }

@@ -151,6 +151,7 @@ class Picker:
                 "positions": layout.positions,
                 "text_length": layout.text_length,
                 "n_picked": layout.n_picked,
+                "n_taken": layout.n_taken,
                 "past": layout.past,
                 "past_counts": layout.past_counts,
                 "most_past": MAX_PAST,

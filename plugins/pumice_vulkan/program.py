@@ -28,7 +28,6 @@ from pumice.plugin import (
     Node,
     Pending,
     Program,
-    RecurrentState,
     Restriction,
     Segment,
     Sizes,
@@ -45,7 +44,7 @@ from pumice_vulkan.host_memory import N_TURNS, HostMemory
 from pumice_vulkan.kernels import Kernels
 from pumice_vulkan.lower import RULES
 from pumice_vulkan.lower.matrices import PLANES
-from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory, weight_key
+from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory, StateUse, weight_key
 from pumice_vulkan.memory import Arena, Scratch, Weights
 from pumice_vulkan.packing import Packing, pack_some
 from pumice_vulkan.passing import Found, copies_of
@@ -62,6 +61,7 @@ from pumice_vulkan.recorder import (
     restricted_choices,
 )
 from pumice_vulkan.restrictions import MAX_ADDED
+from pumice_vulkan.settling import recurrent_nodes, settled_places
 from pumice_vulkan.step import (
     COMING,
     MAX_BIASES,
@@ -265,7 +265,8 @@ class DeviceProgram(Program):
         shared.weights.expect(_weight_bytes(new) - _weight_bytes(in_place), _weight_bytes(in_place))
         self._weights_nbytes = sum(source.nbytes for source in {weight.source for weight in new})
         cache_bytes = shared.cache.nbytes
-        self._lowered: dict[Bucket, list[Dispatch]] = {}
+        self._lowered: dict[tuple[Bucket, StateUse], list[Dispatch]] = {}
+        self._recurrent = recurrent_nodes(segment)
         if shared.persistent:
             expect_cache(self._memory, segment)
         for bucket in (self._buckets.all[-1], self._buckets.all[0]):
@@ -273,6 +274,8 @@ class DeviceProgram(Program):
         self._cache_bytes = shared.cache.nbytes - cache_bytes
         logits = segment.outputs[0] if segment.gives_logits else segment.logits
         self._picker = Picker(self._memory, logits, GoesOn.of(segment)) if logits else None
+        if self._recurrent and self._picker:
+            self._memory.state_inputs = settled_places(self._memory, segment, self._most_drafted)
         self._persistent = (
             PersistentPath.of(self._memory, shared.kernels, segment, shared.unmeasured, shared.most_rows)
             if shared.persistent
@@ -307,20 +310,19 @@ class DeviceProgram(Program):
         preparer.start()
 
     def _capabilities(self) -> Capabilities:
-        recurrent = any(isinstance(state, RecurrentState) for state in self._segment.states)
-        invariant = self._shared.invariant and not recurrent  # recurrent states take several tokens in parts
         gives_more = len(self._segment.outputs) > 1 and not self._segment.loop
         if not self._picker or gives_more:  # with a picker it verifies drafts all the same
             return Capabilities(
                 copies_slots=True,
-                invariant=invariant,
+                invariant=self._shared.invariant,
+                settles_states=bool(self._memory.state_inputs),
                 passes=True,
                 max_picked=self._max_picked,
                 step_sizes=self._buckets.sizes,
             )
         return Capabilities(
             copies_slots=True,
-            invariant=invariant,
+            invariant=self._shared.invariant,
             max_steps=MAX_STEPS if self._host.goes_on else 1,
             max_best=MAX_BEST,
             decides=True,
@@ -332,6 +334,7 @@ class DeviceProgram(Program):
             drafted=self._drafted,
             drafted_rows=self._most_drafted,
             restrict_drafts=True,
+            settles_states=bool(self._memory.state_inputs),
             passes=True,
             max_picked=self._max_picked,
             step_sizes=self._buckets.sizes,
@@ -347,6 +350,8 @@ class DeviceProgram(Program):
     def _drafted(self) -> tuple[int, ...]:
         """Numbers of drafted tokens for whose rows there is a bucket without others."""
         if not self._picker or not self._host.goes_on or self._host.fed:
+            return ()
+        if self._recurrent and not self._memory.state_inputs:
             return ()
         rows = [bucket.n_tokens for bucket in self._whole]
         return tuple(n - 1 for n in rows if 1 < n <= MAX_DRAFTED and n.bit_count() == 1)
@@ -612,14 +617,14 @@ class DeviceProgram(Program):
         self._shared.used |= set(used)
         return new
 
-    def _lower(self, bucket: Bucket) -> list[Dispatch]:
-        """Return the dispatches of a step."""
-        if bucket not in self._lowered:
-            lowering = Lowering(self._memory, *bucket)
-            for node in self._segment.nodes:
+    def _lower(self, bucket: Bucket, use: StateUse = StateUse.ADVANCE) -> list[Dispatch]:
+        """Return the dispatches of a step, or those that settle its recurrent states."""
+        if (bucket, use) not in self._lowered:
+            lowering = Lowering(self._memory, *bucket, use=use)
+            for node in self._recurrent if use is StateUse.SETTLE else self._segment.nodes:
                 self._lower_nodes(lowering, [node])
             self._finish(bucket, lowering)
-        return self._lowered[bucket]
+        return self._lowered[bucket, use]
 
     def _lower_nodes(self, lowering: Lowering, nodes: Sequence[Node]) -> None:
         with self._shared.making:
@@ -630,7 +635,7 @@ class DeviceProgram(Program):
         """Store the dispatches of a bucket, unless another thread was faster."""
         with self._shared.making:
             self._shared.weights.finish()
-        self._lowered.setdefault(bucket, self._with_instructions(bucket, lowering.dispatches))
+        self._lowered.setdefault((bucket, lowering.use), self._with_instructions(bucket, lowering.dispatches))
 
     def _with_instructions(self, bucket: Bucket, dispatches: list[Dispatch]) -> list[Dispatch]:
         """Return the dispatches of a bucket, with copies that fetch instructions ahead where that is faster."""
@@ -656,26 +661,27 @@ class DeviceProgram(Program):
             return
         yield from self._lowering_pieces(bucket)
         with self._shared.making:
-            dispatches = [*self._lowered[bucket], *self._recorder.choices(bucket, USUAL_CHOICES)]
+            dispatches = [*self._lower(bucket), *self._recorder.choices(bucket, USUAL_CHOICES)]
         yield partial(self._shared.kernels.compile, dispatches, lambda: self._preparer.ends)
         yield partial(self._recorder.prepare, Recording(bucket))
 
-    def _lowering_pieces(self, bucket: Bucket) -> Iterator[Work]:
+    def _lowering_pieces(self, bucket: Bucket, use: StateUse = StateUse.ADVANCE) -> Iterator[Work]:
         """Yield the work that lowers a bucket, unless it is done."""
-        if bucket not in self._lowered:
-            lowering = Lowering(self._memory, *bucket, uploads=False)
+        if (bucket, use) not in self._lowered:
+            lowering = Lowering(self._memory, *bucket, uploads=False, use=use)
             for first in range(0, len(self._segment.nodes), PIECE):
                 yield partial(self._lower_nodes, lowering, self._segment.nodes[first : first + PIECE])
             yield partial(self._finish, bucket, lowering)
 
     def _draft_pieces(self, bucket: Bucket) -> Iterator[Work]:
         """Yield the work that prepares steps with drafts: their pipelines, and command buffers of several steps."""
-        yield from self._lowering_pieces(bucket)
+        use = StateUse.KEEP if self._recurrent else StateUse.ADVANCE
+        yield from self._lowering_pieces(bucket, use)
         most_rows = min(bucket.n_tokens, MAX_DRAFTED)
         numbers = [1 << i for i in range(1, most_rows.bit_length())]  # rows of a sequence
         choices = [choice for n_rows in numbers for choice in drafted_choices(n_rows)]
         with self._shared.making:
-            dispatches = [*self._lowered[bucket], *self._recorder.choices(bucket, choices)]
+            dispatches = [*self._lower(bucket, use), *self._recorder.choices(bucket, choices)]
         yield partial(self._shared.kernels.compile, dispatches, lambda: self._draft_preparer.ends)
         for choice in drafted_choices(bucket.n_tokens) if bucket.n_tokens == most_rows else ():
             for n_steps in (2, 4, 8, 16, 1):

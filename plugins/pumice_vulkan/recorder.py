@@ -15,7 +15,7 @@ from pumice_vulkan.buckets import Bucket, bucket_sizes
 from pumice_vulkan.device import CommandBuffer, Device, Encoder, Launch
 from pumice_vulkan.host_memory import N_TURNS, HostMemory
 from pumice_vulkan.kernels import Kernels
-from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory
+from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory, StateUse
 from pumice_vulkan.passing import Copy
 from pumice_vulkan.persistent import PersistentPath
 from pumice_vulkan.picker import MAX_BEST, NO_CHOICE, Choice, Picker
@@ -82,7 +82,7 @@ class Encoded(NamedTuple):
 
 
 class Recorder:
-    """Records the steps of a segment; ``lower`` returns the dispatches of a step for a bucket.
+    """Records the steps of a segment; ``lower`` returns the dispatches of a step for a bucket and its use of states.
 
     Only one thread commits; ``choices`` and ``prepare`` may be called from another one.
     """
@@ -92,7 +92,7 @@ class Recorder:
         memory: SegmentMemory,
         kernels: Kernels,
         host: HostMemory,
-        lower: Callable[[Bucket], list[Dispatch]],
+        lower: Callable[[Bucket, StateUse], list[Dispatch]],
         picker: Picker | None,
         making: threading.RLock,
         persistent: PersistentPath | None = None,
@@ -105,7 +105,7 @@ class Recorder:
         self._picker = picker
         self._recorded: dict[Recording, CommandBuffer] = {}
         self._latest: dict[Recording, None] = {}  # used recordings, the latest last
-        self._known: dict[tuple[Bucket, bool], list[Encoded]] = {}
+        self._known: dict[tuple[Bucket, StateUse, bool], list[Encoded]] = {}
         self._making = making
         self._persistent = persistent
         self._begun = Begun(memory) if persistent else None
@@ -150,7 +150,8 @@ class Recorder:
     def prepare(self, recording: Recording) -> None:
         """Record a command buffer, unless it exists. One thread at a time records, since Python runs only one."""
         dispatches = [] if recording.part is RecordedPart.CHOICE else self._dispatches(recording)
-        self._kernels.compile([*self._first_tokens(recording), *dispatches, *self._chosen(recording, 0)])
+        behind = [*self._chosen(recording, 0), *self._settled(recording)]
+        self._kernels.compile([*self._first_tokens(recording), *dispatches, *behind])
         with self._making:
             if recording in self._recorded:
                 return
@@ -197,7 +198,8 @@ class Recorder:
     def _step(self, recording: Recording, step: int) -> list[Encoded]:
         layers = [] if recording.part is RecordedPart.CHOICE else self._layers(recording)
         drafts = self._encoded(self._first_tokens(recording)) if not step else []
-        return drafts + layers + self._encoded(self._chosen(recording, step))
+        chosen = self._encoded(self._chosen(recording, step))
+        return drafts + layers + chosen + self._encoded(self._settled(recording))
 
     def _first_tokens(self, recording: Recording) -> list[Dispatch]:
         """Return the dispatch that drafts tokens of the first step, or takes them from the step before, if any does."""
@@ -220,7 +222,7 @@ class Recorder:
 
     def _layers(self, recording: Recording) -> list[Encoded]:
         """Return the launches of the layers, which all recordings of a bucket share."""
-        key = recording.bucket, recording.persistent
+        key = recording.bucket, self._use(recording), recording.persistent
         if key not in self._known:
             self._known[key] = self._encoded(self._dispatches(recording))
         return self._known[key]
@@ -228,9 +230,19 @@ class Recorder:
     def _dispatches(self, recording: Recording) -> list[Dispatch]:
         """Return the dispatches of the layers."""
         if not recording.persistent:
-            return self._lower(recording.bucket)
+            return self._lower(recording.bucket, self._use(recording))
         assert self._persistent is not None
         return self._persistent.dispatches(recording.bucket)
+
+    def _use(self, recording: Recording) -> StateUse:
+        """Return what the layers do with recurrent states."""
+        return StateUse.KEEP if self._memory.state_inputs and recording.choice.drafted else StateUse.ADVANCE
+
+    def _settled(self, recording: Recording) -> list[Dispatch]:
+        """Return the dispatches that let recurrent states read the right tokens, once a step has verified them."""
+        if self._use(recording) is StateUse.ADVANCE or recording.part is RecordedPart.LAYERS:
+            return []
+        return self._lower(recording.bucket, StateUse.SETTLE)
 
     def _encoded(self, dispatches: list[Dispatch]) -> list[Encoded]:
         """Return the launches of dispatches, with a barrier before the first."""

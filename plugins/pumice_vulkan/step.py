@@ -57,6 +57,7 @@ class StepLayout:
         adjustments: eight words per sequence: number of ``biases`` (pairs of a token and a float), and penalties.
         past: ring of the latest tokens; their total number is ``past_counts``.
         text_length, n_picked: tokens of each text from which the device drafts, and how many of them it has picked.
+        n_taken: tokens that the latest step with drafts gave each of them.
         coming: ``[most_drafting, COMING]``, positions from the latest token's predecessor on, less ``bases``.
         n_host_words: start of the fields that the device writes, too, if it runs several steps.
 
@@ -91,6 +92,7 @@ class StepLayout:
         self.past_counts = self._field(limits.n_seqs)
         self.text_length = self._field(self.most_drafting)
         self.n_picked = self._field(self.most_drafting)
+        self.n_taken = self._field(self.most_drafting)
         self.coming = self._field(COMING * self.most_drafting)
 
     @property

@@ -63,6 +63,7 @@ class Capabilities:
         drafted: useful values of ``n_drafted`` of an ``Ask``, ascending. Empty: the program drafts no tokens.
         drafted_rows: maximum rows of all sequences in a step with drafts; 0: one more than the last of ``drafted``.
         restrict_drafts: picks of a step that verifies drafts of the host may be restricted.
+        settles_states: recurrent states after a step with drafts are those after the tokens that it gives but the last.
         passes: inputs and tokens of a step may be results of pending steps (``Batch.passed``) of other programs of the
             device that pass them, too.
         max_picked: maximum output rows after which an ``Ask`` of one step without adjustments picks tokens, of a graph
@@ -85,6 +86,7 @@ class Capabilities:
     drafted: tuple[int, ...] = ()
     drafted_rows: int = 0
     restrict_drafts: bool = False
+    settles_states: bool = False
     passes: bool = False
     max_picked: int = 0
     step_sizes: tuple[int, ...] = ()

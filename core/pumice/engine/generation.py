@@ -254,7 +254,7 @@ class Running(Place):
     n_behind: int = 0  # tokens that its recurrent state lacks after its end
     n_again: int = 0  # tokens computed again, since the state had seen wrong ones
     n_coming: int = 0  # tokens behind those of the text that a pending step picks
-    n_ahead: int = 0  # pending or useless steps that its recurrent state includes
+    n_ahead: int = 0  # pending steps, or tokens that it did not take, which its recurrent state includes
     undecided: bool = False  # its next token needs all logits rather than the highest
 
     @property

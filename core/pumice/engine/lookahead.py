@@ -112,7 +112,7 @@ class Lookahead:
     def drafts(self, members: Sequence[tuple[Running, int]]) -> bool:
         """Return True if the program may draft the next tokens of this batch by itself: of few generating sequences.
 
-        Their picks have no restrictions, their cache needs no copies, and positions are those of the text.
+        Their picks have no restrictions, and positions are those of the text.
         """
         return self.verifies(members) and not self.restricts([running.generation for running, _ in members])
 
@@ -121,7 +121,8 @@ class Lookahead:
 
         Picks may have restrictions that are known behind drafted tokens.
         """
-        if not self.lengths(len(members)) or self._cache.checkpoints is not None:
+        keeps = self._cache.checkpoints is None or self.can.settles_states
+        if not keeps or not self.lengths(len(members)):
             return False
         return all(self._verifies(running, n_new) for running, n_new in members)
 

@@ -220,10 +220,15 @@ class Runner:
 
     @property
     def capabilities(self) -> Capabilities:
-        """The capabilities of the main graph's program, reduced by irreversible states and observers."""
+        """The capabilities of the main graph's program, reduced by irreversible states and observers.
+
+        Steps with drafts may run ``STREAMED``, too.
+        """
         if self._main.program is None or self._observe:
             return Capabilities()
-        can = self._main.program.capabilities
+        can, streamed = self._main.program.capabilities, self._graphs.get(STREAMED)
+        if can.settles_states and streamed and streamed.program:
+            can = replace(can, settles_states=streamed.program.capabilities.settles_states)
         return can if self.keeps_states or not self.recurrent else replace(can, max_steps=0)
 
     def steps_of(self, graph: str) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from pumice.plugin import Node, RecurrentState, Tensor, fixed
-from pumice_vulkan.lower.rule import Lowering, Rule
+from pumice_vulkan.lower.rule import Lowering, Rule, StateUse
 from pumice_vulkan.memory import BufferSlice
 
 LOCAL = 64
@@ -38,15 +39,16 @@ def _conv1d(lowering: Lowering, node: Node) -> None:
 def _convolve(lowering: Lowering, node: Node, result: Tensor, silu: bool = False) -> None:
     x, weight, bias = node.inputs["x"], node.weight("weight"), node.inputs.get("bias")
     n_channels, n_taps = int(x.shape[-1]), int(weight.shape[1])
+    places = {
+        "x": lowering.place(x),
+        "weight": lowering.place(weight),
+        "bias": lowering.place(weight if bias is None else bias),
+    }
     lowering.dispatch(
         "conv1d",
         count=x,
-        reads={
-            "x": lowering.place(x),
-            "weight": lowering.place(weight),
-            "bias": lowering.place(weight if bias is None else bias),
-        },
-        writes={"state": _state(lowering, node), "y": lowering.place(result)},
+        reads=places,
+        writes=_writes(lowering, node, result, places["x"]),
         push={**_steps(lowering), "n_channels": n_channels},
         constants=[bias is not None, n_taps, silu],
         grid=(
@@ -58,11 +60,12 @@ def _convolve(lowering: Lowering, node: Node, result: Tensor, silu: bool = False
 
 def _ssm_scan(lowering: Lowering, node: Node) -> None:
     n_channels = int(node.output.shape[-1])
+    places = {name: lowering.place(tensor) for name, tensor in node.inputs.items()}
     lowering.dispatch(
         "ssm_scan",
         count=node.output,
-        reads={name: lowering.place(tensor) for name, tensor in node.inputs.items()},
-        writes={"state": _state(lowering, node), "y": lowering.place(node.output)},
+        reads=places,
+        writes=_writes(lowering, node, node.output, places["x"]),
         push={**_steps(lowering), "n_channels": n_channels},
         constants=[int(node.inputs["b"].shape[-1])],
         grid=_grid(lowering, n_channels),
@@ -81,11 +84,13 @@ def _linear_attention(lowering: Lowering, node: Node) -> None:
         "decay_token": n_heads * n_decays if len(decay.shape) > 1 else 0,
         "decay_head": n_decays,
     }
+    names = ("q", "k", "v", "decay", "beta", "a", "b")
+    places = {name: lowering.place(node.inputs.get(name, v)) for name in names}
     lowering.dispatch(
         "linear_attention",
         count=v,
-        reads={name: lowering.place(node.inputs.get(name, v)) for name in ("q", "k", "v", "decay", "beta", "a", "b")},
-        writes={"state": _state(lowering, node), "y": lowering.place(node.output)},
+        reads=places,
+        writes=_writes(lowering, node, node.output, places["v"]),
         push={**_steps(lowering), **push},
         constants=[
             k_dim,
@@ -100,18 +105,35 @@ def _linear_attention(lowering: Lowering, node: Node) -> None:
 
 
 def _n_staged(lowering: Lowering, node: Node, by_channel: bool) -> int:
-    """Return how many tokens, with all their operands, fit in shared memory at a time."""
+    """Return how many tokens, with all their operands, fit in shared memory at a time.
+
+    Results for one token of each sequence are those of several if the pipeline is the same.
+    """
     n_keys = -(-int(node.inputs["k"].shape[-1]) // STATE_PARTS) * STATE_PARTS
     n_rows = 2 + by_channel + 2 * ("a" in node.inputs)
     per_token = 4 * (n_rows * n_keys + (1 + STATE_PARTS) * COLUMNS + 2)
     room = lowering.device.threadgroup_memory_bytes - 4 * 2 * STATE_PARTS * COLUMNS
-    return 1 if lowering.lone else max(1, min(STATE_PARTS, room // per_token))
+    is_lone = lowering.lone and not lowering.memory.invariant
+    return 1 if is_lone else max(1, min(STATE_PARTS, room // per_token))
+
+
+def _writes(lowering: Lowering, node: Node, result: Tensor, operand: BufferSlice) -> dict[str, BufferSlice]:
+    """Return the places that a kernel writes; where states are settled, an operand stands for the unused result."""
+    settles = lowering.use is StateUse.SETTLE
+    unused = replace(operand, constant=True)  # not written
+    return {"state": _state(lowering, node), "y": unused if settles else lowering.place(result)}
 
 
 def _steps(lowering: Lowering) -> dict[str, int]:
-    """Return the push constants that locate tokens of sequences in the step block."""
-    layout = lowering.memory.layout
-    return {"positions": layout.positions, "seq_starts": layout.seq_starts, "slots": layout.slots}
+    """Return the push constants that locate tokens of sequences in the step block, and say what becomes of states."""
+    layout, use = lowering.memory.layout, lowering.use
+    return {
+        "positions": layout.positions,
+        "seq_starts": layout.seq_starts,
+        "slots": layout.slots,
+        "n_right": layout.n_taken if use is StateUse.SETTLE else 0,
+        "stores": int(use is not StateUse.KEEP),
+    }
 
 
 def _grid(lowering: Lowering, n_channels: int) -> tuple[int, int, int]:

@@ -38,6 +38,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,18 @@ BufferSlices = Mapping[str, BufferSlice | Sequence[BufferSlice]]  # by the kerne
 MOST_INVARIANT = 16  # rows of a step up to which results may be independent of their number
 
 STEP_INPUTS = ("tokens", "positions", "output_ids")
+
+
+class StateUse(Enum):
+    """What dispatches do with recurrent states, besides reading them.
+
+    Tokens of a step with drafts may be wrong, so its layers leave the states as they are, and keep what the states
+    depend on. Once the tokens are verified, the states read the right ones.
+    """
+
+    ADVANCE = "states after all tokens"
+    KEEP = "states as they were"
+    SETTLE = "states after the right tokens, without results"
 
 
 @dataclass(frozen=True)
@@ -103,6 +116,7 @@ class SegmentMemory:
     states: dict[State, Any] = field(default_factory=dict)  # places in ``cache``, shared by the graphs of a model
     rules: Mapping[str, Rule] = field(default_factory=dict)
     kept: Set[Tensor] = frozenset()  # values that must stay at their planned place, since they are copied to the host
+    state_inputs: Mapping[Tensor, BufferSlice] = field(default_factory=dict)  # their places where states are settled
 
 
 def weight_key(weight: Weight, layout: Hashable) -> Hashable:
@@ -119,6 +133,7 @@ class Lowering:
     n_outputs: int
     lone: bool = False  # each token is the only one of its sequence
     uploads: bool = True  # False where a step of the engine may be held: an upload would release it
+    use: StateUse = StateUse.ADVANCE
     dispatches: list[Dispatch] = field(default_factory=list)
     remembered: dict[Hashable, Any] = field(default_factory=dict)
     _roots: dict[Tensor, Tensor] = field(default_factory=dict)
@@ -187,6 +202,9 @@ class Lowering:
             return self.upload(tensor, "f32", lambda: [np.ascontiguousarray(tensor.dequantize(), np.float32)])[0]
         if tensor.name in STEP_INPUTS:
             return self.of_step(getattr(self.memory.layout, tensor.name), self.rows(tensor))
+        if self.use is not StateUse.ADVANCE and tensor in self.memory.state_inputs:
+            place = self.memory.state_inputs[tensor]
+            return place.part(0, self.rows(tensor) * self.width(tensor))
         if self.root(tensor) in self._views:
             return self._views[self.root(tensor)]
         offset = self.memory.plan.offsets[tensor] // 4

@@ -57,7 +57,7 @@ def drafted_texts(path: Path, speculate: str, **config: Any) -> tuple[list[Any],
 
 @pytest.mark.parametrize("name", ["rope-plain", "mamba"])
 def test_texts_are_those_of_numpy(tmp_path: Path, name: str) -> None:
-    """With drafts of the device (of the host for recurrent states), and a draft model that is the model itself."""
+    """With drafts of the device, and a draft model that is the model itself."""
     path = write_model(name, tmp_path)
     choices: list[tuple[str, dict[str, Any]]] = [("ngram", {"n_draft": 3})]
     choices.append(("draft", {"n_draft": 3, "draft": str(path), "draft_p_min": 0.0}))

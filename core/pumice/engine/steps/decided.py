@@ -144,11 +144,8 @@ class DecidedSteps(Flight):
             following.lost |= lost
             following.restrict()
         self._compare()
-        if following or self.context.cache.checkpoints is None:
-            return
-        for running, _ in self.members:  # read sequences again whose recurrent states include wrong tokens
-            if running.n_ahead and not running.generation.finish_reason:
-                self.context.scheduler.begin_again(running)
+        if following is None:
+            self.read_again()
 
     def _wait(self) -> list[_Landed]:
         """Return the picked tokens of each sequence, up to the first token without a finite logit."""

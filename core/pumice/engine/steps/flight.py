@@ -96,6 +96,15 @@ class Flight(ABC):
             self.pending.restrict(restrictions)
             self.lost |= {running for running, _ in self.members if running.undecided}
 
+    def read_again(self) -> None:
+        """Read sequences again whose recurrent states include tokens that they did not take."""
+        scheduler = self.context.scheduler
+        if self.context.cache.checkpoints is None:
+            return
+        for running in self.whole:
+            if running.n_ahead and running in scheduler.running and not running.generation.finish_reason:
+                scheduler.begin_again(running)
+
     def discard(self) -> None:
         """Wait for the results, and forget them."""
         self.lost = {running for running, _ in self.members}

@@ -38,6 +38,8 @@ class ProgramDraftedSteps(Flight):
             parts = [running.part(1, running.generation.tokens[-1:] * plan.n_drafted) for running in sequences]
             batch = batch_of(context.cache, parts)
         pending = context.runner.submit(batch, ask, before.pending if before else None)
+        for running in sequences:
+            running.n_ahead += 1
         submitted = context, start, members, sequences, batch, pending, ask
         return cls(*submitted, plan=plan, behind=before is not None)
 
@@ -65,6 +67,8 @@ class ProgramDraftedSteps(Flight):
         lost = self._take_tokens()
         if following:
             following.lost |= lost
+        else:
+            self.read_again()
 
     def _take_tokens(self) -> set[Running]:
         """Continue with the tokens of the steps; return the sequences that ended or changed within them."""
@@ -73,6 +77,8 @@ class ProgramDraftedSteps(Flight):
         taken = dict(zip(self.whole, ahead.n_taken.T.tolist(), strict=True))
         self.lost |= {running for running in taken if running.generation.finish_reason}
         going = [(index, running) for index, running in enumerate(self.whole) if running not in self.lost]
+        for _, running in going:
+            running.n_ahead += sum(taken[running]) - 1
         for step in range(plan.n_steps):
             for _, running in going:
                 running.generation.timings.drafted(plan.n_drafted, taken[running][step] - 1)

@@ -77,6 +77,8 @@ class ProgramVerifiedStep(Flight):
             batch.bases = layer.bases(sequences)
         graph = context.listening(members, batch) or MAIN
         pending = context.runner.submit(batch, ask, before.pending if before else None, graph)
+        for running in sequences:
+            running.n_ahead += 1
         submitted = context, start, members, sequences, batch, pending, ask
         return cls(*submitted, behind=before is not None, hears=graph != MAIN)
 
@@ -86,6 +88,7 @@ class ProgramVerifiedStep(Flight):
             if (draft := self.drafts.get(running)) and n_accepted > 0:
                 coming = running.generation.generated[-1 - n_accepted :]
                 draft.n_accepted = min(n_accepted, n_equal(draft.tokens, coming))
+        self.read_again()
 
     def take_verified(self, ahead: Ahead) -> Iterator[tuple[int, tuple[Running, int, int]]]:
         """Continue with the tokens of the step, except of sequences that were lost or have ended.
@@ -100,6 +103,7 @@ class ProgramVerifiedStep(Flight):
             if running in self.lost or running.generation.finish_reason:
                 continue
             n_before = len(running.generation.generated)
+            running.n_ahead += n_taken - 1
             drafted = self.batch.tokens[index * n_rows + 1 :][: n_rows - 1]
             take_rows(self.context, running, ahead, 0, range(index * n_rows, index * n_rows + n_taken), drafted)
             yield index, (running, n_taken, len(running.generation.generated) - n_before - 1)

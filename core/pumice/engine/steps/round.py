@@ -99,6 +99,7 @@ class Round(ProgramVerifiedStep):
         """
         lost = self._take_tokens(next(self.pending.tokens()))
         if following is None:
+            self.read_again()
             return
         assert self.context.speculation.next_tokens is not None
         self.context.speculation.next_tokens.went_on(self.whole, lost)

@@ -12,6 +12,7 @@ from pumice.backend.pick import Ahead, Ask
 from pumice.engine.device_drafts import DraftPlan
 from pumice.engine.generation import Running
 from pumice.engine.lookahead import Lookahead
+from pumice.engine.scheduler import Scheduler
 from pumice.engine.steps.context import StepContext
 from pumice.engine.steps.flight import goes_on, n_equal
 
@@ -50,13 +51,19 @@ def take_rows(
             running.undecided = True
             return False
         generation.chain.skip(lookahead.draws(generation))
-        scheduler.computed(running, 1)
+        _confirm(scheduler, running, 1)
         scheduler.take([(running, lookahead.picked(generation, ahead, step, row))], context.least_forced)
         if running.pending > 1 and running.tables is tables and not generation.finish_reason:
             coming = generation.tokens[running.n_past : -1]
             n_computed = n_equal(coming, drafted[row - begin :])
-            scheduler.computed(running, n_computed)
+            _confirm(scheduler, running, n_computed)
             rows = rows[n_computed:]
         if not goes_on(running) or (generation.chain.masking and not generation.chain.was_expected):
             return False
     return True
+
+
+def _confirm(scheduler: Scheduler, running: Running, n: int) -> None:
+    """Record that the next tokens of a sequence are in the cache, and in its recurrent state."""
+    scheduler.computed(running, n)
+    running.n_ahead -= n

@@ -1,0 +1,106 @@
+"""The device verifies drafts of models with recurrent states, which read the right tokens once these are known."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pumice
+from equal_texts import GRAMMARS, write_model
+from pumice.engine.generation import Running
+from pumice.engine.scheduler import Scheduler
+from pumice.engine.steps.program_drafted import ProgramDraftedSteps
+from pumice.engine.steps.program_verified import ProgramVerifiedStep
+from pumice.engine.steps.round import Round
+from pumice.engine.steps.sampled import HostVerifiedStep
+
+pytestmark = pytest.mark.usefixtures("vulkan_device")
+
+CONFIG = {"vulkan": {"batch_invariant": True}, "n_draft": 7}
+SIZES: dict[str, Any] = {"n_ctx": 288, "n_batch": 16, "n_parallel": 3}
+SAMPLED = {"temperature": 0.7, "top_k": 5, "repeat_penalty": 1.1}
+
+
+def changed(text: str) -> str:
+    """Return a text whose drafts have right tokens before wrong ones, and are found again behind them."""
+    return text[:5] + "f" + text[6:14] + "a" + text[15:]
+
+
+def numpys(path: Path, prompts: Sequence[str], each: Sequence[dict[str, Any]]) -> list[Sequence[int]]:
+    """Return the tokens that NumPy chooses without drafts."""
+    with pumice.load(path, backend="numpy", config={"speculate": "off"}, **SIZES) as model:
+        return [done.tokens for done in model.generate_many(prompts, each=each)]
+
+
+@pytest.mark.parametrize("name", ["lfm2", "mamba2"])
+def test_texts_are_those_without_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Of several sequences at once: greedy, sampled, with a stop string, a grammar or a context that is shifted."""
+    verify, on_device = ProgramVerifiedStep.submit, []
+    monkeypatch.setattr(ProgramVerifiedStep, "submit", lambda *args: on_device.append(len(args[1])) or verify(*args))
+    path, prompts = write_model(name, tmp_path), ["abcabcabc", "fe fe fe", "ab ab", "abab", "abcabc"]
+    each: list[dict[str, Any]] = [
+        {"temperature": 0, "max_tokens": 30},
+        {"seed": 3, "max_tokens": 30, **SAMPLED},
+        {"seed": 4, "max_tokens": 30, "stop": ["b"], **SAMPLED},
+        {"seed": 5, "max_tokens": 30, **GRAMMARS[1], **SAMPLED},
+        {"temperature": 0, "max_tokens": 30, "n_ctx": 24, "context_shift": True},
+    ]
+    with pumice.load(path, backend="vulkan", config=CONFIG, **SIZES) as model:
+        plain = model.generate_many(prompts, each=each, speculate="off")
+        predicted = [{**one, "prediction": changed(done.text)} for one, done in zip(each, plain, strict=True)]
+        drafted = [model.generate_many(prompts, each=wanted, speculate="ngram") for wanted in (each, predicted)]
+    for texts in drafted:
+        assert [done.tokens for done in texts] == [done.tokens for done in plain]
+    assert max(on_device) == 3
+    timings = [done.timings for done in drafted[1]]
+    assert sum(each.n_drafted for each in timings) > sum(each.n_accepted for each in timings) > 20
+    assert [done.tokens for done in plain] == numpys(path, prompts, each)
+
+
+def test_steps_with_drafts_follow_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drafts of the device: several steps of a submission, and submissions whose predecessors have not ended."""
+    submit, behind = ProgramDraftedSteps.submit, []
+    monkeypatch.setattr(ProgramDraftedSteps, "submit", lambda *args: behind.append(len(args) > 3) or submit(*args))
+    path, prompts = write_model("mamba", tmp_path), ["abcabcabcabc", "fe fe fe"]
+    options: dict[str, Any] = {"max_tokens": 120, "temperature": 0, "repeat_penalty": 1.01}
+    with pumice.load(path, backend="vulkan", config={**CONFIG, "n_draft": 3}, **SIZES) as model:
+        plain = model.generate_many(prompts, speculate="off", **options)
+        drafted = model.generate_many(prompts, speculate="ngram", **options)
+    assert [done.tokens for done in drafted] == [done.tokens for done in plain]
+    assert any(behind)
+    assert all(done.timings.drafts_exact for done in drafted)
+
+
+def test_rounds_of_a_layer_that_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a hybrid model: the graph with the layer's inputs leaves states to be settled, too."""
+    take, rounds = Round.take, []
+    monkeypatch.setattr(Round, "take", lambda *args: rounds.append(args[1] is not None) or take(*args))
+    monkeypatch.setattr(HostVerifiedStep, "take", None)
+    config, prompts = {**CONFIG, "n_draft": 3, "speculate": "mtp", "draft_p_min": 0.0}, ["abcabc", "fe fe fe"]
+    options: dict[str, Any] = {"max_tokens": 24, "seed": 3, **SAMPLED}
+    with pumice.load(write_model("qwen35", tmp_path), backend="vulkan", config=config, **SIZES) as model:
+        plain = model.generate_many(prompts, speculate="off", **options)
+        drafted = model.generate_many(prompts, speculate="mtp", cache_salt="drafts", **options)
+    assert [done.tokens for done in drafted] == [done.tokens for done in plain]
+    assert sum(rounds) > 10
+    assert sum(done.timings.n_accepted for done in drafted) > 0
+
+
+def test_a_state_behind_the_end_of_a_text_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text that goes on from one that ended among right rows is that of a prompt that is read anew."""
+    release, ahead = Scheduler._release, []
+
+    def noted(self: Scheduler, running: Running) -> None:
+        ahead.append(running.n_ahead)
+        release(self, running)
+
+    monkeypatch.setattr(Scheduler, "_release", noted)
+    options: dict[str, Any] = {"max_tokens": 30, "temperature": 0, "ignore_eos": True}
+    with pumice.load(write_model("mamba", tmp_path), backend="vulkan", config=CONFIG, **SIZES) as model:
+        text = model.generate("abcabc", speculate="off", **options).text
+        ended = model.generate("abcabc", prediction=text, stop=[text[18:21]], cache_salt="b", **options)
+        assert ahead[-1] > 0
+        prompt = [*model.tokenize("abcabc"), *ended.tokens, 3]
+        found = [model.generate(prompt, cache_salt=salt, speculate="off", **options).tokens for salt in ("b", "c")]
+    assert found[0] == found[1]
