@@ -1,9 +1,12 @@
 """Cost of speculative decoding: processor time with it relative to the time without, in pairs of the same requests.
 
 Prints the median ratio of each kind of text and number of sequences, with a bootstrap interval of 95 %. The texts of
-bench/speculation.py are given; ``fresh`` is what the model samples at temperature 1, where drafts are rarely right.
+bench/speculation.py are given; ``fresh`` is what the model samples at temperature 1, where drafts are rarely right,
+``pattern`` and ``records`` what it samples with a grammar. ``--speculate wrong`` drafts tokens that the grammar allows
+and the model hardly chooses.
 
     python bench/speculation_cost.py --cases fresh,prose,chat,code --parallel 1,4,16 --seconds 60
+    python bench/speculation_cost.py --cases pattern,records --speculate wrong --parallel 1,16
 """
 
 from __future__ import annotations
@@ -15,19 +18,37 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from speculation import Bench, request  # bench/
+from speculation import TOKENIZER, Bench, request  # bench/
+from structured_drafts import FORMS  # bench/
 
 import pumice
+from pumice.plugin import Proposal, Proposer, hookimpl
 
 RESAMPLES = 4000
 N_PROMPT = 300
 
 
+class Wrong(Proposer):
+    """Proposes letters that words hardly contain."""
+
+    tokens = [TOKENIZER.tokenize(letter, add_special=False, parse_special=False)[-1] for letter in "qzxjkq"]
+
+    def propose(self, n: int) -> Proposal:
+        return Proposal((self.tokens * n)[:n], 1)
+
+
+class WrongDrafts:
+    @hookimpl
+    def pumice_register_proposers(self, register):  # type: ignore[no-untyped-def]
+        register("wrong", Wrong)
+
+
 def requests(case: str, n_seqs: int, n: int, pair: int) -> list[dict[str, Any]]:
     """Return the requests of a pair; each pair has other parts of the text, or other seeds."""
     seeds = range(pair * n_seqs, (pair + 1) * n_seqs)
-    if case == "fresh":
+    if case == "fresh" or case in FORMS:
         own = {"prompt": "Once upon a time", "max_tokens": n, "temperature": 1.0, "ignore_eos": True}
+        own |= FORMS.get(case, {})
         return [{**own, "seed": seed} for seed in seeds]
     return [request(case, N_PROMPT, n, seed) for seed in seeds]
 
@@ -99,7 +120,9 @@ def main() -> None:
         for case in arguments.cases.split(","):
             options: dict[str, Any] = {"n_parallel": n_seqs, "n_ctx": (N_PROMPT + arguments.n + 64) * n_seqs}
             config = {"cpu": {"threads": arguments.threads}}
-            with pumice.load(arguments.model, backend="cpu", plugins=[Bench()], config=config, **options) as model:
+            with pumice.load(
+                arguments.model, backend="cpu", plugins=[Bench(), WrongDrafts()], config=config, **options
+            ) as model:
                 print(measure(model, case, n_seqs, arguments), flush=True)
 
 

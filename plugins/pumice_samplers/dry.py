@@ -5,6 +5,7 @@ By p-e-w, https://github.com/oobabooga/text-generation-webui/pull/5677.
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
@@ -47,7 +48,7 @@ class Dry(PlannedSampler):
 
     def plan(self) -> Plan:
         neutral = self.dry_multiplier == 0 or self.dry_penalty_last_n == 0
-        return Plan(neutral, pick=self._pick, biases=self.biases)
+        return Plan(neutral, pick=self._pick, biases=self.biases, biases_behind=self.biases_behind)
 
     def start(self, context: SamplerContext) -> None:
         self._history = History()
@@ -67,6 +68,17 @@ class Dry(PlannedSampler):
         """Return the tokens that would extend a repetition, and the values to add to their logits."""
         tokens, penalties = self._penalties()
         return list(zip(tokens.tolist(), (-penalties).tolist(), strict=True))
+
+    def biases_behind(self, tokens: Sequence[int]) -> Sequence[Sequence[tuple[int, float]]]:
+        """Return what ``biases`` would return behind each of these tokens, if they came next."""
+        other = copy(self)
+        other._history = self._history.end(self.dry_penalty_last_n)
+        other._repeats, other._breaks = copy(self._repeats), copy(self._breaks)
+        return list(map(other._biases_after, tokens))
+
+    def _biases_after(self, token: int) -> Sequence[tuple[int, float]]:
+        self.accept(token)
+        return self.biases()
 
     def apply(self, candidates: Candidates) -> None:
         tokens, penalties = self._penalties()

@@ -84,7 +84,7 @@ class Picker:
         n_parts = self._max_rows * self._n_parts
         self._best = memory.scratch.take("best logits", 8 * n_parts * MAX_BEST)
         self._sums = memory.scratch.take("sums of logits", 4 * n_parts)
-        self._saved = memory.scratch.take("adjusted logits", 8 * self._max_seqs * MAX_SAVED)
+        self._saved = memory.scratch.take("adjusted logits", 8 * self._max_rows * MAX_SAVED)
         self._picked = memory.scratch.take("picked tokens", 4 * self._max_rows)
         self.restrictions = Restrictions(memory.device, self._max_rows, self._width)
         self._taken_at = MAX_STEPS * self._max_rows * Choice(MAX_BEST, raw=True).words

@@ -689,6 +689,10 @@ class DeviceProgram(Program):
             yield partial(self._recorder.prepare, Recording(bucket, 1, choice, from_host=True))
         for choice in restricted_choices(bucket.n_tokens) if bucket.n_tokens == most_rows else ():
             yield partial(self._recorder.prepare, Recording(bucket, 1, choice, from_host=True))
+        raw = [choice._replace(raw=True) for choice in choices]
+        yield partial(
+            self._shared.kernels.compile, self._recorder.choices(bucket, raw), lambda: self._draft_preparer.ends
+        )
 
 
 def _computed_by(shared: Shared) -> str:

@@ -137,9 +137,13 @@ class Lookahead:
         if not (is_text and generation.generated and n_new == running.pending == 1 and not running.undecided):
             return False
         pick = generation.chain.pick
-        if pick is None or generation.wants_raw or not self.trusts(generation):
+        if pick is None or not self.trusts(generation):
             return False
-        return not pick.restricted or (self.can.restrict_drafts and generation.chain.looks_ahead)
+        if not pick.restricted:
+            return True
+        if not (self.can.restrict_drafts and generation.chain.looks_ahead):
+            return False
+        return len(generation.chain.restriction.biases) <= self.can.max_added
 
     def passes(self, sequences: Sequence[Running], n_drafted: int, most: int) -> int:
         """Return the number of steps with drafts, a power of two, with blocks held for all; ``most`` at most."""

@@ -28,11 +28,16 @@ _LOOKED_AT = 64  # random numbers drawn ahead
 _SPARE = 4  # highest logits considered first for each one needed, since a mask may exclude some
 
 
+Biases = Sequence[tuple[int, float]]
+"""Tokens, each at most once, and values to add to their logits."""
+
+
 class Possible(NamedTuple):
-    """The tokens that masks allow at a position: their mask, and ``few`` of the chain."""
+    """The tokens that masks allow at a position: their mask, and ``few`` of the chain; and the biases there."""
 
     mask: Mask | None
     few: Tokens | None
+    biases: Biases = ()
 
     @staticmethod
     def of(masks: Sequence[Mask]) -> Possible:
@@ -66,6 +71,8 @@ class Chain:
         self.masking = [s for s in self.samplers if isinstance(s, MaskSampler)]
         plans = [_plan(sampler) for sampler in self.samplers]
         self._biases = [plan.biases for plan in plans if plan.biases]
+        self._biases_behind = [plan.biases_behind for plan in plans if plan.biases_behind]
+        self._added: Biases | None = None  # biases of the next token
         self._mask: Mask | None = None
         self._few: Sequence[int] | None = None  # the token of a mask that allows one, or none
         self._coming = np.empty(0, np.float32)  # random numbers drawn ahead
@@ -222,7 +229,7 @@ class Chain:
         """Mask of the tokens that all samplers allow next; None allows all."""
         if not self._mask_known:
             masks = [mask for sampler in self.masking if (mask := sampler.mask()) is not None]
-            self._mask, self._few = Possible.of(masks)
+            self._mask, self._few, _ = Possible.of(masks)
             self._mask_known = True
         return self._mask
 
@@ -243,13 +250,17 @@ class Chain:
     @property
     def looks_ahead(self) -> bool:
         """True if the restrictions behind drafted tokens can be known before these are accepted."""
-        return not self._biases and all(type(sampler).fork is not MaskSampler.fork for sampler in self.masking)
+        forks = all(type(sampler).fork is not MaskSampler.fork for sampler in self.masking)
+        return forks and len(self._biases) == len(self._biases_behind)
 
-    def look_ahead(self, tokens: Tokens, n: int, ends: Collection[int]) -> tuple[list[int], list[Possible]]:
+    def look_ahead(
+        self, tokens: Tokens, n: int, ends: Collection[int], most_added: float = math.inf
+    ) -> tuple[list[int], list[Possible]]:
         """Return drafted tokens, and what may come before the first and behind each of them.
 
         Drafted are ``tokens`` up to one that is not allowed, and behind all of them, up to ``n`` together, those for
-        which masks leave no choice, except ``ends``. The chain keeps the masks of the tokens that it accepts next.
+        which masks leave no choice, except ``ends``. They end where there are more than ``most_added`` biases. The
+        chain keeps the masks of the tokens that it accepts next.
         """
         forks = [fork for sampler in self.masking if (fork := sampler.fork()) is not None]
         drafted: list[int] = []
@@ -268,23 +279,33 @@ class Chain:
                 raise_named(error, f"{_describe(self.masking[0])}: fork")
             drafted.append(coming[0])
             possible.append(Possible.of(masks))
+        if self._biases:
+            added = [self._next_biases(), *self._later_biases(drafted)]
+            n_known = next((i for i, biases in enumerate(added) if len(biases) > most_added), len(added))
+            possible = [item._replace(biases=biases) for item, biases in zip(possible, added[:n_known], strict=False)]
+            drafted = drafted[: max(0, n_known - 1)]
         self._expected = deque(zip(drafted, possible[1:], strict=True))
         return drafted, possible
 
     @property
     def restriction(self) -> Restriction:
         """Mask and biases of the next token, for a restricted ``pick``."""
-        if not self._biases:
-            return Restriction(self.mask)
-        added: dict[int, float] = {}
-        for biases in self._biases:
-            for token, value in biases():
-                added[token] = added.get(token, 0.0) + value
-        return Restriction(self.mask, tuple(added.items()))
+        return Restriction(self.mask, self._next_biases())
+
+    def _next_biases(self) -> Biases:
+        """Return the biases of the next token."""
+        if self._added is None:
+            self._added = _sum([biases() for biases in self._biases])
+        return self._added
+
+    def _later_biases(self, tokens: Tokens) -> list[Biases]:
+        """Return the biases behind each of these tokens, if they came next."""
+        behind = [biases_behind(tokens) for biases_behind in self._biases_behind]
+        return [_sum(parts) for parts in zip(*behind, strict=True)]
 
     def accept(self, token: int) -> None:
         """Tell the samplers the next token of the sequence, from the prompt or sampled."""
-        self._mask_known = not self.masking
+        self._mask_known, self._added = not self.masking, None
         for sampler in self._remember:
             try:
                 sampler.accept(token)
@@ -294,7 +315,7 @@ class Chain:
         if self._expected:
             expected, possible = self._expected.popleft()
             if token == expected:
-                (self._mask, self._few), self._mask_known, self.was_expected = possible, True, True
+                self._mask, self._few, self._mask_known, self.was_expected = possible.mask, possible.few, True, True
             else:
                 self._expected.clear()
 
@@ -360,6 +381,14 @@ class Chain:
             return plan.pick(pick)
         except UNEXPECTED as error:
             raise_named(error, f"{_describe(self.samplers[i])}: plan")
+
+
+def _sum(parts: Sequence[Biases]) -> Biases:
+    """Return the sums of biases by token."""
+    added: dict[int, float] = {}
+    for token, value in itertools.chain.from_iterable(parts):
+        added[token] = added.get(token, 0.0) + value
+    return tuple(added.items())
 
 
 def make_masks(chains: Sequence[Chain]) -> None:

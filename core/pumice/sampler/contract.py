@@ -147,6 +147,8 @@ class Plan(NamedTuple):
             that the ``Pick`` leaves out may only lower logits.
         biases: For a ``restricted`` pick: returns tokens and the numbers that the sampler adds to their logits, each
             token once, no number above 0. Called once for each token, after ``accept`` of the one before.
+        biases_behind: Returns what ``biases`` would return behind the first, the second, ... of these tokens, if they
+            came next. None: a device verifies no drafts of a sequence with this sampler.
     """
 
     neutral: bool = False
@@ -154,6 +156,7 @@ class Plan(NamedTuple):
     keeps_best: bool = False
     pick: Callable[[Pick], Pick | None] = _unknown
     biases: Callable[[], Sequence[tuple[int, float]]] | None = None
+    biases_behind: Callable[[Sequence[int]], Sequence[Sequence[tuple[int, float]]]] | None = None
 
     @staticmethod
     def of(sampler: Sampler) -> Plan:

@@ -168,6 +168,17 @@ def test_drafts_have_as_many_tokens_as_the_program_verifies(add: Add) -> None:
     assert program.n_returned < 5
 
 
+@pytest.mark.parametrize("sampling", [GREEDY, RANDOM], ids=["greedy", "random"])
+def test_answers_with_dry_are_those_without_drafts(add: Add, sampling: dict[str, Any]) -> None:
+    """Beside the grammar; biases behind drafted tokens are known before the step."""
+    dry = {"dry_multiplier": 0.5, "dry_allowed_length": 1}
+    asked = [request([*prompt, 49], {**sampling, **dry, "length": 50}, 60) for prompt in PROMPTS[:2]]
+    plain, program = answers(add, Behind(8), asked), Verifying(8)
+    drafted = answers(add, program, asked, Speculation(PROPOSERS, default="erring", n_draft=7))
+    assert [item[:2] for item in drafted] == [item[:2] for item in plain]
+    assert program.n_verified > 2
+
+
 @pytest.mark.parametrize("program_can", [False, True])
 def test_what_cannot_be_copied_is_verified_by_the_host(
     add: Add, monkeypatch: pytest.MonkeyPatch, program_can: bool

@@ -1,5 +1,6 @@
 """DRY against a naive search for repetitions, and its sequence breakers with a vocabulary of a few words."""
 
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -174,3 +175,21 @@ def test_breakers_are_few_and_short() -> None:
     for breakers in (["a"] * 65, ["a" * 41]):
         with pytest.raises(RequestError, match="dry_sequence_breakers"):
             Chain.build(samplers, ["dry", "greedy"], {"dry_sequence_breakers": breakers}, SamplerContext(5, seed=1))
+
+
+def test_biases_behind_tokens_are_those_after_them() -> None:
+    """Whatever the window and the breakers; the sampler goes on as if nobody had asked."""
+    random = np.random.default_rng(2)
+    for n in (3, 9, 64):
+        sampler, other = (Dry(1.0, 1.75, 1, n, ["d"]) for _ in range(2))
+        for one in (sampler, other):
+            one.start(SamplerContext(4, seed=1, tokenizer=Words("a", "b", "c", "d")))
+        for token in random.choice(4, size=60, p=[0.4, 0.3, 0.2, 0.1]).tolist():
+            coming = random.integers(3, size=5).tolist()
+            behind, further = sampler.biases_behind(coming), deepcopy(other)
+            for found, following in zip(behind, coming, strict=True):
+                further.accept(following)
+                assert list(found) == list(further.biases())
+            sampler.accept(token)
+            other.accept(token)
+            assert list(sampler.biases()) == list(other.biases())

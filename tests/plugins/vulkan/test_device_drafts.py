@@ -18,6 +18,7 @@ from pumice.engine.device_drafts import DeviceDrafts
 from pumice.engine.generation import Running
 from pumice.engine.steps.program_drafted import ProgramDraftedSteps
 from pumice.engine.steps.program_verified import ProgramVerifiedStep
+from pumice.engine.steps.sampled import HostVerifiedStep
 from pumice.sampler import mask
 from pumice_vulkan import VulkanBackend
 
@@ -226,6 +227,27 @@ def test_texts_with_grammars_are_those_without_drafts(
     assert [one.tokens for one in alone] == [one.tokens for one in plain[:2]]
     assert sum(restricted) > 3
     assert sum(one.timings.n_accepted for one in drafted) > 9
+
+
+@pytest.mark.usefixtures("vulkan_device")
+@pytest.mark.parametrize("name", ["rope-plain", "mamba"])
+def test_drafts_with_log_probabilities_and_dry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """The device verifies drafts of requests with the model's log-probabilities, and with DRY beside a grammar."""
+    monkeypatch.setattr(HostVerifiedStep, "take", None)
+    few: dict[str, Any] = {"top_k": 9, "temperature": 0.7, "seed": 3, "max_tokens": 30}
+    dry: dict[str, Any] = {"dry_multiplier": 0.8, "dry_allowed_length": 1, "dry_sequence_breakers": ["e"]}
+    each = [{**few, "logprobs": 3, "repeat_penalty": 1.1}, {**few, **dry}, {**few, **dry, **GRAMMARS[0], "logprobs": 1}]
+    config = {"vulkan": {"batch_invariant": True}, "n_draft": 3}
+    with pumice.load(write_model(name, tmp_path), backend="vulkan", config=config, n_ctx=128, n_batch=16) as model:
+        for one in each:
+            plain = model.generate("abcabc", speculate="off", **one)
+            wanted = plain.text[:6] + "f" + plain.text[7:]
+            done = model.generate("abcabc", prediction=wanted, cache_salt="drafts", **one)
+            assert done.tokens == plain.tokens
+            assert done.timings.n_drafted > done.timings.n_accepted > 0
+            pairs = zip(done.logprobs or (), plain.logprobs or (), strict=True)
+            assert all(found.logprob == pytest.approx(expected.logprob, abs=1e-5) for found, expected in pairs)
+            assert bool(done.logprobs) == ("logprobs" in one)
 
 
 def texts(path: Path, **config: Any) -> tuple[list[Any], int, int]:

@@ -67,7 +67,8 @@ class ProgramVerifiedStep(Flight):
         start, sequences = context.start(), [running for running, _ in members]
         ask, parts = ask_rows(context.lookahead, sequences, DraftPlan(n_drafted, 2 if before else 1), bool(before)), []
         if any(pick.restricted for pick in ask.picks):
-            tokens, ask = restricted(ask, [running.generation for running in sequences], tokens)
+            generations = [running.generation for running in sequences]
+            tokens, ask = restricted(ask, generations, tokens, context.can.max_added)
         for running, drafted in zip(sequences, tokens, strict=True):
             padding = [running.generation.tokens[-1]] * (n_drafted - len(drafted))
             parts.append(running.part(1, [*drafted, *padding]))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pumice.backend.pick import Ahead, Ask
 from pumice.engine.device_drafts import DraftPlan
-from pumice.engine.generation import Running
+from pumice.engine.generation import Generation, Running
 from pumice.engine.lookahead import Lookahead
 from pumice.engine.scheduler import Scheduler
 from pumice.engine.steps.context import StepContext
@@ -58,9 +58,15 @@ def take_rows(
             n_computed = n_equal(coming, drafted[row - begin :])
             _confirm(scheduler, running, n_computed)
             rows = rows[n_computed:]
-        if not goes_on(running) or (generation.chain.masking and not generation.chain.was_expected):
+        if not goes_on(running) or not _was_expected(generation):
             return False
     return True
+
+
+def _was_expected(generation: Generation) -> bool:
+    """Return True if the restriction behind the latest token, if there are any, was known before the step."""
+    pick = generation.chain.pick
+    return pick is None or not pick.restricted or generation.chain.was_expected
 
 
 def _confirm(scheduler: Scheduler, running: Running, n: int) -> None:
