@@ -4,6 +4,10 @@ Sampler chains, grammars, stop strings, log-probabilities, adapters, several com
 streams and preempted sequences, for the demo model and tiny models of other kinds, over all proposers.
 
     python bench/random_requests.py 10000
+
+A GPU rounds results differently in each batch, and so may texts differ without drafts: ``--control`` counts these.
+
+    python bench/random_requests.py 900 --backend vulkan --batch-invariant --control
 """
 
 from __future__ import annotations
@@ -33,6 +37,8 @@ def main() -> None:
     parser.add_argument("--table", help="file for the counts so far, written after each round")
     parser.add_argument("--threads", type=int, default=1, help="threads of the CPU backend")
     parser.add_argument("--backend", default="cpu", help="backend; vulkan needs a GPU, or PUMICE_VULKAN_SOFTWARE=1")
+    parser.add_argument("--batch-invariant", action="store_true", help="set batch_invariant of a GPU's backend")
+    parser.add_argument("--control", action="store_true", help="answer without drafts twice, in other batches")
     arguments = parser.parse_args()
     names = arguments.models.split(",")
     requests, drafted, accepted, wrong = Counter[str](), Counter[str](), Counter[str](), 0
@@ -41,7 +47,9 @@ def main() -> None:
             name, seed = names[number % len(names)], arguments.seed + number
             n_draft, n = Random(seed).choice(LENGTHS), min(ROUND, arguments.n - begin)
             rounds = unequal(
-                name, Path(folder), n, seed, arguments.threads, 8, n_draft, arguments.backend, arguments.choices
+                *(name, Path(folder), n, seed, arguments.threads, 8, n_draft, arguments.backend, arguments.choices),
+                invariant=arguments.batch_invariant,
+                control=arguments.control,
             )
             for request, choice, n_drafted, n_accepted in rounds:
                 kind = f"{choice} ({name})" if name in HEADS else choice

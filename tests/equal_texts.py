@@ -252,10 +252,16 @@ def checked_steps() -> Iterator[None]:
     assert not faults, f"{len(faults)} steps use blocks that are not held: {faults[0]}"
 
 
-def _setting(name: str, folder: Path, backend: str, threads: int) -> tuple[Path, dict[str, Any], list[str]]:
+def _setting(
+    name: str, folder: Path, backend: str, threads: int, invariant: bool
+) -> tuple[Path, dict[str, Any], list[str]]:
     """Return the file of a model, a draft in its configuration, and the proposers of its requests."""
-    options = {"cpu": {"threads": threads, "batch_invariant": True}, "numpy": {"batch_invariant": True}}
-    config: dict[str, Any] = {backend: options.get(backend, {}), "draft_p_min": 0.1}
+    options: dict[str, dict[str, Any]] = {
+        "cpu": {"threads": threads, "batch_invariant": True},
+        "numpy": {"batch_invariant": True},
+    }
+    own = options.get(backend, {"batch_invariant": True} if invariant else {})
+    config: dict[str, Any] = {backend: own, "draft_p_min": 0.1}
     if name in HEADS:
         config |= {"draft": str(write_draft(name, folder)), "draft_p_min": 0.0}
         return write_model(HEADS[name], folder), config, ["draft", "ngram,draft", "auto"]
@@ -276,19 +282,25 @@ def unequal(
     n_draft: int = 5,
     backend: str = "cpu",
     n_choices: int = 1,
+    invariant: bool = False,
+    control: bool = False,
 ) -> Iterator[tuple[dict[str, Any] | None, str, int, int]]:
     """Yield for each request: itself if its answers differ, else None; its proposers; drafted and accepted tokens.
 
     ``at_once`` requests share fewer places and a cache that is too small for them. Each is answered without drafts and
     by ``n_choices`` random choices of proposers. Backends other than the CPU and NumPy round results differently
-    in each batch.
+    in each batch; ``invariant`` turns their ``batch_invariant`` on. ``control``: the second answers are without drafts
+    too, in other batches.
     """
     random = np.random.default_rng(seed)
-    path, config, proposers = _setting(name, folder, backend, threads)
+    path, config, proposers = _setting(name, folder, backend, threads, invariant)
     lora = write_lora(name, folder) if name in ("demo", "rope-plain", "gemma2") else None
     config |= {"n_draft": n_draft} | ({"adapters": {"lora": {"file": str(lora), "scale": 0.0}}} if lora else {})
     wanted = [random_request(random, name == "demo", lora is not None) for _ in range(requests)]
     choices = [random.permutation(proposers)[:n_choices].tolist() for _ in range(requests)]
+    order = list(range(requests))
+    if control:
+        choices, order = [["off"]] * requests, random.permutation(requests).tolist()
     sizes = {"n_ctx": 192, "n_batch": int(random.choice([8, 24, 64])), "n_parallel": int(random.integers(2, 6))}
     sizes["kv_type"] = str(random.choice(["f16", "f32", *["q8_0"] * (name == "demo")]))  # tiny heads are no whole block
     with (
@@ -300,6 +312,10 @@ def unequal(
         def answers(asked: Sequence[dict[str, Any]], speculate: Sequence[str]) -> Iterator[tuple[Any, int, int]]:
             return pool.map(lambda each, choice: answer(model, each, speculate=choice), asked, speculate)
 
+        def ordered(asked: Sequence[dict[str, Any]], speculate: Sequence[str]) -> list[tuple[Any, int, int]]:
+            given = answers([asked[i] for i in order], [speculate[i] for i in order])
+            return [found for _, found in sorted(zip(order, given, strict=True), key=lambda pair: pair[0])]
+
         without = list(answers(wanted, ["off"] * requests))
         for turn in zip(*choices, strict=True):
             asked = [
@@ -307,7 +323,7 @@ def unequal(
                 for request, choice, (found, _, _) in zip(wanted, turn, without, strict=True)
             ]
             for request, choice, (first, _, _), (second, *counts) in zip(
-                asked, turn, without, answers(asked, turn), strict=True
+                asked, turn, without, ordered(asked, turn), strict=True
             ):
                 yield None if same(first, second, backend in ("cpu", "numpy")) else request, choice, *counts
 
