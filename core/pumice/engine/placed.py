@@ -65,7 +65,8 @@ class PlacedGraph:
         self.keeps_states = bool(stateful) and all(program.capabilities.copies_slots for program in stateful)
         if self._stream is not None:
             self._stream.attach(self.placed, programs)
-        alone = len(programs) == 1 and programs[0].capabilities.max_steps != 1
+        takes_one = self.graph.block is not None  # a block is one step, whose results pass to others
+        alone = len(programs) == 1 and (takes_one or programs[0].capabilities.max_steps != 1)
         for placed, segment, program in zip(self.placed, self.segments, programs, strict=True):
             self._holders |= {weight.name: program for weight in placed.weights if weight.name.startswith(PREFIX)}
             if self._experts is not None:

@@ -232,6 +232,7 @@ SAMPLED = {"temperature": 0.7, "top_k": 4, "repeat_penalty": 1.1}
         ("dflash", 5, SAMPLED, 0),
         ("dflash-windows", 7, {"temperature": 0}, 1),
         ("dspark", 3, SAMPLED, 0),
+        ("dspark-unsure", 3, {"temperature": 0}, 0),
         ("gemma4-assistant", 5, SAMPLED, 0),
     ],
 )
