@@ -8,6 +8,7 @@ from unittest import mock
 
 import pytest
 
+from kept_pipelines import KeptPipelines
 from pumice.plugin import BackendError
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.backend import VulkanOptions
@@ -39,6 +40,21 @@ def rolled_loops() -> Iterator[None]:
         "pumice_vulkan.kernels.shader", lambda name: (rolled if name.startswith(ROLLED) else shader)(name)
     )
     with chosen, subgroups_of(LANES) if LANES else nullcontext():
+        yield
+
+
+@pytest.fixture(scope="session")
+def all_kept_pipelines() -> Iterator[KeptPipelines]:
+    """The pipelines that this process keeps."""
+    kept = KeptPipelines()
+    yield kept
+    kept.close()
+
+
+@pytest.fixture(scope="module")
+def kept_pipelines(all_kept_pipelines: KeptPipelines) -> Iterator[None]:
+    """Let the module's tests compile a pipeline once. For tests of what pipelines compute, not of devices."""
+    with all_kept_pipelines.lent():
         yield
 
 

@@ -22,7 +22,7 @@ from tiny_zoo import CHUNKED, CLUSTERS, LARGEST, LIMITS, ZOO
 FAMILY_CLUSTERS = [models for models in CLUSTERS.values() if set(models) & set(CHUNKED)]
 
 
-pytestmark = pytest.mark.usefixtures("vulkan_device")
+pytestmark = pytest.mark.usefixtures("vulkan_device", "kept_pipelines")
 
 
 def logits(

@@ -35,7 +35,7 @@ from quantizers import quantize
 from reference_models import error
 from tools import straight_line
 
-pytestmark = pytest.mark.usefixtures("vulkan_device")
+pytestmark = pytest.mark.usefixtures("vulkan_device", "kept_pipelines")
 
 
 @pytest.fixture

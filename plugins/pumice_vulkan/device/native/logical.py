@@ -79,6 +79,9 @@ class LogicalDevice:
             lib.vkDestroyFence(self.handle, fence, None)
         self.pipeline_cache.close()
         self.pools.close()
+        self._destroy()
+
+    def _destroy(self) -> None:
         lib.vkDestroyDevice(self.handle, None)
 
     def _queue_family(self) -> int:

@@ -41,15 +41,19 @@ class NativePipeline(ComputePipeline):
         self._device = device
         self.layout = layout
         full = full_subgroups and "full_subgroups" in device.description.features
+        self.handle = ctypes.c_uint64(self._created(spirv, constants, full))
+        device.ledger.opened(self)
+
+    def _created(self, spirv: bytes, constants: Sequence[int], full: bool) -> int:
+        device = self._device
         how = VkShaderModuleCreateInfo(codeSize=len(spirv), pCode=spirv)
         module = created(lib.vkCreateShaderModule, device.handle, how, DOING)
         try:
-            self.handle = ctypes.c_uint64(self._created(module, constants, full))
+            return self._compiled(module, constants, full)
         finally:
             lib.vkDestroyShaderModule(device.handle, module, None)
-        device.ledger.opened(self)
 
-    def _created(self, module: int, constants: Sequence[int], full: bool) -> int:
+    def _compiled(self, module: int, constants: Sequence[int], full: bool) -> int:
         stage = VkPipelineShaderStageCreateInfo(
             pNext=self._device.subgroup_size_request,
             flags=VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT if full else 0,
@@ -67,7 +71,10 @@ class NativePipeline(ComputePipeline):
 
     def close(self) -> None:
         if self._device.ledger.closing(self):
-            lib.vkDestroyPipeline(self._device.handle, self.handle.value, None)
+            self._destroy()
+
+    def _destroy(self) -> None:
+        lib.vkDestroyPipeline(self._device.handle, self.handle.value, None)
 
 
 def _specialization(constants: Sequence[int]) -> VkSpecializationInfo:
