@@ -94,11 +94,13 @@ class Instance:
         except BackendError:
             raise BackendError("no Vulkan driver is installed; install the graphics driver of your GPU") from None
         self.handle = handle.value
-        numbered = enumerate(self._physical_devices())
-        devices = [PhysicalDevice(self.handle, device, index) for index, device in numbered]
-        self.devices = in_order(devices)
+        self.devices = in_order([device for device in self.physical_devices() if device.has_memory])
 
-    def _physical_devices(self) -> list[int]:
+    def physical_devices(self) -> list[PhysicalDevice]:
+        """Return the devices in the loader's order, also those that only compile shaders and have no memory."""
+        return [PhysicalDevice(self.handle, device, index) for index, device in enumerate(self._handles())]
+
+    def _handles(self) -> list[int]:
         count, doing = ctypes.c_uint32(), "cannot list devices"
         check(lib.vkEnumeratePhysicalDevices(self.handle, ctypes.byref(count), None), doing)
         handles = (ctypes.c_size_t * count.value)()
@@ -197,6 +199,11 @@ class PhysicalDevice:
             if asks
             else description
         )
+
+    @property
+    def has_memory(self) -> bool:
+        """False for Mesa's drivers without their hardware (RADV_FORCE_FAMILY), which open devices on paper."""
+        return self.memory.memoryHeapCount > 0
 
     @property
     def main_heap(self) -> int:
