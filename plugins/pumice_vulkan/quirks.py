@@ -67,8 +67,15 @@ class Quirk:
 
 
 _AMDS_OWN = (DriverId.AMD_PROPRIETARY, DriverId.AMD_OPEN_SOURCE)
-_RDNA12 = r"RX (5[3567]|6[3-9])\d{2}\b|P(?i:ro) W[56]\d{3}|NAVI[12]\d|Pro 5[356]00M|680M|660M|GFX103\d"
-_GCN = r"RX [45]\d{2}\b|WX [2-9]\d{3}|R[579] |Vega|VII|POLARIS|FIJI|HAWAII|TONGA|VEGA|RAVEN|RENOIR|GFX90|GFX[678]\d\d\b"
+_RDNA12 = (
+    r"RX (5[3567]|6[3-9])\d{2}\b|P(?i:ro) W[56]\d{3}|NAVI[12]\d|Pro 5[356]00M|680M|660M|GFX103\d"
+    r"|VANGOGH|REMBRANDT|RAPHAEL"
+)
+_GCN = (
+    r"RX [45]\d{2}\b|WX [2-9]\d{3}|R[579] |Vega|VII|POLARIS|FIJI|HAWAII|TONGA|VEGA|RAVEN|RENOIR|GFX90|GFX[678]\d\d\b"
+    r"|TAHITI|PITCAIRN|VERDE|OLAND|HAINAN|BONAIRE|KAVERI|KABINI|ICELAND|CARRIZO|STONEY"
+)
+_BEFORE_XE2 = r"^(?!.*(BMG|LNL|PTL|\bB\d{2,3}\b|1[34]0V)).*$"
 
 QUIRKS = (
     Quirk(
@@ -82,8 +89,8 @@ QUIRKS = (
         "Intel",
         frozenset({MATRICES}),
         "products on the matrix units of the first Arc cards are slower than without (ggml-org/llama.cpp#24404)",
-        device=r"\bA\d{3}M?\b|\(DG2\)",
-        drivers=(DriverId.INTEL_MESA, DriverId.INTEL_WINDOWS),
+        device=r"\bA\d{3}M?\b",
+        drivers=(DriverId.INTEL_WINDOWS,),
     ),
     Quirk(
         "Intel",
@@ -91,6 +98,13 @@ QUIRKS = (
         "the driver computes products of matrix units without them (ggml-org/llama.cpp#10597, #10721)",
         drivers=(DriverId.INTEL_MESA,),
         before=(24, 3),
+    ),
+    Quirk(
+        "Intel",
+        frozenset({MATRICES}),
+        "the driver lists 8x8x16 for GPUs since Gen9, most of which have no matrix units (Mesa, intel_device_info.c)",
+        device=_BEFORE_XE2,
+        drivers=(DriverId.INTEL_MESA,),
     ),
     Quirk(
         "Intel",
@@ -177,7 +191,7 @@ QUIRKS = (
         "Intel",
         frozenset({"timeline_semaphore"}),
         "work submitted ahead gives wrong results on GPUs before Xe2 (ggml-org/llama.cpp#17302)",
-        device=r"^(?!.*(BMG|LNL|PTL|\bB\d{2,3}\b|1[34]0V)).*$",
+        device=_BEFORE_XE2,
     ),
     Quirk(
         "",

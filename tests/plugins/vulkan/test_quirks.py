@@ -53,7 +53,8 @@ def claiming(name: str, version: tuple[int, ...] = ()) -> DeviceDescription:
         ("rdna4-rx9070xt-radv", set(), 64, 0),
         ("xe-a770-mesa", {M, T, A}, 16, 0),
         ("xe-a770-windows", {M, T, F, FAST}, 16, 0),
-        ("xe-mtl-mesa", {T, A}, 16, 16),
+        ("gen9-uhd630-mesa", {M, T, A}, 16, 16),
+        ("xe-mtl-mesa", {M, T, A}, 16, 16),
         ("xe2-130v-windows", {F, FAST}, 16, 16),
         ("xe2-lnl-mesa", {A}, 16, 16),
         ("xe2-b50-mesa", {A}, 16, 0),
@@ -103,7 +104,8 @@ WINDOWS, MESA = DriverId.INTEL_WINDOWS, DriverId.INTEL_MESA
             for name in (
                 *("AMD Radeon RX 5500 XT", "AMD Radeon RX 6900 XT", "AMD Radeon PRO W6800", "AMD Radeon Pro W5700"),
                 *("AMD Radeon Graphics (RADV NAVI14)", "AMD Radeon Pro 5500M", "AMD Radeon 680M", "AMD Radeon 660M"),
-                "AMD Radeon Graphics (RADV GFX1036)",
+                *("AMD Radeon Graphics (RADV GFX1036)", "AMD Radeon Graphics (RADV REMBRANDT)"),
+                *("AMD Custom GPU 0405 (RADV VANGOGH)", "AMD Radeon Graphics (RADV RAPHAEL_MENDOCINO)"),
             )
         ),
         ("rdna35-8060s-amdvlk", OWN, "AMD Radeon 780M Graphics", {M}, 64, 16),
@@ -117,6 +119,9 @@ WINDOWS, MESA = DriverId.INTEL_WINDOWS, DriverId.INTEL_MESA
                 "Radeon (TM) Pro WX 7100 Graphics",
                 *(f"AMD Radeon Graphics (RADV {chip})" for chip in ("POLARIS10", "FIJI", "HAWAII", "TONGA", "VEGA10")),
                 *(f"AMD Radeon Graphics (RADV {chip})" for chip in ("RAVEN", "RENOIR", "GFX90C", "GFX803")),
+                *(f"AMD Radeon Graphics (RADV {chip})" for chip in ("TAHITI", "PITCAIRN", "VERDE", "OLAND", "HAINAN")),
+                *(f"AMD Radeon Graphics (RADV {chip})" for chip in ("BONAIRE", "KAVERI", "KABINI", "ICELAND")),
+                *(f"AMD Radeon Graphics (RADV {chip})" for chip in ("CARRIZO", "STONEY")),
             )
         ),
         *(
@@ -157,6 +162,7 @@ DECIDED = {
     "#21724": ("rdna35-8060s-radv", ()),
     "#27634)": ("xe2-lnl-mesa", ()),
     "16 lanes": ("xe2-b50-mesa", ()),
+    "since Gen9": ("gen9-uhd630-mesa", ()),
     "#17374)": ("xe2-b60-windows", ()),
     "#17628)": ("xe2-b60-windows", ()),
     "#17302)": ("xe-mtl-mesa", ()),
