@@ -39,7 +39,7 @@ class TileShape:
     splits: int = 1  # workgroups that divide the columns
 
     def shared_bytes(self, unit: int = 16) -> int:
-        results = self.warps_m * self.warps_n * 2 * unit * unit * 4
+        results = self.warps_m * self.warps_n * 2 * unit * X_UNIT * 4
         return max((self.m + self.n) * (self.k + 8) * 2, results)
 
     def fits(self, device: Device) -> bool:
@@ -47,7 +47,15 @@ class TileShape:
         invocations = self.warps_m * self.warps_n * device.subgroup_size
         shares = self.n * self.k // 8 % invocations == 0
         enough = invocations <= device.description.max_threads_per_threadgroup
-        return enough and shares and self.shared_bytes() <= device.threadgroup_memory_bytes
+        unit = NARROW_ROWS // 2 if is_narrow(device) else X_UNIT
+        return enough and shares and self.shared_bytes(unit) <= device.threadgroup_memory_bytes
+
+    def on(self, device: Device) -> TileShape:
+        """Return the shape with as many subgroups as have room for their part of it in registers."""
+        if not is_narrow(device):
+            return self
+        parts = {"warps_m": max(1, self.m // NARROW_ROWS), "warps_n": max(1, self.n // (2 * device.subgroup_size))}
+        return dataclasses.replace(self, **parts)
 
 
 X_UNIT = 16  # rows and columns of a tile of float16 activations, where fragments are read from memory
@@ -56,10 +64,20 @@ LONG_ROW = 192  # blocks per row from which on two subgroups share it
 MANY_ROWS = 12288  # rows of a matrix from which on a workgroup takes more of them
 HUGE_ROWS = 65536  # rows of an output matrix
 LONG_CONTEXT = 4096  # positions
-NARROW = 256  # rows of a dense matrix, as of a router, up to which each is a workgroup's: there are few
+NARROW_MATRIX = 256  # rows of a dense matrix, as of a router, up to which each is a workgroup's: there are few
 SHORT_ROW = 64  # maximum blocks per row for which storing int8 is faster than a separate dispatch
 PROCESSORS = 128  # concurrent workgroups of a large device
 CROWD = 16 * PROCESSORS  # query heads of all tokens from which on a workgroup reads all positions of its heads
+
+
+NARROW = 16  # largest subgroups that have few registers for each lane's part of a tile
+NARROW_ROWS = 16  # of a tile of such a subgroup, with twice as many vectors as it has lanes: 32 sums of each lane
+
+
+def is_narrow(device: Device) -> bool:
+    """Return True for Intel's GPUs: subgroups of up to 16 lanes with 128 registers, units of up to 8 rows."""
+    shapes = device.description.cooperative_matrices
+    return device.subgroup_size <= NARROW and not any(shape.m > NARROW_ROWS // 2 for shape in shapes)
 
 
 def vector_shape(
@@ -76,7 +94,8 @@ def vector_shape(
 
     ``crowded``: there are many passes, so that each needs few workgroups. ``int8``: activations are quantized.
     Within a few percent of the best shape measured on an H200 for Q4_0, Q4_K, Q6_K and Q8_0, and for one vector of
-    floats within a quarter of the best measured on an H100 for Q4_0, Q4_K and Q6_K.
+    floats within a quarter of the best measured on an H100 for Q4_0, Q4_K and Q6_K. Several vectors of floats take two
+    rows: with four a lane needs all 256 registers of AMD's GPUs, and Mesa's compiler estimates a third more cycles.
     """
     if format.dense:
         shape = _dense_shape(device, n_rows if not paired else MANY_ROWS, row_blocks, n_tokens, crowded)
@@ -94,6 +113,8 @@ def vector_shape(
         shape = VectorShape(64, 4, 4)
     else:
         shape = VectorShape(32, 8, 2, 2 if row_blocks > LANES else 1)
+    if not (int8 or format.dense) and n_tokens > 1:
+        shape = dataclasses.replace(shape, rows=2)
     lanes = max(shape.lanes, device.subgroup_size)
     return dataclasses.replace(shape, lanes=lanes, groups=max(1, shape.invocations // lanes))
 
@@ -123,7 +144,7 @@ def _dense_shape(device: Device, n_rows: int, row_blocks: int, n_tokens: int, cr
     while 2 * lanes <= min(256, row_blocks // 2):
         lanes *= 2
     unroll = 2 if lanes < row_blocks and n_tokens <= 2 else 1
-    if n_rows <= NARROW:
+    if n_rows <= NARROW_MATRIX:
         return VectorShape(lanes, 1, 1, unroll)
     return VectorShape(lanes, max(1, 128 // lanes), 4 if n_tokens <= 4 else 2, unroll)
 
@@ -144,26 +165,26 @@ def tile_shape(device: Device, n_rows: int, n_columns: int, n_tokens: int, paire
     not compared on a device.
     """
     shape = _whole_tiles(device, n_rows, n_tokens)
-    if n_tokens >= LEAST_SPLIT_TOKENS and shape != TILES[0] and not paired:
+    if n_tokens >= LEAST_SPLIT_TOKENS and (shape.m, shape.n) != (TILES[0].m, TILES[0].n) and not paired:
         shape = _split_tiles(device, n_rows, n_columns, n_tokens) or shape
-    if paired and shape.m // shape.warps_m % 32:
+    if paired and not is_narrow(device) and shape.m // shape.warps_m % 32:
         shape = dataclasses.replace(shape, warps_m=shape.warps_m // 2)
     return shape
 
 
 def _whole_tiles(device: Device, n_rows: int, n_tokens: int) -> TileShape:
-    for shape in TILES:
+    for shape in (tile.on(device) for tile in TILES):
         n_tiles = -(-n_rows // shape.m) * -(-n_tokens // shape.n)
         enough = shape.n < 2 * n_tokens and 8 * n_tiles >= 7 * PROCESSORS
-        if enough and shape.shared_bytes() <= device.threadgroup_memory_bytes:
+        if enough and shape.fits(device):
             return shape
-    return TileShape(32, 32, 2, 1)
+    return TileShape(32, 32, 2, 1).on(device)
 
 
 def _split_tiles(device: Device, n_rows: int, n_columns: int, n_tokens: int) -> TileShape | None:
     """Return large tiles whose split columns occupy the device, or at least a quarter of it."""
     best = None
-    for shape in SPLIT_TILES:
+    for shape in (tile.on(device) for tile in SPLIT_TILES):
         n_tiles = -(-n_rows // shape.m) * -(-n_tokens // shape.n)
         splits = _splits(n_tiles, n_columns, PROCESSORS)
         if not shape.fits(device) or 4 * n_tiles * splits < PROCESSORS:
@@ -322,9 +343,13 @@ def few_shape(device: Device, n_rows: int, n_columns: int, n_tokens: int, paired
 
 
 def _few_tiles(device: Device, n_rows: int, n_columns: int, n_tokens: int, paired: bool) -> TileShape | None:
-    if not (paired or n_columns >= 8192) or (n_tokens <= 16 and min(n_rows, n_columns) < 4096):
+    pays = (paired or n_columns >= 8192) and (n_tokens > 16 or min(n_rows, n_columns) >= 4096)
+    if is_narrow(device):  # there subgroups that divide the columns spill registers if each has more than 16 vectors
+        pays = paired or n_tokens > 16
+    if not pays:
         return None
     tile, most = FEW_TILES[(n_tokens > 16) + (n_tokens > 32)]
+    tile = tile.on(device)
     if not tile.fits(device):
         return None
     n_tiles = -(-n_rows * (2 if paired else 1) // tile.m)

@@ -15,16 +15,19 @@ from tools.paper_device import PaperDevice
 import pumice
 from attention_steps import attend
 from pumice.device_checks import all_cases, check_cases
+from pumice.gguf import GGMLType
 from pumice.testing import check_operation
 from pumice_numpy import NumpyBackend
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.backend import _use_int8
 from pumice_vulkan.device.driver_ids import DriverId
 from pumice_vulkan.device.resources import Resources, resources
+from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.probe import matrix_shape
 from pumice_vulkan.profiles import DOT, HALF, PROFILES, find_profile, narrowed
 from pumice_vulkan.quirks import without_quirks
 from pumice_vulkan.shaders import interface, shader
+from pumice_vulkan.tuning import vector_shape
 from tools import gpu_profiles, shader_checks
 
 
@@ -155,6 +158,14 @@ def test_pipelines_are_checked_with_their_constants() -> None:
     assert "Length" in wrong
 
 
+def test_several_vectors_of_floats_take_two_rows_at_a_time() -> None:
+    """Four need all registers of AMD's GPUs (docs/gpu_profiles.md)."""
+    with PaperDevice(PROFILES["gcn5-pro-vii-radv"].described()) as device:
+        rows = [vector_shape(device, 4096, 448, n, FORMATS[GGMLType.Q4_0], int8=False).rows for n in (1, 2, 4)]
+        assert vector_shape(device, 4096, 448, 4, FORMATS[GGMLType.Q4_0]).rows == 4
+    assert rows == [4, 2, 2]
+
+
 def test_matrix_units_of_each_shape_are_used() -> None:
     shapes = {
         name: matrix_shape(PROFILES[name].described()) for name in ("xe2-b50-mesa", "hopper-h200", "xe2-lnl-mesa")
@@ -191,7 +202,11 @@ def test_intels_matrix_shape_with_each_of_its_subgroup_sizes(tmp_path: Path, siz
     }
     on_units = {key for key in found if key[0].startswith(("matmul_few", "matmul_cooperative"))}
     assert {constants[-3:] for _, constants in on_units} == {(8, 16, 16)}
-    assert {constants[0] // size for _, constants in on_units} <= {1, 2, 4, 8, 16}  # subgroups of a workgroup
+    assert {constants[0] // size for _, constants in on_units} <= {1, 2, 4, 8, 16, 32, 64}  # subgroups of a workgroup
+    for kernel, constants in found:
+        if size <= 16 and kernel.startswith("matmul_cooperative"):
+            m, n, warps_m, warps_n = constants[3:7]
+            assert m * n <= 32 * size * warps_m * warps_n, "sums of a lane, which has 128 registers"
     validator, optimizer = (shader_checks.program(name) for name in ("spirv-val", "spirv-opt"))
     if validator is not None and optimizer is not None:
         assert shader_checks.invalid_pipelines(optimizer, validator, found) == []
