@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -53,10 +54,10 @@ Compiled = tuple[Segment, MemoryPlan, Limits]
 
 
 @contextmanager
-def captured(path: Path) -> Iterator[Compiled]:
+def captured(path: Path, n_batch: int = 128, n_parallel: int = 16, **options: Any) -> Iterator[Compiled]:
     """Load a model on a device of paper, and yield what was to compile: segment, memory plan and limits.
 
-    Weights are open in this context.
+    Weights are open in this context. ``options`` of the configuration are added.
     """
     compiled: list[Compiled] = []
     compile = VulkanBackend.compile
@@ -70,7 +71,7 @@ def captured(path: Path) -> Iterator[Compiled]:
         mock.patch.object(VulkanBackend, "compile", noted),
         mock.patch.object(VulkanBackend, "unavailable", return_value=None),
         mock.patch.object(VulkanBackend, "_open_one", return_value=shared),
-        pumice.load(path, backend="vulkan", n_ctx=4096, n_batch=128, config={"n_parallel": 16}),
+        pumice.load(path, backend="vulkan", n_ctx=4096, n_batch=n_batch, config={"n_parallel": n_parallel, **options}),
     ):
         yield compiled[0]
 

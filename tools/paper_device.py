@@ -41,6 +41,9 @@ class PaperBuffer(Buffer):
 class PaperPipeline(ComputePipeline):
     n_buffers: int
     push_bytes: int
+    spirv: bytes = b""
+    constants: tuple[int, ...] = ()
+    full_subgroups: bool = False
 
     def close(self) -> None:
         """Do nothing: there is no pipeline."""
@@ -101,10 +104,11 @@ class PaperCommandBuffer(CommandBuffer):
 
 
 class PaperDevice(CheckedDevice):
-    """A device of a description."""
+    """A device of a description, and the pipelines made on it."""
 
     def __init__(self, description: DeviceDescription) -> None:
         super().__init__(description, Ledger())
+        self.pipelines: list[PaperPipeline] = []
 
     @property
     def free_memory_bytes(self) -> int:
@@ -119,7 +123,9 @@ class PaperDevice(CheckedDevice):
     def _compile(
         self, spirv: bytes, n_buffers: int, push_bytes: int, constants: Sequence[int], full_subgroups: bool
     ) -> ComputePipeline:
-        return PaperPipeline(n_buffers, push_bytes)
+        pipeline = PaperPipeline(n_buffers, push_bytes, spirv, tuple(map(int, constants)), full_subgroups)
+        self.pipelines.append(pipeline)
+        return pipeline
 
     def _wait_idle(self) -> None:
         """Do nothing: no commands run."""

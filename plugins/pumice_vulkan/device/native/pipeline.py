@@ -26,6 +26,8 @@ DOING = "cannot compile a shader"
 class NativePipeline(ComputePipeline):
     """A ``VkPipeline``; its layout is shared with pipelines of the same interface."""
 
+    flags = 0  # VkPipelineCreateFlagBits
+
     def __init__(
         self,
         device: LogicalDevice,
@@ -62,7 +64,7 @@ class NativePipeline(ComputePipeline):
             pName=b"main",
             pSpecializationInfo=_specialization(constants) if constants else None,
         )
-        how = VkComputePipelineCreateInfo(stage=stage, layout=self.layout.value, basePipelineIndex=-1)
+        how = VkComputePipelineCreateInfo(flags=self.flags, stage=stage, layout=self.layout.value, basePipelineIndex=-1)
         device, handle = self._device, ctypes.c_uint64()
         cache = device.pipeline_cache.handle
         create = lib.vkCreateComputePipelines
