@@ -100,6 +100,17 @@ class Connections:
                 "list those that it does not need as disabledTools"
             )
 
+    @property
+    def starting(self) -> list[str]:
+        """Names of the servers that are still starting."""
+        return [connection.name for connection in self._connections if connection.is_starting]
+
+    def skip(self) -> None:
+        """Go on without the servers that are still starting: ``open`` returns, and they count as failures."""
+        for connection in self._connections:
+            if connection.is_starting:
+                connection.skip()
+
     async def call(self, name: str, arguments: Mapping[str, object]) -> str:
         """Call a tool and return its result as text, cut to what a model reads.
 
@@ -161,6 +172,8 @@ class _Connection:
         self._problem = ""
         self._task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
+        self._skipped = asyncio.Event()
+        self.is_starting = False
         self._said = _LastLine()
         self._reopening = asyncio.Lock()
         self._next_try = 0.0
@@ -169,9 +182,22 @@ class _Connection:
         """Return the server's tools, and its problem or an empty string."""
         opened: asyncio.Future[Sequence[ListedTool]] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._hold(opened))
-        waiting: list[asyncio.Future[Any]] = [opened, self._task]
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        skipped = asyncio.create_task(self._skipped.wait())
+        waiting: list[asyncio.Future[Any]] = [opened, self._task, skipped]
+        self.is_starting = True
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self.is_starting = False
+            skipped.cancel()
         return (opened.result() if opened.done() else []), self._problem
+
+    def skip(self) -> None:
+        """Let ``open`` return without tools. The program is ended in the background, which may take seconds."""
+        self._problem = f"skipped, since it had not started yet{self._said}"
+        self._skipped.set()
+        if self._task:
+            self._task.cancel()
 
     async def call(self, name: str, arguments: Mapping[str, object]) -> str:
         if self._client is None:
@@ -243,7 +269,7 @@ class _Connection:
                 streams = streamable_http_client(server.url, http_client=http)
                 transport = bounded_requests(streams, self._said.decide)
             elif hasattr(os, "killpg"):
-                transport = self._said.of(partial(run_program, server, self._said.decide))
+                transport = self._said.of(partial(run_program, server, self._said.decide, self._said.misread))
             else:
                 program = StdioServerParameters(
                     command=server.command, args=server.args, env=server.env, cwd=server.cwd
@@ -342,25 +368,35 @@ def _function_name(text: str) -> str:
 
 
 class _LastLine:
-    """The last line that a program writes to standard error; as a text, the end of a line about it."""
+    """The last line that a program writes to standard error, and the last of its output that is not a message.
+
+    As a text, the end of a line about the program.
+    """
 
     def __init__(self) -> None:
-        self._line = self._verdict = ""
+        self._line = self._verdict = self._misread = ""
         self._reader: threading.Thread | None = None
 
     def decide(self, reason: str) -> None:
         """Set why the program was killed, which counts more than its last line."""
         self._verdict = reason
 
+    def misread(self, line: bytes) -> None:
+        """Keep a line of standard output that is not a message, such as the text of a ``print``."""
+        self._misread = printable(line[:_MAX_REASON].decode(errors="replace").strip())
+
     def __str__(self) -> str:
         if self._verdict:
             return f": {self._verdict}"
-        return f" (it said: {printable(self._line.strip()):.{_MAX_REASON}})" if self._line else ""
+        notes = [f"it said: {printable(self._line.strip()):.{_MAX_REASON}}"] if self._line else []
+        if self._misread:
+            notes.append(f"its standard output is not MCP: {self._misread:.80}")
+        return f" ({'; '.join(notes)})" if notes else ""
 
     @asynccontextmanager
     async def of(self, start: Callable[[TextIO], AbstractAsyncContextManager[T]]) -> AsyncIterator[T]:
         """Enter the context that ``start`` returns for the file that is the program's standard error."""
-        self._line = self._verdict = ""
+        self._line = self._verdict = self._misread = ""
         reading, writing = os.pipe()
         self._reader = threading.Thread(target=self._read, args=(reading,), name="pumice-mcp-stderr", daemon=True)
         self._reader.start()

@@ -20,7 +20,7 @@ import msgspec
 from pumice.chat.tools import ToolError
 from pumice.mcp.connections import Connections, ServerTool
 from pumice.mcp.servers import McpServer
-from pumice.mcp.wire import TO_HOST, CancelTool, Offer, OfferedTool, RunTool, ToolResult
+from pumice.mcp.wire import TO_HOST, CancelTool, Offer, OfferedTool, RunTool, SkipServers, Starting, ToolResult
 from pumice.spawning import wire
 from pumice.spawning.fork import detach
 from pumice.wording import printable
@@ -30,6 +30,7 @@ UNREADABLE: Final = (OSError, OverflowError, msgspec.MsgspecError)
 """Errors of a channel whose other end is gone, or sends what it should not."""
 _MAX_PROBLEMS = 32  # lines of an offer
 _MAX_REASON = 300  # characters of an error in a line
+_PATIENCE = 2.0  # seconds before the other process hears which servers have not started
 
 Refusal = Callable[[ServerTool, Mapping[str, object]], Awaitable[str]]
 """Returns why a call must not run, for the model; an empty string if it may."""
@@ -73,6 +74,8 @@ class _Host:
                     self._calls[message.number] = asyncio.create_task(self._run(message))
                 elif isinstance(message, CancelTool) and message.number in self._calls:
                     self._calls[message.number].cancel()
+                elif isinstance(message, SkipServers):
+                    self._connections.skip()
         finally:
             opening.cancel()
             await self._connections.close()
@@ -80,7 +83,10 @@ class _Host:
     async def _open(self) -> None:
         """Start the servers, and offer their tools; in any case send an offer, for which the other process waits."""
         try:
-            await self._connections.open()
+            opening = asyncio.create_task(self._connections.open())
+            if (await asyncio.wait([opening], timeout=_PATIENCE))[1]:
+                wire.send(self._channel, Starting(self._connections.starting))
+            await opening
             wire.send(self._channel, offer(self._connections))
         except Exception as error:
             reason = printable(f"{type(error).__name__}: {error}")

@@ -18,7 +18,7 @@ from pumice.chat.tools import ToolError
 from pumice.mcp.connections import ServerTool
 from pumice.mcp.host import HOST_GONE, UNREADABLE, serve_tools
 from pumice.mcp.servers import McpServer
-from pumice.mcp.wire import FROM_HOST, CancelTool, Offer, RunTool, ToolMessage, ToolResult
+from pumice.mcp.wire import FROM_HOST, CancelTool, Offer, RunTool, Starting, ToolMessage, ToolResult
 from pumice.spawning import wire
 from pumice.spawning.fork import fork_helper
 
@@ -144,8 +144,10 @@ class HostedTools:
                 received = None
             loop.call_soon_threadsafe(self._end)
 
-    def _take(self, message: Offer | ToolResult) -> None:
-        if isinstance(message, Offer):
+    def _take(self, message: Starting | Offer | ToolResult) -> None:
+        if isinstance(message, Starting):
+            logger.info("waiting for MCP servers to start: %s", ", ".join(message.servers))
+        elif isinstance(message, Offer):
             for problem in message.problems:
                 logger.warning("%s", problem)
             if self._offer and not self._offer.done():

@@ -69,12 +69,15 @@ class _Traffic:
 
 
 @asynccontextmanager
-async def run_program(server: McpServer, ended: Callable[[str], None], errors: TextIO) -> AsyncIterator[Streams]:
+async def run_program(
+    server: McpServer, ended: Callable[[str], None], misread: Callable[[bytes], None], errors: TextIO
+) -> AsyncIterator[Streams]:
     """Start a program and yield streams of its messages; at the end the program and its children are ended.
 
     Args:
         server: Program, its arguments and environment.
         ended: Called with the reason if the program is killed.
+        misread: Called with each line that is not a message.
         errors: File for what it writes to standard error.
     """
     import anyio
@@ -95,7 +98,7 @@ async def run_program(server: McpServer, ended: Callable[[str], None], errors: T
     outgoing, to_send = anyio.create_memory_object_stream["SessionMessage"](0)
     traffic = _Traffic()
     tasks = [
-        asyncio.create_task(_read(program, received, traffic, ended)),
+        asyncio.create_task(_read(program, received, traffic, ended, misread)),
         asyncio.create_task(_write(program, to_send, traffic)),
     ]
     try:
@@ -113,6 +116,7 @@ async def _read(
     received: MemoryObjectSendStream[SessionMessage | Exception],
     traffic: _Traffic,
     ended: Callable[[str], None],
+    misread: Callable[[bytes], None],
 ) -> None:
     """Pass on messages until the program ends, or is killed for one that is too large, or for too many requests."""
     from anyio import BrokenResourceError, ClosedResourceError
@@ -133,6 +137,7 @@ async def _read(
                 try:
                     message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValueError as error:
+                    misread(line)
                     await received.send(error)
                     continue
                 if not await traffic.admit(message):

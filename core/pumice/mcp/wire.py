@@ -41,8 +41,18 @@ class CancelTool(ToolMessage, frozen=True):
     number: Number
 
 
+class SkipServers(ToolMessage, frozen=True):
+    """Go on without the servers that have not started yet."""
+
+
+class Starting(ToolMessage, frozen=True):
+    """Names of the servers that have not started after a while; the offer follows."""
+
+    servers: list[str]
+
+
 class Offer(ToolMessage, frozen=True):
-    """All tools, and a line for each server or tool that cannot be used; the host's first message.
+    """All tools, and a line for each server or tool that cannot be used; precedes every result.
 
     ``failed`` are the names of the servers that cannot be used.
     """
@@ -60,5 +70,9 @@ class ToolResult(ToolMessage, frozen=True):
     is_error: bool
 
 
-TO_HOST: Final[msgspec.msgpack.Decoder[RunTool | CancelTool]] = msgspec.msgpack.Decoder(RunTool | CancelTool)
-FROM_HOST: Final[msgspec.msgpack.Decoder[Offer | ToolResult]] = msgspec.msgpack.Decoder(Offer | ToolResult)
+TO_HOST: Final[msgspec.msgpack.Decoder[RunTool | CancelTool | SkipServers]] = msgspec.msgpack.Decoder(
+    RunTool | CancelTool | SkipServers
+)
+FROM_HOST: Final[msgspec.msgpack.Decoder[Starting | Offer | ToolResult]] = msgspec.msgpack.Decoder(
+    Starting | Offer | ToolResult
+)

@@ -39,7 +39,7 @@ def configuration(tmp_path):
 def test_another_process_runs_tools_that_are_allowed(configuration, tmp_path, monkeypatch):
     with tools_in_other_process(read_servers(configuration)):
         hosted = hosted_tools()
-        echo, hang, fail = hosted.wait()
+        echo, hang, fail = hosted.wait(print)
         assert hosted.problems == ["MCP server gone: the program 'no-such-program' does not exist, or its folder"]
         assert json.loads(echo.run(city="Oslo")) == {"city": "Oslo"}
         with pytest.raises(ToolError, match="the user could not be asked"):
@@ -58,6 +58,22 @@ def test_another_process_runs_tools_that_are_allowed(configuration, tmp_path, mo
     assert hosted_tools() is None
     with pytest.raises(ToolError, match="has ended; restart the chat"):
         echo.run()
+
+
+def test_ctrl_c_goes_on_without_servers_that_do_not_start(monkeypatch):
+    monkeypatch.setattr("pumice.mcp.host._PATIENCE", 0.0)
+    silent = {"command": sys.executable, "args": ["-c", "import time; time.sleep(600)"], "timeout": 3600}
+    told = []
+
+    def tell(servers):
+        told.append(servers)
+        raise KeyboardInterrupt
+
+    with tools_in_other_process(read_servers({"mcpServers": {"silent": silent}})):
+        hosted = hosted_tools()
+        assert hosted.wait(tell) == []
+    assert told == [["silent"]]
+    assert hosted.problems == ["MCP server silent: skipped, since it had not started yet"]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +173,7 @@ def test_an_error_while_servers_start_is_a_line(monkeypatch):
     monkeypatch.setattr(Connections, "open", fail)
     with tools_in_other_process({}):
         hosted = hosted_tools()
-        assert hosted.wait() == []
+        assert hosted.wait(print) == []
         assert hosted.problems == ["MCP: no tool can be used: RecursionError: too?deep"]
 
 

@@ -171,6 +171,19 @@ def test_requests_of_a_server_by_http_are_bounded():
     assert asyncio.run(scenario()) == (MAX_UNANSWERED, [TOO_MANY])
 
 
+def test_output_that_is_not_the_protocol_is_quoted():
+    chatty = {"command": sys.executable, "args": ["-c", "print('Listening on port 80')"]}
+
+    async def failures() -> dict[str, str]:
+        connections = Connections(read_servers(configured(chatty=chatty)))
+        await connections.open()
+        await connections.close()
+        return connections.failures
+
+    quoted = "(its standard output is not MCP: Listening on port 80)"
+    assert asyncio.run(failures()) == {"chatty": f"MCP server chatty: it has ended {quoted}"}
+
+
 def test_servers_that_hang_or_die_end_alone(tmp_path):
     servers = configured(
         slow=raw(tmp_path, "slow", [described("hang")]),

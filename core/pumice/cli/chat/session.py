@@ -322,10 +322,17 @@ def take_mcp_tools(conversation: Conversation) -> None:
     hosted = hosted_tools()
     if hosted is None:
         return
-    tools = hosted.wait()
+    tools = hosted.wait(_tell_starting)
     for problem in hosted.problems:
         say("warning", problem)
     _warn_of_tools(partial(conversation.take_tools, tools))
+
+
+def _tell_starting(servers: Sequence[str]) -> None:
+    plural = "s" if len(servers) > 1 else ""
+    pronoun = "them" if plural else "it"
+    names = printable(", ".join(servers))
+    _tell(f"waiting for the MCP server{plural} {names} to start; Ctrl-C goes on without {pronoun}")
 
 
 def _warn_of_tools(take: Callable[[], list[str]]) -> None:

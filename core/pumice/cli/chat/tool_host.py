@@ -12,7 +12,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NoReturn
@@ -23,7 +23,17 @@ from pumice.cli.chat.approvals import Approvals
 from pumice.errors import PumiceError
 from pumice.mcp import McpServer
 from pumice.mcp.host import HOST_GONE, UNREADABLE, serve_tools
-from pumice.mcp.wire import FROM_HOST, CancelTool, Offer, OfferedTool, RunTool, ToolMessage, ToolResult
+from pumice.mcp.wire import (
+    FROM_HOST,
+    CancelTool,
+    Offer,
+    OfferedTool,
+    RunTool,
+    SkipServers,
+    Starting,
+    ToolMessage,
+    ToolResult,
+)
 from pumice.spawning import wire
 from pumice.spawning.fork import fork_helper
 
@@ -65,13 +75,30 @@ class ChatTools:
         # A thread receives, one answer for each call, so that Ctrl-C interrupts no exchange.
         self._exchanges = ThreadPoolExecutor(1, "pumice-mcp")
 
-    def wait(self) -> list[Tool]:
-        """Wait until the servers have started, and return their tools. Raises PumiceError if the process has ended."""
-        offer = self._exchanges.submit(self._receive).result()
-        if not isinstance(offer, Offer):
+    def wait(self, tell: Callable[[Sequence[str]], None]) -> list[Tool]:
+        """Wait until the servers have started, and return their tools.
+
+        Args:
+            tell: Called with the names of servers that do not start soon. From then on KeyboardInterrupt, also one that
+                ``tell`` raises, goes on without them.
+
+        Raises:
+            PumiceError: The process has ended.
+        """
+        message = self._exchanges.submit(self._receive).result()
+        if isinstance(message, Starting):
+            coming = self._exchanges.submit(self._receive)
+            try:
+                tell(message.servers)
+                message = coming.result()
+            except KeyboardInterrupt:
+                with contextlib.suppress(ToolError):
+                    self._send(SkipServers())
+                message = coming.result()
+        if not isinstance(message, Offer):
             raise PumiceError(_GONE)
-        self.problems = offer.problems
-        return [self._tool(tool) for tool in offer.tools]
+        self.problems = message.problems
+        return [self._tool(tool) for tool in message.tools]
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -110,7 +137,7 @@ class ChatTools:
         except OverflowError as error:
             raise ToolError(f"the call cannot be sent: {error}") from None
 
-    def _receive(self) -> Offer | ToolResult | None:
+    def _receive(self) -> Starting | Offer | ToolResult | None:
         try:
             received = wire.receive(self._channel, FROM_HOST)
         except UNREADABLE:
