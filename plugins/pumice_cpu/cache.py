@@ -12,6 +12,7 @@ import functools
 import hashlib
 import importlib.metadata
 import json
+import logging
 import os
 import sys
 import tempfile
@@ -21,6 +22,8 @@ from typing import NamedTuple
 from pumice.plugin import cache_homes, is_private, is_safe, read_file, stated_cache, write_file
 from pumice_cpu import sources
 from pumice_cpu.isa import current
+
+logger = logging.getLogger("pumice")
 
 MOST_BYTES = 64 * 2**20  # maximum size of a kernel
 
@@ -47,7 +50,7 @@ def load(name: str) -> CompiledKernel | None:
 
 
 def save(name: str, entry: CompiledKernel) -> None:
-    """Store a kernel in the first writable folder. Without one, the next process compiles it again."""
+    """Store a kernel in the first writable folder. Without one, log a warning: the next process compiles it again."""
     rest = json.dumps(entry.parameters).encode() + b"\n" + entry.code
     for folder in folders():
         try:
@@ -55,6 +58,16 @@ def save(name: str, entry: CompiledKernel) -> None:
             return
         except OSError:
             continue
+    _warn_once()
+
+
+@functools.cache
+def _warn_once() -> None:
+    tried = ", ".join(map(str, folders())) or "there is no home directory"
+    logger.warning(
+        "compiled kernels cannot be kept (%s), so each start compiles them again; set PUMICE_CACHE to a usable folder",
+        tried,
+    )
 
 
 def folders() -> list[Path]:

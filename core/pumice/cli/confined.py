@@ -156,9 +156,9 @@ def _configuration() -> list[str]:
 
 def _use_cache(folder: str) -> None:
     """Write caches to a folder that only confined processes read, as engines do."""
-    from pumice.sandbox.launch import OUTER_CACHE, cache_home
+    from pumice.sandbox.launch import cache_variables
 
-    os.environ |= {OUTER_CACHE: str(cache_home()), "XDG_CACHE_HOME": folder}
+    os.environ |= cache_variables(folder)
 
 
 def _with(policy: Policy, access: Any) -> Policy:

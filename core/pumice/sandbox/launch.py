@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
+from pumice.cache_files import is_private
 from pumice.sandbox.policy import Access, Policy
 
 POLICY = "_PUMICE_SANDBOX_POLICY"
@@ -39,7 +42,7 @@ def launch(module: str, arguments: Sequence[str] = (), policy: Policy | None = N
         return Launch(module_command(module, *arguments), dict(os.environ))
     environment = safe_environment()
     if policy.cache:
-        environment |= {"XDG_CACHE_HOME": policy.cache, OUTER_CACHE: str(cache_home())}
+        environment |= cache_variables(policy.cache)
     environment[POLICY] = json.dumps(asdict(policy))
     return Launch(module_command("pumice.sandbox", module, *arguments), environment)
 
@@ -78,11 +81,27 @@ def cache_homes() -> list[Path]:
     return [Path(outer), cache_home()] if outer else [cache_home()]
 
 
-def make_cache() -> str:
-    """Create the cache folder of confined processes; empty if that fails."""
+def cache_variables(folder: str) -> dict[str, str]:
+    """Return the environment variables of a process that writes caches to the folder that ``make_cache`` created."""
     try:
+        outer = str(cache_home())
+    except RuntimeError:
+        outer = folder
+    return {"XDG_CACHE_HOME": folder, OUTER_CACHE: outer}
+
+
+def make_cache() -> str:
+    """Create the cache folder of confined processes; empty if that fails.
+
+    If the user's cache folder cannot be written, it is a private folder among the temporary files.
+    """
+    with contextlib.suppress(OSError, RuntimeError):
         folder = cache_home() / "pumice" / "sandbox"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except (OSError, RuntimeError):
-        return ""
-    return str(folder)
+        if os.access(folder, os.W_OK):
+            return str(folder)
+    if hasattr(os, "getuid"):
+        with contextlib.suppress(FileNotFoundError):  # no writable folder for temporary files
+            temporary = Path(tempfile.gettempdir()) / f"pumice-sandbox-{os.getuid()}"
+            return str(temporary) if is_private(temporary) else ""
+    return ""

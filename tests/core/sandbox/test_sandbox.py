@@ -195,6 +195,23 @@ def test_a_confined_process_keeps_what_only_confined_ones_read(monkeypatch, tmp_
     assert [str(home) for home in sandbox.cache_homes()] == [str(tmp_path), policy.cache]
 
 
+@pytest.mark.parametrize("home", ["", "a file"])
+def test_without_a_home_caches_of_confined_processes_are_temporary(home, monkeypatch, tmp_path):
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / home) if home else "")
+    monkeypatch.setattr(Path, "home", no_home)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "a file").write_text("")
+    folder = sandbox.make_cache()
+    assert folder == str(tmp_path / f"pumice-sandbox-{os.getuid()}")
+    environment = sandbox.launch("json", policy=Policy(cache=folder)).env
+    assert environment["XDG_CACHE_HOME"] == folder
+    os.chmod(folder, 0o777)
+    assert sandbox.make_cache() == ""
+
+
 @needs_sandbox
 def test_no_promise_where_other_threads_run():
     """Landlock would leave them their rights."""
