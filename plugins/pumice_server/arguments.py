@@ -8,31 +8,26 @@ from collections.abc import Callable, Mapping, Sequence
 
 import click
 
+from pumice.cli.llama_options import FLAGS, VALUES
 from pumice.cli.vocabulary import GroupedCommand
 from pumice_server.environment import arguments_of
 
 logger = logging.getLogger("pumice")
 
-_FLAGS = """
-    --jinja --props --models-autoload
-    --perf --no-perf -e --escape --no-escape --swa-full --repack -nr --no-repack --no-host
-    --check-tensors
-    -cb --cont-batching -nocb --no-cont-batching --warmup --no-warmup
-    --cache-prompt --cache-idle-slots --no-cache-idle-slots -bs --backend-sampling
-    --log-disable --log-prefix --no-log-prefix --log-timestamps --no-log-timestamps --no-log-jsonl
+_FLAGS = f"""{FLAGS}
+    --props --models-autoload
+    -cb --cont-batching -nocb --no-cont-batching
+    --cache-prompt --cache-idle-slots --no-cache-idle-slots
+    --no-log-jsonl
     --prefill-assistant --no-skip-chat-parsing --reasoning-preserve --no-reasoning-preserve
-    --mmproj-auto --mmproj-offload --no-mmproj-offload
     --no-cors-credentials --no-ui-mcp-proxy --no-webui-mcp-proxy -no-ag --no-agent --reuse-port
     --spec-draft-cpu-moe -cmoed --cpu-moe-draft --spec-draft-backend-sampling --no-spec-draft-backend-sampling
     --embedding --embeddings --rerank --reranking
 """
-_VALUES = """
-    -ub --ubatch-size -tb --threads-batch --threads-http --keep -fa --flash-attn -lm --load-mode -lzm --lazy-mode
-    -C --cpu-mask -Cr --cpu-range --cpu-strict --prio --poll -Cb --cpu-mask-batch -Crb --cpu-range-batch
-    --cpu-strict-batch --prio-batch --poll-batch -dt --defrag-thold
+_VALUES = f"""{VALUES}
+    --threads-http
     --kv-unified-per-slot -ctxcp --ctx-checkpoints --swa-checkpoints -cms --checkpoint-min-step
     --cache-reuse -sps --slot-prompt-similarity --sse-ping-interval
-    --log-file --log-colors -lv --verbosity --log-verbosity
     --mtmd-batch-max-tokens -mmdev --mmproj-device --video-fps
     --video-timestamp-interval --video-ffmpeg-dir
     --cors-methods --cors-headers --ui-config --webui-config --ui-config-file --webui-config-file

@@ -22,6 +22,7 @@ COMMANDS = {
     "pumice.cli.fetched_models",
     "pumice.cli.files",
     "pumice.cli.messages",
+    "pumice.cli.llama_options",
     "pumice.cli.named_models",
     "pumice.cli.options",
     "pumice.cli.progress",

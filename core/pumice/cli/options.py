@@ -29,9 +29,16 @@ def _keep_model(ctx: click.Context, param: click.Parameter, model: str | None) -
     ctx.meta[_MODEL] = model
 
 
+TEXT = "pumice.text"
+"""Key of ``Context.meta`` that a command with a text behind MODEL sets to None, for a text that stands for MODEL."""
+
+
 def _choose_model(ctx: click.Context, param: click.Parameter, model: str | None) -> str:
     named = ctx.meta.get(_MODEL)
     if model is not None and named is not None:
+        if TEXT in ctx.meta and ctx.meta[TEXT] is None and not (model.endswith(".gguf") or os.path.exists(model)):
+            ctx.meta[TEXT] = model  # with -m, the first argument is the text
+            return str(named)
         raise click.UsageError("two models: one as MODEL and one with -m; give only one")
     chosen = named if model is None else model
     return str(demo_model_path()) if chosen is None else chosen

@@ -13,6 +13,7 @@ import click
 
 from pumice.cli.confined import ConfinedCommand
 from pumice.cli.files import InputFile, MediaFile
+from pumice.cli.llama_options import LlamaCommand
 from pumice.cli.named_models import load_model
 from pumice.cli.options import load_options, model_argument, read_text, sampling_options, take_sampling
 from pumice.cli.vocabulary import Decorator, defined, option
@@ -70,7 +71,7 @@ def chosen(model: str, images: Sequence[Path]) -> str:
     return str(demo_model_path(vision=True)) if images and Path(model) == demo_model_path() else model
 
 
-class RunCommand(SeeingCommand):
+class RunCommand(LlamaCommand, SeeingCommand):
     """`pumice run`, which points to `pumice chat` for the options of chats."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

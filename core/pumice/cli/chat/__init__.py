@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from pumice.cli.confined import ConfinedCommand
+from pumice.cli.llama_options import LlamaCommand
 from pumice.cli.named_models import warn_of_assumed_template
 from pumice.cli.options import (
     ASSUMED_TEMPLATE,
@@ -26,7 +27,7 @@ from pumice.cli.vocabulary import defined, option
 from pumice.options import CHAT, REQUEST
 
 
-class ChatCommand(ConfinedCommand):
+class ChatCommand(LlamaCommand, ConfinedCommand):
     """Confined, but for its history, and for a process forked before, which reads and writes conversations."""
 
     def invoke(self, ctx: click.Context) -> Any:
