@@ -59,10 +59,11 @@ async def speech(request: Request, body: SpeechBody) -> Annotated[Response, byte
     if body.speed != 1:
         raise bad_request(f"speed is {body.speed:g}; models that speak have one speed, 1")
     service = await service_of(request, body.model)
+    service.model.check_kind_speaks()
     voice = _voice(service, body.voice)
-    writer = await waiting(SoundWriter, body.response_format, RATE)
     settings = voice, body.temperature, body.seed, body.language or ""
     pieces = await waiting(service.model.speech_pieces, body.input, *settings)
+    writer = await waiting(SoundWriter, body.response_format, RATE)
     tokens = _Tokens()
     parts = _spoken(service, pieces, body, tokens, request.state.cache_salt)
     first = await unless_gone(request, anext(parts))

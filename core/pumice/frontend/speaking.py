@@ -97,6 +97,11 @@ class Speaking(Generating):
     def speech_type(self) -> str:
         """The type of the speech model beside the model; empty without one."""
 
+    def check_kind_speaks(self) -> None:
+        """Raise RequestError for a model that speaks with no file beside it."""
+        if not self.speech_type and self._speaker is None:
+            raise RequestError(CANNOT_SPEAK)
+
     @abstractmethod
     def check_speaks(self) -> None:
         """Raise RequestError for a model without a vocoder or speech model, before anything is generated."""
@@ -236,9 +241,9 @@ class Speaking(Generating):
             raise RequestError(f"language must be a string such as 'english', not {show_python(language)}")
         if self.speech_type:
             return self._frame_pieces(text, voice, temperature, seed, language)
+        self.check_kind_speaks()
         speaker = self._speaker
-        if speaker is None:
-            raise RequestError(CANNOT_SPEAK)
+        assert speaker is not None
         if language:
             raise RequestError("language: OuteTTS reads it from the text; leave it out")
         if isinstance(voice, (str, Path)):

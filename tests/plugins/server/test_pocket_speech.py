@@ -75,6 +75,7 @@ def test_a_client_that_leaves_ends_the_speech(server):
     ("fields", "problem"),
     [
         ({"model": "mute"}, "this model does not speak"),
+        ({"model": "mute", "voice": "alloy", "response_format": "mp3"}, "this model does not speak"),
         ({"input": "?!"}, "the text has no words"),
         ({"input": ""}, "input"),
         ({"input": "a" * 4097}, "input"),
