@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pumice.encoded import MAX_BYTES, decode_base64, decode_data_url, named_errors, read_source
 from pumice.errors import MediaError
+from pumice.installed import install_command
 from pumice.isolation import CallLimits, WorkerPool
 from pumice.sound_files import SoundFormat, encode_file
 
@@ -33,7 +34,6 @@ _UNKNOWN_FRAMES = 2**63 - 1  # of a file that was streamed, as libsndfile says
 _LIMITS = CallLimits(
     cpu_seconds=20, memory=2 << 30, max_in=MAX_BYTES + 1024, max_out=4 * VOICE_RATE * MAX_SECONDS + (1 << 16)
 )
-_INSTALL = "decoding needs soundfile and soxr; install them with: pip install 'pumice[media]'"
 
 
 _MAGIC = re.compile(rb"RIFF.{4}WAVE|RF64|fLaC|OggS|ID3|\xff[\xe2-\xff]|FORM.{4}AIF[FC]|caff|\.snd", re.DOTALL)
@@ -207,7 +207,7 @@ def decode(data: bytes, rate: int = RATE, seconds: int = MAX_SECONDS) -> bytes:
         import soundfile
         import soxr  # noqa: F401  (before a file is read)
     except (ImportError, OSError):  # OSError: libsndfile is missing
-        raise MediaError("audio", _INSTALL) from None
+        raise MediaError("audio", _missing()) from None
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
             if file.format not in FORMATS:
@@ -266,7 +266,7 @@ def _resampled(blocks: Iterator[NDArray[np.float32]], rate: int, target: int) ->
     try:
         import soxr
     except ImportError:
-        raise MediaError("audio", _INSTALL) from None
+        raise MediaError("audio", _missing()) from None
     stream = soxr.ResampleStream(rate, target, 1, dtype="float32", quality="HQ")
     for block in blocks:
         yield stream.resample_chunk(block)
@@ -287,3 +287,7 @@ def _checked(samples: NDArray[np.float32]) -> NDArray[np.float32]:
 def _workers() -> WorkerPool:
     """Return the workers that this process shares."""
     return WorkerPool("decoding the sound", _LIMITS, n_workers=2)
+
+
+def _missing() -> str:
+    return f"decoding needs soundfile and soxr; install them with: {install_command('media')}"

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from pumice.encoded import MAX_BYTES, decode_base64
 from pumice.errors import ConfigError, RequestError
+from pumice.installed import install_command
 from pumice.isolation import CallLimits, WorkerPool
 
 MAX_PAGES = 2000
@@ -34,7 +35,7 @@ def pdf_text(encoded: str) -> DocumentText:
     if b"%PDF-" not in decode_base64(encoded, "pdf")[:1024]:
         raise RequestError("pdf: the file does not begin as a PDF")
     if find_spec("pypdf") is None:
-        raise ConfigError('texts of PDF files need the package pypdf: pip install "pumice[pdf]"')
+        raise ConfigError(f"texts of PDF files need the package pypdf: {install_command('pdf')}")
     text, n_pages = _workers().call(f"{__name__}:read_pdf", encoded, tuple[str, int])
     return DocumentText(text, n_pages)
 

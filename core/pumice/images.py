@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumice.encoded import MAX_BYTES, decode_base64, decode_data_url, named_errors, read_source
 from pumice.errors import MediaError, RequestError
+from pumice.installed import install_command
 from pumice.isolation import CallLimits, WorkerPool
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def decode(data: bytes) -> tuple[int, int, bytes]:
         from PIL import Image as Pillow
         from PIL import UnidentifiedImageError
     except ImportError:
-        raise MediaError("image", "decoding needs Pillow; install it with: pip install 'pumice[media]'") from None
+        raise MediaError("image", f"decoding needs Pillow; install it with: {install_command('media')}") from None
     Pillow.MAX_IMAGE_PIXELS = None  # whose check comes before ``check_size``, and tells another bound
     try:
         with Pillow.open(io.BytesIO(data), formats=FORMATS) as image:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.metadata
+import json
+import os
+import shlex
 import sys
+from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
 
 GROUP = "pumice"
 PACKAGE = "pumice"  # name of the distribution
@@ -23,6 +29,29 @@ class InstalledPlugin(NamedTuple):
     point: importlib.metadata.EntryPoint
     distribution: str
     version: str | None
+
+
+def install_command(extra: str) -> str:
+    """Return the shell command that installs an extra of Pumice beside it.
+
+    It names the checkout from which Pumice was installed, if there is one, since an index may not have this version,
+    and the interpreter if it is that of a virtual environment that is not activated.
+    """
+    source = shlex.quote(f"{_checkout() or PACKAGE}[{extra}]")
+    in_shell = sys.prefix in (sys.base_prefix, os.environ.get("VIRTUAL_ENV"))
+    pip = "pip" if in_shell else f"{shlex.quote(sys.executable)} -m pip"
+    return f"{pip} install {source}"
+
+
+def _checkout() -> str:
+    """Return the folder from which ``pip`` installed Pumice; empty if it is a package of an index."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError, OSError, ValueError, AttributeError):
+        origin = json.loads(importlib.metadata.distribution(PACKAGE).read_text("direct_url.json") or "{}")
+        url = urlsplit(origin.get("url", ""))
+        folder = Path(unquote(url.path))
+        if url.scheme == "file" and folder.joinpath("pyproject.toml").is_file():
+            return str(folder)
+    return ""
 
 
 def installed_plugins() -> tuple[InstalledPlugin, ...]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from pumice.errors import RequestError
+from pumice.installed import install_command
 
 if TYPE_CHECKING:
     import numpy as np
@@ -159,6 +160,6 @@ def _soundfile(format: str) -> Any:
         import soundfile
     except (ImportError, OSError):  # OSError: libsndfile is missing
         raise RequestError(
-            f"{format} needs soundfile; install it with: pip install 'pumice[media]'; wav and pcm need nothing"
+            f"{format} needs soundfile; install it with: {install_command('media')}; wav and pcm need nothing"
         ) from None
     return soundfile

@@ -15,6 +15,7 @@ import msgspec
 from pumice.encoded import MAX_BYTES, decode_base64, decode_data_url, named_errors, read_source
 from pumice.errors import MediaError, RequestError
 from pumice.images import MAX_PIXELS, check_size
+from pumice.installed import install_command
 from pumice.isolation import CallLimits, WorkerPool
 
 if TYPE_CHECKING:
@@ -242,7 +243,7 @@ class _Opened:
             import av
             from PIL import Image  # noqa: F401  (before a file is read)
         except ImportError:
-            raise MediaError("video", "decoding needs PyAV; install it with: pip install 'pumice[media]'") from None
+            raise MediaError("video", f"decoding needs PyAV; install it with: {install_command('media')}") from None
         format = _format_of(self._data[:16])
         if not format:
             raise MediaError("video", f"the bytes are no video; send {SHOWN}")

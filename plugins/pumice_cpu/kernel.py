@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pumice.plugin import BackendError
+from pumice.plugin import BackendError, install_command
 from pumice_cpu import cache, precompiled
 from pumice_cpu.codegen import target_machine
 from pumice_cpu.compiler import compile_all
@@ -45,7 +45,7 @@ def load_kernels(names: Iterable[str]) -> dict[str, Kernel]:
         if missing and importlib.util.find_spec("numba") is None:
             raise BackendError(
                 f"cpu: the kernel {missing[0]} did not come with this package for {current().name}, and there is no "
-                "compiler for it: pip install 'pumice[compiler]'"
+                f"compiler for it: {install_command('compiler')}"
             )
         try:
             _compile(missing)

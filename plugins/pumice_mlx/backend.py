@@ -23,6 +23,7 @@ from pumice.plugin import (
     Segment,
     State,
     Weight,
+    install_command,
 )
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class MlxBackend(Backend):
     @classmethod
     def unavailable(cls) -> str | None:
         if importlib.util.find_spec("mlx") is None:
-            return "MLX is not installed: pip install 'pumice[mlx]'"
+            return f"MLX is not installed: {install_command('mlx')}"
         try:
             import mlx.core  # noqa: F401 - the package alone brings no device on Linux
         except ImportError as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pumice
-from pumice.plugin import BatchRow, Cluster, ModelSpec, PumiceError, Replicas
+from pumice.plugin import BatchRow, Cluster, ModelSpec, PumiceError, Replicas, install_command
 from pumice.process_list import RunningModel, processes
 
 _REACH_SECONDS = 10.0  # timeout of a connection to the cluster
@@ -118,7 +118,7 @@ def _ray() -> Any:
     try:
         import ray
     except ModuleNotFoundError:
-        raise PumiceError("Ray is not installed: pip install 'pumice[ray]'") from None
+        raise PumiceError(f"Ray is not installed: {install_command('ray')}") from None
     return ray
 
 

@@ -468,7 +468,9 @@ def _serve(*arguments: Any, **named: Any) -> None:
         with one_thread():
             from pumice_server.serving import serve
     except ModuleNotFoundError as error:
-        raise click.ClickException(f"{error.name} is not installed: pip install 'pumice[server]'") from None
+        from pumice.plugin import install_command
+
+        raise click.ClickException(f"{error.name} is not installed: {install_command('server')}") from None
     serve(*arguments, **named)
 
 

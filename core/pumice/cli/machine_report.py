@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PACKAGES = {
-    "numba": "compiles CPU kernels that did not come with the package: pip install 'pumice[compiler]'",
-    "starlette": "pumice serve and batch: pip install 'pumice[server]'",
+    "numba": ("compiler", "compiles CPU kernels that did not come with the package"),
+    "starlette": ("server", "pumice serve and batch"),
 }
 _LOW_SPACE = 2**30  # bytes
 _PROMPT, _GENERATED = 64, 128  # tokens
@@ -82,7 +82,13 @@ def _backends() -> Finding:
 
 
 def _packages() -> Finding:
-    missing = [f"{name} is missing: {use}" for name, use in _PACKAGES.items() if not importlib.util.find_spec(name)]
+    from pumice.installed import install_command
+
+    missing = [
+        f"{name} is missing: {use}: {install_command(extra)}"
+        for name, (extra, use) in _PACKAGES.items()
+        if not importlib.util.find_spec(name)
+    ]
     return Finding("packages", "partial" if missing else "ok", missing or [f"installed: {', '.join(_PACKAGES)}"])
 
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pumice.config import user_directory, validate
 from pumice.errors import ConfigError
+from pumice.installed import install_command
 from pumice.wording import json_problem
 
 MAX_SERVERS = 32
@@ -120,4 +121,4 @@ def _read_server(where: str, entry: Any) -> McpServer:
 def require_package() -> None:
     """Raise ConfigError if the package ``mcp`` is missing."""
     if find_spec("mcp") is None:
-        raise ConfigError('MCP servers need the package mcp: pip install "pumice[mcp]"')
+        raise ConfigError(f"MCP servers need the package mcp: {install_command('mcp')}")

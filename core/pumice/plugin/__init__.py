@@ -75,6 +75,7 @@ from pumice.graph import (
 )
 from pumice.hookspecs import hookimpl
 from pumice.images import MAX_IMAGES, REQUEST_CANCELLED
+from pumice.installed import install_command
 from pumice.machine import bounded_threads, cores, host_memory_bytes, parse_size
 from pumice.media_encoder import (
     AudioEncoder,
@@ -250,6 +251,7 @@ __all__ = [
     "fixed",
     "hookimpl",
     "host_memory_bytes",
+    "install_command",
     "is_private",
     "is_safe",
     "kind_of_base64",

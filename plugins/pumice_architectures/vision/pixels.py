@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import MediaError, ModelError
+from pumice.plugin import MediaError, ModelError, install_command
 
 Pixels = NDArray[np.uint8]  # [height, width, 3]
 MOST_RATIO = 200  # of the longer side to the shorter one
@@ -39,7 +39,7 @@ def resize(pixels: Pixels, width: int, height: int, filter: str) -> Pixels:
     try:
         from PIL import Image
     except ImportError:
-        raise ModelError("images need Pillow; install it with: pip install 'pumice[media]'") from None
+        raise ModelError(f"images need Pillow; install it with: {install_command('media')}") from None
     chosen = {"lanczos": 1, "bilinear": 2, "bicubic": 3}[filter]
     return np.asarray(Image.fromarray(pixels).resize((width, height), Image.Resampling(chosen)))
 

@@ -72,7 +72,9 @@ def command(
             import pumice_server.batch.answering
             import pumice_server.batch.results  # noqa: F401
     except ModuleNotFoundError as error:
-        raise click.ClickException(f"{error.name} is not installed: pip install 'pumice[server]'") from None
+        from pumice.plugin import install_command
+
+        raise click.ClickException(f"{error.name} is not installed: {install_command('server')}") from None
     for path in filter(None, (source, target, errors)):
         if path.exists() and not path.is_file():
             raise click.ClickException(f"{path}: not a regular file; rows and results are read several times")

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import orjson
 
-from pumice.plugin import BatchRow
+from pumice.plugin import BatchRow, install_command
 
 URLS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/rerank")
 """Endpoints that a row may use."""
@@ -69,7 +69,7 @@ def parquet() -> Any:
     try:
         import pyarrow.parquet
     except ModuleNotFoundError:
-        raise click.ClickException("pyarrow is not installed: pip install 'pumice[parquet]'") from None
+        raise click.ClickException(f"pyarrow is not installed: {install_command('parquet')}") from None
     return pyarrow.parquet
 
 

@@ -10,7 +10,7 @@ import importlib
 import importlib.util
 from types import ModuleType
 
-from pumice.plugin import BackendError
+from pumice.plugin import BackendError, install_command
 from pumice_vulkan.device.contract import (
     Buffer,
     CommandBuffer,
@@ -49,7 +49,7 @@ def resolve_driver(driver: str = "auto") -> str:
         raise BackendError(f"vulkan: unknown driver {name!r}; choose auto, {' or '.join(DRIVERS)}")
     if all(map(importlib.util.find_spec, DRIVERS[name])):
         return name
-    raise BackendError(f"Python packages for the GPU are missing; install them with: pip install 'pumice[{name}]'")
+    raise BackendError(f"Python packages for the GPU are missing; install them with: {install_command(name)}")
 
 
 def list_devices(driver: str = "auto") -> list[DeviceDescription]:

@@ -21,7 +21,7 @@ from pumice.config import load_config
 from pumice.engine.backends import backend_line
 from pumice.gguf import block_size, dequantize
 from pumice.graph import KVState, RecurrentState
-from pumice.plugin import BackendError, GGMLType, GraphBuilder, Tensor, Weight
+from pumice.plugin import BackendError, GGMLType, GraphBuilder, Tensor, Weight, install_command
 from pumice.registry import get_registry
 from pumice_mlx import ops
 from pumice_mlx import weights as mlx_weights
@@ -49,7 +49,7 @@ def test_devices() -> None:
 
 def test_systems_without_mlx(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert MlxBackend.unavailable() == "MLX is not installed: pip install 'pumice[mlx]'"
+    assert MlxBackend.unavailable() == f"MLX is not installed: {install_command('mlx')}"
 
 
 @pytest.mark.parametrize(("system", "machine", "chosen"), [("Darwin", "arm64", True), ("Linux", "aarch64", False)])

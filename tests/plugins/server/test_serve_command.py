@@ -26,6 +26,7 @@ from pumice.commands import BUNDLED_COMMANDS
 from pumice.gguf import encode
 from pumice.gguf.copy import split
 from pumice.gguf.edit import edit
+from pumice.plugin import install_command
 from pumice_server.arguments import IGNORED, REFUSED, TRANSLATED, leave_out
 from pumice_server.choice import choose_models
 from pumice_server.command import command
@@ -207,7 +208,7 @@ def test_without_the_extra():
     code = "import sys; sys.modules['starlette'] = None; sys.argv[1:] = ['serve']; from pumice.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 1
-    assert "is not installed: pip install 'pumice[server]'" in done.stderr
+    assert f"is not installed: {install_command('server')}" in done.stderr
 
 
 def test_options_that_are_left_out():
