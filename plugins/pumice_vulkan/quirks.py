@@ -208,7 +208,7 @@ QUIRKS = (
     Quirk(
         "Mesa",
         frozenset({UNROLLED}),
-        "LLVM compiles loops that are unrolled for minutes, and they are hardly faster (measured with Mesa 25.0.7)",
+        "LLVM compiles unrolled loops for more than a minute (measured with Mesa 25.0.7)",
         drivers=(DriverId.LLVMPIPE,),
     ),
 )
