@@ -54,7 +54,7 @@ def test_texts_are_those_without_drafts(tmp_path: Path, monkeypatch: pytest.Monk
         assert [done.tokens for done in texts] == [done.tokens for done in plain]
     assert on_device  # of how many sequences at once depends on the clock
     timings = [done.timings for done in drafted[1]]
-    assert sum(each.n_drafted for each in timings) > sum(each.n_accepted for each in timings) > 20
+    assert sum(each.n_drafted for each in timings) > sum(each.n_accepted for each in timings) > 8
     assert [done.tokens for done in plain] == numpys(path, prompts, each)
 
 
