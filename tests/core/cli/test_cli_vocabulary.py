@@ -147,10 +147,10 @@ def test_layers_and_cache_types(run, model):
         assert run("config", "--json", *arguments).stdout.count('"value": "f32"') == 1
 
 
-@pytest.mark.parametrize("arguments", [["-tb", "4"], ["-tb=4"]])
+@pytest.mark.parametrize("arguments", [["-tx", "4"], ["-tx=4"]])
 def test_an_unknown_option_is_not_a_value_of_a_shorter_one(arguments: list[str]) -> None:
     result = CliRunner().invoke(cli, ["run", *arguments])
-    assert (result.exit_code, "No such option '-tb'" in result.output) == (2, True), result.output
+    assert (result.exit_code, "No such option '-tx'" in result.output) == (2, True), result.output
 
 
 def test_a_wrong_value_is_named() -> None:
