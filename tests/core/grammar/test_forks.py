@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pumice.grammar import BudgetedReasoning, Compiler, Constraint, Grammar, ReasoningBudget, grammar_source
-from pumice.sampler import Chain, MaskSampler, SamplerContext, mask
+from pumice.sampler import Chain, MaskSampler, Plan, SamplerContext, mask
 from pumice.sampler.least import LeastTokens
 from pumice.sampler.suppressed import Suppressed
 from pumice_samplers import SAMPLERS
@@ -129,8 +129,10 @@ def test_a_changed_sampler_makes_its_masks_again(compiler: Compiler) -> None:
     assert chain.few == (sampler.forced()[0],)
 
 
-def test_biases_that_depend_on_the_text_are_not_known_ahead(compiler: Compiler) -> None:
-    context = SamplerContext(compiler.n_vocab, tokenizer=compiler.tokenizer)
-    dry = SAMPLERS["dry"](dry_multiplier=1.0)
-    assert chain_of("words", compiler).looks_ahead
-    assert not Chain([*samplers("words", compiler), dry, SAMPLERS["greedy"]()], context).looks_ahead
+def test_biases_are_known_ahead_if_a_sampler_tells_them(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    context, dry = SamplerContext(compiler.n_vocab, tokenizer=compiler.tokenizer), SAMPLERS["dry"](dry_multiplier=1.0)
+    chain = Chain([*samplers("words", compiler), dry, SAMPLERS["greedy"]()], context)
+    assert chain.looks_ahead
+    monkeypatch.setattr(type(dry), "plan", lambda self: Plan(False, biases=self.biases))
+    chain = Chain([*samplers("words", compiler), dry, SAMPLERS["greedy"]()], context)
+    assert not chain.looks_ahead
