@@ -1,20 +1,25 @@
 """Vulkan devices for tests. Without a GPU they are Mesa's lavapipe (Debian: mesa-vulkan-drivers)."""
 
+from __future__ import annotations
+
 import importlib.util
 import os
 from collections.abc import Iterator
 from contextlib import nullcontext
+from typing import TYPE_CHECKING
 from unittest import mock
 
 import pytest
 
-from kept_pipelines import KeptPipelines
 from pumice.plugin import BackendError
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.backend import VulkanOptions
 from pumice_vulkan.device import DRIVERS, Device, list_devices, open_device
 from pumice_vulkan.shaders import rolled, shader
 from wide_subgroups import subgroups_of
+
+if TYPE_CHECKING:
+    from kept_pipelines import KeptPipelines
 
 REQUIRED = os.environ.get("PUMICE_REQUIRE_DRIVERS", "").split()
 """Drivers whose tests fail instead of being skipped where they are not installed."""
@@ -46,6 +51,8 @@ def rolled_loops() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def all_kept_pipelines() -> Iterator[KeptPipelines]:
     """The pipelines that this process keeps."""
+    from kept_pipelines import KeptPipelines  # needs a Vulkan loader
+
     kept = KeptPipelines()
     yield kept
     kept.close()
