@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pumice.guard import Terminated
+
 _PACKAGES = {
     "numba": ("compiler", "compiles CPU kernels that did not come with the package"),
     "starlette": ("server", "pumice serve and batch"),
@@ -46,6 +48,8 @@ def survey(measure: bool = True) -> Iterator[Finding]:
     for name, find in parts.items():
         try:
             yield find()
+        except Terminated:
+            raise
         except (Exception, SystemExit) as error:  # a failing driver, disk or plugin must not hide the other parts
             yield Finding(name, "absent", [f"cannot be examined: {type(error).__name__}: {error}"])
 

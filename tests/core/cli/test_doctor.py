@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from pumice import sandbox
 from pumice.cli.doctor import command
+from pumice.guard import Terminated
 from sandboxes import needs_sandbox
 
 
@@ -84,6 +85,14 @@ def test_a_part_that_fails_is_reported(home, monkeypatch):
         assert findings[name]["state"] == "absent"
         assert "cannot be examined: OSError" in findings[name]["details"][0]
     assert findings["processor"]["state"] == "ok"
+
+
+def test_a_signal_ends_the_report(home, monkeypatch):
+    def end(*_: object) -> None:
+        raise Terminated(143)
+
+    monkeypatch.setattr("pumice.cli.device_list.describe", end)
+    assert CliRunner().invoke(command, ["--json", "--no-measure"]).exit_code == 143
 
 
 def test_a_broken_configuration(home):
