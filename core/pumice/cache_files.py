@@ -7,6 +7,7 @@ import logging
 import os
 import secrets
 import stat
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -43,6 +44,16 @@ def is_private(folder: Path) -> bool:
     except OSError:
         return False
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
+
+
+def temporary_folder(name: str) -> Path | None:
+    """Return the private folder ``NAME-UID`` among the temporary files, created if missing; None if there is none."""
+    if not hasattr(os, "getuid"):
+        return None
+    with contextlib.suppress(FileNotFoundError):  # no writable folder for temporary files
+        folder = Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}"
+        return folder if is_private(folder) else None
+    return None
 
 
 def read_file(path: Path, most: int) -> bytes:

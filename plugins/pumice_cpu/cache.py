@@ -7,7 +7,6 @@ the home directory, therefore uses other files. Files are written atomically and
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import importlib.metadata
@@ -15,11 +14,10 @@ import json
 import logging
 import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from pumice.plugin import cache_homes, is_private, is_safe, read_file, stated_cache, write_file
+from pumice.plugin import cache_homes, is_safe, read_file, stated_cache, temporary_folder, write_file
 from pumice_cpu import sources
 from pumice_cpu.isa import current
 
@@ -86,11 +84,8 @@ def _folders(stated: str | None, homes: tuple[Path, ...]) -> list[Path]:
     if stated:
         return [*filter(is_safe, [Path(stated), *homes[1:]])]
     folders = [*filter(is_safe, homes)]
-    if hasattr(os, "getuid"):
-        with contextlib.suppress(FileNotFoundError):  # no writable folder for temporary files
-            temporary = Path(tempfile.gettempdir()) / f"pumice-kernels-{os.getuid()}"
-            if is_private(temporary):
-                folders.append(temporary)
+    if temporary := temporary_folder("pumice-kernels"):
+        folders.append(temporary)
     return folders
 
 

@@ -17,7 +17,7 @@ from pumice.backend.arena import Arena
 from pumice.backend.cache_views import CacheViews, HostProgram
 from pumice.backend.pick import Ahead, Ask, Pick, Raw, Restriction
 from pumice.backend.step import Batch, Limits, Memory, Passed, PassedPositions, PassedTokens, Pending, Step
-from pumice.cache_files import PRIVATE, is_private, is_safe, read_file, stated_cache, write_file
+from pumice.cache_files import PRIVATE, is_private, is_safe, read_file, stated_cache, temporary_folder, write_file
 from pumice.chat import ChatFormat, Keys
 from pumice.chat.media import MEDIA_TYPES, kind_of_base64, media_from_base64, mixed_content, web_address
 from pumice.chat.mixed import at_markers
@@ -268,6 +268,7 @@ __all__ = [
     "row_size",
     "show_value",
     "stated_cache",
+    "temporary_folder",
     "type_size",
     "web_address",
     "without_collections",

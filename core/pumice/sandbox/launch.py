@@ -7,13 +7,12 @@ import json
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
-from pumice.cache_files import is_private
+from pumice.cache_files import temporary_folder
 from pumice.sandbox.policy import Access, Policy
 
 POLICY = "_PUMICE_SANDBOX_POLICY"
@@ -100,8 +99,5 @@ def make_cache() -> str:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if os.access(folder, os.W_OK):
             return str(folder)
-    if hasattr(os, "getuid"):
-        with contextlib.suppress(FileNotFoundError):  # no writable folder for temporary files
-            temporary = Path(tempfile.gettempdir()) / f"pumice-sandbox-{os.getuid()}"
-            return str(temporary) if is_private(temporary) else ""
-    return ""
+    temporary = temporary_folder("pumice-sandbox")
+    return str(temporary) if temporary else ""
