@@ -47,7 +47,14 @@ def main() -> None:
             name, seed = names[number % len(names)], arguments.seed + number
             n_draft, n = Random(seed).choice(LENGTHS), min(ROUND, arguments.n - begin)
             rounds = unequal(
-                *(name, Path(folder), n, seed, arguments.threads, 8, n_draft, arguments.backend, arguments.choices),
+                name,
+                Path(folder),
+                n,
+                seed,
+                arguments.threads,
+                n_draft=n_draft,
+                backend=arguments.backend,
+                n_choices=arguments.choices,
                 invariant=arguments.batch_invariant,
                 control=arguments.control,
             )

@@ -221,10 +221,10 @@ def _statistics(instance: int, device: int, pipeline: int) -> dict[str, int]:
         return {}
     function = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, c_void_p, c_void_p)(place)
     about = ExecutableInfo(pipeline=pipeline, executableIndex=0)
-    found = listed(
+    statistics = listed(
         lambda count, items: function(device, ctypes.byref(about), count, items), ExecutableStatistic, "statistics"
     )
-    return {item.name.decode(): item.value for item in found}
+    return {item.name.decode(): item.value for item in statistics}
 
 
 def _say(**answer: object) -> None:

@@ -183,7 +183,7 @@ def of_model(description: DeviceDescription, compiled: Compiled, buckets: Sequen
 
 @dataclass
 class Report:
-    """What the driver said about a target."""
+    """The driver's results for a target."""
 
     name: str
     description: DeviceDescription
@@ -196,17 +196,17 @@ class Report:
     @property
     def spilled(self) -> dict[Pipeline, int]:
         """Return the registers that are spilled, or the instructions that do it, of the pipelines that have some."""
-        found = {
+        spills = {
             pipeline: sum(result.statistics.get(name, 0) for name in SPILLS)
             for pipeline, result in self.results.items()
         }
-        return {pipeline: n for pipeline, n in found.items() if n}
+        return {pipeline: n for pipeline, n in spills.items() if n}
 
     @property
     def waves(self) -> dict[Pipeline, int]:
         """Return the subgroups that a processor's unit holds at a time, where the driver tells."""
-        found = {pipeline: result.statistics.get(WAVES) for pipeline, result in self.results.items()}
-        return {pipeline: n for pipeline, n in found.items() if n}
+        waves = {pipeline: result.statistics.get(WAVES) for pipeline, result in self.results.items()}
+        return {pipeline: n for pipeline, n in waves.items() if n}
 
     @property
     def row(self) -> str:
@@ -240,17 +240,17 @@ def lowered(
     buckets: Sequence[Bucket] = BUCKETS,
 ) -> dict[DeviceDescription, list[Pipeline]]:
     """Return the pipelines of each description; devices that differ by their names alone are lowered once."""
-    found: dict[DeviceDescription, list[Pipeline]] = {}
+    by_description: dict[DeviceDescription, list[Pipeline]] = {}
     by_device: dict[DeviceDescription, dict[Pipeline, None]] = {}
     compiled = list(compiled)
     for description in descriptions:
         alike = replace(without_quirks(description), name="AMD GPU", type="discrete", most_dispatches=0, limited=True)
         if alike not in by_device:
             pipelines = by_device[alike] = {}
-            for each in compiled:
-                pipelines |= dict.fromkeys(of_model(alike, each, buckets))
-        found[description] = list(by_device[alike])
-    return found
+            for model in compiled:
+                pipelines |= dict.fromkeys(of_model(alike, model, buckets))
+        by_description[description] = list(by_device[alike])
+    return by_description
 
 
 def reported(name: str, mesa: Mesa, pipelines: Iterable[Pipeline]) -> Report:
@@ -303,11 +303,11 @@ def main() -> int:
         for pipeline, n in report.spilled.items():
             print(f"{name}: {pipeline}: {n} spilled", file=sys.stderr)
     if arguments.statistics:
-        found = {
-            name: {str(key): dict(value.statistics) for key, value in each.results.items()}
-            for name, each in reports.items()
+        statistics = {
+            name: {str(key): dict(value.statistics) for key, value in report.results.items()}
+            for name, report in reports.items()
         }
-        arguments.statistics.write_text(json.dumps(found, indent=1))
+        arguments.statistics.write_text(json.dumps(statistics, indent=1))
     return int(any(report.failed for report in reports.values()))
 
 

@@ -61,7 +61,7 @@ STEP_INPUTS = ("tokens", "positions", "output_ids")
 
 
 class StateUse(Enum):
-    """What dispatches do with recurrent states, besides reading them.
+    """Use of recurrent states by dispatches, besides reading them.
 
     Tokens of a step with drafts may be wrong, so its layers leave the states as they are, and keep what the states
     depend on. Once the tokens are verified, the states read the right ones.
