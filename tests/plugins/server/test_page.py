@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -113,6 +113,18 @@ def start_new(page: "playwright.Page") -> None:
 def wait_until_kept(page: "playwright.Page", title: str, folder: str | None) -> None:
     """Wait for a conversation's folder in IndexedDB: the list shows it earlier, and a reload would lose it."""
     wait_until(lambda: page.evaluate(KEPT, [title, folder]))
+
+
+def hold(page: "playwright.Page", pattern: str | re.Pattern[str]) -> Callable[[], "playwright.Route"]:
+    """Hold the next request for an address. The result waits until the page has made it, and gives it."""
+    held: list[playwright.Route] = []
+    page.route(pattern, lambda route: held.append(route), times=1)
+
+    def taken() -> "playwright.Route":
+        wait_until(lambda: page.wait_for_timeout(10) or held)
+        return held[0]
+
+    return taken
 
 
 def answer(page: "playwright.Page") -> "playwright.Locator":
@@ -743,16 +755,15 @@ def test_an_answer_belongs_to_the_conversation_that_was_left_before_its_message_
         page = opened(context, server.url)
         say(page, "first words")
         start_new(page)
-        held: list[playwright.Route] = []
         kept = re.compile(r"/conversations/\w+/messages/")
-        page.route(kept, lambda route: held.append(route), times=1)
+        taken = hold(page, kept)
         page.get_by_label("Message", exact=True).fill("second words")
         with page.expect_request(kept):
             page.keyboard.press("Enter")
         page.get_by_role("button", name="first words", exact=True).click()
         expect(answer(page)).to_contain_text("You said: first words")
         with page.expect_response("**/v1/chat/completions"):
-            held[0].continue_()
+            taken().continue_()
         page.get_by_role("button", name="second words", exact=True).click()
         expect(answer(page)).to_contain_text("You said: second words")
         assert [each["content"] for each in server.requests[-1]["messages"]] == ["second words"]
@@ -770,13 +781,12 @@ def test_an_answer_that_ends_while_its_conversation_is_opened_is_shown(browser, 
         slow = page.evaluate("location.hash.slice(1)")
         page.get_by_role("button", name="first words", exact=True).click()
         expect(answer(page)).to_contain_text("You said: first words")
-        held: list[tuple[playwright.Route, playwright.APIResponse]] = []
-        page.route(re.compile(r"/messages$"), lambda route: held.append((route, route.fetch())), times=1)
+        taken = hold(page, re.compile(r"/messages$"))
         page.get_by_role("button", name=re.compile("slow$")).click()
-        wait_until(lambda: page.wait_for_timeout(10) or held)
+        route = taken()
+        response = route.fetch()
         page.evaluate("id => new BroadcastChannel('pumice.stop').postMessage(id)", slow)
         expect(page.get_by_role("status")).to_have_text("The answer was stopped")
-        ((route, response),) = held
         route.fulfill(response=response)
         expect(answer(page)).to_contain_text("word3")
         expect(answer(page)).to_contain_text("Stopped")
@@ -788,15 +798,13 @@ def test_changes_reach_the_server_in_their_order(browser, tmp_path):
     with scripted(tmp_path / "chats.db") as server, browser.new_context(viewport=WIDE) as context:
         page = opened(context, server.url)
         say(page, "hello")
-        held: list[playwright.Route] = []
-        changes = re.compile(r"/conversations/\w+$")
-        page.route(changes, lambda route: held.append(route), times=1)
+        taken = hold(page, re.compile(r"/conversations/\w+$"))
         page.get_by_role("button", name="Parameters").click()
         for words in ("Be", "Be brief."):
             page.get_by_label("System message").fill(words)
         page.wait_for_timeout(300)  # in which the second one would be answered
         with page.expect_response(lambda response: "Be brief." in (response.request.post_data or "")):
-            held[0].continue_()
+            taken().continue_()
         page.evaluate("localStorage.clear()")
         page.reload()
         page.get_by_role("button", name="Parameters").click()
@@ -805,8 +813,7 @@ def test_changes_reach_the_server_in_their_order(browser, tmp_path):
 
 def test_a_message_waits_for_its_files(page, chats):
     """A file that takes long to read goes into the message it was given for, before those that were given later."""
-    held: list[playwright.Route] = []
-    page.route("**/extract-text", lambda route: held.append(route))
+    taken = hold(page, "**/extract-text")
     file = {"name": "fox.pdf", "mimeType": "application/pdf", "buffer": b"%PDF-1.4"}
     page.get_by_label("Files to attach").set_input_files([file])
     page.evaluate(GIVE, ["drop", "main", "b.md"])
@@ -814,7 +821,7 @@ def test_a_message_waits_for_its_files(page, chats):
     expect(page.get_by_label("Send", exact=True)).to_be_disabled()
     page.keyboard.press("Enter")
     expect(page.get_by_role("article")).to_have_count(0)
-    held[0].fulfill(json={"text": "The fox has a kite."})
+    taken().fulfill(json={"text": "The fox has a kite."})
     say(page, "Whose kite?")
     said = chats.requests[-1]["messages"][-1]["content"]
     assert said.index("fox.pdf:") < said.index("b.md:") < said.index("Whose kite?")
@@ -831,7 +838,6 @@ def test_results_are_given_once(browser, tmp_path):
         page.get_by_label("Close").click()
         kept = re.compile(r"/conversations/\w+/messages/")
         full = {"status": 500, "json": {"error": {"message": "the disk is full"}}}
-        held: list[playwright.Route] = []
         for words, result in (("weather", "rain"), ("add these", "5")):
             say(page, words)
             page.route(kept, lambda route: route.fulfill(**full), times=1)
@@ -842,10 +848,10 @@ def test_results_are_given_once(browser, tmp_path):
                 answer(page).get_by_text("Run", exact=True).click()
             expect(page.get_by_text("the disk is full")).to_be_visible()
             page.get_by_label("Close").click()
-            page.route(kept, lambda route: held.append(route), times=1)
+            taken = hold(page, kept)
             page.get_by_text("Send result").evaluate("button => (button.click(), button.click())")
             expect(page.get_by_text("Send result")).to_have_count(0)
-            held.pop().continue_()
+            taken().continue_()
             expect(answer(page)).to_contain_text(f"The tool says: {result}")
             expect(page.get_by_role("article", name="Result of a tool").last).to_contain_text(result)
             roles = [each["role"] for each in server.requests[-1]["messages"]]
@@ -856,16 +862,15 @@ def test_a_message_waits_for_the_one_before_it(browser, tmp_path):
     with scripted(tmp_path / "chats.db") as server, browser.new_context(viewport=WIDE) as context:
         page = opened(context, server.url)
         box = page.get_by_label("Message", exact=True)
-        held: list[playwright.Route] = []
-        page.route(re.compile(r"/conversations/\w+/messages/"), lambda route: held.append(route), times=1)
+        taken = hold(page, re.compile(r"/conversations/\w+/messages/"))
         box.fill("first words")
         expect(page.get_by_label("Send", exact=True)).to_be_enabled()
         page.keyboard.press("Enter")
-        wait_until(lambda: page.wait_for_timeout(10) or held)
+        route = taken()
         box.fill("second words")
         page.keyboard.press("Enter")
         expect(box).to_have_value("second words")
-        held[0].continue_()
+        route.continue_()
         expect(answer(page)).to_contain_text("You said: first words")
         expect(page.get_by_role("status")).to_have_text("The answer is complete")
         say(page, "second words")
@@ -880,14 +885,13 @@ def test_a_list_that_was_read_before_a_conversation_came_is_read_again(browser, 
         page = opened(context, server.url)
         page.get_by_label("Message", exact=True).fill("draft")
         expect(page.get_by_label("Send", exact=True)).to_be_enabled()
-        held: list[tuple[playwright.Route, playwright.APIResponse]] = []
         listed = re.compile(r"/conversations$")
-        page.route(listed, lambda route: held.append((route, route.fetch())), times=1)
+        taken = hold(page, listed)
         page.evaluate("dispatchEvent(new Event('focus'))")
-        wait_until(lambda: page.wait_for_timeout(10) or held)
+        route = taken()
+        response = route.fetch()
         page.get_by_label("File of conversations").set_input_files(tmp_path / "greeting.json")
         expect(answer(page)).to_contain_text("Good day.")
-        (route, response) = held[0]
         with page.expect_request(listed):
             route.fulfill(response=response)
         expect(page.get_by_role("navigation", name="Conversations")).to_contain_text("greeting")
@@ -948,17 +952,16 @@ def test_a_conversation_that_another_tab_changes_keeps_the_message_on_its_way(br
         page = opened(context, server.url)
         say(page, "first words")
         other = opened(context, page.url)
-        held: list[playwright.Route] = []
-        page.route(re.compile(r"/conversations/\w+/messages/"), lambda route: held.append(route), times=1)
+        taken = hold(page, re.compile(r"/conversations/\w+/messages/"))
         page.get_by_label("Message", exact=True).fill("second words")
         page.keyboard.press("Enter")
-        wait_until(lambda: page.wait_for_timeout(10) or held)
+        route = taken()
         with page.expect_response(re.compile(r"/messages$")):
             other.get_by_label("Rename first words").click()
             other.get_by_label("Title").fill("Words")
             other.keyboard.press("Enter")
         expect(page.get_by_role("heading", name="Words", exact=True)).to_be_visible()
-        held[0].continue_()
+        route.continue_()
         expect(answer(page)).to_contain_text("You said: second words")
         said = [each["content"] for each in server.requests[-1]["messages"]]
         assert said == ["first words", "You said: first words", "second words"]
