@@ -25,6 +25,7 @@ logger = logging.getLogger("pumice")
 
 Bytes = NDArray[np.uint8]
 
+_FOLDER = re.compile("[0-9a-f]{2}")  # start of the key
 _NAME = re.compile(r"([0-9a-f]{62})-([0-9]{1,12})-([0-9]{1,12})")  # rest of the key, n_past, n_tokens
 _SECRET = "secret"
 _MOST_QUEUED = 256 * 2**20  # bytes that wait to be written
@@ -235,13 +236,14 @@ class DiskTier:
                     os.unlink(path)
 
     def _files(self) -> Iterator[tuple[str, os.stat_result]]:
-        for folder in (f"{self._folder}/{first:02x}" for first in range(256)):
-            if os.path.islink(folder):
-                continue
-            with contextlib.suppress(OSError), os.scandir(folder) as files:
-                for file in files:
-                    with contextlib.suppress(OSError):
-                        yield file.path, file.stat(follow_symlinks=False)
+        with contextlib.suppress(OSError), os.scandir(self._folder) as folders:
+            for folder in folders:
+                if not _FOLDER.fullmatch(folder.name) or folder.is_symlink():
+                    continue
+                with contextlib.suppress(OSError), os.scandir(folder.path) as files:
+                    for file in files:
+                        with contextlib.suppress(OSError):
+                            yield file.path, file.stat(follow_symlinks=False)
 
 
 def _secret_of(folder: Path) -> bytes:
