@@ -25,6 +25,7 @@ from pumice.cli.options import (
     take_template,
     template_options,
 )
+from pumice.cli.structured_output import take_output
 from pumice.cli.vocabulary import SizeType, defined, option
 from pumice.options import ENGINE, REQUEST
 from pumice_server.arguments import ServeCommand
@@ -37,7 +38,7 @@ from pumice_server.choice import (
     take_adapters,
     with_presets,
 )
-from pumice_server.defaults import default_options, take_chat, take_compat, take_output, take_sampling
+from pumice_server.defaults import default_options, take_chat, take_compat, take_sampling
 from pumice_server.environment import predict_route
 from pumice_server.keys import Keys
 from pumice_server.presets import read_presets

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
-from pumice.cli.options import CommandFunction, read_template_variables, read_text, sampling_options
+from pumice.cli.options import CommandFunction, read_template_variables, sampling_options
 from pumice.cli.options import take_sampling as take_given
+from pumice.cli.sampler_options import chain_options, take_chain
+from pumice.cli.structured_output import output_options
 from pumice.cli.vocabulary import defined, option
-from pumice.options import ENGINE, OUTPUT, REQUEST, SAMPLING, TEMPLATE
-from pumice_server.chain import read_samplers
+from pumice.options import REQUEST, TEMPLATE
 
 _CHAT: Sequence[Callable[[CommandFunction], CommandFunction]] = [
     option(
@@ -47,52 +47,13 @@ _CHAT: Sequence[Callable[[CommandFunction], CommandFunction]] = [
 ]
 
 _OTHERS = [
-    defined(ENGINE["samplers"], metavar="NAMES", advanced=True, help="Names of the samplers, separated by semicolons."),
-    option(
-        "--sampler-seq",
-        aliases=("--sampling-seq",),
-        metavar="LETTERS",
-        group="Sampling",
-        advanced=True,
-        help="Samplers by llama-server's letters.",
-    ),
-    defined(
-        SAMPLING["dry_sequence_breakers"],
-        multiple=True,
-        metavar="TEXT",
-        advanced=True,
-        help="String at which a repetition ends for DRY; none: at no string. Repeatable.",
-    ),
+    chain_options,
     defined(
         REQUEST["max_tokens"],
         metavar="N",
         help="Maximum number of tokens of an answer; -1: until the model ends it.  [default: -1]",
     ),
-    defined(OUTPUT["grammar"], metavar="GRAMMAR", advanced=True, help="Grammar of texts, for requests without a form."),
-    option(
-        "--grammar-file",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        group="Structured output",
-        advanced=True,
-        help="Read the grammar from FILE.",
-    ),
-    defined(
-        OUTPUT["json_schema"],
-        type=str,
-        metavar="SCHEMA",
-        advanced=True,
-        help="JSON schema of texts, for requests without a form.",
-    ),
-    option(
-        "-jf",
-        "--json-schema-file",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        group="Structured output",
-        advanced=True,
-        help="Read the JSON schema from FILE.",
-    ),
+    output_options("texts, for requests without a form", advanced=True),
 ]
 
 
@@ -113,32 +74,9 @@ def chat_options(command: CommandFunction) -> CommandFunction:
 
 def take_sampling(options: dict[str, Any]) -> dict[str, Any]:
     """Remove the options of the sampler chain; keys of a configuration: ``sampling`` and ``samplers``."""
-    sampling = take_given(options)
-    breakers = options.pop("dry_sequence_breakers")
-    if breakers:
-        sampling["dry_sequence_breakers"] = [] if breakers == ("none",) else list(breakers)
-    names, letters = options.pop("samplers"), options.pop("sampler_seq")
-    config: dict[str, Any] = {"sampling": sampling}
-    if names or letters:
-        try:
-            config["samplers"] = read_samplers(letters or names.split(";"))
-        except ValueError as error:
-            raise click.UsageError(f"--samplers: {error}") from None
-    return config
-
-
-def take_output(options: dict[str, Any]) -> dict[str, str]:
-    """Remove the options of the form of texts, and return the grammar or the schema. Raises UsageError for several."""
-    values = {name: options.pop(name) for name in ("grammar", "grammar_file", "json_schema", "json_schema_file")}
-    named = {name: value for name, value in values.items() if value is not None}
-    if not named:
-        return {}
-    if len(named) > 1:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in named)
-        raise click.UsageError(f"give only one of {flags}")
-    ((name, value),) = named.items()
-    output = name.removesuffix("_file")
-    return {output: read_text(f"the {output.replace('_', ' ')}", value) if isinstance(value, Path) else value}
+    sampling, chain = take_given(options), take_chain(options)
+    samplers = {"samplers": chain.pop("samplers")} if "samplers" in chain else {}
+    return {"sampling": sampling | chain, **samplers}
 
 
 def take_compat(options: dict[str, Any]) -> bool:

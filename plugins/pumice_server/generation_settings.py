@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from pumice_server.chain import named
+from pumice.cli.llama_samplers import named
 from pumice_server.service import Service
 
 

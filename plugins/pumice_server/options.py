@@ -9,9 +9,9 @@ from typing import Any
 
 from starlette.requests import Request
 
+from pumice.cli.llama_samplers import read_samplers
 from pumice.options import OUTPUT
 from pumice_server.bodies import SAMPLING, Generation, Scale, StructuredOutputs, Trigger
-from pumice_server.chain import read_samplers
 from pumice_server.errors import bad_request
 from pumice_server.service import Service
 

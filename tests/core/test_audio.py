@@ -19,7 +19,7 @@ from pumice.chat.messages import read_messages
 from pumice.chat.prompt import PromptJob, write_prompt
 from pumice.chat.template import ChatTemplate
 from pumice.chat.traits import with_traits
-from pumice.cli.run import with_media
+from pumice.cli.prompt import with_media
 from pumice.convert import ConvertOptions, write_model
 from pumice.gguf import GGMLType
 from pumice.images import MAX_IMAGES, Image

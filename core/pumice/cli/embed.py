@@ -12,7 +12,7 @@ import click
 from pumice.chat.mixed import MARKER, Media
 from pumice.cli.named_models import load_model
 from pumice.cli.options import json_option, load_options, model_argument
-from pumice.cli.run import SeeingCommand, chosen, file_option, media_option, read_prompt, with_media
+from pumice.cli.prompt import SeeingCommand, chosen, file_option, media_option, read_prompt, with_media
 from pumice.cli.vocabulary import option
 
 

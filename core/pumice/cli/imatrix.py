@@ -14,7 +14,7 @@ from pumice.cli.files import InputFile, OutputFile
 from pumice.cli.named_models import load_model
 from pumice.cli.options import force_option, load_options, model_argument
 from pumice.cli.perplexity import bos_of, estimate_line, last, running_line, text_ids
-from pumice.cli.run import read_prompt
+from pumice.cli.prompt import read_prompt
 from pumice.cli.vocabulary import option
 from pumice.wording import counted_as
 

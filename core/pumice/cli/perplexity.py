@@ -15,7 +15,7 @@ from pumice.cli.confined import ConfinedCommand
 from pumice.cli.files import InputFile, OutputFile
 from pumice.cli.named_models import load_model
 from pumice.cli.options import force_option, json_option, load_options, model_argument
-from pumice.cli.run import read_prompt
+from pumice.cli.prompt import read_prompt
 from pumice.cli.vocabulary import option
 from pumice.errors import RequestError
 from pumice.wording import counted_as

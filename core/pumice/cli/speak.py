@@ -12,7 +12,7 @@ from pumice.cli.files import InputFile, OutputFile
 from pumice.cli.named_models import load_model
 from pumice.cli.options import force_option, load_options, model_argument
 from pumice.cli.progress import show_progress
-from pumice.cli.run import read_prompt
+from pumice.cli.prompt import read_prompt
 from pumice.cli.vocabulary import defined, option
 from pumice.options import SAMPLING
 

@@ -8,7 +8,7 @@ import click
 from pumice.cli.confined import ConfinedCommand
 from pumice.cli.named_models import locate_model
 from pumice.cli.options import json_option, model_argument, no_sandbox_option
-from pumice.cli.run import file_option, read_prompt
+from pumice.cli.prompt import file_option, read_prompt
 from pumice.cli.vocabulary import option
 
 

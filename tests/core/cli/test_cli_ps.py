@@ -59,7 +59,7 @@ def test_a_process_that_was_killed_is_not_listed(run):
 
 def test_a_command_tells_of_its_model(run, model, monkeypatch):
     seen = []
-    monkeypatch.setattr("pumice.cli.run.write", lambda stream: seen.append(list(directory().glob("*.json"))) or True)
+    monkeypatch.setattr("pumice.cli.run.write", lambda *_: seen.append(list(directory().glob("*.json"))) or True)
     assert run("run", model, "-p", "hello", "-n", "1").returncode == 0
     assert len(seen[0]) == 1
     assert run("ps").stdout == ""

@@ -153,7 +153,7 @@ def test_a_prompt_that_is_not_utf8_is_reported(run, model):
 
 
 def test_a_prompt_that_does_not_end_is_reported(run, model, monkeypatch):
-    monkeypatch.setattr("pumice.cli.run._MAX_PROMPT", 1000)
+    monkeypatch.setattr("pumice.cli.prompt._MAX_PROMPT", 1000)
     for arguments, where in ((["-f", "/dev/zero"], "/dev/zero"), (["-f", "-"], "standard input")):
         done = run("run", model, *arguments, input=b"a" * 1001)
         assert (done.returncode, done.stderr) == (1, f"error: cannot read the prompt: {where}: more than 1000 bytes\n")
@@ -282,6 +282,47 @@ def test_structured_output(run, tmp_path):
     assert run("run", "-p", "Is it?", "-j", '{"enum": [true]}').stdout == "true"
     assert "missing.json: No such file" in run("run", "-p", "x", "-j", "@missing.json").stderr
     assert run("run", "-p", "x", "-j", "{").stderr.startswith("error: json_schema: not valid JSON")
+    assert run("run", "-p", "Is it?", "--grammar-file", f"{tmp_path}/form.gbnf").stdout in ("maybe", "never")
+    (tmp_path / "form.json").write_text('{"enum": [true]}')
+    assert run("run", "-p", "Is it?", "-jf", f"{tmp_path}/form.json").stdout == "true"
+    assert "cannot read the JSON schema: missing.json: No such" in run("run", "-p", "x", "-jf", "missing.json").stderr
+    done = run("run", "-p", "x", "--grammar-file", "a", "--regex", "b")
+    assert (done.returncode, done.stderr.partition(" (")[0]) == (2, "error: give only one of --grammar-file, --regex")
+
+
+def test_escape_sequences_are_read_on_request(run, model):
+    options = ["-n", "3", "--temp", "0", "--backend", "numpy", "--display-prompt"]
+    assert run("run", model, "-p", "a\\nb", *options).stdout.startswith("a\\nb")
+    done = run("run", model, "-e", "-p", r"a\n\t\\\x41\'\q", *options)
+    assert done.stdout.startswith("a\n\t\\A'\\q")
+    continued = done.stdout.removeprefix("a\n\t\\A'\\q")
+    assert run("run", model, "-p", "a\n\t\\A'\\q", *options[:-1]).stdout == continued
+    end = "".join(f"\\x{byte:02x}" for byte in continued[1:].encode())
+    stopped = run("run", model, "-e", "-p", r"a\n\t\\\x41\'\q", "-r", end, *options[:-1]).stdout
+    assert stopped == continued[:1]
+    assert "--escape: the text is not UTF-8: byte 1" in run("run", model, "-e", "-p", r"a\xff").stderr
+
+
+def test_samplers_and_biases_are_those_of_generate(run, model):
+    def text(*options: str) -> str:
+        done = run("run", model, "-p", "Once", "-n", "4", "--seed", "3", "--temp", "2", "--backend", "numpy", *options)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    with pumice.load(model, backend="numpy") as loaded:
+
+        def expected(**options: object) -> str:
+            return loaded.generate("Once", max_tokens=4, seed=3, temperature=2.0, **options).text
+
+        greedy = ["top_k", "logit_bias", "greedy", "mirostat", "dist"]
+        assert text("--samplers", "top_k", "--top-k", "1") == expected(samplers=greedy, top_k=1)
+        assert text("--sampler-seq", "k", "--top-k", "1") == expected(samplers=greedy, top_k=1)
+        assert text("-l", "290+50", "-l", "291-5") == expected(logit_bias={290: 50.0, 291: -5.0})
+        assert text("-l", "290+50") != text()
+    assert "'temp' is not one of dry, top_k" in run("run", model, "-p", "x", "--samplers", "temp").stderr
+    assert "expected TOKEN+BIAS" in run("run", model, "-p", "x", "-l", "x+1").stderr
+    done = run("run", model, "-p", "x", "--samplers", "top_k", "--sampler-seq", "k")
+    assert "give only one of --samplers and --sampler-seq" in done.stderr
 
 
 def test_a_dash_as_a_file_is_standard_input(run, model):

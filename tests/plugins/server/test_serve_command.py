@@ -104,7 +104,7 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
         (["--lora", "a/x.gguf,b/x.gguf"], "two adapters are called x"),
         (["--lora-scaled", "x.gguf:much"], "expected FILE:SCALE, not 'x.gguf:much'"),
         (["--lora", "/nowhere.gguf", "--port", "0"], "/nowhere.gguf"),
-        (["--samplers", "dance"], "--samplers: 'dance' is not one of"),
+        (["--samplers", "dance"], "'--samplers': 'dance' is not one of"),
         (["--chat-template-kwargs", "{"], "--chat-template-kwargs is not valid JSON"),
         (["-hff", "x.gguf"], "give -hf too"),
         (["--override-kv", "a=2"], "expected KEY=TYPE:VALUE"),

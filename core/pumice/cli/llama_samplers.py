@@ -1,4 +1,4 @@
-"""llama-server's names and letters of samplers, and the chains they stand for."""
+"""llama.cpp's names and letters of samplers, and the chains they stand for."""
 
 from __future__ import annotations
 

@@ -1,0 +1,37 @@
+"""Escape sequences of prompts, such as a backslash and an n for a newline, which shells leave alone."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import click
+
+from pumice.cli.vocabulary import option
+
+_SEQUENCE = re.compile(rb"""\\(?:x([0-9a-fA-F]{2})|([nrt'"\\]))""")
+_BYTES = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
+
+escape_option = option(
+    "-e",
+    "--escape/--no-escape",
+    default=False,
+    group="Prompt",
+    help=r"Read \n, \r, \t, \', \", \\ and \xHH in the prompt and in -r as the characters they stand for.",
+)
+
+
+def unescape(text: str) -> str:
+    """Return a text with the bytes that its escape sequences stand for. Raises UsageError if that is not UTF-8."""
+    data = _SEQUENCE.sub(
+        lambda match: bytes.fromhex(match[1].decode()) if match[1] else _BYTES.get(match[2], match[2]),
+        os.fsencode(text),
+    )
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"--escape: the text is not UTF-8: byte {error.start}") from None
+
+
+def _byte(sequence: re.Match[bytes]) -> bytes:
+    return bytes.fromhex(sequence[1].decode()) if sequence[1] else _BYTES.get(sequence[2], sequence[2])
