@@ -73,6 +73,59 @@ def test_the_template_and_the_system_message_are_options(run, home, demo):
     assert "unknown chat template 'chatlm'; did you mean" in done.stderr
 
 
+def test_the_first_message_is_an_option_too(run, home, demo):
+    options = ["-n", "6", "--temp", "0", "--backend", "numpy"]
+    expected = demo.generate("Once upon a time", max_tokens=6, temperature=0).text
+    (home / "first.txt").write_text("Once upon a time\n")
+    assert run("chat", "-p", "Once upon a time", *options).stdout == expected
+    assert run("chat", "-f", "first.txt", *options).stdout == expected
+    assert run("chat", "-f", "-", *options, input="Once upon a time\n").stdout == expected
+    assert run("chat", "-st", "-p", "Once upon a time", *options, input=None).stdout == expected
+    assert run("chat", "-e", "-p", r"Once\x20upon a time", *options).stdout == expected
+    done = run("chat", "pumice-demo", "Once", "-p", "Once", *options)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "two messages: one as MESSAGE and one with -p or -f" in done.stderr
+
+
+def test_the_system_message_is_read_from_a_file(run, home, demo):
+    (home / "own.jinja").write_text("{% for m in messages %}({{ m.role }}: {{ m.content }}){% endfor %}")
+    (home / "system.txt").write_text("Be kind.\n")
+    options = ["-n", "6", "--temp", "0", "--backend", "numpy", "--chat-template-file", "own.jinja"]
+    expected = demo.generate("(system: Be kind.)(user: Hi)", max_tokens=6, temperature=0).text
+    assert run("chat", "-sysf", "system.txt", *options, input="Hi").stdout == expected
+    done = run("chat", "-sysf", "system.txt", "-sys", "x", *options, input="Hi")
+    assert "give either --system-prompt or --system-prompt-file" in done.stderr
+    assert "cannot read the system message: no.txt: No such file" in run("chat", "-sysf", "no.txt", input="Hi").stderr
+
+
+def test_answers_have_a_form_a_stop_string_and_images(run, home):
+    pillow = pytest.importorskip("PIL.Image")
+    assert run("chat", "-j", '{"enum": [true]}', "--backend", "numpy", input="Is it?").stdout == "true"
+    text = run("chat", "-n", "6", "--temp", "0", "--backend", "numpy", input="Once upon a time").stdout
+    stop = text[3:6]
+    options = ["-n", "6", "--temp", "0", "--backend", "numpy", "-r", stop]
+    assert run("chat", *options, input="Once upon a time").stdout == text.partition(stop)[0]
+    pillow.new("RGB", (64, 64), "red").save(home / "red.png")
+    options = ["-n", "8", "--temp", "0", "--backend", "numpy"]
+    shown = run("chat", "--image", "red.png", *options, input="What is this?")
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout != run("chat", "pumice-demo-vision", *options, input="What is this?").stdout
+    assert "is no file: addresses are not fetched" in run("chat", "--image", "https://x.org/a.png", input="x").stderr
+
+
+def test_a_session_begins_with_a_message_and_may_end_after_an_answer(demo, capfdbinary):
+    def messages(lines: list[str], first: str | None, is_single: bool) -> list[str]:
+        coming = iter(lines)
+        conversation = Conversation(demo, OPTIONS)
+        Session(conversation, lambda: next(coming, None) or end()).run(first, is_single)
+        assert (next(coming, None) is not None) == is_single
+        return [message["content"] for message in conversation.messages if message["role"] == "user"]
+
+    assert messages(["Two"], "/One\ntwo", False) == ["/One\ntwo", "Two"]
+    assert b">>> /One\n... two\n" in capfdbinary.readouterr().err
+    assert messages(["/help", "Two", "Three"], None, True) == ["Two"]
+
+
 def test_a_model_without_a_template_takes_chatml_and_says_so(run, model):
     warn_of_assumed_template.cache_clear()  # another test may have asked this model
     options = ["--backend", "numpy", "-n", "4", "--temp", "0"]

@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from pumice.cli.confined import ConfinedCommand
+from pumice.cli.chat.first_message import message_options, take_first_message
+from pumice.cli.files import InputFile
 from pumice.cli.llama_options import LlamaCommand
 from pumice.cli.named_models import warn_of_assumed_template
 from pumice.cli.options import (
@@ -19,15 +20,19 @@ from pumice.cli.options import (
     load_options,
     model_argument,
     read_template_variables,
+    read_text,
     take_sampling,
     take_template,
     template_options,
 )
+from pumice.cli.prompt import SeeingCommand, chosen
+from pumice.cli.sampler_options import chain_options, logit_bias_option, take_chain
+from pumice.cli.structured_output import output_options, take_output
 from pumice.cli.vocabulary import defined, option
 from pumice.options import CHAT, REQUEST
 
 
-class ChatCommand(LlamaCommand, ConfinedCommand):
+class ChatCommand(LlamaCommand, SeeingCommand):
     """Confined, but for its history, and for a process forked before, which reads and writes conversations."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -85,6 +90,16 @@ def _mcp_servers(path: Path | None, is_program: bool) -> AbstractContextManager[
     group="Chat",
     help="System message at the beginning of the chat.",
 )
+@option(
+    "-sysf",
+    "--system-prompt-file",
+    "system_file",
+    type=InputFile(path_type=Path),
+    metavar="FILE",
+    group="Chat",
+    help="Read the system message from FILE.",
+)
+@message_options
 @template_options
 @option(
     "-rea",
@@ -116,6 +131,9 @@ def _mcp_servers(path: Path | None, is_program: bool) -> AbstractContextManager[
     help="Maximum number of tokens of an answer; -1: until the model ends it.  [default: -1]",
     metavar="N",
 )
+@defined(REQUEST["stop"], multiple=True, metavar="TEXT", help="Text that ends an answer and is left out. Repeatable.")
+@defined(REQUEST["context_shift"], advanced=True)
+@output_options("each answer", advanced=True)
 @option(
     "--mcp-config",
     type=click.Path(path_type=Path),
@@ -139,6 +157,8 @@ def _mcp_servers(path: Path | None, is_program: bool) -> AbstractContextManager[
 )
 @option("--stats", is_flag=True, group="Chat", help="Show tokens and tokens/s after each answer.")
 @chat_sampling_options
+@chain_options
+@logit_bias_option
 @load_options
 def command(
     model: str, message: str | None, system: str | None, stats: bool, max_tokens: int | None, **rest: Any
@@ -150,7 +170,8 @@ def command(
 
     Enter sends the message, Alt-Enter or a backslash at the end of a line begins another line. Ctrl-C stops an answer,
     Ctrl-D ends the chat, /help lists commands. MESSAGE, or piped input, is one message, whose answer goes to standard
-    output; with both, the piped text comes first.
+    output; with both, the piped text comes first. With -p or -f the chat goes on after that answer, if standard input
+    is a terminal.
     """
     from pumice.cli.chat.conversation import Conversation
     from pumice.cli.chat.models import ChatModel
@@ -158,9 +179,11 @@ def command(
     from pumice.cli.chat.sessions import LAST, read_session, write_session
 
     resumed, markdown = rest.pop("resume"), rest.pop("markdown")
+    first = take_first_message(message, rest)
+    model = chosen(model, first.images)
+    system = _system_message(system, rest.pop("system_file"))
     options = _take_chat_options(rest)
     options["max_tokens"] = max_tokens if max_tokens is not None and max_tokens >= 0 else None
-    text = _read_message(message)
     from pumice.hub.catalogue import chat_defaults
 
     defaults = chat_defaults(model)
@@ -175,8 +198,9 @@ def command(
         conversation = Conversation(loaded, {k: v for k, v in options.items() if v is not None}, system, messages)
         conversation.take_defaults(defaults)
         conversation.markdown = markdown
+        first.attach(conversation)
         take_mcp_tools(conversation)
-        if text is None:
+        if first.is_session:
             from pumice.cli.chat.editor import Editor
 
             about = f"{Path(model).stem} on {', '.join(loaded.backends)}, {loaded.n_ctx} tokens of context"
@@ -184,9 +208,10 @@ def command(
             if resumed is not None:
                 click.echo(f"resumed {resumed}: {len(messages)} messages", err=True)
             editor = Editor()
-            Session(conversation, editor.read, stats, editor.edit, resumed or LAST, chat_model).run()
+            session = Session(conversation, editor.read, stats, editor.edit, resumed or LAST, chat_model)
+            session.run(first.text, first.is_single)
             return
-        conversation.say(text)
+        conversation.say(first.text or "")
         answered = answer(conversation)
         if resumed is not None:
             write_session(resumed, conversation.messages)
@@ -196,31 +221,28 @@ def command(
         raise click.Abort
 
 
+def _system_message(text: str | None, file: Path | None) -> str | None:
+    """Return the system message, from the command line or a file without its final newline."""
+    if file is None:
+        return text
+    if text is not None:
+        raise click.UsageError("give either --system-prompt or --system-prompt-file")
+    return read_text("the system message", file).removesuffix("\n")
+
+
 def _take_chat_options(rest: dict[str, Any]) -> dict[str, Any]:
     """Remove the options of ``Model.chat``, and return them; None stands for one that is not given."""
-    options = take_sampling(rest)
+    options = take_sampling(rest) | take_chain(rest) | take_output(rest)
+    options["stop"] = rest.pop("stop") or None
     variables = read_template_variables(rest.pop("template_variables"))
     reasoning = "off" if rest.pop("no_reasoning") else rest.pop("reasoning")
     rest.pop("reasoning", None)
     options["reasoning"] = variables.pop("enable_thinking", {"on": True, "off": False, "auto": None}[reasoning])
     options["template_variables"] = variables or None
-    for name in ("reasoning_budget_message", "reasoning_effort"):
+    for name in ("reasoning_budget_message", "reasoning_effort", "logit_bias", "context_shift"):
         options[name] = rest.pop(name)
     budget = rest.pop("reasoning_budget")
     options["reasoning_budget"] = None if budget == -1 else budget
     options["chat_template"] = take_template(rest)
     del rest["mcp_config"]  # ChatCommand has read it
     return options
-
-
-def _read_message(message: str | None) -> str | None:
-    """Return the only message: piped input, the argument, or both; None for a chat in the terminal."""
-    piped = None if sys.stdin.isatty() else _read_input()
-    return f"{piped}\n\n{message}" if piped and message is not None else piped if message is None else message
-
-
-def _read_input() -> str:
-    try:
-        return sys.stdin.buffer.read().decode("utf-8").strip()
-    except UnicodeDecodeError as error:
-        raise click.ClickException(f"the message is not UTF-8: byte {error.start} of standard input") from None

@@ -97,17 +97,32 @@ class Session:
         self._chat_model = chat_model
         self._kept = conversation.texts
 
-    def run(self) -> bool:
-        """Run the chat, and return True at its end."""
+    def run(self, first: str | None = None, is_single: bool = False) -> bool:
+        """Run the chat, and return True at its end.
+
+        Args:
+            first: First message of the user, which is no command; None if the user types it.
+            is_single: End after the first answer.
+        """
         click.secho("Ctrl-C stops an answer, Ctrl-D ends the chat, /help lists commands.", dim=True, err=True)
+        if self._conversation.media:
+            self._tell_media()
         while True:
             try:
+                if first is not None:
+                    text, first = first, None
+                    click.echo(">>> " + "\n... ".join(map(printable, text.splitlines())), err=True)
+                    self._answer(text)
+                    self._keep()
+                    continue
                 line = self._read().strip()
                 if line.split(maxsplit=1)[:1] in (["/exit"], ["/quit"]):
                     return True
                 if line:
                     self._do(line)
                     self._keep()
+                if is_single and line and not line.startswith("/"):
+                    return True
             except EOFError:
                 return True
             except KeyboardInterrupt:
