@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ ROOT = Path(__file__).parents[3]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 MODULES = ROOT / "page" / "node_modules"
 WIDE, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+MOST = 1000 * PATIENCE  # milliseconds
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (.ci/page installs it)")
 expect = playwright.expect
@@ -31,8 +33,8 @@ expect = playwright.expect
 @pytest.fixture(scope="module")
 def browser() -> Iterator["playwright.Browser"]:
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])  # for root
-        expect.set_options(timeout=1000 * PATIENCE)
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=MOST)  # for root
+        expect.set_options(timeout=MOST)
         yield browser
         browser.close()
 
@@ -43,12 +45,18 @@ def chats() -> Iterator[Scripted]:
         yield server
 
 
+@contextmanager
+def profile(browser: "playwright.Browser", **options: Any) -> Iterator["playwright.BrowserContext"]:
+    """Open a profile of the browser, which has nothing of others and waits as patiently as tests do."""
+    with browser.new_context(**{"viewport": WIDE, **options}) as context:
+        context.set_default_timeout(MOST)
+        yield context
+
+
 @pytest.fixture
 def context(browser) -> Iterator["playwright.BrowserContext"]:
-    context = browser.new_context(viewport=WIDE)
-    context.set_default_timeout(1000 * PATIENCE)
-    yield context
-    context.close()
+    with profile(browser) as context:
+        yield context
 
 
 @pytest.fixture
@@ -558,7 +566,7 @@ def test_conversations_as_files(browser, page, chats, tmp_path):
             page.get_by_label(label).click()
         saved.append(tmp_path / f"{len(saved)}.json")
         download.value.save_as(saved[-1])
-    with browser.new_context(viewport=WIDE) as context:
+    with profile(browser) as context:
         other = opened(context, chats.url)
         for file, versions in zip(saved, (1, 0), strict=True):
             other.get_by_label("File of conversations").set_input_files(file)
@@ -623,7 +631,7 @@ def test_every_language_has_every_text():
 
 
 def test_the_page_speaks_the_language_of_the_browser_or_another_one(browser, chats):
-    with browser.new_context(viewport=WIDE, locale="de-AT") as context:
+    with profile(browser, locale="de-AT") as context:
         page = context.new_page()
         page.goto(chats.url)
         expect(page.get_by_label("Nachricht", exact=True)).to_have_attribute("placeholder", "Nachricht schreiben")
@@ -699,23 +707,22 @@ def test_a_new_conversation_has_examples(page):
 def test_conversations_kept_by_the_server(browser, tmp_path):
     with scripted(tmp_path / "chats.db") as server:
         for turn in ("first", "second"):  # two browsers
-            context = browser.new_context()
-            page = opened(context, server.url)
-            expect(page.get_by_text("Kept by the server")).to_be_visible()
-            if turn == "first":
-                say(page, "remember me")
-            else:
-                page.get_by_role("button", name="remember me", exact=True).click()
-            expect(answer(page)).to_contain_text("You said: remember me")
-            assert page.problems == []
-            context.close()
+            with profile(browser) as context:
+                page = opened(context, server.url)
+                expect(page.get_by_text("Kept by the server")).to_be_visible()
+                if turn == "first":
+                    say(page, "remember me")
+                else:
+                    page.get_by_role("button", name="remember me", exact=True).click()
+                expect(answer(page)).to_contain_text("You said: remember me")
+                assert page.problems == []
 
 
 def test_incomplete_conversations_of_other_clients_are_passed_over(browser, tmp_path):
     """An id is part of addresses: deleting a conversation could delete anything else."""
     whole = {"title": "fox", "created": 1, "updated": 1, "leaf": "m", "options": {}}
     wrong = [{}, {**whole, "updated": "x"}, {**whole, "options": None}, {**whole, "title": 3}]
-    with scripted(tmp_path / "chats.db") as server, browser.new_context(viewport=WIDE) as context:
+    with scripted(tmp_path / "chats.db") as server, profile(browser) as context:
         put = partial(context.request.put, fail_on_status_code=True)
         for number, body in enumerate([*wrong, whole]):
             put(f"{server.url}/conversations/c{number}", data={"id": f"c{number}", **body})
@@ -732,7 +739,7 @@ def test_incomplete_conversations_of_other_clients_are_passed_over(browser, tmp_
 
 def test_a_message_that_cannot_be_kept_returns_to_the_composer(browser, tmp_path):
     """First the conversation cannot be kept, then a message of one that is."""
-    with scripted(tmp_path / "chats.db") as server, browser.new_context(viewport=WIDE) as context:
+    with scripted(tmp_path / "chats.db") as server, profile(browser) as context:
         page = opened(context, server.url)
         box = page.get_by_label("Message", exact=True)
         for path in (r"/conversations/\w+$", r"/conversations/\w+/messages/"):
@@ -751,7 +758,7 @@ def test_a_message_that_cannot_be_kept_returns_to_the_composer(browser, tmp_path
 
 
 def test_an_answer_belongs_to_the_conversation_that_was_left_before_its_message_was_kept(browser, tmp_path):
-    with scripted(tmp_path / "chats.db") as server, browser.new_context(viewport=WIDE) as context:
+    with scripted(tmp_path / "chats.db") as server, profile(browser) as context:
         page = opened(context, server.url)
         say(page, "first words")
         start_new(page)
@@ -772,7 +779,7 @@ def test_an_answer_belongs_to_the_conversation_that_was_left_before_its_message_
 
 def test_an_answer_that_ends_while_its_conversation_is_opened_is_shown(browser, tmp_path):
     """Its messages are read before the answer is kept, and come after."""
-    with scripted(tmp_path / "chats.db") as server, browser.new_context(viewport=WIDE) as context:
+    with scripted(tmp_path / "chats.db") as server, profile(browser) as context:
         page = opened(context, server.url)
         say(page, "first words")
         start_new(page)
@@ -795,7 +802,7 @@ def test_an_answer_that_ends_while_its_conversation_is_opened_is_shown(browser, 
 
 def test_changes_reach_the_server_in_their_order(browser, tmp_path):
     """However long the first takes: the parameters that were set last are those that are kept."""
-    with scripted(tmp_path / "chats.db") as server, browser.new_context(viewport=WIDE) as context:
+    with scripted(tmp_path / "chats.db") as server, profile(browser) as context:
         page = opened(context, server.url)
         say(page, "hello")
         taken = hold(page, re.compile(r"/conversations/\w+$"))
@@ -829,7 +836,7 @@ def test_a_message_waits_for_its_files(page, chats):
 
 def test_results_are_given_once(browser, tmp_path):
     """However often the button is pressed while they are kept; what could not be kept can be given again."""
-    with scripted(tmp_path / "chats.db") as server, browser.new_context(viewport=WIDE) as context:
+    with scripted(tmp_path / "chats.db") as server, profile(browser) as context:
         page = opened(context, server.url)
         page.get_by_role("button", name="Parameters").click()
         page.get_by_label("add", exact=True).check()
@@ -859,7 +866,7 @@ def test_results_are_given_once(browser, tmp_path):
 
 
 def test_a_message_waits_for_the_one_before_it(browser, tmp_path):
-    with scripted(tmp_path / "chats.db") as server, browser.new_context(viewport=WIDE) as context:
+    with scripted(tmp_path / "chats.db") as server, profile(browser) as context:
         page = opened(context, server.url)
         box = page.get_by_label("Message", exact=True)
         taken = hold(page, re.compile(r"/conversations/\w+/messages/"))
@@ -881,7 +888,7 @@ def test_a_message_waits_for_the_one_before_it(browser, tmp_path):
 def test_a_list_that_was_read_before_a_conversation_came_is_read_again(browser, tmp_path):
     messages = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good day."}]
     (tmp_path / "greeting.json").write_text(json.dumps({"messages": messages}))
-    with scripted(tmp_path / "chats.db") as server, browser.new_context(viewport=WIDE) as context:
+    with scripted(tmp_path / "chats.db") as server, profile(browser) as context:
         page = opened(context, server.url)
         page.get_by_label("Message", exact=True).fill("draft")
         expect(page.get_by_label("Send", exact=True)).to_be_enabled()
@@ -948,7 +955,7 @@ def test_the_focus_goes_to_the_message_when_what_had_it_is_gone(page):
 
 
 def test_a_conversation_that_another_tab_changes_keeps_the_message_on_its_way(browser, tmp_path):
-    with scripted(tmp_path / "chats.db") as server, browser.new_context(viewport=WIDE) as context:
+    with scripted(tmp_path / "chats.db") as server, profile(browser) as context:
         page = opened(context, server.url)
         say(page, "first words")
         other = opened(context, page.url)
@@ -968,7 +975,7 @@ def test_a_conversation_that_another_tab_changes_keeps_the_message_on_its_way(br
 
 
 def test_the_answer_of_a_deleted_conversation_ends(browser, tmp_path):
-    with scripted(tmp_path / "chats.db") as server, browser.new_context(viewport=WIDE) as context:
+    with scripted(tmp_path / "chats.db") as server, profile(browser) as context:
         page = opened(context, server.url)
         say(page, "slow", waits=False)
         expect(answer(page)).to_contain_text("word30")
@@ -1000,50 +1007,51 @@ def test_accessibility(browser, chats, scheme, size):
     axe = MODULES / "axe-core" / "axe.min.js"
     if not axe.exists():
         pytest.skip("axe-core is not installed (.ci/page installs it)")
-    context = browser.new_context(viewport=size, color_scheme=scheme, reduced_motion="reduce")
-    page = opened(context, chats.url)
-    page.evaluate(axe.read_text())
+    with profile(browser, viewport=size, color_scheme=scheme, reduced_motion="reduce") as context:
+        page = opened(context, chats.url)
+        page.evaluate(axe.read_text())
 
-    def check(part: str) -> None:
-        page.evaluate(
-            """Promise.allSettled(document.getAnimations().filter(animation => animation instanceof CSSTransition)
-               .map(transition => transition.finished))"""
-        )
-        found = page.evaluate("axe.run().then(({violations}) => violations)")
-        told = [(each["id"], [(node["html"], node["failureSummary"]) for node in each["nodes"]]) for each in found]
-        assert told == [], part
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), part
+        def check(part: str) -> None:
+            page.evaluate(
+                """Promise.allSettled(document.getAnimations().filter(animation => animation instanceof CSSTransition)
+                   .map(transition => transition.finished))"""
+            )
+            found = page.evaluate("axe.run().then(({violations}) => violations)")
+            told = [(each["id"], [(node["html"], node["failureSummary"]) for node in each["nodes"]]) for each in found]
+            assert told == [], part
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), part
 
-    check("welcome")
-    say(page, "markdown")
-    answer(page).get_by_text("Thought for").click()
-    say(page, "weather")
-    expect(page.get_by_label("Answer with another model").last).to_be_enabled()  # else it is dim
-    check("conversation")
-    page.get_by_role("button", name="Parameters").click()
-    expect(page.get_by_role("dialog", name="Parameters")).to_be_visible()
-    check("parameters")
-    page.keyboard.press("Escape")
-    if size == WIDE:
-        page.keyboard.press("Control+k")
-        expect(page.get_by_label("Command or conversation")).to_be_focused()
-        check("commands")
+        check("welcome")
+        say(page, "markdown")
+        answer(page).get_by_text("Thought for").click()
+        say(page, "weather")
+        expect(page.get_by_label("Answer with another model").last).to_be_enabled()  # else it is dim
+        check("conversation")
+        page.get_by_role("button", name="Parameters").click()
+        expect(page.get_by_role("dialog", name="Parameters")).to_be_visible()
+        check("parameters")
         page.keyboard.press("Escape")
-    run_command(page, "Prompts")
-    expect(page.get_by_role("dialog", name="Prompts")).to_be_visible()
-    check("prompts")
-    page.keyboard.press("Escape")
-    page.get_by_label("Answer with another model").last.select_option(index=1)
-    expect(page.get_by_role("dialog", name="Compare versions")).to_be_visible()
-    expect(page.locator("[role=status].unseen")).to_have_text(re.compile("complete"))  # the dialog hides it from roles
-    check("side by side")
-    page.keyboard.press("Escape")
-    if size == PHONE:
-        expect(page.get_by_role("navigation")).not_to_be_in_viewport()
-        page.get_by_role("button", name="Conversations", exact=True).click()
-        expect(page.get_by_role("navigation")).to_be_in_viewport()
-        check("list")
-    context.close()
+        if size == WIDE:
+            page.keyboard.press("Control+k")
+            expect(page.get_by_label("Command or conversation")).to_be_focused()
+            check("commands")
+            page.keyboard.press("Escape")
+        run_command(page, "Prompts")
+        expect(page.get_by_role("dialog", name="Prompts")).to_be_visible()
+        check("prompts")
+        page.keyboard.press("Escape")
+        page.get_by_label("Answer with another model").last.select_option(index=1)
+        expect(page.get_by_role("dialog", name="Compare versions")).to_be_visible()
+        expect(page.locator("[role=status].unseen")).to_have_text(
+            re.compile("complete")
+        )  # the dialog hides its role
+        check("side by side")
+        page.keyboard.press("Escape")
+        if size == PHONE:
+            expect(page.get_by_role("navigation")).not_to_be_in_viewport()
+            page.get_by_role("button", name="Conversations", exact=True).click()
+            expect(page.get_by_role("navigation")).to_be_in_viewport()
+            check("list")
 
 
 def test_colours_can_be_chosen(page):
