@@ -123,6 +123,11 @@ def wait_until_kept(page: "playwright.Page", title: str, folder: str | None) -> 
     wait_until(lambda: page.evaluate(KEPT, [title, folder]))
 
 
+def wait_until_removed(page: "playwright.Page", title: str) -> None:
+    """Wait until IndexedDB has a conversation no longer: the list is without it earlier, and a reload would keep it."""
+    wait_until(lambda: not page.evaluate(KEPT, [title, None]))
+
+
 def hold(page: "playwright.Page", pattern: str | re.Pattern[str]) -> Callable[[], "playwright.Route"]:
     """Hold the next request for an address. The result waits until the page has made it, and gives it."""
     held: list[playwright.Route] = []
@@ -367,9 +372,12 @@ def test_conversations_outlive_a_reload(page):
     expect(answer(page)).to_contain_text("You said: remember me")
     page.get_by_label("Delete remember me").click()
     page.get_by_role("button", name="Delete", exact=True).click()
-    expect(page.get_by_role("navigation")).not_to_contain_text("Delete it?")  # it is shown until it is done
+    expect(page.get_by_role("navigation")).not_to_contain_text("Delete it?")
     expect(page.get_by_role("navigation")).not_to_contain_text("remember me")
+    wait_until_removed(page, "remember me")
     page.reload()
+    page.get_by_label("Message", exact=True).fill("Hello")
+    expect(page.get_by_label("Send", exact=True)).to_be_enabled()  # by then the list was read
     expect(page.get_by_role("navigation")).not_to_contain_text("remember me")
 
 
@@ -949,6 +957,7 @@ def test_the_focus_goes_to_the_message_when_what_had_it_is_gone(page):
         expect(page.get_by_role("textbox", name=field)).to_have_count(0)
         expect(box).to_be_focused()
     expect(page.get_by_role("heading", name="!about dogs", exact=True)).to_be_visible()
+    expect(page.get_by_label("Try again")).to_be_enabled()  # once the answer to what was edited is complete
     page.get_by_label("Try again").press("Enter")
     expect(answer(page).get_by_text("2/2")).to_be_visible()
     expect(box).to_be_focused()
@@ -1042,9 +1051,7 @@ def test_accessibility(browser, chats, scheme, size):
         page.keyboard.press("Escape")
         page.get_by_label("Answer with another model").last.select_option(index=1)
         expect(page.get_by_role("dialog", name="Compare versions")).to_be_visible()
-        expect(page.locator("[role=status].unseen")).to_have_text(
-            re.compile("complete")
-        )  # the dialog hides its role
+        expect(page.locator("[role=status].unseen")).to_have_text(re.compile("complete"))  # the dialog hides its role
         check("side by side")
         page.keyboard.press("Escape")
         if size == PHONE:
