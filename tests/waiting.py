@@ -22,11 +22,24 @@ def waiting_for(path: Path) -> str:
     return f"any(iter(lambda: __import__('os').path.exists({str(path)!r}) or __import__('time').sleep(0.01), True))"
 
 
+def gone(pid: int) -> bool:
+    """Whether no process has this id, or only one that nobody has waited for."""
+    return _state(Path(f"/proc/{pid}")) in ("", "Z")
+
+
+def _state(folder: Path) -> str:
+    """The letter of a process or thread in the system's list, nothing where there is none."""
+    try:
+        return (folder / "stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it ends meanwhile
+        return ""
+
+
 def hang(pid: int) -> None:
     """Stop a process. Its threads go on until the one that gets the signal has had its turn."""
     os.kill(pid, signal.SIGSTOP)
     threads = Path(f"/proc/{pid}/task").iterdir
-    wait_until(lambda: all((each / "stat").read_text().rpartition(")")[2].split()[0] == "T" for each in threads()))
+    wait_until(lambda: all(_state(each) in ("", "T") for each in threads()))
 
 
 def at_best(measure: Callable[[], float], enough: float) -> float:

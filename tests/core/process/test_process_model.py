@@ -16,7 +16,7 @@ from gguf_files import tiny_llama
 from pumice.engine.client import EngineLink
 from pumice.engine.thread import EngineThread
 from pumice.process.engine import EngineProcess
-from waiting import PATIENCE, at_best, wait_until
+from waiting import PATIENCE, at_best, gone, wait_until
 
 # The same bits, whichever sequences happen to be in a step together.
 EXACT = {"backend": "numpy", "kv_type": "f32", "config": {"numpy": {"batch_invariant": True}}}
@@ -43,15 +43,6 @@ def model(path):
 
 def open_files() -> set[str]:
     return set(os.listdir("/proc/self/fd"))
-
-
-def gone(pid: int) -> bool:
-    """Whether no process has this id, or only one that nobody has waited for."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):  # the latter if it ends meanwhile
-        return True
 
 
 def test_an_event_loop_that_is_closed_hears_nothing(path, monkeypatch):

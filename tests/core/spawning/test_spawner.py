@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -28,7 +27,7 @@ from pumice.spawning import client, describe_status, end, server, spawner, start
 from pumice.spawning.child import UNKNOWN
 from pumice.spawning.client import Spawner
 from sandboxes import needs_sandbox
-from waiting import PATIENCE, hang, wait_until
+from waiting import PATIENCE, gone, hang, wait_until
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "send_fds"), reason="pipes are not passed on this system")
 
@@ -52,13 +51,6 @@ def pool(spawned):
 def parent(pid: int) -> int:
     with open(f"/proc/{pid}/stat") as file:
         return int(file.read().rpartition(")")[2].split()[1])
-
-
-def gone(pid: int) -> bool:
-    with suppress(ProcessLookupError):
-        os.kill(pid, 0)
-        return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "Z"
-    return True
 
 
 def test_an_engine_that_was_started_ahead_is_used(tmp_path):
