@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import select
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 import pumice
 from scripted_calls import call, scripted_model
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="MCP servers belong to a forked process")
 pytest.importorskip("mcp")
@@ -54,7 +55,7 @@ def test_another_process_runs_tools_that_are_allowed(configuration, tmp_path, mo
             with pytest.raises(KeyboardInterrupt):
                 hang.run()
         assert echo.run() == "{}"  # the answer to this call, not to the one before
-        assert "notifications/cancelled" in (tmp_path / "heard").read_text()
+        wait_until(lambda: "notifications/cancelled" in (tmp_path / "heard").read_text())
     assert hosted_tools() is None
     with pytest.raises(ToolError, match="has ended; restart the chat"):
         echo.run()
@@ -96,6 +97,7 @@ def test_the_user_is_asked_for_each_call_and_tool(answers, refusals):
     async def ask() -> list[str]:
         approvals = Approvals(terminal, writing)
         os.write(keyboard, b"yes\n")  # before any question
+        assert select.select([terminal], [], [], PATIENCE)[0]  # the kernel brings it when it has time
         given = []
         for number, _ in enumerate(refusals):
             asked = asyncio.create_task(approvals.refusal(tool, {"path": "\u202e/etc"}))

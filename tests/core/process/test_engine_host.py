@@ -119,5 +119,5 @@ def test_a_sound_whose_client_left_is_encoded_no_longer(events):
         thread.start()
     wait_until(lambda: len(begun) == ENCODERS and len(host._media) == len(threads))
     request.cancel()
-    wait_until(lambda: len(events) == len(asked) == len(threads))
-    assert (len(ended), {type(event) for event in events}, host._media) == (ENCODERS, {Failed}, {})
+    wait_until(lambda: len(events) == len(asked) == len(threads) and not host._media)
+    assert (len(ended), {type(event) for event in events}) == (ENCODERS, {Failed})
