@@ -122,11 +122,9 @@ class Models:
         served_model.check_unused()
         self.served_models.remove(served_model)
         self.events.tell("model_remove", served_model.name)
-        model = served_model.unloaded()
-        if model is not None:
-            await asyncio.to_thread(model.close)
-            del model
-            _collect_unloaded()
+        closing = [model for model in (served_model.unloaded(),) if model]
+        if closing:
+            await _close_and_collect(closing)
         if self.uploads and served_model.folder:
             await waiting(self.uploads.unlink, served_model.folder)
 
@@ -169,20 +167,19 @@ class Models:
         if service := served_model.service:
             last_properties = None
             try:
-                last_properties = await waiting(properties, served_model, service, self.settings)
+                last_properties = await waiting(_last_properties, served_model, self.settings)
             except pumice.PumiceError as error:  # a worker is missing, or the engine died
                 logger.warning("%s: its properties are not known while it is unloaded: %s", served_model.name, error)
             served_model.check_unused()  # requests may have come during the await; none can from here on
             if served_model.service is not service:  # another call unloaded it
                 return
             served_model.properties = last_properties
-        model = served_model.unloaded()
+        closing = [model for model in (served_model.unloaded(),) if model]
         self.events.status(served_model.name, "sleeping" if served_model.sleeps else served_model.state)
-        if model is not None:
+        if closing:
             logger.info("unloading %s", served_model.name)
-            await asyncio.to_thread(model.close)
-            del model, service
-            _collect_unloaded()
+            del service
+            await _close_and_collect(closing)
 
     def drain(self, seconds: float) -> None:
         """Refuse new requests, and end running ones with an error after some seconds. Safe in signal handlers."""
@@ -402,6 +399,18 @@ def _freeze_loaded() -> None:
     """
     if threading.current_thread() is threading.main_thread():
         gc.freeze()
+
+
+def _last_properties(served_model: ServedModel, settings: Settings) -> Mapping[str, Any] | None:
+    """Return the properties of a model that is to be unloaded, which a thread holds no longer than it needs it."""
+    service = served_model.service
+    return properties(served_model, service, settings) if service else None
+
+
+async def _close_and_collect(closing: list[AnyModel]) -> None:
+    """Close a model and free its objects. The list alone has it: a thread may keep what it was given for a moment."""
+    await asyncio.to_thread(lambda: closing.pop().close())
+    _collect_unloaded()
 
 
 def _collect_unloaded() -> None:
