@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 import pumice
-from pumice.cli import cli
+from pumice.cli import cli, llama_options
 from pumice.config import Config
 from pumice_server import application
 from server_thread import running
@@ -152,6 +152,13 @@ def test_the_command_line_has_every_command_and_option():
         assert f"\n## pumice {name}\n" in f"\n{text}"
     assert "\n### pumice gguf split\n" in text
     assert "`-c, --ctx-size N`" in text
+
+
+def test_the_options_of_llama_cli_that_are_done_otherwise_are_listed():
+    text = reference.llama_cli_options()
+    assert "| `-hff`, `--hf-file` | name the file's quantization: -m hf.co/owner/repository:Q4\\_K\\_M |" in text
+    names = {*llama_options.REFUSED, *llama_options.IGNORED, *llama_options.OTHERS["run"]}
+    assert [name for name in names if f"`{name}`" not in text] == []
 
 
 def test_every_endpoint_and_every_body_is_in_the_reference():

@@ -2,7 +2,10 @@
 
 And tests/fixtures/llama_environment.json: its environment variables, each with the names of its option.
 
-python tests/make_fixtures/llama_options.py path/to/llama-server
+And tests/fixtures/llama_cli_options.json: the options of llama-cli and llama-completion, by the tables of their
+READMEs, which llama.cpp makes of their help.
+
+python tests/make_fixtures/llama_options.py path/to/llama-server path/to/llama.cpp
 """
 
 import json
@@ -29,6 +32,11 @@ def options(help: str) -> dict[str, int]:
     return found
 
 
+def documented(readme: str) -> dict[str, int]:
+    heads = re.findall(r"^\| `(-.*?)` \|", readme.replace(r"\|", "/"), re.MULTILINE)
+    return options("\n".join(heads))
+
+
 def environment(help: str) -> dict[str, list[str]]:
     found = {}
     for described in re.split(r"\n(?=-)", help):
@@ -38,6 +46,9 @@ def environment(help: str) -> dict[str, list[str]]:
 
 
 if __name__ == "__main__":
+    tools = Path(sys.argv[2]) / "tools"
+    found = {f"llama-{name}": documented((tools / name / "README.md").read_text()) for name in ("cli", "completion")}
+    (FIXTURES / "llama_cli_options.json").write_text(json.dumps(found, indent=0, sort_keys=True) + "\n")
     said = subprocess.run([sys.argv[1], "--help"], capture_output=True, text=True, check=True)
     for name, found in (("options", options(said.stdout)), ("environment", environment(said.stdout))):
         (FIXTURES / f"llama_{name}.json").write_text(json.dumps(found, indent=0, sort_keys=True) + "\n")

@@ -104,6 +104,21 @@ def _help(text: str) -> Iterator[str]:
             yield plain(paragraph) + "\n"
 
 
+def llama_cli_options() -> str:
+    """Return llama-cli's options that ``run`` and ``chat`` do otherwise, and those that they leave out."""
+    from pumice.cli import llama_options
+
+    refused = dict(llama_options.REFUSED)
+    for reasons in llama_options.OTHERS.values():
+        refused |= reasons
+    names: dict[str, list[str]] = {}
+    for name, reason in {**refused, **llama_options.UNDONE}.items():
+        names.setdefault(reason, []).append(code(name))
+    instead = table(["option", "here"], ((", ".join(options), plain(reason)) for reason, options in names.items()))
+    ignored = ", ".join(code(name) for name in sorted(llama_options.IGNORED) if name not in llama_options.UNDONE)
+    return f"{instead}\nLeft out with a warning, since texts are the same without: {ignored}.\n"
+
+
 # --- Python
 
 
@@ -348,6 +363,7 @@ GENERATORS: dict[str, Callable[[], str]] = {
         configuration,
         endpoints,
         errors,
+        llama_cli_options,
         operations,
         options,
         plugin_contract,

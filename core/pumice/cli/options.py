@@ -269,6 +269,22 @@ no_sandbox_option = option(
     help="Do not confine this process, engines and workers, for debugging.",
 )
 
+
+def _go_offline(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        os.environ["HF_HUB_OFFLINE"] = "1"  # huggingface_hub reads it when it is imported
+
+
+offline_option = option(
+    "--offline",
+    is_flag=True,
+    expose_value=False,
+    callback=_go_offline,
+    group="Model",
+    advanced=True,
+    help="Download nothing; take a model of this machine.",
+)
+
 verbose_option = option(
     "-v",
     "--verbose",

@@ -13,7 +13,7 @@ import click
 from pumice.cli.escapes import escape_option, unescape
 from pumice.cli.llama_options import LlamaCommand
 from pumice.cli.named_models import load_model
-from pumice.cli.options import load_options, model_argument, sampling_options, take_sampling
+from pumice.cli.options import load_options, model_argument, offline_option, sampling_options, take_sampling
 from pumice.cli.prompt import SeeingCommand, chosen, file_option, media_option, read_prompt, with_media
 from pumice.cli.sampler_options import chain_options, logit_bias_option, take_chain
 from pumice.cli.structured_output import output_options, take_output
@@ -92,6 +92,7 @@ class RunCommand(LlamaCommand, SeeingCommand):
 @sampling_options
 @chain_options
 @logit_bias_option
+@offline_option
 @load_options
 def command(
     model: str,

@@ -19,6 +19,7 @@ from pumice.cli.options import (
     chat_sampling_options,
     load_options,
     model_argument,
+    offline_option,
     read_template_variables,
     read_text,
     take_sampling,
@@ -159,6 +160,7 @@ def _mcp_servers(path: Path | None, is_program: bool) -> AbstractContextManager[
 @chat_sampling_options
 @chain_options
 @logit_bias_option
+@offline_option
 @load_options
 def command(
     model: str, message: str | None, system: str | None, stats: bool, max_tokens: int | None, **rest: Any
