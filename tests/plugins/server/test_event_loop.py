@@ -2,13 +2,12 @@
 
 import asyncio
 import json
-import time
 from collections.abc import Iterator
 
 import pytest
 
 import pumice
-from loop_monitor import LIMIT, Held, monitored
+from loop_monitor import LIMIT, Held, held_at_best, monitored
 from pumice.plugin import ModelSpec
 from server_thread import Serving, serving
 from waiting import PATIENCE, wait_until
@@ -72,15 +71,17 @@ def process(tmp_path_factory) -> Iterator[Serving]:
 def longest(
     server: Serving, method: str, path: str, body: bytes, kind: str = "application/json"
 ) -> tuple[int, list[Held]]:
-    """The status, and what held the loop; at best, since a cache may be cold and a clock may jump."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        with monitored() as held:
-            status = server.client.request(method, path, content=body, headers={"Content-Type": kind}).status_code
-            # An answer comes before the callback that sent it has ended.
-            asyncio.run_coroutine_threadsafe(asyncio.sleep(0), server.models.loop).result(PATIENCE)
-        if not held or time.monotonic() > deadline:
-            return status, held
+    """The status, and what held the loop, at best."""
+    statuses = []
+
+    def ask() -> None:
+        answer = server.client.request(method, path, content=body, headers={"Content-Type": kind})
+        statuses.append(answer.status_code)
+        # An answer comes before the callback that sent it has ended.
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), server.models.loop).result(PATIENCE)
+
+    held = held_at_best(ask)
+    return statuses[-1], held
 
 
 @pytest.mark.parametrize("name", LARGE)
