@@ -108,7 +108,7 @@ def test_clients_know_it_as_an_error_that_may_pass(hurried):
 
 
 def test_a_client_that_tries_again_is_answered(one, hurried):
-    with one.stream("Once", context_shift=True, timeout=0.8, **ENDLESS) as other:
+    with one.stream("Once", context_shift=True, timeout=2.0, **ENDLESS) as other:
         next(other)
         theirs = openai.OpenAI(base_url=f"{hurried.url}/v1", api_key="unused", max_retries=30)
         assert theirs.completions.create(model="demo", prompt="Once", max_tokens=2).choices[0].text
