@@ -30,7 +30,7 @@ class Engine:
     def send(self, command):
         request = command.request if isinstance(command, Add) else Request([1])
         if request.grammar or len(request.prediction or "") > 10_000:
-            self.let.wait(10)
+            self.let.wait(PATIENCE)
             if request.grammar and request.grammar.source == "wrong":
                 raise RequestError("a wrong grammar")
         self.commands.append(command)

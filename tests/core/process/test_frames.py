@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from pumice.process.frames import FrameSender, read_frames
+from waiting import PATIENCE
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pipes cannot be polled")
 
@@ -40,7 +41,7 @@ def test_frames_keep_their_order(pipe):
     sent = [b"first", b"x" * 100_000, b"second", b"later", b"third"]
     for data in sent[:3]:
         sender.send(data)
-    sender.send_later(lambda: b"later" if encoding.wait(10) else b"never")
+    sender.send_later(lambda: b"later" if encoding.wait(PATIENCE) else b"never")
     sender.send(b"third")
     writing = threading.Thread(target=sender.run)
     writing.start()

@@ -71,7 +71,7 @@ def link(engine):
 
 
 def encode(client, keep=True):
-    return client.encode_image(np.zeros((1, 2, 3), np.uint8), keep).result(10)
+    return client.encode_image(np.zeros((1, 2, 3), np.uint8), keep).result(PATIENCE)
 
 
 def test_a_request_names_rows_that_are_released_with_their_last_user(link, engine):
