@@ -373,4 +373,4 @@ def test_rounds_of_a_draft_model_stay_on_the_device(
             assert sum(item.timings.n_drafted for item in done) > 20
             n_accepted.append(sum(item.timings.n_accepted for item in done))
     assert n_accepted[0] > 10
-    assert abs(n_accepted[0] - n_accepted[1]) <= n_draft  # at the ends of texts
+    assert abs(n_accepted[0] - n_accepted[1]) <= n_draft * len(PROMPTS)  # at the end of each text
