@@ -422,9 +422,10 @@ def test_models_with_windows_experts_and_states(tmp_path: Path, name: str, monke
 
 @pytest.mark.usefixtures("vulkan_device")
 def test_each_sequence_has_its_adapters_in_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flights double up to 16 steps, or to 8 on a busy machine, where sequences begin and end far from each other.
+    """Flights double up to 16 steps, or fewer on a busy machine, where sequences begin and end far from each other.
 
-    Each number of sequences is measured in two single steps first, which leave fewer tokens for flights then.
+    Each number of sequences is measured in two single steps first, which leave fewer tokens for flights then. Of up to
+    seven numbers in a row one has a dozen steps, and so flights of 4.
     """
     files = {f"a{i}": str(path) for i, (path, _) in enumerate(write_case(tmp_path, "two"))}
     path = ZOO["llama-bias"].write(tmp_path / "model.gguf")
@@ -439,7 +440,7 @@ def test_each_sequence_has_its_adapters_in_every_step(tmp_path: Path, monkeypatc
             results.append([each.tokens for each in found])
     assert results[0] == results[1]
     assert len({tuple(tokens) for tokens in results[0]}) == 4
-    assert max(calls) in (8, 16)
+    assert max(calls) in (4, 8, 16)
 
 
 def looking(settings: Config, ahead: bool) -> Config:

@@ -93,6 +93,7 @@ def test_waiting_ends_with_the_needed_buckets_if_these_are_prepared_quickly(
     preparer.start()
     waiting = threading.Thread(target=preparer.wait)
     waiting.start()
+    wait_until(lambda: preparer.ready == set(needed))
     waiting.join(60 if quick else 0.2)
     assert preparer.ready == set(needed)
     assert waiting.is_alive() != quick
