@@ -1,6 +1,7 @@
 """An MCP server without the package ``mcp``, which starts quickly and does what servers should not.
 
-Arguments: the file of a JSON list of tools, and a file to which methods of notifications and called tools are written.
+Arguments: the file of a JSON list of tools, a file to which methods of notifications and called tools are written, and
+maybe a file without which ``initialize`` is not answered.
 """
 
 import json
@@ -50,6 +51,8 @@ for line in sys.stdin:
         continue
     answer = {"jsonrpc": "2.0", "id": request["id"]}
     if method == "initialize":
+        while not all(Path(path).exists() for path in sys.argv[3:]):
+            time.sleep(0.02)
         answer["result"] = {
             "protocolVersion": params["protocolVersion"],
             "capabilities": {"tools": {}},

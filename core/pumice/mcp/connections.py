@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapp
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeVar
 
 from pumice.chat.tools import MAX_RESULT, ToolError, result_text
 from pumice.errors import RequestError
@@ -82,16 +82,42 @@ class Connections:
 
     async def open(self) -> None:
         """Start all servers, and list their tools; ``failures`` says which cannot be used."""
-        outcomes = await asyncio.gather(*(connection.open() for connection in self._connections))
-        for connection, (listed, problem) in zip(self._connections, outcomes, strict=True):
-            if problem:
-                self.failures[connection.name] = f"MCP server {connection.name}: {problem}"
-            for tool in listed[:_MAX_LISTED]:
-                self._add(connection, tool)
-            if not problem:
-                self._check_enabled(connection, {tool.name for tool in listed})
-            if len(listed) > _MAX_LISTED:
-                self.problems.append(f"MCP server {connection.name}: only its first {_MAX_LISTED} tools are read")
+        async for _ in self.opened(None):
+            pass
+
+    async def opened(self, patience: float | None) -> AsyncIterator[None]:
+        """Start all servers, and yield when ``tools`` has changed, until all have started or failed.
+
+        That is first after ``patience`` seconds, or when no server is left (None: only then), and then for each of the
+        others. Tools keep their names.
+        """
+        opening = {asyncio.create_task(connection.open()): connection for connection in self._connections}
+        if not opening:
+            yield
+        waiting = set(opening)
+        until: Literal["ALL_COMPLETED", "FIRST_COMPLETED"] = asyncio.ALL_COMPLETED
+        while waiting:
+            done, waiting = await asyncio.wait(waiting, timeout=patience, return_when=until)
+            patience, until = None, asyncio.FIRST_COMPLETED
+            for task, connection in opening.items():
+                if task in done:
+                    self._take(connection, *task.result())
+            self._limit()
+            yield
+
+    def _take(self, connection: _Connection, listed: Sequence[ListedTool], problem: str) -> None:
+        """Add the tools of a server that has started, or the line that says why it cannot be used."""
+        if problem:
+            self.failures[connection.name] = f"MCP server {connection.name}: {problem}"
+        for tool in listed[:_MAX_LISTED]:
+            self._add(connection, tool)
+        if not problem:
+            self._check_enabled(connection, {tool.name for tool in listed})
+        if len(listed) > _MAX_LISTED:
+            self.problems.append(f"MCP server {connection.name}: only its first {_MAX_LISTED} tools are read")
+
+    def _limit(self) -> None:
+        """Leave out the tools beyond ``MAX_TOOLS``."""
         left_out = len(self.tools) - MAX_TOOLS
         if left_out > 0:
             self.tools = dict(list(self.tools.items())[:MAX_TOOLS])

@@ -37,13 +37,26 @@ Refusal = Callable[[ServerTool, Mapping[str, object]], Awaitable[str]]
 
 
 def serve_tools(
-    servers: Mapping[str, McpServer], channel: socket.socket, refusal: Refusal, terminal: int | None = None
+    servers: Mapping[str, McpServer],
+    channel: socket.socket,
+    refusal: Refusal,
+    terminal: int | None = None,
+    waits: bool = True,
 ) -> NoReturn:
-    """Connect to the servers, and run calls until the other end closes ``channel``; for a forked process."""
+    """Connect to the servers, and run calls until the other end closes ``channel``; for a forked process.
+
+    Args:
+        servers: Servers by their names.
+        channel: Connection to the process that uses the tools.
+        refusal: Decides about each call.
+        terminal: File of the terminal that the process keeps.
+        waits: True to offer tools once, when all servers have started; False to offer them without servers that take
+            longer, and again when one of these has started.
+    """
     try:
         detach(channel, terminal)
         logging.getLogger("mcp").setLevel(logging.CRITICAL)  # problems are lines of the offer, and results
-        asyncio.run(_Host(servers, channel, refusal).serve())
+        asyncio.run(_Host(servers, channel, refusal, waits).serve())
     except UNREADABLE:
         pass
     except Exception as error:
@@ -57,11 +70,12 @@ def serve_tools(
 class _Host:
     """Runs calls, each in a task of its own."""
 
-    def __init__(self, servers: Mapping[str, McpServer], channel: socket.socket, refusal: Refusal) -> None:
+    def __init__(self, servers: Mapping[str, McpServer], channel: socket.socket, refusal: Refusal, waits: bool) -> None:
         self._names = list(servers)
         self._connections = Connections(servers)
         self._channel = channel
         self._refusal = refusal
+        self._waits = waits
         self._calls: dict[int, asyncio.Task[None]] = {}
 
     async def serve(self) -> None:
@@ -82,16 +96,20 @@ class _Host:
 
     async def _open(self) -> None:
         """Start the servers, and offer their tools; in any case send an offer, for which the other process waits."""
+        is_first = True
         try:
-            opening = asyncio.create_task(self._connections.open())
-            if (await asyncio.wait([opening], timeout=_PATIENCE))[1]:
-                wire.send(self._channel, Starting(self._connections.starting))
-            await opening
-            wire.send(self._channel, offer(self._connections))
+            async for _ in self._connections.opened(_PATIENCE):
+                starting = self._connections.starting
+                if is_first and starting:
+                    wire.send(self._channel, Starting(starting))
+                is_first = False
+                if not (starting and self._waits):
+                    wire.send(self._channel, offer(self._connections))
         except Exception as error:
             reason = printable(f"{type(error).__name__}: {error}")
+            problem = f"MCP: no tool can be used: {reason:.{_MAX_REASON}}"
             with contextlib.suppress(OSError):  # the other process is gone
-                wire.send(self._channel, Offer([], [f"MCP: no tool can be used: {reason:.{_MAX_REASON}}"], self._names))
+                wire.send(self._channel, Offer([], [problem], self._names, []))
 
     async def _run(self, call: RunTool) -> None:
         """Run a call that is allowed, and answer it in any case."""
@@ -126,7 +144,7 @@ def offer(connections: Connections) -> Offer:
     n_more = len(problems) - _MAX_PROBLEMS
     if n_more > 0:
         problems[_MAX_PROBLEMS:] = [f"MCP: {n_more} more problems of servers and tools"]
-    return Offer(tools, problems, list(connections.failures))
+    return Offer(tools, problems, list(connections.failures), connections.starting)
 
 
 def read_arguments(text: str) -> Mapping[str, object]:

@@ -9,7 +9,7 @@ import json
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NoReturn
@@ -21,6 +21,7 @@ from pumice.mcp.servers import McpServer
 from pumice.mcp.wire import FROM_HOST, CancelTool, Offer, RunTool, Starting, ToolMessage, ToolResult
 from pumice.spawning import wire
 from pumice.spawning.fork import fork_helper
+from pumice.wording import printable
 
 logger = logging.getLogger("pumice")
 
@@ -46,7 +47,7 @@ def hosted_tools(servers: Mapping[str, McpServer]) -> Iterator[HostedTools]:
 
 
 def _serve(servers: Mapping[str, McpServer], channel: socket.socket) -> NoReturn:
-    serve_tools(servers, channel, _allow)
+    serve_tools(servers, channel, _allow, waits=False)
 
 
 async def _allow(tool: ServerTool, arguments: Mapping[str, object]) -> str:
@@ -66,7 +67,10 @@ class HostedTools:
         self._channel = channel
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[ToolResult]] = {}
-        self._offer: asyncio.Future[Offer] | None = None
+        self._latest: Offer | None = None
+        self._next: asyncio.Future[Offer] | None = None  # offer that follows the latest
+        self._logged: set[str] = set()
+        self._late: set[str] = set()  # servers that have not started after a while
         self._gone = False
         # One thread sends, so that messages do not mix and a host that does not read delays no event loop.
         self._sending = ThreadPoolExecutor(1, "pumice-mcp-send")
@@ -74,17 +78,20 @@ class HostedTools:
     def start(self) -> None:
         """Begin to receive, in the running event loop."""
         loop = asyncio.get_running_loop()
-        self._offer = loop.create_future()
+        self._next = loop.create_future()
         threading.Thread(target=self._receive, args=(loop,), name="pumice-mcp", daemon=True).start()
 
-    async def offer(self) -> Offer:
-        """Wait until all servers have started, and return their tools.
+    async def offer(self, servers: Collection[str] = ()) -> Offer:
+        """Return the tools of the servers that have started, and wait for those of ``servers`` that are starting.
 
         Raises:
             ToolError: The other process has ended.
         """
-        assert self._offer is not None, "start() comes first"
-        return await asyncio.shield(self._offer)
+        assert self._next is not None, "start() comes first"
+        latest = self._latest
+        while latest is None or not set(servers).isdisjoint(latest.starting):
+            latest = await asyncio.shield(self._next)
+        return latest
 
     async def call(self, name: str, arguments: Mapping[str, object]) -> str:
         """Call a tool and return its result, cut to what a model reads.
@@ -146,22 +153,44 @@ class HostedTools:
 
     def _take(self, message: Starting | Offer | ToolResult) -> None:
         if isinstance(message, Starting):
-            logger.info("waiting for MCP servers to start: %s", ", ".join(message.servers))
+            self._late = {*message.servers}
+            logger.warning("%s", _starting(message.servers))
         elif isinstance(message, Offer):
-            for problem in message.problems:
-                logger.warning("%s", problem)
-            if self._offer and not self._offer.done():
-                self._offer.set_result(message)
+            self._take_offer(message)
         elif (future := self._waiting.get(message.number)) and not future.done():
             future.set_result(message)
+
+    def _take_offer(self, offer: Offer) -> None:
+        for problem in offer.problems:
+            if problem not in self._logged:  # offers repeat them
+                logger.warning("%s", problem)
+        self._logged.update(offer.problems)
+        for name in self._late - {*offer.starting, *offer.failed}:
+            logger.info("MCP server %s has started", name)
+        self._late &= {*offer.starting}
+        self._latest, waited = offer, self._next
+        if waited and not waited.done():
+            self._next = waited.get_loop().create_future()
+            waited.set_result(offer)
 
     def _end(self) -> None:
         """Fail all calls, and all later ones."""
         self._gone = True
         logger.error("%s", _GONE)
-        if self._offer and not self._offer.done():
-            self._offer.set_exception(ToolError(_GONE))
-            self._offer.exception()  # nobody may wait for it
+        if self._next and not self._next.done():
+            self._next.set_exception(ToolError(_GONE))
+            self._next.exception()  # nobody may wait for it
         for number, future in self._waiting.items():
             if not future.done():
                 future.set_result(ToolResult(number, _GONE, True))
+
+
+def _starting(servers: Sequence[str]) -> str:
+    """Return the warning about servers that have not started after a while."""
+    names = printable(", ".join(servers))
+    is_one = len(servers) == 1
+    return (
+        f"MCP server{'' if is_one else 's'} {names}: no answer to `initialize` yet; requests that do not name "
+        f"{'it' if is_one else 'them'} go on, and the tools appear with the answer; if none comes, see the command or "
+        "url in mcp.json"
+    )

@@ -76,9 +76,11 @@ def read_servers_file(path: Path) -> dict[str, McpServer]:
             text = file.read(_MAX_BYTES + 1)
         if len(text) > _MAX_BYTES:
             raise ConfigError(f"{path}: larger than {_MAX_BYTES} bytes; expected a configuration of MCP servers")
-        data = json.loads(text)
+        data = json.loads(text.decode("utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8: byte {error.start}") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not valid JSON: {json_problem(error)}") from None
     return read_servers(data, str(path))

@@ -46,7 +46,7 @@ class SkipServers(ToolMessage, frozen=True):
 
 
 class Starting(ToolMessage, frozen=True):
-    """Names of the servers that have not started after a while; the offer follows."""
+    """Names of the servers that have not started after a while; an offer follows."""
 
     servers: list[str]
 
@@ -54,12 +54,14 @@ class Starting(ToolMessage, frozen=True):
 class Offer(ToolMessage, frozen=True):
     """All tools, and a line for each server or tool that cannot be used; precedes every result.
 
-    ``failed`` are the names of the servers that cannot be used.
+    ``failed`` are the names of the servers that cannot be used, ``starting`` of those that have not started yet, after
+    which another offer replaces this one.
     """
 
     tools: list[OfferedTool]
     problems: list[str]
     failed: list[str]
+    starting: list[str]
 
 
 class ToolResult(ToolMessage, frozen=True):

@@ -111,7 +111,7 @@ async def choose(
     labels: list[str] = []
     taken = {function.get("function", {}).get("name") for function in functions}
     try:
-        offer = await hosted.offer()
+        offer = await hosted.offer({str(tool.get("server_label")) for tool in tools if tool.get("type") == "mcp"})
     except ToolError as error:
         raise HTTPException(503, str(error)) from None
     for i, tool in enumerate(tools):

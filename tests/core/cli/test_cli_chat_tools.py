@@ -5,6 +5,7 @@ import json
 import os
 import select
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -169,10 +170,11 @@ def test_an_answer_is_a_line_whatever_mode_the_terminal_is_in():
 
 
 def test_an_error_while_servers_start_is_a_line(monkeypatch):
-    async def fail(self) -> None:
+    async def fail(self, patience: float | None) -> AsyncIterator[None]:
         raise RecursionError("too\ndeep")
+        yield
 
-    monkeypatch.setattr(Connections, "open", fail)
+    monkeypatch.setattr(Connections, "opened", fail)
     with tools_in_other_process({}):
         hosted = hosted_tools()
         assert hosted.wait(print) == []

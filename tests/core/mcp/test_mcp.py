@@ -76,6 +76,10 @@ def test_keys_of_other_clients_are_passed_over(tmp_path):
     path.write_text(json.dumps(configured(a={"command": "x", "icon": 1}, b={"url": "http://x", "disabled": True})))
     assert list(read_servers_file(path)) == ["a"]
     path.write_text("{")
+    file_of_bytes = tmp_path / "bytes.json"
+    file_of_bytes.write_bytes(b"\0\xff")
+    with pytest.raises(ConfigError, match=r"bytes.json: not UTF-8: byte 1"):
+        read_servers_file(file_of_bytes)
     with pytest.raises(ConfigError, match=r"mcp.json: not valid JSON"):
         read_servers_file(path)
     with pytest.raises(ConfigError, match="cannot be read: No such file"):

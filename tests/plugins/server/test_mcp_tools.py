@@ -2,6 +2,7 @@
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from http.client import HTTPConnection
 
@@ -362,6 +363,38 @@ def test_a_list_is_repeated_where_it_failed_or_follows_nothing(client, server):
         model="demo", input=[failed, {"role": "user", "content": "Add"}], tools=[NEVER], store=False
     )
     assert [item.type for item in again.output] == ["mcp_list_tools", "message"]
+
+
+def test_a_server_that_does_not_answer_keeps_nobody_waiting(model, tmp_path, caplog):
+    """Its tools are there once it answers; who names it waits for that."""
+    servers = {"raw": raw_server(tmp_path / "raw", ["echo"]), "late": raw_server(tmp_path / "late", ["echo", "live"])}
+    servers["late"]["args"].append(str(tmp_path / "go"))
+    with caplog.at_level("INFO", "pumice"), tool_server(model, servers) as server:
+
+        def tools() -> list[str]:
+            return [tool["display_name"] for tool in server.client.get("/tools").json()]
+
+        def named(label: str) -> int:
+            tool = {**MCP, "server_label": label, "require_approval": "never"}
+            return server.client.post("/v1/chat/completions", json={"messages": ASK, "tools": [tool]}).status_code
+
+        assert tools() == ["raw: echo"]
+        assert named("raw") == 200
+        (warning,) = [record for record in caplog.records if "MCP" in record.message]
+        assert warning.levelname == "WARNING"
+        assert warning.message.startswith(
+            "MCP server late: no answer to `initialize` yet; requests that do not name it"
+        )
+        with ThreadPoolExecutor(1) as pool:
+            waits = pool.submit(named, "late")
+            assert named("raw") == 200
+            assert not waits.done()
+            (tmp_path / "go").touch()
+            assert waits.result(PATIENCE) == 200
+        assert tools() == ["raw: echo", "late: echo", "late: live"]
+        assert [record.message for record in caplog.records if "has started" in record.message] == [
+            "MCP server late has started"
+        ]
 
 
 def test_rows_of_batches_run_tools(model, tmp_path):
