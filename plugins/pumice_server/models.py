@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pumice_server.service import AnyModel
 
 _LOOK_SECONDS = 0.5  # between checks for dead engines and idle models
+_LONG_LOAD_SECONDS = 10.0  # until the log says that a model is still loading
 _SILENT_SECONDS = BEAT_SECONDS  # without a step when the server stops, after which requests end
 _STALL_SECONDS = 120.0  # of a step; an engine that takes longer is killed
 
@@ -289,6 +290,7 @@ class Models:
                 await self._make_room(served_model)
                 while True:
                     started = time.monotonic()
+                    late = asyncio.get_running_loop().call_later(_LONG_LOAD_SECONDS, _tell_loading, served_model)
                     try:
                         model = await _in_thread(self._load_checked, served_model.spec, progress, deliver)
                         break
@@ -296,6 +298,8 @@ class Models:
                         if not await self._evict():
                             raise
                         logger.info("%s: %s; tried again with more memory", served_model.name, error)
+                    finally:
+                        late.cancel()
             self._take(served_model, model, time.monotonic() - started)
             del model
             _freeze_loaded()
@@ -370,6 +374,18 @@ class Models:
                 await self.unload(min(idle, key=lambda served_model: served_model.last_used))
                 return True
         return False
+
+
+def _tell_loading(served_model: ServedModel) -> None:
+    """Log that a model takes long to load, which else looks like a server that hangs."""
+    done, total = served_model.progress
+    steps = f", {done} of {total} steps" if total else ""
+    logger.warning(
+        "%s: still loading after %g seconds%s; kernels that it has to compile are kept for the next start",
+        served_model.name,
+        _LONG_LOAD_SECONDS,
+        steps,
+    )
 
 
 async def _end_if_silent(service: Service) -> None:

@@ -76,6 +76,22 @@ def test_while_the_model_is_loaded(model, caplog):
         assert client.get("/health").json() == {"status": "ok"}
 
 
+def test_a_model_that_loads_for_long_is_one_line_of_the_log(model, caplog, monkeypatch):
+    monkeypatch.setattr("pumice_server.models._LONG_LOAD_SECONDS", 0.1)
+
+    def load(spec, progress, deliver):
+        progress(5, 10)
+        wait_until(lambda: spec.names != ["slow"] or caplog.records)
+        return model
+
+    models = Models([ModelSpec(["slow"], ""), ModelSpec(["fast"], "")], load, Settings(timeout=PATIENCE))
+    with listening(make_application(models)) as (_, client):
+        for name in ("fast", "slow"):
+            assert client.post("/v1/completions", json={"model": name, "prompt": "Once", "max_tokens": 1}).is_success
+    (record,) = caplog.records
+    assert record.message.startswith("slow: still loading after 0.1 seconds, 5 of 10 steps; kernels")
+
+
 def test_requests_waiting_for_a_model_at_shutdown_are_answered():
     begun, go, answers = threading.Event(), threading.Event(), []
 
