@@ -7,18 +7,16 @@ import re
 
 import click
 
-from pumice.cli.vocabulary import option
+from pumice.cli.vocabulary import Decorator, option
 
 _SEQUENCE = re.compile(rb"""\\(?:x([0-9a-fA-F]{2})|([nrt'"\\]))""")
 _BYTES = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 
-escape_option = option(
-    "-e",
-    "--escape/--no-escape",
-    default=False,
-    group="Prompt",
-    help=r"Read \n, \r, \t, \', \", \\ and \xHH in the prompt and in -r as the characters they stand for.",
-)
+
+def escape_option(texts: str) -> Decorator:
+    """Return the decorator of ``--escape``, whose help says in which texts it reads escape sequences."""
+    help = rf"Read \n, \r, \t, \', \", \\ and \xHH in {texts} as the characters they stand for."
+    return option("-e", "--escape/--no-escape", default=False, group="Prompt", help=help)
 
 
 def unescape(text: str) -> str:

@@ -18,8 +18,7 @@ from pumice.cli.llama_names import (
     VALUES,
     by_name,
 )
-from pumice.cli.options import TEXT
-from pumice.cli.vocabulary import GroupedCommand
+from pumice.cli.options import TextCommand
 
 _FLAGS = "--simple-io -mli --multiline-input --show-timings --no-show-timings --log-jsonl --nowordwrap"
 _VALUES = "-co --color -np --parallel -ptc --print-token-count --reasoning-format"
@@ -79,7 +78,7 @@ REFUSED = by_name({**REASONS, **_REASONS})
 """Options that would change the text, also of Ollama and llm, with what to do instead."""
 
 
-class LlamaCommand(GroupedCommand):
+class LlamaCommand(TextCommand):
     """A command that takes llama-cli's command line: options without a meaning here are left out with a warning."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -89,15 +88,7 @@ class LlamaCommand(GroupedCommand):
         for name in ignored:
             why = "is ignored: " + UNDONE[name] if name in UNDONE else _meaningless(self.name)
             click.echo(f"warning: {name} {why}", err=True)
-        ctx.meta[TEXT] = None
-        rest = super().parse_args(ctx, kept)
-        if ctx.meta[TEXT] is not None:
-            _, text = (param for param in self.params if isinstance(param, click.Argument))
-            assert text.name
-            if ctx.params[text.name] is not None:
-                raise click.UsageError("two models: one as MODEL and one with -m; give only one", ctx)
-            ctx.params[text.name] = ctx.meta[TEXT]
-        return rest
+        return super().parse_args(ctx, kept)
 
 
 def _meaningless(command: str | None) -> str:

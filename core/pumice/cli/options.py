@@ -13,7 +13,7 @@ import click
 from pumice.cli.files import InputFile, ModelName
 from pumice.cli.messages import show_logs
 from pumice.cli.metadata_options import METADATA_OPTIONS
-from pumice.cli.vocabulary import defined, option
+from pumice.cli.vocabulary import GroupedCommand, defined, option
 from pumice.demo import demo_model_path
 from pumice.options import CHAT, ENGINE, SAMPLING, KVType
 from pumice.wording import json_problem
@@ -21,6 +21,7 @@ from pumice.wording import json_problem
 CommandFunction = Callable[..., Any]
 _MODEL, _VALUE_TYPE, _NO_SPECULATE = "pumice.model", "pumice.cache_type_v", "pumice.no_speculate"
 _CPU_MOE = "pumice.cpu_moe"
+_TEXT = "pumice.text"  # set to None by a command with a text behind MODEL, for a text in MODEL's place
 _LONGEST_PATH = 4096
 _MAX_TEXT = 1 << 24  # of a grammar, a schema, a template or a file of keys
 
@@ -29,15 +30,11 @@ def _keep_model(ctx: click.Context, param: click.Parameter, model: str | None) -
     ctx.meta[_MODEL] = model
 
 
-TEXT = "pumice.text"
-"""Key of ``Context.meta`` that a command with a text behind MODEL sets to None, for a text that stands for MODEL."""
-
-
 def _choose_model(ctx: click.Context, param: click.Parameter, model: str | None) -> str:
     named = ctx.meta.get(_MODEL)
     if model is not None and named is not None:
-        if TEXT in ctx.meta and ctx.meta[TEXT] is None and not (model.endswith(".gguf") or os.path.exists(model)):
-            ctx.meta[TEXT] = model  # with -m, the first argument is the text
+        if _TEXT in ctx.meta and ctx.meta[_TEXT] is None and not (model.endswith(".gguf") or os.path.exists(model)):
+            ctx.meta[_TEXT] = model  # with -m, the first argument is the text
             return str(named)
         raise click.UsageError("two models: one as MODEL and one with -m; give only one")
     chosen = named if model is None else model
@@ -59,6 +56,29 @@ def model_argument(command: CommandFunction) -> CommandFunction:
         help="Model, instead of the argument MODEL.",
     )(command)
     return click.argument("model", required=False, type=ModelName(), callback=_choose_model)(command)
+
+
+class TextCommand(GroupedCommand):
+    """A command with the arguments MODEL and a text; with ``-m`` the first argument is the text."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[_TEXT] = None
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if error.message.startswith("Got unexpected extra argument"):
+                raise click.UsageError(f"{error.message}; put a text of several words in quotes", ctx) from None
+            raise
+        if ctx.meta[_TEXT] is not None:
+            _, text = (param for param in self.params if isinstance(param, click.Argument))
+            assert text.name
+            if ctx.params[text.name] is not None:
+                raise click.UsageError("two models: one as MODEL and one with -m; give only one", ctx)
+            ctx.params[text.name] = ctx.meta[_TEXT]
+        model = ctx.params.get("model", "")
+        if " " in model.strip() and not (model.endswith(".gguf") or os.path.exists(model)):
+            raise click.UsageError(f"{model!r:.60} is no model; for a text without a model, use -p TEXT", ctx)
+        return rest
 
 
 ASSUMED_TEMPLATE = "chatml"
@@ -297,6 +317,17 @@ verbose_option = option(
 
 _KV_HELP = f"Type of the key/value cache: {', '.join(get_args(KVType))}.  [default: f16]"
 
+
+class _Switch(click.types.BoolParamType):
+    """True or false, as on or off."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"expected on or off, not {value!r:.60}", param, ctx)
+
+
 _PLACEMENT = [
     defined(ENGINE["devices"], metavar="NAMES", callback=_split_names, advanced=True),
     defined(
@@ -366,7 +397,7 @@ _PLACEMENT = [
     defined(ENGINE["numa"], advanced=True),
     defined(
         ENGINE["fit"],
-        type=click.BOOL,
+        type=_Switch(),
         is_flag=False,
         default=None,
         metavar="on|off",

@@ -68,6 +68,13 @@ def with_media(
     return list(at_markers(texts, media))
 
 
+def one_prompt(text: str | None, prompt: str | None) -> str | None:
+    """Return the prompt that is given, as the argument TEXT or with ``-p``. Raises UsageError if both are."""
+    if text is not None and prompt is not None:
+        raise click.UsageError("two prompts: one as TEXT and one with -p; give only one")
+    return text if prompt is None else prompt
+
+
 def read_prompt(prompt: str | None, file: Path | None, default: str | None = None) -> str:
     """Return the prompt from the option, a file or standard input; a final newline of the latter two is removed.
 

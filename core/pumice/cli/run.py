@@ -14,7 +14,7 @@ from pumice.cli.escapes import escape_option, unescape
 from pumice.cli.llama_options import LlamaCommand
 from pumice.cli.named_models import load_model
 from pumice.cli.options import load_options, model_argument, offline_option, sampling_options, take_sampling
-from pumice.cli.prompt import SeeingCommand, chosen, file_option, media_option, read_prompt, with_media
+from pumice.cli.prompt import SeeingCommand, chosen, file_option, media_option, one_prompt, read_prompt, with_media
 from pumice.cli.sampler_options import chain_options, logit_bias_option, take_chain
 from pumice.cli.structured_output import output_options, take_output
 from pumice.cli.vocabulary import defined, option
@@ -67,7 +67,7 @@ class RunCommand(LlamaCommand, SeeingCommand):
     "videos",
     "Video for a vision model: like --image, and after the sounds. Repeatable.",
 )
-@escape_option
+@escape_option("the prompt and in -r")
 @option(
     "--display-prompt/--no-display-prompt",
     default=False,
@@ -117,9 +117,7 @@ def command(
     """
     model = chosen(model, images)
     demo = Path(model) in DEMOS.values()
-    if text is not None and prompt is not None:
-        raise click.UsageError("two prompts: one as TEXT and one with -p; give only one")
-    text = read_prompt(text if prompt is None else prompt, file, "" if demo or images or sounds or videos else None)
+    text = read_prompt(one_prompt(text, prompt), file, "" if demo or images or sounds or videos else None)
     shown = rest.pop("display_prompt")
     if rest.pop("escape"):
         text, stop = unescape(text), tuple(map(unescape, stop))

@@ -116,6 +116,34 @@ def test_tokenize_gives_ids(run, model):
     assert run("tokenize", model, input="é\n").stdout.splitlines()[0].split() == ["1", "'<s>'"]
 
 
+def test_tokenize_takes_the_command_lines_of_run_and_of_llama_tokenize(run, model, home):
+    (home / "text.txt").write_text("Once upon\n")
+    expected = run("tokenize", model, "-p", "Once upon", "--json").stdout
+    for arguments in (
+        (model, "Once upon", "--json"),
+        ("-m", model, "Once upon", "--json"),
+        ("-m", model, "-f", "text.txt", "--ids"),
+        (model, "-e", r"Once\x20upon", "--json"),
+    ):
+        assert run("tokenize", *arguments).stdout == expected, arguments
+    done = run("tokenize", "-m", model, "--stdin", "--ids", "--no-bos", "--show-count", input="Once upon\n")
+    assert json.loads(done.stdout) == json.loads(expected)[1:]
+    assert done.stderr == f"{len(json.loads(done.stdout))} tokens\n"
+    done = run("tokenize", model, "Once", "-p", "upon")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "two prompts: one as TEXT and one with -p; give only one" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "chat", "tokenize"])
+def test_a_text_in_place_of_the_model_is_explained(run, command):
+    done = run(command, "Once upon a time")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: 'Once upon a time' is no model; for a text without a model, use -p TEXT")
+    assert "a b.gguf: no such file" in run(command, "a b.gguf", "-p", "x").stderr
+    said = run(command, "pumice-demo", "Once", "upon").stderr
+    assert "unexpected extra argument (upon); put a text of several words in quotes" in said
+
+
 def test_config_shows_each_value_with_its_source(run, home):
     (home / "pumice.yaml").write_text("n_ctx: 77\nsampling: {top_k: 3}\nnumpy: {cache_mib: 5}")
     shown = json.loads(run("config", "--json", "--backend", "cpu", "-t", "2").stdout)

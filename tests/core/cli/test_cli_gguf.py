@@ -14,6 +14,13 @@ def file(model, home) -> Path:
     return Path(shutil.copy(model, home / "m.gguf"))
 
 
+def test_without_a_command_it_shows_its_help(run):
+    done = run("gguf")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == run("gguf", "--help").stdout
+    assert "error: unknown command 'shwo'; did you mean 'show'? (known: check, diff" in run("gguf", "shwo").stderr
+
+
 def test_show(run, file):
     text = run("gguf", "show", "m.gguf").stdout
     assert "llama.block_count = u32 2" in text

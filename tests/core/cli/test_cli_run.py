@@ -98,7 +98,11 @@ def test_settings_of_a_configuration_file_apply(run, model, home):
 @pytest.mark.parametrize(
     ("arguments", "status", "error"),
     [
-        (["run", "MODEL", "once", "x"], 2, r"error: Got unexpected extra argument \(x\) \(see `pumice run --help`\)"),
+        (
+            ["run", "MODEL", "once", "x"],
+            2,
+            r"error: Got unexpected extra argument \(x\); put a text of several words in quotes .*",
+        ),
         (["run", "MODEL", "--tempp", "1"], 2, r"error: No such option.*--temp.*\(see `pumice run --help`\)"),
         (["run", "MODEL", "-p", "a", "-f", "b"], 2, r"error: give either a prompt or --file .*"),
         (["run", "MODEL", "a", "-f", "b"], 2, r"error: give either a prompt or --file .*"),
@@ -391,6 +395,10 @@ def test_a_bar_is_shown_once_there_is_something_to_show(monkeypatch, capsys):
     shown = capsys.readouterr().err
     assert "1/2" in shown
     assert not re.search(r"\b0step\b", shown), "a bar without its total"
+
+
+def test_a_wrong_switch_says_what_is_expected(run, model):
+    assert "'--fit': expected on or off, not 'maybe' (see" in run("run", model, "-p", "a", "--fit", "maybe").stderr
 
 
 @pytest.mark.parametrize("option", ["--grammar", "--json-schema"])

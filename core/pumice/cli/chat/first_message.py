@@ -29,7 +29,7 @@ _OPTIONS: list[Callable[[CommandFunction], CommandFunction]] = [
     media_option("image", "images", "Image of the first message, for a vision model. Repeatable."),
     media_option("audio", "sounds", "Sound of the first message, for a model that hears. Repeatable."),
     media_option("video", "videos", "Video of the first message, for a vision model. Repeatable."),
-    escape_option,
+    escape_option("the first message and in -r"),
     option("-st", "--single-turn", is_flag=True, group="Chat", help="End the chat after the first answer."),
 ]
 
