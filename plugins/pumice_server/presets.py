@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import click
 
-from pumice_server.arguments import IGNORED, REFUSED, TRANSLATED
+from pumice.cli.llama_names import TRANSLATED
+from pumice_server.arguments import IGNORED, REFUSED
 from pumice_server.environment import PREFIX, argument_of, option_of
 from pumice_server.limits import MAX_MODELS
 
@@ -65,7 +66,9 @@ def read_presets(path: Path, params: Sequence[click.Parameter], server_wide: Col
         raise click.UsageError(
             f"--models-preset: {path}: line {number - 1}: expected [name] or key = value, not {line:.80}"
         ) from None
-    except (OSError, UnicodeDecodeError, configparser.Error) as error:
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"--models-preset: {path}: not UTF-8: byte {error.start}") from None
+    except (OSError, configparser.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else " ".join(str(error).replace("\0", "").split())
         raise click.UsageError(f"--models-preset: {path}: {reason}") from None
     version = parser[_TOP].pop("version", _VERSION)

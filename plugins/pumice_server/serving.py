@@ -83,7 +83,8 @@ def serve(
     try:
         config.load()
     except OSError as error:  # ssl names neither the file nor the problem
-        raise click.ClickException(f"TLS: {settings.tls_key}, {settings.tls_certificate}: {error}") from None
+        files = f"{settings.tls_key} and {settings.tls_certificate}"
+        raise click.ClickException(f"TLS: {files} are no private key and its certificates in PEM: {error}") from None
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a client that disconnects only ends its connection
     for number in (signal.SIGINT, signal.SIGTERM):

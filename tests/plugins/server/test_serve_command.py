@@ -22,12 +22,13 @@ import yaml
 from tools.lock import FILES
 
 from gguf_files import tiny_llama
+from pumice.cli.llama_names import TRANSLATED
 from pumice.commands import BUNDLED_COMMANDS
 from pumice.gguf import encode
 from pumice.gguf.copy import split
 from pumice.gguf.edit import edit
 from pumice.plugin import install_command
-from pumice_server.arguments import IGNORED, REFUSED, TRANSLATED, leave_out
+from pumice_server.arguments import IGNORED, REFUSED, leave_out
 from pumice_server.choice import choose_models
 from pumice_server.command import command
 from pumice_server.defaults import take_chat, take_sampling
@@ -93,6 +94,8 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
         (["-ctk", "f16", "-ctv", "q8_0"], "keys and values have one type"),
         (["-ngl", "many"], "expected a number of layers, all or auto"),
         (["--ssl-key-file", "x"], "TLS needs both"),
+        (["--ssl-key-file", __file__, "--ssl-cert-file", __file__], "are no private key and its certificates in PEM"),
+        (["--models-preset", sys.executable], "not UTF-8: byte"),
         (
             ["--ssl-key-file", "/nowhere", "--ssl-cert-file", "/nowhere", "--port", "0"],
             "TLS: there is no file /nowhere",
