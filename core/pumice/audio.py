@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pumice.encoded import MAX_BYTES, decode_base64, decode_data_url, named_errors, read_source
+from pumice.encoded import MAX_BYTES, check_rate, decode_base64, decode_data_url, named_errors, read_source
 from pumice.errors import MediaError
 from pumice.installed import install_command
 from pumice.isolation import CallLimits, WorkerPool
@@ -113,9 +113,10 @@ class Audio:
         import numpy as np
 
         if not isinstance(self.source, np.ndarray):
+            data = read_source(self.source, "audio", "a path, bytes or an array")
             if self.rate is not None:
                 raise MediaError("audio", "rate belongs to an array; a file has its own")
-            return read_source(self.source, "audio", "a path, bytes or an array")
+            return data
         return self.array_samples(self._target)
 
     def array_samples(self, target: int) -> NDArray[np.float32]:
@@ -124,6 +125,7 @@ class Audio:
 
         if self.rate is None:
             raise MediaError("audio", "an array needs its rate: pumice.Audio(samples, rate=16000)")
+        check_rate(self.rate, "audio", "samples")
         array = self.source[:, None] if self.source.ndim == 1 else self.source
         if array.ndim != 2 or not (array.dtype == np.int16 or np.issubdtype(array.dtype, np.floating)):
             shape = list(self.source.shape)

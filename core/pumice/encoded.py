@@ -7,10 +7,12 @@ import binascii
 import contextlib
 import os
 from collections.abc import Iterator
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
 from pumice.errors import MediaError
+from pumice.wording import show_python
 
 MAX_BYTES = 32 << 20  # of an encoded image or sound
 _MAX_BASE64 = 4 * -(-MAX_BYTES // 3)  # characters
@@ -69,6 +71,12 @@ def read_source(source: Any, kind: str, expected: str) -> bytes:
         with named_errors(source):
             raise too_large(kind)
     return data
+
+
+def check_rate(rate: object, kind: str, unit: str) -> None:
+    """Raise RequestError unless the rate of an array is a number; ``unit``: what is counted, such as samples."""
+    if not isinstance(rate, Real) or isinstance(rate, bool):
+        raise MediaError(kind, f"rate must be a number of {unit} a second, not {show_python(rate)}")
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from pumice.encoded import MAX_BYTES, decode_base64, decode_data_url, named_errors, read_source
+from pumice.encoded import MAX_BYTES, check_rate, decode_base64, decode_data_url, named_errors, read_source
 from pumice.errors import MediaError, RequestError
 from pumice.images import MAX_PIXELS, check_size
 from pumice.installed import install_command
@@ -138,11 +138,13 @@ class Video:
         import numpy as np
 
         if not isinstance(self.source, np.ndarray):
+            data = read_source(self.source, "video", "a path, bytes or an array")
             if self.rate is not None:
                 raise MediaError("video", "rate belongs to an array; a file has its own")
-            return read_source(self.source, "video", "a path, bytes or an array")
+            return data
         if self.rate is None:
             raise MediaError("video", "an array needs its rate: pumice.Video(frames, rate=25)")
+        check_rate(self.rate, "video", "frames")
         if self.source.ndim != 4 or self.source.shape[3] != 3 or self.source.dtype != np.uint8:
             shape = list(self.source.shape)
             raise MediaError("video", f"expected uint8 [frames, height, width, 3], not {self.source.dtype} {shape}")
@@ -185,7 +187,7 @@ def check_form(n_frames: int, rate: float, height: int, width: int) -> None:
         problem = "it has no frames" if n_frames <= 0 else f"more than {MAX_FRAMES} frames"
         raise MediaError("video", f"{problem}; send one of at most {MAX_SECONDS // 3600} hours")
     if not (math.isfinite(rate) and 0 < rate <= MAX_RATE):
-        raise MediaError("video", f"{rate:g} frames a second; at most {MAX_RATE} are supported")
+        raise MediaError("video", f"{rate:g} frames a second; more than 0 and at most {MAX_RATE} are supported")
     if n_frames / rate > MAX_SECONDS:
         raise MediaError("video", f"{n_frames / rate:.0f} seconds; at most {MAX_SECONDS} are supported")
 

@@ -188,6 +188,8 @@ def _problem(value: Any, schema: Schema, where: str) -> str | None:
     if isinstance(value, (int, float)):
         return _number_problem(value, schema, where)
     if isinstance(value, str):
+        if not value and schema.get("minLength"):
+            return f"{where} must not be empty"
         most = schema.get("maxLength", len(value))
         too_long = f"{where}: at most {most} characters, not {len(value)}: {show_value(value)}"
         return too_long if len(value) > most else None

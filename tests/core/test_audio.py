@@ -123,6 +123,9 @@ def test_a_file_that_ends_early_is_what_it_has():
     [
         (TONE, None, "an array needs its rate"),
         (WAV, RATE, "rate belongs to an array"),
+        ([0.1, 0.2], RATE, "expected a path, bytes or an array, not list"),
+        (TONE, "16000", "rate must be a number of samples a second, not '16000'"),
+        (TONE, True, "rate must be a number of samples a second, not True"),
         (TONE.astype(np.int32), RATE, "expected float or int16"),
         (TONE[None, None], RATE, "expected float or int16"),
         (TONE[:0], RATE, "no samples"),

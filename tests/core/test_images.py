@@ -41,8 +41,8 @@ def test_rotated_transparent_and_deep_images():
 @pytest.mark.parametrize(
     ("source", "problem"),
     [
-        (b"GIF89a", "decoded|no PNG"),
-        (b"<svg/>", "no PNG"),
+        (b"GIF89a", "decoded|no image; send PNG"),
+        (b"<svg/>", "no image; send PNG"),
         (encoded(Pillow.fromarray(picture(64, 64)))[:200], "cannot be decoded"),
         (encoded(Pillow.new("1", (9000, 9000))), "9000 x 9000 pixels"),
         (png(65535, 65535, b""), "65535 x 65535 pixels; at most 40000000 are supported; make it smaller"),
@@ -81,7 +81,7 @@ def test_errors_of_prompts_name_the_file_or_the_number(tmp_path):
             ([good, pumice.Image(bad)], f"image {str(bad)!r}: "),
             ([pumice.Image(b"text")], "image: "),
         ):
-            with pytest.raises(pumice.RequestError, match=rf"\A{re.escape(name)}the bytes are no PNG"):
+            with pytest.raises(pumice.RequestError, match=rf"\A{re.escape(name)}the bytes are no image"):
                 model.generate([*media, "a"], max_tokens=1)
 
 
@@ -110,7 +110,7 @@ def test_pillow_images_are_decoded_here_only_by_the_caller():
     np.testing.assert_array_equal(pumice.Image(opened).pixels(), picture(20, 10))
     assert opened.tile, "decoded in the worker"
     other = Pillow.open(io.BytesIO(encoded(pixels, "PPM")))
-    with pytest.raises(pumice.RequestError, match="no PNG"):
+    with pytest.raises(pumice.RequestError, match="no image; send PNG"):
         pumice.Image(other).pixels()
     other.load()
     np.testing.assert_array_equal(pumice.Image(other).pixels(), picture(20, 10))
@@ -275,7 +275,7 @@ def test_streams_and_chats_of_coroutines_encode_in_a_thread(tmp_path, monkeypatc
         asyncio.run(closed())
         assert len(threads) == 2
         assert threading.get_ident() not in threads
-        with pytest.raises(pumice.RequestError, match="the bytes are no PNG"):
+        with pytest.raises(pumice.RequestError, match="the bytes are no image"):
             asyncio.run(anext_of(model, [pumice.Image(b"no image")]))
 
 

@@ -142,6 +142,8 @@ def test_plans_that_take_too_much_memory_are_refused():
         (Video(np.zeros((2, 4, 4), np.uint8), rate=1), r"expected uint8 \[frames, height, width, 3\]"),
         (Video(np.zeros((2, 4, 4, 3), np.uint8)), "an array needs its rate"),
         (Video(b"ftyp", rate=2), "rate belongs to an array"),
+        (Video([np.zeros((4, 4, 3), np.uint8)], rate=2), "expected a path, bytes or an array, not list"),
+        (Video(np.zeros((2, 4, 4, 3), np.uint8), rate="25"), "rate must be a number of frames a second, not '25'"),
         (Video("/nowhere/a.mp4"), "video '/nowhere/a.mp4': cannot be read"),
         (Video(5), "expected a path, bytes or an array"),
     ],

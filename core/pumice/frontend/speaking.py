@@ -39,7 +39,7 @@ _CODES_AROUND = 225
 MAX_TEMPERATURE = 2.0
 CANNOT_SPEAK = (
     "this model does not speak: its vocabulary has no audio codes of OuteTTS 0.2 or 0.3 (<|0|>, ...), and no speech "
-    "model is beside it (mmproj*.gguf)"
+    "model is loaded: put one file mmproj*.gguf beside it, or give it by the option mmproj"
 )
 SpeechProgress = Callable[[float], object] | None
 """Called with the seconds of sound so far."""

@@ -151,7 +151,7 @@ def test_embeddings_of_images(server, path):
             r"input\[0\].content\[0\]: video: URLs and paths are not opened",
         ),
         ([{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}], "data: URL"),
-        ([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}], "the bytes are no PNG"),
+        ([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}], "the bytes are no image"),
         ([OPENAI[1]] * 65, "at most 64"),
         ([{"content": [OPENAI[1]] * 65}], "more than 64 images"),
         ([{}], "must be text, a list of token ids, an object"),
@@ -201,7 +201,7 @@ def ways(image: str, source: dict) -> list[tuple[str, dict]]:
     ("data", "problem"),
     [
         (PNG[:60], "decode|image"),
-        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "no PNG"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "no image; send PNG"),
         (encoded(Pillow.new("1", (9000, 9000))), "9000 x 9000 pixels"),
     ],
 )

@@ -130,6 +130,7 @@ def test_voices_are_those_of_the_folder(server, path):
         ({"input": "a" * 4097}, "input"),
         ({"input": "你好"}, "Latin letters"),
         ({"input": None}, "input"),
+        ({"input": ""}, "input must not be empty"),
         ({"response_format": "aac"}, "response_format"),
         ({"stream_format": "x"}, "stream_format"),
         ({"speed": 1.5}, "speed"),
