@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +79,7 @@ def command(
     for path in filter(None, (source, target, errors)):
         if path.exists() and not path.is_file():
             raise click.ClickException(f"{path}: not a regular file; rows and results are read several times")
+    _check_distinct(("INPUT", source), ("OUTPUT", target), ("--errors", errors))
     cluster, replicas = take_cluster(options)
     options["n_parallel"] = n_parallel
     template = take_template(options)
@@ -107,6 +109,14 @@ def command(
                         take(result)
 
         _run(source, target, errors, answer)
+
+
+def _check_distinct(*files: tuple[str, Path | None]) -> None:
+    """Raise ClickException if two of the named files are the same file."""
+    named = [(name, path.resolve()) for name, path in files if path]
+    for (name, path), (other, other_path) in combinations(named, 2):
+        if path == other_path:
+            raise click.ClickException(f"{name} and {other} are the same file, {path}; choose two")
 
 
 def _hosted(servers: Mapping[str, McpServer]) -> contextlib.AbstractContextManager[HostedTools]:

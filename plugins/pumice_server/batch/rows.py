@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,24 +40,30 @@ def read_row(fields: Any) -> BatchRow:
 
 def read_rows(path: Path) -> Iterator[BatchRow]:
     """Yield the rows of a file. Raises ClickException with the number of a malformed row."""
+    return (row for _, row in _numbered_rows(path))
+
+
+def _numbered_rows(path: Path) -> Iterator[tuple[int, BatchRow]]:
+    """Yield the rows of a file with their numbers, from 1 on. Raises as ``read_rows``."""
     for number, fields in enumerate(read_parquet(path) if is_parquet(path) else read_lines(path), 1):
         try:
             if isinstance(fields, bytes):
                 if not fields.strip():
                     continue
                 fields = _parse(fields)
-            yield read_row(fields)
+            row = read_row(fields)
         except ValueError as error:
             raise click.ClickException(f"{path}:{number}: {error}") from None
+        yield number, row
 
 
 def read_ids(path: Path) -> dict[str, int]:
-    """Return the position of each row by its ``custom_id``. Raises ClickException for a duplicate."""
+    """Return the number of each row by its ``custom_id``. Raises ClickException for a duplicate."""
     ids: dict[str, int] = {}
-    for place, row in enumerate(read_rows(path)):
-        if row.custom_id in ids:
-            raise click.ClickException(f"{path}: two rows have the custom_id {row.custom_id!r:.100}")
-        ids[row.custom_id] = place
+    for number, row in _numbered_rows(path):
+        if (first := ids.setdefault(row.custom_id, number)) != number:
+            problem = f"row {first} has the custom_id {row.custom_id!r:.100} already; give each row its own"
+            raise click.ClickException(f"{path}:{number}: {problem}")
     return ids
 
 
@@ -76,6 +83,8 @@ def parquet() -> Any:
 def read_lines(path: Path) -> Iterator[bytes]:
     try:
         with path.open("rb") as file:
+            if file.peek(len(BOM_UTF8)).startswith(BOM_UTF8):
+                file.seek(len(BOM_UTF8))
             yield from file
     except OSError as error:
         raise click.ClickException(f"cannot read {path}: {error.strerror}") from None
@@ -96,4 +105,4 @@ def _parse(text: str | bytes) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise ValueError(f"not valid JSON: {error}") from None
+        raise ValueError(f"not valid JSON: {error.msg} (character {error.pos + 1})") from None

@@ -15,6 +15,7 @@ from openai.types.chat import ChatCompletion
 import pumice
 from gguf_files import tiny_llama
 from pumice_server.batch.command import command
+from pumice_server.batch.rows import read_ids
 from sandboxes import needs_sandbox
 from scripted_server_tools import raw_server
 from waiting import wait_until
@@ -201,13 +202,38 @@ def test_parquet_that_has_no_results_stays_as_it_is(tmp_path):
         ([{**row("a"), "method": "GET"}], "in.jsonl:1: method must be POST"),
         ([{**row("a"), "body": []}], "in.jsonl:1: body must be an object"),
         ([row("a", prompt="x"), row("b", stream=True)], "in.jsonl:2: stream must be false"),
-        ([row("a", prompt="x"), row("a", prompt="y")], "two rows have the custom_id 'a'"),
+        ([row("a", prompt="x"), row("a", prompt="y")], "in.jsonl:2: row 1 has the custom_id 'a' already"),
         ([5], "in.jsonl:1: expected an object with custom_id"),
     ],
 )
 def test_wrong_rows_are_told_before_anything_is_computed(rows, message, tmp_path):
     assert message in refused(write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl")
     assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_places_in_malformed_json_are_those_of_the_line(tmp_path):
+    source = tmp_path / "in.jsonl"
+    source.write_text('\n{"custom_id": "1"\n')
+    assert "in.jsonl:2: not valid JSON: unexpected end of data" in (message := refused(source, tmp_path / "out.jsonl"))
+    assert "line 2" not in message
+    source.write_text("\n\n[1,]\n")
+    assert refused(source, tmp_path / "out.jsonl").endswith("(character 3)\n")
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_row(tmp_path):
+    source = tmp_path / "in.jsonl"
+    source.write_text(json.dumps(row("a", prompt="x")) + "\n", encoding="utf-8-sig")
+    assert read_ids(source) == {"a": 1}
+
+
+def test_results_and_failures_are_different_files(tmp_path):
+    """Otherwise the list of failures would replace the results."""
+    source = write(tmp_path / "in.jsonl", [row("a", prompt=5)])
+    output, linked = tmp_path / "out.jsonl", tmp_path / "linked.jsonl"
+    linked.symlink_to(output)
+    for target, errors in ((output, output), (output, linked), (output, source), (source, output)):
+        assert "are the same file" in refused(source, target, "--errors", errors)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "linked.jsonl"]
 
 
 def test_files_of_others_stay_as_they_are(tmp_path):
