@@ -123,9 +123,22 @@ def command(folder: Path, **options: Any) -> None:
     if options["max_size"] and options["max_tensors"]:
         raise click.UsageError("give either --split-max-size or --split-max-tensors")
     if is_adapter(folder):
+        _check_adapter_options(options)
         convert_adapter(folder, options)
+    elif options["base"]:
+        raise click.UsageError(f"--base is for LoRA adapters; {folder} has no adapter_config.json")
     else:
         convert_model(folder, options)
+
+
+def _check_adapter_options(arguments: dict[str, Any]) -> None:
+    """Raise UsageError for an option that only models have."""
+    names = {"max_size": "--split-max-size", "max_tensors": "--split-max-tensors"}
+    for key in ("model_name", "metadata", "vocab_only", "target", "mmproj", *names):
+        if arguments[key]:
+            raise click.UsageError(f"{names.get(key, '--' + key.replace('_', '-'))} is for models, not LoRA adapters")
+    if arguments["type"].upper() not in ("AUTO", "F32"):
+        raise click.UsageError(f"--outtype: a LoRA adapter is written as F32, not {arguments['type']}")
 
 
 def convert_model(folder: Path, arguments: dict[str, Any]) -> None:

@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pumice.convert.folder import read_json
 from pumice.convert.lazy import LazyTensor
 from pumice.errors import ConvertError, GGUFError
 from pumice.gguf import EncodedValue, encode
+from pumice.wording import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,6 +58,9 @@ def general_metadata(
     import gguf
     import numpy as np
 
+    if overrides is not None:
+        _check_overrides(overrides)
+
     def add(writer: gguf.GGUFWriter) -> None:
         for tensor_name, tensor in tensors:
             writer.add_tensor_info(tensor_name, tensor.shape, np.dtype(np.float32), 4 * tensor.size)
@@ -71,6 +76,22 @@ def general_metadata(
 
     with reading(path):
         return entries(architecture, add)
+
+
+def _check_overrides(path: Path) -> None:
+    """Raise ConvertError for a file of metadata that is no JSON object, or has keys that would have no effect."""
+    from gguf import Keys
+
+    general = {key for key in vars(Keys.General).values() if isinstance(key, str) and key.startswith("general.")}
+    fixed = {Keys.General.TYPE, Keys.General.ARCHITECTURE, Keys.General.QUANTIZATION_VERSION}
+    fixed |= {Keys.General.ALIGNMENT, Keys.General.FILE_TYPE}
+    known = {key for key in general - fixed if "{" not in key and not key.endswith(".count")}
+    for key in read_json(path):
+        if key not in known | {"general.base_models", "general.datasets"}:
+            hint = did_you_mean(key, known)
+            raise ConvertError(
+                f"{path}: {key!r:.80} is no key that a conversion takes{hint}; set it by `pumice gguf set`"
+            )
 
 
 def special_tokens(

@@ -128,11 +128,15 @@ def _projector_conversion(folder: Folder, registry: Registry | None) -> Conversi
     """Return the conversion of a folder's encoders or speech model. Raises ConvertError if there is none."""
     from pumice.convert.folder import CONFIG
 
-    conversions = (registry or load_registry(load_config())).projector_conversions
+    registry = registry or load_registry(load_config())
+    conversions = registry.projector_conversions
     if not folder.has(CONFIG):
         return _recognised(folder, conversions)
-    classes = f"the classes are {', '.join(sorted(conversions))}"
-    return _made_by_class(folder, folder.config.outer_class, conversions, "projectors", classes)
+    name = folder.config.outer_class
+    if name not in conversions and name in registry.conversions:
+        problem = f"models of class {name!r} have no projector to convert; docs/media.md lists models with one"
+        raise ConvertError(f"{folder.config.path}: {problem}")
+    return _made_by_class(folder, name, conversions, "projectors", "docs/media.md lists those that can")
 
 
 def _made(folder: Folder, known: Names[type[Conversion]]) -> Conversion:

@@ -73,6 +73,19 @@ def test_the_model_must_be_known(folders, tmp_path):
     assert "28 tensors" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (["--mmproj"], "--mmproj is for models, not LoRA adapters"),
+        (["--split-max-size", "1M"], "--split-max-size is for models, not LoRA adapters"),
+        (["--outtype", "q8_0"], "--outtype: a LoRA adapter is written as F32, not q8_0"),
+    ],
+)
+def test_options_of_models_are_refused_for_adapters(folders, option, message):
+    done = CliRunner().invoke(cli, ["convert", str(folders("llama")[1]), *option])
+    assert (done.exit_code, message in done.stderr) == (2, True)
+
+
 def pair(n, rank):
     """Return the two matrices of one module; the second one has another shape than the ``[32, 4]`` it needs."""
     name = "base_model.model.model.layers.0.self_attn.q_proj"

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -120,6 +121,36 @@ def test_names_and_metadata_that_are_given(folder, tmp_path):
     with GGUFFile.open(tmp_path / "out.gguf") as file:
         assert (file.metadata["general.name"], file.metadata["general.author"]) == ("Stone", "Ada")
         assert file.metadata["general.license"] == "mit"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Once", "more.json: not valid JSON"),
+        ("[1]", "more.json: expected a JSON object"),
+        (
+            '{"general.athor": "Ada"}',
+            "no key that a conversion takes; did you mean 'general.author'",
+        ),
+        ('{"general.architecture": "llama"}', "'general.architecture' is no key"),
+        ('{"general.author": {"a": 1}}', "metadata key 'general.author': {'a': 1} is not a value of type str"),
+    ],
+)
+def test_metadata_without_effect_is_refused(folder, tmp_path, text, message):
+    (tmp_path / "more.json").write_text(text)
+    with pytest.raises(ConvertError, match=re.escape(message)):
+        run(folder, "-o", tmp_path / "out.gguf", "--metadata", tmp_path / "more.json")
+    assert not (tmp_path / "out.gguf").exists()
+
+
+def test_a_model_without_a_projector(folder, tmp_path):
+    with pytest.raises(ConvertError) as error:
+        run(folder, "--mmproj")
+    assert str(error.value).endswith(
+        "models of class 'LlamaForCausalLM' have no projector to convert; docs/media.md lists models with one"
+    )
+    done = run(folder, "-o", tmp_path / "out.gguf", "--base", folder)
+    assert (done.exit_code, "--base is for LoRA adapters" in done.stderr) == (2, True)
 
 
 def test_the_vocabulary_alone(folder):
