@@ -80,10 +80,10 @@ def size_in(size: float | str, unit: str) -> float:
         raise ConfigError(f"{size[:60]!r} is not a size, such as 12GiB, 512MiB or a number of {unit}") from None
 
 
-def parse_size(text: str | int) -> int:
+def parse_size(text: str | int, name: str = "") -> int:
     """Return the bytes of ``12GiB``, ``12G`` (both binary), ``12GB`` (decimal), ``512MiB`` or a number of bytes.
 
-    Raises ConfigError.
+    Raises ConfigError, which begins with the option's ``name`` if one is given.
     """
     match = _SIZE.fullmatch(str(text).strip())
     if match:
@@ -91,4 +91,5 @@ def parse_size(text: str | int) -> int:
         size = int(float(match["number"]) * (1000 if decimal else 1024) ** _POWERS[match["unit"].upper()])
         if size <= _MOST_BYTES:
             return size
-    raise ConfigError(f"{str(text)[:60]!r} is not a size of memory, such as 12GiB or 512MiB")
+    where = f"{name}: " if name else ""
+    raise ConfigError(f"{where}{str(text)[:60]!r} is not a size of memory, such as 12GiB or 512MiB")

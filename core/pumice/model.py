@@ -91,7 +91,7 @@ class Model(SpeakingModel):
             begins_text: build the tokenizer while GPUs are opened.
         """
         started = time.perf_counter()
-        with ExitStack() as stack, numa_policy(config.numa):
+        with ExitStack() as stack, numa_policy(config.numa, warns=opening is None):
             opening = opening or OpeningBackends(get_registry(config, plugins), config)
             registry = opening.registry
             stack.callback(opening.close)

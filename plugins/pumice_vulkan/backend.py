@@ -112,7 +112,7 @@ class VulkanBackend(Backend):
         return self._has_room(node) and not self._avoids(node)
 
     def free_memory(self) -> list[int | None]:
-        most = parse_size(self.options.memory) if self.options.memory else None
+        most = parse_size(self.options.memory, "vulkan.memory") if self.options.memory else None
         return [max(_free_bytes(shared.device, most) - RESERVE, 0) for shared in self._open()]
 
     def facts(self) -> Mapping[str, Fact]:

@@ -24,6 +24,7 @@ from pumice.engine.placement import Backends, PlacementRules, find_placement
 from pumice.errors import ConfigError
 from pumice.gguf import GGMLType, dequantize, row_bytes
 from pumice.graph import ELEMENTWISE, OPERATIONS, Graph, GraphBuilder, Input, Node, Segment, Tensor, Weight
+from pumice.wording import format_bytes
 
 logger = logging.getLogger("pumice")
 
@@ -217,7 +218,7 @@ def cache_experts(
     mixtures = dict(zip(graphs, host_mixtures(traced, traced, backends, limits, rules), strict=True))
     by_name = {mixture.name: mixture for group in mixtures.values() for mixture in group}
     if gpu is None or not by_name:
-        why = "no experts of a layer on a GPU stay in host memory"
+        why = _no_mixtures(gpu, n_bytes)
         if gpu is None:
             has_gpu = any(backend.offload for _, backend in backends)
             why = "the backend of this GPU cannot replace single matrices" if has_gpu else "no GPU is in use"
@@ -225,6 +226,14 @@ def cache_experts(
         return dict(graphs), None
     cache = _empty_cache(list(by_name.values()), gpu, limits, n_bytes)
     return {name: divide(graph, cache, mixtures[name]) for name, graph in graphs.items()}, cache
+
+
+def _no_mixtures(gpu: Backend | None, n_bytes: int) -> str:
+    """Return why no experts have copies: the copies leave a GPU no room for layers, or no experts are elsewhere."""
+    free = gpu.free_memory() if gpu else [None]
+    if None not in free and (room := sum(map(int, filter(None, free)))) <= n_bytes:
+        return f"{format_bytes(n_bytes)} leave no room for layers: the GPU has {format_bytes(room)} free; give less"
+    return "no experts of a layer on a GPU stay in host memory"
 
 
 def host_mixtures(

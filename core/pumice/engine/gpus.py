@@ -10,6 +10,7 @@ from pumice.backend import Backend
 from pumice.config import Config
 from pumice.engine.overrides import HOST, DeviceName, parse_device
 from pumice.errors import BackendError, ConfigError
+from pumice.wording import counted_as
 
 NONE = "none"
 
@@ -53,10 +54,11 @@ def choose_gpus(name: str, backend: type[Backend], config: Config) -> dict[str, 
         named = [DeviceName(name, number) for number in _gpus(backend)]
     for device in named:
         if device.number >= n_devices:
-            raise BackendError(f"devices: no device {device}: {name} has {n_devices} devices; see `pumice devices`")
+            count = counted_as(n_devices, "device")
+            raise BackendError(f"devices: no device {device}: {name} has {count}; see `pumice devices`")
     if config.split_mode == "none":
         if config.main_gpu >= len(named):
-            raise BackendError(f"main_gpu is {config.main_gpu}, but {len(named)} devices are chosen, counted from 0")
+            raise BackendError(f"main_gpu is {config.main_gpu}, but the last chosen device is {len(named) - 1}")
         named = [named[config.main_gpu]]
     if "devices" not in {field.name for field in dataclasses.fields(backend.Options)}:
         if len(named) > 1 or named[0].number:

@@ -69,15 +69,17 @@ def _reason() -> str:
 
 
 @contextlib.contextmanager
-def numa_policy(mode: str) -> Iterator[None]:
+def numa_policy(mode: str, warns: bool = True) -> Iterator[None]:
     """Let this thread, and threads that it starts, allocate and run as ``mode`` says, of the option ``numa``.
 
     ``isolate`` binds threads to the cores of one node, where memory is allocated then; ``distribute`` interleaves pages
     over all nodes. The former state of this thread returns afterwards; its threads keep theirs.
+    A mode that changes nothing on this machine is a warning, if ``warns``.
     """
     nodes = _nodes() if mode in ("isolate", "distribute") else {}
     if mode in ("isolate", "distribute") and len(nodes) < 2:
-        logger.warning("numa: %s changes nothing: the system reports no second memory node", mode)
+        if warns:
+            logger.warning("numa: %s changes nothing: the system reports no second memory node", mode)
         mode = "off"
     if mode == "isolate":
         before = os.sched_getaffinity(0)

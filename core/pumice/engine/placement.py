@@ -39,6 +39,7 @@ from pumice.graph import (
     states_of,
 )
 from pumice.graph.memory import ALIGNMENT
+from pumice.wording import counted_as
 
 logger = logging.getLogger("pumice")
 
@@ -133,8 +134,9 @@ def find_placement(graphs: Sequence[Graph], backends: Backends, limits: Limits, 
     Layers with the same number have the same order of backends and devices in all graphs.
 
     GPUs (``Backend.offload``) get the last layers that ``rules`` allow and that memory has room for. Raises
-    BackendError for a node that no backend supports.
+    BackendError for a node that no backend supports, or a cache type that cannot hold the rows of keys or values.
     """
+    _check_cache(graphs, limits)
     moved = moved_nodes(graphs, rules.overrides, rules.kv_offload, limits.sizes)
     n_layers = max(graph.n_layer for graph in graphs) + 1
     n_wanted = n_layers if rules.n_gpu_layers < 0 else min(rules.n_gpu_layers, n_layers)
@@ -163,10 +165,7 @@ def _place(graphs: Sequence[Graph], offers: Sequence[_Offer], first: int, limits
         return [*pinned, *(of_layer[layer] for of_layer in targets if layer in of_layer)]
 
     homes: dict[State, Target] = {}
-    try:
-        return [place(graph, line, homes) for graph in graphs]
-    except BackendError as error:
-        raise _cache_error(graphs, limits) or error from None
+    return [place(graph, line, homes) for graph in graphs]
 
 
 def devices_in_use(
@@ -276,8 +275,9 @@ class _Offer:
         margin = rules.margin if backend.offload else 0
         self.free = [None if free is None else max(free - margin, 0) for free in backend.free_memory()]
         if backend.offload and len(rules.tensor_split) > len(self.free):
+            count = counted_as(len(self.free), "device")
             raise BackendError(
-                f"tensor_split has {len(rules.tensor_split)} shares, but {name} uses {len(self.free)} devices; "
+                f"tensor_split has {len(rules.tensor_split)} shares, but {name} uses {count}; "
                 "name the devices with -dev, or --split-mode layer for all"
             )
         self._shares = _shares(rules.tensor_split, len(self.free)) if backend.offload else ()
@@ -389,10 +389,9 @@ def _fill(sizes: Mapping[int, int], free: FreeMemory) -> dict[int, int | None]:
     return device_of
 
 
-def _cache_error(graphs: Sequence[Graph], limits: Limits) -> BackendError | None:
-    """Return an error if rows of keys or values are no whole blocks of the cache's type; None otherwise."""
+def _check_cache(graphs: Sequence[Graph], limits: Limits) -> None:
+    """Raise BackendError if rows of keys or values are no whole blocks of the cache's type."""
     for state in (state for graph in graphs for state in graph.states if isinstance(state, KVState)):
         if not limits.can_hold(state):
             rows = f"{state.name} has {state.n_head_kv} heads of {state.k_dim} and {state.v_dim} values"
-            return BackendError(f"kv_type {limits.kv_type} needs rows of whole blocks, {rows}; use f16")
-    return None
+            raise BackendError(f"kv_type {limits.kv_type} needs rows of whole blocks, {rows}; use f16")

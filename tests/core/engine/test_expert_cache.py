@@ -100,6 +100,12 @@ def test_a_plan_says_what_copies_take(path: Path) -> None:
     assert cached["cpu"]["experts"] == without["cpu"]["experts"]
 
 
+def test_copies_that_leave_no_room_for_layers_are_named(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    options = {**OPTIONS, "n_cpu_moe": -1, "memory": "1GiB", "ram": "1GiB", "measure": False}
+    pumice.plan(path, moe_cache_mib="6GiB", **options)
+    assert "no experts are cached: 6.0 GiB leave no room for layers: the GPU has 768.0 MiB free" in caplog.text
+
+
 @pytest.mark.parametrize("value", [-1, "much", 2**21, 1.5])
 def test_wrong_sizes_are_refused(path: Path, value: Any) -> None:
     with pytest.raises(pumice.ConfigError, match="moe_cache_mib"):

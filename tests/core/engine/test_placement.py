@@ -120,6 +120,17 @@ def test_states_count_to_their_layers(tmp_path: Path) -> None:
     assert sizes == {0: 320 + 2 * 2 * 8 * most.n_blocks[0] * most.block_size}
 
 
+@pytest.mark.parametrize("free", [None, 10_000])  # the bytes of layers are counted where memory is limited
+def test_a_cache_type_that_cannot_hold_a_row_is_refused_with_the_row(tmp_path: Path, free: int | None) -> None:
+    g = builder(tmp_path, {"w": np.ones((10, 8), "f4")})
+    x = g.embedding(g.weight("w"), g.tokens).reshape("n_tokens", 1, 8)
+    with g.layer(0):
+        graph = g.finish(g.attention(x, x, x, scale=1.0))
+    line = [("gpu", gpu(free)), ("cpu", NumpyBackend())]
+    with pytest.raises(BackendError, match=r"kv_type q8_0 needs rows of whole blocks, kv\.0 has 1 heads of 8 and 8"):
+        place_layers([graph], line, limits(kv_type="q8_0"), PlacementRules())
+
+
 def test_the_last_layers_fit_first() -> None:
     sizes = {0: 500, 1: 100, 2: 100, 3: 300}
     assert [layers_that_fit(sizes, [free]) for free in (None, 1000, 999, 399, 299, 0)] == [4, 4, 3, 1, 0, 0]
@@ -289,7 +300,7 @@ def test_options_choose_gpus(settings: dict[str, object], chosen: list[int] | No
     ("settings", "message"),
     [
         ({"devices": ["gpu3"]}, "no device gpu3: gpu has 3 devices"),
-        ({"devices": ["gpu1"], "split_mode": "none", "main_gpu": 1}, "main_gpu is 1, but 1 devices are chosen"),
+        ({"devices": ["gpu1"], "split_mode": "none", "main_gpu": 1}, "main_gpu is 1, but the last chosen device is 0"),
         ({"devices": ["gpu0", "other1"]}, "belong to several backends"),
         ({"devices": ["gpu0", "Gpu:0"]}, "named twice"),
         ({"devices": ["big"]}, "'big' is not a device"),

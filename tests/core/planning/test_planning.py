@@ -391,6 +391,7 @@ def test_options_of_placement_are_read() -> None:
     ("arguments", "message"),
     [
         (["-sm", "row"], "splits single matrices over GPUs, which no backend does"),
+        (["-fit", "maybe"], "expected on or off, not 'maybe'"),
         (["-sm", "tensor"], "splits single matrices over GPUs, which no backend does"),
         (["-sm", "both"], "expected none, layer or auto"),
         (["-ts", "a"], "expected numbers with commas between"),
