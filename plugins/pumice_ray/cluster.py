@@ -131,9 +131,18 @@ def _connect(ray: Any, address: str, options: dict[str, Any]) -> None:
         if named or _is_up(_noted()):
             ray.init(address=named or "auto", **options)
         else:
-            ray.init(address="local", include_dashboard=False, **options)
+            _start(ray, options)
     except ConnectionError as error:
         raise PumiceError(f"no Ray cluster at {named or _noted()}: {str(error).splitlines()[0]}") from None
+
+
+def _start(ray: Any, options: dict[str, Any]) -> None:
+    """Start a cluster on this machine. Raises PumiceError: Ray raises the base class Exception if it does not start."""
+    try:
+        ray.init(address="local", include_dashboard=False, **options)
+    except Exception as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise PumiceError(f"Ray does not start on this machine: {reason}") from error
 
 
 def _noted() -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import click
+from click.core import ParameterSource
 
 from pumice.cli.options import CommandFunction
 from pumice.cli.vocabulary import Decorator, option
@@ -80,6 +81,8 @@ def cluster_options(command: CommandFunction) -> CommandFunction:
 
 def take_cluster(options: dict[str, Any]) -> tuple[Cluster[LinkedModel] | None, Replicas]:
     """Remove the options of a cluster from ``options``, and return the cluster, None without one, and its replicas."""
+    if options["address"] is None:
+        _check_no_replicas()
     replicas = parse_replicas(*(options.pop(name) for name in ("replicas", "replica_cpus", "replica_gpus")))
     address, stages, wait = (options.pop(name) for name in ("address", "stages", "replica_wait"))
     if stages is not None:
@@ -89,6 +92,15 @@ def take_cluster(options: dict[str, Any]) -> tuple[Cluster[LinkedModel] | None, 
     if wait is not None:
         replicas = replace(replicas, wait_seconds=wait)
     return None if address is None else find_cluster(address), replicas
+
+
+def _check_no_replicas() -> None:
+    """Raise UsageError if the command line has options of replicas: without a cluster they would have no effect."""
+    ctx = click.get_current_context()
+    for name in ("replicas", "replica_cpus", "replica_gpus", "replica_wait"):
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            flag = f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"{flag} needs --ray: without a cluster a model has one engine, on this machine")
 
 
 def parse_replicas(text: str, n_cpus: float, n_gpus: float) -> Replicas:

@@ -54,3 +54,12 @@ def test_a_cluster_that_is_named_has_to_be_there(
     with pytest.raises(pumice.PumiceError, match=f"no Ray cluster at {address}"):
         cluster._connect(ray, "" if by_environment else address, {})
     assert ray.asked == []
+
+
+def test_a_cluster_that_does_not_start_is_one_line(ray: Ray, monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(address: str, **options: Any) -> None:
+        raise Exception("The current node timed out during startup.\nSome of the raylet failed")  # as Ray does
+
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(pumice.PumiceError, match=r"^Ray does not start on this machine: The current node timed out"):
+        cluster._connect(ray, "", {})

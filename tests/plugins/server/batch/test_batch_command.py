@@ -236,6 +236,13 @@ def test_results_and_failures_are_different_files(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "linked.jsonl"]
 
 
+@pytest.mark.parametrize(
+    "option", [("--replicas", 2), ("--replica-cpus", 1), ("--replica-gpus", 1), ("--replica-wait", 5), ("--stages", 2)]
+)
+def test_options_of_a_cluster_need_one(option):
+    assert f"{option[0]} needs --ray" in wrong_use(*option)
+
+
 def test_files_of_others_stay_as_they_are(tmp_path):
     source = write(tmp_path / "in.jsonl", [row("a", prompt="x", max_tokens=1)])
     for text, message in [
