@@ -188,7 +188,7 @@ def running_line(estimate: Estimate) -> str:
 def score_line(score: TaskScore) -> str:
     """Return a line with the score in percent."""
     interval = f"95 %: {100 * score.low:.2f} to {100 * score.high:.2f}"
-    of = f"{score.n_tasks} tasks; guessing gives {100 * score.chance:.2f}"
+    of = f"{counted_as(score.n_tasks, 'task')}; guessing gives {100 * score.chance:.2f}"
     return f"{100 * score.accuracy:.4f} +/- {100 * score.error:.4f} ({interval}; {of})"
 
 

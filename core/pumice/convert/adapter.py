@@ -171,7 +171,7 @@ def base_folder(folder: AdapterFolder, base: Path | None) -> Folder:
     if folder.base and _can_be_read(Path(folder.base) / "config.json"):
         return Folder(Path(folder.base))
     named = f"; it was made for {folder.base!r}" if folder.base else ""
-    raise ConvertError(f"{folder.path}: give the folder of the base model with --base{named}")
+    raise ConvertError(f"{folder.path}: give the folder of the base model with `pumice convert --base`{named}")
 
 
 def _can_be_read(path: Path) -> bool:

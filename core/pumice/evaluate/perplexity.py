@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.errors import RequestError
+from pumice.wording import counted_as
 
 
 class Scorer(Protocol):
@@ -61,7 +62,7 @@ def chunks_of(ids: Sequence[int], n_ctx: int, most: int | None = None) -> list[l
         raise RequestError(f"a context of {n_ctx} tokens is too short to score anything")
     if len(ids) < 2 * n_ctx:
         raise RequestError(
-            f"the text has {len(ids)} tokens; two chunks of n_ctx {n_ctx} need {2 * n_ctx}: "
+            f"the text has {counted_as(len(ids), 'token')}; two chunks of n_ctx {n_ctx} need {2 * n_ctx}: "
             "give a longer text or a smaller n_ctx"
         )
     count = len(ids) // n_ctx

@@ -36,6 +36,8 @@ def test_show(run, file):
         1,
         "error: m.gguf: there is no metadata key 'nothing'\n",
     )
+    typo = run("gguf", "show", "m.gguf", "llama.block_cont").stderr
+    assert typo == "error: m.gguf: there is no metadata key 'llama.block_cont'; did you mean 'llama.block_count'?\n"
 
 
 def test_set(run, file):
@@ -58,8 +60,14 @@ def test_set(run, file):
 @pytest.mark.parametrize(
     ("arguments", "message", "status"),
     [
-        (["llama.context_length=x"], "error: 'x' is not a value of type u32\n", 1),
-        (["llama.context_length=-1"], "error: -1 is not a value of type u32\n", 1),
+        (["llama.context_length=x"], "error: metadata key 'llama.context_length': 'x' is not a value of type u32\n", 1),
+        (["a=u8:300"], "error: metadata key 'a': 300 is not a value of type u8\n", 1),
+        (
+            ["llama.context_lenth=1"],
+            "error: 'llama.context_lenth' is a new key: give its type, as in llama.context_lenth=str:1; "
+            "or did you mean 'llama.context_length'? (see `pumice gguf set --help`)\n",
+            2,
+        ),
         (["new=1"], "error: 'new' is a new key: give its type, as in new=str:1 (see `pumice gguf set --help`)\n", 2),
         (["new"], "error: expected KEY=VALUE, not 'new' (see `pumice gguf set --help`)\n", 2),
         ([], "error: nothing to set: give KEY=VALUE, --from-file or --remove (see `pumice gguf set --help`)\n", 2),
@@ -116,6 +124,16 @@ def test_hash(run, file):
     assert len(lines.splitlines()) == len(GGUFFile.open(file).tensors) + 1
     Path("sums").write_text(lines)
     assert run("gguf", "hash", "m.gguf", "--check", "sums") == (0, "", "")
+    Path("more").write_text(lines + "sha256    00  m.gguf:blk.9.x\n")
+    assert run("gguf", "hash", "m.gguf", "--check", "more") == (1, "sha256    00  m.gguf:blk.9.x: missing\n", "")
+    Path("empty").touch()
+    for name, problem in (
+        ("empty", "it has no checksums"),
+        ("nowhere", "cannot be read: No such file"),
+        ("m.gguf", "not"),
+    ):
+        done = run("gguf", "hash", "m.gguf", "--check", name)
+        assert (done.returncode, done.stderr.startswith(f"error: {name}: {problem}")) == (1, True)
     offset = GGUFFile.open(file).tensors["output.weight"].offset
     raw = bytearray(file.read_bytes())
     raw[offset] ^= 1

@@ -107,30 +107,37 @@ def hash_command(
     from pumice.gguf.compare import checksums
 
     expected = read_manifest(manifest) if manifest else {}
+    missing = dict(expected)
     algorithms = tuple(dict.fromkeys(algorithm for algorithm, _ in expected)) or algorithms or ("sha256",)
     failed = 0
     with GGUFFile.open(file) as opened, show_progress("hashing") as progress:
         for algorithm, digest, tensor in checksums(opened, algorithms, progress):
             if manifest:
-                checksum = expected.get((algorithm, tensor))
+                checksum = missing.pop((algorithm, tensor), None)
                 if checksum not in (None, digest):
                     failed += 1
                     click.echo(f"{algorithm:<8}  {digest}  {file}{':' + tensor if tensor else ''}: differs")
             elif not tensor or not no_tensors:
                 click.echo(f"{algorithm:<8}  {digest}  {file}{':' + tensor if tensor else ''}")
-    ctx.exit(1 if failed else 0)
+    for (algorithm, tensor), digest in missing.items():
+        click.echo(f"{algorithm:<8}  {digest}  {file}:{printable(tensor)}: missing")
+    ctx.exit(1 if failed or missing else 0)
 
 
 def read_manifest(path: Path) -> dict[tuple[str, str], str]:
-    """Digests by algorithm and name of a tensor, empty for the whole model."""
+    """Return digests by algorithm and name of a tensor, empty for the whole model. Raises ClickException."""
     try:
         lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise click.ClickException(f"{path}: cannot be read: {error}") from None
+    except OSError as error:
+        raise click.ClickException(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise click.ClickException(f"{path}: not a list of checksums: it is not text") from None
     digests = {}
     for number, line in enumerate(lines, 1):
         words = line.split(maxsplit=2)
         if len(words) != 3 or words[0] not in ALGORITHMS:
             raise click.ClickException(f"{path}: line {number} is not an algorithm, a digest and a name: {line[:60]!r}")
         digests[words[0], words[2].partition(".gguf:")[2]] = words[1]
+    if not digests:
+        raise click.ClickException(f"{path}: it has no checksums; `pumice gguf hash MODEL > FILE` writes them")
     return digests

@@ -12,6 +12,7 @@ from pumice.cli.files import EditedFile, InputFile, OutputFile
 from pumice.cli.options import force_option, no_sandbox_option
 from pumice.cli.progress import show_progress
 from pumice.cli.vocabulary import option
+from pumice.wording import did_you_mean
 
 if TYPE_CHECKING:
     from pumice.gguf import EncodedValue, Metadata
@@ -88,15 +89,27 @@ def rename_command(file: str, names: tuple[str, ...], keys: bool, out: str | Non
 
 def parse_assignment(item: str, metadata: Metadata) -> tuple[str, EncodedValue]:
     """Parse ``KEY=VALUE`` or ``KEY=TYPE:VALUE``. Raises UsageError."""
-    from pumice.gguf.values import parse_value, type_names
+    from pumice.gguf.values import type_names
 
     key, text = divide(item, "KEY=VALUE")
     name, colon, rest = text.partition(":")
     if colon and name.removesuffix("[]") in type_names():
-        return key, parse_value(rest, name)
+        return key, _value(key, rest, name)
     if key not in metadata:
-        raise click.UsageError(f"{key!r} is a new key: give its type, as in {key}=str:{text}")
-    return key, parse_value(text, metadata.encoded(key).type_name)
+        hint = did_you_mean(key, metadata).replace("; did", "; or did")
+        raise click.UsageError(f"{key!r} is a new key: give its type, as in {key}=str:{text}{hint}")
+    return key, _value(key, text, metadata.encoded(key).type_name)
+
+
+def _value(key: str, text: str, type_name: str) -> EncodedValue:
+    """Parse the value of a key. Raises GGUFError that names the key."""
+    from pumice.errors import GGUFError
+    from pumice.gguf.values import parse_value
+
+    try:
+        return parse_value(text, type_name)
+    except GGUFError as error:
+        raise GGUFError(f"metadata key {key!r}: {error}") from None
 
 
 def string_from_file(item: str) -> tuple[str, EncodedValue]:

@@ -11,6 +11,7 @@ from pumice.cli.confined import FileCommand
 from pumice.cli.files import ModelPath
 from pumice.cli.options import json_option, no_sandbox_option
 from pumice.cli.vocabulary import option
+from pumice.wording import did_you_mean
 
 if TYPE_CHECKING:
     from pumice.gguf import GGUFFile
@@ -44,7 +45,7 @@ def whole_value(file: GGUFFile, key: str, as_json: bool) -> str:
     from pumice.errors import GGUFError
 
     if key not in file.metadata:
-        raise GGUFError(f"{file.path}: there is no metadata key {key!r}")
+        raise GGUFError(f"{file.path}: there is no metadata key {key!r}{did_you_mean(key, file.metadata)}")
     value = plain(file.metadata[key])
     return printable(value) if isinstance(value, str) and not as_json else json.dumps(value)
 
