@@ -51,6 +51,8 @@ def _write_in_place(file: ParsedFile, writer: Writer) -> bool:
     (new,) = writer.headers
     if writer.offsets != [tensor.offset for tensor in file.tensors.values()]:
         return False
+    if not writer.offsets and len(new) != file.n_bytes:
+        return False
     with write_errors(file.path), file.path.open("r+b") as stream:
         old = stream.read(len(new))
         changed = [i for i, (before, after) in enumerate(zip(old, new, strict=True)) if before != after]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pumice.gguf import GGUFFile
+from pumice.gguf import GGUFFile, Writer
 
 
 @pytest.fixture
@@ -79,6 +79,16 @@ def test_set_refuses(run, file, arguments, message, status):
     raw = file.read_bytes()
     assert run("gguf", "set", "m.gguf", *arguments) == (status, "", message)
     assert file.read_bytes() == raw
+
+
+def test_set_in_a_file_without_tensors(run, tmp_path):
+    with Writer("vocabulary.gguf", {"general.architecture": "llama", "a": "bb"}, []):
+        pass
+    for value in ("longer than before", "c", "cc"):
+        assert run("gguf", "set", "vocabulary.gguf", f"a={value}") == (0, "", "")
+        with Writer("expected.gguf", {"general.architecture": "llama", "a": value}, [], force=True):
+            pass
+        assert Path("vocabulary.gguf").read_bytes() == Path("expected.gguf").read_bytes()
 
 
 def test_rename(run, file):
