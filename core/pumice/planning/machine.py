@@ -41,7 +41,7 @@ class PlannedMachine:
         if isinstance(memory, Mapping):
             gpus = {name: _size("memory", size) for name, size in memory.items()}
         elif memory is not None:
-            sizes = [memory] if isinstance(memory, (str, int)) else list(memory)
+            sizes = [memory] if isinstance(memory, (str, int, float)) else list(memory)
             items = [item for size in sizes for item in (size.split(",") if isinstance(size, str) else [size])]
             gpus = {f"gpu{number}": _size("memory", size) for number, size in enumerate(items)}
         if gpus is not None:

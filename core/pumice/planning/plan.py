@@ -73,7 +73,7 @@ class ModelPlan:
         architecture: value of ``general.architecture``.
         n_bytes: bytes of the model's tensors.
         n_ctx: context in tokens.
-        n_ctx_max: largest context that needs no further layer in host memory; 0 if the plan does not fit.
+        n_ctx_max: largest context that needs no further layer in host memory; 0 if none fits.
         n_ctx_train: context that the model was trained for.
         n_layers: layers, with the output as one more.
         n_gpu_layers: layers on GPUs.
@@ -193,7 +193,7 @@ def plan_file(
             architecture=file.architecture,
             n_bytes=sum(tensor.nbytes for tensor in file.tensors.values()),
             n_ctx=subject.sizes.n_ctx,
-            n_ctx_max=_largest_with(subject, placement.n_offloaded, architecture.n_ctx_train) if fits else 0,
+            n_ctx_max=_largest_with(subject, placement.n_offloaded, architecture.n_ctx_train, fits),
             n_ctx_train=architecture.n_ctx_train,
             n_layers=max(graph.n_layer for graph in subject.graphs.values()) + 1,
             n_gpu_layers=placement.n_offloaded if any(device.is_gpu for device in devices) else 0,
@@ -241,8 +241,11 @@ def _backends(stack: ExitStack, registry: Registry, config: Config, machine: Pla
     return [(_GPUS, PlannedGPUs(list(machine.gpus.values()))), *backends] if machine.gpus else backends
 
 
-def _largest_with(subject: _Subject, n_gpu_layers: int, n_ctx_train: int) -> int:
-    """Return the largest context, up to ``n_ctx_train``, with which as many layers fit the GPUs."""
+def _largest_with(subject: _Subject, n_gpu_layers: int, n_ctx_train: int, is_fitting: bool) -> int:
+    """Return the largest context, up to ``n_ctx_train``, with which as many layers fit the GPUs.
+
+    0 if none fits, which is possible unless the planned context ``is_fitting``.
+    """
     rules = replace(subject.rules, n_gpu_layers=n_gpu_layers)
     sizes = replace(subject.sizes, n_ctx=n_ctx_train)
 
@@ -252,7 +255,10 @@ def _largest_with(subject: _Subject, n_gpu_layers: int, n_ctx_train: int) -> int
     def fits(limits: Limits) -> bool:
         return has_room(list(traced.values()), subject.backends, limits, rules, subject.host_bytes, later)
 
-    return largest_context(subject.graphs, sizes, min(BLOCK_SIZE, n_ctx_train), fits)
+    least = min(BLOCK_SIZE, n_ctx_train)
+    if not is_fitting and not fits(make_limits(subject.graphs, replace(sizes, n_ctx=least))):
+        return 0
+    return largest_context(subject.graphs, sizes, least, fits)
 
 
 def _devices(

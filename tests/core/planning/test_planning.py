@@ -177,6 +177,10 @@ def test_a_plan_for_another_machine(tmp_path: Path) -> None:
     small = pumice.plan(path, memory=0, ram="100KiB", **options)
     assert not small.fits
     assert small.n_ctx_max == 0
+    large = pumice.plan(path, memory=0, ram="10MiB", **{**options, "n_ctx": 10**7})
+    assert (large.fits, large.n_ctx_max) == (False, N_CTX)
+    with pytest.raises(pumice.ConfigError, match=r"memory: '12\.5' is 12 bytes; give a unit"):
+        pumice.plan(path, memory=12.5, **options)
     assert json.loads(json.dumps(whole.to_dict()))["devices"][0]["bytes"] == whole.devices[0].bytes
 
 
