@@ -11,7 +11,7 @@ KOMPUTE_STAMP := .venv-kompute/.installed
 FIXTURES_STAMP := .venv/.fixtures
 DOCS_STAMP := .venv-docs/.installed
 
-.PHONY: demo help test test-clients test-ray test-kompute test-subgroups fuzz lint types format check docs wheel platform-wheels lock sbom audit fixtures shaders clean
+.PHONY: demo help test test-nightly test-clients test-ray test-kompute test-subgroups fuzz lint types format check docs wheel platform-wheels lock sbom audit fixtures shaders clean
 
 demo: $(RUN_STAMP)  ## Tell a story; PROMPT="Once upon a time" to continue, MODEL=path for another model
 	@$(VENV)/pumice run $(if $(MODEL),"$(MODEL)") -p "$(PROMPT)"
@@ -19,8 +19,11 @@ demo: $(RUN_STAMP)  ## Tell a story; PROMPT="Once upon a time" to continue, MODE
 help:  ## List the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: $(STAMP)  ## Run all tests except those of test-ray; TESTS="tests/core -k graph" for some
-	$(VENV)/python -m pytest -q $(PROCESSES) -m "not ray" $(TESTS)
+test: $(STAMP)  ## Run all tests except those of test-ray and test-nightly; TESTS="tests/core -k graph" for some
+	$(VENV)/python -m pytest -q $(PROCESSES) -m "not ray and not nightly" $(TESTS)
+
+test-nightly: $(STAMP)  ## Run the variants of tests that take a minute or more each
+	$(VENV)/python -m pytest -q $(PROCESSES) -m nightly $(TESTS)
 
 test-ray: $(STAMP)  ## Run the tests that start Ray clusters, one after the other, if Ray can be installed; TESTS="-m ray_essential" for a few
 	.ci/ray

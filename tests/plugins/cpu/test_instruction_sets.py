@@ -6,8 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -49,17 +47,13 @@ def files(isa: Isa) -> list[Path]:
     return PRODUCTS if base(isa) == base(current()) else [FOLDER]
 
 
-@pytest.fixture(scope="module")
-def marked_tests() -> Iterator[dict[str, Future[subprocess.CompletedProcess[str]]]]:
-    """The tests that are marked so, with the kernels of each other set: compiling them keeps every core busy."""
+@pytest.mark.parametrize(
+    "name", [name if name == "avx2" else pytest.param(name, marks=pytest.mark.nightly) for name in OTHERS]
+)
+def test_results(name: str) -> None:
+    """The tests that are marked so, with the kernels of another set. AVX2 is that of most machines."""
     arguments = ("-m", "pytest", "-q", "-x", "-m", "every_instruction_set", "-p", "no:cacheprovider")
-    with ThreadPoolExecutor(os.cpu_count()) as several:
-        yield {name: several.submit(run, name, *arguments, *map(str, files(BY_NAME[name]))) for name in OTHERS}
-
-
-@pytest.mark.parametrize("name", OTHERS)
-def test_results(name: str, marked_tests: Mapping[str, Future[subprocess.CompletedProcess[str]]]) -> None:
-    result = marked_tests[name].result()
+    result = run(name, *arguments, *map(str, files(BY_NAME[name])))
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-1000:]
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tools.paper_device import PaperDevice
 
@@ -14,7 +15,6 @@ from llama_relatives import RELATIVES
 from pumice.gguf import GGMLType
 from pumice_vulkan.device import DeviceDescription, list_devices
 from pumice_vulkan.persistent import PersistentPath, find_decoder
-from pumice_vulkan.persistent import path as path_module
 from pumice_vulkan.persistent.general import General, plans
 from pumice_vulkan.persistent.shape import is_faster, kernel_of
 from pumice_vulkan.profiles import PROFILES
@@ -24,7 +24,10 @@ from tiny_zoo import ZOO
 from tools import gpu_profiles
 
 IDS = [(7 * i + 3) % 300 for i in range(12)]
-COMPUTED = ("granite", "gemma2", "qwen2moe", "glm4moe", "gpt-oss")
+COMPUTED = [
+    *("granite", "gpt-oss"),
+    *(pytest.param(name, marks=pytest.mark.nightly) for name in ("gemma2", "qwen2moe", "glm4moe")),
+]
 """Relatives that a software device computes, which compiles each shader for half a minute."""
 
 FASTER = ("llama", "granite", "qwen2", "qwen3", "phi3", "granitemoe")
@@ -92,32 +95,50 @@ def test_norms_of_all_heads_together_are_no_norms_of_heads(tmp_path: Path, name:
         assert find_decoder(segment) is None
 
 
-@pytest.mark.usefixtures("vulkan_device")
-@pytest.mark.parametrize("name", COMPUTED)
-def test_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Logits and texts are those of NumPy, as far as int8 activations allow, and each token is one dispatch."""
+@pytest.fixture
+def used(vulkan_device: None, kept_pipelines: None, monkeypatch: pytest.MonkeyPatch) -> list[type]:
+    """The kind of shape of each token that was one dispatch."""
     if not list_devices()[0].software:
         pytest.skip("compiled for tests with the shape of a software device")
-    path, kinds = replace(RELATIVES[name], **WIDER.get(name, {})).write(tmp_path / "model.gguf"), set()
-
-    def noted(shape: Any) -> str:
-        kinds.add(type(shape))
-        return kernel_of(shape)
-
-    monkeypatch.setattr(path_module, "kernel_of", noted)
-    used: list[bool] = []
+    kinds: list[type] = []
     works = PersistentPath.works
-    monkeypatch.setattr(PersistentPath, "works", lambda path, rows=1: bool(used.append(works(path, rows))) or used[-1])
+
+    def noted(path: PersistentPath, rows: int = 1) -> bool:
+        kinds.extend([type(path._working[rows])] if works(path, rows) else [])
+        return works(path, rows)
+
+    monkeypatch.setattr(PersistentPath, "works", noted)
+    return kinds
+
+
+def load(path: Path, **options: Any) -> Any:
+    section = {"persistent": "always", "activations": "int8", "driver": "native", "rows_in_one_dispatch": 1}
+    return pumice.load(path, backend="vulkan", n_ctx=256, n_batch=1, config={"vulkan": section}, **options)
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_tokens(tmp_path: Path, used: list[type], name: str) -> None:
+    """Logits and texts are those of NumPy, as far as int8 activations allow, and each token is one dispatch."""
+    path = replace(RELATIVES[name], **WIDER.get(name, {})).write(tmp_path / "model.gguf")
 
     def tokens(model: Any) -> list[int]:
         return list(model.generate(IDS, max_tokens=8, temperature=0, ignore_eos=True).tokens)
 
     with pumice.load(path, backend="numpy", n_ctx=256) as model:
         expected, text = model.logits(IDS), tokens(model)
-    section = {"persistent": "always", "activations": "int8", "driver": "native", "rows_in_one_dispatch": 1}
-    with pumice.load(path, backend="vulkan", n_ctx=256, n_batch=1, config={"vulkan": section}) as model:
+    with load(path) as model:
         assert error(model.logits(IDS), expected) < 5e-3
         assert name not in SAME_TEXT or tokens(model) == text
-    assert all(used)
     assert len(used) >= len(IDS)
-    assert kinds == {General}
+    assert set(used) == {General}
+
+
+def test_experts_that_the_device_reads_in_host_memory(tmp_path: Path, used: list[type]) -> None:
+    """Logits equal those from device memory bit by bit."""
+    path = RELATIVES["gpt-oss"].write(tmp_path / "model.gguf")
+    with load(path) as model:
+        expected = model.logits(IDS)
+    with load(path, n_cpu_moe=-1, moe_in_place="on") as model:
+        assert any(device.parts["experts"] for device in model.facts.devices if device.name == "cpu")
+        np.testing.assert_array_equal(model.logits(IDS), expected)
+    assert used == [General] * 2 * len(IDS)
