@@ -61,7 +61,7 @@ def measure_devices(
             rates[device] = measured
             continue
         if time.monotonic() > end:
-            raise BackendError(f"other devices took longer than {seconds:g} s; `pumice fit` measures without a limit")
+            raise BackendError(f"measuring took longer than {seconds:g} s; `pumice fit` measures without a limit")
         where = registry.backends.describe(name)
         infos = guarded(registry.backends[name].devices, f"{where}: devices")()
         if infos:
