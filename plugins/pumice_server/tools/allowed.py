@@ -57,6 +57,10 @@ def allowed_servers(names: Sequence[str], path: Path | None) -> Mapping[str, Mcp
         return {}
     from pumice.mcp import read_servers_file, require_package, user_file
 
+    if path is None and not user_file().exists():
+        raise click.UsageError(
+            f"--allow-tools: no MCP servers are configured: give --mcp-config, or write {user_file()}"
+        )
     servers = read_servers_file(path or user_file())
     if not hasattr(os, "fork"):
         raise click.UsageError("--allow-tools needs a system that forks processes")

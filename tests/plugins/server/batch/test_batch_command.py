@@ -278,6 +278,7 @@ def test_rows_run_tools_of_mcp_servers(tmp_path):
     assert statuses(write_rows_without(tmp_path, rows)) == {"a": 400}
     assert "there is no MCP server 'other'" in wrong_use("--allow-tools", "other", "--mcp-config", servers)
     assert "--allow-tools, which names the servers" in wrong_use("--mcp-config", servers)
+    assert "no MCP servers are configured: give --mcp-config, or write" in wrong_use("--allow-tools", "other")
 
 
 def write_rows_without(folder: Path, rows: list[dict]) -> Path:
