@@ -390,8 +390,8 @@ def test_nobody_sees_all_logits(
                     return submit(batch, ask, *more, **options)
 
                 monkeypatch.setattr(model.runner, "submit", picking)
-            alone = model.generate(prompts[1], max_tokens=32, **options)
-            results.append([alone, *model.generate_many(prompts, max_tokens=32, **options)])
+            alone = model.generate(prompts[1], max_tokens=20, **options)
+            results.append([alone, *model.generate_many(prompts, max_tokens=20, **options)])
     host, device = results
     assert [each.tokens for each in device] == [each.tokens for each in host]
     assert [each.finish_reason for each in device] == [each.finish_reason for each in host]
@@ -415,7 +415,7 @@ def test_models_with_windows_experts_and_states(tmp_path: Path, name: str, monke
         settings = load_config({"backend": "vulkan", "kv_type": "f32", "n_ctx": 128, "n_batch": 4})
         with Model(path, looking(settings, ahead)) as model:
             assert model.runner.capabilities.max_steps
-            found = model.generate_many([[3, 5, 7], [1]], max_tokens=60, top_k=12, temperature=1.2, seed=1)
+            found = model.generate_many([[3, 5, 7], [1]], max_tokens=32, top_k=12, temperature=1.2, seed=1)
             results.append([each.tokens for each in found])
     assert results[0] == results[1]
 
