@@ -28,7 +28,8 @@ _SECONDS = 60
     "--report",
     type=OutputFile(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Check every device's kernels beside NumPy's, measure its rates, and write a file to attach to an issue.",
+    help="Check every device's kernels beside NumPy's, measure its rates, and write a file to attach to an issue; "
+    "replaces an earlier one.",
 )
 @json_option
 def command(as_json: bool, no_measure: bool, report: Path | None) -> None:
@@ -38,8 +39,8 @@ def command(as_json: bool, no_measure: bool, report: Path | None) -> None:
     in force, with what to install or set for more. The exit status is 1 if the configuration requires a sandbox
     (sandbox: on) that this machine does not have.
     """
-    if report is not None and not report.absolute().parent.is_dir():
-        raise click.BadParameter(f"{report.parent}: no such folder", param_hint="--report")
+    if report is not None:
+        _check_place(report)
     setting = _sandbox_setting()
     findings = [*survey(not no_measure), sandbox_finding(setting)]
     if as_json:
@@ -51,6 +52,29 @@ def command(as_json: bool, no_measure: bool, report: Path | None) -> None:
         _write_report(report, findings)
     if setting == "on" and findings[-1].state != "ok":
         raise click.exceptions.Exit(1)
+
+
+def _check_place(path: Path) -> None:
+    """Raise BadParameter if the report cannot be written, before checks that take minutes."""
+    from pumice.errors import PumiceError
+    from pumice.gguf.output import check_output
+
+    try:
+        check_output(path, force=True)
+    except PumiceError as error:
+        raise click.BadParameter(str(error), param_hint="--report") from None
+    if path.exists() and not _is_report(path):
+        problem = f"{path}: exists already, and is no report; name another file"
+        raise click.BadParameter(problem, param_hint="--report")
+
+
+def _is_report(path: Path) -> bool:
+    """Return True for an empty file, or one that an earlier ``--report`` wrote."""
+    try:
+        content = path.read_bytes()
+        return not content or "devices" in json.loads(content)
+    except (OSError, ValueError, TypeError, RecursionError):
+        return False
 
 
 def _write_report(path: Path, findings: list[Finding]) -> None:

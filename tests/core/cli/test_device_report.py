@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from pumice import device_checks
-from pumice.cli import device_report
+from pumice.cli import device_report, doctor
 from pumice.cli.device_list import format_backend
 from pumice.cli.doctor import command
 from pumice.cli.machine_report import Finding
@@ -187,8 +187,32 @@ def test_the_times_of_products_by_rows_are_messages(monkeypatch, capsys):
         assert min(seconds.values()) > 0
 
 
-def test_a_report_in_a_missing_folder_is_refused_before_anything_is_checked(tmp_path):
-    done = CliRunner().invoke(command, ["--report", str(tmp_path / "missing" / "report.json")])
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("missing/report.json", "the folder {folder}/missing does not exist"),
+        ("file/report.json", "the folder {folder}/file does not exist"),
+        ("n" * 300 + ".json", "cannot be written: file name too long"),
+        ("nowhere", "nowhere: a link to a file that does not exist"),
+        ("thesis", "thesis: exists already, and is no report; name another file"),
+        ("", ".: not a regular file"),
+    ],
+)
+def test_a_report_that_cannot_be_written_is_refused_before_anything_is_checked(tmp_path, name, problem):
+    (tmp_path / "file").touch()
+    (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
+    (tmp_path / "thesis").write_text("1. Introduction")
+    done = CliRunner().invoke(command, ["--report", str(tmp_path / name) if name else ""])
     assert done.exit_code == 2
-    assert "missing: no such folder" in done.stderr
+    assert problem.format(folder=tmp_path) in done.stderr
     assert not done.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "nowhere", "thesis"]
+    assert (tmp_path / "thesis").read_text() == "1. Introduction"
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"), [("", True), ('{"devices": []}', True), ("[1]", False), ("3", False), ("\xff", False)]
+)
+def test_reports_are_told_from_other_files(tmp_path, content, expected):
+    (tmp_path / "report.json").write_text(content)
+    assert doctor._is_report(tmp_path / "report.json") == expected
