@@ -8,7 +8,6 @@ that of the composition.
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ import mlx.core as mx
 import numpy as np
 
 from pumice_mlx.device import is_gpu
+from pumice_mlx.kernel_checks import is_right
 
 HALF = 16  # columns with a scale; 32 columns have `bits` words of codes
 MOST_ROWS = 8  # rows of x up to which reading codes takes longer than multiplying them
@@ -43,7 +43,6 @@ SOURCE = """
     if (lane == 0) y[token * ROWS + row] = sum;
 """
 
-logger = logging.getLogger("pumice")
 Product = Callable[[mx.array, mx.array, list[mx.array], int], mx.array]
 
 
@@ -80,12 +79,9 @@ def product_for(bits: int, type: mx.Dtype, composed: Product) -> Product | None:
     x = mx.array(rng.standard_normal((n_tokens, n_groups * 2 * HALF))).astype(type)
     codes = mx.array(rng.integers(0, 1 << 32, (n_rows, n_groups * bits), np.uint32))
     scales = [mx.array(rng.standard_normal((n_rows, n_groups))).astype(type) for _ in range(4)]
-    try:
+
+    def error() -> float:
         expected, actual = composed(x, codes, scales, bits), multiply(x, codes, scales, bits)
-        wrong = mx.max(mx.abs(expected - actual)) > 1e-2 * mx.max(mx.abs(expected))
-        if not wrong.item():
-            return multiply
-        logger.info("mlx: the kernel for codes of %d bits is not used, since its results are wrong", bits)
-    except (RuntimeError, ValueError, TypeError) as error:
-        logger.info("mlx: the kernel for codes of %d bits is not used: %s", bits, error)
-    return None
+        return float((mx.max(mx.abs(expected - actual)) / mx.max(mx.abs(expected))).item())
+
+    return multiply if is_right(f"multiplies codes of {bits} bits", error, 1e-2) else None

@@ -65,10 +65,9 @@ def metal_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mx.metal, "is_available", lambda: True)
     monkeypatch.setattr(metal, "is_gpu", lambda: True)
     metal.product_for.cache_clear()
-    monkeypatch.setattr(metal, "logger", mock.Mock())
 
 
-@pytest.mark.parametrize("type", [GGMLType.Q3_K, GGMLType.Q6_K], ids=lambda type: type.name)
+@pytest.mark.parametrize("type", [GGMLType.Q2_K, GGMLType.Q3_K, GGMLType.Q6_K], ids=lambda type: type.name)
 def test_products_of_few_rows(metal_here: None, tmp_path: Path, type: GGMLType) -> None:
     rng = np.random.default_rng(0)
     data = np.asarray(quantize(rng.standard_normal((38, 768)).astype(np.float32), type)).view(np.uint8)
@@ -89,6 +88,11 @@ def test_a_kernel_that_is_wrong_is_not_used(metal_here: None, tmp_path: Path) ->
     with mock.patch.object(metal, "multiply", broken):
         assert metal.product_for(6, mx.float32, _composed_halves) is None
         assert metal.product_for(8, mx.float32, _composed_halves) is broken  # no code crosses words
+
+
+def test_a_kernel_without_numbers_is_not_used(metal_here: None) -> None:
+    with mock.patch.object(metal, "multiply", lambda x, codes, scales, bits: mx.full((len(x), len(codes)), mx.nan)):
+        assert metal.product_for(6, mx.float32, _composed_halves) is None
 
 
 def test_without_metal_the_operations_of_mlx_multiply() -> None:
