@@ -172,6 +172,8 @@ DECIDED = {
 }
 """A device and the version of its driver for each quirk, by a part of its reason."""
 
+OF_ANY_VENDOR = ("#19846)", "infinities")
+
 
 @pytest.mark.parametrize("quirk", QUIRKS, ids=lambda quirk: quirk.why)
 def test_each_quirk_decides_something(quirk: Quirk) -> None:
@@ -184,6 +186,7 @@ def test_each_quirk_decides_something(quirk: Quirk) -> None:
     if quirk.drivers:
         other = replace(device, driver_id=DriverId.UNKNOWN)
         assert not quirk.applies(other)
+    assert quirk.applies(replace(device, vendor="Moon")) == (reason in OF_ANY_VENDOR)
     assert len(DECIDED) == len(QUIRKS)
 
 
