@@ -68,9 +68,15 @@ def test_the_generator_reads_what_registries_have(tmp_path):
     assert dict(stone._fields_) == kinds | {"sizes": ctypes.c_float * 6}
 
 
-def version(text):
-    """The version of the registry that a binding names in its first line."""
-    return [int(number) for number in text.partition(",")[0].split()[-1].split(".")]
+def described(text):
+    """The constants, structures, functions and errors of a binding, by name."""
+    found: dict[str, object] = {}
+    exec(text, found)
+    parts = {name: value for name, value in found.items() if name.startswith("VK_")}
+    for name, value in found.items():
+        if name.startswith("Vk"):
+            parts[name] = value.TYPE, [(field, kind.__name__) for field, kind in value._fields_]
+    return parts | found["SIGNATURES"] | found["RESULTS"]
 
 
 def test_the_binding_is_what_the_registry_gives():
@@ -80,9 +86,12 @@ def test_the_binding_is_what_the_registry_gives():
     registry = vulkan_binding.Registry(path)
     made = vulkan_binding.binding(registry, vulkan_binding.named(vulkan_binding.FOLDER))
     committed = vulkan_binding.TARGET.read_text()
-    if version(made) < version(committed):
-        pytest.skip(f"{path} is of Vulkan {registry.version}, older than the binding")
-    assert made.partition("\n")[2] == committed.partition("\n")[2]
+    if made.partition("\n")[0] == committed.partition("\n")[0]:
+        assert made == committed
+    known, ours = described(made), described(committed)  # a registry of another version has fewer or more names
+    both = known.keys() & ours.keys()
+    assert len(both) > 0.9 * len(ours)
+    assert {name: known[name] for name in both} == {name: ours[name] for name in both}
 
 
 def test_the_binding_has_what_the_driver_names_and_nothing_else():
