@@ -1,10 +1,12 @@
 """When the backend is there to be used, and what it says when it is not."""
 
+import ctypes
 import json
 import os
 import subprocess
 import sys
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 
@@ -104,6 +106,43 @@ def test_the_loader_is_looked_for_where_each_system_has_it(vulkan_device, monkey
     found = list(loader.names())
     assert found[0] == first
     assert some in found
+
+
+def enabled(how):
+    """The extensions that a structure enables."""
+    names = (ctypes.c_char_p * how.enabledExtensionCount).from_address(how.ppEnabledExtensionNames or 1)
+    return [name.decode() for name in names]
+
+
+@native
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_moltenvk_is_listed_where_the_loader_has_it(driver, monkeypatch, is_listed):
+    from pumice_vulkan.device.native import instance as module
+    from pumice_vulkan.device.native.binding import VkExtensionProperties
+
+    listed = [VkExtensionProperties(extensionName=name) for name in (b"VK_KHR_portability_enumeration", b"VK_other")]
+    asked = []
+    monkeypatch.setattr(module, "listed", lambda *_: listed if is_listed else listed[1:])
+    create = mock.Mock(side_effect=lambda how, *_: asked.append((how._obj.flags, enabled(how._obj))) or 0)
+    monkeypatch.setattr(module, "lib", mock.Mock(vkCreateInstance=create))
+    monkeypatch.setattr(module.Instance, "physical_devices", lambda self: [])
+    module.Instance()
+    assert asked == [(1, ["VK_KHR_portability_enumeration"]) if is_listed else (0, [])]
+
+
+@native
+def test_a_device_that_is_not_fully_conformant_is_opened_as_such(driver, monkeypatch):
+    from pumice_vulkan.device.native import logical
+    from pumice_vulkan.device.native.instance import Instance
+
+    device = Instance().devices[0]
+    device.extensions.add("VK_KHR_portability_subset")
+    asked = []
+    create = mock.Mock(side_effect=lambda device, how, *_: asked.extend(enabled(how._obj)) or -3)
+    monkeypatch.setattr(logical, "lib", mock.Mock(wraps=logical.lib, vkCreateDevice=create))
+    with pytest.raises(BackendError, match="cannot open"):
+        logical.LogicalDevice(device, 0)
+    assert "VK_KHR_portability_subset" in asked
 
 
 def test_the_plugin_loads_no_driver():
