@@ -268,7 +268,7 @@ def decisions(quirk: Quirk) -> str:
     """Return the changes by a quirk."""
     parts = [f"no `{name}`" for name in sorted(quirk.without)]
     parts += [f"subgroups of {quirk.subgroup}"] if quirk.subgroup else []
-    parts += [f"submits of {quirk.dispatches} dispatches"] if quirk.dispatches else []
+    parts += [f"short submits, of {quirk.dispatches} dispatches"] if quirk.dispatches else []
     return ", ".join(parts)
 
 

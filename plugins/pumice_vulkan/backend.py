@@ -132,6 +132,7 @@ class VulkanBackend(Backend):
             "subgroup_sizes": [str(n) for n in device.subgroup_sizes],
             "max_buffers": device.max_buffers,
             "most_dispatches": device.most_dispatches,
+            "most_work": device.most_work,
             "max_buffer_bytes": device.max_buffer_bytes,
             "max_threadgroups": [str(n) for n in device.max_threadgroups],
             "max_threads_per_threadgroup": device.max_threads_per_threadgroup,

@@ -364,6 +364,7 @@ def narrowed(device: DeviceDescription, profile: Profile) -> DeviceDescription:
         features=device.features & (narrowed.features | (SIZES - narrowed.avoided)),
         avoided=narrowed.avoided,
         most_dispatches=narrowed.most_dispatches,
+        most_work=narrowed.most_work,
         cooperative_matrices=tuple(
             shape for shape in narrowed.cooperative_matrices if shape in device.cooperative_matrices
         ),

@@ -19,6 +19,7 @@ UNROLLED = "unrolled_loops"
 SIGMOID_ROUTE = "route_sigmoid"
 NOTHING: frozenset[str] = frozenset()
 FEW = 16  # dispatches in a submit that a watchdog does not end, as reported
+MOST_WORK = 2**34  # multiplications in such a submit: 0.2 s at 0.17 TFLOP/s, beside 2 s that Windows allows
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Quirk:
         type: the row is for devices of this type, such as "cpu" without a GPU; empty: any.
         size: the row is for devices with subgroups of this size; 0: any.
         subgroup: the size of subgroups to ask for, if the device offers it.
-        dispatches: the most dispatches in a submit.
+        dispatches: the most dispatches in a submit, which then does at most ``MOST_WORK``, too.
     """
 
     vendor: str
@@ -227,5 +228,6 @@ def without_quirks(device: DeviceDescription) -> DeviceDescription:
         cooperative_matrices=() if MATRICES in gone else device.cooperative_matrices,
         avoided=gone,
         most_dispatches=min(dispatches, default=0),
+        most_work=MOST_WORK if dispatches else 0,
         subgroup_size=sizes[0] if sizes else device.subgroup_size,
     )

@@ -355,4 +355,4 @@ class SlotCopies:
 
 
 def launch(kernels: Kernels, dispatch: Dispatch) -> Launch:
-    return Launch(kernels.pipeline(dispatch), dispatch.buffers, dispatch.push, dispatch.grid)
+    return Launch(kernels.pipeline(dispatch), dispatch.buffers, dispatch.push, dispatch.grid, dispatch.work)

@@ -71,6 +71,7 @@ class DeviceDescription:
     max_buffers: int = 16  # that a shader binds
     subgroup_sizes: tuple[int, int] = (0, 0)  # least and most that pipelines may ask for; equal: there is no choice
     most_dispatches: int = 0  # in a submit, since a watchdog of the system ends long ones; 0: any number
+    most_work: int = 0  # multiplications in such a submit, unless one dispatch has more; 0: any number
     driver_id: int = 0  # ``DriverId``; 0: unknown
     driver_version: tuple[int, ...] = ()  # as its vendor writes it; empty: unknown, taken to be the newest
     limited: bool = False  # the device stands for a smaller one, so its pipelines are checked against these limits
@@ -125,6 +126,7 @@ class Launch:
     buffers: tuple[Buffer, ...]
     push: bytes
     grid: tuple[int, int, int]
+    work: int = 0  # multiplications
     bound: object = None  # state that a driver keeps from the first recording
 
 

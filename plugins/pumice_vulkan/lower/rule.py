@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -49,6 +49,7 @@ from pumice_vulkan.buckets import bucket_sizes
 from pumice_vulkan.device import Buffer, Device, MatrixShape
 from pumice_vulkan.flags import FIXED
 from pumice_vulkan.interface import PLACE, Numbers
+from pumice_vulkan.lower.work import multiplications
 from pumice_vulkan.memory import ALIGNMENT, Arena, BufferSlice, Scratch, WeightData, Weights
 from pumice_vulkan.shaders import interface
 from pumice_vulkan.step import StepLayout, size_words
@@ -92,6 +93,7 @@ class Dispatch:
     barrier: bool  # a barrier precedes the dispatch
     label: str  # name in profiles
     full_subgroups: bool = False
+    work: int = 0  # multiplications of the operation that ends with it, where submits are kept short
 
 
 @dataclass
@@ -245,8 +247,13 @@ class Lowering:
     # --- recording
 
     def lower(self, node: Node) -> None:
-        """Append the dispatches of a node."""
+        """Append the dispatches of a node, the last of them with the work of all."""
+        first = len(self.dispatches)
         self.memory.rules[node.op].lower(self, node)
+        added = self.dispatches[first:]
+        if self.device.description.most_work and added and not any(dispatch.work for dispatch in added):
+            work = multiplications(node, self._sizes, self.limits.n_ctx)
+            self.dispatches[-1] = replace(self.dispatches[-1], work=work)
 
     def dispatch(
         self,

@@ -10,16 +10,19 @@ from dataclasses import replace
 from types import SimpleNamespace
 from unittest import mock
 
+import numpy as np
 import pytest
 from tools.paper_device import PaperDevice
 
 import pumice
 from device_commands import encode_scale, record, spirv, words
+from pumice.testing import check_operation
 from pumice_vulkan import VulkanBackend, backend, quirks
-from pumice_vulkan.device import Device, DeviceDescription, open_device
+from pumice_vulkan.device import Device, DeviceDescription, Launch, open_device
 from pumice_vulkan.device.driver_ids import DriverId, driver_version
 from pumice_vulkan.device.spirv import instructions
 from pumice_vulkan.kernels import Kernels
+from pumice_vulkan.lower.work import multiplications
 from pumice_vulkan.profiles import HALF, PROFILES, SQUARE
 from pumice_vulkan.quirks import QUIRKS, Quirk, without_quirks
 from pumice_vulkan.shaders import FOLDERS, shader
@@ -74,6 +77,7 @@ def test_quirks(name: str, taken: set[str], subgroup: int, dispatches: int) -> N
     assert found.features == device.features - taken
     assert bool(found.cooperative_matrices) == (M not in taken)
     assert (found.subgroup_size, found.most_dispatches) == (subgroup, dispatches)
+    assert bool(found.most_work) == bool(dispatches)
 
 
 @pytest.mark.parametrize(
@@ -315,6 +319,74 @@ def test_submits_are_as_short_as_the_watchdog_wants(limited: Device) -> None:
 
 
 @native
+def test_submits_have_as_little_work_as_the_watchdog_wants(driver: str) -> None:
+    from pumice_vulkan.device.native import commands as module
+
+    with open_device(driver) as device:
+        device.limit(replace(device.description, most_dispatches=3, most_work=10))
+        pipeline = device.new_pipeline(spirv("scale"), 2, 8, (32, 3))
+        buffers = [device.new_buffer(256, host=True) for _ in range(9)]
+        commands, encoder = record(device)
+        push = struct.pack("<2I", 64, 0)
+        for pair, work in zip(itertools.pairwise(buffers), (20, 4, 6, 1, 0, 0, 0, 20), strict=True):
+            encoder.launch(Launch(pipeline, pair, push, (2, 1, 1), work))
+            encoder.barrier()
+        encoder.end()
+        lib = mock.Mock(wraps=module.lib)
+        words(buffers[0])[:] = 1
+        with mock.patch.object(module, "lib", lib):
+            commands.commit_and_wait()
+        assert [int(words(buffer)[-1]) for buffer in buffers] == [3**i for i in range(9)]
+        assert lib.vkQueueSubmit.call_count == 5  # 20; 4, 6; 1, 0, 0; 0; 20
+        commands.close()
+
+
+@native
+def test_a_profile_brings_submits_of_little_work(driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two products have a submit each if both have too much work for one."""
+    from pumice_vulkan.device.native import commands as module
+
+    rng = np.random.default_rng(0)
+    x, a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((4, 64), (96, 64), (32, 96)))
+    submits = {}
+    for most in (64 * 4 * 64 * 96, 4 * 64 * 96):
+        monkeypatch.setattr(quirks, "MOST_WORK", most)
+        lib = mock.Mock(wraps=module.lib)
+        vulkan = VulkanBackend(VulkanBackend.Options(profile="gcn4-rx550-windows", prepare="never"))
+        with mock.patch.object(module, "lib", lib):
+            check_operation(
+                vulkan,
+                lambda g, inputs: g.linear(g.linear(inputs["x"], g.weight("a")), g.weight("b")),
+                {"x": x},
+                {"a": a, "b": b},
+            )
+        submits[most] = lib.vkQueueSubmit.call_count
+    few, many = submits.values()
+    assert many == few + 1
+
+
+def test_the_work_of_operations() -> None:
+    sizes, n_ctx = {"n_tokens": 5}, 100
+
+    def work(op: str, *shape: int, weight: tuple[int, ...] = (), **attrs: object) -> int:
+        node = SimpleNamespace(
+            op=op,
+            output=SimpleNamespace(shape=("n_tokens", *shape)),
+            weight=lambda name: SimpleNamespace(shape=weight),
+            attrs=attrs,
+        )
+        nodes.append(node)
+        return multiplications(node, sizes, n_ctx)  # type: ignore[arg-type]
+
+    nodes: list[SimpleNamespace] = []
+    assert work("linear", 7, weight=(7, 3)) == 5 * 7 * 3
+    assert work("mul_mat_id", 2, 7, weight=(8, 7, 3)) == 5 * 2 * 7 * 3
+    assert work("attention", 4, 64) == 2 * 5 * 4 * 64 * 100
+    assert work("softmax", 7) == 0
+    assert work("group", group=SimpleNamespace(nodes=nodes[:2])) == 5 * 7 * 3 + 5 * 2 * 7 * 3
+
+
+@native
 def test_a_submit_of_several_that_fails_is_one_error(limited: Device) -> None:
     from pumice_vulkan.device.native import commands as module
 
@@ -341,6 +413,7 @@ def test_a_profile_brings_the_watchdog(driver: str) -> None:
     vulkan.free_memory()
     device = vulkan._open()[0].device
     assert (device.description.most_dispatches, device.description.type) == (16, "cpu")
+    assert device.description.most_work == quirks.MOST_WORK
     assert device._logical.gate is None  # type: ignore[attr-defined]
     vulkan.close()
 

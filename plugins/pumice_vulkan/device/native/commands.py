@@ -201,7 +201,8 @@ class NativeEncoder(Encoder):
         self._device = device
         self._descriptors = descriptors
         self._target = target
-        self._left = self._most = device.description.most_dispatches
+        self._are_short = bool(device.description.most_dispatches)
+        self._n_dispatches = self._work = 0  # of this submit
         self._pipeline: NativePipeline | None = None
         self._buffers: dict[int, NativeBuffer] = {}
         self._push = b""
@@ -221,8 +222,19 @@ class NativeEncoder(Encoder):
 
     def _next_part(self) -> None:
         self._end()
-        self._left, self._bound, self._barrier_wanted = self._most, NOTHING, False
+        self._n_dispatches = self._work = 0
+        self._bound, self._barrier_wanted = NOTHING, False
         self._begin(self._target.part())
+
+    def _make_room(self, work: int) -> None:
+        """Begin another submit if this one would be too long with a dispatch of so much work."""
+        limits = self._device.description
+        is_full = self._n_dispatches == limits.most_dispatches
+        is_long = 0 < limits.most_work < self._work + work
+        if is_full or (is_long and self._n_dispatches):
+            self._next_part()
+        self._n_dispatches += 1
+        self._work += work
 
     def _end(self) -> None:
         check(lib.vkEndCommandBuffer(self._target.handle), "cannot record commands")
@@ -249,7 +261,7 @@ class NativeEncoder(Encoder):
             assert isinstance(launch.pipeline, NativePipeline)
             buffers = cast("dict[int, NativeBuffer]", dict(enumerate(launch.buffers)))
             bound = launch.bound = self._bind(launch.pipeline, buffers, launch.push, launch.grid)
-        self._dispatch(bound, *launch.grid)
+        self._dispatch(bound, *launch.grid, launch.work)
 
     def _bind(
         self,
@@ -262,11 +274,9 @@ class NativeEncoder(Encoder):
         sets = self._descriptors.descriptor_set(bindings) if bindings else None
         return Bound(pipeline.handle, pipeline.layout, sets, push)
 
-    def _dispatch(self, bound: Bound, x: int, y: int, z: int) -> None:
-        if self._most:
-            if not self._left:
-                self._next_part()
-            self._left -= 1
+    def _dispatch(self, bound: Bound, x: int, y: int, z: int, work: int = 0) -> None:
+        if self._are_short:
+            self._make_room(work)
         if self._barrier_wanted:
             self._settle(COMPUTE)
         commands, before = self._commands, self._bound
