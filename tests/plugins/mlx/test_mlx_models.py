@@ -52,7 +52,9 @@ def test_llama_cpp_test_models(shared: Path, name: str) -> None:
         assert error(logits(shared / "archs" / f"{name}.gguf", SHARED_IDS), expected[name]) < 1e-6
 
 
-@pytest.mark.parametrize("name", LARGEST.values())
+@pytest.mark.parametrize(
+    "name", [name if name in LARGEST.values() else pytest.param(name, marks=pytest.mark.nightly) for name in ZOO]
+)
 def test_tiny_models(tiny_file: Any, tiny_logits: Any, name: str) -> None:
     assert error(logits(tiny_file(name), ZOO[name].ids), tiny_logits[name]) < LIMITS.get(name, 1e-6)
 
