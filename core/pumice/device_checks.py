@@ -5,6 +5,7 @@ Results are JSON lines on standard output, so that those before a crash of a dri
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -103,12 +104,13 @@ def _difference(backend: Backend, case: Case) -> float | None:
 
 
 def all_cases() -> Iterator[Case]:
-    """Yield the operations of a language model: products with every type, norms, attention, experts, states."""
+    """Yield the operations of a language model: products of each type, norms, attention, experts, states, others."""
     yield from _dense_cases()
     yield from _many_row_cases()
     for n in BATCHES:
         yield from _expert_cases(n)
         yield from _recurrent_cases(n)
+        yield from _small_cases(n)
 
 
 def _dense_cases() -> Iterator[Case]:
@@ -202,6 +204,37 @@ def _recurrent_cases(n: int) -> Iterator[Case]:
     )
 
 
+def _small_cases(n: int) -> Iterator[Case]:
+    """Yield what lies between products: rotations, rows of tables, norms, formulas and parts of values."""
+    heads, x = {"x": _normal(n, 4, 64)}, {"x": _normal(n, N_COLUMNS), "y": _normal(n, 2, N_COLUMNS)[:, 0]}
+    freqs = tuple(10000.0 ** (-i / 32) for i in range(32))
+    for order, neox in (("halves", True), ("pairs", False)):
+
+        def turned(g: GraphBuilder, a: Mapping[str, Tensor], neox: bool = neox) -> Tensor:
+            return g.rope(a["x"], g.positions, freqs=freqs, neox=neox)
+
+        yield Case(f"rope of {order}, {_tokens(n)}", turned, heads, {})
+    ids = {"ids": np.arange(n, dtype=np.int32) * 7 % N_ROWS}
+    for type in FEW_TYPES:
+        if (blocks := random_blocks(type)) is not None:
+            weights = {"w": BlocksSource(blocks, type)}
+            name = f"embedding {type.name}, {_tokens(n)}"
+            yield Case(name, lambda g, a: g.embedding(g.weight("w"), a["ids"]), ids, weights)
+    affine = {"w": _normal(N_COLUMNS), "b": _normal(N_COLUMNS)}
+    builds: dict[str, Build] = {
+        "layer_norm": lambda g, a: g.layer_norm(a["x"], g.weight("w"), g.weight("b"), 1e-5),
+        "formula": lambda g, a: g.gelu(a["x"]) * g.sigmoid(a["y"]) + g.weight("w"),
+        "silu_mul": lambda g, a: g.silu_mul(a["x"], a["y"]),
+        "concat": lambda g, a: g.concat(a["x"], a["y"]),
+        "slice": lambda g, a: g.slice(a["x"], 64, 320),
+        "sum": lambda g, a: g.sum(a["x"], -1, keepdims=True),
+        "top_k": lambda g, a: g.top_k(a["x"], 8),
+    }
+    for operation, build in builds.items():
+        yield Case(f"{operation}, {_tokens(n)}", build, x, affine)
+
+
+@functools.cache
 def random_blocks(type: GGMLType) -> NDArray[np.uint8] | None:
     """Return a matrix of random blocks, uint8 ``[N_ROWS, bytes per row]``; None for types that are no matrices' types.
 

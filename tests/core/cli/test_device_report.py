@@ -56,7 +56,11 @@ def test_the_kernels_of_a_check_are_named():
 
 @pytest.mark.parametrize(
     "name",
-    ["experts Q4_K", "experts F16", "route by sigmoid", "conv1d", "ssm_scan", "linear_attention", "attention q8"],
+    [
+        *("experts Q4_K", "experts F16", "route by sigmoid", "conv1d", "ssm_scan", "linear_attention", "attention q8"),
+        *("rope of halves", "rope of pairs", "embedding Q6_K", "layer_norm", "formula", "silu_mul", "concat", "slice"),
+        *("sum", "top_k"),
+    ],
 )
 def test_each_kind_of_operation_is_checked(name):
     found = list(check_cases(NumpyBackend, cases(name)))
