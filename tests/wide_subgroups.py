@@ -240,7 +240,6 @@ def subgroups_of(size: int) -> Iterator[None]:
 
     with (
         mock.patch.object(PhysicalDevice, "describe", described),
-        mock.patch("pumice_vulkan.kernels.shader", lambda name: widened(name, size)),
-        mock.patch("pumice_vulkan.kernels.rolled", lambda name: widened(name, size)),
+        mock.patch("pumice_vulkan.kernels.code_of", lambda name, avoided: widened(name, size)),
     ):
         yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from pumice_vulkan.device import ComputePipeline, Device
@@ -14,6 +14,12 @@ from pumice_vulkan.shaders import rolled, shader
 MOST_THREADS = 4  # maximum threads that compile
 KEPT = "persistent"  # kernels that keep their unrolled loops: lavapipe of Mesa 22.3 computes them wrongly without
 Key = tuple[str, tuple[int, ...]]  # a kernel and its specialization constants
+
+
+def code_of(kernel: str, avoided: Container[str]) -> bytes:
+    """Return the SPIR-V of a kernel, without unrolled loops where they are ``avoided``."""
+    is_rolled = UNROLLED in avoided and not kernel.startswith(KEPT)
+    return (rolled if is_rolled else shader)(kernel)
 
 
 class Kernels:
@@ -62,10 +68,8 @@ class Kernels:
             list(pool.map(compile_next, missing.values()))
 
     def _compile(self, dispatch: Dispatch) -> ComputePipeline:
-        is_rolled = UNROLLED in self._device.description.avoided and not dispatch.kernel.startswith(KEPT)
-        code = rolled if is_rolled else shader
         return self._device.new_pipeline(
-            code(dispatch.kernel),
+            code_of(dispatch.kernel, self._device.description.avoided),
             len(dispatch.buffers),
             len(dispatch.push),
             dispatch.constants,

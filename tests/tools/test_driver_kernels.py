@@ -15,7 +15,7 @@ from pumice.gguf import GGMLType
 from pumice.plugin import BackendError
 from pumice_vulkan.buckets import Bucket
 from pumice_vulkan.device.driver_ids import DriverId
-from pumice_vulkan.shaders import shader
+from pumice_vulkan.kernels import code_of
 
 try:
     from tools.driver_compiler import Mesa, Pipeline
@@ -54,7 +54,7 @@ def compiled() -> Iterator[list[Compiled]]:
 def test_kernels_compile_without_spilled_registers(
     mesa: Mesa, compiled: list[Compiled], monkeypatch: pytest.MonkeyPatch, name: str, subgroup: int
 ) -> None:
-    monkeypatch.setattr("pumice_vulkan.kernels.shader", shader)  # lavapipe's tests keep loops
+    monkeypatch.setattr("pumice_vulkan.kernels.code_of", code_of)  # lavapipe's tests keep loops
     with driver_kernels.TARGETS[name].open(mesa) as compiler:
         description = compiler.description
     pipelines = driver_kernels.lowered([description], compiled, BUCKETS)[description]

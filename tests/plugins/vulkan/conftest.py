@@ -15,7 +15,8 @@ from pumice.plugin import BackendError
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.backend import VulkanOptions
 from pumice_vulkan.device import DRIVERS, Device, list_devices, open_device
-from pumice_vulkan.shaders import rolled, shader
+from pumice_vulkan.kernels import code_of
+from pumice_vulkan.shaders import rolled
 from wide_subgroups import subgroups_of
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ ROLLED = ("attention_", "matmul", "matvec")
 def rolled_loops() -> Iterator[None]:
     """Ask drivers not to unroll loops: lavapipe would compile long code, for many times as long as tests run it."""
     chosen = mock.patch(
-        "pumice_vulkan.kernels.shader", lambda name: (rolled if name.startswith(ROLLED) else shader)(name)
+        "pumice_vulkan.kernels.code_of",
+        lambda name, avoided: rolled(name) if name.startswith(ROLLED) else code_of(name, avoided),
     )
     with chosen, subgroups_of(LANES) if LANES else nullcontext():
         yield
