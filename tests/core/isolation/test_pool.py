@@ -201,6 +201,7 @@ def test_a_worker_that_is_stopped_costs_its_call_alone(make, monkeypatch):
             assert list(threads.map(lambda _: pool.call("time:sleep", 0.1, object), range(2))) == [None] * 2
         for worker in pool._workers:  # only now: their start takes its time, too
             monkeypatch.setattr(worker, "_limits", replace(worker._limits, wall_seconds=3.0))
+        pool._watch._wake.set()  # it sleeps until a deadline of before
         hang(pool.pids[0])
         stopped = threads.submit(pool.call, ECHO, {}, dict)
         wait_until(lambda: any(worker.busy for worker in pool._workers))
