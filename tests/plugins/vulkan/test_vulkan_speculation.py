@@ -267,7 +267,7 @@ def test_rounds_stay_on_the_device(
     proposed = {text: draft for text, draft in rounds.proposed.items() if len(draft) == n_draft}
     same = proposed.keys() & rounds.drafted.keys()
     assert len(same) > 40
-    assert rounds.submitted.count("submit_after") > 2 * rounds.submitted.count("submit") > 0
+    assert rounds.submitted.count("submit_after") > rounds.submitted.count("submit") > 0
     assert [rounds.drafted[text] for text in same] == [proposed[text] for text in same]
 
 
