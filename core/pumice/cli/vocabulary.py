@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from difflib import get_close_matches
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
@@ -95,9 +96,13 @@ class GroupedCommand(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.BadParameter as error:
+            options = [name for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts)]
             if name := _misread_option(error.param, arguments):
-                options = [name for param in self.get_params(ctx) for name in param.opts]
                 raise click.NoSuchOption(name, possibilities=get_close_matches(name, options), ctx=ctx) from None
+            if pair := _option_as_value(error.param, arguments, options):
+                name, value = pair
+                message = f"option {name!r} lacks its value: {value!r} is another option"
+                raise click.BadOptionUsage(name, message, ctx=ctx) from None
             raise
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -176,6 +181,20 @@ def _misread_option(param: click.Parameter | None, args: Sequence[str]) -> str |
         if len(arg) > 2 and arg[:2] in shorts and arg[2].isalpha():
             return arg.partition("=")[0]
     return None
+
+
+def _option_as_value(
+    param: click.Parameter | None, args: Sequence[str], options: Collection[str]
+) -> tuple[str, str] | None:
+    """Return a name of ``param`` and the option after it, which was read as its value; None without.
+
+    Args:
+        param: Parameter whose value is not valid.
+        args: Arguments of the command.
+        options: Names of all options of the command.
+    """
+    names = param.opts if param else []
+    return next(((name, value) for name, value in pairwise(args) if name in names and value in options), None)
 
 
 def every_option(command: click.Command, ctx: click.Context) -> Iterator[tuple[str, click.Option]]:
