@@ -30,7 +30,9 @@ Counted = TypeVar("Counted")
 Measured = tuple[dict[str, Any], list[str]]
 Measure = Callable[["Model"], Measured]
 
-HELLASWAG_TASKS = 400  # tasks of HellaSwag, if not said
+HELLASWAG_TASKS = 400  # maximum of HellaSwag's tasks without --tasks
+KINDS = ("hellaswag", "winogrande", "multiple-choice")
+"""Kinds of tasks, each of which is an option."""
 
 
 @click.command("perplexity", cls=ConfinedCommand)
@@ -59,9 +61,9 @@ HELLASWAG_TASKS = 400  # tasks of HellaSwag, if not said
     metavar="FILE",
     help="Compare with the predictions of another model in FILE.",
 )
-@option("--hellaswag", "kind", flag_value="hellaswag", help="Choose endings of texts: six lines per task.")
-@option("--winogrande", "kind", flag_value="winogrande", help="Choose words: one line per task.")
-@option("--multiple-choice", "kind", flag_value="multiple-choice", help="Choose answers: llama.cpp's binary file.")
+@option("--hellaswag", is_flag=True, help="Choose endings of texts: six lines per task.")
+@option("--winogrande", is_flag=True, help="Choose words: one line per task.")
+@option("--multiple-choice", is_flag=True, help="Choose answers: llama.cpp's binary file.")
 @option(
     "--tasks",
     "n_tasks",
@@ -79,7 +81,6 @@ def command(
     save_logits: str | None,
     chunks: int | None,
     base: str | None,
-    kind: str | None,
     n_tasks: int | None,
     as_json: bool,
     force: bool,
@@ -91,6 +92,7 @@ def command(
     chunks of --ctx-size tokens (default: 512). A terminal shows the running estimate. With --kl-divergence-base the
     text is that of the file, which llama-perplexity can write, too.
     """
+    kind = take_kind(rest)
     if (file is None) == (base is None):
         raise click.UsageError("give either --file or --kl-divergence-base")
     if (base is not None or kind) and (save_logits or chunks):
@@ -105,6 +107,15 @@ def command(
     with load_model(model, rest) as loaded:
         facts, lines = measure(loaded)
     click.echo(json.dumps({**facts, "n_ctx": n_ctx, "model": model}) if as_json else "\n".join(lines))
+
+
+def take_kind(options: dict[str, Any]) -> str | None:
+    """Remove the options of kinds of tasks, and return the kind; None without one. Raises UsageError for several."""
+    kinds = [kind for kind in KINDS if options.pop(kind.replace("-", "_"))]
+    if len(kinds) > 1:
+        flags = " and ".join(f"--{kind}" for kind in kinds)
+        raise click.UsageError(f"{flags} are different kinds of tasks; give one, the kind of those in --file")
+    return kinds[0] if kinds else None
 
 
 def predict(text: str, n_ctx: int, chunks: int | None, save_logits: str | None, force: bool) -> Measure:

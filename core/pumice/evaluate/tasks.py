@@ -10,6 +10,7 @@ import numpy as np
 
 from pumice.errors import RequestError
 from pumice.sampler.random import LlamaGenerator
+from pumice.wording import counted_as
 
 N_ENDINGS = 4  # endings per HellaSwag task
 MOST_ANSWERS = 100  # maximum answers per multiple-choice task
@@ -53,7 +54,7 @@ def _hellaswag(data: bytes) -> list[Task]:
     lines = _lines(data)
     size = 2 + N_ENDINGS
     if len(lines) % size:
-        raise RequestError(f"has {len(lines)} lines, but a HellaSwag task has {size}")
+        raise RequestError(f"has {counted_as(len(lines), 'line')}, but a HellaSwag task has {size}")
     return [_hellaswag_task(lines[i : i + size], i + 1) for i in range(0, len(lines), size)]
 
 
@@ -73,7 +74,7 @@ def _winogrande_task(line: str, number: int) -> Task:
     fields = _fields(line)
     if len(fields) != 5:
         raise RequestError(
-            f"line {number}: has {len(fields)} fields, expected number, sentence, two words and the answer"
+            f"line {number}: has {counted_as(len(fields), 'field')}, expected number, sentence, two words, answer"
         )
     _, sentence, *words, answer = fields
     if sentence.startswith('"'):

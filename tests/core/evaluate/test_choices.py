@@ -117,6 +117,7 @@ def test_files():
         ("hellaswag", b"\xff", "not valid UTF-8 at byte 0"),
         ("winogrande", b"", "has no tasks"),
         ("winogrande", b"1,a _ b,c,d", "line 1: has 4 fields"),
+        ("winogrande", b"a", "line 1: has 1 field, expected number"),
         ("winogrande", b"1,a b,c,d,1", "line 1: the sentence has no blank"),
         ("winogrande", b"1,a _,c,d,1\n1,a _,c,d,3", "line 2: the answer is '3'"),
         ("multiple-choice", b"", "ends at byte 0"),
@@ -193,4 +194,6 @@ def test_wrong_options(tmp_path):
     assert "--hellaswag needs its tasks with --file" in said("--hellaswag", "--kl-divergence-base", path).stderr
     assert "need a text with --file" in said("--hellaswag", "-f", path, "--chunks", 3).stderr
     assert "tasks.txt: no such file" in said("--winogrande", "-f", tmp_path / "tasks.txt").stderr
-    assert str(said("--hellaswag", "-f", path).exception) == f"{path}: has 1 lines, but a HellaSwag task has 6"
+    several = said("--winogrande", "--hellaswag", "-f", tmp_path / "tasks.txt").stderr
+    assert "--hellaswag and --winogrande are different kinds of tasks; give one" in several
+    assert str(said("--hellaswag", "-f", path).exception) == f"{path}: has 1 line, but a HellaSwag task has 6"
