@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pumice.cli.named_models import configured_models, model_problem
-from pumice.cli.options import CommandFunction, separated, split_scale
+from pumice.cli.options import NO_VECTOR, CommandFunction, separated, split_scale
 from pumice.cli.vocabulary import option
 
 if TYPE_CHECKING:
@@ -200,4 +200,6 @@ def take_adapters(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
             is_lora = kind.startswith("lora")
             only = {} if is_lora else {"layers": layers}
             adapters[name] = {"file": path, "scale": 0.0 if off and is_lora else scale, **only}
+    if layers and not any("layers" in adapter for adapter in adapters.values()):
+        raise click.UsageError(NO_VECTOR)
     return adapters

@@ -105,28 +105,39 @@ def _choose_speculate(ctx: click.Context, param: click.Parameter, names: str | N
     return "off" if ctx.meta.get(_NO_SPECULATE) else names
 
 
-LAYERS = "pumice.control_vector_layers"
+_LAYERS, _VECTORS = "pumice.control_vector_layers", "pumice.control_vectors"
+NO_VECTOR = "--control-vector-layer-range needs a vector: --control-vector or --control-vector-scaled"
 
 
 def _set_layers(ctx: click.Context, param: click.Parameter, layers: tuple[int, int] | None) -> None:
     """Store the layers. The option is eager, so it is processed before control vectors."""
-    ctx.meta[LAYERS] = list(layers) if layers else []
+    ctx.meta[_VECTORS] = False
+    ctx.meta[_LAYERS] = list(layers) if layers else []
 
 
 def _set_adapters(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:
     """Add adapters to the configuration: ``--lora FILE`` equals ``--set adapters.STEM=FILE``."""
     name = param.name or ""
+    if name.startswith("control_vector"):
+        _check_vectors(ctx, bool(values))
     for value in separated(values):
         path, scale = split_scale(value) if name.endswith("scaled") else (value, 1.0)
         options: dict[str, Any] = {"file": path, "scale": scale}
         if name.startswith("control_vector"):
-            options["layers"] = ctx.meta[LAYERS]
+            options["layers"] = ctx.meta[_LAYERS]
         section = ctx.params["config"].setdefault("adapters", {})
         if isinstance(section, dict):  # anything else is a wrong setting, and reported as that
             stem = Path(path).stem
             if stem in section:
                 raise click.BadParameter(f"two adapters are named {stem!r}: give names with --set adapters.NAME=FILE")
             section[stem] = options
+
+
+def _check_vectors(ctx: click.Context, is_given: bool) -> None:
+    """Raise UsageError for layers without a control vector: click processes options that are given before others."""
+    ctx.meta[_VECTORS] |= is_given
+    if ctx.meta[_LAYERS] and not ctx.meta[_VECTORS]:
+        raise click.UsageError(NO_VECTOR)
 
 
 def separated(values: Iterable[str]) -> list[str]:

@@ -139,5 +139,9 @@ def test_the_options_of_commands(tmp_path, deep):
     assert [f"directions of layer {i}" in every for i in range(5)] == [False, True, True, True, False]
     some = shown("--control-vector", vector, "--control-vector-layer-range", "2", "3").stdout
     assert [f"directions of layer {i}" in some for i in range(5)] == [False, False, True, True, False]
+    for given in ([], ["--lora", vector]):
+        assert "layer-range needs a vector" in shown("--control-vector-layer-range", "2", "3", *given).stderr
+    last = shown("--control-vector-layer-range", "2", "3", "--control-vector-scaled", f"{vector}:1").stdout
+    assert last == some
     assert "expected FILE:SCALE, not 'v.gguf'" in shown("--control-vector-scaled", "v.gguf").stderr
     assert "two adapters are named 'v': give names" in shown("--control-vector", vector, "--lora", vector).stderr

@@ -104,6 +104,7 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
         (["--slot-save-path", "/proc/absent"], "--slot-save-path: /proc/absent: "),
         (["--no-such"], "No such option"),
         (["a.gguf", "b.gguf", "--lora", "c.gguf"], "adapters apply to a single model"),
+        (["--control-vector-layer-range", "1", "2", "--lora", "a.gguf"], "layer-range needs a vector"),
         (["--lora", "a/x.gguf,b/x.gguf"], "two adapters are called x"),
         (["--lora-scaled", "x.gguf:much"], "expected FILE:SCALE, not 'x.gguf:much'"),
         (["--lora", "/nowhere.gguf", "--port", "0"], "/nowhere.gguf"),
