@@ -166,7 +166,7 @@ def plan(
     path: str | Path | None = None,
     *,
     memory: GPUMemory | None = None,
-    ram: str | int | None = None,
+    ram: str | float | None = None,
     measure: bool = True,
     config: Mapping[str, object] | None = None,
     **options: Unpack[EngineOptions],

@@ -80,7 +80,7 @@ def size_in(size: float | str, unit: str) -> float:
         raise ConfigError(f"{size[:60]!r} is not a size, such as 12GiB, 512MiB or a number of {unit}") from None
 
 
-def parse_size(text: str | int, name: str = "") -> int:
+def parse_size(text: str | float, name: str = "") -> int:
     """Return the bytes of ``12GiB``, ``12G`` (both binary), ``12GB`` (decimal), ``512MiB`` or a number of bytes.
 
     Raises ConfigError, which begins with the option's ``name`` if one is given.

@@ -18,7 +18,9 @@ RESERVE = 256 * 2**20  # bytes of a planned GPU for scratch memory, command buff
 _MOST_GPUS = 64
 _LEAST_BYTES = 2**16  # a smaller number lacks its unit
 
-GPUMemory = str | int | Sequence[str | int] | Mapping[str, str | int]
+MemorySize = str | float
+"""A size of memory: text with a unit, or a number of bytes."""
+GPUMemory = MemorySize | Sequence[MemorySize] | Mapping[str, MemorySize]
 """Memory of the GPUs of a machine: one size or several, or sizes by the names of the GPUs."""
 
 
@@ -35,7 +37,7 @@ class PlannedMachine:
     host_bytes: int | None = None
 
     @classmethod
-    def of(cls, memory: GPUMemory | None, ram: str | int | None) -> PlannedMachine:
+    def of(cls, memory: GPUMemory | None, ram: MemorySize | None) -> PlannedMachine:
         """Return the machine with these sizes; None stands for this machine. Raises ConfigError."""
         gpus = None
         if isinstance(memory, Mapping):
@@ -51,13 +53,11 @@ class PlannedMachine:
         return cls(gpus, None if ram is None else _size("ram", ram))
 
 
-def _size(name: str, size: str | int) -> int:
-    try:
-        n_bytes = parse_size(size)
-    except ConfigError as error:
-        raise ConfigError(f"{name}: {error}") from None
+def _size(name: str, size: MemorySize) -> int:
+    """Return the bytes of a size. Raises ConfigError for a number that lacks its unit, and as ``parse_size``."""
+    n_bytes = parse_size(size, name)
     if 0 < n_bytes < _LEAST_BYTES:
-        raise ConfigError(f"{name}: {str(size)!r} is {n_bytes} bytes; give a unit, such as 12GiB or 512MiB")
+        raise ConfigError(f"{name}: {size} is a number of bytes; give a unit, such as 12GiB or 512MiB")
     return n_bytes
 
 

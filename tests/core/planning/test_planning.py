@@ -179,7 +179,7 @@ def test_a_plan_for_another_machine(tmp_path: Path) -> None:
     assert small.n_ctx_max == 0
     large = pumice.plan(path, memory=0, ram="10MiB", **{**options, "n_ctx": 10**7})
     assert (large.fits, large.n_ctx_max) == (False, N_CTX)
-    with pytest.raises(pumice.ConfigError, match=r"memory: '12\.5' is 12 bytes; give a unit"):
+    with pytest.raises(pumice.ConfigError, match=r"memory: 12\.5 is a number of bytes; give a unit"):
         pumice.plan(path, memory=12.5, **options)
     assert json.loads(json.dumps(whole.to_dict()))["devices"][0]["bytes"] == whole.devices[0].bytes
 
@@ -220,7 +220,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert str(wrong.exception).startswith("memory: 'much' is not a size of memory")
     wrong = CliRunner().invoke(cli, [*common, "--memory", "24GiB,12"])
     assert isinstance(wrong.exception, ConfigError)
-    assert str(wrong.exception) == "memory: '12' is 12 bytes; give a unit, such as 12GiB or 512MiB"
+    assert str(wrong.exception) == "memory: 12 is a number of bytes; give a unit, such as 12GiB or 512MiB"
 
 
 @pytest.mark.parametrize(
