@@ -11,12 +11,20 @@ import click
 
 from pumice.chat.mixed import MARKER, Media
 from pumice.cli.named_models import load_model
-from pumice.cli.options import json_option, load_options, model_argument
+from pumice.cli.options import advised_on_arguments, json_option, load_options, model_argument
 from pumice.cli.prompt import SeeingCommand, chosen, file_option, media_option, read_prompt, with_media
 from pumice.cli.vocabulary import option
 
 
-@click.command("embed", cls=SeeingCommand)
+class EmbedCommand(SeeingCommand):
+    """`pumice embed`, whose texts are values of ``-p``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        with advised_on_arguments(ctx, "give each text with -p"):
+            return super().parse_args(ctx, args)
+
+
+@click.command("embed", cls=EmbedCommand)
 @model_argument
 @option("-p", "--prompt", "texts", multiple=True, metavar="TEXT", group="Prompt", help="Text to embed. Repeatable.")
 @media_option(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -58,17 +59,24 @@ def model_argument(command: CommandFunction) -> CommandFunction:
     return click.argument("model", required=False, type=ModelName(), callback=_choose_model)(command)
 
 
+@contextmanager
+def advised_on_arguments(ctx: click.Context, advice: str) -> Iterator[None]:
+    """Add advice to click's error about arguments that a command does not take."""
+    try:
+        yield
+    except click.UsageError as error:
+        if error.message.startswith("Got unexpected extra argument"):
+            raise click.UsageError(f"{error.message}; {advice}", ctx) from None
+        raise
+
+
 class TextCommand(GroupedCommand):
     """A command with the arguments MODEL and a text; with ``-m`` the first argument is the text."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[_TEXT] = None
-        try:
+        with advised_on_arguments(ctx, "put a text of several words in quotes"):
             rest = super().parse_args(ctx, args)
-        except click.UsageError as error:
-            if error.message.startswith("Got unexpected extra argument"):
-                raise click.UsageError(f"{error.message}; put a text of several words in quotes", ctx) from None
-            raise
         if ctx.meta[_TEXT] is not None:
             _, text = (param for param in self.params if isinstance(param, click.Argument))
             assert text.name

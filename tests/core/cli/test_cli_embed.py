@@ -35,6 +35,9 @@ def test_no_text_and_options_that_contradict_are_one_line(run, model, tmp_path):
     done = run("embed", model, "-f", str(tmp_path / "texts.txt"))
     assert done.returncode == 2
     assert done.stderr.startswith("error: no text: give texts with -p, or one per line with -f or a pipe (see")
+    done = run("embed", model, "ab")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "unexpected extra argument (ab); give each text with -p (see" in done.stderr
     done = run("embed", model, "-p", "ab", "--query", "cd", "--dimensions", "3")
     assert done.returncode == 2
     assert done.stderr.startswith(
