@@ -887,7 +887,8 @@ class EngineOptions(TypedDict, total=False):
         str,
         _Model(
             "",
-            "Projector (mmproj*.gguf) of a vision model; empty: the one beside the model; off: none.",
+            "Projector (mmproj*.gguf) for images and sounds, read with the first of them; empty: the one beside the "
+            "model; off: none.",
             ("-mm", "--mmproj"),
         ),
     ]
