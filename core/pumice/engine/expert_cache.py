@@ -218,20 +218,20 @@ def cache_experts(
     mixtures = dict(zip(graphs, host_mixtures(traced, traced, backends, limits, rules), strict=True))
     by_name = {mixture.name: mixture for group in mixtures.values() for mixture in group}
     if gpu is None or not by_name:
-        why = _no_mixtures(gpu, n_bytes)
-        if gpu is None:
-            has_gpu = any(backend.offload for _, backend in backends)
-            why = "the backend of this GPU cannot replace single matrices" if has_gpu else "no GPU is in use"
-        logger.warning("moe_cache_mib: no experts are cached: %s", why)
+        logger.warning("moe_cache_mib: no experts are cached: %s", _uncached(gpu, backends, n_bytes))
         return dict(graphs), None
     cache = _empty_cache(list(by_name.values()), gpu, limits, n_bytes)
     return {name: divide(graph, cache, mixtures[name]) for name, graph in graphs.items()}, cache
 
 
-def _no_mixtures(gpu: Backend | None, n_bytes: int) -> str:
-    """Return why no experts have copies: the copies leave a GPU no room for layers, or no experts are elsewhere."""
-    free = gpu.free_memory() if gpu else [None]
-    if None not in free and (room := sum(map(int, filter(None, free)))) <= n_bytes:
+def _uncached(gpu: Backend | None, backends: Backends, n_bytes: int) -> str:
+    """Return why no experts have copies on ``gpu``, the first GPU whose weights can be replaced."""
+    if gpu is None:
+        has_gpu = any(backend.offload for _, backend in backends)
+        return "the backend of this GPU cannot replace single matrices" if has_gpu else "no GPU is in use"
+    free = gpu.free_memory()
+    room = sum(n_free for n_free in free if n_free is not None)
+    if None not in free and room <= n_bytes:
         return f"{format_bytes(n_bytes)} leave no room for layers: the GPU has {format_bytes(room)} free; give less"
     return "no experts of a layer on a GPU stay in host memory"
 
