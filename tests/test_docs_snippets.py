@@ -15,7 +15,8 @@ import pytest
 import yaml
 
 import pumice
-from pumice.cli import cli, llama_options
+from pumice.cli import cli
+from pumice.cli.llama_options import OPTIONS
 from pumice.config import Config
 from pumice_server import application
 from server_thread import running
@@ -157,8 +158,9 @@ def test_the_command_line_has_every_command_and_option():
 def test_the_options_of_llama_cli_that_are_done_otherwise_are_listed():
     text = reference.llama_cli_options()
     assert "| `-hff`, `--hf-file` | name the file's quantization: -m hf.co/owner/repository:Q4\\_K\\_M |" in text
-    names = {*llama_options.REFUSED, *llama_options.IGNORED, *llama_options.OTHERS["run"]}
+    names = {name for options in OPTIONS.values() for name in (*options.refused, *options.ignored)}
     assert [name for name in names if f"`{name}`" not in text] == []
+    assert "| threads of the processor | `-tb`, `--threads-batch`, `-C`, " in text
 
 
 def test_every_endpoint_and_every_body_is_in_the_reference():

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import click
 
-from pumice.cli.llama_names import TRANSLATED
-from pumice_server.arguments import IGNORED, REFUSED
+from pumice_server.arguments import OPTIONS
 from pumice_server.environment import PREFIX, argument_of, option_of
 from pumice_server.limits import MAX_MODELS
 
@@ -96,7 +95,8 @@ class _Reader:
         self._options = {name: param for param in params for name in (*param.opts, *param.secondary_opts)}
         self._server_wide = server_wide
         flags = {name: int(not getattr(param, "is_flag", False)) for name, param in self._options.items()}
-        self._n_values = {**flags, **IGNORED, **TRANSLATED}
+        translated = {name: translation.n_values for name, translation in OPTIONS.translations.items()}
+        self._n_values = {**flags, **OPTIONS.ignored, **translated}
 
     def arguments(self, section: str, keys: Mapping[str, str]) -> list[str]:
         """Return the arguments of a section. Raises UsageError."""
@@ -107,8 +107,8 @@ class _Reader:
                 click.echo(f"warning: {where} is ignored: {_THEIRS[key]}", err=True)
                 continue
             name = self._name(key)
-            if name in REFUSED:
-                raise click.UsageError(f"{where}: {REFUSED[name]}")
+            if name in OPTIONS.refused:
+                raise click.UsageError(f"{where}: {OPTIONS.refused[name]}")
             if name not in self._n_values:
                 close = difflib.get_close_matches(name, self._options, 1)
                 hint = f"; did you mean {close[0].lstrip('-')!r}?" if close else ""
@@ -116,7 +116,7 @@ class _Reader:
             param = self._options.get(name)
             if param is not None and (param.name in self._server_wide or not _is_of_a_model(param)):
                 raise click.UsageError(f"{where}: this is of the whole server; give it on the command line")
-            arguments += argument_of(name, value, self._n_values, REFUSED, where)
+            arguments += argument_of(name, value, self._n_values, OPTIONS.refused, where)
         return arguments
 
     def _name(self, key: str) -> str:
@@ -125,7 +125,7 @@ class _Reader:
             return option_of(key)
         bare = re.sub("^-+", "", key).replace("_", "-")
         short = f"-{bare}"
-        return short if short in self._n_values or short in REFUSED else f"--{bare}"
+        return short if short in self._n_values or short in OPTIONS.refused else f"--{bare}"
 
 
 def _is_of_a_model(param: click.Parameter) -> bool:

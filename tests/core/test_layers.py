@@ -22,6 +22,7 @@ COMMANDS = {
     "pumice.cli.fetched_models",
     "pumice.cli.files",
     "pumice.cli.messages",
+    "pumice.cli.llama_arguments",
     "pumice.cli.llama_names",
     "pumice.cli.llama_samplers",
     "pumice.cli.named_models",

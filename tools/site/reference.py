@@ -10,7 +10,7 @@ import ast
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,18 +105,27 @@ def _help(text: str) -> Iterator[str]:
 
 
 def llama_cli_options() -> str:
-    """Return llama-cli's options that ``run`` and ``chat`` do otherwise, and those that they leave out."""
-    from pumice.cli import llama_options
+    """Return llama-cli's options that ``run`` and ``chat`` refuse, and those that they leave out."""
+    from pumice.cli.llama_options import OPTIONS
 
-    refused = dict(llama_options.REFUSED)
-    for reasons in llama_options.OTHERS.values():
-        refused |= reasons
+    refused = {name: reason for options in OPTIONS.values() for name, reason in options.refused.items()}
+    left_out = OPTIONS["run"]
+    subjects = ((subject, names) for names, subject in _by_reason(left_out.subjects))
+    return (
+        f"**Errors** say what to do instead:\n\n{table(['option', 'instead'], _by_reason(refused))}\n"
+        "**Left out with a warning** that says why:\n\n"
+        f"{table(['option', 'reason'], _by_reason(left_out.undone))}\n"
+        "**Left out with a warning**, since texts are the same without them:\n\n"
+        f"{table(['subject', 'options'], subjects)}"
+    )
+
+
+def _by_reason(reasons: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the names that have the same reason, and the reason."""
     names: dict[str, list[str]] = {}
-    for name, reason in {**refused, **llama_options.UNDONE}.items():
+    for name, reason in reasons.items():
         names.setdefault(reason, []).append(code(name))
-    instead = table(["option", "here"], ((", ".join(options), plain(reason)) for reason, options in names.items()))
-    ignored = ", ".join(code(name) for name in sorted(llama_options.IGNORED) if name not in llama_options.UNDONE)
-    return f"{instead}\nLeft out with a warning, since texts are the same without: {ignored}.\n"
+    return [(", ".join(group), plain(reason)) for reason, group in names.items()]
 
 
 # --- Python

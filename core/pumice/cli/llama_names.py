@@ -7,60 +7,72 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import click
 
 logger = logging.getLogger("pumice")
 
-FLAGS = """
-    --jinja --perf --no-perf --swa-full --repack -nr --no-repack --no-host --check-tensors
-    --warmup --no-warmup -bs --backend-sampling
-    --log-disable --log-prefix --no-log-prefix --log-timestamps --no-log-timestamps --no-log-jsonl
-    --mmproj-auto --mmproj-offload --no-mmproj-offload
-    --no-skip-chat-parsing --reasoning-preserve --no-reasoning-preserve
-    --spec-draft-cpu-moe -cmoed --cpu-moe-draft --spec-draft-backend-sampling --no-spec-draft-backend-sampling
-"""
-VALUES = """
-    -ub --ubatch-size -tb --threads-batch --keep -fa --flash-attn -lm --load-mode -lzm --lazy-mode
-    -C --cpu-mask -Cr --cpu-range --cpu-strict --prio --poll -Cb --cpu-mask-batch -Crb --cpu-range-batch
-    --cpu-strict-batch --prio-batch --poll-batch -dt --defrag-thold
-    --log-file --log-colors -lv --verbosity --log-verbosity
-    -ctxcp --ctx-checkpoints --swa-checkpoints -mmdev --mmproj-device
-    --video-fps --video-timestamp-interval --video-ffmpeg-dir
-    --spec-draft-type-k -ctkd --cache-type-k-draft --spec-draft-type-v -ctvd --cache-type-v-draft
-    --spec-draft-threads -td --threads-draft --spec-draft-threads-batch -tbd --threads-batch-draft
-    --spec-draft-cpu-mask -Cd --cpu-mask-draft --spec-draft-cpu-range -Crd --cpu-range-draft
-    --spec-draft-cpu-strict --cpu-strict-draft --spec-draft-prio --prio-draft --spec-draft-poll --poll-draft
-    --spec-draft-cpu-mask-batch -Cbd --cpu-mask-batch-draft --spec-draft-cpu-strict-batch --cpu-strict-batch-draft
-    --spec-draft-prio-batch --prio-batch-draft --spec-draft-poll-batch --poll-batch-draft
-    --spec-draft-override-tensor -otd --override-tensor-draft
-    --spec-draft-n-cpu-moe --spec-draft-ncmoe -ncmoed --n-cpu-moe-draft
-    --spec-draft-p-split --draft-p-split --spec-synth-len --spec-synth-rates --spec-draft-device -devd --device-draft
-    --spec-ngram-mod-n-min --spec-ngram-mod-n-max --spec-ngram-mod-n-match
-    --spec-ngram-simple-size-n --spec-ngram-simple-size-m --spec-ngram-simple-min-hits
-    --spec-ngram-map-k-size-n --spec-ngram-map-k-size-m --spec-ngram-map-k-min-hits
-    --spec-ngram-map-k4v-size-n --spec-ngram-map-k4v-size-m --spec-ngram-map-k4v-min-hits
-"""
-"""Names of options that change no text, without and with a value."""
+FLAGS = {
+    "loading of the model": "--warmup --no-warmup --check-tensors --repack -nr --no-repack --no-host",
+    "the computation": "-bs --backend-sampling --perf --no-perf",
+    "the key/value cache": "--swa-full",
+    "chat templates": "--jinja --no-skip-chat-parsing --reasoning-preserve --no-reasoning-preserve",
+    "images, sounds and videos": "--mmproj-auto --mmproj-offload --no-mmproj-offload",
+    "logs": "--log-disable --log-prefix --no-log-prefix --log-timestamps --no-log-timestamps --no-log-jsonl",
+    "drafts": (
+        "--spec-draft-cpu-moe -cmoed --cpu-moe-draft --spec-draft-backend-sampling --no-spec-draft-backend-sampling"
+    ),
+}
+VALUES = {
+    "loading of the model": "-lm --load-mode -lzm --lazy-mode",
+    "the computation": "-ub --ubatch-size -fa --flash-attn",
+    "the key/value cache": "--keep -dt --defrag-thold -ctxcp --ctx-checkpoints --swa-checkpoints",
+    "threads of the processor": """
+        -tb --threads-batch -C --cpu-mask -Cr --cpu-range --cpu-strict --prio --poll -Cb --cpu-mask-batch
+        -Crb --cpu-range-batch --cpu-strict-batch --prio-batch --poll-batch
+    """,
+    "images, sounds and videos": ("-mmdev --mmproj-device --video-fps --video-timestamp-interval --video-ffmpeg-dir"),
+    "logs": "--log-file --log-colors -lv --verbosity --log-verbosity",
+    "drafts": """
+        --spec-draft-type-k -ctkd --cache-type-k-draft --spec-draft-type-v -ctvd --cache-type-v-draft
+        --spec-draft-threads -td --threads-draft --spec-draft-threads-batch -tbd --threads-batch-draft
+        --spec-draft-cpu-mask -Cd --cpu-mask-draft --spec-draft-cpu-range -Crd --cpu-range-draft
+        --spec-draft-cpu-strict --cpu-strict-draft --spec-draft-prio --prio-draft --spec-draft-poll --poll-draft
+        --spec-draft-cpu-mask-batch -Cbd --cpu-mask-batch-draft --spec-draft-cpu-strict-batch --cpu-strict-batch-draft
+        --spec-draft-prio-batch --prio-batch-draft --spec-draft-poll-batch --poll-batch-draft
+        --spec-draft-override-tensor -otd --override-tensor-draft
+        --spec-draft-n-cpu-moe --spec-draft-ncmoe -ncmoed --n-cpu-moe-draft
+        --spec-draft-p-split --draft-p-split --spec-synth-len --spec-synth-rates
+        --spec-draft-device -devd --device-draft
+        --spec-ngram-mod-n-min --spec-ngram-mod-n-max --spec-ngram-mod-n-match
+        --spec-ngram-simple-size-n --spec-ngram-simple-size-m --spec-ngram-simple-min-hits
+        --spec-ngram-map-k-size-n --spec-ngram-map-k-size-m --spec-ngram-map-k-min-hits
+        --spec-ngram-map-k4v-size-n --spec-ngram-map-k4v-size-m --spec-ngram-map-k4v-min-hits
+    """,
+}
+"""Options that change no text, without and with a value, by their subject."""
 
 NOT_DONE = {"templates are always rendered as Jinja": "--no-jinja"}
 NOT_DONE_VALUES = {
-    "a draft model is a file here; download it, and give it as --draft": "--spec-draft-hf -hfd -hfrd --hf-repo-draft",
-    "texts of prompts are written nowhere": "--log-prompts-dir",
+    "download the draft model, and give the file as --draft": "--spec-draft-hf -hfd -hfrd --hf-repo-draft",
+    "prompts are not logged": "--log-prompts-dir",
 }
 """Options of what is not done, without and with a value, by the reason: texts are the same, so a warning is enough."""
 
 REASONS = {
-    "a projector is a file here; download it, and give it as --mmproj": "-mmu --mmproj-url",
-    "special tokens are no text of an answer": "-sp --special",
-    "llama.cpp has removed it": "--draft-n --draft-n-min --spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits",
-    "no other machine computes with this one": "--rpc",
-    "models come from files, the Hugging Face Hub, or a URL": "-dr --docker-repo",
-    "answers are always parsed": "--skip-chat-parsing",
-    "it is a command of its own: pumice list": "-cl --cache-list",
-    "it is a command of its own: pumice --version": "--version",
+    "download the projector, and give the file as --mmproj": "-mmu --mmproj-url",
+    "special tokens are not written into texts; leave the option out": "-sp --special",
+    "llama.cpp has removed it; --help-all lists options of drafts": (
+        "--draft-n --draft-n-min --spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits"
+    ),
+    "other machines take part through Ray: pumice serve --ray": "--rpc",
+    "give a file, a name of the Hugging Face Hub or a URL as the model": "-dr --docker-repo",
+    "answers of chats are always parsed; leave the option out": "--skip-chat-parsing",
+    "run pumice list": "-cl --cache-list",
+    "run pumice --version": "--version",
     'add eval "$(_PUMICE_COMPLETE=bash_source pumice)" to ~/.bashrc': "--completion-bash",
-    "see --help": "--usage",
+    "give --help": "--usage",
 }
 """Options that are refused, by what to do instead."""
 
@@ -84,7 +96,7 @@ _PROPOSERS = {
 
 
 def by_name(reasons: Mapping[str, str]) -> dict[str, str]:
-    """Return the reason of each option of a table of options by their reasons."""
+    """Return the reason, or subject, of each option of a table of options by their reasons."""
     return {name: reason for reason, names in reasons.items() for name in names.split()}
 
 
@@ -99,12 +111,21 @@ def _proposers(types: str) -> str:
     return ",".join(dict.fromkeys(name for name in proposers if name != "off")) or "off"
 
 
-TRANSLATIONS: Mapping[str, Callable[[str], Sequence[str]]] = {
-    "--spec-type": lambda types: ["--speculate", _proposers(types)],
-    "--spec-default": lambda _: ["--speculate", _proposers("ngram-mod")],
-    **dict.fromkeys(["--no-mmproj", "--no-mmproj-auto"], lambda _: ["--mmproj", "off"]),
-}
-"""Options that are others here: the function of the value, empty without one, that returns those."""
+class Translation(NamedTuple):
+    """The arguments that an option stands for.
 
-TRANSLATED = {name: int(name == "--spec-type") for name in TRANSLATIONS}
-"""Options that are others here, and how many values each has."""
+    Attributes:
+        n_values: How many values the option has.
+        arguments: Returns the arguments for the value, which is empty without one.
+    """
+
+    n_values: int
+    arguments: Callable[[str], Sequence[str]]
+
+
+TRANSLATIONS: Mapping[str, Translation] = {
+    "--spec-type": Translation(1, lambda types: ["--speculate", _proposers(types)]),
+    "--spec-default": Translation(0, lambda _: ["--speculate", _proposers("ngram-mod")]),
+    **dict.fromkeys(["--no-mmproj", "--no-mmproj-auto"], Translation(0, lambda _: ["--mmproj", "off"])),
+}
+"""Options with another name here."""

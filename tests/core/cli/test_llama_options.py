@@ -9,8 +9,7 @@ import click
 import pytest
 
 from pumice.cli.chat import command as chat_command
-from pumice.cli.llama_names import TRANSLATED
-from pumice.cli.llama_options import ANYWAY, IGNORED, OTHERS, REFUSED, REPOSITORY, leave_out
+from pumice.cli.llama_options import OPTIONS
 from pumice.cli.run import command as run_command
 from pumice.demo import demo_model_path
 
@@ -29,11 +28,12 @@ OWN = {"-p": True, "-m": True, "-f": True, "--color": False, "--stats": False}
         (["-p", "-fa", "--", "-fa"], ["-p", "-fa", "--", "-fa"], []),
         (["-p=x", "-no-cnv", "-st", "-unknown"], ["-p=x", "-unknown"], []),  # it does so anyway
         (["--spec-type", "draft-mtp", "--no-mmproj"], ["--speculate", "mtp", "--mmproj", "off"], []),
+        (["-fa", "1", "-fa=off", "--color", "-fa", "model"], ["--color", "model"], ["-fa", "-fa", "-fa"]),
         (["--prompt-cache", "x", "--prompt-cache-all"], [], ["--prompt-cache", "--prompt-cache-all"]),
     ],
 )
 def test_options_without_a_meaning_are_left_out(arguments: list[str], kept: list[str], ignored: list[str]) -> None:
-    assert leave_out(arguments, "run", OWN) == (kept, ignored)
+    assert OPTIONS["run"].leave_out(arguments, OWN) == (kept, ignored)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_options_without_a_meaning_are_left_out(arguments: list[str], kept: list
 )
 def test_options_that_are_done_otherwise_say_how(command: str, option: str, said: str) -> None:
     with pytest.raises(click.UsageError) as error:
-        leave_out([option], command, OWN)
+        OPTIONS[command].leave_out([option], OWN)
     assert said in error.value.message
 
 
@@ -58,18 +58,20 @@ def test_every_option_of_llama_cli_is_taken_left_out_or_refused(command: click.C
     """With as many values as there; see tests/make_fixtures/llama_options.py."""
     theirs: dict[str, int] = json.loads(FIXTURE.read_text())[program]
     assert command.name is not None
-    ours = flags(command)
-    others = dict.fromkeys([*ANYWAY[command.name], "-h", "--help"], 0) | dict.fromkeys(REPOSITORY, 1)
-    taken = {**IGNORED, **TRANSLATED, **others, **ours}
-    refused = {**REFUSED, **OTHERS[command.name]}
+    ours, options = flags(command), OPTIONS[command.name]
+    others = dict.fromkeys([*options.implied, "-h", "--help"], 0)
+    others |= {name: translation.n_values for name, translation in options.translations.items()}
+    taken = {**options.ignored, **others, **ours}
+    refused = options.refused
     if command is run_command:  # says that these belong to chats
         taken = {**flags(chat_command), **taken}
     assert len(theirs) > 240
     assert {name: taken.get(name) for name in theirs if name not in refused} == {
         name: count for name, count in theirs.items() if name not in refused
     }
-    assert not ours.keys() & {*IGNORED, *TRANSLATED, *others, *refused}
-    assert not IGNORED.keys() & refused.keys()
+    assert not ours.keys() & {*options.ignored, *others, *refused}
+    assert not options.ignored.keys() & refused.keys()
+    assert options.ignored.keys() == options.subjects.keys() | options.undone.keys()
 
 
 def flags(command: click.Command) -> dict[str, int]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import pytest
 
-from pumice_server.arguments import IGNORED, REFUSED
+from pumice_server.arguments import OPTIONS
 from pumice_server.command import command
 from pumice_server.environment import PREFIX, option_of
 
@@ -49,13 +49,13 @@ def test_options_without_effect_are_ignored_with_a_warning(parsed, capsys):
         f"warning: {name} has no meaning for pumice serve, and is ignored"
         for name in ("LLAMA_ARG_NEW_IN_A_YEAR", "--no-agent", "--flash-attn", "--perf")
     ]
-    assert {"--flash-attn", "--perf", "--swa-full"} <= IGNORED.keys()
+    assert {"--flash-attn", "--perf", "--swa-full"} <= OPTIONS.ignored.keys()
 
 
 @pytest.mark.parametrize(
     ("variable", "value", "message"),
     [
-        ("MMPROJ_URL", "x.gguf", "give it as --mmproj"),
+        ("MMPROJ_URL", "x.gguf", "give the file as --mmproj"),
         ("CACHE_PROMPT", "off", "give it with each request"),
         ("OFFLINE", "maybe", "LLAMA_ARG_OFFLINE: expected on or off, not 'maybe'"),
         ("CTX_SIZE", "many", "'many' is not a valid"),
@@ -64,4 +64,4 @@ def test_options_without_effect_are_ignored_with_a_warning(parsed, capsys):
 def test_options_that_would_change_answers_are_refused(parsed, variable, value, message):
     with pytest.raises(click.UsageError, match=message):
         parsed(**{variable: value})
-    assert "--mmproj-url" in REFUSED
+    assert "--mmproj-url" in OPTIONS.refused

@@ -88,7 +88,7 @@ def test_the_command_line_takes_precedence(specs, monkeypatch):
         ("[x]\nmodel = {folder}/a.gguf\nport = 9", "[x] port: this is of the whole server"),
         ("[x]\nmodel = {folder}/a.gguf\ntemprature = 1", "[x] temprature: unknown option; did you mean"),
         ("[x]\nmodel = {folder}/a.gguf\ncpu-moe = perhaps", "expected on or off, not 'perhaps'"),
-        ("[x]\nmodel = {folder}/a.gguf\nrpc = a", "[x] rpc: no other machine"),
+        ("[x]\nmodel = {folder}/a.gguf\nrpc = a", "[x] rpc: other machines take part"),
         ("[x]\nmodels-dir = a", "whole server"),
         ("[x]\nno-sandbox = on", "whole server"),
         ("[x]\nlist-devices = on", "whole server"),

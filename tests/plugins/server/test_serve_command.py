@@ -22,13 +22,12 @@ import yaml
 from tools.lock import FILES
 
 from gguf_files import tiny_llama
-from pumice.cli.llama_names import TRANSLATED
 from pumice.commands import BUNDLED_COMMANDS
 from pumice.gguf import encode
 from pumice.gguf.copy import split
 from pumice.gguf.edit import edit
 from pumice.plugin import install_command
-from pumice_server.arguments import IGNORED, REFUSED, leave_out
+from pumice_server.arguments import OPTIONS
 from pumice_server.choice import choose_models
 from pumice_server.command import command
 from pumice_server.defaults import take_chat, take_sampling
@@ -87,7 +86,7 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
     ("arguments", "message"),
     [
         (["--host", "0.0.0.0"], "admits other machines"),
-        (["--mmproj-url", "x"], "give it as --mmproj"),
+        (["--mmproj-url", "x"], "give the file as --mmproj"),
         (["a.gguf", "-m", "b.gguf", "-a", "one"], "-a names one model"),
         (["--models-dir", "/nowhere"], "/nowhere is not a folder"),
         (["--api-key", ""], "--api-key is empty"),
@@ -113,7 +112,7 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
         (["-hff", "x.gguf"], "give -hf too"),
         (["--override-kv", "a=2"], "expected KEY=TYPE:VALUE"),
         (["--embd-normalize", "-1"], "give it with each request, as `embd_normalize`"),
-        (["-sp"], "special tokens are no text"),
+        (["-sp"], "special tokens are not written"),
         (["--api-key-file", "/nowhere"], "cannot read the keys"),
         (["--api-key-file", "/dev/zero"], "more than 16777216 characters"),
         (
@@ -216,13 +215,14 @@ def test_without_the_extra():
 
 
 def test_options_that_are_left_out():
-    assert leave_out(["-m", "--jinja", "-fa", "on", "--poll=50", "x", "--", "--jinja"], ["-m"]) == (
+    assert OPTIONS.leave_out(["-m", "--jinja", "-fa", "on", "--poll=50", "x", "--", "--jinja"], {"-m": True}) == (
         ["-m", "--jinja", "x", "--", "--jinja"],
         ["-fa", "--poll"],
     )
-    assert leave_out(["--no-mmproj"], []) == (["--mmproj", "off"], [])
-    with pytest.raises(click.UsageError, match="give it as --mmproj"):
-        leave_out(["--mmproj-url", "x"], [])
+    assert OPTIONS.leave_out(["-fa", "-m", "x"], {"-m": True}) == (["-m", "x"], ["-fa"])
+    assert OPTIONS.leave_out(["--no-mmproj"], {}) == (["--mmproj", "off"], [])
+    with pytest.raises(click.UsageError, match="give the file as --mmproj"):
+        OPTIONS.leave_out(["--mmproj-url", "x"], {})
 
 
 def test_every_option_of_llama_server_is_taken_left_out_or_refused():
@@ -230,12 +230,13 @@ def test_every_option_of_llama_server_is_taken_left_out_or_refused():
     theirs = json.loads((Path(__file__).parents[2] / "fixtures" / "llama_options.json").read_text())
     options = [param for param in command.params if isinstance(param, click.Option)]
     ours = {name: int(not each.is_flag) for each in options for name in (*each.opts, *each.secondary_opts)}
-    taken = {**ours, **IGNORED, **TRANSLATED, "-h": 0, "--help": 0}
+    translated = {name: translation.n_values for name, translation in OPTIONS.translations.items()}
+    taken = {**ours, **OPTIONS.ignored, **translated, "-h": 0, "--help": 0}
     assert len(theirs) > 400
-    assert {name: taken.get(name) for name in theirs if name not in REFUSED} == {
-        name: count for name, count in theirs.items() if name not in REFUSED
+    assert {name: taken.get(name) for name in theirs if name not in OPTIONS.refused} == {
+        name: count for name, count in theirs.items() if name not in OPTIONS.refused
     }
-    assert len(ours) + len(IGNORED) + len(REFUSED) == len({*ours, *IGNORED, *REFUSED})
+    assert len(ours) + len(OPTIONS.ignored) + len(OPTIONS.refused) == len({*ours, *OPTIONS.ignored, *OPTIONS.refused})
 
 
 def test_a_reranker_is_served_by_llama_servers_command_line():
@@ -344,15 +345,16 @@ def test_requests_as_lines_of_json():
     ],
 )
 def test_types_of_speculation_are_proposers(given, names):
-    assert leave_out([*given, "-c", "10"], ["-c"]) == (["--speculate", names, "-c", "10"], [])
+    assert OPTIONS.leave_out([*given, "-c", "10"], {"-c": True}) == (["--speculate", names, "-c", "10"], [])
 
 
 def test_types_of_speculation_that_are_not_supported_are_left_out(caplog):
-    assert leave_out(["--spec-type", "draft-gemma,draft-eagle3,draft-mtp"], []) == (["--speculate", "draft,mtp"], [])
+    kept, ignored = OPTIONS.leave_out(["--spec-type", "draft-gemma,draft-eagle3,draft-mtp"], {})
+    assert (kept, ignored) == (["--speculate", "draft,mtp"], [])
     [warning] = [record.message for record in caplog.records]
     assert warning == "--spec-type: draft-gemma is left out: it names no proposer of Pumice"
 
 
 def test_an_unknown_type_of_speculation_is_an_error():
     with pytest.raises(click.UsageError, match="unknown type 'ngrm'"):
-        leave_out(["--spec-type", "ngrm"], [])
+        OPTIONS.leave_out(["--spec-type", "ngrm"], {})
