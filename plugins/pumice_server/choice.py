@@ -12,7 +12,7 @@ import click
 
 from pumice.cli.named_models import configured_models, model_problem
 from pumice.cli.options import NO_VECTOR, CommandFunction, separated, split_scale
-from pumice.cli.vocabulary import option
+from pumice.cli.vocabulary import option, with_options
 
 if TYPE_CHECKING:
     from pumice.plugin import ModelSpec
@@ -71,9 +71,7 @@ _ADAPTER_OPTIONS = [
 
 def adapter_options(command: CommandFunction) -> CommandFunction:
     """Add the options that ``take_adapters`` takes."""
-    for add in reversed(_ADAPTER_OPTIONS):
-        command = add(command)
-    return command
+    return with_options(command, _ADAPTER_OPTIONS)
 
 
 def choose_models(given: Sequence[str], options: dict[str, Any], has_others: bool = False) -> list[str]:

@@ -11,7 +11,7 @@ from pumice.cli.options import CommandFunction, read_template_variables, samplin
 from pumice.cli.options import take_sampling as take_given
 from pumice.cli.sampler_options import chain_options, take_chain
 from pumice.cli.structured_output import output_options
-from pumice.cli.vocabulary import defined, option
+from pumice.cli.vocabulary import defined, option, with_options
 from pumice.options import REQUEST, TEMPLATE
 
 _CHAT: Sequence[Callable[[CommandFunction], CommandFunction]] = [
@@ -59,17 +59,12 @@ _OTHERS = [
 
 def default_options(command: CommandFunction) -> CommandFunction:
     """Add the options that ``take_sampling``, ``take_output`` and ``take_chat`` take."""
-    command = chat_options(command)
-    for add in reversed(_OTHERS):
-        command = add(command)
-    return sampling_options(command)
+    return sampling_options(with_options(chat_options(command), _OTHERS))
 
 
 def chat_options(command: CommandFunction) -> CommandFunction:
     """Add the options that ``take_chat`` takes."""
-    for add in reversed(_CHAT):
-        command = add(command)
-    return command
+    return with_options(command, _CHAT)
 
 
 def take_sampling(options: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from pumice.cli.options import CommandFunction
-from pumice.cli.vocabulary import Decorator, option
+from pumice.cli.vocabulary import Decorator, option, with_options
 
 if TYPE_CHECKING:
     from pumice.cluster import Cluster, Replicas
@@ -74,9 +74,7 @@ _CLUSTER_OPTIONS = [
 
 def cluster_options(command: CommandFunction) -> CommandFunction:
     """Add the options of a cluster to a command."""
-    for add in reversed(_CLUSTER_OPTIONS):
-        command = add(command)
-    return command
+    return with_options(command, _CLUSTER_OPTIONS)
 
 
 def take_cluster(options: dict[str, Any]) -> tuple[Cluster[LinkedModel] | None, Replicas]:

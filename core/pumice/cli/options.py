@@ -14,7 +14,7 @@ import click
 from pumice.cli.files import InputFile, ModelName
 from pumice.cli.messages import show_logs
 from pumice.cli.metadata_options import METADATA_OPTIONS
-from pumice.cli.vocabulary import GroupedCommand, defined, option
+from pumice.cli.vocabulary import GroupedCommand, defined, option, with_options
 from pumice.demo import demo_model_path
 from pumice.options import CHAT, ENGINE, SAMPLING, KVType
 from pumice.wording import json_problem
@@ -591,9 +591,7 @@ def chat_sampling_options(command: CommandFunction) -> CommandFunction:
 
 def engine_options(command: CommandFunction) -> CommandFunction:
     """Add the options of the engine: context, batch, cache type, backend, layers on a GPU."""
-    for add in reversed(_ENGINE):
-        command = add(command)
-    return command
+    return with_options(command, _ENGINE)
 
 
 def take_sampling(options: dict[str, Any]) -> dict[str, Any]:
@@ -604,9 +602,7 @@ def take_sampling(options: dict[str, Any]) -> dict[str, Any]:
 
 def load_options(command: CommandFunction) -> CommandFunction:
     """Add the options of ``load_model``, which are keyword arguments of ``pumice.load``."""
-    for add in reversed(_LOAD_OPTIONS):
-        command = add(command)
-    return command
+    return with_options(command, _LOAD_OPTIONS)
 
 
 def parse_settings(values: tuple[str, ...]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import click
 
 from pumice.cli.llama_samplers import read_samplers
 from pumice.cli.options import CommandFunction
-from pumice.cli.vocabulary import defined, option
+from pumice.cli.vocabulary import defined, option, with_options
 from pumice.options import ENGINE, SAMPLING
 
 
@@ -56,9 +56,7 @@ _CHAIN = [
 
 def chain_options(command: CommandFunction) -> CommandFunction:
     """Add the options that ``take_chain`` takes."""
-    for add in reversed(_CHAIN):
-        command = add(command)
-    return command
+    return with_options(command, _CHAIN)
 
 
 def take_chain(options: dict[str, Any]) -> dict[str, Any]:

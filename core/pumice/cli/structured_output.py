@@ -11,7 +11,7 @@ import click
 
 from pumice.cli.files import InputFile
 from pumice.cli.options import CommandFunction, read_text
-from pumice.cli.vocabulary import Decorator, defined, option
+from pumice.cli.vocabulary import Decorator, defined, option, with_options
 from pumice.options import OUTPUT
 
 _FORMS = ("grammar", "grammar_file", "json_schema", "json_schema_file", "regex")
@@ -53,12 +53,7 @@ def output_options(about: str = "the text", advanced: bool = False) -> Callable[
         ),
     ]
 
-    def decorate(command: CommandFunction) -> CommandFunction:
-        for add in reversed(added):
-            command = add(command)
-        return command
-
-    return decorate
+    return lambda command: with_options(command, added)
 
 
 def take_output(options: dict[str, Any]) -> dict[str, str]:

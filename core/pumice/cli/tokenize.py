@@ -11,6 +11,7 @@ from pumice.cli.named_models import locate_model
 from pumice.cli.options import TextCommand, model_argument, no_sandbox_option
 from pumice.cli.prompt import file_option, one_prompt, read_prompt
 from pumice.cli.vocabulary import option
+from pumice.wording import counted_as
 
 
 class TokenizeCommand(TextCommand, ConfinedCommand):
@@ -57,4 +58,4 @@ def command(
     else:
         click.echo("\n".join(f"{token:>6}  {tokenizer.token_text(token)!r}" for token in ids))
     if show_count:
-        click.echo("1 token" if len(ids) == 1 else f"{len(ids)} tokens", err=True)
+        click.echo(counted_as(len(ids), "token"), err=True)

@@ -197,6 +197,13 @@ def _option_as_value(
     return next(((name, value) for name, value in pairwise(args) if name in names and value in options), None)
 
 
+def with_options(command: Callable[..., Any], added: Sequence[Decorator]) -> Callable[..., Any]:
+    """Add options to a command, in the order in which its help lists them."""
+    for add in reversed(added):
+        command = add(command)
+    return command
+
+
 def every_option(command: click.Command, ctx: click.Context) -> Iterator[tuple[str, click.Option]]:
     """Yield the options of a command and its subcommands, each with the path of its command."""
     if isinstance(command, click.Group):

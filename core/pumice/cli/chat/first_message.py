@@ -12,7 +12,7 @@ import click
 from pumice.cli.escapes import escape_option, unescape
 from pumice.cli.options import CommandFunction
 from pumice.cli.prompt import file_option, media_option, read_prompt
-from pumice.cli.vocabulary import option
+from pumice.cli.vocabulary import option, with_options
 
 if TYPE_CHECKING:
     from pumice.cli.chat.conversation import Conversation
@@ -64,9 +64,7 @@ class FirstMessage(NamedTuple):
 
 def message_options(command: CommandFunction) -> CommandFunction:
     """Add the options that ``take_first_message`` takes."""
-    for add in reversed(_OPTIONS):
-        command = add(command)
-    return command
+    return with_options(command, _OPTIONS)
 
 
 def take_first_message(message: str | None, options: dict[str, Any]) -> FirstMessage:
