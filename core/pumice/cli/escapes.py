@@ -21,15 +21,12 @@ def escape_option(texts: str) -> Decorator:
 
 def unescape(text: str) -> str:
     """Return a text with the bytes that its escape sequences stand for. Raises UsageError if that is not UTF-8."""
-    data = _SEQUENCE.sub(
-        lambda match: bytes.fromhex(match[1].decode()) if match[1] else _BYTES.get(match[2], match[2]),
-        os.fsencode(text),
-    )
     try:
-        return data.decode("utf-8")
+        return _SEQUENCE.sub(_byte, os.fsencode(text)).decode("utf-8")
     except UnicodeDecodeError as error:
         raise click.UsageError(f"--escape: the text is not UTF-8: byte {error.start}") from None
 
 
 def _byte(sequence: re.Match[bytes]) -> bytes:
+    """Return the byte that a match of ``_SEQUENCE`` stands for."""
     return bytes.fromhex(sequence[1].decode()) if sequence[1] else _BYTES.get(sequence[2], sequence[2])

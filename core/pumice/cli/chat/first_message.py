@@ -101,4 +101,4 @@ def _with_piped(text: str | None) -> str:
         piped = sys.stdin.buffer.read().decode("utf-8").strip()
     except UnicodeDecodeError as error:
         raise click.ClickException(f"the message is not UTF-8: byte {error.start} of standard input") from None
-    return f"{piped}\n\n{text}" if piped and text is not None else piped if text is None else text
+    return "\n\n".join(part for part in (piped, text) if part)
