@@ -17,6 +17,7 @@ from pumice.cli.gguf.parts import max_size_option, max_tensors_option
 from pumice.cli.options import force_option, no_sandbox_option
 from pumice.cli.progress import show_progress
 from pumice.cli.vocabulary import option
+from pumice.wording import counted_as
 
 if TYPE_CHECKING:
     from pumice.convert.output import Parts
@@ -165,7 +166,7 @@ def convert_model(folder: Path, arguments: dict[str, Any]) -> None:
         name = Path(f"mmproj-{name}") if options.mmproj else name
         target = _target(folder, arguments["out"], name)
         if arguments["dry_run"]:
-            click.echo(f"{target}: {len(file.tensors)} tensors, {file.n_bytes:,} bytes as {stored}")
+            click.echo(f"{target}: {counted_as(len(file.tensors), 'tensor')}, {file.n_bytes:,} bytes as {stored}")
             return
         how: dict[str, Any] = {"parts": _parts(arguments), "force": _may_replace(target, arguments)}
         with show_progress("converting") as progress:
@@ -225,5 +226,5 @@ def convert_adapter(folder: Path, arguments: dict[str, Any]) -> None:
         target = _target(folder, arguments["out"], _adapter_name(folder))
         if not arguments["dry_run"]:
             write_model(file, target, force=arguments["force"])
-        size = f": {len(file.tensors)} tensors, {file.n_bytes:,} bytes" if arguments["dry_run"] else ""
+        size = f": {counted_as(len(file.tensors), 'tensor')}, {file.n_bytes:,} bytes" if arguments["dry_run"] else ""
         click.echo(f"{target}{size}")

@@ -127,7 +127,9 @@ def command(model: str, file: Path | None, in_files: tuple[str, ...], show_stati
         estimate = last(output.kept(measured(model, text, output, rest), *frequencies), running_line)
         click.echo(f"perplexity {estimate_line(estimate, chunk_size)}", err=True)
     output.save()
-    click.echo(f"{output.path}: {len(sums.tensors)} tensors, {counted_as(sums.n_chunks, 'chunk')}", err=True)
+    click.echo(
+        f"{output.path}: {counted_as(len(sums.tensors), 'tensor')}, {counted_as(sums.n_chunks, 'chunk')}", err=True
+    )
     for name, count in sums.unreached.items():
         click.echo(f"{name}: {count} of {len(sums.tensors[name].counts)} experts were never chosen", err=True)
 

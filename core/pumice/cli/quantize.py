@@ -12,6 +12,7 @@ from pumice.cli.files import InputFile, ModelPath, OutputFile
 from pumice.cli.options import force_option, no_sandbox_option
 from pumice.cli.progress import show_progress
 from pumice.cli.vocabulary import option
+from pumice.wording import counted_as
 
 if TYPE_CHECKING:
     from pumice.gguf import EncodedValue, GGMLType
@@ -123,7 +124,7 @@ def lines(plan: QuantizationPlan) -> list[str]:
 def summary(plan: QuantizationPlan) -> str:
     """Return the total size before and after quantization, in one line."""
     n_replaced = sum(decision.replaced is not None for decision in plan.decisions)
-    others = f"; {n_replaced} tensors in other types, as their rows do not fit" if n_replaced else ""
+    others = f"; {counted_as(n_replaced, 'tensor')} in other types, since rows do not fit" if n_replaced else ""
     return f"{plan.source_bytes:,} bytes to {plan.n_bytes:,}, {plan.bits_per_weight:.2f} bits per weight{others}"
 
 

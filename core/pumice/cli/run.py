@@ -20,6 +20,7 @@ from pumice.cli.structured_output import output_options, take_output
 from pumice.cli.vocabulary import defined, option
 from pumice.demo import DEMOS
 from pumice.options import REQUEST
+from pumice.wording import counted_as
 
 if TYPE_CHECKING:
     from pumice.hub.catalogue import ChatDefaults
@@ -180,16 +181,12 @@ def _is_shared(first: TextIO, second: TextIO) -> bool:
 def format_timings(model: Model, stream: Stream) -> str:
     """Return a line with seconds, tokens and tokens/s of loading, prompt and generation."""
     timings = stream.timings
-    generated = f"generation {_count(timings.generated_tokens)}"
+    generated = f"generation {counted_as(timings.generated_tokens, 'token')}"
     if timings.generated_tokens > 1:  # the first token belongs to the prompt's time
         generated += f", {timings.generation_per_second:.1f} tokens/s"
     if timings.n_drafted:
         generated += f", {timings.n_accepted} of {timings.n_drafted} drafted tokens right"
     return (
         f"load {model.load_seconds:.2f} s on {', '.join(model.backends)} · "
-        f"prompt {_count(timings.prompt_tokens)}, {timings.prompt_per_second:.1f} tokens/s · {generated}"
+        f"prompt {counted_as(timings.prompt_tokens, 'token')}, {timings.prompt_per_second:.1f} tokens/s · {generated}"
     )
-
-
-def _count(n: int) -> str:
-    return "1 token" if n == 1 else f"{n} tokens"

@@ -146,7 +146,8 @@ def _run(source: Path, target: Path, errors: Path | None, answer: Answer) -> Non
 
                 answer(rows, take)
         if len(results.done) < len(ids):
-            raise click.ClickException(f"{len(ids) - len(results.done)} rows have no result: run the command again")
+            n_missing = len(ids) - len(results.done)
+            raise click.ClickException(f"{n_missing} of {len(ids)} results are missing: run the command again")
         results.finish()
         spent = time.monotonic() - began
         noun = "row" if len(ids) == 1 else "rows"

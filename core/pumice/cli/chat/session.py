@@ -21,7 +21,7 @@ from pumice.cli.messages import explain, say
 from pumice.cli.named_models import warn_of_assumed_template
 from pumice.errors import PumiceError
 from pumice.hub.catalogue import chat_defaults
-from pumice.wording import printable, unknown_name
+from pumice.wording import counted_as, printable, unknown_name
 
 if TYPE_CHECKING:
     from pumice.cli.chat.models import ChatModel
@@ -385,8 +385,8 @@ def answer(conversation: Conversation) -> Answered:
     conversation.keep(messages)
     timings = stream.timings
     statistics = (
-        f"prompt {timings.prompt_tokens} tokens, {timings.prompt_cached} of them cached · "
-        f"answer {timings.generated_tokens} tokens, {timings.generation_per_second:.1f} tokens/s"
+        f"prompt {counted_as(timings.prompt_tokens, 'token')}, {timings.prompt_cached} of them cached · "
+        f"answer {counted_as(timings.generated_tokens, 'token')}, {timings.generation_per_second:.1f} tokens/s"
     )
     return Answered(messages, completed, statistics)
 

@@ -11,7 +11,7 @@ from pumice.cli.confined import FileCommand
 from pumice.cli.files import ModelPath
 from pumice.cli.options import json_option, no_sandbox_option
 from pumice.cli.vocabulary import option
-from pumice.wording import did_you_mean
+from pumice.wording import counted_as, did_you_mean
 
 if TYPE_CHECKING:
     from pumice.gguf import GGUFFile
@@ -73,9 +73,8 @@ def lines(file: GGUFFile, tensors: bool) -> list[str]:
     """Return the lines of a listing; long values are shortened."""
     from pumice.gguf.compare import describe_tensor, describe_value
 
-    head = (
-        f"GGUF version {file.version}, {len(file.metadata)} keys, {len(file.tensors)} tensors, {file.n_bytes:,} bytes"
-    )
+    n_keys, n_tensors = counted_as(len(file.metadata), "key"), counted_as(len(file.tensors), "tensor")
+    head = f"GGUF version {file.version}, {n_keys}, {n_tensors}, {file.n_bytes:,} bytes"
     keys = [f"{key} = {describe_value(file, key)}" for key in file.metadata]
     width = max(map(len, file.tensors), default=0)
     described = [f"{name:<{width}}  {describe_tensor(tensor)}" for name, tensor in file.tensors.items()]
