@@ -12,6 +12,7 @@ from pumice.encoded import MAX_BYTES, decode_base64, decode_data_url, named_erro
 from pumice.errors import MediaError, RequestError
 from pumice.installed import install_command
 from pumice.isolation import CallLimits, WorkerPool
+from pumice.wording import alternatives
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +22,6 @@ MAX_PIXELS = 40_000_000
 MAX_IMAGES = 64  # of a request, with sounds
 IMAGE_TYPES = ("image", "image_url", "input_image")  # of parts of messages
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
-_SHOWN = "PNG, JPEG, WebP, GIF, BMP or TIFF"
 _LIMITS = CallLimits(cpu_seconds=20, memory=2 << 30, max_in=MAX_BYTES + 1024, max_out=3 * MAX_PIXELS + (1 << 16))
 
 REQUEST_CANCELLED: ContextVar[Future[None] | None] = ContextVar("REQUEST_CANCELLED", default=None)
@@ -114,7 +114,7 @@ def decode(data: bytes) -> tuple[int, int, bytes]:
     except RequestError:
         raise
     except UnidentifiedImageError:
-        raise MediaError("image", f"the bytes are no image; send {_SHOWN}") from None
+        raise MediaError("image", f"the bytes are no image; send {alternatives(FORMATS)}") from None
     except Exception as error:
         raise MediaError("image", f"it cannot be decoded: {type(error).__name__}: {error}") from None
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from pumice.errors import RequestError
 from pumice.installed import install_command
+from pumice.wording import alternatives
 
 if TYPE_CHECKING:
     import numpy as np
@@ -129,7 +130,7 @@ def encode_file(samples: NDArray[np.float32], rate: int, format: str) -> bytes:
 def check_format(format: str) -> None:
     """Raise RequestError for an unknown format, and if the library for it is missing."""
     if format not in FORMATS:
-        raise RequestError(f"unknown format of sound {format!r}; choose {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
+        raise RequestError(f"unknown format of sound {format!r}; choose {alternatives(FORMATS)}")
     if format in _KINDS:
         _soundfile(format)
 

@@ -2,7 +2,7 @@
 
 import difflib
 import reprlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 _MAX_COMPARED = 100  # compared characters of a name, since comparing takes quadratic time
@@ -37,6 +37,12 @@ def unknown_name(kind: str, name: str, known: Iterable[str], never: Collection[s
 def counted_as(number: int, noun: str) -> str:
     """Return a number with its noun: ``"1 chunk"``, ``"2 chunks"``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def alternatives(names: Sequence[str]) -> str:
+    """Return names to choose from: ``"PNG, JPEG or GIF"``."""
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def documentation_page(name: str) -> str:
