@@ -123,7 +123,7 @@ class Models:
         served_model.check_unused()
         self.served_models.remove(served_model)
         self.events.tell("model_remove", served_model.name)
-        closing = [model for model in (served_model.unloaded(),) if model]
+        closing = _unloaded(served_model)
         if closing:
             await _close_and_collect(closing)
         if self.uploads and served_model.folder:
@@ -175,7 +175,7 @@ class Models:
             if served_model.service is not service:  # another call unloaded it
                 return
             served_model.properties = last_properties
-        closing = [model for model in (served_model.unloaded(),) if model]
+        closing = _unloaded(served_model)
         self.events.status(served_model.name, "sleeping" if served_model.sleeps else served_model.state)
         if closing:
             logger.info("unloading %s", served_model.name)
@@ -377,7 +377,7 @@ class Models:
 
 
 def _tell_loading(served_model: ServedModel) -> None:
-    """Log that a model takes long to load, which else looks like a server that hangs."""
+    """Log that a model is still loading; otherwise the server looks as if it hangs."""
     done, total = served_model.progress
     steps = f", {done} of {total} steps" if total else ""
     logger.warning(
@@ -423,8 +423,17 @@ def _last_properties(served_model: ServedModel, settings: Settings) -> Mapping[s
     return properties(served_model, service, settings) if service else None
 
 
+def _unloaded(served_model: ServedModel) -> list[AnyModel]:
+    """Unload a model, and return it in a list that alone has it, for ``_close_and_collect``; empty if none was."""
+    model = served_model.unloaded()
+    return [] if model is None else [model]
+
+
 async def _close_and_collect(closing: list[AnyModel]) -> None:
-    """Close a model and free its objects. The list alone has it: a thread may keep what it was given for a moment."""
+    """Close the model of a list and free its objects.
+
+    A model as an argument would live on in the thread, which keeps arguments for a moment after the call.
+    """
     await asyncio.to_thread(lambda: closing.pop().close())
     _collect_unloaded()
 

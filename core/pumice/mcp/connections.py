@@ -86,10 +86,10 @@ class Connections:
             pass
 
     async def opened(self, patience: float | None) -> AsyncIterator[None]:
-        """Start all servers, and yield when ``tools`` has changed, until all have started or failed.
+        """Start all servers, and yield each time ``tools`` is complete for those that have started.
 
-        That is first after ``patience`` seconds, or when no server is left (None: only then), and then for each of the
-        others. Tools keep their names.
+        The first time comes once all servers have started or failed, but after at most ``patience`` seconds (None:
+        unlimited); from then on, each server that is late brings another. Tools keep their names.
         """
         opening = {asyncio.create_task(connection.open()): connection for connection in self._connections}
         if not opening:
