@@ -29,7 +29,7 @@ from pumice_ray.serve_link import ServeLink
 from pumice_ray.stages import bundles, staged
 from pumice_server.application import make_application
 from pumice_server.choice import name_of
-from pumice_server.keys import Keys
+from pumice_server.keys import APIKeys
 from pumice_server.models import Models
 from pumice_server.settings import Settings
 
@@ -120,7 +120,7 @@ def app(arguments: Mapping[str, str]) -> Any:
     wait = _number(remaining, "replica_wait", math.inf)
     room = replace(room, **parse_stages(remaining.pop("stages", "1")), wait_seconds=wait)
     names = [remaining.pop("name", None) or name_of(path)]
-    keys = Keys([remaining.pop("api_key")] if "api_key" in remaining else [])
+    keys = APIKeys([remaining.pop("api_key")] if "api_key" in remaining else [])
     n_ingresses, ingress_cpus = int(_number(remaining, "ingresses", 1)), _number(remaining, "ingress_cpus", 1)
     options = {name: yaml.safe_load(value) for name, value in remaining.items()}
     spec = ModelSpec(names, path, options)

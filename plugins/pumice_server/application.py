@@ -194,7 +194,7 @@ def make_application(models: Models, lifespan: Lifespan[Starlette] | None = None
     application.state.jobs = None
     if settings.batches:
         application.state.jobs = Jobs(JobStore(settings.batches / "batches.db"), _inner(models, rates))
-    application.state.description = self_description.Description(operations(settings.predict_route))
+    application.state.description = self_description.APIDescription(operations(settings.predict_route))
     return application
 
 

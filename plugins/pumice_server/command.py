@@ -40,7 +40,7 @@ from pumice_server.choice import (
 )
 from pumice_server.defaults import default_options, take_chat, take_compat, take_sampling
 from pumice_server.environment import predict_route
-from pumice_server.keys import Keys
+from pumice_server.keys import APIKeys
 from pumice_server.presets import read_presets
 from pumice_server.settings import Settings
 from pumice_server.tools.allowed import allowed_servers, tool_options
@@ -492,7 +492,7 @@ def _take_server(options: dict[str, Any], elsewhere: bool) -> _Server:
     settings = Settings(
         host=",".join(options.pop("host")) or "127.0.0.1",
         port=options.pop("port"),
-        keys=Keys(options.pop("api_key"), options.pop("api_key_file")),
+        keys=APIKeys(options.pop("api_key"), options.pop("api_key_file")),
         compat=compat,
         page=options.pop("page"),
         slots=options.pop("slots"),

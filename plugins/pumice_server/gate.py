@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pumice_server import logs, tracing
 from pumice_server.batch.row_client import CLIENT_HEADER, ROW_SECONDS
 from pumice_server.errors import Problem, answer_error, too_large
-from pumice_server.keys import SCOPES, Key, Keys
+from pumice_server.keys import SCOPES, APIKeys, Key
 from pumice_server.origins import trusts
 from pumice_server.rates import RateLimits
 from pumice_server.settings import Settings
@@ -43,7 +43,7 @@ class Inside:
     """
 
     def __init__(self, app: ASGIApp, settings: Settings, rates: RateLimits) -> None:
-        assert isinstance(settings.keys, Keys)
+        assert isinstance(settings.keys, APIKeys)
         self._app, self._keys, self._rates = app, settings.keys, rates
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -102,7 +102,7 @@ class Gate:
         self._origins = settings.pages
         names = {*_LOOPBACK, *settings.addresses, *settings.hosts}
         self._hosts = {name.lower() for name in names} if settings.is_loopback or settings.hosts else None
-        assert isinstance(settings.keys, Keys)
+        assert isinstance(settings.keys, APIKeys)
         self._keys = settings.keys
         self._rates = rates or RateLimits(settings.max_requests, settings.max_tokens_per_minute)
 

@@ -28,7 +28,7 @@ class Key:
     scopes: frozenset[str] = frozenset(SCOPES)
 
 
-class Keys:
+class APIKeys:
     """API keys of the command line and of a file, which ``reload`` reads again."""
 
     def __init__(self, given: Sequence[str] = (), file: Path | None = None) -> None:

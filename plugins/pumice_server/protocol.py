@@ -32,7 +32,7 @@ Idle = dict["Protocol", None]
 """Connections without a request, the one that has been so for longest first."""
 
 
-class Turns:
+class RequestTurns:
     """Lets one request begin in each turn of the event loop, in order of arrival.
 
     Each request has several steps before its prompt is sent to an engine. If many arrive at once, the loop would take
@@ -118,7 +118,7 @@ class Protocol(H11Protocol):
     while. If the socket were closed with bytes unread, the system would reset the connection, and with it the answer.
     """
 
-    def __init__(self, *arguments: Any, idle: Idle, turns: Turns, **options: Any) -> None:
+    def __init__(self, *arguments: Any, idle: Idle, turns: RequestTurns, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.conn: _Connection = _Connection(h11.SERVER, limits.MAX_HEADERS)
         self._idle = idle
@@ -309,7 +309,7 @@ class _Lingering:
 
 
 async def _in_turn(
-    turns: Turns, app: ASGIApp, write: Callable[[bytes], bool], scope: Scope, receive: Receive, send: Send
+    turns: RequestTurns, app: ASGIApp, write: Callable[[bytes], bool], scope: Scope, receive: Receive, send: Send
 ) -> None:
     """Call an application when it is the request's turn, with the function that writes parts of its answer."""
     await turns.take()

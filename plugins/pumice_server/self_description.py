@@ -14,7 +14,7 @@ from pumice_server.reference import HEADERS, page
 from pumice_server.work import aside
 
 
-class Description:
+class APIDescription:
     """The descriptions of the endpoints, made when they are first asked for."""
 
     def __init__(self, operations: Sequence[Operation]) -> None:
@@ -31,11 +31,11 @@ class Description:
 
 async def openapi(request: Request) -> Response:
     """Return the description of all endpoints and bodies in the form of OpenAPI 3.1."""
-    description: Description = request.app.state.description
+    description: APIDescription = request.app.state.description
     return Whole(await aside(lambda: description.json), media_type=JSON)
 
 
 async def docs(request: Request) -> Response:
     """Return a page with all endpoints and the fields of their bodies."""
-    description: Description = request.app.state.description
+    description: APIDescription = request.app.state.description
     return HTMLResponse(await aside(lambda: description.html), headers=HEADERS)

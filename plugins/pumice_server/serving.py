@@ -31,9 +31,9 @@ from pumice_server import limits
 from pumice_server.application import make_application, prepare_bodies, run_tools
 from pumice_server.beginning import COMMAND
 from pumice_server.jobs.runner import Jobs
-from pumice_server.keys import Keys
+from pumice_server.keys import APIKeys
 from pumice_server.models import Models
-from pumice_server.protocol import MALFORMED, Protocol, Turns
+from pumice_server.protocol import MALFORMED, Protocol, RequestTurns
 from pumice_server.served_model import Load, ServedModel
 from pumice_server.settings import Settings
 
@@ -125,7 +125,7 @@ def configure(application: Starlette, settings: Settings) -> uvicorn.Config:
     logging.getLogger("uvicorn.error").addFilter(_is_wanted)
     return uvicorn.Config(
         application,
-        http=partial(Protocol, idle={}, turns=Turns()),  # type: ignore[arg-type]  # any factory of protocols
+        http=partial(Protocol, idle={}, turns=RequestTurns()),  # type: ignore[arg-type]  # any factory of protocols
         ws="none",
         lifespan="on",
         access_log=False,
@@ -177,7 +177,7 @@ async def lifespan(
 
 def _reload(settings: Settings) -> None:
     """Read the API keys again, or keep the present ones if that fails."""
-    assert isinstance(settings.keys, Keys)
+    assert isinstance(settings.keys, APIKeys)
     try:
         settings.keys.reload()
         logger.warning("reloaded the API keys: %d", len(settings.keys))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 import pumice
-from pumice_server.keys import Keys
+from pumice_server.keys import APIKeys
 from pumice_server.limits import MAX_BODY
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Settings:
 
     host: str = "127.0.0.1"
     port: int = 8080
-    keys: Keys | Sequence[str] = field(default_factory=Keys)
+    keys: APIKeys | Sequence[str] = field(default_factory=APIKeys)
     hosts: Sequence[str] = ()
     origins: Sequence[str] = ()
     max_body: int = MAX_BODY
@@ -109,13 +109,13 @@ class Settings:
     mcp_servers: Mapping[str, McpServer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.keys, Keys):
-            object.__setattr__(self, "keys", Keys(self.keys))
+        if not isinstance(self.keys, APIKeys):
+            object.__setattr__(self, "keys", APIKeys(self.keys))
 
     @property
     def read(self) -> list[str]:
         """Paths to read: the key file, and its folder for a later replacement unless that is a home folder."""
-        assert isinstance(self.keys, Keys)
+        assert isinstance(self.keys, APIKeys)
         file = self.keys.file
         if file is None:
             return []

@@ -29,7 +29,7 @@ from pumice_server.jobs import store as limits
 from pumice_server.jobs.form import read_form
 from pumice_server.jobs.runner import WrongInput, read_input
 from pumice_server.jobs.store import JobStore, StoredFile
-from pumice_server.keys import Keys
+from pumice_server.keys import APIKeys
 from pumice_server.models import Models
 from pumice_server.settings import Settings
 from server_thread import listening
@@ -305,7 +305,7 @@ def test_rows_count_for_the_rates_of_their_key(model, tmp_path, monkeypatch):
     monkeypatch.setattr("pumice_server.batch.row_client.asyncio", row_client)
     file = tmp_path / "keys"
     file.write_text("a\nb\n")
-    keys = Keys(file=file)
+    keys = APIKeys(file=file)
     with kept(model, tmp_path, keys=keys, max_requests=3) as (client, store):
         content = lines(*(row(str(i)) for i in range(9)))
         made = client.batches.create(input_file_id=upload(client, content), endpoint=CHAT, completion_window="24h")

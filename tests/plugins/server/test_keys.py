@@ -8,7 +8,7 @@ import click
 import pytest
 
 from pumice_server.command import command
-from pumice_server.keys import Keys
+from pumice_server.keys import APIKeys
 from server_thread import running
 
 
@@ -21,7 +21,7 @@ def file(tmp_path):
 
 
 def test_lines_of_a_file(file):
-    keys = Keys(["given,other"], file)
+    keys = APIKeys(["given,other"], file)
     assert len(keys) == 5
     assert [(keys.find(key).name, sorted(keys.find(key).scopes)) for key in ("given", "alice-key", "hashed-key")] == [
         ("", ["admin", "infer"]),
@@ -36,7 +36,7 @@ def test_every_key_is_compared_whichever_it_is(file, monkeypatch):
     """In a time that tells nothing: no comparison is left out, and none ends at the first byte that differs."""
     compared = []
     monkeypatch.setattr(hmac, "compare_digest", lambda *pair: compared.append(pair) or pair[0] == pair[1])
-    keys = Keys(["given,other"], file)
+    keys = APIKeys(["given,other"], file)
     for key in ("given", "plain-key", "hashed-key", "nobody's", ""):
         compared.clear()
         keys.find(key)
@@ -47,12 +47,12 @@ def test_every_key_is_compared_whichever_it_is(file, monkeypatch):
 def test_keys_of_the_environment(monkeypatch):
     monkeypatch.setenv("LLAMA_API_KEY", "one,two")
     given = command.make_context("serve", []).params["api_key"]
-    assert len(Keys(given)) == 2
+    assert len(APIKeys(given)) == 2
     assert command.make_context("serve", ["--api-key", "three"]).params["api_key"] == ("three",)
 
 
 def test_a_file_is_read_again(file):
-    keys = Keys((), file)
+    keys = APIKeys((), file)
     file.write_text("new-key\n")
     keys.reload()
     assert keys.find("new-key")
@@ -67,11 +67,11 @@ def test_a_file_is_read_again(file):
 def test_files_without_keys(file, text):
     file.write_text(text)
     with pytest.raises(click.ClickException):
-        Keys((), file)
+        APIKeys((), file)
 
 
 def test_scopes_of_keys(model, file):
-    with running(model, keys=Keys((), file)) as server:
+    with running(model, keys=APIKeys((), file)) as server:
 
         def status(key: str, method: str, path: str) -> int:
             body = {"prompt": "Once", "max_tokens": 1, "model": "demo"} if method == "POST" else None
@@ -89,7 +89,7 @@ def test_scopes_of_keys(model, file):
 
 
 def test_keep_alive_needs_the_scope_to_unload(model, file):
-    with running(model, keys=Keys((), file)) as server:
+    with running(model, keys=APIKeys((), file)) as server:
         entry = server.application.state.models.served_models[0]
         for key, told, kept in (("alice-key", "load", math.inf), ("hashed-key", "unload", 0)):
             body = {"model": "demo", "keep_alive": 0}

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from starlette.routing import Mount, Route
 
-from pumice_server.keys import Keys
+from pumice_server.keys import APIKeys
 from server_thread import Running, running
 
 KEYS = {"infer": "infer-key", "admin": "admin-key", "both": "both-key"}
@@ -35,7 +35,7 @@ def guarded(model, tmp_path_factory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("scopes")
     lines = [f"{name} {'infer,admin' if name == 'both' else name} {key}" for name, key in KEYS.items()]
     (folder / "keys").write_text("\n".join(lines))
-    with running(model, keys=Keys(file=folder / "keys"), conversations=folder / "chats.db") as server:
+    with running(model, keys=APIKeys(file=folder / "keys"), conversations=folder / "chats.db") as server:
         yield server
 
 

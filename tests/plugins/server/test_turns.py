@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from pumice_server.protocol import Turns
+from pumice_server.protocol import RequestTurns
 
 
-async def begin(turns: Turns, number: int, log: list[tuple[str, int]]) -> None:
+async def begin(turns: RequestTurns, number: int, log: list[tuple[str, int]]) -> None:
     await turns.take()
     log.append(("begun", number))
     await asyncio.sleep(0)  # a step of the event loop, such as reading the body
@@ -19,7 +19,7 @@ async def begin(turns: Turns, number: int, log: list[tuple[str, int]]) -> None:
 
 def test_the_first_of_many_requests_is_sent_before_the_others_begin():
     async def run() -> list[tuple[str, int]]:
-        turns, log = Turns(), list[tuple[str, int]]()
+        turns, log = RequestTurns(), list[tuple[str, int]]()
         await asyncio.gather(*(begin(turns, number, log) for number in range(20)))
         return log
 
@@ -31,7 +31,7 @@ def test_the_first_of_many_requests_is_sent_before_the_others_begin():
 
 def test_a_cancelled_request_gives_up_its_turn():
     async def run() -> list[tuple[str, int]]:
-        turns, log = Turns(), list[tuple[str, int]]()
+        turns, log = RequestTurns(), list[tuple[str, int]]()
         tasks = [asyncio.create_task(begin(turns, number, log)) for number in range(4)]
         await asyncio.sleep(0)
         tasks[1].cancel()
