@@ -191,6 +191,6 @@ def _starting(servers: Sequence[str]) -> str:
     is_one = len(servers) == 1
     return (
         f"MCP server{'' if is_one else 's'} {names}: no answer to `initialize` yet; requests that do not name "
-        f"{'it' if is_one else 'them'} go on, and the tools appear with the answer; if none comes, see the command or "
-        "url in mcp.json"
+        f"{'it' if is_one else 'them'} go on, and the tools appear with the answer; if none comes, check the command "
+        "or url in the configuration"
     )

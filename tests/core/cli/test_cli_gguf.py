@@ -65,7 +65,7 @@ def test_set(run, file):
         (
             ["llama.context_lenth=1"],
             "error: 'llama.context_lenth' is a new key: give its type, as in llama.context_lenth=str:1; "
-            "or did you mean 'llama.context_length'? (see `pumice gguf set --help`)\n",
+            "did you mean 'llama.context_length'? (see `pumice gguf set --help`)\n",
             2,
         ),
         (["new=1"], "error: 'new' is a new key: give its type, as in new=str:1 (see `pumice gguf set --help`)\n", 2),

@@ -96,7 +96,7 @@ def parse_assignment(item: str, metadata: Metadata) -> tuple[str, EncodedValue]:
     if colon and name.removesuffix("[]") in type_names():
         return key, _value(key, rest, name)
     if key not in metadata:
-        hint = did_you_mean(key, metadata).replace("; did", "; or did")
+        hint = did_you_mean(key, metadata)
         raise click.UsageError(f"{key!r} is a new key: give its type, as in {key}=str:{text}{hint}")
     return key, _value(key, text, metadata.encoded(key).type_name)
 

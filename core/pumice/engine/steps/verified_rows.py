@@ -64,7 +64,7 @@ def take_rows(
 
 
 def _was_expected(generation: Generation) -> bool:
-    """Return True if the restriction behind the latest token, if there are any, was known before the step."""
+    """Return True if the restriction behind the latest token, if there is one, was known before the step."""
     pick = generation.chain.pick
     return pick is None or not pick.restricted or generation.chain.was_expected
 
