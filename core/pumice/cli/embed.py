@@ -65,9 +65,6 @@ def command(
     images: tuple[Path, ...],
     sounds: tuple[Path, ...],
     file: Path | None,
-    pooling: Any,
-    dimensions: int | None,
-    no_normalize: bool,
     query: str | None,
     as_json: bool,
     **rest: Any,
@@ -78,7 +75,9 @@ def command(
     the images and sounds, which else are inputs of their own before the texts. With --query, for rerankers, each text
     gives one score.
     """
-    if query is not None and (dimensions or pooling or no_normalize):
+    vectors = {"pooling": rest.pop("pooling"), "dimensions": rest.pop("dimensions")}
+    vectors["normalize"] = not rest.pop("no_normalize")
+    if query is not None and vectors != {"pooling": None, "dimensions": None, "normalize": True}:
         raise click.UsageError("--query gives scores: --dimensions, --pooling and --no-normalize are for vectors")
     if query is not None and (images or sounds):
         raise click.UsageError("--query scores texts: leave out --image and --audio")
@@ -92,8 +91,7 @@ def command(
             values = loaded.rerank(query, inputs)
             lines = [f"{score:.6g}" for score in values]
         else:
-            options = {"normalize": not no_normalize, "dimensions": dimensions, "pooling": pooling}
-            values = loaded.embed(mixed, **options).tolist()
+            values = loaded.embed(mixed, **vectors).tolist()
             lines = [" ".join(f"{value:.6g}" for value in row) for row in values]
     click.echo(json.dumps(values) if as_json else "\n".join(lines))
 

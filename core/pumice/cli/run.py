@@ -100,9 +100,6 @@ def command(
     text: str | None,
     prompt: str | None,
     file: Path | None,
-    images: tuple[Path, ...],
-    sounds: tuple[Path, ...],
-    videos: tuple[Path, ...],
     max_tokens: int | None,
     stop: tuple[str, ...],
     **rest: Any,
@@ -116,9 +113,10 @@ def command(
     Text goes to standard output as it is generated, timings go to standard error. Other sampling parameters are set by
     their configuration keys: --set sampling.typical_p=0.9
     """
+    images, sounds, videos = (rest.pop(name) for name in ("images", "sounds", "videos"))
     model = chosen(model, images)
-    demo = Path(model) in DEMOS.values()
-    text = read_prompt(one_prompt(text, prompt), file, "" if demo or images or sounds or videos else None)
+    demo, has_media = Path(model) in DEMOS.values(), bool(images or sounds or videos)
+    text = read_prompt(one_prompt(text, prompt), file, "" if demo or has_media else None)
     shown = rest.pop("display_prompt")
     if rest.pop("escape"):
         text, stop = unescape(text), tuple(map(unescape, stop))
@@ -133,7 +131,7 @@ def command(
     with load_model(model, rest) as loaded:
         if not demo and (of_chats := _of_chats(loaded, defaults)):
             click.echo(f"note: {model} has {of_chats}; `run` applies none, `pumice chat {model}` does", err=True)
-        read = with_media(text, images, sounds, videos) if images or sounds or videos else text
+        read = with_media(text, images, sounds, videos) if has_media else text
         stops = stop or tuple(defaults.stop)
         stream = loaded.stream(read, max_tokens=None if max_tokens < 0 else max_tokens, stop=stops, **options)
         with stream:

@@ -72,8 +72,6 @@ def command(
     speaker: str | None,
     language: str | None,
     max_seconds: float | None,
-    temperature: float | None,
-    seed: int | None,
     **rest: Any,
 ) -> None:
     """Write a text as speech.
@@ -89,6 +87,7 @@ def command(
     if speaker and voice:
         raise click.UsageError("--speaker and --voice exclude each other")
     spoken = read_prompt(text, None)
+    sampling = {name: rest.pop(name) for name in ("temperature", "seed")}
     kind = out.suffix.removeprefix(".").lower()
     check_format(kind)
     with NewFiles([out], force=force) as file:
@@ -98,11 +97,10 @@ def command(
             sound = loaded.speak(
                 spoken,
                 voice=speaker or voice,
-                temperature=temperature,
-                seed=seed,
                 max_seconds=max_seconds or DEFAULT_SECONDS,
                 language=language or "",
                 progress=lambda seconds: progress(round(seconds), 0),
+                **sampling,
             )
         file.next()
         file.write(encode_file(sound.source, RATE, kind))

@@ -48,7 +48,7 @@ def diff_command(ctx: click.Context, first: str, second: str, no_data: bool, as_
 
 
 def difference_lines(difference: Difference) -> Iterator[str]:
-    """A line with - for entries of the first file alone, one with + for entries of the second."""
+    """Yield a line with - for entries of the first file alone, and one with + for entries of the second."""
     for sign, said in (("-", difference.first), ("+", difference.second)):
         if said is not None:
             yield f"{sign} {difference.what} {difference.name}: {said}"
