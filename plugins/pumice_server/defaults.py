@@ -1,4 +1,4 @@
-"""Options of ``pumice serve`` for what requests do not say: sampling, reasoning, how long an answer may be."""
+"""Options of ``pumice serve`` that are defaults of requests: sampling, reasoning, the length of answers."""
 
 from __future__ import annotations
 
@@ -68,16 +68,16 @@ def chat_options(command: CommandFunction) -> CommandFunction:
 
 
 def take_sampling(options: dict[str, Any]) -> dict[str, Any]:
-    """Remove the options of the sampler chain; keys of a configuration: ``sampling`` and ``samplers``."""
+    """Remove the options of the sampler chain, and return keys of a configuration: ``sampling`` and ``samplers``."""
     sampling, chain = take_given(options), take_chain(options)
     samplers = {"samplers": chain.pop("samplers")} if "samplers" in chain else {}
     return {"sampling": sampling | chain, **samplers}
 
 
 def take_compat(options: dict[str, Any]) -> bool:
-    """Remove the options of ``--compat``; whether it is given.
+    """Remove the options of ``--compat``, and return True if it is given.
 
-    With it ``-c`` is of all slots together, as long as they do not share it, and random numbers are llama.cpp's.
+    It divides ``--ctx-size`` among the slots, unless these share it, and takes llama.cpp's random numbers.
     """
     compat, unified = options.pop("compat") is not None, options.pop("kv_unified")
     n_ctx, n_parallel = options["n_ctx"], options["n_parallel"]

@@ -17,9 +17,9 @@ SAMPLERS = {
     "e": "penalties",
     "a": "adaptive_p",
 }
-_OURS, _THEIRS = "typical_p", "typ_p"  # the one that is called otherwise here
-_LAST = "adaptive_p"  # wherever it is named, since it selects
-MAX_SAMPLERS = 32  # in a chain
+_OURS, _THEIRS = "typical_p", "typ_p"  # names of the only sampler that has another one here
+_LAST = "adaptive_p"  # selects a token, so its place in a list has no meaning
+MAX_SAMPLERS = 32  # maximum length of a chain
 
 
 def read_samplers(given: str | Sequence[str]) -> list[str]:
