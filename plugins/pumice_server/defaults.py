@@ -7,12 +7,17 @@ from typing import Any
 
 import click
 
-from pumice.cli.options import CommandFunction, read_template_variables, sampling_options
+from pumice.cli.options import CommandFunction, sampling_options
 from pumice.cli.options import take_sampling as take_given
+from pumice.cli.reasoning_options import (
+    answer_length_option,
+    reasoning_budget_option,
+    reasoning_options,
+    take_reasoning,
+)
 from pumice.cli.sampler_options import chain_options, take_chain
 from pumice.cli.structured_output import output_options
-from pumice.cli.vocabulary import defined, option, with_options
-from pumice.options import REQUEST, TEMPLATE
+from pumice.cli.vocabulary import option, with_options
 
 _CHAT: Sequence[Callable[[CommandFunction], CommandFunction]] = [
     option(
@@ -23,12 +28,7 @@ _CHAT: Sequence[Callable[[CommandFunction], CommandFunction]] = [
         help="Reasoning of models that can reason; auto: on for served models, the template's default in a batch.  "
         "[default: auto]",
     ),
-    defined(
-        TEMPLATE["reasoning_budget"],
-        type=click.IntRange(-1),
-        metavar="N",
-        help="Maximum number of reasoning tokens, after which the answer follows; -1: unlimited.  [default: -1]",
-    ),
+    reasoning_budget_option,
     option(
         "--reasoning-format",
         type=click.Choice(["auto", "deepseek", "none"]),
@@ -36,23 +36,12 @@ _CHAT: Sequence[Callable[[CommandFunction], CommandFunction]] = [
         advanced=True,
         help="Place of the reasoning in answers; none: in the content, with its marks.  [default: apart]",
     ),
-    defined(TEMPLATE["reasoning_budget_message"], metavar="TEXT", advanced=True),
-    defined(TEMPLATE["reasoning_effort"], metavar="LEVEL", advanced=True),
-    defined(
-        TEMPLATE["template_variables"],
-        metavar="JSON",
-        advanced=True,
-        help="Variables of the chat template, as a JSON object.",
-    ),
+    reasoning_options,
 ]
 
 _OTHERS = [
     chain_options,
-    defined(
-        REQUEST["max_tokens"],
-        metavar="N",
-        help="Maximum number of tokens of an answer; -1: until the model ends it.  [default: -1]",
-    ),
+    answer_length_option,
     output_options("texts, for requests without a form", advanced=True),
 ]
 
@@ -88,14 +77,10 @@ def take_compat(options: dict[str, Any]) -> bool:
 
 
 def take_chat(options: dict[str, Any], reasons: bool | None = True) -> dict[str, Any]:
-    """Remove the options of chats; options of ``Model.chat``. ``reasons``: whether models reason by default."""
-    reasoning = {None: reasons, "auto": reasons, "on": True, "off": False}[options.pop("reasoning")]
-    budget, effort = options.pop("reasoning_budget"), options.pop("reasoning_effort")
-    separate = None if (form := options.pop("reasoning_format")) is None else form != "none"
-    message = options.pop("reasoning_budget_message")
-    variables = read_template_variables(options.pop("template_variables"))
-    reasoning = variables.pop("enable_thinking", reasoning)
-    chat = {"reasoning": reasoning, "reasoning_budget": None if budget in (None, -1) else budget}
-    chat |= {"separate_reasoning": separate, "reasoning_budget_message": message}
-    chat |= {"reasoning_effort": None if effort == "default" else effort, "template_variables": variables}
-    return {name: value for name, value in chat.items() if value not in (None, {})}
+    """Remove the options of chats, and return options of ``Model.chat``.
+
+    ``reasons``: True if models reason by default; None leaves it to the template.
+    """
+    place = options.pop("reasoning_format")
+    chat = {**take_reasoning(options, reasons), "separate_reasoning": None if place is None else place != "none"}
+    return {name: value for name, value in chat.items() if value is not None}

@@ -28,6 +28,7 @@ COMMANDS = {
     "pumice.cli.named_models",
     "pumice.cli.options",
     "pumice.cli.progress",
+    "pumice.cli.reasoning_options",
     "pumice.cli.sampler_options",
     "pumice.cli.structured_output",
     "pumice.cli.vocabulary",

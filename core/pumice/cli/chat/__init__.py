@@ -20,17 +20,22 @@ from pumice.cli.options import (
     load_options,
     model_argument,
     offline_option,
-    read_template_variables,
     read_text,
     take_sampling,
     take_template,
     template_options,
 )
 from pumice.cli.prompt import SeeingCommand, chosen
+from pumice.cli.reasoning_options import (
+    answer_length_option,
+    reasoning_budget_option,
+    reasoning_options,
+    take_reasoning,
+)
 from pumice.cli.sampler_options import chain_options, logit_bias_option, take_chain
 from pumice.cli.structured_output import output_options, take_output
 from pumice.cli.vocabulary import defined, option
-from pumice.options import CHAT, REQUEST
+from pumice.options import REQUEST
 
 
 class ChatCommand(LlamaCommand, SeeingCommand):
@@ -113,25 +118,9 @@ def _mcp_servers(path: Path | None, is_program: bool) -> AbstractContextManager[
     help="Reasoning of models that can reason; auto leaves it to the template.  [default: on]",
 )
 @option("--no-reasoning", is_flag=True, hidden=True, group="Reasoning", help="Disable reasoning, like --reasoning off.")
-@defined(
-    CHAT["reasoning_budget"],
-    type=click.IntRange(-1),
-    metavar="N",
-    help="Maximum number of reasoning tokens, after which the answer follows; -1: unlimited.  [default: -1]",
-)
-@defined(CHAT["reasoning_budget_message"], metavar="TEXT", advanced=True)
-@defined(CHAT["reasoning_effort"], metavar="LEVEL", advanced=True)
-@defined(
-    CHAT["template_variables"],
-    metavar="JSON",
-    advanced=True,
-    help="Variables of the chat template, as a JSON object.",
-)
-@defined(
-    REQUEST["max_tokens"],
-    help="Maximum number of tokens of an answer; -1: until the model ends it.  [default: -1]",
-    metavar="N",
-)
+@reasoning_budget_option
+@reasoning_options
+@answer_length_option
 @defined(REQUEST["stop"], multiple=True, metavar="TEXT", help="Text that ends an answer and is left out. Repeatable.")
 @defined(REQUEST["context_shift"], advanced=True)
 @output_options("each answer", advanced=True)
@@ -236,15 +225,11 @@ def _take_chat_options(rest: dict[str, Any]) -> dict[str, Any]:
     """Remove the options of ``Model.chat``, and return them; None stands for one that is not given."""
     options = take_sampling(rest) | take_chain(rest) | take_output(rest)
     options["stop"] = rest.pop("stop") or None
-    variables = read_template_variables(rest.pop("template_variables"))
-    reasoning = "off" if rest.pop("no_reasoning") else rest.pop("reasoning")
-    rest.pop("reasoning", None)
-    options["reasoning"] = variables.pop("enable_thinking", {"on": True, "off": False, "auto": None}[reasoning])
-    options["template_variables"] = variables or None
-    for name in ("reasoning_budget_message", "reasoning_effort", "logit_bias", "context_shift"):
+    if rest.pop("no_reasoning"):
+        rest["reasoning"] = "off"
+    options |= take_reasoning(rest, auto=None)
+    for name in ("logit_bias", "context_shift"):
         options[name] = rest.pop(name)
-    budget = rest.pop("reasoning_budget")
-    options["reasoning_budget"] = None if budget == -1 else budget
     options["chat_template"] = take_template(rest)
     del rest["mcp_config"]  # ChatCommand has read it
     return options
