@@ -573,19 +573,15 @@ _SAMPLING = [
 ]
 
 
-def sampling_options(command: CommandFunction) -> CommandFunction:
-    """Add an option for each numeric parameter of the sampler chain, which ``take_sampling`` reads."""
-    for name in reversed(_SAMPLING):
-        command = defined(SAMPLING[name], advanced=name not in _COMMON_SAMPLING)(command)
-    return command
+def sampling_options(command: CommandFunction, without: str = "") -> CommandFunction:
+    """Add an option for each numeric parameter of the sampler chain, which ``take_sampling`` reads.
 
-
-def chat_sampling_options(command: CommandFunction) -> CommandFunction:
-    """Add the same options without ``-s``, which `pumice chat` has for the system message."""
+    ``without``: flag that has another meaning at the command.
+    """
     for name in reversed(_SAMPLING):
-        definition = SAMPLING[name]
-        flags = tuple(flag for flag in definition.flags if flag != "-s")
-        command = defined(replace(definition, flags=flags), advanced=name not in _COMMON_SAMPLING)(command)
+        flags = tuple(flag for flag in SAMPLING[name].flags if flag != without)
+        definition = replace(SAMPLING[name], flags=flags)
+        command = defined(definition, advanced=name not in _COMMON_SAMPLING)(command)
     return command
 
 

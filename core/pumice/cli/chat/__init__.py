@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,11 @@ from pumice.cli.llama_options import LlamaCommand
 from pumice.cli.named_models import warn_of_assumed_template
 from pumice.cli.options import (
     ASSUMED_TEMPLATE,
-    chat_sampling_options,
     load_options,
     model_argument,
     offline_option,
     read_text,
+    sampling_options,
     take_sampling,
     take_template,
     template_options,
@@ -146,7 +147,7 @@ def _mcp_servers(path: Path | None, is_program: bool) -> AbstractContextManager[
     help="Format Markdown on a terminal (needs pumice[markdown]).  [default: on]",
 )
 @option("--stats", is_flag=True, group="Chat", help="Show tokens and tokens/s after each answer.")
-@chat_sampling_options
+@partial(sampling_options, without="-s")  # which is the system message
 @chain_options
 @logit_bias_option
 @offline_option
