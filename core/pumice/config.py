@@ -86,6 +86,7 @@ class AdapterOptions(BaseModel):
         file: Path of the file.
         scale: Scale of the adapter for requests that give none.
         layers: First and last layer that a control vector changes; empty: all for which it has directions.
+        kind: Kind of file to accept, ``lora`` or ``control_vector``; empty: either. Options of commands set it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -93,6 +94,7 @@ class AdapterOptions(BaseModel):
     file: str
     scale: float = Field(1.0, allow_inf_nan=False)
     layers: list[int] = []
+    kind: Literal["", "lora", "control_vector"] = ""
 
     @model_validator(mode="before")
     @classmethod

@@ -68,11 +68,23 @@ def make_architecture(file: GGUFFile, registry: Registry) -> Architecture:
 
 def _adapter(options: AdapterOptions, model: GGUFFile, architecture: Architecture, registry: Registry) -> Adapter:
     with open_adapter(options.file, registry, base=model.path) as file:
-        if is_control_vector(file):
+        is_vector = is_control_vector(file)
+        _check_kind(file, options.kind, is_vector)
+        if is_vector:
             return read_control_vector(file, architecture.n_embd, options.scale, options.layers)
         if options.layers:
             raise ModelError(f"{file.path}: 'layers' applies only to control vectors; this is a LoRA adapter")
         return read_adapter(file, model.architecture, options.scale)
+
+
+def _check_kind(file: GGUFFile, kind: str, is_vector: bool) -> None:
+    """Raise ModelError if the option that names a file takes files of the other kind."""
+    if kind == "lora" and is_vector:
+        raise ModelError(f"{file.path}: a control vector, not a LoRA adapter; load it with --control-vector")
+    if kind == "control_vector" and not is_vector:
+        is_adapter = file.metadata.get("general.type") == "adapter"
+        advice = "a LoRA adapter, not a control vector; load it with --lora" if is_adapter else "not a control vector"
+        raise ModelError(f"{file.path}: {advice}")
 
 
 def _context_length(config: Config, architecture: Architecture) -> int:

@@ -197,7 +197,8 @@ def take_adapters(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
                 raise click.UsageError(f"two adapters are called {name}: rename a file")
             is_lora = kind.startswith("lora")
             only = {} if is_lora else {"layers": layers}
-            adapters[name] = {"file": path, "scale": 0.0 if off and is_lora else scale, **only}
+            scale = 0.0 if off and is_lora else scale
+            adapters[name] = {"file": path, "scale": scale, "kind": kind.removesuffix("_scaled"), **only}
     if layers and not any("layers" in adapter for adapter in adapters.values()):
         raise click.UsageError(NO_VECTOR)
     return adapters

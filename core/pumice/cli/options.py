@@ -130,7 +130,7 @@ def _set_adapters(ctx: click.Context, param: click.Parameter, values: tuple[str,
         _check_vectors(ctx, bool(values))
     for value in separated(values):
         path, scale = split_scale(value) if name.endswith("scaled") else (value, 1.0)
-        options: dict[str, Any] = {"file": path, "scale": scale}
+        options: dict[str, Any] = {"file": path, "scale": scale, "kind": name.removesuffix("_scaled")}
         if name.startswith("control_vector"):
             options["layers"] = ctx.meta[_LAYERS]
         section = ctx.params["config"].setdefault("adapters", {})

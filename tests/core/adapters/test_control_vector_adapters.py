@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 import pumice
+from adapters import write_case
 from control_vectors import directions, write_control_vector
 from pumice.cli import cli
 from pumice.errors import ConfigError, ModelError
@@ -145,3 +146,20 @@ def test_the_options_of_commands(tmp_path, deep):
     assert last == some
     assert "expected FILE:SCALE, not 'v.gguf'" in shown("--control-vector-scaled", "v.gguf").stderr
     assert "two adapters are named 'v': give names" in shown("--control-vector", vector, "--lora", vector).stderr
+
+
+def test_options_refuse_files_of_the_other_kind(tmp_path, deep):
+    """Each was loaded by the option of the other."""
+    path, vector = tmp_path / "model.gguf", write_control_vector(tmp_path / "v.gguf", deep)
+    lora, _ = write_case(tmp_path, "two")[0]
+
+    def refused(*arguments):
+        result = CliRunner().invoke(cli, ["info", str(path), "--graph", *map(str, arguments)])
+        assert isinstance(result.exception, ModelError)
+        return str(result.exception)
+
+    message = f"{vector}: a control vector, not a LoRA adapter; load it with --control-vector"
+    assert refused("--lora", vector) == refused("--lora-scaled", f"{vector}:0.5") == message
+    message = f"{lora}: a LoRA adapter, not a control vector; load it with --lora"
+    assert refused("--control-vector", lora) == refused("--control-vector-scaled", f"{lora}:0.5") == message
+    assert refused("--control-vector", path) == f"{path}: not a control vector"

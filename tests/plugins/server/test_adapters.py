@@ -159,11 +159,11 @@ def test_control_vectors_stay_as_they_are(tmp_path, adapted):
 def test_options():
     line = "--lora x/a.gguf,b.gguf --lora-scaled c.gguf:0.5,d.gguf:2 --control-vector e.gguf"
     line += " --control-vector-layer-range 2 5"
-    vector = {"file": "e.gguf", "scale": 1.0, "layers": [2, 5]}
+    vector = {"file": "e.gguf", "scale": 1.0, "kind": "control_vector", "layers": [2, 5]}
     found = take_adapters(command.make_context("serve", line.split()).params)
     assert found.pop("e") == vector
     assert found == {
-        name: {"file": file, "scale": scale}
+        name: {"file": file, "scale": scale, "kind": "lora"}
         for name, file, scale in (("a", "x/a.gguf", 1), ("b", "b.gguf", 1), ("c", "c.gguf", 0.5), ("d", "d.gguf", 2))
     }
     off = take_adapters(command.make_context("serve", [*line.split(), "--lora-init-without-apply"]).params)
