@@ -30,12 +30,12 @@ class EmbedCommand(SeeingCommand):
 @media_option(
     "image",
     "images",
-    "Image to embed, for a model that sees; before the texts, or within the one that has <__media__>. Repeatable.",
+    "Image to embed, for a model that sees; before the texts, or within the one that has <__media__>.",
 )
 @media_option(
     "audio",
     "sounds",
-    "Sound to embed, for a model that hears: like --image. Repeatable.",
+    "Sound to embed, for a model that hears: like --image.",
 )
 @file_option("Read texts from FILE, one per line; - reads standard input, as a pipe does.")
 @option(

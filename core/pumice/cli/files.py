@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -54,13 +56,24 @@ class ModelPath(InputFile):
         return super().convert(value, param, ctx)
 
 
-class MediaFile(InputFile):
-    """An image, a sound or a video to read."""
+class MediaFiles(InputFile):
+    """An image, a sound or a video to read, or several with commas between, as a tuple.
+
+    A value is one path if a file has that name, else a row of CSV, as in llama.cpp.
+    """
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, str) and re.match(r"(?i)(https?|file|data):", value):
+        if not isinstance(value, str):
+            return value
+        if re.match(r"(?i)(https?|file|data):", value):
             self.fail(f"{value[:80]!r} is no file: addresses are not fetched; download it first", param, ctx)
-        return super().convert(value, param, ctx)
+        if "," not in value or os.path.lexists(value):
+            return (super().convert(value, param, ctx),)
+        paths = _csv_row(value)
+        for path in paths:
+            if not path or not os.path.lexists(path):
+                self.fail(f"no file is named {value!r}, and none {path!r}, as one of a list with commas", param, ctx)
+        return tuple(super(MediaFiles, self).convert(path, param, ctx) for path in paths)
 
 
 class OutputFile(click.Path):
@@ -90,6 +103,14 @@ class EditedFile(ModelPath, OutputFile):
     def outputs(self, value: Any, ctx: click.Context) -> Iterator[WrittenFiles]:
         for path in self.edited(value, ctx):
             yield WrittenFiles(path.parent, re.compile(re.escape(path.name)), force=True)
+
+
+def _csv_row(text: str) -> list[str]:
+    """Return the values between commas; quotes enclose values that contain commas."""
+    try:
+        return next(csv.reader([text]))
+    except csv.Error:  # a line break outside quotes
+        return text.split(",")
 
 
 def _parts(path: Path) -> str:

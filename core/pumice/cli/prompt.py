@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pumice.cli.confined import ConfinedCommand
-from pumice.cli.files import InputFile, MediaFile
+from pumice.cli.files import InputFile, MediaFiles
 from pumice.cli.vocabulary import Decorator, option
 from pumice.demo import demo_model_path
 
@@ -29,8 +29,15 @@ def file_option(help: str) -> Decorator:
 
 def media_option(name: str, files: str, help: str) -> Decorator:
     """Return the decorator of ``--image`` or ``--audio``, whose paths are the parameter ``files`` of the command."""
-    path = MediaFile(path_type=Path)
-    return option(f"--{name}", files, type=path, multiple=True, metavar="FILE", group="Prompt", help=help)
+    kind = MediaFiles(path_type=Path)
+    help = f"{help} Repeatable, or with commas."
+    return option(
+        f"--{name}", files, type=kind, multiple=True, callback=_joined, metavar="FILE", group="Prompt", help=help
+    )
+
+
+def _joined(ctx: click.Context, param: click.Parameter, values: tuple[tuple[Path, ...], ...]) -> tuple[Path, ...]:
+    return tuple(path for paths in values for path in paths)
 
 
 class SeeingCommand(ConfinedCommand):

@@ -56,17 +56,17 @@ class RunCommand(LlamaCommand, SeeingCommand):
 @media_option(
     "image",
     "images",
-    "Image for a vision model; inserted before the prompt, or at each <__media__>. Repeatable.",
+    "Image for a vision model; inserted before the prompt, or at each <__media__>.",
 )
 @media_option(
     "audio",
     "sounds",
-    "Sound for a model that hears: like --image, and after the images. Repeatable.",
+    "Sound for a model that hears: like --image, and after the images.",
 )
 @media_option(
     "video",
     "videos",
-    "Video for a vision model: like --image, and after the sounds. Repeatable.",
+    "Video for a vision model: like --image, and after the sounds.",
 )
 @escape_option("the prompt and in -r")
 @option(

@@ -13,6 +13,7 @@ import pumice
 from gguf_files import tiny_llama
 from pumice.cli import progress
 from pumice.cli.options import read_template_variables, read_text
+from pumice.cli.run import command as run_command
 from vision_files import picture, write_projector
 from waiting import PATIENCE
 
@@ -47,6 +48,25 @@ def test_the_prompt_comes_from_an_argument_a_pipe_or_a_file(run, model, home):
     assert run("run", model, "-p", "-", *options, input="añb").stdout == given
     assert run("run", model, "-f", "prompt.txt", *options).stdout == given
     assert run("run", model, "-p", "xyz", *options).stdout != given
+
+
+def test_images_are_lists_with_commas_or_paths_that_have_commas(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.png", "b.png", "c,d.png", "a.png,c"):
+        Path(name).touch()
+
+    def images(*values):
+        line = [argument for value in values for argument in ("--image", value)]
+        return list(map(str, run_command.make_context("run", line).params["images"]))
+
+    assert images("a.png,b.png", "c,d.png") == ["a.png", "b.png", "c,d.png"]
+    assert images('"c,d.png",a.png') == ["c,d.png", "a.png"]
+    assert images("a.png,c") == ["a.png,c"]
+    assert images("missing.png") == ["missing.png"], "its reader says so"
+    for value, missing in (("a.png,x.png", "x.png"), ("a.png,", ""), (",", ""), ("a\n,b.png", "a\n")):
+        with pytest.raises(click.BadParameter) as error:
+            images(value)
+        assert f"no file is named {value!r}, and none {missing!r}, as one of a list" in str(error.value)
 
 
 def test_images_are_before_the_prompt_or_at_its_marks(run, home):
