@@ -76,8 +76,11 @@ class Cluster(ABC, Generic[LoadedModel_co]):
         self.address = address
 
     @abstractmethod
-    def connected(self) -> AbstractContextManager[None]:
-        """Return the connection to the cluster, within which the other methods are called."""
+    def connected(self, *, start: bool = True) -> AbstractContextManager[None]:
+        """Return the connection to the cluster, within which the other methods are called.
+
+        With ``start`` False the context raises PumiceError if no cluster runs, where it would start one otherwise.
+        """
 
     @abstractmethod
     def answer(

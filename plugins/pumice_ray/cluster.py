@@ -26,12 +26,12 @@ class RayCluster(Cluster[pumice.LinkedModel]):
     """A Ray cluster; ``address`` is in the format of ``ray.init``."""
 
     @contextlib.contextmanager
-    def connected(self) -> Iterator[None]:
+    def connected(self, *, start: bool = True) -> Iterator[None]:
         ray = _ray()
         quiet = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": NAMESPACE}
         already = ray.is_initialized()
         if not already:
-            _connect(ray, self.address, quiet)
+            _connect(ray, self.address, quiet, start)
         try:
             yield
         finally:
@@ -122,16 +122,18 @@ def _ray() -> Any:
     return ray
 
 
-def _connect(ray: Any, address: str, options: dict[str, Any]) -> None:
-    """Connect to the cluster at an address; without one, to this machine's cluster, or start a new one."""
+def _connect(ray: Any, address: str, options: dict[str, Any], start: bool = True) -> None:
+    """Connect to the cluster at an address; without one, to this machine's cluster, or with ``start`` to a new one."""
     named = address or os.environ.get("RAY_ADDRESS", "")
     if named:
         _reach(named)
     try:
         if named or _is_up(_noted()):
             ray.init(address=named or "auto", **options)
-        else:
+        elif start:
             _start(ray, options)
+        else:
+            raise PumiceError("no Ray cluster runs on this machine; name the address of another: --ray=10.0.0.1:6379")
     except ConnectionError as error:
         raise PumiceError(f"no Ray cluster at {named or _noted()}: {str(error).splitlines()[0]}") from None
 

@@ -31,7 +31,7 @@ def command(address: str | None, as_json: bool) -> None:
         models = processes()
     else:
         cluster = find_cluster(address)
-        with cluster.connected():
+        with cluster.connected(start=False):
             models = cluster.running()
     if not models and not as_json:
         click.echo("no models are loaded", err=True)

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import pumice
+from pumice.cli import cli
 from pumice_ray import cluster
 
 
@@ -18,6 +20,9 @@ class Ray:
 
     def init(self, address: str, **options: Any) -> None:
         self.asked.append(address)
+
+    def is_initialized(self) -> bool:
+        return False
 
 
 @pytest.fixture
@@ -63,3 +68,13 @@ def test_a_cluster_that_does_not_start_is_one_line(ray: Ray, monkeypatch: pytest
     monkeypatch.setattr(ray, "init", init)
     with pytest.raises(pumice.PumiceError, match=r"^Ray does not start on this machine: The current node timed out"):
         cluster._connect(ray, "", {})
+
+
+def test_a_list_of_models_starts_no_cluster(ray: Ray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_ray", lambda: ray)
+    note = tmp_path / "ray" / "ray_current_cluster"
+    for address in ("", f"127.0.0.1:{free_port()}"):
+        note.write_text(address)
+        result = CliRunner().invoke(cli, ["ps", "--ray"])
+        assert str(result.exception).startswith("no Ray cluster runs on this machine; name the address of another")
+    assert ray.asked == []
