@@ -93,6 +93,9 @@ def command(
     text is that of the file, which llama-perplexity can write, too.
     """
     kind = take_kind(rest)
+    if n_tasks is not None and not kind:
+        kinds = ", ".join(f"--{name}" for name in KINDS[:-1])
+        raise click.UsageError(f"--tasks needs the kind of the tasks in --file: {kinds} or --{KINDS[-1]}")
     if (file is None) == (base is None):
         raise click.UsageError("give either --file or --kl-divergence-base")
     if (base is not None or kind) and (save_logits or chunks):
