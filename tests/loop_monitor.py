@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from time import monotonic, thread_time
 from typing import Any, NamedTuple
 
-from waiting import PATIENCE
+from waiting import PATIENCE, slowness
 
-LIMIT = 0.010  # seconds
+LIMIT = 0.010  # seconds of the reference processor
 
 
 class Held(NamedTuple):
-    """A callback of an event loop, what it was, and its seconds."""
+    """A callback of an event loop, what it was, and its seconds, in those of the reference processor."""
 
     what: str
     seconds: float
@@ -26,12 +26,12 @@ class Held(NamedTuple):
 def monitored() -> Iterator[list[Held]]:
     """The callbacks of all event loops of this process that held theirs for longer than ``LIMIT``."""
     found: list[Held] = []
-    run = asyncio.Handle._run
+    run, slow = asyncio.Handle._run, slowness()
 
     def timed(handle: Any) -> None:
         began = thread_time()
         run(handle)
-        spent = thread_time() - began
+        spent = (thread_time() - began) / slow
         if spent > LIMIT:
             found.append(Held(_describe(handle), spent))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from time import monotonic, sleep, thread_time  # by their names: a test may put others in the module
 
 PATIENCE = 60.0  # seconds after which a machine was not slow, but what it should do does not come
+REFERENCE = 0.004  # seconds of ``_piece`` on the processor by which limits of tests are chosen
 
 
 def wait_until(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
@@ -55,11 +56,26 @@ def at_best(measure: Callable[[], float], enough: float) -> float:
 
 
 def seconds_of(act: Callable[[], object], enough: float) -> float:
-    """Return the lowest seconds of this thread for ``act``, as ``at_best``."""
+    """Return the lowest seconds of this thread for ``act``, as ``at_best``, in those of the reference processor."""
 
     def measure() -> float:
         started = thread_time()
         act()
-        return thread_time() - started
+        return (thread_time() - started) / slowness()
 
     return at_best(measure, enough)
+
+
+def slowness() -> float:
+    """Return how often as long as the reference processor this one takes for a piece of Python; at least 1."""
+    return max(1.0, min(_piece() for _ in range(3)) / REFERENCE)
+
+
+def _piece() -> float:
+    """Return the seconds of this thread for a loop of formatting, hashing and lookups."""
+    began = thread_time()
+    lengths: dict[str, int] = {}
+    for i in range(20_000):
+        key = str(i % 997)
+        lengths[key] = lengths.get(key, 0) + len(key)
+    return thread_time() - began

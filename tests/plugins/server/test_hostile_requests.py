@@ -13,7 +13,7 @@ import pytest
 
 from pumice_server import limits
 from server_thread import running
-from waiting import PATIENCE, at_best, wait_until
+from waiting import PATIENCE, at_best, slowness, wait_until
 
 CHAT = "/v1/chat/completions"
 GOOD = {"messages": [{"role": "user", "content": "Once"}], "max_tokens": 2}
@@ -174,9 +174,9 @@ def test_forms_that_take_for_ever_hold_nobody_up(server):
         def seconds(form=form) -> float:
             answer, slowest = beside(server, CHAT, {**GOOD, **form}, "/livez")
             assert answer.status_code in (200, 400), answer.text
-            return max(slowest, 0.1 * answer.elapsed.total_seconds())
+            return max(slowest, 0.1 * answer.elapsed.total_seconds()) / slowness()
 
-        assert at_best(seconds, 1.0) < 1.0, form
+        assert at_best(seconds, 3.0) < 3.0, form
 
 
 def test_a_schema_that_allows_everything(server):
