@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapp
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO, TypeAlias, TypeVar
 
 from pumice.chat.tools import MAX_RESULT, ToolError, result_text
 from pumice.errors import RequestError
@@ -37,7 +37,7 @@ _MAX_LISTED = 1000  # tools of a server
 _MAX_LISTED_CHARACTERS = 16 << 20  # of their descriptions and schemas
 _MAX_LISTED_NAME = 256  # characters of a tool's own name
 _MAX_REASON = 300  # characters of an error in a line
-_PAUSE = 10.0  # seconds between two starts of a server that ends
+PAUSE = 10.0  # seconds from a start that fails, or the restart of a server that ended, to the next one
 _ENDING = 5.0  # seconds to wait for a server to end in order; the package mcp then kills it
 _NAME = re.compile(r"[^A-Za-z0-9_-]+")  # what names of functions may not have
 _MAX_NAME = 64
@@ -62,6 +62,16 @@ class ServerTool:
     description: str
     parameters: str
     allowed: bool
+
+
+class _Listed(NamedTuple):
+    """The tools of a server that has started, or the problem of one that has not."""
+
+    tools: Sequence[ListedTool]
+    problem: str
+
+
+_Opening: TypeAlias = "dict[asyncio.Task[_Listed | None], _Connection]"
 
 
 class Connections:
@@ -91,7 +101,22 @@ class Connections:
         The first time comes once all servers have started or failed, but after at most ``patience`` seconds (None:
         unlimited); from then on, each server that is late brings another. Tools keep their names.
         """
-        opening = {asyncio.create_task(connection.open()): connection for connection in self._connections}
+        opening: _Opening = {asyncio.create_task(item.open()): item for item in self._connections}
+        async for _ in self._started(opening, patience):
+            yield
+
+    async def reopened(self, names: Collection[str], patience: float) -> AsyncIterator[None]:
+        """Start those of the servers ``names`` again that failed, and yield as ``opened``, at least once.
+
+        Servers that failed less than ``PAUSE`` seconds ago stay failed.
+        """
+        failed = [item for item in self._connections if item.name in self.failures and item.name in names]
+        opening: _Opening = {asyncio.create_task(connection.reopen()): connection for connection in failed}
+        async for _ in self._started(opening, patience):
+            yield
+
+    async def _started(self, opening: _Opening, patience: float | None) -> AsyncIterator[None]:
+        """Take the tools of servers from the tasks that start them, and yield as ``opened``."""
         if not opening:
             yield
         waiting = set(opening)
@@ -100,20 +125,21 @@ class Connections:
             done, waiting = await asyncio.wait(waiting, timeout=patience, return_when=until)
             patience, until = None, asyncio.FIRST_COMPLETED
             for task, connection in opening.items():
-                if task in done:
-                    self._take(connection, *task.result())
+                if task in done and (listed := task.result()) is not None:
+                    self._take(connection, listed)
             self._limit()
             yield
 
-    def _take(self, connection: _Connection, listed: Sequence[ListedTool], problem: str) -> None:
+    def _take(self, connection: _Connection, listed: _Listed) -> None:
         """Add the tools of a server that has started, or the line that says why it cannot be used."""
-        if problem:
-            self.failures[connection.name] = f"MCP server {connection.name}: {problem}"
-        for tool in listed[:_MAX_LISTED]:
+        if listed.problem:
+            self.failures[connection.name] = f"MCP server {connection.name}: {listed.problem}"
+        else:
+            self.failures.pop(connection.name, None)
+            self._check_enabled(connection, {tool.name for tool in listed.tools})
+        for tool in listed.tools[:_MAX_LISTED]:
             self._add(connection, tool)
-        if not problem:
-            self._check_enabled(connection, {tool.name for tool in listed})
-        if len(listed) > _MAX_LISTED:
+        if len(listed.tools) > _MAX_LISTED:
             self.problems.append(f"MCP server {connection.name}: only its first {_MAX_LISTED} tools are read")
 
     def _limit(self) -> None:
@@ -204,8 +230,9 @@ class _Connection:
         self._reopening = asyncio.Lock()
         self._next_try = 0.0
 
-    async def open(self) -> tuple[Sequence[ListedTool], str]:
-        """Return the server's tools, and its problem or an empty string."""
+    async def open(self) -> _Listed:
+        """Start the server, and return its tools or its problem."""
+        self._problem = ""
         opened: asyncio.Future[Sequence[ListedTool]] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._hold(opened))
         skipped = asyncio.create_task(self._skipped.wait())
@@ -216,7 +243,9 @@ class _Connection:
         finally:
             self.is_starting = False
             skipped.cancel()
-        return (opened.result() if opened.done() else []), self._problem
+        if self._client is None:
+            self._next_try = time.monotonic() + PAUSE
+        return _Listed(opened.result() if opened.done() else [], self._problem)
 
     def skip(self) -> None:
         """Let ``open`` return without tools. The program is ended in the background, which may take seconds."""
@@ -227,7 +256,7 @@ class _Connection:
 
     async def call(self, name: str, arguments: Mapping[str, object]) -> str:
         if self._client is None:
-            await self._reopen()
+            await self.reopen()
         client = self._client
         if client is None:
             raise ToolError(f"the MCP server {self.name} is not running: {self._problem}")
@@ -247,13 +276,14 @@ class _Connection:
             raise ToolError(text)
         return text
 
-    async def _reopen(self) -> None:
-        """Start a server again that has ended, but not more often than every ``_PAUSE`` seconds."""
+    async def reopen(self) -> _Listed | None:
+        """Start a server again that has ended or failed, as ``open``; None if it runs, or was tried just before."""
         async with self._reopening:
             now = time.monotonic()
-            if self._client is None and now >= self._next_try and not self._closing.is_set():
-                self._next_try = now + _PAUSE
-                await self.open()
+            if self._client is not None or now < self._next_try or self._closing.is_set():
+                return None
+            self._next_try = now + PAUSE
+            return await self.open()
 
     async def close(self) -> None:
         self._closing.set()

@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final, NoReturn
 
 import msgspec
@@ -20,7 +20,17 @@ import msgspec
 from pumice.chat.tools import ToolError
 from pumice.mcp.connections import Connections, ServerTool
 from pumice.mcp.servers import McpServer
-from pumice.mcp.wire import TO_HOST, CancelTool, Offer, OfferedTool, RunTool, SkipServers, Starting, ToolResult
+from pumice.mcp.wire import (
+    TO_HOST,
+    CancelTool,
+    Offer,
+    OfferedTool,
+    RunTool,
+    SkipServers,
+    Starting,
+    StartServers,
+    ToolResult,
+)
 from pumice.spawning import wire
 from pumice.spawning.fork import detach
 from pumice.wording import printable
@@ -79,7 +89,7 @@ class _Host:
         self._calls: dict[int, asyncio.Task[None]] = {}
 
     async def serve(self) -> None:
-        opening = asyncio.create_task(self._open())
+        starts = {asyncio.create_task(self._open())}
         try:
             while (received := await asyncio.to_thread(wire.receive, self._channel, TO_HOST)) is not None:
                 message, pipes = received
@@ -90,8 +100,13 @@ class _Host:
                     self._calls[message.number].cancel()
                 elif isinstance(message, SkipServers):
                     self._connections.skip()
+                elif isinstance(message, StartServers):
+                    start = asyncio.create_task(self._reopen(message.servers))
+                    starts.add(start)
+                    start.add_done_callback(starts.discard)
         finally:
-            opening.cancel()
+            for start in starts:
+                start.cancel()
             await self._connections.close()
 
     async def _open(self) -> None:
@@ -110,6 +125,12 @@ class _Host:
             problem = f"MCP: no tool can be used: {reason:.{_MAX_REASON}}"
             with contextlib.suppress(OSError):  # the other process is gone
                 wire.send(self._channel, Offer([], [problem], self._names, []))
+
+    async def _reopen(self, servers: Collection[str]) -> None:
+        """Start servers again that have failed, and offer all tools each time that some have started."""
+        with contextlib.suppress(OSError):  # the other process is gone
+            async for _ in self._connections.reopened(servers, _PATIENCE):
+                wire.send(self._channel, offer(self._connections))
 
     async def _run(self, call: RunTool) -> None:
         """Run a call that is allowed, and answer it in any case."""
@@ -144,7 +165,8 @@ def offer(connections: Connections) -> Offer:
     n_more = len(problems) - _MAX_PROBLEMS
     if n_more > 0:
         problems[_MAX_PROBLEMS:] = [f"MCP: {n_more} more problems of servers and tools"]
-    return Offer(tools, problems, list(connections.failures), connections.starting)
+    starting = connections.starting
+    return Offer(tools, problems, [name for name in connections.failures if name not in starting], starting)
 
 
 def read_arguments(text: str) -> Mapping[str, object]:

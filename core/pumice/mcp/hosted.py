@@ -9,16 +9,19 @@ import json
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NoReturn
 
+import msgspec
+
 from pumice.chat.tools import ToolError
-from pumice.mcp.connections import ServerTool
+from pumice.mcp.connections import PAUSE, ServerTool
 from pumice.mcp.host import HOST_GONE, UNREADABLE, serve_tools
 from pumice.mcp.servers import McpServer
-from pumice.mcp.wire import FROM_HOST, CancelTool, Offer, RunTool, Starting, ToolMessage, ToolResult
+from pumice.mcp.wire import FROM_HOST, CancelTool, Offer, RunTool, Starting, StartServers, ToolMessage, ToolResult
 from pumice.spawning import wire
 from pumice.spawning.fork import fork_helper
 from pumice.wording import printable
@@ -71,6 +74,7 @@ class HostedTools:
         self._next: asyncio.Future[Offer] | None = None  # offer that follows the latest
         self._logged: set[str] = set()
         self._late: set[str] = set()  # servers that have not started after a while
+        self._next_tries: dict[str, float] = {}  # times at which servers that failed may be started again
         self._gone = False
         # One thread sends, so that messages do not mix and a host that does not read delays no event loop.
         self._sending = ThreadPoolExecutor(1, "pumice-mcp-send")
@@ -84,14 +88,29 @@ class HostedTools:
     async def offer(self, servers: Collection[str] = ()) -> Offer:
         """Return the tools of the servers that have started, and wait for those of ``servers`` that are starting.
 
+        Of ``servers``, or of all without them, those that failed are started again, ``PAUSE`` seconds after that.
+
         Raises:
             ToolError: The other process has ended.
         """
         assert self._next is not None, "start() comes first"
+        self._start_again(servers or self.servers)
         latest = self._latest
         while latest is None or not set(servers).isdisjoint(latest.starting):
             latest = await asyncio.shield(self._next)
         return latest
+
+    def _start_again(self, servers: Collection[str]) -> None:
+        """Ask for another start of servers that have failed, and count them among those that are starting."""
+        latest, now = self._latest, time.monotonic()
+        if latest is None or self._gone:
+            return
+        names = [name for name in latest.failed if name in servers and now >= self._next_tries[name]]
+        if names:
+            self._late.update(names)
+            failed = [name for name in latest.failed if name not in names]
+            self._latest = msgspec.structs.replace(latest, failed=failed, starting=[*latest.starting, *names])
+            self._send(lambda: StartServers(names))
 
     async def call(self, name: str, arguments: Mapping[str, object]) -> str:
         """Call a tool and return its result, cut to what a model reads.
@@ -165,6 +184,8 @@ class HostedTools:
             if problem not in self._logged:  # offers repeat them
                 logger.warning("%s", problem)
         self._logged.update(offer.problems)
+        failed_before = self._latest.failed if self._latest else ()
+        self._next_tries |= {name: time.monotonic() + PAUSE for name in offer.failed if name not in failed_before}
         for name in self._late - {*offer.starting, *offer.failed}:
             logger.info("MCP server %s has started", name)
         self._late &= {*offer.starting}

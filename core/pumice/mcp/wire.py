@@ -45,6 +45,12 @@ class SkipServers(ToolMessage, frozen=True):
     """Go on without the servers that have not started yet."""
 
 
+class StartServers(ToolMessage, frozen=True):
+    """Start servers again that have failed; offers follow, at least one."""
+
+    servers: list[str]
+
+
 class Starting(ToolMessage, frozen=True):
     """Names of the servers that have not started after a while; an offer follows."""
 
@@ -72,8 +78,8 @@ class ToolResult(ToolMessage, frozen=True):
     is_error: bool
 
 
-TO_HOST: Final[msgspec.msgpack.Decoder[RunTool | CancelTool | SkipServers]] = msgspec.msgpack.Decoder(
-    RunTool | CancelTool | SkipServers
+TO_HOST: Final[msgspec.msgpack.Decoder[RunTool | CancelTool | SkipServers | StartServers]] = msgspec.msgpack.Decoder(
+    RunTool | CancelTool | SkipServers | StartServers
 )
 FROM_HOST: Final[msgspec.msgpack.Decoder[Starting | Offer | ToolResult]] = msgspec.msgpack.Decoder(
     Starting | Offer | ToolResult

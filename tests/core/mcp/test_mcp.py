@@ -223,6 +223,35 @@ def test_servers_that_hang_or_die_end_alone(tmp_path):
     assert slow == "the MCP server slow did not answer within 0.05 seconds"
 
 
+def test_failed_servers_are_started_again_after_a_pause(tmp_path, monkeypatch):
+    program = tmp_path / "program"
+    servers = read_servers(configured(a={**raw(tmp_path, "a", [described("echo")]), "command": str(program)}))
+
+    async def names_after_starts() -> list[tuple[list[str], list[str]]]:
+        connections = Connections(servers)
+        seen = []
+
+        async def start(pause: float) -> None:
+            monkeypatch.setattr("pumice.mcp.connections.PAUSE", pause)
+            async for _ in connections.reopened(["a"], 2.0):
+                seen.append(([*connections.tools], [*connections.failures]))
+
+        await connections.open()
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+        program.chmod(0o755)
+        await start(1000.0)
+        connections._connections[0]._next_try = 0.0
+        await asyncio.gather(start(1000.0), start(1000.0))
+        await start(0.0)
+        assert await connections.call("echo", {}) == "{}"
+        await connections.close()
+        return seen
+
+    failed, *others = asyncio.run(names_after_starts())
+    assert failed == ([], ["a"])
+    assert others == [(["echo"], [])] * 3
+
+
 def test_a_server_that_does_not_start_is_an_error(tmp_path):
     servers = configured(
         gone={"command": "no-such-program"},

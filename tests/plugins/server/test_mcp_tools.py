@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from http.client import HTTPConnection
@@ -17,6 +18,7 @@ pytest.importorskip("mcp")
 from types import SimpleNamespace  # noqa: E402
 
 from loop_monitor import held_at_best  # noqa: E402
+from pumice.mcp import connections, hosted  # noqa: E402
 from pumice_server.tools.turns import settle  # noqa: E402
 from scripted_server_tools import raw_server, tool_server  # noqa: E402
 from waiting import PATIENCE, wait_until  # noqa: E402
@@ -395,6 +397,39 @@ def test_a_server_that_does_not_answer_keeps_nobody_waiting(model, tmp_path, cap
         assert [record.message for record in caplog.records if "has started" in record.message] == [
             "MCP server late has started"
         ]
+
+
+def test_a_server_that_failed_is_started_again_for_a_request(model, tmp_path, monkeypatch, caplog):
+    """A request that names it waits for another start, but only some time after the last one."""
+    program = tmp_path / "program"
+    monkeypatch.setattr(connections, "PAUSE", 1.0)
+    monkeypatch.setattr(hosted, "PAUSE", 1.0)
+    started = raw_server(tmp_path / "raw", ["echo"])
+    with (
+        caplog.at_level("INFO", "pumice"),
+        tool_server(
+            model, {"raw": {**started, "command": str(program)}, "absent": {"command": "/nowhere/server"}}
+        ) as server,
+    ):
+
+        def named() -> int:
+            body = {"messages": ASK, "tools": [NEVER], "tool_choice": "required"}
+            return server.client.post("/v1/chat/completions", json=body).status_code
+
+        assert named() == 503
+        program.write_text(f'#!/bin/sh\nexec "{started["command"]}" "$@"\n')
+        program.chmod(0o755)
+        hosted_tools = server.application.state.tools
+        hosted_tools._next_tries = dict.fromkeys(hosted_tools._next_tries, time.monotonic() + 1000)
+        assert named() == 503
+        hosted_tools._next_tries = dict.fromkeys(hosted_tools._next_tries, 0.0)
+        wait_until(lambda: named() == 200)
+        assert server.client.post("/tools", json={"tool": "echo"}).json() == {"plain_text_response": "{}"}
+        assert [record.message for record in caplog.records if "has started" in record.message] == [
+            "MCP server raw has started"
+        ]
+        absent = [record.message for record in caplog.records if "MCP server absent" in record.message]
+        assert len(absent) == 1, "tried again, its line would be repeated"
 
 
 def test_rows_of_batches_run_tools(model, tmp_path):
