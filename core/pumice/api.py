@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from pumice.config import load_config
+from pumice.errors import ConfigError
 from pumice.frontend.speaking import DEFAULT_SECONDS, SpeechProgress
 from pumice.hub import locate
 from pumice.loading import load
@@ -20,6 +21,7 @@ from pumice.process.model import ProcessModel
 from pumice.registry import get_registry, load_registry
 from pumice.tokenizers import Tokenizer, from_metadata
 from pumice.tracebacks import short_traceback
+from pumice.wording import show_python
 
 if TYPE_CHECKING:
     from pumice.audio import Audio
@@ -187,6 +189,8 @@ def plan(
     from pumice.hub.headers import find_remote, read_range
     from pumice.planning import PlannedMachine, plan_file, plan_repository
 
+    if not isinstance(measure, bool):
+        raise ConfigError(f"measure: expected True or False, not {show_python(measure)}")
     machine = PlannedMachine.of(memory, ram)
     if path is not None and (remote := find_remote(path)):
         settings = load_config(arguments_of(config, options), remote.options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -12,6 +12,7 @@ from pumice.engine.expert_cache import OF_HOST
 from pumice.errors import ConfigError
 from pumice.graph import MemoryPlan, Node, Segment
 from pumice.machine import parse_size
+from pumice.wording import show_python
 
 RESERVE = 256 * 2**20  # bytes of a planned GPU for scratch memory, command buffers and the driver
 
@@ -41,9 +42,11 @@ class PlannedMachine:
         """Return the machine with these sizes; None stands for this machine. Raises ConfigError."""
         gpus = None
         if isinstance(memory, Mapping):
+            if unnamed := [name for name in memory if not isinstance(name, str)]:
+                raise ConfigError(f"memory: the name of a GPU is a text, not {show_python(unnamed[0])}")
             gpus = {name: _size("memory", size) for name, size in memory.items()}
         elif memory is not None:
-            sizes = [memory] if isinstance(memory, (str, int, float)) else list(memory)
+            sizes = list(memory) if isinstance(memory, Iterable) and not isinstance(memory, str) else [memory]
             items = [item for size in sizes for item in (size.split(",") if isinstance(size, str) else [size])]
             gpus = {f"gpu{number}": _size("memory", size) for number, size in enumerate(items)}
         if gpus is not None:

@@ -246,6 +246,21 @@ def test_wrong_sizes_are_refused(text: str | int) -> None:
         parse_size(text)
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"measure": "x"}, "measure: expected True or False, not 'x'"),
+        ({"measure": None}, "measure: expected True or False, not None"),
+        ({"memory": 1 + 2j}, "memory: '(1+2j)' is not a size of memory, such as 12GiB or 512MiB"),
+        ({"memory": {1: "12GiB"}}, "memory: the name of a GPU is a text, not 1"),
+    ],
+)
+def test_wrong_arguments_of_plans(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        pumice.plan(**options)
+    assert str(error.value) == problem
+
+
 def test_a_plan_has_a_bounded_number_of_gpus() -> None:
     assert PlannedMachine.of("1GiB,0", None).gpus == {"gpu0": 2**30}
     with pytest.raises(ConfigError, match="at most 64"):
