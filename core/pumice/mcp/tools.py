@@ -40,8 +40,9 @@ def mcp_tools(config: str | PathLike[str] | Mapping[str, Any]) -> Iterator[list[
     servers = read_servers(config) if isinstance(config, Mapping) else read_servers_file(Path(config))
     require_package()
     with _event_loop() as loop:
-        connections = loop.run(_connect(servers))
+        connections = Connections(servers)
         try:
+            loop.run(connections.open())
             if connections.failures:
                 raise UnavailableError("; ".join(connections.failures.values()))
             for problem in connections.problems:
@@ -49,12 +50,6 @@ def mcp_tools(config: str | PathLike[str] | Mapping[str, Any]) -> Iterator[list[
             yield [_tool(tool, connections, loop) for tool in connections.tools.values()]
         finally:
             loop.run(connections.close())
-
-
-async def _connect(servers: Mapping[str, Any]) -> Connections:
-    connections = Connections(servers)
-    await connections.open()
-    return connections
 
 
 def _tool(tool: ServerTool, connections: Connections, loop: _EventLoop) -> Tool:

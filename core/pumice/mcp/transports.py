@@ -163,21 +163,23 @@ async def _write(program: Process, to_send: MemoryObjectReceiveStream[SessionMes
 
 
 async def _end(program: Process) -> None:
-    """Close a program's input and wait for its end; then end its group by signals."""
+    """Close a program's input and wait for its end; then end its group by signals, at once if this is cancelled."""
     assert program.stdin
     program.stdin.close()
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    try:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(program.wait(), _GRACE)
+                break
+            with suppress(ProcessLookupError):
+                os.killpg(program.pid, number)
         with suppress(TimeoutError):
             await asyncio.wait_for(program.wait(), _GRACE)
-            break
-        with suppress(ProcessLookupError):
-            os.killpg(program.pid, number)
-    with suppress(TimeoutError):
-        await asyncio.wait_for(program.wait(), _GRACE)
-    with suppress(ProcessLookupError):  # children that outlive it
-        os.killpg(program.pid, signal.SIGKILL)
-    with suppress(AttributeError):  # a pipe that a child holds open is not waited for
-        program._transport.close()  # type: ignore[attr-defined]
+    finally:
+        with suppress(ProcessLookupError):  # children that outlive it
+            os.killpg(program.pid, signal.SIGKILL)
+        with suppress(AttributeError):  # a pipe that a child holds open is not waited for
+            program._transport.close()  # type: ignore[attr-defined]
 
 
 @asynccontextmanager

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -22,7 +23,7 @@ from pumice.errors import ConfigError, UnavailableError
 from pumice.mcp import Connections, connections, read_servers, read_servers_file
 from pumice.mcp.connections import _list_tools
 from pumice.mcp.transports import MAX_UNANSWERED, TOO_MANY, bounded_requests
-from waiting import at_best, wait_until
+from waiting import at_best, gone, wait_until
 
 pytest.importorskip("mcp")
 import anyio
@@ -250,6 +251,61 @@ def test_failed_servers_are_started_again_after_a_pause(tmp_path, monkeypatch):
     failed, *others = asyncio.run(names_after_starts())
     assert failed == ([], ["a"])
     assert others == [(["echo"], [])] * 3
+
+
+STUBBORN = """
+import os, pathlib, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+path = pathlib.Path(sys.argv[1])
+path.with_suffix(".new").write_text(str(os.getpid()))
+path.with_suffix(".new").rename(path)
+while True:
+    time.sleep(1)
+"""
+
+INTERRUPTED = """
+import os, signal, sys, threading, time
+import pumice
+
+def interrupt():
+    while not os.path.exists(sys.argv[2]):
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt, daemon=True).start()
+try:
+    with pumice.mcp_tools({"mcpServers": {"a": {"command": sys.executable, "args": ["-c", *sys.argv[1:]]}}}):
+        pass
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_a_stubborn_server_ends_with_a_chat_that_skips_it(tmp_path):
+    """The chat's end comes while the server that ignores SIGTERM still has time to end in order."""
+    pid = tmp_path / "pid"
+    servers = configured(stubborn={"command": sys.executable, "args": ["-c", STUBBORN, str(pid)]})
+
+    async def skip_and_close() -> None:
+        connections = Connections(read_servers(servers))
+        opening = asyncio.create_task(connections.open())
+        while not pid.exists():
+            await asyncio.sleep(0.01)
+        connections.skip()
+        await opening
+        await connections.close()
+
+    asyncio.run(skip_and_close())
+    wait_until(lambda: gone(int(pid.read_text())), 1.0)
+
+
+def test_an_interrupted_start_ends_its_servers(tmp_path):
+    pid = tmp_path / "pid"
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, STUBBORN, str(pid)], capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == ("interrupted\n", "")
+    wait_until(lambda: gone(int(pid.read_text())), 1.0)
 
 
 def test_a_server_that_does_not_start_is_an_error(tmp_path):
