@@ -119,7 +119,12 @@ class Models:
             self.events.tell("models_reload", "*")
 
     async def remove(self, served_model: ServedModel) -> None:
-        """Serve a model no longer, and free its memory; uploaded files go too. Raises HTTPException if it is in use."""
+        """Serve a model no longer, and free its memory; uploaded files go too.
+
+        Raises HTTPException if it is in use, or not served any more.
+        """
+        if served_model not in self.served_models:  # another request has removed it
+            raise no_model(served_model.name, [other.name for other in self.served_models])
         served_model.check_unused()
         self.served_models.remove(served_model)
         self.events.tell("model_remove", served_model.name)

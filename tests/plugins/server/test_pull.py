@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from starlette.exceptions import HTTPException
 import hub_server
 from gguf_files import tiny_llama
 from pumice.plugin import ModelSpec
-from pumice_server import pulls
+from pumice_server import model_changes, pulls
 from pumice_server.model_events import MAX_LISTENERS, ModelEvents
 from pumice_server.models import Models
 from pumice_server.settings import Settings
@@ -140,6 +141,22 @@ def test_a_model_is_fetched_followed_and_deleted(hub, model):
         for name, status in (("demo", 403), ("a/b", 404), ("", 404)):
             assert server.client.delete(f"/models?model={name}").status_code == status
         wait_until(lambda: not models.events.has_listeners)
+
+
+def test_a_model_is_deleted_once(hub, model, monkeypatch):
+    """Of two requests at once, the second one is answered like any other for a model that is not served."""
+    both, are_shared = threading.Barrier(2), model_changes._are_shared
+
+    def shared_for_both(*arguments):
+        result = are_shared(*arguments)
+        both.wait(PATIENCE)
+        return result
+
+    monkeypatch.setattr(model_changes, "_are_shared", shared_for_both)
+    with running(model, allow_pull=True) as server, ThreadPoolExecutor(2) as pool:
+        assert server.client.post("/api/pull", json={"model": "a/b", "stream": False}).status_code == 200
+        answers = list(pool.map(lambda _: server.client.delete("/models?model=a/b"), range(2)))
+    assert sorted(answer.status_code for answer in answers) == [200, 404]
 
 
 def test_files_that_were_here_before_are_not_deleted(hub, model):
