@@ -67,6 +67,7 @@ class Models:
         self.loop: asyncio.AbstractEventLoop | None = None
         self._load_model = load
         self._turn = asyncio.Lock()  # one model loads at a time, so that free memory is known
+        self._closing: set[asyncio.Task[None]] = set()  # unloaded models that still have memory
         self._checks: list[asyncio.Task[None]] = []  # of engines, when the server stops
         self._freed = asyncio.Event()  # set when a model loses a user
 
@@ -130,7 +131,7 @@ class Models:
         self.events.tell("model_remove", served_model.name)
         closing = _unloaded(served_model)
         if closing:
-            await _close_and_collect(closing)
+            await self._close(closing)
         if self.uploads and served_model.folder:
             await waiting(self.uploads.unlink, served_model.folder)
 
@@ -185,7 +186,14 @@ class Models:
         if closing:
             logger.info("unloading %s", served_model.name)
             del service
-            await _close_and_collect(closing)
+            await self._close(closing)
+
+    async def _close(self, closing: list[AnyModel]) -> None:
+        """Close an unloaded model, as ``_close_and_collect``; until it is closed, no other model loads."""
+        task = asyncio.create_task(_close_and_collect(closing))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+        await asyncio.shield(task)
 
     def drain(self, seconds: float) -> None:
         """Refuse new requests, and end running ones with an error after some seconds. Safe in signal handlers."""
@@ -294,6 +302,8 @@ class Models:
             async with self._turn:
                 await self._make_room(served_model)
                 while True:
+                    if self._closing:
+                        await asyncio.wait(self._closing)
                     started = time.monotonic()
                     late = asyncio.get_running_loop().call_later(_LONG_LOAD_SECONDS, _tell_loading, served_model)
                     try:

@@ -94,6 +94,42 @@ def test_models_stay_out_of_collections_until_they_are_unloaded(specs: list[Mode
         gc.unfreeze()
 
 
+def test_a_model_loads_once_another_has_left_memory(specs: list[ModelSpec]) -> None:
+    """A model that is unloaded for being idle, or by a client, still has its memory for a while."""
+    events = []
+
+    def load(spec: ModelSpec, *arguments) -> pumice.ProcessModel:
+        events.append(f"load {spec.names[0]}")
+        model = load_process(spec, *arguments)
+        close = model.close
+
+        def close_slowly() -> None:
+            time.sleep(0.5)
+            close()
+            events.append(f"closed {spec.names[0]}")
+
+        model.close = close_slowly
+        return model
+
+    async def unload_and_load() -> None:
+        served = models.Models(specs[:2], load, Settings(), {})
+        first, second = served.served_models
+        async with served.using(first):
+            pass
+        unloading = asyncio.create_task(served.unload(first))
+        while first.service:
+            await asyncio.sleep(0.01)
+        async with served.using(second):
+            await unloading
+        await served.close()
+
+    try:
+        asyncio.run(unload_and_load())
+    finally:
+        gc.unfreeze()
+    assert events == ["load one", "closed one", "load two", "closed two"]
+
+
 def states(server: Serving) -> dict[str, str]:
     return {each["id"]: each["status"]["value"] for each in server.client.get("/v1/models").json()["data"]}
 
