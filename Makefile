@@ -22,7 +22,7 @@ help:  ## List the targets
 test: $(STAMP)  ## Run all tests except those of test-ray and test-nightly; TESTS="tests/core -k graph" for some
 	$(VENV)/python -m pytest -q $(PROCESSES) -m "not ray and not nightly" $(TESTS)
 
-test-nightly: $(STAMP)  ## Run the variants of tests that take a minute or more each
+test-nightly: $(STAMP)  ## Run further variants of tests, which together take too long for every run
 	$(VENV)/python -m pytest -q $(PROCESSES) -m nightly $(TESTS)
 
 test-ray: $(STAMP)  ## Run the tests that start Ray clusters, one after the other, if Ray can be installed; TESTS="-m ray_essential" for a few

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from nightly import variants
 from pumice_cpu.isa import BY_NAME, ISAS, Isa, current, machine_has
 
 FOLDER = Path(__file__).parent
@@ -47,9 +48,7 @@ def files(isa: Isa) -> list[Path]:
     return PRODUCTS if base(isa) == base(current()) else [FOLDER]
 
 
-@pytest.mark.parametrize(
-    "name", [name if name == "avx2" else pytest.param(name, marks=pytest.mark.nightly) for name in OTHERS]
-)
+@pytest.mark.parametrize("name", variants(OTHERS, ["avx2"] if "avx2" in OTHERS else []))
 def test_results(name: str) -> None:
     """The tests that are marked so, with the kernels of another set. AVX2 is that of most machines."""
     arguments = ("-m", "pytest", "-q", "-x", "-m", "every_instruction_set", "-p", "no:cacheprovider")

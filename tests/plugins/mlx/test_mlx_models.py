@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 import pumice
 from demo_models import TYPES, write_demo_model
+from nightly import variants
 from pumice.gguf import GGMLType
 from pumice_mlx import compiled, fused, step
 from pumice_mlx.compiled import Compiled
@@ -52,9 +53,7 @@ def test_llama_cpp_test_models(shared: Path, name: str) -> None:
         assert error(logits(shared / "archs" / f"{name}.gguf", SHARED_IDS), expected[name]) < 1e-6
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in LARGEST.values() else pytest.param(name, marks=pytest.mark.nightly) for name in ZOO]
-)
+@pytest.mark.parametrize("name", variants(ZOO, LARGEST.values()))
 def test_tiny_models(tiny_file: Any, tiny_logits: Any, name: str) -> None:
     assert error(logits(tiny_file(name), ZOO[name].ids), tiny_logits[name]) < LIMITS.get(name, 1e-6)
 

@@ -11,6 +11,7 @@ import pytest
 import pumice
 from equal_texts import GRAMMARS, write_model
 from graphs import picked, step_of, table_program
+from nightly import variants
 from pumice.backend import Program
 from pumice.backend.pick import Ahead, Ask, Pick, Restriction
 from pumice.backend.step import Batch, Limits
@@ -21,6 +22,8 @@ from pumice.engine.steps.program_verified import ProgramVerifiedStep
 from pumice.engine.steps.sampled import HostVerifiedStep
 from pumice.sampler import mask
 from pumice_vulkan import VulkanBackend
+
+pytestmark = pytest.mark.usefixtures("vulkan_device", "kept_pipelines")
 
 LIMITS = Limits(n_ctx=64, n_batch=16, n_outputs=16, n_seqs=2, block_size=8, n_blocks={}, kv_type="f32")
 N_VOCAB = 300
@@ -199,7 +202,6 @@ def test_each_row_has_its_restriction(tmp_path: Path, vulkan: VulkanBackend, pic
         assert found.n_taken[0].tolist() == [6 + (expected[0][5] == 299), 3 + (expected[1][2] == 298)]
 
 
-@pytest.mark.usefixtures("vulkan_device")
 @pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 0.9, "top_k": 9, "repeat_penalty": 1.1}])
 def test_texts_with_grammars_are_those_without_drafts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampling: dict[str, Any]
@@ -229,7 +231,6 @@ def test_texts_with_grammars_are_those_without_drafts(
     assert sum(one.timings.n_accepted for one in drafted) > 9
 
 
-@pytest.mark.usefixtures("vulkan_device")
 @pytest.mark.parametrize("name", ["rope-plain", "mamba"])
 def test_drafts_with_log_probabilities_and_dry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """The device verifies drafts of requests with the model's log-probabilities, and with DRY beside a grammar."""
@@ -268,8 +269,7 @@ def texts(path: Path, **config: Any) -> tuple[list[Any], int, int]:
     return found, sum(each.timings.n_drafted for each in done), sum(each.timings.n_accepted for each in done)
 
 
-@pytest.mark.usefixtures("vulkan_device")
-@pytest.mark.parametrize("name", ["rope-plain", "gemma2"])
+@pytest.mark.parametrize("name", variants(["rope-plain", "gemma2"], ["gemma2"]))
 def test_texts_are_those_without_drafts(tmp_path: Path, name: str) -> None:
     """Greedily and sampled, with stop strings, log-probabilities, shifts, penalties and biases."""
     path = write_model(name, tmp_path)
@@ -280,7 +280,6 @@ def test_texts_are_those_without_drafts(tmp_path: Path, name: str) -> None:
         assert n_drafted >= n_accepted > 20
 
 
-@pytest.mark.usefixtures("vulkan_device")
 @pytest.mark.parametrize("n_draft", [3, 7])
 def test_texts_at_once_are_those_without_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_draft: int) -> None:
     """Of several sequences, which end one after the other; three draft fewer tokens each than two."""
@@ -307,14 +306,12 @@ def test_texts_at_once_are_those_without_drafts(tmp_path: Path, monkeypatch: pyt
     assert sum(one.timings.n_accepted for one in done) > 20
 
 
-@pytest.mark.usefixtures("vulkan_device")
 def test_lengths_are_measured(tmp_path: Path) -> None:
     """Whatever the clock says, the text is that without drafts."""
     path = write_model("rope-plain", tmp_path)
     assert texts(path, speculate="ngram")[0] == texts(path, speculate="off")[0]
 
 
-@pytest.mark.usefixtures("vulkan_device")
 def test_steps_follow_others_whose_tokens_are_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until a sequence ends, or its picks draw numbers: the next ones are submitted before the host reads the last."""
     submit, behind = ProgramDraftedSteps.submit, []

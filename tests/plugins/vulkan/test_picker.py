@@ -25,6 +25,8 @@ from pumice_vulkan import VulkanBackend
 from pumice_vulkan.host_memory import HostMemory
 from tiny_zoo import ZOO
 
+pytestmark = pytest.mark.usefixtures("vulkan_device", "kept_pipelines")
+
 N_SEQS = 3
 LIMITS = Limits(n_ctx=64, n_batch=8, n_outputs=8, n_seqs=N_SEQS, block_size=8, n_blocks={}, kv_type="f32")
 rng = np.random.default_rng(11)
@@ -403,7 +405,6 @@ def test_nobody_sees_all_logits(
             np.testing.assert_allclose([p for _, p in mine.top], [p for _, p in its.top], atol=1e-4)
 
 
-@pytest.mark.usefixtures("vulkan_device")
 @pytest.mark.parametrize(
     "name", ["gemma3", "gpt-oss", "deepseek2", "rope-yarn-temperature", "mamba", "lfm2-window", "qwen35"]
 )
@@ -420,7 +421,6 @@ def test_models_with_windows_experts_and_states(tmp_path: Path, name: str, monke
     assert results[0] == results[1]
 
 
-@pytest.mark.usefixtures("vulkan_device")
 def test_each_sequence_has_its_adapters_in_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Flights double up to 16 steps, or fewer on a busy machine, where sequences begin and end far from each other.
 
@@ -467,7 +467,6 @@ TWO_DEVICES, THREE_DEVICES = ({"vulkan": {"devices": [0] * n}} for n in (2, 3))
 ANOTHER_BACKEND = {"n_gpu_layers": 1}
 
 
-@pytest.mark.usefixtures("vulkan_device")
 @pytest.mark.parametrize(
     ("where", "sampling"),
     [

@@ -15,7 +15,7 @@ from pumice.engine.steps.program_verified import ProgramVerifiedStep
 from pumice.engine.steps.round import Round
 from pumice.engine.steps.sampled import HostVerifiedStep
 
-pytestmark = pytest.mark.usefixtures("vulkan_device")
+pytestmark = pytest.mark.usefixtures("vulkan_device", "kept_pipelines")
 
 CONFIG = {"vulkan": {"batch_invariant": True}, "n_draft": 7}
 SIZES: dict[str, Any] = {"n_ctx": 288, "n_batch": 16, "n_parallel": 3}

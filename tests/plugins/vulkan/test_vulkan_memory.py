@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 import pumice
 from gguf_files import tiny_llama
+from nightly import variants
 from pumice.backend import Backend
 from pumice.demo import demo_model_path
 from pumice.engine.placement import layer_bytes
@@ -29,7 +30,7 @@ from pumice_vulkan.program import DeviceProgram
 from tiny_models import ATTENTION, EXPERTS, LLAMA, N_CTX, tiny
 from tiny_zoo import ZOO
 
-pytestmark = pytest.mark.usefixtures("vulkan_device")
+pytestmark = pytest.mark.usefixtures("vulkan_device", "kept_pipelines")
 
 LITTLE = "265200KiB"
 """Memory that has room for a model of ``write_experts`` without its experts."""
@@ -188,7 +189,7 @@ def write_experts(path: Path, monkeypatch: pytest.MonkeyPatch, type: str) -> Pat
     return path
 
 
-@pytest.mark.parametrize("type", ["F32", "Q4_0"])
+@pytest.mark.parametrize("type", variants(["F32", "Q4_0"], ["Q4_0"]))
 def test_prompts_with_copied_experts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, type: str) -> None:
     """Logits are those of a model whose experts are all on the device: the same kernels get the same matrices."""
     path = write_experts(tmp_path / "model.gguf", monkeypatch, type)
@@ -230,7 +231,7 @@ def test_layers_that_leave_for_copied_experts(tmp_path: Path, monkeypatch: pytes
         assert 0 < len(stream.mixtures) < 5
 
 
-@pytest.mark.parametrize("type", ["F16", "Q4_K"])
+@pytest.mark.parametrize("type", variants(["F16", "Q4_K"], ["Q4_K"]))
 def test_prompts_with_copied_matrices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, type: str) -> None:
     """Products of layers in host memory are computed on the device, as in a model that is there as a whole."""
     monkeypatch.syspath_prepend(Path(__file__).resolve().parents[3] / "bench")
@@ -249,7 +250,7 @@ def test_prompts_with_copied_matrices(tmp_path: Path, monkeypatch: pytest.Monkey
     np.testing.assert_allclose(by_copies, on_device, atol=2e-3 * np.abs(on_device).max())
 
 
-@pytest.mark.parametrize("type", ["F16", "Q4_K"])
+@pytest.mark.parametrize("type", variants(["F16", "Q4_K"], ["F16"]))
 def test_copies_of_weights_that_are_kept_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, type: str) -> None:
     """The device copies the same bytes by itself, as the plan says; only where memory is scarce do threads."""
     path = write_experts(tmp_path / "model.gguf", monkeypatch, type)

@@ -13,12 +13,15 @@ from numpy.typing import NDArray
 
 import pumice
 from demo_models import TYPES, write_demo_model
+from nightly import variants
 from pumice.gguf import GGMLType
 from pumice_vulkan import VulkanBackend
 from reference_models import SHARED_IDS, SHARED_MODELS, error
 from tiny_models import IDS, N_CTX
 from tiny_zoo import CHUNKED, CLUSTERS, LARGEST, LIMITS, ZOO
 
+DAILY_MODELS = ["deepseek2-moe", "gemma3-dense", "gpt-oss-moe", "gpt2-dense", "llama-dense", "mamba-dense"]
+DAILY_TYPES = ["Q6_K", "Q4_K", "Q4_0", "IQ4_XS"]
 FAMILY_CLUSTERS = [models for models in CLUSTERS.values() if set(models) & set(CHUNKED)]
 
 
@@ -33,7 +36,7 @@ def logits(
         return model.logits(ids)
 
 
-@pytest.mark.parametrize("name", SHARED_MODELS)
+@pytest.mark.parametrize("name", variants(SHARED_MODELS, DAILY_MODELS))
 def test_llama_cpp_test_models(shared: Path, name: str) -> None:
     path = shared / "archs" / f"{name}.gguf"
     with np.load(shared / "archs" / "expected_logits.npz") as expected:
@@ -51,7 +54,7 @@ def test_tiny_models_token_by_token(tiny_file: Any, tiny_logits: Any, name: str)
     assert error(logits(tiny_file(name), ZOO[name].ids, 1), tiny_logits[name]) < 1e-5
 
 
-@pytest.mark.parametrize("name", ["gemma3", "deepseek2-v3", "gpt-oss", "mamba"])
+@pytest.mark.parametrize("name", variants(["gemma3", "deepseek2-v3", "gpt-oss", "mamba"], ["deepseek2-v3", "mamba"]))
 def test_chunks_do_not_change_logits(tiny_file: Any, tiny_logits: Any, driver: str, name: str) -> None:
     chunked, whole = (logits(tiny_file(name), IDS, n_batch, driver=driver) for n_batch in (5, 32))
     assert error(chunked, whole) < 1e-8
@@ -59,7 +62,7 @@ def test_chunks_do_not_change_logits(tiny_file: Any, tiny_logits: Any, driver: s
     assert error(whole, tiny_logits[name]) < LIMITS.get(name, 1e-5)
 
 
-@pytest.mark.parametrize("kv_type", ["f32", "q8_0"])
+@pytest.mark.parametrize("kv_type", variants(["f32", "q8_0"], ["q8_0"]))
 def test_drivers_pick_the_tokens_that_numpy_picks(demo_model: Any, driver: str, kv_type: str) -> None:
     options: dict[str, Any] = {"n_ctx": 64, "kv_type": kv_type}
     with pumice.load(demo_model("Q8_0"), backend="numpy", **options) as model:
@@ -95,7 +98,7 @@ def test_layers_are_shared_by_devices(tmp_path: Path, tiny_logits: Any) -> None:
     assert error(found[1], tiny_logits["gemma2"]) < 1e-5
 
 
-@pytest.mark.parametrize("devices", [[0, 0], [0, 0, 0]])
+@pytest.mark.parametrize("devices", variants([[0, 0], [0, 0, 0]], [[0, 0, 0]]))
 def test_chunks_of_a_prompt_are_computed_by_all_devices_at_once(tmp_path: Path, devices: list[int]) -> None:
     path = ZOO["gemma2"].write(tmp_path / "model.gguf")
     prompts, texts = [IDS * 3, IDS[::-1] * 2, IDS[:5]], []
@@ -145,7 +148,7 @@ def test_a_weight_too_large_for_a_buffer_goes_to_the_next_backend(monkeypatch: p
         assert set(model.backends) == {"vulkan", "cpu"}
 
 
-@pytest.mark.parametrize("type", TYPES)
+@pytest.mark.parametrize("type", variants(TYPES, DAILY_TYPES))
 def test_every_quantization_type(tmp_path: Path, type: str) -> None:
     """Single tokens take fused kernels; these and others have the results of the NumPy backend."""
     path = write_demo_model(tmp_path / "model.gguf", GGMLType[type], n_layer=2)

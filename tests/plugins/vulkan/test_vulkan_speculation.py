@@ -31,7 +31,7 @@ from tiny_drafts import ALONE, FOR_TARGETS, fitted
 from tiny_models import IDS
 from tiny_zoo import ZOO
 
-pytestmark = pytest.mark.usefixtures("vulkan_device")
+pytestmark = pytest.mark.usefixtures("vulkan_device", "kept_pipelines")
 
 PROMPTS = ["abcabcabcabc", "fe fe fe"]
 
@@ -226,12 +226,12 @@ SAMPLED = {"temperature": 0.7, "top_k": 4, "repeat_penalty": 1.1}
 @pytest.mark.parametrize(
     ("name", "n_draft", "options", "n_skipped"),
     [
-        ("eagle3", 1, SAMPLED, 0),
+        pytest.param("eagle3", 1, SAMPLED, 0, marks=pytest.mark.nightly),
         ("eagle3", 5, {"temperature": 0}, 0),
         ("eagle3", 5, SAMPLED, 1),
-        ("dflash", 5, SAMPLED, 0),
+        pytest.param("dflash", 5, SAMPLED, 0, marks=pytest.mark.nightly),
         ("dflash-windows", 7, {"temperature": 0}, 1),
-        ("dspark", 3, SAMPLED, 0),
+        pytest.param("dspark", 3, SAMPLED, 0, marks=pytest.mark.nightly),
         ("dspark-unsure", 3, {"temperature": 0}, 0),
         ("gemma4-assistant", 5, SAMPLED, 0),
     ],
@@ -350,7 +350,14 @@ def test_rounds_of_many_sequences_stay_on_the_device(
             check_greedy(model, prompt, done.tokens)
 
 
-@pytest.mark.parametrize(("n_draft", "options"), [(1, SAMPLED), (5, SAMPLED), (5, {"temperature": 0})])
+@pytest.mark.parametrize(
+    ("n_draft", "options"),
+    [
+        pytest.param(1, SAMPLED, marks=pytest.mark.nightly),
+        (5, SAMPLED),
+        pytest.param(5, {"temperature": 0}, marks=pytest.mark.nightly),
+    ],
+)
 def test_rounds_of_a_draft_model_stay_on_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_draft: int, options: dict[str, Any]
 ) -> None:
