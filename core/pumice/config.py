@@ -507,8 +507,12 @@ def _layer(path: str, content: bytes) -> Layer:
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(data, dict | None):
-        raise ConfigError(f"{path}: expected `key: value` lines, not a {type(data).__name__}")
+        raise ConfigError(f"{path}: expected `key: value` lines, not {_described(data)}")
     return Layer(path, _without_none(data or {}))
+
+
+def _described(value: Any) -> str:
+    return "a list" if isinstance(value, list) else repr(value)[:60]
 
 
 def _without_none(data: Mapping[str, Any]) -> dict[str, Any]:

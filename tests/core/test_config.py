@@ -107,6 +107,7 @@ def test_a_file_of_comments_and_keys_without_values_changes_nothing(home):
         ("sampling: 1", "sampling: should be a map, not 1"),
         ("plugins: x", "plugins: should be a map, not 'x'"),
         ("- a", "expected `key: value` lines, not a list"),
+        ("3", "expected `key: value` lines, not 3"),
     ],
 )
 def test_a_wrong_key_or_value_is_named_with_its_file(home, monkeypatch, text, message):

@@ -8,6 +8,8 @@ import pytest
 from installed_plugins import backend_plugin, install
 from pumice import hookspecs
 from pumice.config import Plugins, load_config
+from pumice.engine.backends import backend_line
+from pumice.engine.gpus import named_devices
 from pumice.errors import BackendError, ConfigError, ModelError, PluginError
 from pumice.registry import Registry, get_registry
 from pumice.registry.kinds import KINDS
@@ -279,6 +281,15 @@ def test_settings_of_plugins_are_checked_and_the_file_named(site, home, text, me
     with pytest.raises((BackendError, ConfigError)) as caught:
         get_registry(load_config())
     assert str(caught.value).startswith(f"pumice.yaml: {message}")
+
+
+def test_devices_and_backends_that_do_not_exist_are_named(home):
+    (home / "pumice.yaml").write_text("devices: [cuda]\nbackends: [nowhere]")
+    with pytest.raises(ConfigError, match=r"^pumice\.yaml: devices: 'cuda' is not a device such as Vulkan0, or"):
+        named_devices(load_config())
+    config = load_config({"devices": []})
+    with pytest.raises(BackendError, match=r"^no backend is available \(backends: nowhere\); see `pumice devices`$"):
+        backend_line(get_registry(config), config)
 
 
 def test_settings_of_plugins_that_are_right_pass(site, home):

@@ -119,7 +119,7 @@ def backend_line(registry: Registry, config: Config) -> Line:
         except PluginError as error:
             logger.warning("%s; continuing without it", error)
     if not line:
-        raise BackendError(f"no backend is available (configured: {', '.join(names) or 'none'}); see `pumice devices`")
+        raise BackendError(f"no backend is available (backends: {', '.join(config.backends)}); see `pumice devices`")
     return line
 
 

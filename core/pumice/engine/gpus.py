@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pumice.backend import Backend
-from pumice.config import Config
+from pumice.config import ARGUMENTS, Config
 from pumice.engine.overrides import HOST, DeviceName, parse_device
 from pumice.errors import BackendError, ConfigError
 from pumice.wording import counted_as
@@ -28,7 +28,11 @@ def named_devices(config: Config) -> list[DeviceName] | None:
     for text in config.devices:
         device = parse_device(text)
         if device is None:
-            raise ConfigError(f"devices: {text!r} is not a device such as Vulkan0, or none; see `pumice devices`")
+            source = config.source("devices")
+            where = "" if source == ARGUMENTS else f"{source}: "
+            raise ConfigError(
+                f"{where}devices: {text!r} is not a device such as Vulkan0, or none; see `pumice devices`"
+            )
         if device != HOST:
             devices.append(device)
     if len({device.backend for device in devices}) > 1:
