@@ -269,8 +269,15 @@ def test_a_prediction_is_drafted(demo: pumice.Model) -> None:
 def test_an_unknown_proposer_is_named(demo: pumice.Model) -> None:
     with pytest.raises(pumice.RequestError, match="unknown proposer 'ngran'; did you mean 'ngram'"):
         demo.generate("x", speculate="ngran")
+    with pytest.raises(pumice.RequestError, match=r"known: auto, ngram, .*, off, prediction"):
+        demo.generate("x", speculate="true")
+    for empty in ("", " ", "ngram,"):
+        with pytest.raises(pumice.RequestError, match=r"a name is empty, in .*: use auto, off, or names"):
+            demo.generate("x", speculate=empty)
     with pytest.raises(pumice.ConfigError, match="unknown proposer 'ngran'"):
         pumice.load(config={"speculate": "ngran"})
+    with pytest.raises(pumice.ConfigError, match="a name is empty, in ''"):
+        pumice.load(config={"speculate": ""})
 
 
 @pytest.mark.parametrize("backend", ["cpu", "numpy"])

@@ -208,7 +208,7 @@ def check_proposers(
     choice: str | None, known: Collection[str], verifies: bool = True, error: type[PumiceError] = RequestError
 ) -> None:
     """Raise ``error`` for names that are no proposers of this model, and for ``auto`` and ``off`` in a list."""
-    for name in names_of(choice) if choice and choice not in ALONE else ():
+    for name in () if choice in (None, *ALONE) else names_of(choice):
         if name in known:
             continue
         if name in ALONE or not name:
@@ -218,7 +218,7 @@ def check_proposers(
             raise error(f"speculate: {name!r}: {VERIFIES_NONE}")
         if name in COMPUTED:
             raise error(f"speculate: {NEEDS_DRAFT if name == 'draft' else NEEDS_LAYER}")
-        raise error(f"speculate: {unknown_name('proposer', name, known)}")
+        raise error(f"speculate: {unknown_name('proposer', name, [*known, *ALONE])}")
 
 
 def check_diffusion(request: Request, masks: Masks | None) -> None:
