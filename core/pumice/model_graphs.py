@@ -12,6 +12,7 @@ from pumice.engine.sizing import EngineSizes
 from pumice.engine.tracing import trace, trace_alone
 from pumice.errors import ModelError
 from pumice.gguf import GGUFFile
+from pumice.gguf.kinds import why_no_model
 from pumice.graph import Graph
 from pumice.guard import guard, guarded
 from pumice.hub.projectors import find_projector
@@ -52,6 +53,8 @@ def trace_configured(
 
 def make_architecture(file: GGUFFile, registry: Registry) -> Architecture:
     """Return a file's architecture, whose errors name the file and the plugin."""
+    if reason := why_no_model(file.metadata):
+        raise ModelError(f"{file.path}: {reason}")
     try:
         make = registry.architectures.find(file.architecture)
         where = registry.architectures.describe(file.architecture)

@@ -115,10 +115,12 @@ def model_problem(path: Path) -> str:
     """Return the reason why a GGUF file is not a model, by its header; empty if it may be one."""
     from pumice.errors import PumiceError
     from pumice.gguf import GGUFFile
-    from pumice.gguf.kinds import MODEL, kind_of
+    from pumice.gguf.kinds import MODEL, kind_of, why_no_model
 
     try:
         with GGUFFile.open(path) as file:
+            if reason := why_no_model(file.metadata):
+                return f"{path}: {reason}"
             if (kind := kind_of(file.metadata)) != MODEL:
                 return f"{path}: not a model, but of the type {kind!r:.60}"
             return "" if file.tensors else f"{path}: it has no tensors"

@@ -13,6 +13,7 @@ from pumice.cli import cli
 from pumice.errors import ConfigError, ModelError
 from tiny_models import IDS
 from tiny_zoo import LIMITS, ZOO
+from vision_files import write_projector
 
 LOGITS = np.load(Path(__file__).parents[2] / "fixtures" / "control_vectors.npz")
 MODEL = ZOO["llama-bias"]
@@ -163,3 +164,19 @@ def test_options_refuse_files_of_the_other_kind(tmp_path, deep):
     message = f"{lora}: a LoRA adapter, not a control vector; load it with --lora"
     assert refused("--control-vector", lora) == refused("--control-vector-scaled", f"{lora}:0.5") == message
     assert refused("--control-vector", path) == f"{path}: not a control vector"
+
+
+@pytest.mark.parametrize("as_draft", [False, True])
+def test_files_of_other_kinds_are_no_models(tmp_path, deep, as_draft):
+    """They had an unknown architecture, or lacked a metadata key."""
+    vector, lora = write_control_vector(tmp_path / "v.gguf", deep), write_case(tmp_path, "two")[0][0]
+    write_projector(projector := tmp_path / "mmproj.gguf", "mlp")
+    for path, message in (
+        (vector, "a control vector, not a model; load it beside its model with --control-vector"),
+        (lora, "a LoRA adapter, not a model; load it beside its model with --lora"),
+        (projector, "a projector, not a model; load it beside its model with --mmproj"),
+    ):
+        options = {"draft": str(path)} if as_draft else {}
+        with pytest.raises(ModelError) as error:
+            pumice.load(pumice.demo_model_path() if as_draft else path, backend="numpy", **options)
+        assert str(error.value) == f"{path}: {message}"
