@@ -1,6 +1,7 @@
 """Attention of the Vulkan backend against the NumPy backend's, over shapes, cache types, and ways to cut a sequence."""
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from unittest import mock
 
@@ -9,6 +10,7 @@ import pytest
 
 from attention_steps import BIASED, attend, attend_to_chosen, attend_to_memory, batches
 from graphs import Case, Graphed
+from nightly import variants
 from pumice.backend.step import Limits
 from pumice.errors import BackendError
 from pumice.gguf import KV_TYPES, GGMLType
@@ -23,7 +25,7 @@ from pumice_vulkan.probe import matrix_shape
 from pumice_vulkan.shaders import FOLDERS
 from pumice_vulkan.tuning import DecodeShape, LanesAttentionShape
 
-pytestmark = pytest.mark.usefixtures("vulkan_device")
+pytestmark = pytest.mark.usefixtures("vulkan_device", "kept_pipelines")
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +55,7 @@ STEPS = [(5, 130, 0), (1, 1, 1), (0, 1, 0), (3, 20, 33), (1, 0, 1), (0, 1, 0)]
 
 
 @pytest.mark.every_instruction_set
-@pytest.mark.parametrize("kv_type", KV_TYPES)
+@pytest.mark.parametrize("kv_type", variants(KV_TYPES, ["f32", "f16", "q8_0", "q4_0"]))
 @pytest.mark.parametrize("dims", [(64, 96), (80, 40)])
 def test_cache_types(tmp_path, kv_type, dims):
     """Heads of 80 and 40 values share quantized blocks."""
@@ -155,8 +157,13 @@ def test_a_few_tokens_of_a_sequence(tmp_path, monkeypatch, options):
     compare(tmp_path, TOGETHER, **options)
 
 
-@pytest.mark.parametrize("neox", [False, True])
-@pytest.mark.parametrize(("heads", "dim"), [((6, 2), 64), ((4, 4), 128), ((8, 1), 40)])
+@pytest.mark.parametrize(
+    ("heads", "dim", "neox"),
+    variants(
+        [(*shape, neox) for shape in [((6, 2), 64), ((4, 4), 128), ((8, 1), 40)] for neox in (False, True)],
+        [((6, 2), 64, False), ((6, 2), 64, True), ((4, 4), 128, True), ((8, 1), 40, False)],
+    ),
+)
 def test_norms_of_queries_and_keys_in_the_dispatch_of_attention(tmp_path, monkeypatch, heads, dim, neox):
     """Norms are other dispatches if the pairs of a head do not fill subgroups: of 40 values subgroups of 8."""
     random = np.random.default_rng(0)
@@ -220,9 +227,15 @@ def test_logarithms_of_sums(tmp_path):
     compare(tmp_path, [(40,), (1,), (30,), (1,)], log_sum=True, dims=(32, 40), n_ctx=100)
 
 
-@pytest.mark.parametrize("kv_type", ["f32", "q8_0", "bf16"])
+CHOSEN = [(8, 64, 1, 0), (11, 40, 1, 0), (8, 64, 3, 0), (2, 64, 3, 2)]
+
+
 @pytest.mark.parametrize(
-    ("n_head", "dim", "pool", "n_local"), [(8, 64, 1, 0), (11, 40, 1, 0), (8, 64, 3, 0), (2, 64, 3, 2)]
+    ("n_head", "dim", "pool", "n_local", "kv_type"),
+    variants(
+        [(*shape, kv_type) for shape in CHOSEN for kv_type in ("f32", "q8_0", "bf16")],
+        [*((*shape, "f32") for shape in CHOSEN), (*CHOSEN[0], "q8_0"), (*CHOSEN[3], "q8_0"), (*CHOSEN[2], "bf16")],
+    ),
 )
 def test_chosen_positions(tmp_path, kv_type, n_head, dim, pool, n_local):
     if kv_type == "q8_0" and dim % 32:
@@ -369,8 +382,13 @@ def emulated_lanes(request, monkeypatch, no_matrix_units):
 
 @pytest.mark.usefixtures("emulated_lanes")
 class TestLanes:
-    @pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
-    @pytest.mark.parametrize("dims", [(64, 64), (128, 128), (96, 64)])
+    @pytest.mark.parametrize(
+        ("dims", "kv_type"),
+        variants(
+            product([(64, 64), (128, 128), (96, 64)], ["f16", "q8_0"]),
+            [((64, 64), "f16"), ((128, 128), "q8_0"), ((96, 64), "f16")],
+        ),
+    )
     def test_cache_types(self, tmp_path, kv_type, dims):
         compare(tmp_path, [(1, 70, 0), (1, 12, 33)], kv_type=kv_type, heads=(8, 2), dims=dims, limit=FLOAT16)
 
@@ -436,8 +454,13 @@ def emulated_units(request, monkeypatch, no_matrix_units):
 
 
 class TestUnits:
-    @pytest.mark.parametrize("dims", [(64, 64), (128, 128), (96, 64)])
-    @pytest.mark.parametrize("heads", [(8, 2), (3, 3), (8, 1)])
+    @pytest.mark.parametrize(
+        ("heads", "dims"),
+        variants(
+            product([(8, 2), (3, 3), (8, 1)], [(64, 64), (128, 128), (96, 64)]),
+            [((8, 2), (64, 64)), ((3, 3), (128, 128)), ((8, 1), (96, 64))],
+        ),
+    )
     def test_heads(self, tmp_path, emulated_units, dims, heads):
         steps = [(1, 70, 15), (1, 1, 1), (1, 1, 0), (0, 1, 0)]
         compare(tmp_path, steps, kv_type="f16", heads=heads, dims=dims, block_size=32, limit=FLOAT16)
