@@ -60,6 +60,8 @@ class Candidates:
     def keep(self, which: NDArray[np.bool_] | Indices) -> None:
         """Drop the other candidates; ``which`` is a boolean mask, or indices in their new order."""
         if which.dtype == np.bool_:
+            if len(which) != len(self):
+                raise ValueError(f"keep: the mask has {len(which)} values for {len(self)} candidates")
             which = np.flatnonzero(which)
         else:
             self.sorted = False

@@ -88,6 +88,13 @@ class Wild(Selector):
         candidates.selected = 1000
 
 
+class Short(Sampler):
+    """Keeps by a mask of other candidates."""
+
+    def apply(self, candidates: Candidates) -> None:
+        candidates.keep(np.ones(2, bool))
+
+
 class Gone(Sampler):
     """Leaves no array."""
 
@@ -124,6 +131,7 @@ SAMPLERS: dict[str, type[Sampler]] = {
     "best": Best,
     "any": Any_,
     "nothing": Nothing,
+    "short": Short,
     "gone": Gone,
     "silent": Silent,
     "refusing": Refusing,
@@ -263,6 +271,8 @@ def test_logits_that_cannot_be_sampled(logits: np.ndarray, message: str) -> None
 def test_a_sampler_that_breaks_the_contract_is_named() -> None:
     with pytest.raises(PluginError, match="Nothing: apply: left no candidates"):
         build(["nothing", "best"]).sample(LOGITS)
+    with pytest.raises(PluginError, match="Short: apply: ValueError: keep: the mask has 2 values for 4 candidates"):
+        build(["short", "best"]).sample(LOGITS)
     with pytest.raises(PluginError, match="Gone: apply: TypeError"):
         build(["gone", "best"]).sample(LOGITS)
     with pytest.raises(PluginError, match="Wild: apply: selected 1000, which is no token of 4"):
