@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
 from pumice.adapters import Adapter, is_control_vector, read_adapter, read_control_vector
@@ -10,14 +11,17 @@ from pumice.architecture import Architecture, HParams
 from pumice.config import AdapterOptions, Config
 from pumice.engine.sizing import EngineSizes
 from pumice.engine.tracing import trace, trace_alone
-from pumice.errors import ModelError
+from pumice.errors import ModelError, PluginError
 from pumice.gguf import GGUFFile
 from pumice.gguf.kinds import why_no_model
-from pumice.graph import Graph
+from pumice.graph import Graph, GraphBuilder, Tensor
 from pumice.guard import guard, guarded
 from pumice.hub.projectors import find_projector
 from pumice.model_files.opening import open_adapter, open_draft
 from pumice.registry import Registry
+
+Build = Callable[[GraphBuilder], Tensor | None]
+"""A function that traces a graph."""
 
 log = logging.getLogger("pumice")
 
@@ -61,12 +65,29 @@ def make_architecture(file: GGUFFile, registry: Registry) -> Architecture:
         architecture = guarded(make, f"{where}: __init__")(HParams(file.metadata))
     except ModelError as error:
         raise ModelError(f"{file.path}: {error}") from None
+    if missing := [name for name in ("n_layer", "n_embd", "n_ctx_train") if not hasattr(architecture, name)]:
+        raise PluginError(f"{where}: __init__: {missing[0]} is missing; call super().__init__(hparams)")
     guard(architecture, where, ["build", "graphs"])
     graphs_of = architecture.graphs
-    architecture.graphs = lambda: {  # type: ignore[method-assign]
-        name: guarded(build, f"{where}: {name}") for name, build in graphs_of().items()
-    }
+    architecture.graphs = lambda: _checked_graphs(graphs_of(), where)  # type: ignore[method-assign]
     return architecture
+
+
+def _checked_graphs(graphs: object, where: str) -> dict[str, Build]:
+    """Return the functions that trace a plugin's graphs, whose errors and wrong results are PluginErrors."""
+    if not isinstance(graphs, Mapping) or not all(map(callable, graphs.values())):
+        raise PluginError(f"{where}: graphs: expected a dict of functions by name, not {graphs!r:.60}")
+
+    def checked(name: str, build: Build) -> Build:
+        def traced(builder: GraphBuilder) -> Tensor | None:
+            logits: object = build(builder)
+            if logits is not None and not isinstance(logits, Tensor):
+                raise PluginError(f"{where}: {name}: expected a Tensor or None, not {logits!r:.60}")
+            return logits
+
+        return guarded(traced, f"{where}: {name}")
+
+    return {name: checked(name, build) for name, build in graphs.items()}
 
 
 def _adapter(options: AdapterOptions, model: GGUFFile, architecture: Architecture, registry: Registry) -> Adapter:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 import pumice
@@ -192,3 +193,26 @@ def test_a_command_is_chosen_where_two_plugins_have_it(site, home):
     (home / "pumice.yaml").write_text("plugins: {prefer: {commands: {info: greeting}}}")
     done = subprocess.run([sys.executable, "-m", "pumice", "info", "you"], capture_output=True, text=True)
     assert done.stdout == "hello you\n"
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"build": lambda self, g: np.zeros(3)}, "main: expected a Tensor or None, not array"),
+        ({"build": lambda self, g: (1, 2)}, r"main: expected a Tensor or None, not \(1, 2\)"),
+        ({"graphs": lambda self: None}, "graphs: expected a dict of functions by name, not None"),
+        ({"graphs": lambda self: [self.build]}, "graphs: expected a dict of functions by name, not "),
+        ({"graphs": lambda self: {"main": 3}}, "graphs: expected a dict of functions by name, not "),
+        ({"__init__": lambda self, hparams: None}, r"__init__: n_layer is missing; call super\(\).__init__\(hparams\)"),
+    ],
+    ids=["array", "tuple", "no graphs", "list", "number", "no super"],
+)
+def test_an_architecture_that_breaks_the_contract_is_named(model, members, message):
+    mine = plugin("architectures", llama=type("Mine", (Llama,), members))
+    with pytest.raises(pumice.PluginError, match=rf"^architecture 'llama' \(plugin Plugin\): {message}"):
+        pumice.load(model, backend="numpy", plugins=[mine])
+
+
+def test_a_single_plugin_is_no_list(model):
+    with pytest.raises(pumice.PluginError, match=r"plugins: expected a list, not <.*; give a single"):
+        pumice.load(model, plugins=plugin("architectures", llama=Llama))

@@ -7,7 +7,7 @@ import importlib.metadata
 import inspect
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -105,6 +105,8 @@ class Registry:
         self._claims: list[Registration] = []
         self._load_installed(settings)
         installed = len(self._claims)
+        if not isinstance(passed, Iterable):
+            raise PluginError(f"plugins: expected a list, not {passed!r:.60}; give a single plugin in brackets")
         for plugin in passed:
             self._load_passed(plugin)
         replaced = {(claim.kind, claim.name) for claim in self._claims[installed:]}
