@@ -58,9 +58,9 @@ def answer(model: pumice.Model, prompt: list[int]) -> tuple[int, object]:
     ("name", "kv_type"),
     [
         ("xverse", "f32"),
-        ("xverse", "f16"),
+        pytest.param("xverse", "f16", marks=pytest.mark.nightly),
         ("xverse", "q8_0"),
-        ("xverse", "q5_1"),
+        pytest.param("xverse", "q5_1", marks=pytest.mark.nightly),
         ("gemma2", "f16"),
         ("lfm2-window", "f16"),
     ],

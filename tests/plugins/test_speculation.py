@@ -13,6 +13,7 @@ import pytest
 
 import pumice
 from drafting import PROPOSERS
+from nightly import variants
 from pumice.architecture import DRAFT, FEATURES
 from pumice.backend import Capabilities
 from pumice.config import load_config
@@ -35,7 +36,16 @@ from tiny_models import IDS, N_VOCAB
 from tiny_zoo import ZOO
 
 MODELS = ["rope-plain", "gemma2", "gpt-oss", "qwen3moe", "mamba", "rwkv7", "qwen3next", "deepseek2"]
+WITH_NUMPY = ["rope-plain", "mamba", "deepseek2"]
+"""Models that NumPy computes in every run, which takes many times as long as with compiled kernels."""
+
 REPEATING = [*IDS[:9], *IDS[:9], *IDS[:4]]
+
+
+def on_backends(names: list[str], with_numpy: list[str]) -> list[Any]:
+    """Return each name with the CPU backend, and with NumPy's, of which ``with_numpy`` are in every run."""
+    pairs = [(name, backend) for name in names for backend in ("cpu", "numpy")]
+    return variants(pairs, [(name, backend) for name, backend in pairs if backend == "cpu" or name in with_numpy])
 
 
 class Drafts:
@@ -98,8 +108,7 @@ def results(model: pumice.Model, wanted: list[dict[str, Any]], **options: Any) -
     return [(done.tokens, done.finish_reason, done.logprobs) for done in completions]
 
 
-@pytest.mark.parametrize("backend", ["cpu", "numpy"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "backend"), on_backends(MODELS, WITH_NUMPY))
 def test_texts_are_the_same(tmp_path: Path, name: str, backend: str) -> None:
     path = ZOO[name].write(tmp_path / "model.gguf")
     if backend == "cpu":
@@ -280,8 +289,7 @@ def test_an_unknown_proposer_is_named(demo: pumice.Model) -> None:
         pumice.load(config={"speculate": ""})
 
 
-@pytest.mark.parametrize("backend", ["cpu", "numpy"])
-@pytest.mark.parametrize("name", ["glm4moe", "qwen35", "nemotron_h_moe"])
+@pytest.mark.parametrize(("name", "backend"), on_backends(["glm4moe", "qwen35", "nemotron_h_moe"], ["qwen35"]))
 def test_layers_of_the_model_draft(tmp_path: Path, name: str, backend: str) -> None:
     """With prompts in parts, shared prefixes, contexts that shift, and recurrent states."""
     DRAFTING[name].write(tmp_path / "model.gguf")
@@ -343,8 +351,10 @@ def with_draft(name: str, folder: Path) -> dict[str, Any]:
 FOLLOWING = ["eagle3-few-tokens", "dflash-windows", "dspark", "dspark-behind-a-token", "dflash2", "gemma4-assistant"]
 """Drafts that read inputs of the model's layers, or its caches."""
 
+DAILY_FOLLOWING = ["eagle3-few-tokens", "dspark-behind-a-token", "dflash2", "gemma4-assistant"]
 
-@pytest.mark.parametrize("name", FOLLOWING)
+
+@pytest.mark.parametrize("name", variants(FOLLOWING, DAILY_FOLLOWING))
 def test_texts_are_the_same_with_drafts_that_read_layers(tmp_path: Path, name: str) -> None:
     config = {"numpy": {"batch_invariant": True}, "n_draft": 5, "draft_p_min": 0.0}
     wanted = [{"prompt": REPEATING * 2, "max_tokens": 30, "temperature": 0}, *random_requests(4)]
@@ -354,7 +364,7 @@ def test_texts_are_the_same_with_drafts_that_read_layers(tmp_path: Path, name: s
         assert model.generate(REPEATING, max_tokens=30, temperature=0, speculate="draft").timings.n_drafted > 0
 
 
-@pytest.mark.parametrize("name", FOLLOWING)
+@pytest.mark.parametrize("name", variants(FOLLOWING, DAILY_FOLLOWING))
 def test_drafts_that_read_layers_see_the_whole_past(tmp_path: Path, name: str) -> None:
     config = {"numpy": {"batch_invariant": True}, "n_draft": 1, "draft_max": 1, "draft_p_min": 0.0}
     with pumice.load(**with_draft(name, tmp_path), backend="numpy", config=config) as model:

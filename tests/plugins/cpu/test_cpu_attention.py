@@ -29,10 +29,15 @@ def compare(folder, steps, tolerance=1e-5, **options):
 
 
 ON_EACH_SET = ("f16", "q4_0")
+RARE = ("bf16", "q5_0", "q4_1")
 
 
 @pytest.mark.parametrize(
-    "kv_type", [pytest.param(name, marks=each_set if name in ON_EACH_SET else ()) for name in KV_TYPES]
+    "kv_type",
+    [
+        pytest.param(name, marks=each_set if name in ON_EACH_SET else pytest.mark.nightly if name in RARE else ())
+        for name in KV_TYPES
+    ],
 )
 @pytest.mark.parametrize("dims", [(64, 96), (80, 40)])
 def test_cache_types(tmp_path, kv_type, dims):

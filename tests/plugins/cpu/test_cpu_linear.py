@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from graphs import batch, limits
+from nightly import variants
 from pumice.backend.step import Step
 from pumice.gguf import CODINGS, GGMLType, GGUFTensor, block_size, dequantize
 from pumice.graph import GraphBuilder, Tensor
@@ -23,8 +24,14 @@ rng = np.random.default_rng(11)
 HALF_STEP = 2.0**-8  # largest relative error of a number rounded to bfloat16
 each_set = pytest.mark.every_instruction_set
 
+DAILY_RARE = ["Q8_1", "TQ1_0", "IQ1_M", "IQ2_S", "IQ3_XXS", "NVFP4"]
 ON_EACH_SET = ("Q4_0", "Q8_0", "Q6_K", "IQ4_NL")
-PACKED = [pytest.param(type.name, marks=each_set if type.name in ON_EACH_SET else ()) for type in CODINGS]
+DAILY_PACKED = (*ON_EACH_SET, "Q4_K", "Q3_K", "Q5_1", "MXFP4")
+"""Types whose kernels differ: with minima, with scales in two levels, with bits apart, and with values in tables."""
+PACKED = [
+    pytest.param(name, marks=each_set if name in ON_EACH_SET else () if name in DAILY_PACKED else pytest.mark.nightly)
+    for name in (type.name for type in CODINGS)
+]
 
 
 def linear(backend: CpuBackend, name: str, rows: np.ndarray, bias: np.ndarray | None, x: np.ndarray) -> np.ndarray:
@@ -94,13 +101,13 @@ def test_floats(backends: Any, name: str, shape: tuple[int, int], n_tokens: int)
 
 
 @pytest.mark.parametrize("n_tokens", [1, 20])
-@pytest.mark.parametrize("name", ["F64", *INTEGERS])
+@pytest.mark.parametrize("name", variants(["F64", *INTEGERS], ["F64", "I16"]))
 def test_plain_numbers(backends: Any, name: str, n_tokens: int) -> None:
     check(backends, name, 21, 77, n_tokens, bias=n_tokens == 1)
 
 
 @pytest.mark.parametrize("n_tokens", [1, 20])
-@pytest.mark.parametrize("name", RARE)
+@pytest.mark.parametrize("name", variants(RARE, DAILY_RARE))
 def test_rare(backends: Any, name: str, n_tokens: int) -> None:
     columns = int(rng.integers(1, 4)) * block_size(GGMLType[name])
     check(backends, name, int(rng.integers(1, 60)), columns, n_tokens, bias=n_tokens == 1)

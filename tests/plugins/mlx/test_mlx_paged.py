@@ -15,6 +15,7 @@ import mlx.core as mx
 
 import pumice
 from cuda_emulator import cuda_kernel
+from nightly import variants
 from pumice_mlx import paged, sums
 from reference_models import error
 from tiny_models import N_CTX
@@ -128,7 +129,7 @@ def test_sums_and_their_norms(type: mx.Dtype) -> None:
     assert np.isfinite(as_float(normed)).all()
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", variants(MODELS, ["llama-bias", "gpt-oss", "qwen3next"]))
 def test_token_by_token(tiny_file: Any, tiny_logits: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     attend = paged.attend
