@@ -28,3 +28,13 @@ LARGEST = {model.architecture: name for name, model in sorted(FAMILIES.items(), 
 
 CHUNKED = [name for name in LARGEST.values() if name not in DEEP]
 """One of each architecture, to see that chunks of a prompt give what the whole prompt gives."""
+
+ALIKE = ("gated", "gemma", "gpt_like", "granite", "llama_like", "routed", "routed_windows")
+"""Clusters of many architectures with the same operations."""
+
+DAILY = [
+    name
+    for cluster, models in CLUSTERS.items()
+    for name in [name for name in LARGEST.values() if name in models][-3 if cluster in ALIKE else 0 :]
+]
+"""One of each architecture, and of each cluster in ``ALIKE`` the three that have the most tensors."""

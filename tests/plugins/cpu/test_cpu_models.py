@@ -10,12 +10,13 @@ import pytest
 from numpy.typing import NDArray
 
 import pumice
+from nightly import variants
 from pumice.demo import demo_model_path
 from pumice_cpu import kernel
 from pumice_cpu.runtime import OperationTable, ThreadPool
 from reference_models import SHARED_IDS, SHARED_MODELS, error
 from tiny_models import N_CTX
-from tiny_zoo import CHUNKED, LIMITS, ZOO
+from tiny_zoo import CHUNKED, DAILY, LIMITS, ZOO
 
 each_set = pytest.mark.every_instruction_set
 
@@ -37,14 +38,14 @@ def test_tiny_models(tiny_file: Any, tiny_logits: Any, name: str) -> None:
     assert error(logits(tiny_file(name), ZOO[name].ids), tiny_logits[name]) < LIMITS.get(name, 1e-5)
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", variants(ZOO, DAILY))
 def test_the_number_of_threads_does_not_change_a_bit(tiny_file: Any, name: str) -> None:
     """The number of threads of a step depends on the load of the machine."""
     one, two = (logits(tiny_file(name), ZOO[name].ids[:12], cpu={"threads": threads}) for threads in (1, 2))
     np.testing.assert_array_equal(one, two)
 
 
-@pytest.mark.parametrize("name", CHUNKED)
+@pytest.mark.parametrize("name", variants(CHUNKED, [name for name in DAILY if name in CHUNKED]))
 def test_batching_does_not_change_logits(tiny_file: Any, tiny_logits: Any, name: str) -> None:
     for n_batch in (1, 5):
         assert error(logits(tiny_file(name), ZOO[name].ids, n_batch), tiny_logits[name]) < LIMITS.get(name, 1e-5)

@@ -26,7 +26,7 @@ from pumice_mlx.kv_cache import KVCache
 from pumice_mlx.step import NotAlike
 from reference_models import SHARED_IDS, SHARED_MODELS, error
 from tiny_models import IDS, N_CTX
-from tiny_zoo import CHUNKED, CLUSTERS, LARGEST, LIMITS, ZOO
+from tiny_zoo import CHUNKED, CLUSTERS, DAILY, LIMITS, ZOO
 
 COMPILED = ["llama-bias", "gemma3", "gpt-oss", "bloom", "deepseek2-v3", "hy_v4-indexed", "mamba2", "qwen3next", "rwkv7"]
 
@@ -53,7 +53,7 @@ def test_llama_cpp_test_models(shared: Path, name: str) -> None:
         assert error(logits(shared / "archs" / f"{name}.gguf", SHARED_IDS), expected[name]) < 1e-6
 
 
-@pytest.mark.parametrize("name", variants(ZOO, LARGEST.values()))
+@pytest.mark.parametrize("name", variants(ZOO, DAILY))
 def test_tiny_models(tiny_file: Any, tiny_logits: Any, name: str) -> None:
     assert error(logits(tiny_file(name), ZOO[name].ids), tiny_logits[name]) < LIMITS.get(name, 1e-6)
 

@@ -18,7 +18,7 @@ from pumice.gguf import GGMLType
 from pumice_vulkan import VulkanBackend
 from reference_models import SHARED_IDS, SHARED_MODELS, error
 from tiny_models import IDS, N_CTX
-from tiny_zoo import CHUNKED, CLUSTERS, LARGEST, LIMITS, ZOO
+from tiny_zoo import CHUNKED, CLUSTERS, DAILY, LARGEST, LIMITS, ZOO
 
 DAILY_MODELS = ["deepseek2-moe", "gemma3-dense", "gpt-oss-moe", "gpt2-dense", "llama-dense", "mamba-dense"]
 DAILY_TYPES = ["Q6_K", "Q4_K", "Q4_0", "IQ4_XS"]
@@ -44,7 +44,7 @@ def test_llama_cpp_test_models(shared: Path, name: str) -> None:
         assert error(logits(path, SHARED_IDS, 4, "int8"), expected[name]) < 1e-4
 
 
-@pytest.mark.parametrize("name", LARGEST.values())
+@pytest.mark.parametrize("name", variants(LARGEST.values(), DAILY))
 def test_tiny_models(tiny_file: Any, tiny_logits: Any, name: str) -> None:
     assert error(logits(tiny_file(name), ZOO[name].ids), tiny_logits[name]) < LIMITS.get(name, 1e-5)
 
@@ -71,7 +71,9 @@ def test_drivers_pick_the_tokens_that_numpy_picks(demo_model: Any, driver: str, 
         assert model.generate("Once upon a time", max_tokens=16, temperature=0).tokens == expected
 
 
-@pytest.mark.parametrize(("kv_type", "n_gpu_layers"), [("f32", -1), ("f16", -1), ("f16", 3)])
+@pytest.mark.parametrize(
+    ("kv_type", "n_gpu_layers"), variants([("f32", -1), ("f16", -1), ("f16", 3)], [("f32", -1), ("f16", 3)])
+)
 def test_the_text_of_llama_cpp(shared: Path, kv_type: str, n_gpu_layers: int) -> None:
     model_path, expected_path = (shared / "models" / f"stories260K.{suffix}" for suffix in ("gguf", "expected.json"))
     options: dict[str, Any] = {"backend": "vulkan", "kv_type": kv_type, "n_gpu_layers": n_gpu_layers, "n_batch": 32}
