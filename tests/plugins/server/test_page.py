@@ -1010,8 +1010,15 @@ def test_a_server_with_keys_asks_for_one(context):
         expect(answer(page)).to_contain_text("You said: hello")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+@pytest.mark.parametrize(
+    ("size", "scheme"),
+    [
+        pytest.param(WIDE, "light", id="wide-light", marks=pytest.mark.nightly),
+        pytest.param(WIDE, "dark", id="wide-dark"),
+        pytest.param(PHONE, "light", id="phone-light"),
+        pytest.param(PHONE, "dark", id="phone-dark", marks=pytest.mark.nightly),
+    ],
+)
 def test_accessibility(browser, chats, scheme, size):
     axe = MODULES / "axe-core" / "axe.min.js"
     if not axe.exists():

@@ -11,6 +11,7 @@ import pumice
 from adapters import write_case
 from gguf_files import tiny_llama
 from graphs import builder, picked, step_of, table_program
+from nightly import variants
 from pumice.backend.pick import Ask, Pick, Restriction
 from pumice.backend.step import Batch, Limits, Pending, Step
 from pumice.config import Config, load_config
@@ -298,9 +299,15 @@ SAMPLING: list[dict[str, Any]] = [
     {"seed": 5},
     {"seed": 6, "temperature": 1.6, "top_k": 60, "top_p": 0.99, "min_p": 0.0},
 ]
+OTHERS = ["gemma3", "gpt-oss", "deepseek2", "rope-yarn-temperature", "mamba", "lfm2-window", "qwen35"]
+KINDS_OF_SAMPLING = [
+    pytest.param(SAMPLING[0], id="greedy"),
+    pytest.param(SAMPLING[1], id="default", marks=pytest.mark.nightly),
+    pytest.param(SAMPLING[2], id="wild"),
+]
 
 
-@pytest.mark.parametrize("sampling", SAMPLING, ids=["greedy", "default", "wild"])
+@pytest.mark.parametrize("sampling", KINDS_OF_SAMPLING)
 def test_the_same_text_as_a_token_at_a_time(
     tmp_path: Path, driver: str, sampling: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,7 +333,7 @@ def test_the_same_text_as_a_token_at_a_time(
     assert in_runs > 40, "most tokens of a sequence come in runs of several steps"
 
 
-@pytest.mark.parametrize("sampling", SAMPLING, ids=["greedy", "default", "wild"])
+@pytest.mark.parametrize("sampling", KINDS_OF_SAMPLING)
 def test_the_same_text_where_steps_of_prompts_wait_for_none(
     tmp_path: Path, driver: str, sampling: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -358,23 +365,21 @@ def test_the_same_text_where_steps_of_prompts_wait_for_none(
 GRAMMAR = r"""root ::= "{" item ("," item){2,5} "}"
 item ::= "\"name\":" [0-9]{1,3} | "\"the_long_one\":" [a-z]{2,6}
 """
-LATE: list[dict[str, Any]] = [
-    {"grammar": GRAMMAR, "temperature": 0.0},
-    {"grammar": GRAMMAR, "seed": 3, "repeat_penalty": 1.3, "temperature": 1.5, "logprobs": 3},
-    {"grammar": GRAMMAR, "seed": 5, "temperature": 1.5},
-    {"dry_multiplier": 0.8, "dry_allowed_length": 1, "seed": 4, "temperature": 0.7},
-    {"seed": 6, "logprobs": 5, "frequency_penalty": 0.5, "logit_bias": {100: 5.0}},
-    {"seed": 6, "logprobs": 5, "logprobs_sampled": True, "presence_penalty": 0.5},
-    {"temperature": 0.0, "logprobs": 0},
-]
+LATE: dict[str, dict[str, Any]] = {
+    "grammar": {"grammar": GRAMMAR, "temperature": 0.0},
+    "logprobs": {"grammar": GRAMMAR, "seed": 3, "repeat_penalty": 1.3, "temperature": 1.5, "logprobs": 3},
+    "warm": {"grammar": GRAMMAR, "seed": 5, "temperature": 1.5},
+    "dry": {"dry_multiplier": 0.8, "dry_allowed_length": 1, "seed": 4, "temperature": 0.7},
+    "raw": {"seed": 6, "logprobs": 5, "frequency_penalty": 0.5, "logit_bias": {100: 5.0}},
+    "sampled": {"seed": 6, "logprobs": 5, "logprobs_sampled": True, "presence_penalty": 0.5},
+    "greedy": {"temperature": 0.0, "logprobs": 0},
+}
 
 
-@pytest.mark.parametrize("options", LATE, ids=["grammar", "logprobs", "warm", "dry", "raw", "sampled", "greedy"])
-def test_nobody_sees_all_logits(
-    tmp_path: Path, driver: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("case", variants(LATE, ["grammar", "logprobs", "dry", "raw", "sampled"]))
+def test_nobody_sees_all_logits(tmp_path: Path, driver: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Masks, DRY and log-probabilities: the device picks, from the first token on, and all is as the host has it."""
-    path = tiny_llama(tmp_path / "tiny.gguf", n_vocab=2500)
+    options, path = LATE[case], tiny_llama(tmp_path / "tiny.gguf", n_vocab=2500)
     prompts = ["a", "the cat sat on the mat", "one two three four five"]
     settings = load_config(
         {"backend": "vulkan", "kv_type": "f32", "n_ctx": 256, "n_parallel": 3, "vulkan": {"driver": driver}}
@@ -405,9 +410,7 @@ def test_nobody_sees_all_logits(
             np.testing.assert_allclose([p for _, p in mine.top], [p for _, p in its.top], atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "name", ["gemma3", "gpt-oss", "deepseek2", "rope-yarn-temperature", "mamba", "lfm2-window", "qwen35"]
-)
+@pytest.mark.parametrize("name", variants(OTHERS, ["gpt-oss", "deepseek2", "rope-yarn-temperature", "mamba", "qwen35"]))
 def test_models_with_windows_experts_and_states(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Recurrent states are taken back after wrong guesses."""
     monkeypatch.setattr(lookahead, "SECONDS", 1e9)
@@ -471,8 +474,8 @@ ANOTHER_BACKEND = {"n_gpu_layers": 1}
     ("where", "sampling"),
     [
         pytest.param(THREE_DEVICES, SAMPLING[0], id="three devices, greedy"),
-        pytest.param(TWO_DEVICES, SAMPLING[1], id="two devices, default"),
-        pytest.param(ANOTHER_BACKEND, SAMPLING[0], id="another backend, greedy"),
+        pytest.param(TWO_DEVICES, SAMPLING[1], id="two devices, default", marks=pytest.mark.nightly),
+        pytest.param(ANOTHER_BACKEND, SAMPLING[0], id="another backend, greedy", marks=pytest.mark.nightly),
         pytest.param(ANOTHER_BACKEND, SAMPLING[2], id="another backend, wild"),
     ],
 )

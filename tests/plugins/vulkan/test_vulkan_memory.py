@@ -143,6 +143,7 @@ def test_programs_share_scratch_memory(tmp_path: Path, monkeypatch: pytest.Monke
     assert step_bytes(8) == step_bytes(2)
 
 
+@pytest.mark.nightly
 def test_a_random_model_takes_what_was_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A case of bench/random_placements.py, which enforces the limit of the device's memory."""
     monkeypatch.syspath_prepend(Path(__file__).resolve().parents[3] / "bench")

@@ -22,7 +22,7 @@ ALL = "PUMICE_TEST_ALL_LANES" in os.environ
     ("size", "activations", "names"),
     [
         (64, "float", PRODUCTS + OTHERS),
-        (64, "int8", PRODUCTS),
+        pytest.param(64, "int8", PRODUCTS, marks=pytest.mark.nightly),
         (128, "float", PRODUCTS[:1] + OTHERS[-1:]),
         (32, "float", PRODUCTS[:1]),
     ],
