@@ -29,9 +29,9 @@ SPEECH = {"model": "speaks", "voice": "default", "extra_body": {"seed": 3}}
 
 @pytest.fixture(scope="module", autouse=True)
 def short():
-    """Let the tiny model, which never ends, speak 60 codes a word."""
+    """Let the tiny model, which never ends, speak 20 codes a word."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(speaking, "_CODES_PER_WORD", 60)
+        patch.setattr(speaking, "_CODES_PER_WORD", 20)
         patch.setattr(speaking, "_CODES_AROUND", 0)
         yield
 
