@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from graphs import batch, limits
+from nightly import variants
 from pumice.backend import Backend, Program
 from pumice.backend.step import Step
 from pumice.gguf import GGMLType, GGUFTensor
@@ -28,6 +29,7 @@ from pumice_vulkan.shaders import interface, shader
 from pumice_vulkan.tuning import X_UNIT
 from random_weights import random_rows
 
+DAILY = ["Q4_0", "Q4_K", "Q5_1", "Q6_K", "IQ4_XS", "MXFP4", "F32", "F16"]
 MOST = 100  # tokens
 LIMITS = dataclasses.replace(limits(), n_batch=MOST, n_outputs=MOST)
 FLOAT, HALF, INT8 = 1e-11, 1e-6, 2e-4  # normalized mean squared errors
@@ -109,9 +111,10 @@ def routing(rng: np.random.Generator, n_matrices: int, n_used: int) -> np.ndarra
     return rng.permuted(every, axis=1)[:, :n_used].copy()
 
 
-@pytest.mark.parametrize("type", FORMATS, ids=lambda type: type.name)
-def test_experts_of_every_type(vulkan: VulkanBackend, rng: np.random.Generator, type: GGMLType) -> None:
+@pytest.mark.parametrize("name", variants([type.name for type in FORMATS], DAILY))
+def test_experts_of_every_type(vulkan: VulkanBackend, rng: np.random.Generator, name: str) -> None:
     """Rows of a token's own or one for each expert, by turns: all pairs of that, type and activations occur."""
+    type = GGMLType[name]
     own_x = (list(FORMATS).index(type) % 2 == 0) == (vulkan.options.activations == "int8")
     x = f32(rng, MOST, 3, 256) if own_x else f32(rng, MOST, 256)
     ids = routing(rng, 5, 3)
@@ -153,7 +156,7 @@ def test_renewed_experts(vulkan: VulkanBackend, rng: np.random.Generator, name: 
     mine.close()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", variants(range(8), range(4)))
 def test_tiles_of_random_shapes(
     vulkan: VulkanBackend, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

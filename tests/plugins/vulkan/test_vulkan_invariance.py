@@ -9,11 +9,13 @@ import pytest
 
 import pumice
 from equal_texts import write_model
+from nightly import variants
 from pumice.engine import Engine
 from pumice.engine.batches import Part, batch_of
 
-pytestmark = pytest.mark.usefixtures("vulkan_device")
+pytestmark = pytest.mark.usefixtures("vulkan_device", "kept_pipelines")
 
+MODELS = ["demo", "gemma2", "glm4moe", "mamba2", "rwkv7"]
 INVARIANT = {"vulkan": {"batch_invariant": True}}
 OPTIONS: dict[str, Any] = {"backend": "vulkan", "n_ctx": 96, "n_batch": 16, "n_parallel": 2}
 
@@ -38,7 +40,7 @@ def logits_of(model: pumice.Model, sizes: Sequence[int]) -> np.ndarray:
     return model.engine.call(steps)
 
 
-@pytest.mark.parametrize("name", ["demo", "gemma2", "glm4moe", "mamba2", "rwkv7"])
+@pytest.mark.parametrize("name", variants(MODELS, ["gemma2", "glm4moe", "mamba2", "rwkv7"]))
 def test_a_row_has_the_same_bits_in_any_step(tmp_path: Path, name: str) -> None:
     with pumice.load(write_model(name, tmp_path), config=INVARIANT, **OPTIONS) as model:
         alone = logits_of(model, [1] * 20)
