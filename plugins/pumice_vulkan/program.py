@@ -445,6 +445,12 @@ class DeviceProgram(Program):
         if self._shared.prepares and not self._recorder.last:
             self._rehearse()
 
+    def wait_until_settled(self) -> None:
+        self.wait_until_prepared()
+        for preparer in (self._preparer, self._lone_preparer, self._row_preparer):
+            if preparer is not None:
+                preparer.join()
+
     def _is_one_dispatch(self, n_tokens: int) -> bool:
         """Return True if a step is one dispatch.
 

@@ -174,6 +174,10 @@ class Program(ABC):
     def wait_until_prepared(self) -> None:  # noqa: B027 - most programs prepare nothing beside their steps
         """Wait until the program has prepared its usual steps, so that no later step waits; called from one thread."""
 
+    def wait_until_settled(self) -> None:
+        """Wait until nothing is prepared beside steps any more, so that later steps are as fast as they can be."""
+        self.wait_until_prepared()
+
     def prepare_drafts(self) -> None:  # noqa: B027 - most programs prepare nothing beside their steps
         """Begin to prepare steps with drafted tokens, since requests will draft; it may be called again."""
 

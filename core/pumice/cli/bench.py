@@ -108,6 +108,7 @@ def command(
     if parallel:
         options["config"] = {**(options["config"] or {}), "n_parallel": max(parallel)}
     with load_model(model, options) as loaded:
+        _settle(loaded)
         about = {"backend": ",".join(loaded.backends), "model": model}
         if speculate != "off":
             drafts = measure_drafts(loaded, speculate, n_gen, repetitions)
@@ -135,6 +136,16 @@ def command(
 
                 click.echo(format_profile(result["test"], kernel_times(loaded)), err=True)
     click.echo(json.dumps(results, indent=2) if as_json else format_results(results))
+
+
+def _settle(model: Model) -> None:
+    """Wait for kernels that are compiled beside steps, for seconds at the first start on a GPU."""
+    from pumice.evaluate import speed
+
+    with show_progress("kernels", unit="model") as show:
+        show(0, 1)
+        speed.settle(model)
+        show(1, 1)
 
 
 def _check_tests(n_prompt: int, n_gen: int, n_depth: int, parallel: Sequence[int], drafts: bool) -> None:

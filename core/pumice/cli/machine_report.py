@@ -135,6 +135,7 @@ def _speed() -> Finding:
     from pumice.evaluate import speed
 
     with pumice.load(n_ctx=512) as model:
+        speed.settle(model)
         rates = []
         for n_tokens, seconds in ((_PROMPT, speed.prompt_seconds), (_GENERATED, speed.generation_seconds)):
             seconds(model, n_tokens)

@@ -242,6 +242,10 @@ class Pipeline(Program):
         for program in self._programs:
             program.wait_until_prepared()
 
+    def wait_until_settled(self) -> None:
+        for program in self._programs:
+            program.wait_until_settled()
+
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
         self.finish()
         for program in self._programs:

@@ -432,6 +432,12 @@ class Runner:
             if placed.program:
                 placed.program.wait_until_prepared()
 
+    def wait_until_settled(self) -> None:
+        """Wait until the programs prepare nothing beside steps any more, as measurements need it."""
+        for placed in self._all:
+            if placed.program:
+                placed.program.wait_until_settled()
+
     def prepare_drafts(self) -> None:
         """Let the programs whose steps verify drafts begin to prepare them."""
         for name in {MAIN, self.listening or MAIN}:

@@ -25,6 +25,16 @@ TokenProgress = Callable[[int, int], None]
 """Called with the number of processed tokens and the total number."""
 
 
+def settle(model: Model) -> None:
+    """Wait until nothing is compiled or prepared beside steps, which would be slower meanwhile."""
+
+    def wait(engine: Engine) -> Generator[None, None, None]:
+        engine.runner.wait_until_settled()
+        yield
+
+    model.engine.call(wait)
+
+
 def prompt_seconds(model: Model, n_tokens: int, depth: int = 0, progress: TokenProgress | None = None) -> float:
     """Return the seconds to read a prompt of ``n_tokens`` random tokens after an untimed prefix of ``depth`` tokens."""
     ids = random_tokens(model, depth + n_tokens)
