@@ -41,7 +41,7 @@
 #include "persistent_general_constants.glsl"
 #elif defined(FAMILY)
 layout(local_size_x = THREADS) in;
-#ifdef WITH_EXPERTS
+#if FAMILY >= 2
 layout(constant_id = 4) const uint LAYERS = 2u;
 layout(constant_id = 10) const uint VOCAB = 256u;
 #endif

@@ -534,7 +534,7 @@ float t4 = product(w0, h0, s0, e0, true);
 float t5 = product(w1, h1, s1, e1, true);
 float t6 = product(w2, h2, s2, e2, true);
 float t7 = product(w3, h3, s3, e3, true);
-if (last) { const uint64_t at = at_q; const uint number = 0u; p_low = at + 16u * number; p_high = at + 262668288ul + 8u * number; p_scale = at + 394002432ul + 2u * number; p_super = at + 426835968ul + number / 8u * 4u; } if (last) { w0 = CODES(p_low, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 0u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); s0 = SCALES(p_scale, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 0u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); e0 = SUPERS(p_super, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 0u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane) / 8u); h0 = BITS(p_high, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 0u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); w1 = CODES(p_low, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 1u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); s1 = SCALES(p_scale, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 1u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); e1 = SUPERS(p_super, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 1u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane) / 8u); h1 = BITS(p_high, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 1u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); w2 = CODES(p_low, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 2u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); s2 = SCALES(p_scale, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 2u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); e2 = SUPERS(p_super, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 2u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane) / 8u); h2 = BITS(p_high, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 2u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); w3 = CODES(p_low, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 3u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); s3 = SCALES(p_scale, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 3u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); e3 = SUPERS(p_super, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 3u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane) / 8u); h3 = BITS(p_high, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 3u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); } else { { const uint number = (wg * 32u + min(warp / 4u, 3u) * 8u) * 128u + warp % 4u * LANES + lane; uint64_t at = at_q; p_low = at + 16u * number; p_scale = at + 8388608ul + 2u * number; p_super = at + 9437184ul + number / 8u * 4u; } at_k = address(here + 1u, 1u); at_v = address(here + 1u, 2u); w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); w1 = CODES(p_low, 128u); s1 = SCALES(p_scale, 128u); e1 = SUPERS(p_super, 16u); w2 = CODES(p_low, 256u); s2 = SCALES(p_scale, 256u); e2 = SUPERS(p_super, 32u); w3 = CODES(p_low, 384u); s3 = SCALES(p_scale, 384u); e3 = SUPERS(p_super, 48u); }
+if (last) { const uint64_t at = at_q; const uint number = 0u; p_low = at + 16u * number; p_high = at + 2048ul * VOCAB + 8u * number; p_scale = at + 3072ul * VOCAB + 2u * number; p_super = at + 3328ul * VOCAB + number / 8u * 4u; } if (last) { w0 = CODES(p_low, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); s0 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); e0 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane) / 8u); h0 = BITS(p_high, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); w1 = CODES(p_low, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); s1 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); e1 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane) / 8u); h1 = BITS(p_high, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); w2 = CODES(p_low, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); s2 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); e2 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane) / 8u); h2 = BITS(p_high, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); w3 = CODES(p_low, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); s3 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); e3 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane) / 8u); h3 = BITS(p_high, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); } else { { const uint number = (wg * 32u + min(warp / 4u, 3u) * 8u) * 128u + warp % 4u * LANES + lane; uint64_t at = at_q; p_low = at + 16u * number; p_scale = at + 8388608ul + 2u * number; p_super = at + 9437184ul + number / 8u * 4u; } at_k = address(here + 1u, 1u); at_v = address(here + 1u, 2u); w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); w1 = CODES(p_low, 128u); s1 = SCALES(p_scale, 128u); e1 = SUPERS(p_super, 16u); w2 = CODES(p_low, 256u); s2 = SCALES(p_scale, 256u); e2 = SUPERS(p_super, 32u); w3 = CODES(p_low, 384u); s3 = SCALES(p_scale, 384u); e3 = SUPERS(p_super, 48u); }
 { const bool up = (lane & 16u) != 0u; const float kept = up ? t4 : t0, gone = up ? t0 : t4;
 t0 = kept + subgroupShuffleXor(gone, 16); }
 { const bool up = (lane & 16u) != 0u; const float kept = up ? t5 : t1, gone = up ? t1 : t5;
@@ -600,7 +600,7 @@ float t4 = product(w0, uvec2(0u), s0, e0, false);
 float t5 = product(w1, uvec2(0u), s1, e1, false);
 float t6 = product(w2, uvec2(0u), s2, e2, false);
 float t7 = product(w3, uvec2(0u), s3, e3, false);
-if (last) { const uint64_t at = at_q; const uint number = 0u; p_low = at + 16u * number; p_high = at + 262668288ul + 8u * number; p_scale = at + 394002432ul + 2u * number; p_super = at + 426835968ul + number / 8u * 4u; } if (last) { w0 = CODES(p_low, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 0u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); s0 = SCALES(p_scale, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 0u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); e0 = SUPERS(p_super, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 0u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane) / 8u); h0 = BITS(p_high, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 0u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); w1 = CODES(p_low, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 1u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); s1 = SCALES(p_scale, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 1u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); e1 = SUPERS(p_super, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 1u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane) / 8u); h1 = BITS(p_high, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 1u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); w2 = CODES(p_low, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 2u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); s2 = SCALES(p_scale, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 2u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); e2 = SUPERS(p_super, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 2u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane) / 8u); h2 = BITS(p_high, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 2u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); w3 = CODES(p_low, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 3u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); s3 = SCALES(p_scale, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 3u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); e3 = SUPERS(p_super, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 3u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane) / 8u); h3 = BITS(p_high, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + 3u, 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); } else { { const uint number = (wg * 32u + min(warp / 4u, 3u) * 8u) * 128u + warp % 4u * LANES + lane; uint64_t at = at_q; p_low = at + 16u * number; p_scale = at + 8388608ul + 2u * number; p_super = at + 9437184ul + number / 8u * 4u; } at_k = address(here + 1u, 1u); at_v = address(here + 1u, 2u); w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); w1 = CODES(p_low, 128u); s1 = SCALES(p_scale, 128u); e1 = SUPERS(p_super, 16u); w2 = CODES(p_low, 256u); s2 = SCALES(p_scale, 256u); e2 = SUPERS(p_super, 32u); w3 = CODES(p_low, 384u); s3 = SCALES(p_scale, 384u); e3 = SUPERS(p_super, 48u); }
+if (last) { const uint64_t at = at_q; const uint number = 0u; p_low = at + 16u * number; p_high = at + 2048ul * VOCAB + 8u * number; p_scale = at + 3072ul * VOCAB + 2u * number; p_super = at + 3328ul * VOCAB + number / 8u * 4u; } if (last) { w0 = CODES(p_low, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); s0 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); e0 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane) / 8u); h0 = BITS(p_high, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); w1 = CODES(p_low, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); s1 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); e1 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane) / 8u); h1 = BITS(p_high, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); w2 = CODES(p_low, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); s2 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); e2 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane) / 8u); h2 = BITS(p_high, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); w3 = CODES(p_low, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); s3 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); e3 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane) / 8u); h3 = BITS(p_high, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); } else { { const uint number = (wg * 32u + min(warp / 4u, 3u) * 8u) * 128u + warp % 4u * LANES + lane; uint64_t at = at_q; p_low = at + 16u * number; p_scale = at + 8388608ul + 2u * number; p_super = at + 9437184ul + number / 8u * 4u; } at_k = address(here + 1u, 1u); at_v = address(here + 1u, 2u); w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); w1 = CODES(p_low, 128u); s1 = SCALES(p_scale, 128u); e1 = SUPERS(p_super, 16u); w2 = CODES(p_low, 256u); s2 = SCALES(p_scale, 256u); e2 = SUPERS(p_super, 32u); w3 = CODES(p_low, 384u); s3 = SCALES(p_scale, 384u); e3 = SUPERS(p_super, 48u); }
 { const bool up = (lane & 16u) != 0u; const float kept = up ? t4 : t0, gone = up ? t0 : t4;
 t0 = kept + subgroupShuffleXor(gone, 16); }
 { const bool up = (lane & 16u) != 0u; const float kept = up ? t5 : t1, gone = up ? t1 : t5;
@@ -630,11 +630,11 @@ void ask_again() {
     w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); w1 = CODES(p_low, 128u); s1 = SCALES(p_scale, 128u); e1 = SUPERS(p_super, 16u); w2 = CODES(p_low, 256u); s2 = SCALES(p_scale, 256u); e2 = SUPERS(p_super, 32u); w3 = CODES(p_low, 384u); s3 = SCALES(p_scale, 384u); e3 = SUPERS(p_super, 48u);
 }
 void multiply_output() {
-[[dont_unroll]] for (uint r = 0u; r < 251u; r += 4u) {
-float t0 = product(w0, h0, s0, e0, true); w0 = CODES(p_low, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + min(r + 4u, 250u), 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); s0 = SCALES(p_scale, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + min(r + 4u, 250u), 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); e0 = SUPERS(p_super, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + min(r + 4u, 250u), 1001u), 128255u) * 128u + warp % 4u * LANES + lane) / 8u); h0 = BITS(p_high, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + min(r + 4u, 250u), 1001u), 128255u) * 128u + warp % 4u * LANES + lane));
-float t1 = product(w1, h1, s1, e1, true); w1 = CODES(p_low, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + min(r + 5u, 250u), 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); s1 = SCALES(p_scale, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + min(r + 5u, 250u), 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); e1 = SUPERS(p_super, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + min(r + 5u, 250u), 1001u), 128255u) * 128u + warp % 4u * LANES + lane) / 8u); h1 = BITS(p_high, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + min(r + 5u, 250u), 1001u), 128255u) * 128u + warp % 4u * LANES + lane));
-float t2 = product(w2, h2, s2, e2, true); w2 = CODES(p_low, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + min(r + 6u, 250u), 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); s2 = SCALES(p_scale, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + min(r + 6u, 250u), 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); e2 = SUPERS(p_super, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + min(r + 6u, 250u), 1001u), 128255u) * 128u + warp % 4u * LANES + lane) / 8u); h2 = BITS(p_high, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + min(r + 6u, 250u), 1001u), 128255u) * 128u + warp % 4u * LANES + lane));
-float t3 = product(w3, h3, s3, e3, true); w3 = CODES(p_low, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + min(r + 7u, 250u), 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); s3 = SCALES(p_scale, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + min(r + 7u, 250u), 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); e3 = SUPERS(p_super, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + min(r + 7u, 250u), 1001u), 128255u) * 128u + warp % 4u * LANES + lane) / 8u); h3 = BITS(p_high, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + min(r + 7u, 250u), 1001u), 128255u) * 128u + warp % 4u * LANES + lane));
+[[dont_unroll]] for (uint r = 0u; r < N_L; r += 4u) {
+float t0 = product(w0, h0, s0, e0, true); w0 = CODES(p_low, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 4u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); s0 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 4u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); e0 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 4u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane) / 8u); h0 = BITS(p_high, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 4u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane));
+float t1 = product(w1, h1, s1, e1, true); w1 = CODES(p_low, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 5u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); s1 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 5u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); e1 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 5u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane) / 8u); h1 = BITS(p_high, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 5u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane));
+float t2 = product(w2, h2, s2, e2, true); w2 = CODES(p_low, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 6u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); s2 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 6u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); e2 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 6u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane) / 8u); h2 = BITS(p_high, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 6u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane));
+float t3 = product(w3, h3, s3, e3, true); w3 = CODES(p_low, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 7u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); s3 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 7u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); e3 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 7u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane) / 8u); h3 = BITS(p_high, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 7u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane));
 { const bool up = (lane & 16u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
 t0 = kept + subgroupShuffleXor(gone, 16); }
 { const bool up = (lane & 16u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
@@ -644,8 +644,412 @@ t0 = kept + subgroupShuffleXor(gone, 8); }
 t0 += subgroupShuffleXor(t0, 4);
 t0 += subgroupShuffleXor(t0, 2);
 t0 += subgroupShuffleXor(t0, 1);
-const uint i = lane / 8u, row = warp / 4u * 251u + r + i;
-if (lane % 8u == 0u && r + i < 251u && row < 1002u && warp / 4u < 4u) partial[warp % 4u * STRIDE_L + row] = t0;
+const uint i = lane / 8u, row = warp / 4u * N_L + r + i;
+if (lane % 8u == 0u && r + i < N_L && row < OF_L && warp / 4u < 4u) partial[warp % 4u * STRIDE_L + row] = t0;
+}
+}
+#endif
+
+#ifdef qwen3_8b_q4_k_m
+// 25 quads a layer, 1 ahead. Made by tools/straight_line.py.
+uvec4 w0 = uvec4(0u); uint s0 = 0u, e0 = 0u; uvec2 h0 = uvec2(0u);
+uvec4 w1 = uvec4(0u); uint s1 = 0u, e1 = 0u; uvec2 h1 = uvec2(0u);
+uvec4 w2 = uvec4(0u); uint s2 = 0u, e2 = 0u; uvec2 h2 = uvec2(0u);
+uvec4 w3 = uvec4(0u); uint s3 = 0u, e3 = 0u; uvec2 h3 = uvec2(0u);
+uint64_t p_low, p_high, p_scale, p_super; // into the matrix whose quads are asked for
+uint64_t at_q, at_k, at_v, at_o, at_gate, at_up, at_down;
+bool six_v = false, six_down = false;
+uint here, there; // layers
+uint64_t address(uint layer, uint i) {
+    return packUint2x32(addresses[places_at / 2u + 8u * layer + i]);
+}
+void load_places(uint layer) { there = layer; }
+void move_on() { here = there; }
+void load_first() {
+    at_q = address(0u, 0u);
+    { const uint number = (wg * 32u + min(warp / 4u, 3u) * 8u) * 128u + warp % 4u * LANES + lane; uint64_t at = at_q; p_low = at + 16u * number; p_scale = at + 8388608ul + 2u * number; p_super = at + 9437184ul + number / 8u * 4u; } at_k = address(here, 1u); at_v = address(here, 2u); w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); w1 = CODES(p_low, 128u); s1 = SCALES(p_scale, 128u); e1 = SUPERS(p_super, 16u); w2 = CODES(p_low, 256u); s2 = SCALES(p_scale, 256u); e2 = SUPERS(p_super, 32u); w3 = CODES(p_low, 384u); s3 = SCALES(p_scale, 384u); e3 = SUPERS(p_super, 48u);
+}
+void multiply_q(bool last) {
+{
+float t0 = product(w0, uvec2(0u), s0, e0, false);
+float t1 = product(w1, uvec2(0u), s1, e1, false);
+float t2 = product(w2, uvec2(0u), s2, e2, false);
+float t3 = product(w3, uvec2(0u), s3, e3, false);
+w0 = CODES(p_low, 512u); s0 = SCALES(p_scale, 512u); e0 = SUPERS(p_super, 64u); w1 = CODES(p_low, 640u); s1 = SCALES(p_scale, 640u); e1 = SUPERS(p_super, 80u); w2 = CODES(p_low, 768u); s2 = SCALES(p_scale, 768u); e2 = SUPERS(p_super, 96u); w3 = CODES(p_low, 896u); s3 = SCALES(p_scale, 896u); e3 = SUPERS(p_super, 112u);
+float t4 = product(w0, uvec2(0u), s0, e0, false);
+float t5 = product(w1, uvec2(0u), s1, e1, false);
+float t6 = product(w2, uvec2(0u), s2, e2, false);
+float t7 = product(w3, uvec2(0u), s3, e3, false);
+{ const uint number = (wg * 8u + min(warp / 4u, 3u) * 2u) * 128u + warp % 4u * LANES + lane; uint64_t at = at_k; p_low = at + 16u * number; p_scale = at + 2097152ul + 2u * number; p_super = at + 2359296ul + number / 8u * 4u; } at_o = address(here, 3u); w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); w1 = CODES(p_low, 128u); s1 = SCALES(p_scale, 128u); e1 = SUPERS(p_super, 16u); { const uint number = (wg * 8u + min(warp / 4u, 3u) * 2u) * 128u + warp % 4u * LANES + lane; uint64_t at = at_v; six_v = (at & 1ul) != 0ul; at &= ~1ul; if (six_v) { p_low = at + 16u * number; p_high = at + 2097152ul + 8u * number; p_scale = at + 3145728ul + 2u * number; p_super = at + 3407872ul + number / 8u * 4u; } else { p_low = at + 16u * number; p_scale = at + 2097152ul + 2u * number; p_super = at + 2359296ul + number / 8u * 4u; } } if (six_v) { w2 = CODES(p_low, 0u); s2 = SCALES(p_scale, 0u); e2 = SUPERS(p_super, 0u); h2 = BITS(p_high, 0u); w3 = CODES(p_low, 128u); s3 = SCALES(p_scale, 128u); e3 = SUPERS(p_super, 16u); h3 = BITS(p_high, 128u); } else { w2 = CODES(p_low, 0u); s2 = SCALES(p_scale, 0u); e2 = SUPERS(p_super, 0u); w3 = CODES(p_low, 128u); s3 = SCALES(p_scale, 128u); e3 = SUPERS(p_super, 16u); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t4 : t0, gone = up ? t0 : t4;
+t0 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t5 : t1, gone = up ? t1 : t5;
+t1 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t6 : t2, gone = up ? t2 : t6;
+t2 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t7 : t3, gone = up ? t3 : t7;
+t3 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 8); }
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 8); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 4); }
+t0 += subgroupShuffleXor(t0, 2);
+t0 += subgroupShuffleXor(t0, 1);
+const uint slot = warp / 4u, i = lane / 4u;
+if (lane % 4u == 0u && slot < 4u)
+    partial[warp % 4u * STRIDE_Q + 0u + slot * 8u + 0u + i] = t0;
+}
+}
+void multiply_k(bool last) {
+{
+float t0 = product(w0, uvec2(0u), s0, e0, false);
+float t1 = product(w1, uvec2(0u), s1, e1, false);
+float t2;
+float t3;
+if (six_v) t2 = product(w2, h2, s2, e2, true); else t2 = product(w2, uvec2(0u), s2, e2, false);
+if (six_v) t3 = product(w3, h3, s3, e3, true); else t3 = product(w3, uvec2(0u), s3, e3, false);
+{ const uint number = (wg * 32u + min(warp / 4u, 3u) * 8u) * 128u + warp % 4u * LANES + lane; uint64_t at = at_o; p_low = at + 16u * number; p_scale = at + 8388608ul + 2u * number; p_super = at + 9437184ul + number / 8u * 4u; } at_gate = address(here, 4u); w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); w1 = CODES(p_low, 128u); s1 = SCALES(p_scale, 128u); e1 = SUPERS(p_super, 16u); w2 = CODES(p_low, 256u); s2 = SCALES(p_scale, 256u); e2 = SUPERS(p_super, 32u); w3 = CODES(p_low, 384u); s3 = SCALES(p_scale, 384u); e3 = SUPERS(p_super, 48u);
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 8); }
+t0 += subgroupShuffleXor(t0, 4);
+t0 += subgroupShuffleXor(t0, 2);
+t0 += subgroupShuffleXor(t0, 1);
+const uint slot = warp / 4u, i = lane / 8u;
+if (lane % 8u == 0u && slot < 4u)
+    partial[warp % 4u * STRIDE_Q + (i < 2u ? OF_Q : OF_Q + OF_K - 2u) + slot * 2u + i] = t0;
+}
+}
+void multiply_o(bool last) {
+{
+float t0 = product(w0, uvec2(0u), s0, e0, false);
+float t1 = product(w1, uvec2(0u), s1, e1, false);
+float t2 = product(w2, uvec2(0u), s2, e2, false);
+float t3 = product(w3, uvec2(0u), s3, e3, false);
+w0 = CODES(p_low, 512u); s0 = SCALES(p_scale, 512u); e0 = SUPERS(p_super, 64u); w1 = CODES(p_low, 640u); s1 = SCALES(p_scale, 640u); e1 = SUPERS(p_super, 80u); w2 = CODES(p_low, 768u); s2 = SCALES(p_scale, 768u); e2 = SUPERS(p_super, 96u); w3 = CODES(p_low, 896u); s3 = SCALES(p_scale, 896u); e3 = SUPERS(p_super, 112u);
+float t4 = product(w0, uvec2(0u), s0, e0, false);
+float t5 = product(w1, uvec2(0u), s1, e1, false);
+float t6 = product(w2, uvec2(0u), s2, e2, false);
+float t7 = product(w3, uvec2(0u), s3, e3, false);
+{ const uint number = (wg * 96u + min(warp / 4u, 3u) * 24u) * 128u + warp % 4u * LANES + lane; uint64_t at = at_gate; p_low = at + 16u * number; p_scale = at + 25165824ul + 2u * number; p_super = at + 28311552ul + number / 8u * 4u; } at_up = address(here, 5u); w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); w1 = CODES(p_low, 128u); s1 = SCALES(p_scale, 128u); e1 = SUPERS(p_super, 16u); w2 = CODES(p_low, 256u); s2 = SCALES(p_scale, 256u); e2 = SUPERS(p_super, 32u); w3 = CODES(p_low, 384u); s3 = SCALES(p_scale, 384u); e3 = SUPERS(p_super, 48u);
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t4 : t0, gone = up ? t0 : t4;
+t0 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t5 : t1, gone = up ? t1 : t5;
+t1 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t6 : t2, gone = up ? t2 : t6;
+t2 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t7 : t3, gone = up ? t3 : t7;
+t3 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 8); }
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 8); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 4); }
+t0 += subgroupShuffleXor(t0, 2);
+t0 += subgroupShuffleXor(t0, 1);
+const uint slot = warp / 4u, i = lane / 4u;
+if (lane % 4u == 0u && slot < 4u)
+    partial[warp % 4u * STRIDE_X + 0u + slot * 8u + 0u + i] = t0;
+}
+}
+void multiply_gate(bool last) {
+[[dont_unroll]] for (uint r = 0u; r < 2u; r++) {
+{
+float t0 = product(w0, uvec2(0u), s0, e0, false);
+float t1 = product(w1, uvec2(0u), s1, e1, false);
+float t2 = product(w2, uvec2(0u), s2, e2, false);
+float t3 = product(w3, uvec2(0u), s3, e3, false);
+w0 = CODES(p_low, 512u); s0 = SCALES(p_scale, 512u); e0 = SUPERS(p_super, 64u); w1 = CODES(p_low, 640u); s1 = SCALES(p_scale, 640u); e1 = SUPERS(p_super, 80u); w2 = CODES(p_low, 768u); s2 = SCALES(p_scale, 768u); e2 = SUPERS(p_super, 96u); w3 = CODES(p_low, 896u); s3 = SCALES(p_scale, 896u); e3 = SUPERS(p_super, 112u);
+float t4 = product(w0, uvec2(0u), s0, e0, false);
+float t5 = product(w1, uvec2(0u), s1, e1, false);
+float t6 = product(w2, uvec2(0u), s2, e2, false);
+float t7 = product(w3, uvec2(0u), s3, e3, false);
+w0 = CODES(p_low, 1024u); s0 = SCALES(p_scale, 1024u); e0 = SUPERS(p_super, 128u); w1 = CODES(p_low, 1152u); s1 = SCALES(p_scale, 1152u); e1 = SUPERS(p_super, 144u); w2 = CODES(p_low, 1280u); s2 = SCALES(p_scale, 1280u); e2 = SUPERS(p_super, 160u); w3 = CODES(p_low, 1408u); s3 = SCALES(p_scale, 1408u); e3 = SUPERS(p_super, 176u);
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t4 : t0, gone = up ? t0 : t4;
+t0 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t5 : t1, gone = up ? t1 : t5;
+t1 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t6 : t2, gone = up ? t2 : t6;
+t2 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t7 : t3, gone = up ? t3 : t7;
+t3 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 8); }
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 8); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 4); }
+t0 += subgroupShuffleXor(t0, 2);
+t0 += subgroupShuffleXor(t0, 1);
+const uint slot = warp / 4u, i = lane / 4u;
+if (lane % 4u == 0u && slot < 4u)
+    partial[warp % 4u * STRIDE_G + 0u + slot * 24u + 8u * r + i] = t0;
+}
+p_low += 16384ul; p_scale += 2048ul; p_super += 512ul;
+}
+{
+float t0 = product(w0, uvec2(0u), s0, e0, false);
+float t1 = product(w1, uvec2(0u), s1, e1, false);
+float t2 = product(w2, uvec2(0u), s2, e2, false);
+float t3 = product(w3, uvec2(0u), s3, e3, false);
+w0 = CODES(p_low, 512u); s0 = SCALES(p_scale, 512u); e0 = SUPERS(p_super, 64u); w1 = CODES(p_low, 640u); s1 = SCALES(p_scale, 640u); e1 = SUPERS(p_super, 80u); w2 = CODES(p_low, 768u); s2 = SCALES(p_scale, 768u); e2 = SUPERS(p_super, 96u); w3 = CODES(p_low, 896u); s3 = SCALES(p_scale, 896u); e3 = SUPERS(p_super, 112u);
+float t4 = product(w0, uvec2(0u), s0, e0, false);
+float t5 = product(w1, uvec2(0u), s1, e1, false);
+float t6 = product(w2, uvec2(0u), s2, e2, false);
+float t7 = product(w3, uvec2(0u), s3, e3, false);
+{ const uint number = (wg * 96u + min(warp / 4u, 3u) * 24u) * 128u + warp % 4u * LANES + lane; uint64_t at = at_up; p_low = at + 16u * number; p_scale = at + 25165824ul + 2u * number; p_super = at + 28311552ul + number / 8u * 4u; } at_down = address(here, 6u); w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); w1 = CODES(p_low, 128u); s1 = SCALES(p_scale, 128u); e1 = SUPERS(p_super, 16u); w2 = CODES(p_low, 256u); s2 = SCALES(p_scale, 256u); e2 = SUPERS(p_super, 32u); w3 = CODES(p_low, 384u); s3 = SCALES(p_scale, 384u); e3 = SUPERS(p_super, 48u);
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t4 : t0, gone = up ? t0 : t4;
+t0 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t5 : t1, gone = up ? t1 : t5;
+t1 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t6 : t2, gone = up ? t2 : t6;
+t2 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t7 : t3, gone = up ? t3 : t7;
+t3 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 8); }
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 8); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 4); }
+t0 += subgroupShuffleXor(t0, 2);
+t0 += subgroupShuffleXor(t0, 1);
+const uint slot = warp / 4u, i = lane / 4u;
+if (lane % 4u == 0u && slot < 4u)
+    partial[warp % 4u * STRIDE_G + 0u + slot * 24u + 16u + i] = t0;
+}
+}
+void multiply_up(bool last) {
+[[dont_unroll]] for (uint r = 0u; r < 2u; r++) {
+{
+float t0 = product(w0, uvec2(0u), s0, e0, false);
+float t1 = product(w1, uvec2(0u), s1, e1, false);
+float t2 = product(w2, uvec2(0u), s2, e2, false);
+float t3 = product(w3, uvec2(0u), s3, e3, false);
+w0 = CODES(p_low, 512u); s0 = SCALES(p_scale, 512u); e0 = SUPERS(p_super, 64u); w1 = CODES(p_low, 640u); s1 = SCALES(p_scale, 640u); e1 = SUPERS(p_super, 80u); w2 = CODES(p_low, 768u); s2 = SCALES(p_scale, 768u); e2 = SUPERS(p_super, 96u); w3 = CODES(p_low, 896u); s3 = SCALES(p_scale, 896u); e3 = SUPERS(p_super, 112u);
+float t4 = product(w0, uvec2(0u), s0, e0, false);
+float t5 = product(w1, uvec2(0u), s1, e1, false);
+float t6 = product(w2, uvec2(0u), s2, e2, false);
+float t7 = product(w3, uvec2(0u), s3, e3, false);
+w0 = CODES(p_low, 1024u); s0 = SCALES(p_scale, 1024u); e0 = SUPERS(p_super, 128u); w1 = CODES(p_low, 1152u); s1 = SCALES(p_scale, 1152u); e1 = SUPERS(p_super, 144u); w2 = CODES(p_low, 1280u); s2 = SCALES(p_scale, 1280u); e2 = SUPERS(p_super, 160u); w3 = CODES(p_low, 1408u); s3 = SCALES(p_scale, 1408u); e3 = SUPERS(p_super, 176u);
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t4 : t0, gone = up ? t0 : t4;
+t0 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t5 : t1, gone = up ? t1 : t5;
+t1 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t6 : t2, gone = up ? t2 : t6;
+t2 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t7 : t3, gone = up ? t3 : t7;
+t3 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 8); }
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 8); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 4); }
+t0 += subgroupShuffleXor(t0, 2);
+t0 += subgroupShuffleXor(t0, 1);
+const uint slot = warp / 4u, i = lane / 4u;
+if (lane % 4u == 0u && slot < 4u)
+    partial[warp % 4u * STRIDE_G + OF_G + slot * 24u + 8u * r + i] = t0;
+}
+p_low += 16384ul; p_scale += 2048ul; p_super += 512ul;
+}
+{
+float t0 = product(w0, uvec2(0u), s0, e0, false);
+float t1 = product(w1, uvec2(0u), s1, e1, false);
+float t2 = product(w2, uvec2(0u), s2, e2, false);
+float t3 = product(w3, uvec2(0u), s3, e3, false);
+w0 = CODES(p_low, 512u); s0 = SCALES(p_scale, 512u); e0 = SUPERS(p_super, 64u); w1 = CODES(p_low, 640u); s1 = SCALES(p_scale, 640u); e1 = SUPERS(p_super, 80u); w2 = CODES(p_low, 768u); s2 = SCALES(p_scale, 768u); e2 = SUPERS(p_super, 96u); w3 = CODES(p_low, 896u); s3 = SCALES(p_scale, 896u); e3 = SUPERS(p_super, 112u);
+float t4 = product(w0, uvec2(0u), s0, e0, false);
+float t5 = product(w1, uvec2(0u), s1, e1, false);
+float t6 = product(w2, uvec2(0u), s2, e2, false);
+float t7 = product(w3, uvec2(0u), s3, e3, false);
+{ const uint number = (wg * 32u + min(warp / 12u, 0u) * 32u) * 384u + warp % 12u * LANES + lane; uint64_t at = at_down; six_down = (at & 1ul) != 0ul; at &= ~1ul; if (six_down) { p_low = at + 16u * number; p_high = at + 25165824ul + 8u * number; p_scale = at + 37748736ul + 2u * number; p_super = at + 40894464ul + number / 8u * 4u; } else { p_low = at + 16u * number; p_scale = at + 25165824ul + 2u * number; p_super = at + 28311552ul + number / 8u * 4u; } } at_q = address(here + 1u, 0u); if (six_down) { w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); h0 = BITS(p_high, 0u); w1 = CODES(p_low, 384u); s1 = SCALES(p_scale, 384u); e1 = SUPERS(p_super, 48u); h1 = BITS(p_high, 384u); w2 = CODES(p_low, 768u); s2 = SCALES(p_scale, 768u); e2 = SUPERS(p_super, 96u); h2 = BITS(p_high, 768u); w3 = CODES(p_low, 1152u); s3 = SCALES(p_scale, 1152u); e3 = SUPERS(p_super, 144u); h3 = BITS(p_high, 1152u); } else { w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); w1 = CODES(p_low, 384u); s1 = SCALES(p_scale, 384u); e1 = SUPERS(p_super, 48u); w2 = CODES(p_low, 768u); s2 = SCALES(p_scale, 768u); e2 = SUPERS(p_super, 96u); w3 = CODES(p_low, 1152u); s3 = SCALES(p_scale, 1152u); e3 = SUPERS(p_super, 144u); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t4 : t0, gone = up ? t0 : t4;
+t0 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t5 : t1, gone = up ? t1 : t5;
+t1 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t6 : t2, gone = up ? t2 : t6;
+t2 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t7 : t3, gone = up ? t3 : t7;
+t3 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 8); }
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 8); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 4); }
+t0 += subgroupShuffleXor(t0, 2);
+t0 += subgroupShuffleXor(t0, 1);
+const uint slot = warp / 4u, i = lane / 4u;
+if (lane % 4u == 0u && slot < 4u)
+    partial[warp % 4u * STRIDE_G + OF_G + slot * 24u + 16u + i] = t0;
+}
+}
+void multiply_down(bool last) {
+if (six_down) {
+[[dont_unroll]] for (uint r = 0u; r < 3u; r++) {
+{
+float t0 = product(w0, h0, s0, e0, true);
+float t1 = product(w1, h1, s1, e1, true);
+float t2 = product(w2, h2, s2, e2, true);
+float t3 = product(w3, h3, s3, e3, true);
+w0 = CODES(p_low, 1536u); s0 = SCALES(p_scale, 1536u); e0 = SUPERS(p_super, 192u); h0 = BITS(p_high, 1536u); w1 = CODES(p_low, 1920u); s1 = SCALES(p_scale, 1920u); e1 = SUPERS(p_super, 240u); h1 = BITS(p_high, 1920u); w2 = CODES(p_low, 2304u); s2 = SCALES(p_scale, 2304u); e2 = SUPERS(p_super, 288u); h2 = BITS(p_high, 2304u); w3 = CODES(p_low, 2688u); s3 = SCALES(p_scale, 2688u); e3 = SUPERS(p_super, 336u); h3 = BITS(p_high, 2688u);
+float t4 = product(w0, h0, s0, e0, true);
+float t5 = product(w1, h1, s1, e1, true);
+float t6 = product(w2, h2, s2, e2, true);
+float t7 = product(w3, h3, s3, e3, true);
+w0 = CODES(p_low, 3072u); s0 = SCALES(p_scale, 3072u); e0 = SUPERS(p_super, 384u); h0 = BITS(p_high, 3072u); w1 = CODES(p_low, 3456u); s1 = SCALES(p_scale, 3456u); e1 = SUPERS(p_super, 432u); h1 = BITS(p_high, 3456u); w2 = CODES(p_low, 3840u); s2 = SCALES(p_scale, 3840u); e2 = SUPERS(p_super, 480u); h2 = BITS(p_high, 3840u); w3 = CODES(p_low, 4224u); s3 = SCALES(p_scale, 4224u); e3 = SUPERS(p_super, 528u); h3 = BITS(p_high, 4224u);
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t4 : t0, gone = up ? t0 : t4;
+t0 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t5 : t1, gone = up ? t1 : t5;
+t1 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t6 : t2, gone = up ? t2 : t6;
+t2 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t7 : t3, gone = up ? t3 : t7;
+t3 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 8); }
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 8); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 4); }
+t0 += subgroupShuffleXor(t0, 2);
+t0 += subgroupShuffleXor(t0, 1);
+const uint slot = warp / 12u, i = lane / 4u;
+if (lane % 4u == 0u && slot < 1u)
+    partial[warp % 12u * STRIDE_X + 0u + slot * 32u + 8u * r + i] = t0;
+}
+p_low += 49152ul; p_scale += 6144ul; p_super += 1536ul; p_high += 24576ul;
+}
+{
+float t0 = product(w0, h0, s0, e0, true);
+float t1 = product(w1, h1, s1, e1, true);
+float t2 = product(w2, h2, s2, e2, true);
+float t3 = product(w3, h3, s3, e3, true);
+w0 = CODES(p_low, 1536u); s0 = SCALES(p_scale, 1536u); e0 = SUPERS(p_super, 192u); h0 = BITS(p_high, 1536u); w1 = CODES(p_low, 1920u); s1 = SCALES(p_scale, 1920u); e1 = SUPERS(p_super, 240u); h1 = BITS(p_high, 1920u); w2 = CODES(p_low, 2304u); s2 = SCALES(p_scale, 2304u); e2 = SUPERS(p_super, 288u); h2 = BITS(p_high, 2304u); w3 = CODES(p_low, 2688u); s3 = SCALES(p_scale, 2688u); e3 = SUPERS(p_super, 336u); h3 = BITS(p_high, 2688u);
+float t4 = product(w0, h0, s0, e0, true);
+float t5 = product(w1, h1, s1, e1, true);
+float t6 = product(w2, h2, s2, e2, true);
+float t7 = product(w3, h3, s3, e3, true);
+if (last) { const uint64_t at = at_q; const uint number = 0u; p_low = at + 16u * number; p_high = at + 2048ul * VOCAB + 8u * number; p_scale = at + 3072ul * VOCAB + 2u * number; p_super = at + 3328ul * VOCAB + number / 8u * 4u; } if (last) { w0 = CODES(p_low, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); s0 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); e0 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane) / 8u); h0 = BITS(p_high, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); w1 = CODES(p_low, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); s1 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); e1 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane) / 8u); h1 = BITS(p_high, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); w2 = CODES(p_low, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); s2 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); e2 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane) / 8u); h2 = BITS(p_high, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); w3 = CODES(p_low, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); s3 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); e3 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane) / 8u); h3 = BITS(p_high, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); } else { { const uint number = (wg * 32u + min(warp / 4u, 3u) * 8u) * 128u + warp % 4u * LANES + lane; uint64_t at = at_q; p_low = at + 16u * number; p_scale = at + 8388608ul + 2u * number; p_super = at + 9437184ul + number / 8u * 4u; } at_k = address(here + 1u, 1u); at_v = address(here + 1u, 2u); w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); w1 = CODES(p_low, 128u); s1 = SCALES(p_scale, 128u); e1 = SUPERS(p_super, 16u); w2 = CODES(p_low, 256u); s2 = SCALES(p_scale, 256u); e2 = SUPERS(p_super, 32u); w3 = CODES(p_low, 384u); s3 = SCALES(p_scale, 384u); e3 = SUPERS(p_super, 48u); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t4 : t0, gone = up ? t0 : t4;
+t0 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t5 : t1, gone = up ? t1 : t5;
+t1 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t6 : t2, gone = up ? t2 : t6;
+t2 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t7 : t3, gone = up ? t3 : t7;
+t3 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 8); }
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 8); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 4); }
+t0 += subgroupShuffleXor(t0, 2);
+t0 += subgroupShuffleXor(t0, 1);
+const uint slot = warp / 12u, i = lane / 4u;
+if (lane % 4u == 0u && slot < 1u)
+    partial[warp % 12u * STRIDE_X + 0u + slot * 32u + 24u + i] = t0;
+}
+} else {
+[[dont_unroll]] for (uint r = 0u; r < 3u; r++) {
+{
+float t0 = product(w0, uvec2(0u), s0, e0, false);
+float t1 = product(w1, uvec2(0u), s1, e1, false);
+float t2 = product(w2, uvec2(0u), s2, e2, false);
+float t3 = product(w3, uvec2(0u), s3, e3, false);
+w0 = CODES(p_low, 1536u); s0 = SCALES(p_scale, 1536u); e0 = SUPERS(p_super, 192u); w1 = CODES(p_low, 1920u); s1 = SCALES(p_scale, 1920u); e1 = SUPERS(p_super, 240u); w2 = CODES(p_low, 2304u); s2 = SCALES(p_scale, 2304u); e2 = SUPERS(p_super, 288u); w3 = CODES(p_low, 2688u); s3 = SCALES(p_scale, 2688u); e3 = SUPERS(p_super, 336u);
+float t4 = product(w0, uvec2(0u), s0, e0, false);
+float t5 = product(w1, uvec2(0u), s1, e1, false);
+float t6 = product(w2, uvec2(0u), s2, e2, false);
+float t7 = product(w3, uvec2(0u), s3, e3, false);
+w0 = CODES(p_low, 3072u); s0 = SCALES(p_scale, 3072u); e0 = SUPERS(p_super, 384u); w1 = CODES(p_low, 3456u); s1 = SCALES(p_scale, 3456u); e1 = SUPERS(p_super, 432u); w2 = CODES(p_low, 3840u); s2 = SCALES(p_scale, 3840u); e2 = SUPERS(p_super, 480u); w3 = CODES(p_low, 4224u); s3 = SCALES(p_scale, 4224u); e3 = SUPERS(p_super, 528u);
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t4 : t0, gone = up ? t0 : t4;
+t0 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t5 : t1, gone = up ? t1 : t5;
+t1 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t6 : t2, gone = up ? t2 : t6;
+t2 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t7 : t3, gone = up ? t3 : t7;
+t3 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 8); }
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 8); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 4); }
+t0 += subgroupShuffleXor(t0, 2);
+t0 += subgroupShuffleXor(t0, 1);
+const uint slot = warp / 12u, i = lane / 4u;
+if (lane % 4u == 0u && slot < 1u)
+    partial[warp % 12u * STRIDE_X + 0u + slot * 32u + 8u * r + i] = t0;
+}
+p_low += 49152ul; p_scale += 6144ul; p_super += 1536ul;
+}
+{
+float t0 = product(w0, uvec2(0u), s0, e0, false);
+float t1 = product(w1, uvec2(0u), s1, e1, false);
+float t2 = product(w2, uvec2(0u), s2, e2, false);
+float t3 = product(w3, uvec2(0u), s3, e3, false);
+w0 = CODES(p_low, 1536u); s0 = SCALES(p_scale, 1536u); e0 = SUPERS(p_super, 192u); w1 = CODES(p_low, 1920u); s1 = SCALES(p_scale, 1920u); e1 = SUPERS(p_super, 240u); w2 = CODES(p_low, 2304u); s2 = SCALES(p_scale, 2304u); e2 = SUPERS(p_super, 288u); w3 = CODES(p_low, 2688u); s3 = SCALES(p_scale, 2688u); e3 = SUPERS(p_super, 336u);
+float t4 = product(w0, uvec2(0u), s0, e0, false);
+float t5 = product(w1, uvec2(0u), s1, e1, false);
+float t6 = product(w2, uvec2(0u), s2, e2, false);
+float t7 = product(w3, uvec2(0u), s3, e3, false);
+if (last) { const uint64_t at = at_q; const uint number = 0u; p_low = at + 16u * number; p_high = at + 2048ul * VOCAB + 8u * number; p_scale = at + 3072ul * VOCAB + 2u * number; p_super = at + 3328ul * VOCAB + number / 8u * 4u; } if (last) { w0 = CODES(p_low, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); s0 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); e0 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane) / 8u); h0 = BITS(p_high, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); w1 = CODES(p_low, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); s1 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); e1 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane) / 8u); h1 = BITS(p_high, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); w2 = CODES(p_low, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); s2 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); e2 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane) / 8u); h2 = BITS(p_high, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); w3 = CODES(p_low, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); s3 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); e3 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane) / 8u); h3 = BITS(p_high, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); } else { { const uint number = (wg * 32u + min(warp / 4u, 3u) * 8u) * 128u + warp % 4u * LANES + lane; uint64_t at = at_q; p_low = at + 16u * number; p_scale = at + 8388608ul + 2u * number; p_super = at + 9437184ul + number / 8u * 4u; } at_k = address(here + 1u, 1u); at_v = address(here + 1u, 2u); w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); w1 = CODES(p_low, 128u); s1 = SCALES(p_scale, 128u); e1 = SUPERS(p_super, 16u); w2 = CODES(p_low, 256u); s2 = SCALES(p_scale, 256u); e2 = SUPERS(p_super, 32u); w3 = CODES(p_low, 384u); s3 = SCALES(p_scale, 384u); e3 = SUPERS(p_super, 48u); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t4 : t0, gone = up ? t0 : t4;
+t0 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t5 : t1, gone = up ? t1 : t5;
+t1 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t6 : t2, gone = up ? t2 : t6;
+t2 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t7 : t3, gone = up ? t3 : t7;
+t3 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 8); }
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 8); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 4); }
+t0 += subgroupShuffleXor(t0, 2);
+t0 += subgroupShuffleXor(t0, 1);
+const uint slot = warp / 12u, i = lane / 4u;
+if (lane % 4u == 0u && slot < 1u)
+    partial[warp % 12u * STRIDE_X + 0u + slot * 32u + 24u + i] = t0;
+}
+}
+}
+void multiply_v(bool last) {}
+void ask_again() {
+    const uint64_t zero = uint64_t(position >> 30u);
+    p_low += zero; p_scale += zero; p_super += zero;
+    w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); w1 = CODES(p_low, 128u); s1 = SCALES(p_scale, 128u); e1 = SUPERS(p_super, 16u); w2 = CODES(p_low, 256u); s2 = SCALES(p_scale, 256u); e2 = SUPERS(p_super, 32u); w3 = CODES(p_low, 384u); s3 = SCALES(p_scale, 384u); e3 = SUPERS(p_super, 48u);
+}
+void multiply_output() {
+[[dont_unroll]] for (uint r = 0u; r < N_L; r += 4u) {
+float t0 = product(w0, h0, s0, e0, true); w0 = CODES(p_low, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 4u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); s0 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 4u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); e0 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 4u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane) / 8u); h0 = BITS(p_high, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 4u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane));
+float t1 = product(w1, h1, s1, e1, true); w1 = CODES(p_low, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 5u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); s1 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 5u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); e1 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 5u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane) / 8u); h1 = BITS(p_high, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 5u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane));
+float t2 = product(w2, h2, s2, e2, true); w2 = CODES(p_low, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 6u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); s2 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 6u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); e2 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 6u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane) / 8u); h2 = BITS(p_high, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 6u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane));
+float t3 = product(w3, h3, s3, e3, true); w3 = CODES(p_low, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 7u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); s3 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 7u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane)); e3 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 7u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane) / 8u); h3 = BITS(p_high, (min(wg * OF_L + min(min(warp / 4u, 3u) * N_L + min(r + 7u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 128u + warp % 4u * LANES + lane));
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 16u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 16); }
+{ const bool up = (lane & 8u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 8); }
+t0 += subgroupShuffleXor(t0, 4);
+t0 += subgroupShuffleXor(t0, 2);
+t0 += subgroupShuffleXor(t0, 1);
+const uint i = lane / 8u, row = warp / 4u * N_L + r + i;
+if (lane % 8u == 0u && r + i < N_L && row < OF_L && warp / 4u < 4u) partial[warp % 4u * STRIDE_L + row] = t0;
 }
 }
 #endif
@@ -898,7 +1302,7 @@ float t4 = product(w0, h0, s0, e0, true);
 float t5 = product(w1, h1, s1, e1, true);
 float t6 = product(w2, h2, s2, e2, true);
 float t7 = product(w3, h3, s3, e3, true);
-if (last) { const uint64_t at = at_q; const uint number = 0u; p_low = at + 16u * number; p_high = at + 38400ul + 8u * number; p_scale = at + 57600ul + 2u * number; p_super = at + 62400ul + number / 8u * 4u; } if (last) { w0 = CODES(p_low, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 0u, 299u), 299u) * 8u + warp % 1u * LANES + lane)); s0 = SCALES(p_scale, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 0u, 299u), 299u) * 8u + warp % 1u * LANES + lane)); e0 = SUPERS(p_super, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 0u, 299u), 299u) * 8u + warp % 1u * LANES + lane) / 8u); h0 = BITS(p_high, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 0u, 299u), 299u) * 8u + warp % 1u * LANES + lane)); w1 = CODES(p_low, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 1u, 299u), 299u) * 8u + warp % 1u * LANES + lane)); s1 = SCALES(p_scale, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 1u, 299u), 299u) * 8u + warp % 1u * LANES + lane)); e1 = SUPERS(p_super, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 1u, 299u), 299u) * 8u + warp % 1u * LANES + lane) / 8u); h1 = BITS(p_high, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 1u, 299u), 299u) * 8u + warp % 1u * LANES + lane)); w2 = CODES(p_low, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 2u, 299u), 299u) * 8u + warp % 1u * LANES + lane)); s2 = SCALES(p_scale, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 2u, 299u), 299u) * 8u + warp % 1u * LANES + lane)); e2 = SUPERS(p_super, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 2u, 299u), 299u) * 8u + warp % 1u * LANES + lane) / 8u); h2 = BITS(p_high, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 2u, 299u), 299u) * 8u + warp % 1u * LANES + lane)); w3 = CODES(p_low, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 3u, 299u), 299u) * 8u + warp % 1u * LANES + lane)); s3 = SCALES(p_scale, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 3u, 299u), 299u) * 8u + warp % 1u * LANES + lane)); e3 = SUPERS(p_super, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 3u, 299u), 299u) * 8u + warp % 1u * LANES + lane) / 8u); h3 = BITS(p_high, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 3u, 299u), 299u) * 8u + warp % 1u * LANES + lane)); } else { { const uint number = (wg * 256u + min(warp / 1u, 63u) * 4u) * 8u + warp % 1u * LANES + lane; uint64_t at = at_q; p_low = at + 16u * number; p_scale = at + 32768ul + 2u * number; p_super = at + 36864ul + number / 8u * 4u; } at_k = address(here + 1u, 1u); at_v = address(here + 1u, 2u); w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); w1 = CODES(p_low, 8u); s1 = SCALES(p_scale, 8u); e1 = SUPERS(p_super, 1u); w2 = CODES(p_low, 16u); s2 = SCALES(p_scale, 16u); e2 = SUPERS(p_super, 2u); w3 = CODES(p_low, 24u); s3 = SCALES(p_scale, 24u); e3 = SUPERS(p_super, 3u); }
+if (last) { const uint64_t at = at_q; const uint number = 0u; p_low = at + 16u * number; p_high = at + 128ul * VOCAB + 8u * number; p_scale = at + 192ul * VOCAB + 2u * number; p_super = at + 208ul * VOCAB + number / 8u * 4u; } if (last) { w0 = CODES(p_low, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); s0 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); e0 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane) / 8u); h0 = BITS(p_high, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); w1 = CODES(p_low, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); s1 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); e1 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane) / 8u); h1 = BITS(p_high, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); w2 = CODES(p_low, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); s2 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); e2 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane) / 8u); h2 = BITS(p_high, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); w3 = CODES(p_low, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); s3 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); e3 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane) / 8u); h3 = BITS(p_high, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); } else { { const uint number = (wg * 256u + min(warp / 1u, 63u) * 4u) * 8u + warp % 1u * LANES + lane; uint64_t at = at_q; p_low = at + 16u * number; p_scale = at + 32768ul + 2u * number; p_super = at + 36864ul + number / 8u * 4u; } at_k = address(here + 1u, 1u); at_v = address(here + 1u, 2u); w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); w1 = CODES(p_low, 8u); s1 = SCALES(p_scale, 8u); e1 = SUPERS(p_super, 1u); w2 = CODES(p_low, 16u); s2 = SCALES(p_scale, 16u); e2 = SUPERS(p_super, 2u); w3 = CODES(p_low, 24u); s3 = SCALES(p_scale, 24u); e3 = SUPERS(p_super, 3u); }
 { const bool up = (lane & 4u) != 0u; const float kept = up ? t4 : t0, gone = up ? t0 : t4;
 t0 = kept + subgroupShuffleXor(gone, 4); }
 { const bool up = (lane & 4u) != 0u; const float kept = up ? t5 : t1, gone = up ? t1 : t5;
@@ -960,7 +1364,7 @@ float t4 = product(w0, uvec2(0u), s0, e0, false);
 float t5 = product(w1, uvec2(0u), s1, e1, false);
 float t6 = product(w2, uvec2(0u), s2, e2, false);
 float t7 = product(w3, uvec2(0u), s3, e3, false);
-if (last) { const uint64_t at = at_q; const uint number = 0u; p_low = at + 16u * number; p_high = at + 38400ul + 8u * number; p_scale = at + 57600ul + 2u * number; p_super = at + 62400ul + number / 8u * 4u; } if (last) { w0 = CODES(p_low, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 0u, 299u), 299u) * 8u + warp % 1u * LANES + lane)); s0 = SCALES(p_scale, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 0u, 299u), 299u) * 8u + warp % 1u * LANES + lane)); e0 = SUPERS(p_super, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 0u, 299u), 299u) * 8u + warp % 1u * LANES + lane) / 8u); h0 = BITS(p_high, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 0u, 299u), 299u) * 8u + warp % 1u * LANES + lane)); w1 = CODES(p_low, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 1u, 299u), 299u) * 8u + warp % 1u * LANES + lane)); s1 = SCALES(p_scale, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 1u, 299u), 299u) * 8u + warp % 1u * LANES + lane)); e1 = SUPERS(p_super, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 1u, 299u), 299u) * 8u + warp % 1u * LANES + lane) / 8u); h1 = BITS(p_high, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 1u, 299u), 299u) * 8u + warp % 1u * LANES + lane)); w2 = CODES(p_low, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 2u, 299u), 299u) * 8u + warp % 1u * LANES + lane)); s2 = SCALES(p_scale, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 2u, 299u), 299u) * 8u + warp % 1u * LANES + lane)); e2 = SUPERS(p_super, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 2u, 299u), 299u) * 8u + warp % 1u * LANES + lane) / 8u); h2 = BITS(p_high, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 2u, 299u), 299u) * 8u + warp % 1u * LANES + lane)); w3 = CODES(p_low, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 3u, 299u), 299u) * 8u + warp % 1u * LANES + lane)); s3 = SCALES(p_scale, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 3u, 299u), 299u) * 8u + warp % 1u * LANES + lane)); e3 = SUPERS(p_super, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 3u, 299u), 299u) * 8u + warp % 1u * LANES + lane) / 8u); h3 = BITS(p_high, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + 3u, 299u), 299u) * 8u + warp % 1u * LANES + lane)); } else { { const uint number = (wg * 256u + min(warp / 1u, 63u) * 4u) * 8u + warp % 1u * LANES + lane; uint64_t at = at_q; p_low = at + 16u * number; p_scale = at + 32768ul + 2u * number; p_super = at + 36864ul + number / 8u * 4u; } at_k = address(here + 1u, 1u); at_v = address(here + 1u, 2u); w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); w1 = CODES(p_low, 8u); s1 = SCALES(p_scale, 8u); e1 = SUPERS(p_super, 1u); w2 = CODES(p_low, 16u); s2 = SCALES(p_scale, 16u); e2 = SUPERS(p_super, 2u); w3 = CODES(p_low, 24u); s3 = SCALES(p_scale, 24u); e3 = SUPERS(p_super, 3u); }
+if (last) { const uint64_t at = at_q; const uint number = 0u; p_low = at + 16u * number; p_high = at + 128ul * VOCAB + 8u * number; p_scale = at + 192ul * VOCAB + 2u * number; p_super = at + 208ul * VOCAB + number / 8u * 4u; } if (last) { w0 = CODES(p_low, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); s0 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); e0 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane) / 8u); h0 = BITS(p_high, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); w1 = CODES(p_low, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); s1 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); e1 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane) / 8u); h1 = BITS(p_high, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); w2 = CODES(p_low, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); s2 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); e2 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane) / 8u); h2 = BITS(p_high, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); w3 = CODES(p_low, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); s3 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); e3 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane) / 8u); h3 = BITS(p_high, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); } else { { const uint number = (wg * 256u + min(warp / 1u, 63u) * 4u) * 8u + warp % 1u * LANES + lane; uint64_t at = at_q; p_low = at + 16u * number; p_scale = at + 32768ul + 2u * number; p_super = at + 36864ul + number / 8u * 4u; } at_k = address(here + 1u, 1u); at_v = address(here + 1u, 2u); w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); w1 = CODES(p_low, 8u); s1 = SCALES(p_scale, 8u); e1 = SUPERS(p_super, 1u); w2 = CODES(p_low, 16u); s2 = SCALES(p_scale, 16u); e2 = SUPERS(p_super, 2u); w3 = CODES(p_low, 24u); s3 = SCALES(p_scale, 24u); e3 = SUPERS(p_super, 3u); }
 { const bool up = (lane & 4u) != 0u; const float kept = up ? t4 : t0, gone = up ? t0 : t4;
 t0 = kept + subgroupShuffleXor(gone, 4); }
 { const bool up = (lane & 4u) != 0u; const float kept = up ? t5 : t1, gone = up ? t1 : t5;
@@ -988,11 +1392,11 @@ void ask_again() {
     w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); w1 = CODES(p_low, 8u); s1 = SCALES(p_scale, 8u); e1 = SUPERS(p_super, 1u); w2 = CODES(p_low, 16u); s2 = SCALES(p_scale, 16u); e2 = SUPERS(p_super, 2u); w3 = CODES(p_low, 24u); s3 = SCALES(p_scale, 24u); e3 = SUPERS(p_super, 3u);
 }
 void multiply_output() {
-[[dont_unroll]] for (uint r = 0u; r < 5u; r += 4u) {
-float t0 = product(w0, h0, s0, e0, true); w0 = CODES(p_low, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + min(r + 4u, 4u), 299u), 299u) * 8u + warp % 1u * LANES + lane)); s0 = SCALES(p_scale, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + min(r + 4u, 4u), 299u), 299u) * 8u + warp % 1u * LANES + lane)); e0 = SUPERS(p_super, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + min(r + 4u, 4u), 299u), 299u) * 8u + warp % 1u * LANES + lane) / 8u); h0 = BITS(p_high, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + min(r + 4u, 4u), 299u), 299u) * 8u + warp % 1u * LANES + lane));
-float t1 = product(w1, h1, s1, e1, true); w1 = CODES(p_low, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + min(r + 5u, 4u), 299u), 299u) * 8u + warp % 1u * LANES + lane)); s1 = SCALES(p_scale, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + min(r + 5u, 4u), 299u), 299u) * 8u + warp % 1u * LANES + lane)); e1 = SUPERS(p_super, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + min(r + 5u, 4u), 299u), 299u) * 8u + warp % 1u * LANES + lane) / 8u); h1 = BITS(p_high, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + min(r + 5u, 4u), 299u), 299u) * 8u + warp % 1u * LANES + lane));
-float t2 = product(w2, h2, s2, e2, true); w2 = CODES(p_low, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + min(r + 6u, 4u), 299u), 299u) * 8u + warp % 1u * LANES + lane)); s2 = SCALES(p_scale, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + min(r + 6u, 4u), 299u), 299u) * 8u + warp % 1u * LANES + lane)); e2 = SUPERS(p_super, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + min(r + 6u, 4u), 299u), 299u) * 8u + warp % 1u * LANES + lane) / 8u); h2 = BITS(p_high, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + min(r + 6u, 4u), 299u), 299u) * 8u + warp % 1u * LANES + lane));
-float t3 = product(w3, h3, s3, e3, true); w3 = CODES(p_low, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + min(r + 7u, 4u), 299u), 299u) * 8u + warp % 1u * LANES + lane)); s3 = SCALES(p_scale, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + min(r + 7u, 4u), 299u), 299u) * 8u + warp % 1u * LANES + lane)); e3 = SUPERS(p_super, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + min(r + 7u, 4u), 299u), 299u) * 8u + warp % 1u * LANES + lane) / 8u); h3 = BITS(p_high, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + min(r + 7u, 4u), 299u), 299u) * 8u + warp % 1u * LANES + lane));
+[[dont_unroll]] for (uint r = 0u; r < N_L; r += 4u) {
+float t0 = product(w0, h0, s0, e0, true); w0 = CODES(p_low, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 4u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); s0 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 4u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); e0 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 4u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane) / 8u); h0 = BITS(p_high, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 4u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane));
+float t1 = product(w1, h1, s1, e1, true); w1 = CODES(p_low, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 5u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); s1 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 5u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); e1 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 5u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane) / 8u); h1 = BITS(p_high, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 5u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane));
+float t2 = product(w2, h2, s2, e2, true); w2 = CODES(p_low, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 6u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); s2 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 6u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); e2 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 6u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane) / 8u); h2 = BITS(p_high, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 6u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane));
+float t3 = product(w3, h3, s3, e3, true); w3 = CODES(p_low, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 7u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); s3 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 7u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); e3 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 7u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane) / 8u); h3 = BITS(p_high, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 7u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane));
 { const bool up = (lane & 4u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
 t0 = kept + subgroupShuffleXor(gone, 4); }
 { const bool up = (lane & 4u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
@@ -1000,8 +1404,352 @@ t1 = kept + subgroupShuffleXor(gone, 4); }
 { const bool up = (lane & 2u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
 t0 = kept + subgroupShuffleXor(gone, 2); }
 t0 += subgroupShuffleXor(t0, 1);
-const uint i = lane / 2u, row = warp / 1u * 5u + r + i;
-if (lane % 2u == 0u && r + i < 5u && row < 300u && warp / 1u < 64u) partial[warp % 1u * STRIDE_L + row] = t0;
+const uint i = lane / 2u, row = warp / 1u * N_L + r + i;
+if (lane % 2u == 0u && r + i < N_L && row < OF_L && warp / 1u < 64u) partial[warp % 1u * STRIDE_L + row] = t0;
+}
+}
+#endif
+
+#ifdef tiny_qwen3
+// 15 quads a layer, 1 ahead. Made by tools/straight_line.py.
+uvec4 w0 = uvec4(0u); uint s0 = 0u, e0 = 0u; uvec2 h0 = uvec2(0u);
+uvec4 w1 = uvec4(0u); uint s1 = 0u, e1 = 0u; uvec2 h1 = uvec2(0u);
+uvec4 w2 = uvec4(0u); uint s2 = 0u, e2 = 0u; uvec2 h2 = uvec2(0u);
+uvec4 w3 = uvec4(0u); uint s3 = 0u, e3 = 0u; uvec2 h3 = uvec2(0u);
+uint64_t p_low, p_high, p_scale, p_super; // into the matrix whose quads are asked for
+uint64_t at_q, at_k, at_v, at_o, at_gate, at_up, at_down;
+bool six_v = false, six_down = false;
+uint here, there; // layers
+uint64_t address(uint layer, uint i) {
+    return packUint2x32(addresses[places_at / 2u + 8u * layer + i]);
+}
+void load_places(uint layer) { there = layer; }
+void move_on() { here = there; }
+void load_first() {
+    at_q = address(0u, 0u);
+    { const uint number = (wg * 256u + min(warp / 1u, 63u) * 4u) * 8u + warp % 1u * LANES + lane; uint64_t at = at_q; p_low = at + 16u * number; p_scale = at + 32768ul + 2u * number; p_super = at + 36864ul + number / 8u * 4u; } at_k = address(here, 1u); at_v = address(here, 2u); w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); w1 = CODES(p_low, 8u); s1 = SCALES(p_scale, 8u); e1 = SUPERS(p_super, 1u); w2 = CODES(p_low, 16u); s2 = SCALES(p_scale, 16u); e2 = SUPERS(p_super, 2u); w3 = CODES(p_low, 24u); s3 = SCALES(p_scale, 24u); e3 = SUPERS(p_super, 3u);
+}
+void multiply_q(bool last) {
+{
+float t0 = product(w0, uvec2(0u), s0, e0, false);
+float t1 = product(w1, uvec2(0u), s1, e1, false);
+float t2 = product(w2, uvec2(0u), s2, e2, false);
+float t3 = product(w3, uvec2(0u), s3, e3, false);
+{ const uint number = (wg * 128u + min(warp / 1u, 63u) * 2u) * 8u + warp % 1u * LANES + lane; uint64_t at = at_k; p_low = at + 16u * number; p_scale = at + 16384ul + 2u * number; p_super = at + 18432ul + number / 8u * 4u; } at_o = address(here, 3u); w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); w1 = CODES(p_low, 8u); s1 = SCALES(p_scale, 8u); e1 = SUPERS(p_super, 1u); { const uint number = (wg * 128u + min(warp / 1u, 63u) * 2u) * 8u + warp % 1u * LANES + lane; uint64_t at = at_v; six_v = (at & 1ul) != 0ul; at &= ~1ul; if (six_v) { p_low = at + 16u * number; p_high = at + 16384ul + 8u * number; p_scale = at + 24576ul + 2u * number; p_super = at + 26624ul + number / 8u * 4u; } else { p_low = at + 16u * number; p_scale = at + 16384ul + 2u * number; p_super = at + 18432ul + number / 8u * 4u; } } if (six_v) { w2 = CODES(p_low, 0u); s2 = SCALES(p_scale, 0u); e2 = SUPERS(p_super, 0u); h2 = BITS(p_high, 0u); w3 = CODES(p_low, 8u); s3 = SCALES(p_scale, 8u); e3 = SUPERS(p_super, 1u); h3 = BITS(p_high, 8u); } else { w2 = CODES(p_low, 0u); s2 = SCALES(p_scale, 0u); e2 = SUPERS(p_super, 0u); w3 = CODES(p_low, 8u); s3 = SCALES(p_scale, 8u); e3 = SUPERS(p_super, 1u); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 2u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 2); }
+t0 += subgroupShuffleXor(t0, 1);
+const uint slot = warp / 1u, i = lane / 2u;
+if (lane % 2u == 0u && slot < 64u)
+    partial[warp % 1u * STRIDE_Q + 0u + slot * 4u + 0u + i] = t0;
+}
+}
+void multiply_k(bool last) {
+{
+float t0 = product(w0, uvec2(0u), s0, e0, false);
+float t1 = product(w1, uvec2(0u), s1, e1, false);
+float t2;
+float t3;
+if (six_v) t2 = product(w2, h2, s2, e2, true); else t2 = product(w2, uvec2(0u), s2, e2, false);
+if (six_v) t3 = product(w3, h3, s3, e3, true); else t3 = product(w3, uvec2(0u), s3, e3, false);
+{ const uint number = (wg * 256u + min(warp / 1u, 63u) * 4u) * 8u + warp % 1u * LANES + lane; uint64_t at = at_o; p_low = at + 16u * number; p_scale = at + 32768ul + 2u * number; p_super = at + 36864ul + number / 8u * 4u; } at_gate = address(here, 4u); w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); w1 = CODES(p_low, 8u); s1 = SCALES(p_scale, 8u); e1 = SUPERS(p_super, 1u); w2 = CODES(p_low, 16u); s2 = SCALES(p_scale, 16u); e2 = SUPERS(p_super, 2u); w3 = CODES(p_low, 24u); s3 = SCALES(p_scale, 24u); e3 = SUPERS(p_super, 3u);
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 2u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 2); }
+t0 += subgroupShuffleXor(t0, 1);
+const uint slot = warp / 1u, i = lane / 2u;
+if (lane % 2u == 0u && slot < 64u)
+    partial[warp % 1u * STRIDE_Q + (i < 2u ? OF_Q : OF_Q + OF_K - 2u) + slot * 2u + i] = t0;
+}
+}
+void multiply_o(bool last) {
+{
+float t0 = product(w0, uvec2(0u), s0, e0, false);
+float t1 = product(w1, uvec2(0u), s1, e1, false);
+float t2 = product(w2, uvec2(0u), s2, e2, false);
+float t3 = product(w3, uvec2(0u), s3, e3, false);
+{ const uint number = (wg * 1024u + min(warp / 1u, 63u) * 16u) * 8u + warp % 1u * LANES + lane; uint64_t at = at_gate; p_low = at + 16u * number; p_scale = at + 131072ul + 2u * number; p_super = at + 147456ul + number / 8u * 4u; } at_up = address(here, 5u); w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); w1 = CODES(p_low, 8u); s1 = SCALES(p_scale, 8u); e1 = SUPERS(p_super, 1u); w2 = CODES(p_low, 16u); s2 = SCALES(p_scale, 16u); e2 = SUPERS(p_super, 2u); w3 = CODES(p_low, 24u); s3 = SCALES(p_scale, 24u); e3 = SUPERS(p_super, 3u);
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 2u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 2); }
+t0 += subgroupShuffleXor(t0, 1);
+const uint slot = warp / 1u, i = lane / 2u;
+if (lane % 2u == 0u && slot < 64u)
+    partial[warp % 1u * STRIDE_X + 0u + slot * 4u + 0u + i] = t0;
+}
+}
+void multiply_gate(bool last) {
+{
+float t0 = product(w0, uvec2(0u), s0, e0, false);
+float t1 = product(w1, uvec2(0u), s1, e1, false);
+float t2 = product(w2, uvec2(0u), s2, e2, false);
+float t3 = product(w3, uvec2(0u), s3, e3, false);
+w0 = CODES(p_low, 32u); s0 = SCALES(p_scale, 32u); e0 = SUPERS(p_super, 4u); w1 = CODES(p_low, 40u); s1 = SCALES(p_scale, 40u); e1 = SUPERS(p_super, 5u); w2 = CODES(p_low, 48u); s2 = SCALES(p_scale, 48u); e2 = SUPERS(p_super, 6u); w3 = CODES(p_low, 56u); s3 = SCALES(p_scale, 56u); e3 = SUPERS(p_super, 7u);
+float t4 = product(w0, uvec2(0u), s0, e0, false);
+float t5 = product(w1, uvec2(0u), s1, e1, false);
+float t6 = product(w2, uvec2(0u), s2, e2, false);
+float t7 = product(w3, uvec2(0u), s3, e3, false);
+w0 = CODES(p_low, 64u); s0 = SCALES(p_scale, 64u); e0 = SUPERS(p_super, 8u); w1 = CODES(p_low, 72u); s1 = SCALES(p_scale, 72u); e1 = SUPERS(p_super, 9u); w2 = CODES(p_low, 80u); s2 = SCALES(p_scale, 80u); e2 = SUPERS(p_super, 10u); w3 = CODES(p_low, 88u); s3 = SCALES(p_scale, 88u); e3 = SUPERS(p_super, 11u);
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t4 : t0, gone = up ? t0 : t4;
+t0 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t5 : t1, gone = up ? t1 : t5;
+t1 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t6 : t2, gone = up ? t2 : t6;
+t2 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t7 : t3, gone = up ? t3 : t7;
+t3 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 2u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 2); }
+{ const bool up = (lane & 2u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 2); }
+{ const bool up = (lane & 1u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 1); }
+const uint slot = warp / 1u, i = lane / 1u;
+if (lane % 1u == 0u && slot < 64u)
+    partial[warp % 1u * STRIDE_G + 0u + slot * 16u + 0u + i] = t0;
+}
+{
+float t0 = product(w0, uvec2(0u), s0, e0, false);
+float t1 = product(w1, uvec2(0u), s1, e1, false);
+float t2 = product(w2, uvec2(0u), s2, e2, false);
+float t3 = product(w3, uvec2(0u), s3, e3, false);
+w0 = CODES(p_low, 96u); s0 = SCALES(p_scale, 96u); e0 = SUPERS(p_super, 12u); w1 = CODES(p_low, 104u); s1 = SCALES(p_scale, 104u); e1 = SUPERS(p_super, 13u); w2 = CODES(p_low, 112u); s2 = SCALES(p_scale, 112u); e2 = SUPERS(p_super, 14u); w3 = CODES(p_low, 120u); s3 = SCALES(p_scale, 120u); e3 = SUPERS(p_super, 15u);
+float t4 = product(w0, uvec2(0u), s0, e0, false);
+float t5 = product(w1, uvec2(0u), s1, e1, false);
+float t6 = product(w2, uvec2(0u), s2, e2, false);
+float t7 = product(w3, uvec2(0u), s3, e3, false);
+{ const uint number = (wg * 1024u + min(warp / 1u, 63u) * 16u) * 8u + warp % 1u * LANES + lane; uint64_t at = at_up; p_low = at + 16u * number; p_scale = at + 131072ul + 2u * number; p_super = at + 147456ul + number / 8u * 4u; } at_down = address(here, 6u); w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); w1 = CODES(p_low, 8u); s1 = SCALES(p_scale, 8u); e1 = SUPERS(p_super, 1u); w2 = CODES(p_low, 16u); s2 = SCALES(p_scale, 16u); e2 = SUPERS(p_super, 2u); w3 = CODES(p_low, 24u); s3 = SCALES(p_scale, 24u); e3 = SUPERS(p_super, 3u);
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t4 : t0, gone = up ? t0 : t4;
+t0 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t5 : t1, gone = up ? t1 : t5;
+t1 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t6 : t2, gone = up ? t2 : t6;
+t2 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t7 : t3, gone = up ? t3 : t7;
+t3 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 2u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 2); }
+{ const bool up = (lane & 2u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 2); }
+{ const bool up = (lane & 1u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 1); }
+const uint slot = warp / 1u, i = lane / 1u;
+if (lane % 1u == 0u && slot < 64u)
+    partial[warp % 1u * STRIDE_G + 0u + slot * 16u + 8u + i] = t0;
+}
+}
+void multiply_up(bool last) {
+{
+float t0 = product(w0, uvec2(0u), s0, e0, false);
+float t1 = product(w1, uvec2(0u), s1, e1, false);
+float t2 = product(w2, uvec2(0u), s2, e2, false);
+float t3 = product(w3, uvec2(0u), s3, e3, false);
+w0 = CODES(p_low, 32u); s0 = SCALES(p_scale, 32u); e0 = SUPERS(p_super, 4u); w1 = CODES(p_low, 40u); s1 = SCALES(p_scale, 40u); e1 = SUPERS(p_super, 5u); w2 = CODES(p_low, 48u); s2 = SCALES(p_scale, 48u); e2 = SUPERS(p_super, 6u); w3 = CODES(p_low, 56u); s3 = SCALES(p_scale, 56u); e3 = SUPERS(p_super, 7u);
+float t4 = product(w0, uvec2(0u), s0, e0, false);
+float t5 = product(w1, uvec2(0u), s1, e1, false);
+float t6 = product(w2, uvec2(0u), s2, e2, false);
+float t7 = product(w3, uvec2(0u), s3, e3, false);
+w0 = CODES(p_low, 64u); s0 = SCALES(p_scale, 64u); e0 = SUPERS(p_super, 8u); w1 = CODES(p_low, 72u); s1 = SCALES(p_scale, 72u); e1 = SUPERS(p_super, 9u); w2 = CODES(p_low, 80u); s2 = SCALES(p_scale, 80u); e2 = SUPERS(p_super, 10u); w3 = CODES(p_low, 88u); s3 = SCALES(p_scale, 88u); e3 = SUPERS(p_super, 11u);
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t4 : t0, gone = up ? t0 : t4;
+t0 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t5 : t1, gone = up ? t1 : t5;
+t1 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t6 : t2, gone = up ? t2 : t6;
+t2 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t7 : t3, gone = up ? t3 : t7;
+t3 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 2u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 2); }
+{ const bool up = (lane & 2u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 2); }
+{ const bool up = (lane & 1u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 1); }
+const uint slot = warp / 1u, i = lane / 1u;
+if (lane % 1u == 0u && slot < 64u)
+    partial[warp % 1u * STRIDE_G + OF_G + slot * 16u + 0u + i] = t0;
+}
+{
+float t0 = product(w0, uvec2(0u), s0, e0, false);
+float t1 = product(w1, uvec2(0u), s1, e1, false);
+float t2 = product(w2, uvec2(0u), s2, e2, false);
+float t3 = product(w3, uvec2(0u), s3, e3, false);
+w0 = CODES(p_low, 96u); s0 = SCALES(p_scale, 96u); e0 = SUPERS(p_super, 12u); w1 = CODES(p_low, 104u); s1 = SCALES(p_scale, 104u); e1 = SUPERS(p_super, 13u); w2 = CODES(p_low, 112u); s2 = SCALES(p_scale, 112u); e2 = SUPERS(p_super, 14u); w3 = CODES(p_low, 120u); s3 = SCALES(p_scale, 120u); e3 = SUPERS(p_super, 15u);
+float t4 = product(w0, uvec2(0u), s0, e0, false);
+float t5 = product(w1, uvec2(0u), s1, e1, false);
+float t6 = product(w2, uvec2(0u), s2, e2, false);
+float t7 = product(w3, uvec2(0u), s3, e3, false);
+{ const uint number = (wg * 256u + min(warp / 4u, 15u) * 16u) * 32u + warp % 4u * LANES + lane; uint64_t at = at_down; six_down = (at & 1ul) != 0ul; at &= ~1ul; if (six_down) { p_low = at + 16u * number; p_high = at + 131072ul + 8u * number; p_scale = at + 196608ul + 2u * number; p_super = at + 212992ul + number / 8u * 4u; } else { p_low = at + 16u * number; p_scale = at + 131072ul + 2u * number; p_super = at + 147456ul + number / 8u * 4u; } } at_q = address(here + 1u, 0u); if (six_down) { w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); h0 = BITS(p_high, 0u); w1 = CODES(p_low, 32u); s1 = SCALES(p_scale, 32u); e1 = SUPERS(p_super, 4u); h1 = BITS(p_high, 32u); w2 = CODES(p_low, 64u); s2 = SCALES(p_scale, 64u); e2 = SUPERS(p_super, 8u); h2 = BITS(p_high, 64u); w3 = CODES(p_low, 96u); s3 = SCALES(p_scale, 96u); e3 = SUPERS(p_super, 12u); h3 = BITS(p_high, 96u); } else { w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); w1 = CODES(p_low, 32u); s1 = SCALES(p_scale, 32u); e1 = SUPERS(p_super, 4u); w2 = CODES(p_low, 64u); s2 = SCALES(p_scale, 64u); e2 = SUPERS(p_super, 8u); w3 = CODES(p_low, 96u); s3 = SCALES(p_scale, 96u); e3 = SUPERS(p_super, 12u); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t4 : t0, gone = up ? t0 : t4;
+t0 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t5 : t1, gone = up ? t1 : t5;
+t1 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t6 : t2, gone = up ? t2 : t6;
+t2 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t7 : t3, gone = up ? t3 : t7;
+t3 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 2u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 2); }
+{ const bool up = (lane & 2u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 2); }
+{ const bool up = (lane & 1u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 1); }
+const uint slot = warp / 1u, i = lane / 1u;
+if (lane % 1u == 0u && slot < 64u)
+    partial[warp % 1u * STRIDE_G + OF_G + slot * 16u + 8u + i] = t0;
+}
+}
+void multiply_down(bool last) {
+if (six_down) {
+{
+float t0 = product(w0, h0, s0, e0, true);
+float t1 = product(w1, h1, s1, e1, true);
+float t2 = product(w2, h2, s2, e2, true);
+float t3 = product(w3, h3, s3, e3, true);
+w0 = CODES(p_low, 128u); s0 = SCALES(p_scale, 128u); e0 = SUPERS(p_super, 16u); h0 = BITS(p_high, 128u); w1 = CODES(p_low, 160u); s1 = SCALES(p_scale, 160u); e1 = SUPERS(p_super, 20u); h1 = BITS(p_high, 160u); w2 = CODES(p_low, 192u); s2 = SCALES(p_scale, 192u); e2 = SUPERS(p_super, 24u); h2 = BITS(p_high, 192u); w3 = CODES(p_low, 224u); s3 = SCALES(p_scale, 224u); e3 = SUPERS(p_super, 28u); h3 = BITS(p_high, 224u);
+float t4 = product(w0, h0, s0, e0, true);
+float t5 = product(w1, h1, s1, e1, true);
+float t6 = product(w2, h2, s2, e2, true);
+float t7 = product(w3, h3, s3, e3, true);
+w0 = CODES(p_low, 256u); s0 = SCALES(p_scale, 256u); e0 = SUPERS(p_super, 32u); h0 = BITS(p_high, 256u); w1 = CODES(p_low, 288u); s1 = SCALES(p_scale, 288u); e1 = SUPERS(p_super, 36u); h1 = BITS(p_high, 288u); w2 = CODES(p_low, 320u); s2 = SCALES(p_scale, 320u); e2 = SUPERS(p_super, 40u); h2 = BITS(p_high, 320u); w3 = CODES(p_low, 352u); s3 = SCALES(p_scale, 352u); e3 = SUPERS(p_super, 44u); h3 = BITS(p_high, 352u);
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t4 : t0, gone = up ? t0 : t4;
+t0 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t5 : t1, gone = up ? t1 : t5;
+t1 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t6 : t2, gone = up ? t2 : t6;
+t2 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t7 : t3, gone = up ? t3 : t7;
+t3 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 2u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 2); }
+{ const bool up = (lane & 2u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 2); }
+{ const bool up = (lane & 1u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 1); }
+const uint slot = warp / 4u, i = lane / 1u;
+if (lane % 1u == 0u && slot < 16u)
+    partial[warp % 4u * STRIDE_X + 0u + slot * 16u + 0u + i] = t0;
+}
+{
+float t0 = product(w0, h0, s0, e0, true);
+float t1 = product(w1, h1, s1, e1, true);
+float t2 = product(w2, h2, s2, e2, true);
+float t3 = product(w3, h3, s3, e3, true);
+w0 = CODES(p_low, 384u); s0 = SCALES(p_scale, 384u); e0 = SUPERS(p_super, 48u); h0 = BITS(p_high, 384u); w1 = CODES(p_low, 416u); s1 = SCALES(p_scale, 416u); e1 = SUPERS(p_super, 52u); h1 = BITS(p_high, 416u); w2 = CODES(p_low, 448u); s2 = SCALES(p_scale, 448u); e2 = SUPERS(p_super, 56u); h2 = BITS(p_high, 448u); w3 = CODES(p_low, 480u); s3 = SCALES(p_scale, 480u); e3 = SUPERS(p_super, 60u); h3 = BITS(p_high, 480u);
+float t4 = product(w0, h0, s0, e0, true);
+float t5 = product(w1, h1, s1, e1, true);
+float t6 = product(w2, h2, s2, e2, true);
+float t7 = product(w3, h3, s3, e3, true);
+if (last) { const uint64_t at = at_q; const uint number = 0u; p_low = at + 16u * number; p_high = at + 128ul * VOCAB + 8u * number; p_scale = at + 192ul * VOCAB + 2u * number; p_super = at + 208ul * VOCAB + number / 8u * 4u; } if (last) { w0 = CODES(p_low, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); s0 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); e0 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane) / 8u); h0 = BITS(p_high, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); w1 = CODES(p_low, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); s1 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); e1 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane) / 8u); h1 = BITS(p_high, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); w2 = CODES(p_low, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); s2 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); e2 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane) / 8u); h2 = BITS(p_high, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); w3 = CODES(p_low, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); s3 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); e3 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane) / 8u); h3 = BITS(p_high, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); } else { { const uint number = (wg * 256u + min(warp / 1u, 63u) * 4u) * 8u + warp % 1u * LANES + lane; uint64_t at = at_q; p_low = at + 16u * number; p_scale = at + 32768ul + 2u * number; p_super = at + 36864ul + number / 8u * 4u; } at_k = address(here + 1u, 1u); at_v = address(here + 1u, 2u); w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); w1 = CODES(p_low, 8u); s1 = SCALES(p_scale, 8u); e1 = SUPERS(p_super, 1u); w2 = CODES(p_low, 16u); s2 = SCALES(p_scale, 16u); e2 = SUPERS(p_super, 2u); w3 = CODES(p_low, 24u); s3 = SCALES(p_scale, 24u); e3 = SUPERS(p_super, 3u); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t4 : t0, gone = up ? t0 : t4;
+t0 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t5 : t1, gone = up ? t1 : t5;
+t1 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t6 : t2, gone = up ? t2 : t6;
+t2 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t7 : t3, gone = up ? t3 : t7;
+t3 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 2u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 2); }
+{ const bool up = (lane & 2u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 2); }
+{ const bool up = (lane & 1u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 1); }
+const uint slot = warp / 4u, i = lane / 1u;
+if (lane % 1u == 0u && slot < 16u)
+    partial[warp % 4u * STRIDE_X + 0u + slot * 16u + 8u + i] = t0;
+}
+} else {
+{
+float t0 = product(w0, uvec2(0u), s0, e0, false);
+float t1 = product(w1, uvec2(0u), s1, e1, false);
+float t2 = product(w2, uvec2(0u), s2, e2, false);
+float t3 = product(w3, uvec2(0u), s3, e3, false);
+w0 = CODES(p_low, 128u); s0 = SCALES(p_scale, 128u); e0 = SUPERS(p_super, 16u); w1 = CODES(p_low, 160u); s1 = SCALES(p_scale, 160u); e1 = SUPERS(p_super, 20u); w2 = CODES(p_low, 192u); s2 = SCALES(p_scale, 192u); e2 = SUPERS(p_super, 24u); w3 = CODES(p_low, 224u); s3 = SCALES(p_scale, 224u); e3 = SUPERS(p_super, 28u);
+float t4 = product(w0, uvec2(0u), s0, e0, false);
+float t5 = product(w1, uvec2(0u), s1, e1, false);
+float t6 = product(w2, uvec2(0u), s2, e2, false);
+float t7 = product(w3, uvec2(0u), s3, e3, false);
+w0 = CODES(p_low, 256u); s0 = SCALES(p_scale, 256u); e0 = SUPERS(p_super, 32u); w1 = CODES(p_low, 288u); s1 = SCALES(p_scale, 288u); e1 = SUPERS(p_super, 36u); w2 = CODES(p_low, 320u); s2 = SCALES(p_scale, 320u); e2 = SUPERS(p_super, 40u); w3 = CODES(p_low, 352u); s3 = SCALES(p_scale, 352u); e3 = SUPERS(p_super, 44u);
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t4 : t0, gone = up ? t0 : t4;
+t0 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t5 : t1, gone = up ? t1 : t5;
+t1 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t6 : t2, gone = up ? t2 : t6;
+t2 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t7 : t3, gone = up ? t3 : t7;
+t3 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 2u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 2); }
+{ const bool up = (lane & 2u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 2); }
+{ const bool up = (lane & 1u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 1); }
+const uint slot = warp / 4u, i = lane / 1u;
+if (lane % 1u == 0u && slot < 16u)
+    partial[warp % 4u * STRIDE_X + 0u + slot * 16u + 0u + i] = t0;
+}
+{
+float t0 = product(w0, uvec2(0u), s0, e0, false);
+float t1 = product(w1, uvec2(0u), s1, e1, false);
+float t2 = product(w2, uvec2(0u), s2, e2, false);
+float t3 = product(w3, uvec2(0u), s3, e3, false);
+w0 = CODES(p_low, 384u); s0 = SCALES(p_scale, 384u); e0 = SUPERS(p_super, 48u); w1 = CODES(p_low, 416u); s1 = SCALES(p_scale, 416u); e1 = SUPERS(p_super, 52u); w2 = CODES(p_low, 448u); s2 = SCALES(p_scale, 448u); e2 = SUPERS(p_super, 56u); w3 = CODES(p_low, 480u); s3 = SCALES(p_scale, 480u); e3 = SUPERS(p_super, 60u);
+float t4 = product(w0, uvec2(0u), s0, e0, false);
+float t5 = product(w1, uvec2(0u), s1, e1, false);
+float t6 = product(w2, uvec2(0u), s2, e2, false);
+float t7 = product(w3, uvec2(0u), s3, e3, false);
+if (last) { const uint64_t at = at_q; const uint number = 0u; p_low = at + 16u * number; p_high = at + 128ul * VOCAB + 8u * number; p_scale = at + 192ul * VOCAB + 2u * number; p_super = at + 208ul * VOCAB + number / 8u * 4u; } if (last) { w0 = CODES(p_low, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); s0 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); e0 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane) / 8u); h0 = BITS(p_high, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 0u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); w1 = CODES(p_low, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); s1 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); e1 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane) / 8u); h1 = BITS(p_high, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 1u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); w2 = CODES(p_low, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); s2 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); e2 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane) / 8u); h2 = BITS(p_high, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 2u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); w3 = CODES(p_low, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); s3 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); e3 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane) / 8u); h3 = BITS(p_high, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + 3u, OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); } else { { const uint number = (wg * 256u + min(warp / 1u, 63u) * 4u) * 8u + warp % 1u * LANES + lane; uint64_t at = at_q; p_low = at + 16u * number; p_scale = at + 32768ul + 2u * number; p_super = at + 36864ul + number / 8u * 4u; } at_k = address(here + 1u, 1u); at_v = address(here + 1u, 2u); w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); w1 = CODES(p_low, 8u); s1 = SCALES(p_scale, 8u); e1 = SUPERS(p_super, 1u); w2 = CODES(p_low, 16u); s2 = SCALES(p_scale, 16u); e2 = SUPERS(p_super, 2u); w3 = CODES(p_low, 24u); s3 = SCALES(p_scale, 24u); e3 = SUPERS(p_super, 3u); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t4 : t0, gone = up ? t0 : t4;
+t0 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t5 : t1, gone = up ? t1 : t5;
+t1 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t6 : t2, gone = up ? t2 : t6;
+t2 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t7 : t3, gone = up ? t3 : t7;
+t3 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 2u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 2); }
+{ const bool up = (lane & 2u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 2); }
+{ const bool up = (lane & 1u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 1); }
+const uint slot = warp / 4u, i = lane / 1u;
+if (lane % 1u == 0u && slot < 16u)
+    partial[warp % 4u * STRIDE_X + 0u + slot * 16u + 8u + i] = t0;
+}
+}
+}
+void multiply_v(bool last) {}
+void ask_again() {
+    const uint64_t zero = uint64_t(position >> 30u);
+    p_low += zero; p_scale += zero; p_super += zero;
+    w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); w1 = CODES(p_low, 8u); s1 = SCALES(p_scale, 8u); e1 = SUPERS(p_super, 1u); w2 = CODES(p_low, 16u); s2 = SCALES(p_scale, 16u); e2 = SUPERS(p_super, 2u); w3 = CODES(p_low, 24u); s3 = SCALES(p_scale, 24u); e3 = SUPERS(p_super, 3u);
+}
+void multiply_output() {
+[[dont_unroll]] for (uint r = 0u; r < N_L; r += 4u) {
+float t0 = product(w0, h0, s0, e0, true); w0 = CODES(p_low, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 4u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); s0 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 4u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); e0 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 4u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane) / 8u); h0 = BITS(p_high, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 4u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane));
+float t1 = product(w1, h1, s1, e1, true); w1 = CODES(p_low, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 5u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); s1 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 5u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); e1 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 5u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane) / 8u); h1 = BITS(p_high, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 5u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane));
+float t2 = product(w2, h2, s2, e2, true); w2 = CODES(p_low, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 6u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); s2 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 6u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); e2 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 6u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane) / 8u); h2 = BITS(p_high, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 6u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane));
+float t3 = product(w3, h3, s3, e3, true); w3 = CODES(p_low, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 7u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); s3 = SCALES(p_scale, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 7u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane)); e3 = SUPERS(p_super, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 7u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane) / 8u); h3 = BITS(p_high, (min(wg * OF_L + min(min(warp / 1u, 63u) * N_L + min(r + 7u, N_L - 1u), OF_L - 1u), VOCAB - 1u) * 8u + warp % 1u * LANES + lane));
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t2 : t0, gone = up ? t0 : t2;
+t0 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 4u) != 0u; const float kept = up ? t3 : t1, gone = up ? t1 : t3;
+t1 = kept + subgroupShuffleXor(gone, 4); }
+{ const bool up = (lane & 2u) != 0u; const float kept = up ? t1 : t0, gone = up ? t0 : t1;
+t0 = kept + subgroupShuffleXor(gone, 2); }
+t0 += subgroupShuffleXor(t0, 1);
+const uint i = lane / 2u, row = warp / 1u * N_L + r + i;
+if (lane % 2u == 0u && r + i < N_L && row < OF_L && warp / 1u < 64u) partial[warp % 1u * STRIDE_L + row] = t0;
 }
 }
 #endif

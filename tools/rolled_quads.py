@@ -51,6 +51,16 @@ class Divided:
         return self.n_rows * self.blocks
 
     @property
+    def count(self) -> str:
+        """``n`` in GLSL."""
+        return f"{self.n}u"
+
+    @property
+    def last(self) -> str:
+        """The number of the last unit of a subgroup, in GLSL."""
+        return f"{self.n - 1}u"
+
+    @property
     def slot(self) -> str:
         return f"min(warp / {self.chunks}u, {self.slots - 1}u)"
 
@@ -80,14 +90,17 @@ class Rows(Divided):
 
     def point(self, six: bool) -> str:
         """Return the assignments of the pointers into the planes of a matrix at ``at``."""
-        codes = 16 * self.total
-        scales = codes + (8 * self.total if six else 0)
+        scales = 24 if six else 16  # bytes of a block before its scale's plane
         lines = ["p_low = at + 16u * number;"]
         if six:
-            lines.append(f"p_high = at + {codes}ul + 8u * number;")
-        lines.append(f"p_scale = at + {scales}ul + 2u * number;")
-        lines.append(f"p_super = at + {scales + 2 * self.total}ul + number / 8u * 4u;")
+            lines.append(f"p_high = at + {self.plane(16)} + 8u * number;")
+        lines.append(f"p_scale = at + {self.plane(scales)} + 2u * number;")
+        lines.append(f"p_super = at + {self.plane(scales + 2)} + number / 8u * 4u;")
         return " ".join(lines)
+
+    def plane(self, n_bytes: int) -> str:
+        """Return the offset of a plane behind ``n_bytes`` of each block."""
+        return f"{n_bytes * self.total}ul"
 
     def load(self, unit: int, row: int, six: bool) -> str:
         at = row * self.blocks
@@ -98,6 +111,22 @@ class Rows(Divided):
         at = rows * self.blocks
         high = f" p_high += {8 * at}ul;" if six else ""
         return f"p_low += {16 * at}ul; p_scale += {2 * at}ul; p_super += {at // 2}ul;{high}"
+
+
+@dataclass(frozen=True)
+class OutputRows(Rows):
+    """The output matrix, whose rows are a constant of the shader."""
+
+    @property
+    def count(self) -> str:
+        return "N_L"
+
+    @property
+    def last(self) -> str:
+        return "N_L - 1u"
+
+    def plane(self, n_bytes: int) -> str:
+        return f"{n_bytes * self.blocks}ul * VOCAB"
 
 
 def loads(unit: int, at: str, eighth: str, six: bool) -> str:
@@ -144,7 +173,7 @@ class Quads:
         self.gate = rows("gate", 4, shape.ffn, shape.width, "0u", "STRIDE_G")
         self.up = rows("up", 5, shape.ffn, shape.width, "OF_G", "STRIDE_G")
         self.down = rows("down", 6, shape.width, shape.ffn, "0u", "STRIDE_X")
-        self.output = rows("output", 0, shape.vocabulary, shape.width, "0u", "STRIDE_L")
+        self.output = OutputRows("output", shape.vocabulary, shape.width, shape, 0, False, "0u", "STRIDE_L")
         assert self.k.n == QUAD // 2
         self.matrices = [self.q, self.k, self.o, self.gate, self.up, self.down]
         assert all(matrix.n % QUAD == 0 and matrix.slots * matrix.n == matrix.of_group for matrix in self.whole)
@@ -330,21 +359,21 @@ class Quads:
 
     def output_load(self, unit: int, row: str) -> str:
         output = self.output
-        inside = f"min({output.slot} * {output.n}u + {row}, {output.of_group - 1}u)"
-        number = f"(min(wg * {output.of_group}u + {inside}, {output.n_rows - 1}u) * {output.blocks}u + {output.lane})"
+        inside = f"min({output.slot} * N_L + {row}, OF_L - 1u)"
+        number = f"(min(wg * OF_L + {inside}, VOCAB - 1u) * {output.blocks}u + {output.lane})"
         return loads(unit, number, f"{number} / 8u", True)
 
     def multiply_output(self) -> Iterator[str]:
         output, ahead = self.output, self.shape.ahead
         yield "void multiply_output() {"
-        yield f"[[dont_unroll]] for (uint r = 0u; r < {output.n}u; r += {ahead}u) {{"
+        yield f"[[dont_unroll]] for (uint r = 0u; r < {output.count}; r += {ahead}u) {{"
         for unit in range(ahead):
-            ask = self.output_load(unit, f"min(r + {unit + ahead}u, {output.n - 1}u)")
+            ask = self.output_load(unit, f"min(r + {unit + ahead}u, {output.last})")
             yield f"float t{unit} = {product(unit, True)}; {ask}"
         yield from sums(self.shape.lanes, ahead)
         share = self.shape.lanes // ahead
-        yield f"const uint i = lane / {share}u, row = warp / {output.chunks}u * {output.n}u + r + i;"
-        real = f"r + i < {output.n}u && row < {output.of_group}u && warp / {output.chunks}u < {output.slots}u"
+        yield f"const uint i = lane / {share}u, row = warp / {output.chunks}u * N_L + r + i;"
+        real = f"r + i < N_L && row < OF_L && warp / {output.chunks}u < {output.slots}u"
         yield f"if (lane % {share}u == 0u && {real}) partial[warp % {output.chunks}u * STRIDE_L + row] = t0;"
         yield "}"
         yield "}"

@@ -34,7 +34,7 @@ def _output(
     ahead = len(products)
     yield "void multiply_output() {"
     yield from first
-    yield f"[[dont_unroll]] for (uint r = 0u; r < {output.n}u; r += {ahead}u) {{"
+    yield f"[[dont_unroll]] for (uint r = 0u; r < {output.count}; r += {ahead}u) {{"
     yield f"const uint which = r / {ahead}u & 1u;"
     yield f"[[dont_unroll]] for (uint {OUTPUT} = 0u; {OUTPUT} < n_outputs; {OUTPUT}++) {{"
     yield f"take_x_of(output_tokens[{OUTPUT}], warp % {output.chunks}u, false);"
@@ -131,7 +131,7 @@ class TokenUnits(Units):
         output, ahead = self.output, self.shape.ahead
         products = [output.product(unit) for unit in range(ahead)]
         first = [output.load(unit, f"{unit}u") for unit in range(ahead)]
-        loads = [output.load(unit, f"min(r + {unit + ahead}u, {output.n - 1}u)") for unit in range(ahead)]
+        loads = [output.load(unit, f"min(r + {unit + ahead}u, {output.last})") for unit in range(ahead)]
         return _output(output, products, loads, first)
 
 
@@ -157,5 +157,5 @@ class TokenQuads(Quads):
     def multiply_output(self) -> Iterator[str]:
         output, ahead = self.output, self.shape.ahead
         products = [product(unit, True) for unit in range(ahead)]
-        loads = [self.output_load(unit, f"min(r + {unit + ahead}u, {output.n - 1}u)") for unit in range(ahead)]
+        loads = [self.output_load(unit, f"min(r + {unit + ahead}u, {output.last})") for unit in range(ahead)]
         return _output(output, products, loads)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-SPECIALIZED = ("LAYERS", "VOCAB")  # constants of variants with experts that are no macros
+SPECIALIZED = ("LAYERS", "VOCAB")  # constants of families with any number of layers and tokens, which are no macros
 COMPARERS, OUTPUT_ROWS = 4, 8  # invocations that compare an expert's logit; rows of the output at a time
 
 MOST_GATED = 25600  # bytes of the gated values of all rows in shared memory; more lie in a buffer
@@ -116,6 +116,7 @@ class Shape:
         values = {name: getattr(self, field) for field, name in NAMES.items()}
         if self.experts:
             values |= {"EXPERTS": self.experts, "USED": self.used}
+        if self.is_specialized:
             values = {name: value for name, value in values.items() if name not in SPECIALIZED}
         macros = {
             name: str(value).lower() if isinstance(value, bool) else f"{value}u" for name, value in values.items()
@@ -123,10 +124,17 @@ class Shape:
         flags = {"WITH_EXPERTS": self.experts > 0, "HEAD_NORMS": self.head_norms, "FAR_CACHE": self.far_cache}
         return {"FAMILY": FAMILY[self.found_by], **macros, **{name: 1 for name, is_set in flags.items() if is_set}}
 
+    @property
+    def is_specialized(self) -> bool:
+        """True if a family's variant computes any number of layers and any vocabulary: drivers get these constants."""
+        return self.found_by != "places"
+
     def is_of(self, family: Shape) -> bool:
-        """Return True if a family's variant computes this shape; those with experts compute any number of layers."""
+        """Return True if a family's variant computes this shape."""
+        if family.is_specialized:
+            family = replace(family, layers=self.layers, vocabulary=self.vocabulary)
         if family.experts:
-            return self == replace(family, layers=self.layers, vocabulary=self.vocabulary)
+            return self == family
         return self == replace(family.of_rows(self.rows), spills=self.spills)
 
     def of_rows(self, rows: int) -> Shape:

@@ -60,6 +60,21 @@ _WITH_ONE_CACHE = {
         share=2,
         found_by="addresses",
     ),
+    "qwen3_8b_q4_k_m": _of_gpus(
+        ahead=4,
+        layers=36,
+        width=4096,
+        kv_heads=8,
+        dim=128,
+        ffn=12288,
+        vocabulary=151936,
+        has_minimum=True,
+        mixed=True,
+        positions=1,
+        share=2,
+        found_by="addresses",
+        head_norms=True,
+    ),
     "a3b_q4_k_m": _of_gpus(
         ahead=8,
         layers=48,
@@ -79,6 +94,7 @@ _WITH_ONE_CACHE = {
     ),
     "tiny_experts": _of_tests(ahead=8, ffn=512, experts=8, used=2, head_norms=True),
     "tiny_q4_k_m": _of_tests(ahead=4, ffn=2048),
+    "tiny_qwen3": _of_tests(ahead=4, ffn=1024, head_norms=True),
 }
 
 FAMILIES = {

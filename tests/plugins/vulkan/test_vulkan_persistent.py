@@ -19,6 +19,7 @@ from gguf_files import byte_tokenizer, tiny_llama, write_gguf
 from llama_relatives import RELATIVES
 from pumice.engine import Engine
 from pumice.engine.batches import Part, batch_of
+from pumice.evaluate.speed import settle
 from pumice.gguf import GGMLType, GGUFFile
 from pumice_vulkan import program as program_module
 from pumice_vulkan.device import list_devices
@@ -48,12 +49,25 @@ def any_shape(vulkan_device: None) -> None:
 IDS = [(7 * i + 3) % 300 for i in range(12)]
 
 
-def write_model(path: Path, four: GGMLType, six: Sequence[str] = (), n_ff: int = 256) -> Path:
-    """A llama whose matrices have four bits, and those of ``six`` in the second layer, and the output's, six."""
-    source = tiny_llama(path.with_suffix(".f32"), dim=256, n_ff=n_ff)
+def write_model(
+    path: Path, four: GGMLType, six: Sequence[str] = (), n_ff: int = 256, architecture: str = "llama", **sizes: int
+) -> Path:
+    """A llama whose matrices have four bits, and those of ``six`` in the second layer, and the output's, six.
+
+    ``architecture``: "qwen3" has norms of heads. ``sizes``: ``n_layer`` and ``n_vocab``.
+    """
+    source = tiny_llama(path.with_suffix(".f32"), dim=256, n_ff=n_ff, **sizes)
     with GGUFFile.open(source) as file:
         tensors = {name: tensor.dequantize() for name, tensor in file.tensors.items()}
-        metadata = dict(file.metadata)
+        metadata = {name.replace("llama.", f"{architecture}."): value for name, value in file.metadata.items()}
+    metadata["general.architecture"] = architecture
+    if architecture == "qwen3":
+        tensors |= {
+            name.replace("attn_q.", f"attn_{part}_norm."): np.ones(64, np.float32)
+            for name in list(tensors)
+            if "attn_q." in name
+            for part in ("q", "k")
+        }
     rng = np.random.default_rng(1)
     types = {}
     for name, numbers in tensors.items():
@@ -158,9 +172,25 @@ def test_logits(tmp_path: Path, used: list[bool], four: str, six: Sequence[str])
 
 
 @pytest.mark.usefixtures("any_shape")
-def test_logits_of_loops_over_quads(tmp_path: Path, used: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A family whose products are loops."""
-    path = write_model(tmp_path / "model.gguf", GGMLType.Q4_K, MIXED, FAMILIES["tiny_q4_k_m"].ffn)
+@pytest.mark.parametrize(
+    ("family", "architecture", "sizes"),
+    [
+        pytest.param("tiny_q4_k_m", "llama", {}, marks=pytest.mark.nightly),
+        pytest.param("tiny_q4_k_m", "llama", {"n_layer": 3, "n_vocab": 517}, marks=pytest.mark.nightly),
+        ("tiny_qwen3", "qwen3", {"n_layer": 3, "n_vocab": 517}),
+    ],
+    ids=["llama", "other-sizes", "qwen3"],
+)
+def test_logits_of_loops_over_quads(
+    tmp_path: Path,
+    used: list[bool],
+    monkeypatch: pytest.MonkeyPatch,
+    family: str,
+    architecture: str,
+    sizes: dict[str, int],
+) -> None:
+    """Families whose products are loops, for any number of layers and any vocabulary."""
+    path = write_model(tmp_path / "model.gguf", GGMLType.Q4_K, MIXED, FAMILIES[family].ffn, architecture, **sizes)
     kernels = set()
 
     def noted(shape: Shape) -> str:
@@ -172,7 +202,7 @@ def test_logits_of_loops_over_quads(tmp_path: Path, used: list[bool], monkeypatc
         expected = model.logits(IDS)
     assert error(logits(path, "always"), expected) < 1e-3
     assert used == [True] * len(IDS)
-    assert kernels == {"persistent.tiny_q4_k_m"}
+    assert kernels == {f"persistent.{family}"}
 
 
 @pytest.mark.usefixtures("any_shape")
@@ -374,9 +404,7 @@ def test_two_rows_are_one_dispatch_once_their_pipeline_is_compiled(
     section = {"persistent": "always", "activations": "int8", "driver": "native", "prepare": "always"}
     with pumice.load(path, backend="vulkan", n_ctx=256, n_batch=2, config={"vulkan": section}) as model:
         expected = logits_of_steps(model, [1] * 4)
-        deadline = time.monotonic() + 60
-        while 2 not in computed and time.monotonic() < deadline:
-            logits_of_steps(model, [2])
+        settle(model)
         computed.clear()
         assert np.array_equal(logits_of_steps(model, [2] * 2), expected)
         assert computed == [2] * 2
