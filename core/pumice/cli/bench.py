@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from pumice.model import Model
 
 T = TypeVar("T")
+
+WARM_SECONDS = 1.0  # of runs before each test: an idle GPU begins at a fraction of its clock
 
 
 @click.command("bench", cls=ConfinedCommand)
@@ -61,7 +64,7 @@ T = TypeVar("T")
     default=3,
     show_default=True,
     metavar="N",
-    help="Number of timed runs of each test, after one that warms up.",
+    help="Number of timed runs of each test, after a second of runs that warm up (at least one).",
 )
 @option(
     "-npl",
@@ -218,7 +221,7 @@ class ParallelRow:
 def measure_parallel(
     model: Model, n_prompt: int, n_gen: int, parallel: list[int], repetitions: int, profile: bool = False
 ) -> list[ParallelRow]:
-    """Return a row for each number of sequences, measured after an untimed warm-up run."""
+    """Return a row for each number of sequences, measured after untimed runs that warm up."""
     import statistics
 
     from pumice.evaluate.speed import kernel_times, parallel_seconds
@@ -283,7 +286,7 @@ def table_of(rows: list[Drafts]) -> str:
 
 
 def measure(name: str, n_tokens: int, repetitions: int, seconds: Callable[..., float]) -> dict[str, float]:
-    """Return mean and sample standard deviation of tokens/s over the repetitions, after an untimed warm-up run."""
+    """Return mean and sample standard deviation of tokens/s over the repetitions, after untimed runs that warm up."""
     import statistics
 
     times = repeated(f"{name}{n_tokens}", repetitions, partial(seconds, n_tokens))
@@ -293,13 +296,20 @@ def measure(name: str, n_tokens: int, repetitions: int, seconds: Callable[..., f
 
 
 def repeated(title: str, n: int, run: Callable[..., T]) -> list[T]:
-    """Return the results of ``n`` runs after a warm-up run, with one progress bar over all runs."""
+    """Return the results of ``n`` runs after runs of ``WARM_SECONDS`` that warm up, with one progress bar over all.
+
+    The progress bar begins again with each further run that warms up.
+    """
     with show_progress(title, unit="token") as show:
 
         def progress(i: int, done: int, total: int) -> None:
             show(i * total + done, (1 + n) * total)
 
-        return [run(progress=partial(progress, i)) for i in range(1 + n)][1:]
+        begun = time.perf_counter()
+        run(progress=partial(progress, 0))
+        while time.perf_counter() - begun < WARM_SECONDS:
+            run(progress=partial(progress, 0))
+        return [run(progress=partial(progress, 1 + i)) for i in range(n)]
 
 
 def format_profile(test: str, kernels: Sequence[KernelTime]) -> str:

@@ -8,7 +8,7 @@ from functools import partial
 from pumice_vulkan.persistent.division import Shape
 
 FAR = "_far"  # end of the names of families whose caches lie in several buffers
-UNMEASURED = {"a3b_q4_k_m_far"}  # families that `auto` leaves to dispatches
+UNMEASURED = {"a3b_q4_k_m_far", "qwen3_8b_q4_k_m_far"}  # families that `auto` leaves to dispatches
 
 _shape = partial(
     Shape, threads=512, output_six=True, two_buffers=False, early=True, block_size=32, deep_positions=2
