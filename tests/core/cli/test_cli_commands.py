@@ -282,6 +282,7 @@ def test_bench_shows_how_far_each_run_is(monkeypatch):
         yield lambda done, total: shown.append((what, done, total, unit))
 
     monkeypatch.setattr("pumice.cli.bench.show_progress", bar)
+    monkeypatch.setattr("pumice.cli.bench.WARM_SECONDS", 0.0)
 
     def run(progress: Callable[[int, int], None]) -> None:
         progress(3, 8)
@@ -291,8 +292,10 @@ def test_bench_shows_how_far_each_run_is(monkeypatch):
     assert shown == [("pp8", done, 16, "token") for done in (3, 8, 11, 16)]
 
 
-def test_bench_counts_after_a_warm_up():
-    asked, seconds = [], iter([100.0, 1.0, 2.0, 4.0])
+def test_bench_counts_after_runs_that_warm_up(monkeypatch):
+    asked, seconds = [], iter([100.0, 90.0, 1.0, 2.0, 4.0])
+    clock = iter([0.0, 0.7, 1.3])  # when they begin, and behind each
+    monkeypatch.setattr("pumice.cli.bench.time.perf_counter", lambda: next(clock))
 
     def fake(n_tokens: int, progress: Callable[[int, int], None]) -> float:
         asked.append(n_tokens)
@@ -302,7 +305,7 @@ def test_bench_counts_after_a_warm_up():
     speeds = [8.0, 4.0, 2.0]
     expected = {"tokens_per_second": statistics.mean(speeds), "stddev": statistics.stdev(speeds)}
     assert measure("pp", 8, 3, fake) == pytest.approx(expected)
-    assert asked == [8] * 4
+    assert asked == [8] * 5
 
 
 @pytest.mark.parametrize(
