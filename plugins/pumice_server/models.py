@@ -20,6 +20,7 @@ from pumice.cli.named_models import for_other_models, warn_of_assumed_template
 from pumice.plugin import ModelSpec
 from pumice_server.bodies import OllamaOptions
 from pumice_server.errors import no_model
+from pumice_server.limits import MAX_MODELS
 from pumice_server.metrics import Metrics
 from pumice_server.model_events import ModelEvents
 from pumice_server.options import generation_options
@@ -138,7 +139,7 @@ class Models:
     async def replace(self, served_model: ServedModel) -> None:
         """Serve a model that a client has uploaded, in place of an earlier one of its name.
 
-        Raises HTTPException if the name is another model's, or the earlier one is in use.
+        Raises HTTPException if the name is another model's, the earlier one is in use, or too many are served.
         """
         name = served_model.name
         while (earlier := self.known(name)) is not None:
@@ -148,6 +149,8 @@ class Models:
                 await self.remove(earlier)
             else:
                 raise HTTPException(409, f"{name!r:.100} is a name of the server's own")
+        if len(self.served_models) >= MAX_MODELS:
+            raise HTTPException(503, f"{MAX_MODELS} models are served already: delete others")
         self.served_models.append(served_model)
         self.events.tell("models_reload", "*")
 

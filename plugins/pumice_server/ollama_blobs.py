@@ -14,7 +14,6 @@ from pumice.cli.named_models import summarize_model, vocabulary_problem
 from pumice.plugin import ModelSpec
 from pumice_server.bodies import OllamaCreateBody
 from pumice_server.errors import bad_request
-from pumice_server.limits import MAX_MODELS
 from pumice_server.models import Models
 from pumice_server.served_model import ServedModel
 from pumice_server.uploads import Uploads, model_of
@@ -59,8 +58,6 @@ async def serve_uploaded(models: Models, body: OllamaCreateBody, base: ServedMod
     """
     uploads = _uploads(models)
     name = model_name(body.named)
-    if len(models.served_models) >= MAX_MODELS:
-        raise HTTPException(503, f"{MAX_MODELS} models are served already: delete others")
     files = body.files or (base.uploaded if base else {})
     if both := files.keys() & body.adapters.keys():
         raise bad_request(f"{min(both)!r:.100} is a file of the model and an adapter; rename one")

@@ -6,6 +6,7 @@ import hashlib
 import os
 import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from pumice.errors import EngineError
 from pumice.gguf import GGUFFile
 from pumice.plugin import ModelSpec
 from pumice.process import reader
-from pumice_server import limits, uploads
+from pumice_server import limits, ollama_blobs, uploads
 from pumice_server.uploads import Uploads
 from server_thread import running, serving
 from tiny_models import TinyModel
@@ -84,6 +85,29 @@ def test_ollamas_client_creates_a_model_of_a_local_file(path, folder):
         assert names_in(folder / "blobs") == set()
         assert [model.model for model in client.list().models] == ["first"]
     assert names_in(folder / "models") == set()
+
+
+def test_uploaded_models_are_bounded(path, folder, monkeypatch):
+    """Also those that are made at the same time; a model in place of another one needs no room."""
+    monkeypatch.setattr("pumice_server.models.MAX_MODELS", 2)
+    both, find_problem = threading.Barrier(2), ollama_blobs.vocabulary_problem
+
+    def problem_of_both(path: str) -> str:
+        both.wait(PATIENCE)
+        return find_problem(path)
+
+    with serving(ModelSpec(["first"], str(path), OPTIONS), uploads=folder, upload_bytes=1 << 20) as server:
+        files = {"tiny.gguf": ollama.Client(host=server.url).create_blob(path)}
+
+        def create(name: str) -> int:
+            return server.client.post("/api/create", json={"model": name, "files": files, "stream": False}).status_code
+
+        with monkeypatch.context() as together, ThreadPoolExecutor(2) as pool:
+            together.setattr(ollama_blobs, "vocabulary_problem", problem_of_both)
+            assert sorted(pool.map(create, ["own", "other"])) == [200, 503]
+        (made,) = [name for name in server.models.names if name != "first"]
+        assert create(made) == 200
+        assert create("third") == 503
 
 
 def write_adapter_of(path, adapter):
