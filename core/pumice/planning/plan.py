@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -31,6 +32,8 @@ from pumice.model import Model
 from pumice.model_graphs import chosen_sizes, make_architecture, trace_configured
 from pumice.planning.machine import PlannedGPUs, PlannedMachine
 from pumice.registry import Registry
+
+logger = logging.getLogger("pumice")
 
 _STREAM = "prompts with copied experts"  # name of a graph
 _GPUS = "gpu"  # name of the backend of planned GPUs
@@ -234,11 +237,20 @@ def _subject(
 def _backends(stack: ExitStack, registry: Registry, config: Config, machine: PlannedMachine) -> Backends:
     """Return the backends of a machine; planned GPUs take the place of this machine's."""
     if machine.gpus is not None:
+        _warn_of_unused(config)
         config = config.model_copy(update={"backend": "auto", "devices": ["none"], "split_mode": "auto"})
     backends = backend_line(registry, config)
     for _, backend in backends:
         stack.callback(backend.close)
     return [(_GPUS, PlannedGPUs(list(machine.gpus.values()))), *backends] if machine.gpus else backends
+
+
+def _warn_of_unused(config: Config) -> None:
+    """Log a warning for each option that chooses devices of this machine, in a plan for another one."""
+    values = {"backend": config.backend, "devices": ",".join(config.devices), "split_mode": config.split_mode}
+    for name, value in values.items():
+        if not config.is_default(name):
+            logger.warning("%s: %s has no effect: the plan is for GPUs of another machine", name, value)
 
 
 def _largest_with(subject: _Subject, n_gpu_layers: int, n_ctx_train: int, is_fitting: bool) -> int:

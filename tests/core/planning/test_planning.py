@@ -184,6 +184,20 @@ def test_a_plan_for_another_machine(tmp_path: Path) -> None:
     assert json.loads(json.dumps(whole.to_dict()))["devices"][0]["bytes"] == whole.devices[0].bytes
 
 
+def test_options_of_this_machine_have_no_effect_on_plans_for_another(caplog: pytest.LogCaptureFixture) -> None:
+    chosen: dict[str, Any] = {"backend": "numpy", "devices": ["Vulkan7"], "split_mode": "none"}
+    plan = pumice.plan(memory="1GiB", measure=False, **chosen)
+    assert [device.name for device in plan.devices] == ["gpu0"]
+    assert [message.partition(" has no effect")[0] for message in caplog.messages] == [
+        "backend: numpy",
+        "devices: Vulkan7",
+        "split_mode: none",
+    ]
+    caplog.clear()
+    pumice.plan(memory="1GiB", measure=False)
+    assert caplog.messages == []
+
+
 @pytest.mark.parametrize("more", [{"memory": 0}, {"memory": "1GiB", "n_cpu_moe": -1}])
 def test_the_largest_context_of_scarce_host_memory(tmp_path: Path, more: dict[str, Any]) -> None:
     """A plan that fits has at least its own context, and one that fits with more has more."""
