@@ -17,6 +17,7 @@ from tools.paper_device import PaperDevice
 import pumice
 from gguf_files import byte_tokenizer, tiny_llama, write_gguf
 from llama_relatives import RELATIVES
+from nightly import variants
 from pumice.engine import Engine
 from pumice.engine.batches import Part, batch_of
 from pumice.evaluate.speed import settle
@@ -162,7 +163,7 @@ MIXED = ("blk.1.attn_v.weight", "blk.1.ffn_down.weight")
 
 
 @pytest.mark.usefixtures("any_shape")
-@pytest.mark.parametrize(("four", "six"), [("Q4_0", ()), ("Q4_K", MIXED)])
+@pytest.mark.parametrize(("four", "six"), variants([("Q4_0", ()), ("Q4_K", MIXED)], [("Q4_K", MIXED)]))
 def test_logits(tmp_path: Path, used: list[bool], four: str, six: Sequence[str]) -> None:
     path = write_model(tmp_path / "model.gguf", GGMLType[four], six)
     with pumice.load(path, backend="numpy", n_ctx=256) as model:
@@ -228,7 +229,7 @@ def test_caches_in_several_buffers(tmp_path: Path, used: list[bool], monkeypatch
 @pytest.mark.usefixtures("any_shape")
 def test_attention_to_many_positions(tmp_path: Path, used: list[bool]) -> None:
     """Heads that read the same keys together, in more than one round of positions; dispatches filled the cache."""
-    path = write_model(tmp_path / "model.gguf", GGMLType.Q4_0)
+    path = write_model(tmp_path / "model.gguf", GGMLType.Q4_K, MIXED)
     prompt = [(7 * i + 3) % 300 for i in range(134)]
 
     def tokens(model: Any) -> list[int]:
@@ -250,7 +251,7 @@ def test_repeats_failed_tokens(
 
     Both paths have the same dispatches here, so that their tokens must be equal.
     """
-    path = write_model(tmp_path / "model.gguf", GGMLType.Q4_0)
+    path = write_model(tmp_path / "model.gguf", GGMLType.Q4_K, MIXED)
     failed, calls = PersistentPath.failed, 0
 
     def fails(this: PersistentPath) -> bool:
@@ -394,20 +395,31 @@ def test_no_step_waits_for_the_shader_for_any_shape(
 
 
 @pytest.mark.usefixtures("any_shape")
-def test_two_rows_are_one_dispatch_once_their_pipeline_is_compiled(
+def test_rows_are_one_dispatch_once_their_pipeline_is_compiled(
     tmp_path: Path, computed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here with gated values that lie in a buffer."""
-    monkeypatch.setattr(division, "MOST_GATED", 0)
     monkeypatch.setattr("pumice_vulkan.device.native.device.NativeDevice.knows_pipelines", True)
     path = write_model(tmp_path / "model.gguf", GGMLType.Q4_K, MIXED)
     section = {"persistent": "always", "activations": "int8", "driver": "native", "prepare": "always"}
-    with pumice.load(path, backend="vulkan", n_ctx=256, n_batch=2, config={"vulkan": section}) as model:
-        expected = logits_of_steps(model, [1] * 4)
+    with pumice.load(path, backend="vulkan", n_ctx=256, n_batch=4, config={"vulkan": section}) as model:
+        expected = logits_of_steps(model, [1] * 6)
         settle(model)
         computed.clear()
+        assert np.array_equal(logits_of_steps(model, [3] * 2), expected)
+        assert computed == [4] * 2
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("any_shape")
+def test_rows_whose_gated_values_lie_in_a_buffer(
+    tmp_path: Path, computed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(division, "MOST_GATED", 0)
+    path = write_model(tmp_path / "model.gguf", GGMLType.Q4_K, MIXED)
+    with load(path, "always", rows_in_one_dispatch=2, n_batch=2) as model:
+        expected = logits_of_steps(model, [1] * 4)
         assert np.array_equal(logits_of_steps(model, [2] * 2), expected)
-        assert computed == [2] * 2
+        assert computed == [1] * 4 + [2] * 2
 
 
 @pytest.mark.usefixtures("any_shape")
