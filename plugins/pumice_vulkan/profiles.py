@@ -339,8 +339,12 @@ def _reported(path: Path) -> Profile:
             lacking=ASSUMED - features,
             driver_version=tuple(map(int, filter(None, facts["driver_version"].split(".")))),
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
-        raise BackendError(f"vulkan: {path} is no report of `pumice doctor` with a Vulkan device: {error}") from None
+    except OSError as error:
+        raise BackendError(f"vulkan: profile: cannot read {path}: {(error.strerror or str(error)).lower()}") from None
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, StopIteration) as error:
+        raise BackendError(
+            f"vulkan: profile: {path} is no report with a Vulkan device; write one with `pumice doctor --report`"
+        ) from error
 
 
 def narrowed(device: DeviceDescription, profile: Profile) -> DeviceDescription:

@@ -187,8 +187,20 @@ def test_a_report_is_a_profile(tmp_path: Path) -> None:
     assert found.features == set(facts["features"]) | {"cooperative_matrix"}
     assert found.threadgroup_memory_bytes == facts["threadgroup_memory_bytes"]
     assert [(shape.m, shape.n, shape.k) for shape in found.cooperative_matrices] == [(8, 16, 16)]
-    with pytest.raises(pumice.BackendError, match=r"none\.json is no report of `pumice doctor` with a Vulkan device"):
+    with pytest.raises(pumice.BackendError, match=r"profile: cannot read .*none\.json: no such file"):
         find_profile(str(tmp_path / "none.json"))
+    for text in (
+        "{",
+        "[]",
+        '{"devices": [3]}',
+        '{"devices": [{"label": "cpu0"}]}',
+        '{"devices": [{"label": "vulkan0"}]}',
+    ):
+        path.write_text(text)
+        with pytest.raises(pumice.BackendError) as error:
+            find_profile(str(path))
+        message = f"vulkan: profile: {path} is no report with a Vulkan device; write one with `pumice doctor --report`"
+        assert str(error.value) == message
 
 
 @pytest.mark.parametrize("size", [8, 16, 32])
