@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pumice.plugin import (
     Access,
@@ -51,17 +51,22 @@ SOFTWARE = "PUMICE_VULKAN_SOFTWARE"
 """Environment variable that, set to 1, allows software devices such as Mesa's lavapipe, for tests."""
 
 
+Switch = Literal["auto", "always", "never"]
+Rows = Literal["auto", 1, 2, 3, 4, 5, 6, 7, 8]  # to ``MOST_ROWS`` of persistent/path.py
+
+
 @dataclass
 class VulkanOptions:
     """Configuration section ``vulkan``."""
 
-    driver: str = "auto"  # "native", "kompute", or "auto" (native)
+    driver: Literal["auto", "native", "kompute"] = "auto"  # "auto": native
     device: int | str = 0  # number from `pumice devices`, UUID, or prefix of the UUID
-    activations: str = "auto"  # with few rows, or without matrix units: "int8", "float", "half" (float, and float16
-    # products of many rows without matrix units), or "auto" (int8 if fast, else half on a GPU that computes in float16)
-    prepare: str = "auto"  # compile sizes of steps ahead: "always", "never", or "auto" (on GPUs)
-    persistent: str = "auto"  # tokens of one sequence in one dispatch: "always" (where possible), "never", or "auto"
-    rows_in_one_dispatch: int | str = "auto"  # most tokens of a step in one dispatch, where those of one sequence are
+    activations: Literal["auto", "int8", "float", "half"] = "auto"  # with few rows, or without matrix units
+    # "half": float, and float16 products of many rows without matrix units; "auto": int8 if fast, else half on a GPU
+    # that computes in float16
+    prepare: Switch = "auto"  # compile sizes of steps ahead: "always", "never", or "auto" (on GPUs)
+    persistent: Switch = "auto"  # tokens of one sequence in one dispatch: "always" (where possible), "never", or "auto"
+    rows_in_one_dispatch: Rows = "auto"  # most tokens of a step in one dispatch, where one token is
     batch_invariant: bool = False  # bit-identical results for 1 to 16 tokens of a step
     devices: list[int | str] = field(default_factory=list)  # devices to split layers over; overrides `device`
     profile: str = ""  # do with what a device of `pumice_vulkan/profiles.py` has, for tests
@@ -222,7 +227,7 @@ class VulkanBackend(Backend):
         opened = _beside(lambda: open_device(driver, find_device(driver, name)))
         from pumice_vulkan.kernels import Kernels
         from pumice_vulkan.memory import Arena, Scratch, Weights
-        from pumice_vulkan.persistent import check_rows, is_wanted
+        from pumice_vulkan.persistent import is_wanted
         from pumice_vulkan.probe import lanes_are_known, sums_by_rows, working_shape
         from pumice_vulkan.profiles import find_profile, narrowed
         from pumice_vulkan.program import Shared
@@ -240,7 +245,7 @@ class VulkanBackend(Backend):
             invariant = self.options.batch_invariant
             persistent = is_wanted(self.options.persistent, device) and _has_persistent(device.description)
             persistent = persistent and not invariant
-            most_rows = check_rows(self.options.rows_in_one_dispatch)
+            most_rows = self.options.rows_in_one_dispatch
             cooperative = working_shape(device)
             lanes = bool(cooperative) and lanes_are_known(device)
             half = _use_half(self.options.activations, device, suits=not (int8 or cooperative or invariant))
@@ -251,7 +256,7 @@ class VulkanBackend(Backend):
         return Shared(
             *(device, Kernels(device), *memories, int8, cooperative, prepares, persistent),
             unmeasured=self.options.persistent == "always",
-            most_rows=most_rows,
+            most_rows=None if most_rows == "auto" else most_rows,
             lanes=lanes,
             sums_by_rows=sums_by_rows(device) if lanes else None,
             invariant=invariant,
@@ -283,9 +288,7 @@ def _free_bytes(device: Device, most: int | None) -> int:
 
 
 def _use_int8(activations: str, device: Device) -> bool:
-    """Return True if activations become int8. Raises BackendError for an invalid option."""
-    if activations not in ("auto", "int8", "float", "half"):
-        raise BackendError(f"vulkan: unknown activations {activations!r}; choose auto, int8, float or half")
+    """Return True if activations become int8. Raises BackendError if the device cannot."""
     if activations == "int8" and "integer_dot_product" not in device.features:
         raise BackendError(f"vulkan: {device.name} has no integer dot product; set activations to auto or float")
     is_wide = device.subgroup_size >= INT8_LANES
@@ -326,9 +329,7 @@ def _has_persistent(device: DeviceDescription) -> bool:
 
 
 def _prepares(prepare: str, device: Device) -> bool:
-    """Return True if a thread prepares sizes of steps. Raises BackendError for an invalid option."""
-    if prepare not in ("auto", "always", "never"):
-        raise BackendError(f"vulkan: unknown prepare {prepare!r}; choose auto, always or never")
+    """Return True if a thread prepares sizes of steps."""
     enabled = prepare == "always" or (prepare == "auto" and not device.description.software)
     return enabled and device.compiles_beside
 

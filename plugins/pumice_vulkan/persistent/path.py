@@ -48,26 +48,12 @@ logger = logging.getLogger("pumice")
 
 
 def is_wanted(setting: str, device: Device) -> bool:
-    """Return True if a device may use the path. Raises BackendError for an invalid option.
+    """Return True if a device may use the path.
 
     ``auto`` takes it where it was measured: on NVIDIA's GPUs, for the shapes of ``FAMILIES``.
     """
-    if setting not in ("auto", "always", "never"):
-        raise BackendError(f"vulkan: unknown persistent {setting!r}; choose auto, always or never")
     asked = setting == "always" or (setting == "auto" and device.description.vendor == "NVIDIA")
     return asked and device.features >= FEATURES and device.description.driver == "native"
-
-
-def check_rows(rows: int | str) -> int | None:
-    """Return the most tokens of a step in one dispatch. Raises BackendError if the shader has no room for them.
-
-    ``auto`` is None: those that were faster so on a GPU, which depend on the model.
-    """
-    if rows == "auto":
-        return None
-    if not isinstance(rows, int) or not 1 <= rows <= MOST_ROWS:
-        raise BackendError(f"vulkan: rows_in_one_dispatch is {rows!r}; choose 1 to {MOST_ROWS}, or auto")
-    return rows
 
 
 def expect_cache(memory: SegmentMemory, segment: Segment) -> None:

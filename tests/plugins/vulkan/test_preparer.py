@@ -18,6 +18,7 @@ import pytest
 
 import pumice
 from nightly import variants
+from pumice import ConfigError
 from pumice.plugin import N_OUTPUTS, N_SEQS, N_TOKENS, BackendError, Limits
 from pumice_vulkan import folders, recorder
 from pumice_vulkan import program as programs
@@ -387,7 +388,7 @@ class TestModels:
             assert texts(model) == expected
 
     def test_a_wrong_option_is_named(self, tiny_file: Any) -> None:
-        with pytest.raises(BackendError, match="unknown prepare 'sometimes'; choose auto, always or never"):
+        with pytest.raises(ConfigError, match="prepare: should be 'auto', 'always' or 'never', not 'sometimes'"):
             load(tiny_file("llama-bias"), "sometimes")
 
     def test_a_software_device_prepares_nothing_by_itself(self, tiny_file: Any, made: list[Any]) -> None:

@@ -81,7 +81,7 @@ def test_a_load_that_fails_on_the_second_device_closes_both(
     assert opened == ["opened", "opened", "closed", "closed"]
 
 
-@pytest.mark.parametrize("wrong", [{"activations": "fast"}, {"devices": [0, 99]}])
+@pytest.mark.parametrize("wrong", [{"profile": "nothing"}, {"devices": [0, 99]}])
 def test_wrong_options_leave_no_device_open(tmp_path: Path, opened: list[str], wrong: dict[str, Any]) -> None:
     with pytest.raises(pumice.BackendError):
         pumice.load(tiny_llama(tmp_path / "tiny.gguf"), backend="vulkan", config={"vulkan": wrong})

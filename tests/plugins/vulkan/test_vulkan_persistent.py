@@ -437,7 +437,9 @@ def test_steps_are_dispatches_where_memory_for_others_lacks(tmp_path: Path, monk
 
 @pytest.mark.parametrize("rows", [0, 9, "many"])
 def test_unknown_number_of_rows(tmp_path: Path, rows: Any) -> None:
-    with pytest.raises(pumice.BackendError, match=f"rows_in_one_dispatch is {rows!r}; choose 1 to 8, or auto"):
+    with pytest.raises(
+        pumice.ConfigError, match=rf"vulkan: rows_in_one_dispatch: should be 'auto', 1, .* or 8, not {rows!r}"
+    ):
         load(tiny_llama(tmp_path / "model.gguf"), "always", rows_in_one_dispatch=rows)
 
 
@@ -448,7 +450,7 @@ def test_other_models_take_dispatches(tmp_path: Path, used: list[bool]) -> None:
 
 
 def test_unknown_setting(tmp_path: Path) -> None:
-    with pytest.raises(pumice.BackendError, match="unknown persistent 'yes'; choose auto, always or never"):
+    with pytest.raises(pumice.ConfigError, match="persistent: should be 'auto', 'always' or 'never', not 'yes'"):
         load(tiny_llama(tmp_path / "model.gguf"), "yes")
 
 
