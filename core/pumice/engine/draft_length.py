@@ -456,7 +456,7 @@ class DraftLength:
         n_seqs: int,
         n_rows: int,
         n_drafted: int,
-        n_accepted: int,
+        n_saved: int,
         seconds: float,
         judging: float = 0.0,
         n_elapsed: int = 1,
@@ -467,7 +467,7 @@ class DraftLength:
             n_seqs: sequences of the step.
             n_rows: rows without drafted tokens.
             n_drafted: drafted tokens.
-            n_accepted: accepted drafted tokens.
+            n_saved: accepted drafted tokens, but those that a grammar forces.
             seconds: time of the step.
             judging: seconds that proposers took after the step.
             n_elapsed: steps since the latest recorded one, with this one.
@@ -481,9 +481,9 @@ class DraftLength:
         is_first = n_drafted and self.costs.is_first(n_seqs, n_rows + n_drafted)
         taken = usual if is_first else max(usual, min(seconds, DELAYED * usual))  # estimates of few steps are low
         self._n_drafted = self._n_drafted + 1 if n_drafted else 0
-        saved = 1 + n_accepted / n_seqs - taken / base if n_drafted else 0.0
+        saved = 1 + n_saved / n_seqs - taken / base if n_drafted else 0.0
         n_before, self._n_steps = n_elapsed - 1, self._n_steps + 1
-        self._pace.took(n_before + (taken + self._spent + judging) / base, n_before + 1 + n_accepted / n_seqs)
+        self._pace.took(n_before + (taken + self._spent + judging) / base, n_before + 1 + n_saved / n_seqs)
         self._accrue(n_elapsed - self._n_accrued)
         self._credit = max(-MOST_LOST, min(self._credit + saved - judging / base, self._most_saved))
         self._n_accrued, self._n_elapsed = 0, n_elapsed

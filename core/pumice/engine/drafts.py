@@ -24,6 +24,7 @@ class Draft:
     kind: DraftKind
     tokens: Sequence[int]
     n_accepted: int = 0
+    n_forced: int = 0  # accepted tokens that a grammar forces, which are read without a step of their own
     probabilities: Sequence[float] = ()
     n_asked: int = 0  # tokens that a model computed for it; 0: it was looked up
     is_short: bool = False  # whether the model found its next token too improbable

@@ -272,10 +272,10 @@ class Speculation:
         if self._is_measured:
             self._is_measured = False
             n_rows, n_drafted = sum(n_new for _, n_new in members), sum(len(draft.tokens) for draft in drafts.values())
-            n_accepted = sum(draft.n_accepted for draft in drafts.values())
+            n_saved = sum(draft.n_accepted - draft.n_forced for draft in drafts.values())
             judging = self.clock() - began if drafts else 0.0
             n_elapsed, self._n_recorded = self._n_steps - self._n_recorded, self._n_steps
-            self.length.took(len(members), n_rows, n_drafted, n_accepted, seconds, judging, n_elapsed)
+            self.length.took(len(members), n_rows, n_drafted, n_saved, seconds, judging, n_elapsed)
             if self.length.fixed < 0:
                 self.length.charge(RECORDING, 2 * (self.clock() - began - judging))  # with the rests below
                 self._rest(members, {running.generation: draft for running, draft in drafts.items()})

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+import pumice
 from drafting import PROPOSERS, Oracle, drafting
 from guessing_programs import (
     GREEDY,
@@ -551,3 +552,21 @@ def test_a_slow_step_with_drafts_is_charged():
     for n_slow, expected in ((1, True), (2, False)):
         length.took(1, 1, 1, 0, 5.0)
         assert (length.recovers == 0) == expected, n_slow
+
+
+def test_drafts_save_no_steps_of_tokens_that_a_grammar_forces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without drafts these tokens are read together, as a prompt is."""
+    saved, took = [], DraftLength.took
+
+    def noted(length: DraftLength, n_seqs: int, n_rows: int, n_drafted: int, n_saved: int, *more: Any) -> None:
+        saved.append(n_saved)
+        took(length, n_seqs, n_rows, n_drafted, n_saved, *more)
+
+    monkeypatch.setattr(DraftLength, "took", noted)
+    choices: dict[str, Any] = {"max_tokens": 200, "temperature": 0, "regex": "([a-z ]{8}, a colour of the sea. ){12}"}
+    with pumice.load(pumice.demo_model_path(), backend="cpu", n_ctx=256, config={"n_draft": 12}) as model:
+        text = model.generate("Once", speculate="off", **choices)
+        saved.clear()
+        drafted = model.generate("Once", speculate="prediction", prediction=text.text, **choices)
+    assert drafted.tokens == text.tokens
+    assert 0 < sum(saved) < drafted.timings.n_accepted

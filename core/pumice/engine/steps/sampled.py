@@ -60,7 +60,8 @@ class HostVerifiedStep(Flight):
         n = verified.n_right()
         if not n:
             return False
-        drafts[verified.running].n_accepted += n
+        draft = drafts[verified.running]
+        draft.n_accepted, draft.n_forced = draft.n_accepted + n, draft.n_forced + n - 1
         self.context.scheduler.computed(verified.running, n)
         verified.row, verified.drafted = verified.row + n, verified.drafted[n:]
         return verified.running.pending == 0
