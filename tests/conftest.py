@@ -24,6 +24,11 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Before Vulkan's loader is: the software device compiles shaders in less time than it would save in running them.
 os.environ.setdefault("GALLIVM_PERF", "nopt")
 
+# Tests compute on Mesa's lavapipe, whose results do not depend on the machine: matrix units round otherwise, and what
+# a GPU's times let be drafted is another text. `PUMICE_TEST_GPU=1` takes this machine's GPUs.
+if sys.platform == "linux" and not os.environ.get("PUMICE_TEST_GPU"):
+    os.environ.setdefault("VK_LOADER_DRIVERS_SELECT", "*lvp_icd*")
+
 # The demo model's tools are run from the root of the repository, not installed.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 

@@ -1,4 +1,4 @@
-"""Vulkan devices for tests. Without a GPU they are Mesa's lavapipe (Debian: mesa-vulkan-drivers)."""
+"""Vulkan devices for tests: Mesa's lavapipe (Debian: mesa-vulkan-drivers), or GPUs (``PUMICE_TEST_GPU=1``)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ def vulkan_device() -> None:
     with mock.patch.dict(os.environ, {"PUMICE_VULKAN_SOFTWARE": "1"}):
         reason = VulkanBackend.unavailable()
     if reason:
-        (pytest.fail if REQUIRED else pytest.skip)(reason)
+        where = "tests take Mesa's lavapipe (.ci/vulkan), or this machine's GPU with PUMICE_TEST_GPU=1"
+        (pytest.fail if REQUIRED else pytest.skip)(f"{reason} ({where})")
 
 
 @pytest.fixture(scope="session", params=["native", "kompute"])
