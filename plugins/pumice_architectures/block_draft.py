@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from pumice.plugin import N_TOKENS, DraftBlock, GraphBuilder, HParams, Tensor
 from pumice.plugin.nn.blocks import linear_then_scale
 from pumice.plugin.nn.hyper import sliding_window
-from pumice_architectures.dflash2 import has_selector, lattice
+from pumice_architectures.dflash2 import has_selector, selected
 from pumice_architectures.drafts import DraftDecoder
 from pumice_architectures.dspark import chained, first_of_chain, has_chain
 
@@ -78,5 +78,5 @@ class BlockDraft(DraftDecoder):
         if chains:
             logits = chained(g, self.hparams, logits, x if self.is_sure_before_norm else normed)
         if selects:
-            lattice(g, self.hparams, logits, normed)
+            logits = selected(g, self.hparams, logits, normed)
         return g.get_rows(logits, g.output_ids) if whole else logits

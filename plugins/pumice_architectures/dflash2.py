@@ -1,4 +1,4 @@
-"""DFlash 2: convolutions over a block, and transition scores between the candidates of adjacent positions."""
+"""DFlash 2: convolutions over a block, and a selector of tokens that follow each other."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from functools import reduce
 
 from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn.blocks import Activation, linear, width
-from pumice.plugin.nn.places import neighbour, places
+from pumice.plugin.nn.places import neighbour
+from pumice_architectures.dspark import Rows, tokens_before
+
+EXCLUDED = 3e4  # by what logits of tokens that are no candidates are lowered; float16 has it
+STEEP = 6e4  # twice: whatever is lower than the last candidate by 1e-5 is no candidate
 
 
 def has_selector(g: GraphBuilder, hparams: HParams) -> bool:
@@ -51,28 +55,24 @@ def read_convolutions(hparams: HParams, n_embd: int) -> Convolutions:
     return Convolutions(n_taps, n_embd // size)
 
 
-def lattice(g: GraphBuilder, hparams: HParams, logits: Tensor, hidden: Tensor) -> None:
-    """Add the outputs ``candidates`` and ``scores``, which select the tokens of a block from the second on.
+def selected(g: GraphBuilder, hparams: HParams, logits: Tensor, hidden: Tensor) -> Tensor:
+    """Return the ``logits [t, n_vocab]`` of the selector, from the second position of a block on.
 
-    ``candidates``, int32 ``[n_outputs, k]``, are the most probable tokens of a position. ``scores [n_outputs, k * k]``
-    are those of each candidate after the first candidate of the previous position, after the second, and so on. The
-    position before the second has the block's first token; its scores are repeated k times.
+    Candidates are the most probable tokens of a position; to the logit of each is added how well it follows the token
+    that was selected at the position before. Logits of other tokens are lower by ``EXCLUDED``.
     """
-    n_vocab, t = width(logits), logits.shape[0]
+    n_vocab = width(logits)
     k, rank = hparams.positive("selector_top_k"), hparams.positive("selector_rank")
     if width(hidden) < k * (k + 1):
         raise hparams.wrong("selector_top_k", f"is {k}, too many for a width of {width(hidden)}")
     leading, following = (g.weight(f"selector_{name}.weight", (n_vocab, rank)) for name in ("predecessor", "successor"))
     gate = linear(g, hidden, "selector_hidden", rank)
-    candidates = g.top_k(logits, k)
-    own, after = g.gather(logits, candidates), g.embedding(following, candidates)
-    begins = places(g, 0, 1)
-    token = reduce(g.concat, [g.embedding(leading, g.tokens)] * k)
-    chosen = g.embedding(leading, candidates).reshape(t, k * rank)
-    before = neighbour(g, chosen + (token + chosen * -1.0) * begins, -1)
-    scores = []
-    for i in range(k):
-        asked = g.slice(before, i * rank, (i + 1) * rank) * gate
-        scores.append(g.sum(after * asked.reshape(t, 1, rank), axis=-1) + own)
-    g.output("candidates", g.get_rows(candidates, g.output_ids))
-    g.output("scores", g.get_rows(reduce(g.concat, scores), g.output_ids))
+    least = g.slice(g.gather(logits, g.top_k(logits, k)), k - 1, k)
+    below = g.clamp((logits + least * -1.0) * STEEP, -1.0, 0.0)
+    logits = logits + g.clamp(below * STEEP, -EXCLUDED, 0.0)
+
+    def added(before: Tensor, rows: Rows) -> Tensor:
+        return g.linear(before * rows(gate), following)
+
+    own = tokens_before(g, leading, logits, range(1, hparams.positive("block_size")), added)
+    return logits + added(own, lambda x: x)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from collections.abc import Callable
+from functools import partial, reduce
 
-from pumice.plugin import GraphBuilder, HParams, Tensor
+from pumice.plugin import GraphBuilder, HParams, Tensor, Weight
 from pumice.plugin.nn.blocks import find_scale, project, width
 from pumice.plugin.nn.places import at_place, of_sequence, places
 from pumice_architectures.drafts import for_target
+
+Rows = Callable[[Tensor], Tensor]
+"""Picks rows of a tensor ``[t, ...]``: those of one place of each block, or all."""
 
 
 def has_chain(g: GraphBuilder) -> bool:
@@ -35,16 +39,33 @@ def chained(g: GraphBuilder, hparams: HParams, logits: Tensor, hidden: Tensor) -
     matrix = g.weight("markov_w2.weight", (int(drafted.shape[0]) if drafted else n_vocab, rank))
     matrix, scale = for_target(g, matrix), find_scale(g, "markov_w2")
 
-    before = at_place(g, g.embedding(table, g.tokens), 0)
-    states = [before]
-    for place in range(first, block_size - 1):
-        likeliest = g.top_k(at_place(g, logits, place) + project(g, before, matrix, None, scale), 1)
-        before = g.embedding(table, likeliest).reshape(before.shape[0], rank)
-        states.append(before)
-    shape = logits.shape[0], len(states), rank
-    own = g.expert_sum(of_sequence(g, reduce(g.concat, states)).reshape(*shape), places(g, first, block_size))
+    def added(before: Tensor, rows: Rows) -> Tensor:
+        return project(g, before, matrix, None, scale)
+
+    own = tokens_before(g, table, logits, range(first, block_size), added)
     if g.find_weight("conf_proj.weight"):
         weight = g.weight("conf_proj.weight", (1, width(hidden) + rank))
         sure = g.sigmoid(g.linear(g.concat(hidden, own), weight, g.find_weight("conf_proj.bias", (1,))))
         g.output("confidence", g.get_rows(sure, g.output_ids))
-    return logits + project(g, own, matrix, None, scale)
+    return logits + added(own, lambda x: x)
+
+
+def tokens_before(
+    g: GraphBuilder, table: Weight, logits: Tensor, places_of: range, added: Callable[[Tensor, Rows], Tensor]
+) -> Tensor:
+    """Return the rows of ``table [n_vocab, rank]`` of each token's predecessor in its block: ``[t, rank]``.
+
+    The predecessor of the first of ``places_of`` is the block's first token, of others the most probable token of the
+    place before, by ``logits [t, n_vocab]`` and what ``added`` returns for the rows of a place and of its predecessors.
+    """
+    rank = int(table.shape[-1])
+    before = at_place(g, g.embedding(table, g.tokens), 0)
+    states = [before]
+    for place in places_of[:-1]:
+        rows = partial(at_place, g, place=place)
+        likeliest = g.top_k(rows(logits) + added(before, rows), 1)
+        before = g.embedding(table, likeliest).reshape(before.shape[0], rank)
+        states.append(before)
+    shape = logits.shape[0], len(states), rank
+    whole = of_sequence(g, reduce(g.concat, states)).reshape(*shape)
+    return g.expert_sum(whole, places(g, places_of.start, places_of.stop))

@@ -410,10 +410,6 @@ def _drafted(engine: Engine, tokens: list[int]) -> Generator[None, None, int]:
         part = Part(place, [tokens[-1], *[block.mask] * (block.size - 1)], len(tokens) - 1, [block.first])
         outputs = runner.outputs(batch_of(engine.cache, [part]), DRAFT)
         logits = outputs["logits"]
-        if "candidates" in outputs:  # the position before has a single token
-            [candidates], [scores] = outputs["candidates"], outputs["scores"]
-            logits = np.zeros_like(logits)
-            logits[0, candidates[scores[: len(candidates)].argmax()]] = 1
     if runner.drafts_from_caches:
         batch = batch_of(engine.cache, [Part(place, tokens[-1:], len(tokens) - 2, [0])])
         logits = runner.outputs(replace(batch, inputs={"hidden": hidden[-2:-1]}), DRAFT)["logits"]

@@ -81,8 +81,8 @@ class BlockTokens(NextTokens):
 
     @property
     def _drafts_in_rounds(self) -> bool:
-        """True if the program picks all tokens of a block; candidates that depend on each other are the host's."""
-        return self._runner.max_picked(DRAFT) > 0 and "candidates" not in self._runner.results(DRAFT)
+        """True if the program picks all tokens of a block."""
+        return self._runner.max_picked(DRAFT) > 0
 
     @property
     def _longest_round(self) -> int:
@@ -180,24 +180,9 @@ class BlockTokens(NextTokens):
 
 
 def _guesses(outputs: Mapping[str, Rows]) -> list[Guess]:
-    """Return the guess of each output row of a block, with the draft's own estimate of its probability if it has one.
-
-    Where the draft has ``candidates [n, k]``, the scores of one depend on the one chosen at the position before.
-    """
-    if "candidates" in outputs:
-        return _chosen(outputs["candidates"], outputs["scores"])
+    """Return the guess of each output row of a block, by the draft's own estimate of its probability if it has one."""
     guesses = [guess_of(row) for row in outputs["logits"]]
     if "confidence" not in outputs:
         return guesses
     sure = np.nan_to_num(outputs["confidence"][:, 0])
     return [Guess(guess.token, float(p)) for guess, p in zip(guesses, sure, strict=True)]
-
-
-def _chosen(candidates: Rows, scores: Rows) -> list[Guess]:
-    """Return the best candidate of each position after the one chosen before, by ``scores [n, k * k]``."""
-    guesses: list[Guess] = []
-    place = 0
-    for tokens, after_each in zip(candidates, scores, strict=True):
-        place, probability = guess_of(after_each.reshape(len(tokens), len(tokens))[place])
-        guesses.append(Guess(int(tokens[place]), probability))
-    return guesses

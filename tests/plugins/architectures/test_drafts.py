@@ -52,25 +52,29 @@ def test_drafts_of_blocks(tmp_path: Path, name: str, backend: str) -> None:
     path = OF_BLOCKS[name].write(tmp_path / "model.gguf")
     for lengths in ([N - 8], [7, 1, N - 16]):
         *_, found = run(path, block(MAIN, OF_BLOCKS[name], lengths), backend)
+        if f"{name}:lattice" in EXPECTED:
+            k = OF_BLOCKS[name].metadata["selector_top_k"]
+            assert_selected(found["logits"], EXPECTED[name], EXPECTED[f"{name}:lattice"], k)
+            continue
         assert error(found["logits"], EXPECTED[name]) < 1e-6
         if f"{name}:confidence" in EXPECTED:
             first = 0 if OF_BLOCKS[name].metadata.get("sample_from_anchor", True) else 1  # which nobody asks for
             assert error(found["confidence"][first:], EXPECTED[f"{name}:confidence"][first:]) < 1e-6
-        if f"{name}:lattice" in EXPECTED:
-            assert_same_lattice(found["candidates"], found["scores"], EXPECTED[f"{name}:lattice"])
 
 
-def assert_same_lattice(candidates: np.ndarray, scores: np.ndarray, expected: np.ndarray) -> None:
-    """llama.cpp has both in one row, and the candidates in any order; the first row means nothing."""
-    k = candidates.shape[1]
-    before = {0: range(k)}
-    for place in range(1, len(candidates)):
-        theirs = [int(token) for token in expected[place, :k]]
-        order = {i: theirs.index(int(token)) for i, token in enumerate(candidates[place])}
-        columns = [order[i] for i in range(k)]
-        found, wanted = scores[place].reshape(k, k), expected[place, k : k + k * k].reshape(k, k)
-        np.testing.assert_allclose(found, wanted[np.ix_(list(before[place - 1]), columns)], atol=1e-5)
-        before[place] = columns
+def assert_selected(logits: np.ndarray, plain: np.ndarray, lattice: np.ndarray, k: int) -> None:
+    """llama.cpp has k candidates and their scores after each one before in one row; the first row means nothing.
+
+    From the second position on, candidates have the scores after the one that is best before them, others none.
+    """
+    before = 0
+    for place in range(1, len(lattice)):
+        candidates = lattice[place, :k].astype(int)
+        assert set(candidates) == set(np.argsort(-plain[place], kind="stable")[:k])
+        scores = lattice[place, k : k + k * k].reshape(k, k)[before]
+        np.testing.assert_allclose(logits[place, candidates], scores, atol=1e-5)
+        assert (np.delete(logits[place], candidates) < -1e4).all()
+        before = int(scores.argmax())
 
 
 @pytest.mark.parametrize("backend", ["numpy", "cpu"])

@@ -234,6 +234,7 @@ SAMPLED = {"temperature": 0.7, "top_k": 4, "repeat_penalty": 1.1}
         ("dflash-windows", 7, {"temperature": 0}, 1),
         pytest.param("dspark", 3, SAMPLED, 0, marks=pytest.mark.nightly),
         ("dspark-unsure", 3, {"temperature": 0}, 0),
+        ("dflash2", 5, {"temperature": 0}, 0),
         ("gemma4-assistant", 5, SAMPLED, 0),
     ],
 )
