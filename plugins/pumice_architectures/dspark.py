@@ -51,21 +51,22 @@ def chained(g: GraphBuilder, hparams: HParams, logits: Tensor, hidden: Tensor) -
 
 
 def tokens_before(
-    g: GraphBuilder, table: Weight, logits: Tensor, places_of: range, added: Callable[[Tensor, Rows], Tensor]
+    g: GraphBuilder, table: Weight, logits: Tensor, drafted: range, added: Callable[[Tensor, Rows], Tensor]
 ) -> Tensor:
     """Return the rows of ``table [n_vocab, rank]`` of each token's predecessor in its block: ``[t, rank]``.
 
-    The predecessor of the first of ``places_of`` is the block's first token, of others the most probable token of the
-    place before, by ``logits [t, n_vocab]`` and what ``added`` returns for the rows of a place and of its predecessors.
+    The predecessor of the first of the ``drafted`` places is the block's first token, of others the most probable token
+    of the place before, by ``logits [t, n_vocab]`` and what ``added`` returns for the rows of a place and of its
+    predecessors.
     """
     rank = int(table.shape[-1])
     before = at_place(g, g.embedding(table, g.tokens), 0)
     states = [before]
-    for place in places_of[:-1]:
+    for place in drafted[:-1]:
         rows = partial(at_place, g, place=place)
         likeliest = g.top_k(rows(logits) + added(before, rows), 1)
         before = g.embedding(table, likeliest).reshape(before.shape[0], rank)
         states.append(before)
     shape = logits.shape[0], len(states), rank
     whole = of_sequence(g, reduce(g.concat, states)).reshape(*shape)
-    return g.expert_sum(whole, places(g, places_of.start, places_of.stop))
+    return g.expert_sum(whole, places(g, drafted.start, drafted.stop))
