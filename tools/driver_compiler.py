@@ -99,7 +99,8 @@ class Mesa:
         path = self.shims / f"{shim}_shim.so" if self.shims and shim else None
         if shim and (path is None or not path.exists()):
             raise BackendError(f"no drm-shim {shim} in {self.shims}; build it with tools/drm_shims.sh")
-        environment = {"VK_DRIVER_FILES": str(drivers[0]), "VK_ICD_FILENAMES": str(drivers[0]), **variables}
+        chosen = {name: str(drivers[0]) for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")}
+        environment = {**chosen, "VK_LOADER_DRIVERS_SELECT": "*", **variables}
         libraries = self.folder / "usr/lib/x86_64-linux-gnu"
         loader = libraries / "ld-linux-x86-64.so.2"
         if self.folder != Path("/") and loader.exists():  # of a newer C library
