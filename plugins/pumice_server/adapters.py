@@ -14,7 +14,8 @@ from starlette.responses import Response
 from pumice_server.answer_types import AdapterScale, Success
 from pumice_server.answers import json_response
 from pumice_server.bodies import Scales
-from pumice_server.models import service_of
+from pumice_server.errors import bad_request
+from pumice_server.models import Models, service_of
 from pumice_server.options import scales_by_name
 
 
@@ -35,8 +36,13 @@ async def list_adapters(request: Request) -> Annotated[Response, list[AdapterSca
 async def set_adapters(request: Request, body: Scales) -> Annotated[Response, Success]:
     """Set the scales of LoRA adapters for requests that do not set them; adapters that are not listed are off.
 
-    ``?model=``: Name of the model.
+    ``?model=``: Name of the model, not of an adapter.
     """
-    service = await service_of(request, request.query_params.get("model"))
+    name = request.query_params.get("model")
+    service = await service_of(request, name)
+    if service.adapter is not None:
+        models: Models = request.app.state.models
+        meaning = f"this is {models.find(name).name:.100} with the adapter {service.adapter:.100} alone, at scale 1"
+        raise bad_request(f"model={name:.100}: {meaning}; name the model itself, or give `lora` with a request")
     service.scales.update(scales_by_name(body, list(service.scales)))
     return json_response({"success": True})

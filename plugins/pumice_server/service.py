@@ -96,6 +96,7 @@ class Service:
         self.fingerprint = build_info(settings.compat)
         self.assumed_template = None if model.has_chat_template else ASSUMED_TEMPLATE
         self.scales = {} if scales is None else scales
+        self.adapter: str | None = None  # the only adapter of the model by the name in the request
         assumed = {"chat_template": self.assumed_template} if self.assumed_template else {}
         self._chat = {**assumed, **settings.chat}
         self._output = settings.output
@@ -139,7 +140,8 @@ class Service:
         if name in self.names or adapter not in self.scales:
             return self
         alone = copy.copy(self)
-        alone.names, alone.scales = [name], {other: float(other == adapter) for other in self.scales}
+        alone.names, alone.adapter = [name], adapter
+        alone.scales = {other: float(other == adapter) for other in self.scales}
         return alone
 
     def within(self, seconds: float) -> Service:

@@ -92,6 +92,25 @@ def test_scales_of_the_server(adapted, texts):
     assert text(adapted) == texts(a=0.5, b=1.0)
 
 
+@pytest.mark.parametrize("name", ["b", "demo:b"])
+def test_scales_are_those_of_a_model_not_of_an_adapter(adapted, texts, name):
+    response = adapted.client.post("/lora-adapters", params={"model": name}, json=[{"id": 1, "scale": 0.25}])
+    message = f"model={name}: this is demo with the adapter b alone, at scale 1; name the model itself, or give `lora` "
+    assert (response.status_code, response.json()["error"]["message"]) == (400, message + "with a request")
+    assert text(adapted) == texts(a=0.5, b=1.0)
+    scales = [each["scale"] for each in adapted.client.get("/lora-adapters", params={"model": name}).json()]
+    assert scales == [0.0, 1.0]
+
+
+def test_scales_of_a_model_by_its_other_name(adapted, texts):
+    before = adapted.client.get("/lora-adapters").json()
+    try:
+        adapted.client.post("/lora-adapters?model=other-name", json=[{"id": 1, "scale": 0.25}])
+        assert text(adapted) == texts(b=0.25)
+    finally:
+        adapted.client.post("/lora-adapters", json=before)
+
+
 def test_adapters_in_a_completion(adapted):
     told = adapted.client.post("/completion", json=GREEDY | {"lora": [{"id": 1, "scale": 2}]}).json()
     assert told["generation_settings"]["lora"] == [{"id": 0, "scale": 0.0}, {"id": 1, "scale": 2.0}]
