@@ -180,7 +180,7 @@ async def _snapshot_if_alive(service: Service) -> pumice.Snapshot | None:
 async def load_model(request: Request, body: NamedModelBody) -> Annotated[Response, Success]:
     """Begin to load a model; the list of models has its state."""
     models: Models = request.app.state.models
-    models.begin(_named(models, body.model))
+    models.load(_named(models, body.model))
     return json_response({"success": True})
 
 

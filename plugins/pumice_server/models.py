@@ -261,16 +261,8 @@ class Models:
     # --- loading
 
     async def _ready(self, served_model: ServedModel) -> Service:
-        self._notice_death(served_model)
+        self.load(served_model)
         if served_model.service is None:
-            if served_model.loading is None:
-                if self.draining:
-                    raise HTTPException(503, "the server is stopping")
-                if served_model.wait_seconds:
-                    raise HTTPException(
-                        503, f"{served_model.error}; tried again in {served_model.wait_seconds:.0f} seconds"
-                    )
-                self.begin(served_model)
             assert served_model.loading is not None
             try:
                 await asyncio.shield(served_model.loading)
@@ -280,6 +272,17 @@ class Models:
                 raise HTTPException(503, "the server is stopping") from None
         assert served_model.service is not None
         return served_model.service
+
+    def load(self, served_model: ServedModel) -> None:
+        """Begin to load a model, unless it is loaded or loading. Raises HTTPException if it cannot be loaded now."""
+        self._notice_death(served_model)
+        if served_model.service or served_model.loading:
+            return
+        if self.draining:
+            raise HTTPException(503, "the server is stopping")
+        if seconds := served_model.wait_seconds:
+            raise HTTPException(503, f"{served_model.error}; tried again in {seconds:.0f} seconds")
+        self.begin(served_model)
 
     def begin(self, served_model: ServedModel) -> None:
         """Load a model, unless it is loaded or loading."""

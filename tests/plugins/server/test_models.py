@@ -321,6 +321,17 @@ def test_a_single_model_is_loaded_and_unloaded_by_its_own_name_alone(one, action
     assert states(one) == {"one": "loaded"}
 
 
+def test_a_server_that_stops_loads_no_model(specs):
+    with serving(*specs[:2]) as server:
+        post = server.client.post
+        assert complete(server, "one").status_code == 200
+        server.models.drain(PATIENCE)
+        answer = post("/models/load", json={"model": "two"})
+        assert (answer.status_code, answer.json()["error"]["message"]) == (503, "the server is stopping")
+        assert post("/models/load", json={"model": "one"}).json() == {"success": True}, "it is loaded already"
+        assert states(server) == {"one": "loaded", "two": "unloaded"}
+
+
 def test_ollamas_keep_alive(two):
     body = {"model": "one", "prompt": "a", "stream": False, "raw": True, "options": {"num_predict": 2}}
     assert two.client.post("/api/generate", json={**body, "keep_alive": "5m"}).status_code == 200
@@ -374,6 +385,10 @@ def test_a_model_that_cannot_be_loaded(specs, tmp_path):
         again = next(answer for answer in answers if answer.status_code != 500)  # after 1 second, 2, 4, ...
         assert again.status_code == 503
         assert re.search(r"tried again in \d+ seconds", again.text)
+        loads = (server.client.post("/models/load", json={"model": "bad"}) for _ in range(10))
+        refused = next(answer for answer in loads if answer.status_code != 200)
+        assert (refused.status_code, "Retry-After" in refused.headers) == (503, True)
+        assert re.search(r"tried again in \d+ seconds", refused.text)
         assert complete(server, "one").status_code == 200
 
 
