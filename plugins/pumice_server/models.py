@@ -110,6 +110,12 @@ class Models:
             name for served_model in self.served_models for name in (*served_model.spec.names, *served_model.variants)
         ]
 
+    def check_number(self, name: str) -> None:
+        """Raise HTTPException if too many models are served, or being fetched, to serve another by this name."""
+        coming = {other for other in self.pulls.names if self.known(other) is None} | {name}
+        if len(self.served_models) + len(coming) > MAX_MODELS:
+            raise HTTPException(503, f"{MAX_MODELS} models are served or being fetched already: delete others")
+
     def add(self, name: str, pulled: Pulled) -> None:
         """Serve another model, which a client has fetched, unless its name is known already."""
         if self.known(name) is None:
@@ -149,8 +155,7 @@ class Models:
                 await self.remove(earlier)
             else:
                 raise HTTPException(409, f"{name!r:.100} is a name of the server's own")
-        if len(self.served_models) >= MAX_MODELS:
-            raise HTTPException(503, f"{MAX_MODELS} models are served already: delete others")
+        self.check_number(name)
         self.served_models.append(served_model)
         self.events.tell("models_reload", "*")
 

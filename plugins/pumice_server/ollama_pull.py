@@ -12,7 +12,6 @@ from starlette.responses import Response
 from pumice_server.answers import Streaming, json_response, to_json, unless_gone
 from pumice_server.bodies import OllamaPullBody
 from pumice_server.errors import bad_request
-from pumice_server.limits import MAX_MODELS
 from pumice_server.models import Models
 from pumice_server.ollama import NDJSON
 from pumice_server.pulls import Pull, Pulled
@@ -49,8 +48,7 @@ def begin_pull(models: Models, name: str) -> Pull:
     """Return the download of a model, which the caller leaves. Raises HTTPException."""
     if not models.settings.allow_pull:
         raise HTTPException(403, "clients may not fetch models: start the server with --allow-pull")
-    if len(models.served_models) >= MAX_MODELS:
-        raise HTTPException(503, f"{MAX_MODELS} models are served already: restart the server to serve others")
+    models.check_number(name)
     return models.pulls.join(name)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -95,6 +96,7 @@ class Pulls:
     def __init__(self) -> None:
         self._by_name: dict[str, Pull] = {}
         self._threads: set[Pull] = set()
+        self._clients: Counter[str] = Counter()
         self._unattended: dict[str, asyncio.Task[None]] = {}  # downloads that no client waits for
         self._stopping = False
 
@@ -114,7 +116,13 @@ class Pulls:
             self._threads.add(pull)
             pull.start(lambda: self._forget(name, pull))
         pull.n_clients += 1
+        self._clients[name] += 1
         return pull
+
+    @property
+    def names(self) -> list[str]:
+        """Names of downloads with clients that have not left, also of some that have ended."""
+        return list(self._clients)
 
     def attended(self, name: str) -> bool:
         """Return True for a download that no client waits for, until what follows it has ended."""
@@ -134,6 +142,8 @@ class Pulls:
     def leave(self, name: str, pull: Pull) -> None:
         """Remove a client. Without clients the download stops; a later one resumes it."""
         pull.n_clients -= 1
+        self._clients[name] -= 1
+        self._clients = +self._clients
         if not pull.n_clients and self._by_name.get(name) is pull:
             del self._by_name[name]
             pull.abort()

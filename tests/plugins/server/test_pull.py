@@ -21,6 +21,7 @@ from pumice.plugin import ModelSpec
 from pumice_server import model_changes, pulls
 from pumice_server.model_events import MAX_LISTENERS, ModelEvents
 from pumice_server.models import Models
+from pumice_server.served_model import ServedModel
 from pumice_server.settings import Settings
 from server_thread import running, serving
 from waiting import PATIENCE, wait_until
@@ -233,11 +234,29 @@ def test_followers_are_bounded():
 
 
 def test_models_that_clients_add_are_bounded(hub, model, monkeypatch):
-    monkeypatch.setattr("pumice_server.ollama_pull.MAX_MODELS", 3)
+    monkeypatch.setattr("pumice_server.models.MAX_MODELS", 3)
     with running(model, allow_pull=True) as server:
         names = ["a/b:F32", "a/b:f32", "hf.co/a/b:F32"]
         answers = [server.client.post("/api/pull", json={"model": name, "stream": False}) for name in names]
         assert [answer.status_code for answer in answers] == [200, 200, 503]
+
+
+def test_models_that_are_being_fetched_count(slow, model, monkeypatch):
+    monkeypatch.setattr("pumice_server.models.MAX_MODELS", 3)
+    slow.faults.slow = PATIENCE  # no download ends
+    with running(model, allow_pull=True) as server:
+        names = ["slow/m0", "slow/m1", "slow/m2"]
+        answers = [server.client.post("/models", json={"model": name}) for name in names]
+        assert [answer.status_code for answer in answers] == [200, 200, 503]
+        assert answers[-1].json()["error"]["message"] == "3 models are served or being fetched already: delete others"
+        uploaded = ServedModel(ModelSpec(["uploaded"], ""), 0.0)
+        with pytest.raises(HTTPException, match="3 models"):
+            asyncio.run(server.application.state.models.replace(uploaded))
+        assert server.client.post("/models/unload", json={"model": names[0]}).json() == {"success": True}
+        wait_until(lambda: server.client.post("/models", json={"model": names[2]}).status_code == 200)
+        for name in names[1:]:
+            server.client.post("/models/unload", json={"model": name})
+        wait_until(lambda: not threads())
 
 
 def test_nothing_is_fetched_unless_that_is_allowed(server):
