@@ -26,7 +26,7 @@ from pumice.gguf import GGUFFile
 from pumice.graph import RecurrentState
 from pumice.model_files.opening import open_draft
 from pumice.model_graphs import make_architecture
-from pumice.proposers import Proposer, names_of
+from pumice.proposers import ALONE, Proposer, names_of
 from pumice.registry import Registry
 from pumice.tokenizers import from_metadata, has_tokenizer
 
@@ -55,7 +55,8 @@ def make_speculation(
 ) -> Speculation:
     """Return the speculation of a configuration: ``draft`` needs a draft model, ``mtp`` a layer of the model.
 
-    Raises ConfigError for a proposer that is unknown or not available.
+    Raises ConfigError for a proposer that is unknown, not available or named twice, and PluginError for one of a plugin
+    that fails, or of two plugins.
     """
     exact = runner.capabilities.invariant
     proposers: ChainMap[str, Callable[[], Proposer]] = ChainMap({}, cast(Any, registry.proposers))
@@ -72,6 +73,8 @@ def make_speculation(
             log.warning("speculate: %s is not used: %s verifies no drafts", choice, runner.backends_used[0])
         choice = ",".join(name for name in names_of(choice) if name != "draft" or not config.draft) or "off"
     check_proposers(choice, proposers, verifies(runner), ConfigError)
+    for name in () if choice in ALONE else names_of(choice):
+        proposers[name]  # requests would go on without one that fails
     if drafter and choice not in ("auto", "off") and "draft" not in names_of(choice):
         log.warning("draft: %s is for requests that choose it: speculate is %s", config.draft, choice)
     runs_ahead = runner.capabilities.max_steps > 0

@@ -12,6 +12,7 @@ import pumice
 from gguf_files import tiny_llama, write_gguf
 from installed_plugins import backend_plugin, install
 from pumice.plugin import Selector, Tokenizer, hookimpl
+from pumice.proposers.ngram import Ngram
 from pumice_architectures.llama import Llama
 from pumice_numpy import NumpyBackend
 from tokenizer_fixtures import metadata
@@ -111,6 +112,14 @@ def test_passed_plugins_replace_installed_ones(model):
         assert type(loaded.architecture) is Mine
     with pytest.raises(pumice.PluginError, match="'Plugin' and 'Plugin-2' both register"):
         pumice.load(model, plugins=[plugin("architectures", llama=Mine), plugin("architectures", llama=Mine)])
+
+
+def test_a_proposer_of_two_plugins_is_refused_where_it_is_chosen(model):
+    twice = [plugin("proposers", guess=Ngram), plugin("proposers", guess=Ngram)]
+    with pytest.raises(pumice.PluginError, match="'Plugin' and 'Plugin-2' both register the proposer 'guess'; choose"):
+        pumice.load(model, plugins=twice, backend="numpy", speculate="guess")
+    with pumice.load(model, plugins=twice, backend="numpy", speculate="ngram") as loaded:
+        assert loaded.facts.speculates
 
 
 def test_an_installed_plugin_may_be_passed_again(model, site):

@@ -283,8 +283,12 @@ def test_an_unknown_proposer_is_named(demo: pumice.Model) -> None:
     for empty in ("", " ", "ngram,"):
         with pytest.raises(pumice.RequestError, match=r"a name is empty, in .*: use auto, off, or names"):
             demo.generate("x", speculate=empty)
+    with pytest.raises(pumice.RequestError, match="'ngram' is named twice, in 'ngram, prediction,ngram'; name each"):
+        demo.generate("x", speculate="ngram, prediction,ngram")
     with pytest.raises(pumice.ConfigError, match="unknown proposer 'ngran'"):
         pumice.load(config={"speculate": "ngran"})
+    with pytest.raises(pumice.ConfigError, match="'ngram' is named twice, in 'ngram,ngram'; name each proposer once"):
+        pumice.load(config={"speculate": "ngram,ngram"})
     with pytest.raises(pumice.ConfigError, match="a name is empty, in ''"):
         pumice.load(config={"speculate": ""})
 

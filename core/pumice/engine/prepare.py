@@ -207,8 +207,11 @@ class Preparer:
 def check_proposers(
     choice: str | None, known: Collection[str], verifies: bool = True, error: type[PumiceError] = RequestError
 ) -> None:
-    """Raise ``error`` for names that are no proposers of this model, and for ``auto`` and ``off`` in a list."""
-    for name in () if choice in (None, *ALONE) else names_of(choice):
+    """Raise ``error`` for names that are no proposers of this model, occur twice, or stand alone (``auto``)."""
+    names = [] if choice is None or choice in ALONE else names_of(choice)
+    for name in names:
+        if name in known and names.count(name) > 1:
+            raise error(f"speculate: {name!r} is named twice, in {choice!r}; name each proposer once")
         if name in known:
             continue
         if name in ALONE or not name:

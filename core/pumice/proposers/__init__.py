@@ -32,7 +32,7 @@ def choice_of(value: Any) -> Any:
 
 def names_of(choice: str) -> list[str]:
     """Return the names in a value of ``speculate``, the preferred first."""
-    return list(dict.fromkeys(name.strip() for name in choice.split(",")))
+    return [name.strip() for name in choice.split(",")]
 
 
 __all__ = [
