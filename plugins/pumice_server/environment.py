@@ -1,4 +1,7 @@
-"""Read llama-server's environment variables, for options that the command line does not set."""
+"""Read llama-server's environment variables, for options that the command line does not set.
+
+An empty variable counts as unset where the option has a value, but for files of keys and the like.
+"""
 
 from __future__ import annotations
 
@@ -61,6 +64,9 @@ def arguments_of(
     for variable, value in sorted(environment.items()):
         name, off = option_of(variable), value.lower() in _FALSE
         if not variable.startswith(PREFIX) or (name in options and names & {*options[name].opts}):
+            continue
+        is_security = getattr(options.get(name), "group", "") == "Security"
+        if not value and takes.get(name) and not is_security:  # a Compose file passes unset variables so
             continue
         if name in refused:
             arguments += [] if off else [name]

@@ -43,7 +43,7 @@ _ALL = "pumice.help_all"
 
 
 class CommandOption(click.Option):
-    """An option under a heading of ``--help``.
+    """An option under a heading of ``--help``. A value other than a text must not be empty.
 
     Args:
         aliases: Accepted spellings that help does not show.
@@ -66,6 +66,14 @@ class CommandOption(click.Option):
         self.aliases = {name for names in aliases for name in names.split("/")}
         self.group = group
         self.advanced = advanced
+
+    def process_value(self, ctx: click.Context, value: Any) -> Any:
+        """Return the value of the command line, after its type and callback. Raises BadParameter if it is empty."""
+        result = super().process_value(ctx, value)
+        given = value if isinstance(value, tuple | list) else [value]
+        if "" in given and self.metavar not in (None, "TEXT") and not self.metavar.startswith("["):
+            raise click.BadParameter(f"expected {self.metavar}, not ''", ctx, self)
+        return result
 
     @property
     def shown(self) -> list[str]:

@@ -161,3 +161,28 @@ def test_a_wrong_value_is_named() -> None:
 def test_a_list_of_nothing_is_refused(option: str, wanted: str) -> None:
     result = CliRunner().invoke(cli, ["run", option, ",,"])
     assert (result.exit_code, f"{wanted} with commas between, not ',,'" in result.output) == (2, True), result.output
+
+
+@pytest.mark.parametrize(
+    ("option", "wanted"),
+    [
+        ("-dev", "NAMES"),
+        ("--speculate", "NAMES"),
+        ("-md", "FILE"),
+        ("--grammar-file", "FILE"),
+        ("--lora", "FILE"),
+        ("--cache-disk", "DIR"),
+        ("-ts", "N,N,..."),
+    ],
+)
+def test_an_empty_value_is_refused(option: str, wanted: str) -> None:
+    """It is a variable that is not set, and would count as no option at all."""
+    result = CliRunner().invoke(cli, ["run", option, "", "-p", "x"])
+    assert (result.exit_code, f"expected {wanted}, not ''" in result.output) == (2, True), result.output
+
+
+def test_a_text_may_be_empty() -> None:
+    command = cli.get_command(click.Context(cli), "chat")
+    assert command
+    context = command.make_context("chat", ["--system", "", "--stop", ""])
+    assert (context.params["system"], context.params["stop"]) == ("", ("",))

@@ -199,7 +199,8 @@ def test_the_times_of_products_by_rows_are_messages(monkeypatch, capsys):
         ("n" * 300 + ".json", "cannot be written: file name too long"),
         ("nowhere", "nowhere: a link to a file that does not exist"),
         ("thesis", "thesis: exists already, and is no report; name another file"),
-        ("", ".: not a regular file"),
+        ("/dev/zero", "/dev/zero: not a regular file"),
+        ("", "expected FILE, not ''"),
     ],
 )
 def test_a_report_that_cannot_be_written_is_refused_before_anything_is_checked(tmp_path, name, problem):

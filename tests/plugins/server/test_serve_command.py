@@ -89,7 +89,7 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
         (["--mmproj-url", "x"], "give the file as --mmproj"),
         (["a.gguf", "-m", "b.gguf", "-a", "one"], "-a names one model"),
         (["--models-dir", "/nowhere"], "/nowhere is not a folder"),
-        (["--api-key", ""], "--api-key is empty"),
+        (["--api-key", ""], "--api-key': expected KEYS, not ''"),
         (["-ctk", "f16", "-ctv", "q8_0"], "keys and values have one type"),
         (["-ngl", "many"], "expected a number of layers, all or auto"),
         (["--ssl-key-file", "x"], "TLS needs both"),
