@@ -50,6 +50,7 @@ _WEIGHTS = re.compile(
 
 _WORDS = {
     "Input should": "should",
+    "Value error, should": "should",
     "an object": "a map",
     "a valid array": "a list",
     "a valid dictionary": "a map",

@@ -8,7 +8,9 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator
 
 from pumice.plugin import (
     Access,
@@ -55,6 +57,19 @@ Switch = Literal["auto", "always", "never"]
 Rows = Literal["auto", 1, 2, 3, 4, 5, 6, 7, 8]  # to ``MOST_ROWS`` of persistent/path.py
 
 
+def _check_profile(name: str) -> str:
+    """Return the name of a profile. Raises ValueError for one that is unknown; a report is read for a device."""
+    from pumice_vulkan.profiles import PROFILES
+
+    if not name or name in PROFILES or (name.endswith(".json") and os.path.isfile(name)):
+        return name
+    file = "an existing file of `pumice doctor --report`"
+    raise ValueError(f"should be {file if name.endswith('.json') else f'a profile of docs/gpu_profiles.md or {file}'}")
+
+
+ProfileName = Annotated[str, AfterValidator(_check_profile)]
+
+
 @dataclass
 class VulkanOptions:
     """Configuration section ``vulkan``."""
@@ -69,7 +84,7 @@ class VulkanOptions:
     rows_in_one_dispatch: Rows = "auto"  # most tokens of a step in one dispatch, where one token is
     batch_invariant: bool = False  # bit-identical results for 1 to 16 tokens of a step
     devices: list[int | str] = field(default_factory=list)  # devices to split layers over; overrides `device`
-    profile: str = ""  # do with what a device of `pumice_vulkan/profiles.py` has, for tests
+    profile: ProfileName = ""  # do with what a device of `pumice_vulkan/profiles.py` has, for tests
     memory: str = ""  # most memory of each device to use for a model, such as 12GiB; empty: all that is free
 
 

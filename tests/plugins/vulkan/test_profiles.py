@@ -14,8 +14,10 @@ from tools.paper_device import PaperDevice
 
 import pumice
 from attention_steps import attend
+from pumice.config import load_config
 from pumice.device_checks import all_cases, check_cases
 from pumice.gguf import GGMLType
+from pumice.registry import get_registry
 from pumice.testing import check_operation
 from pumice_numpy import NumpyBackend
 from pumice_vulkan import VulkanBackend
@@ -119,6 +121,25 @@ def test_the_kernels_of_a_closed_backend_are_named() -> None:
     check_operation(vulkan, lambda g, a: g.softmax(a["x"]), {"x": x})
     (name,) = vulkan.kernels()
     assert re.fullmatch(r"softmax( \d+)+", name)
+
+
+def test_a_wrong_profile_is_refused_with_the_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where no Vulkan device is used."""
+    monkeypatch.chdir(tmp_path)
+    Path("report.json").write_text("{}")  # is read where a device is opened
+    file = "an existing file of `pumice doctor --report`"
+    wrong = {
+        "pong": f"profile: should be a profile of docs/gpu_profiles.md or {file}, not 'pong'",
+        "other.json": f"profile: should be {file}, not 'other.json'",
+    }
+    for name, message in wrong.items():
+        Path("pumice.yaml").write_text(f"vulkan:\n  profile: {name}\n")
+        with pytest.raises(pumice.ConfigError) as error:
+            get_registry(load_config({}))
+        assert str(error.value) == f"pumice.yaml: vulkan: {message}"
+    for name in ("v3d-71-mesa", "report.json", "''"):
+        Path("pumice.yaml").write_text(f"vulkan:\n  profile: {name}\n")
+        get_registry(load_config({}))
 
 
 @pytest.mark.usefixtures("vulkan_device")

@@ -81,8 +81,12 @@ def test_a_load_that_fails_on_the_second_device_closes_both(
     assert opened == ["opened", "opened", "closed", "closed"]
 
 
-@pytest.mark.parametrize("wrong", [{"profile": "nothing"}, {"devices": [0, 99]}])
-def test_wrong_options_leave_no_device_open(tmp_path: Path, opened: list[str], wrong: dict[str, Any]) -> None:
+@pytest.mark.parametrize("wrong", [{"profile": "report.json"}, {"devices": [0, 99]}])
+def test_wrong_options_leave_no_device_open(
+    tmp_path: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("report.json").write_text("{}")
     with pytest.raises(pumice.BackendError):
         pumice.load(tiny_llama(tmp_path / "tiny.gguf"), backend="vulkan", config={"vulkan": wrong})
     assert opened == ["opened", "closed"]
