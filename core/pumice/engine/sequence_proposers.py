@@ -120,6 +120,7 @@ class ProposerPool:
         self._next_tokens = next_tokens
         self._length = length
         self._shared: dict[Hashable, Any] = {}
+        self._erring: set[str] = set()  # proposers whose wrong tokens the log has named
         self._sequences: dict[Generation, SequenceProposers] = {}
 
     def chosen(self, choice: str = "") -> Sequence[str]:
@@ -216,7 +217,24 @@ class ProposerPool:
                 proposer.running, proposer.layer.stop = running, stop
             elif isinstance(proposer, ModelProposer):
                 proposer.model.stop = stop
-        return _propose_all(name, owners, most)
+        proposals = _propose_all(name, owners, most)
+        for running, proposal in zip(sequences, proposals, strict=True):
+            self._check_tokens(name, proposal, running.generation.chain.n_vocab)
+        return proposals
+
+    def _check_tokens(self, name: str, proposal: Proposal, n_vocab: int) -> None:
+        """Log a proposed token that the vocabulary does not have, once for each proposer; drafts end before it."""
+        if name in self._erring:
+            return
+        wrong = next((token for token in proposal.tokens if not 0 <= token < n_vocab), None)
+        if wrong is not None:
+            self._erring.add(name)
+            log.warning(
+                "proposer %r: propose: token %d is not in the vocabulary of %d tokens; drafts end before such tokens",
+                name,
+                wrong,
+                n_vocab,
+            )
 
     def close(self, generation: Generation) -> None:
         """Pass the last tokens of an ended sequence to its proposers, and close them."""

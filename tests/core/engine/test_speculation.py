@@ -249,10 +249,16 @@ def test_invalid_proposals_are_named(proposal, error, monkeypatch, caplog):
     assert warning == f"proposer 'saying': propose: {error}; the request goes on without its drafts"
 
 
-def test_impossible_tokens_are_left_out(monkeypatch):
-    monkeypatch.setitem(PROPOSERS, "saying", lambda: Saying(Proposal([-1, 10**9])))
-    wanted = [request([5], GREEDY, 30)]
-    assert generate(engine(Cells(0), speculation=drafting("saying")), wanted) == generate(engine(Cells(0)), wanted)
+@pytest.mark.parametrize("tokens", [[-1, 10**9], [1, 10**9, -1]])
+def test_tokens_outside_the_vocabulary_are_left_out_and_named_once(tokens, monkeypatch, caplog):
+    monkeypatch.setitem(PROPOSERS, "saying", lambda: Saying(Proposal(tokens)))
+    wanted = [request([5], GREEDY, 30), request([6], GREEDY, 30)]
+    made = engine(Cells(0), speculation=drafting("saying"))
+    assert generate(made, wanted) == generate(engine(Cells(0)), wanted)
+    wrong = next(token for token in tokens if token != 1)
+    message = f"token {wrong} is not in the vocabulary of 50 tokens; drafts end before such tokens"
+    assert [record.message for record in caplog.records] == [f"proposer 'saying': propose: {message}"]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 class Watched(Oracle):
