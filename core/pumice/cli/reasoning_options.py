@@ -25,7 +25,12 @@ answer_length_option = defined(
 
 _OTHERS = [
     defined(CHAT["reasoning_budget_message"], metavar="TEXT", advanced=True),
-    defined(CHAT["reasoning_effort"], metavar="LEVEL", advanced=True),
+    defined(
+        CHAT["reasoning_effort"],
+        metavar="LEVEL",
+        help=f"{CHAT['reasoning_effort'].meaning}  [default: default, the template's]",
+        advanced=True,
+    ),
     defined(
         CHAT["template_variables"],
         metavar="JSON",

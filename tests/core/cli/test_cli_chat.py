@@ -73,6 +73,17 @@ def test_the_template_and_the_system_message_are_options(run, home, demo):
     assert "unknown chat template 'chatlm'; did you mean" in done.stderr
 
 
+def test_the_default_effort_of_reasoning_is_that_of_the_template(run, demo):
+    prompts = {"low": "Once upon a time", "default": "Tom and Mia", "unset": "The old dog"}
+    expected = {effort: demo.generate(prompt, max_tokens=6, temperature=0).text for effort, prompt in prompts.items()}
+    assert len(set(expected.values())) == 3
+    template = f"{{{{ {prompts}[reasoning_effort | default('unset')] }}}}"
+    options = ["-n", "6", "--temp", "0", "--backend", "numpy", "--chat-template", template]
+    assert run("chat", *options, input="Hi").stdout == expected["unset"]
+    assert run("chat", *options, "--reasoning-effort", "low", input="Hi").stdout == expected["low"]
+    assert run("chat", *options, "--reasoning-effort", "default", input="Hi").stdout == expected["unset"]
+
+
 def test_the_first_message_is_an_option_too(run, home, demo):
     options = ["-n", "6", "--temp", "0", "--backend", "numpy"]
     expected = demo.generate("Once upon a time", max_tokens=6, temperature=0).text
