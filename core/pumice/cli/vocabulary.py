@@ -68,11 +68,15 @@ class CommandOption(click.Option):
         self.advanced = advanced
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
-        """Return the value of the command line, after its type and callback. Raises BadParameter if it is empty."""
+        """Return the value of the command line, after its type and callback.
+
+        Raises BadParameter for blanks and commas alone, where the value is no text.
+        """
         result = super().process_value(ctx, value)
-        given = value if isinstance(value, tuple | list) else [value]
-        if "" in given and self.metavar not in (None, "TEXT") and not self.metavar.startswith("["):
-            raise click.BadParameter(f"expected {self.metavar}, not ''", ctx, self)
+        if self.metavar not in (None, "TEXT") and not self.metavar.startswith("["):
+            for text in value if isinstance(value, tuple | list) else [value]:
+                if isinstance(text, str) and not text.strip(" ,\t\n"):
+                    raise click.BadParameter(f"expected {self.metavar}, not {text!r:.60}", ctx, self)
         return result
 
     @property

@@ -164,21 +164,25 @@ def test_a_list_of_nothing_is_refused(option: str, wanted: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "wanted"),
+    ("option", "value", "wanted"),
     [
-        ("-dev", "NAMES"),
-        ("--speculate", "NAMES"),
-        ("-md", "FILE"),
-        ("--grammar-file", "FILE"),
-        ("--lora", "FILE"),
-        ("--cache-disk", "DIR"),
-        ("-ts", "N,N,..."),
+        ("-dev", "", "NAMES"),
+        ("--speculate", "", "NAMES"),
+        ("-md", "", "FILE"),
+        ("-md", " ", "FILE"),
+        ("--grammar-file", "", "FILE"),
+        ("--lora", "", "FILE"),
+        ("--lora", ",", "FILE"),
+        ("--lora-scaled", ", ", "FILE:SCALE"),
+        ("--cache-disk", "", "DIR"),
+        ("-ts", "", "N,N,..."),
+        ("-ot", ",", "REGEX=DEVICE,..."),
     ],
 )
-def test_an_empty_value_is_refused(option: str, wanted: str) -> None:
+def test_an_empty_value_is_refused(option: str, value: str, wanted: str) -> None:
     """It is a variable that is not set, and would count as no option at all."""
-    result = CliRunner().invoke(cli, ["run", option, "", "-p", "x"])
-    assert (result.exit_code, f"expected {wanted}, not ''" in result.output) == (2, True), result.output
+    result = CliRunner().invoke(cli, ["run", option, value, "-p", "x"])
+    assert (result.exit_code, f"expected {wanted}, not {value!r}" in result.output) == (2, True), result.output
 
 
 def test_a_text_may_be_empty() -> None:
