@@ -287,6 +287,9 @@ def test_devices_and_backends_that_do_not_exist_are_named(home):
     (home / "pumice.yaml").write_text("devices: [cuda]\nbackends: [nowhere]")
     with pytest.raises(ConfigError, match=r"^pumice\.yaml: devices: 'cuda' is not a device such as Vulkan0, or"):
         named_devices(load_config())
+    (home / "pumice.yaml").write_text("devices: [gpu0, gpu0]\nbackends: [nowhere]")
+    with pytest.raises(ConfigError, match=r"^pumice\.yaml: devices: gpu0, gpu0: a device is named twice$"):
+        named_devices(load_config())
     config = load_config({"devices": []})
     with pytest.raises(BackendError, match=r"^no backend is available \(backends: nowhere\); see `pumice devices`$"):
         backend_line(get_registry(config), config)

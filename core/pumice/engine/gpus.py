@@ -22,23 +22,23 @@ def named_devices(config: Config) -> list[DeviceName] | None:
     """
     if not config.devices:
         return None
-    if [name.lower() for name in config.devices] == [NONE]:
+    source = config.source("devices")
+    where = "devices" if source == ARGUMENTS else f"{source}: devices"
+    if NONE in [name.lower() for name in config.devices]:
+        if len(config.devices) > 1:
+            raise ConfigError(f"{where}: {NONE!r} stands alone, in {', '.join(config.devices)!r:.200}")
         return []
     devices = []
     for text in config.devices:
         device = parse_device(text)
         if device is None:
-            source = config.source("devices")
-            where = "" if source == ARGUMENTS else f"{source}: "
-            raise ConfigError(
-                f"{where}devices: {text!r} is not a device such as Vulkan0, or none; see `pumice devices`"
-            )
+            raise ConfigError(f"{where}: {text!r} is not a device such as Vulkan0, or none; see `pumice devices`")
         if device != HOST:
             devices.append(device)
     if len({device.backend for device in devices}) > 1:
-        raise ConfigError(f"devices: {', '.join(map(str, devices))} belong to several backends; name those of one")
+        raise ConfigError(f"{where}: {', '.join(map(str, devices))} belong to several backends; name those of one")
     if len(set(devices)) < len(devices):
-        raise ConfigError(f"devices: {', '.join(map(str, devices))}: a device is named twice")
+        raise ConfigError(f"{where}: {', '.join(map(str, devices))}: a device is named twice")
     return devices
 
 

@@ -303,6 +303,7 @@ def test_options_choose_gpus(settings: dict[str, object], chosen: list[int] | No
         ({"devices": ["gpu1"], "split_mode": "none", "main_gpu": 1}, "main_gpu is 1, but the last chosen device is 0"),
         ({"devices": ["gpu0", "other1"]}, "belong to several backends"),
         ({"devices": ["gpu0", "Gpu:0"]}, "named twice"),
+        ({"devices": ["None", "gpu0"]}, "^devices: 'none' stands alone, in 'None, gpu0'$"),
         ({"devices": ["big"]}, "'big' is not a device"),
     ],
 )
