@@ -8,12 +8,11 @@ import importlib.util
 import os
 import platform
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pumice.plugin import (
     Access,
     Backend,
-    BackendError,
     DeviceInfo,
     KVState,
     Limits,
@@ -31,16 +30,14 @@ if TYPE_CHECKING:
 
 RESERVE = 512 * 2**20  # bytes of GPU memory reserved for activations and other uses
 _ABOUT_DEVICES = ("/proc/devices", "/proc/driver", "/proc/modules", "/sys/bus", "/sys/devices", "/sys/module")
-ACTIVATIONS = ("auto", "float32", "float16")
-COMPILES = ("auto", "always", "never")
 
 
 @dataclass
 class MlxOptions:
     """Configuration section ``mlx``."""
 
-    activations: str = "auto"  # type of activations in products: "float32", "float16", or "auto" (float16 on a GPU)
-    compile: str = "auto"  # steps that generate, by MLX: "always", "never", or "auto" (on a GPU)
+    activations: Literal["auto", "float32", "float16"] = "auto"  # in products; "auto": float16 on a GPU
+    compile: Literal["auto", "always", "never"] = "auto"  # steps that generate, by MLX; "auto": on a GPU
 
 
 class MlxBackend(Backend):
@@ -51,12 +48,6 @@ class MlxBackend(Backend):
 
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)
-        if self.options.activations not in ACTIVATIONS:
-            choices = ", ".join(ACTIVATIONS)
-            raise BackendError(f"mlx: unknown activations {self.options.activations!r}; choose one of {choices}")
-        if self.options.compile not in COMPILES:
-            choices = ", ".join(COMPILES)
-            raise BackendError(f"mlx: unknown compile {self.options.compile!r}; choose one of {choices}")
         self._shared: Shared | None = None
 
     @classmethod

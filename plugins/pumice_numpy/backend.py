@@ -5,9 +5,10 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge
 from numpy.typing import NDArray
 
 from pumice.plugin import (
@@ -54,7 +55,7 @@ STATEFUL_OPS: dict[str, Any] = {
 class NumpyOptions:
     """Configuration section ``numpy``."""
 
-    cache_mib: int = 4096  # cache of weights decoded to float32; the others are decoded at every use
+    cache_mib: Annotated[int, Ge(0)] = 4096  # cache of weights decoded to float32; the others are decoded at every use
     batch_invariant: bool = False  # compute tokens one by one, for bit-identical results in any batch
 
 

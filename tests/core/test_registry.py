@@ -268,6 +268,12 @@ def test_unknown_names_are_answered_with_the_known_ones():
         ("zzz: {}", "unknown key 'zzz' (no backend has this name; known: "),
         ("mine: {treads: 1}", "mine: unknown key 'treads'; did you mean 'threads'?"),
         ("mine: {threads: all}", "mine: threads: should be an integer, not 'all'"),
+        (
+            "mlx: {activations: int8}",
+            "mlx: activations: should be 'auto', 'float32' or 'float16', not 'int8'",
+        ),
+        ("mlx: {compile: sometimes}", "mlx: compile: should be 'auto', 'always' or 'never', not 'sometimes'"),
+        ("numpy: {cache_mib: -1}", "numpy: cache_mib: should be greater than or equal to 0, not -1"),
         ("samplers: [top_q, dist]", "samplers: unknown sampler 'top_q'; did you mean 'top_p'?"),
         ("sampling: {temprature: 1}", "sampling: unknown sampling parameter 'temprature'; did you mean 'temperature'?"),
         ("sampling: {top_k: forty}", "sampling: top_k must be an integer"),

@@ -25,7 +25,7 @@ from pumice.plugin import BackendError, GGMLType, GraphBuilder, Tensor, Weight, 
 from pumice.registry import get_registry
 from pumice_mlx import ops
 from pumice_mlx import weights as mlx_weights
-from pumice_mlx.backend import MlxBackend, MlxOptions
+from pumice_mlx.backend import MlxBackend
 from pumice_mlx.device import KERNELS, errors, keep_kernels
 from pumice_mlx.joins import Joins, Results
 from pumice_mlx.kv_cache import KVCache, state_bytes
@@ -64,11 +64,6 @@ def test_auto_takes_it_on_apple_machines_alone(
     assert ("mlx" in names) == chosen
     named = load_config({"backend": "mlx"})
     assert [name for name, _ in backend_line(get_registry(named), named)] == ["mlx", "cpu", "numpy"]
-
-
-def test_unknown_activations() -> None:
-    with pytest.raises(BackendError, match="unknown activations 'int8'; choose one of auto, float32, float16"):
-        MlxBackend(MlxOptions(activations="int8"))
 
 
 @pytest.mark.parametrize("text", ["[metal::malloc] Attempting to allocate 9 bytes", "std::bad_alloc: out of memory"])
