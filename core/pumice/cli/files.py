@@ -31,7 +31,16 @@ class ModelName(click.types.StringParamType):
         return [CompletionItem(incomplete, type="file")]
 
 
-class InputFile(click.Path):
+class NamedPath(click.Path):
+    """A path with a name, which an empty text would make that of the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and not value.strip():
+            self.fail(f"expected {getattr(param, 'metavar', None) or 'a path'}, not {value!r:.60}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class InputFile(NamedPath):
     """A file or folder to read, with all parts of a split model.
 
     Args:
@@ -76,7 +85,7 @@ class MediaFiles(InputFile):
         return tuple(super(MediaFiles, self).convert(path, param, ctx) for path in paths)
 
 
-class OutputFile(click.Path):
+class OutputFile(NamedPath):
     """A file to write, with the parts of a split model."""
 
     def outputs(self, value: Any, ctx: click.Context) -> Iterator[WrittenFiles]:

@@ -1,5 +1,6 @@
 """One vocabulary: an option is spelled alike in every command, and a spelling means one option."""
 
+import re
 from collections import defaultdict
 
 import click
@@ -183,6 +184,21 @@ def test_an_empty_value_is_refused(option: str, value: str, wanted: str) -> None
     """It is a variable that is not set, and would count as no option at all."""
     result = CliRunner().invoke(cli, ["run", option, value, "-p", "x"])
     assert (result.exit_code, f"expected {wanted}, not {value!r}" in result.output) == (2, True), result.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["gguf", "show", ""],
+        ["gguf", "hash", " "],
+        ["quantize", "", "a.gguf", "q4_0"],
+        ["quantize", "a.gguf", "", "q4_0"],
+    ],
+)
+def test_an_empty_path_is_not_the_current_folder(arguments: list[str]) -> None:
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 2, result.output
+    assert re.search(r"Error: Invalid value for '.*': expected .*, not '(| )'", result.output), result.output
 
 
 def test_a_text_may_be_empty() -> None:
