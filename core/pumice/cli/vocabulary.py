@@ -70,12 +70,12 @@ class CommandOption(click.Option):
     def process_value(self, ctx: click.Context, value: Any) -> Any:
         """Return the value of the command line, after its type and callback.
 
-        Raises BadParameter for blanks and commas alone, where the value is no text.
+        Raises BadParameter for blanks and commas alone, and for another option, where the value is no text.
         """
         result = super().process_value(ctx, value)
         if self.metavar not in (None, "TEXT") and not self.metavar.startswith("["):
             for text in value if isinstance(value, tuple | list) else [value]:
-                if isinstance(text, str) and not text.strip(" ,\t\n"):
+                if isinstance(text, str) and (not text.strip(" ,\t\n") or _is_option(text, ctx)):
                     raise click.BadParameter(f"expected {self.metavar}, not {text!r:.60}", ctx, self)
         return result
 
@@ -181,6 +181,12 @@ def spellings(definition: Definition) -> tuple[list[str], list[str]]:
     short = [flag for flag in definition.flags if not flag.startswith("--")][:1]
     long = [flag for flag in definition.flags if flag.startswith("--")][:1]
     return [*short, *long], [flag for flag in definition.flags if flag not in (*short, *long)]
+
+
+def _is_option(text: str, ctx: click.Context) -> bool:
+    """Return True for the name of an option of the command."""
+    params = ctx.command.get_params(ctx) if text.startswith("-") else []
+    return any(text in (*param.opts, *param.secondary_opts) for param in params)
 
 
 def _misread_option(param: click.Parameter | None, args: Sequence[str]) -> str | None:

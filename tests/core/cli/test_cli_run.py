@@ -133,6 +133,7 @@ def test_settings_of_a_configuration_file_apply(run, model, home):
         (["run", "MODEL", "-p", "a", "--set", "a=["], 2, r"error: .*the value of 'a' is not valid YAML.*"),
         (["run", "--prompt"], 2, r"error: Option '--prompt' requires an argument \(see `pumice run --help`\)"),
         (["run", "-n", "-p", "a"], 2, r"error: option '-n' lacks its value: '-p' is another option \(see .*"),
+        (["run", "--draft", "-p", "a"], 2, r"error: option '--draft' lacks its value: '-p' is another option \(see .*"),
         (["run", "--temp", "--no-kv-offload"], 2, r"error: option '--temp' lacks its value: '--no-kv-offload' is .*"),
         (["run", "-n", "x", "-p", "a"], 2, r"error: Invalid value for '-n' / '--predict': 'x' is not a valid .*"),
         (["info", "--graph", "--json"], 2, r"error: give either --graph or --json .*"),
