@@ -13,6 +13,7 @@ import pytest
 
 from chat_answers import ANSWERS
 from grammar_walks import tokens_of
+from nightly import crossed, variants
 from pumice.chat import FORMATS, ChatRequest
 from pumice.chat.answer_grammar import answer_grammar
 from pumice.chat.parser import ChatParser
@@ -124,8 +125,7 @@ def refuses(format: str, opening: str, text: str, tools: Sequence[Mapping[str, A
     return False
 
 
-@pytest.mark.parametrize("kind", [NORMAL, CONTROL, USER_DEFINED])
-@pytest.mark.parametrize("format", sorted(FORMATS))
+@pytest.mark.parametrize(("format", "kind"), crossed(sorted(FORMATS), [NORMAL, CONTROL, USER_DEFINED]))
 def test_parsed_calls_are_calls_of_a_tool(format, kind):
     tried = 0
     for opening, text in [(opening, text) for name, opening, text in ANSWERED if name == format]:
@@ -154,7 +154,7 @@ def left_over(constraint: Constraint, made: Compiler, text: bytes) -> bytes:
     return b""
 
 
-@pytest.mark.parametrize("kind", [NORMAL, CONTROL, USER_DEFINED])
+@pytest.mark.parametrize("kind", variants([NORMAL, CONTROL, USER_DEFINED], [CONTROL]))
 def test_forms_of_calls_that_models_write_are_allowed(kind):
     refused = []
     for format, opening, text in ANSWERED:
@@ -218,8 +218,7 @@ def random_answer(constraint: Constraint, tokenizer: Tokenizer, rng: np.random.G
     return None
 
 
-@pytest.mark.parametrize("kind", [NORMAL, CONTROL])
-@pytest.mark.parametrize("format", sorted(FORMATS))
+@pytest.mark.parametrize(("format", "kind"), crossed(sorted(FORMATS), [NORMAL, CONTROL]))
 def test_calls_that_have_to_come_fit(format, kind):
     begin, end = FORMATS[format].reasoning
     opening = next((opening for name, opening, _ in ANSWERED if name == format), "")

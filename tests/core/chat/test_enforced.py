@@ -125,7 +125,7 @@ def test_many_tools_with_ordinary_schemas(model):
     tools = [{"name": f"tool_{i}", "parameters": parameters} for i in range(32)]
     brief = "{# <tool_call> #}{{ messages[0].content }}"  # the tools do not fit the context
     options = {"tools": tools, "tool_choice": "required", "parallel_tool_calls": False, "chat_template": brief}
-    for seed in range(3):
+    for seed in range(2):
         completion = model.chat([USER], seed=seed, temperature=2.0, max_tokens=1900, reasoning_budget=40, **options)
         (call,) = completion.message.tool_calls
         assert call.name.startswith("tool_")

@@ -26,6 +26,7 @@ from guessing_programs import (
     request,
     run,
 )
+from nightly import variants
 from pumice.engine import Engine, Request
 from pumice.engine.acceptance import DraftSummary, Record
 from pumice.engine.draft_length import LOOKED_UP, MOST, Costs, DraftLength, Rest
@@ -120,7 +121,7 @@ def test_sequences_that_end_shift_and_wait_get_the_same(kind, name, texts):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", variants(range(4), range(2)))
 def test_random_requests_get_the_same(kind, seed, texts):
     """Penalties, log-probabilities, forks, prompts in parts, two rounds that share prefixes."""
     random = np.random.default_rng(seed)
