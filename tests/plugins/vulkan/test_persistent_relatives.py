@@ -12,6 +12,7 @@ from tools.paper_device import PaperDevice
 
 import pumice
 from llama_relatives import RELATIVES
+from nightly import variants
 from pumice.gguf import GGMLType
 from pumice_vulkan.device import DeviceDescription, list_devices
 from pumice_vulkan.persistent import PersistentPath, find_decoder
@@ -24,10 +25,7 @@ from tiny_zoo import ZOO
 from tools import gpu_profiles
 
 IDS = [(7 * i + 3) % 300 for i in range(12)]
-COMPUTED = [
-    *("granite", "gpt-oss"),
-    *(pytest.param(name, marks=pytest.mark.nightly) for name in ("gemma2", "qwen2moe", "glm4moe")),
-]
+COMPUTED = variants(["granite", "gpt-oss", "gemma2", "qwen2moe", "glm4moe"], ["gpt-oss"])
 """Relatives that a software device computes, which compiles each shader for half a minute."""
 
 FASTER = ("llama", "granite", "qwen2", "qwen3", "phi3", "granitemoe")

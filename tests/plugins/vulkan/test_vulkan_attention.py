@@ -10,7 +10,7 @@ import pytest
 
 from attention_steps import BIASED, attend, attend_to_chosen, attend_to_memory, batches
 from graphs import Case, Graphed
-from nightly import variants
+from nightly import crossed, variants
 from pumice.backend.step import Limits
 from pumice.errors import BackendError
 from pumice.gguf import KV_TYPES, GGMLType
@@ -55,20 +55,24 @@ STEPS = [(5, 130, 0), (1, 1, 1), (0, 1, 0), (3, 20, 33), (1, 0, 1), (0, 1, 0)]
 
 
 @pytest.mark.every_instruction_set
-@pytest.mark.parametrize("kv_type", variants(KV_TYPES, ["f32", "f16", "q8_0", "q4_0"]))
-@pytest.mark.parametrize("dims", [(64, 96), (80, 40)])
+@pytest.mark.parametrize(
+    ("kv_type", "dims"),
+    variants(
+        product(KV_TYPES, [(64, 96), (80, 40)]),
+        [("f32", (64, 96)), ("f16", (80, 40)), ("q8_0", (64, 96)), ("q4_0", (80, 40))],
+    ),
+)
 def test_cache_types(tmp_path, kv_type, dims):
     """Heads of 80 and 40 values share quantized blocks."""
     compare(tmp_path, STEPS, kv_type=kv_type, heads=(16, 4), dims=dims)
 
 
-@pytest.mark.parametrize("heads", [(3, 3), (6, 2), (8, 1), (20, 2)])
-def test_grouped_heads(tmp_path, heads):
-    compare(tmp_path, STEPS, heads=heads, dims=(20, 50))
+@pytest.mark.parametrize("n_head", variants([3, 6, 8, 20], [3, 20]))
+def test_grouped_heads(tmp_path, n_head):
+    compare(tmp_path, STEPS, heads=(n_head, {3: 3, 6: 2, 8: 1, 20: 2}[n_head]), dims=(20, 50))
 
 
-@pytest.mark.parametrize("kv_type", ["f16", "q4_0", "q5_1"])
-@pytest.mark.parametrize("block_size", [5, 64])
+@pytest.mark.parametrize(("kv_type", "block_size"), crossed(["f16", "q4_0", "q5_1"], [5, 64]))
 def test_block_sizes(tmp_path, kv_type, block_size):
     compare(tmp_path, STEPS, block_size=block_size, kv_type=kv_type, window=40)
 
@@ -125,7 +129,7 @@ def test_one_token_at_a_time(tmp_path):
     compare(tmp_path, [(250,), (50,), (1,), (1,)], window=290)
 
 
-@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
+@pytest.mark.parametrize("kv_type", variants(["f16", "q8_0"], ["f16"]))
 def test_a_lone_token_of_several_heads_and_parts(tmp_path, kv_type):
     """Workgroups that go around several times, with another number of heads than they have room for."""
     late = kv_type == "f16"
@@ -366,7 +370,7 @@ class TestMatrixUnits:
         compare(tmp_path, [(5, 130, 0), (3, 20, 33)], kv_type="f16", chunk=48, limit=FLOAT16)
 
 
-@pytest.fixture(params=[True, False], ids=["by rows", "by columns"])
+@pytest.fixture(params=variants([True, False], [False]), ids=["by rows", "by columns"])
 def emulated_lanes(request, monkeypatch, no_matrix_units):
     """Attention in the lanes of matrix units, whose fragments a workgroup of 32 invocations emulates."""
     shapes = {(64, 64): (2, 32), (128, 128): (1, 32), (96, 64): (2, 16)}
@@ -439,7 +443,7 @@ class TestLanes:
         compare(tmp_path, [(40, 1, 90)], heads=(3, 3), dims=(64, 64), cache=False, limit=FLOAT16, **options)
 
 
-@pytest.fixture(params=[True, False], ids=["by rows", "by columns"])
+@pytest.fixture(params=variants([True, False], [True]), ids=["by rows", "by columns"])
 def emulated_units(request, monkeypatch, no_matrix_units):
     """Attention of single tokens on matrix units, whose fragments a workgroup of 32 invocations emulates."""
     monkeypatch.setattr(attention_decode, "UNITS_KERNEL", "attention_decode_units_emulated")

@@ -117,7 +117,8 @@ TOKENS = [[*IDS[:9], *IDS[:9]], [5, 6, 7, 5, 6]]
 
 
 def generated(model: pumice.Model, **options: Any) -> list[Sequence[int]]:
-    return [done.tokens for done in model.generate_many(TOKENS, max_tokens=60, temperature=0, **options)]
+    options = {"max_tokens": 60, "temperature": 0, **options}
+    return [done.tokens for done in model.generate_many(TOKENS, **options)]
 
 
 def test_a_model_with_a_head_computes_steps_by_itself(head: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +192,7 @@ def proposals(head: dict[str, Any], monkeypatch: pytest.MonkeyPatch, ahead: bool
         monkeypatch.setattr(layer, "_several", ahead)
         monkeypatch.setattr(layer, "propose", noting)
         monkeypatch.setattr(layer, "_run_ahead", lambda *args: submitted.append(args[2]) or submit(*args))
-        generated(model, speculate="draft")
+        generated(model, speculate="draft", max_tokens=30)
     assert max(submitted, default=1) == (5 if ahead else 1)
     return proposed
 
@@ -203,7 +204,7 @@ def test_a_head_computes_several_tokens_per_submission(head: dict[str, Any], mon
     monkeypatch.setattr(next_tokens, "guess_of", lambda row: guesses.append(guess_of(row)) or guesses[-1])
     ahead, one_by_one = (proposals(head, monkeypatch, several) for several in (True, False))
     same = {text for text, proposal in ahead.items() if len(proposal.tokens) == 6} & one_by_one.keys()
-    assert len(same) > 80  # of two texts
+    assert len(same) > 35  # of two texts
     assert len(guesses) <= 4  # of the first steps, for which the program is compiled
     assert [ahead[text].tokens for text in same] == [one_by_one[text].tokens for text in same]
 
