@@ -22,7 +22,7 @@ from tiny_drafts import ALONE
 from tiny_encoders import MODELS as ENCODERS
 from tiny_models import ATTENTION, EXPERTS, tiny
 from tiny_t5 import MODELS as ENCODER_DECODERS
-from tiny_zoo import FAMILIES
+from tiny_zoo import DAILY, FAMILIES
 from tools import build_wheels, compile_kernels
 
 ROOT = Path(__file__).parents[3]
@@ -148,8 +148,12 @@ def used(monkeypatch):
     return names
 
 
-def test_the_list_has_what_the_bundled_families_use(tmp_path, used):
-    for i, model in enumerate((FAMILIES | ENCODERS | ENCODER_DECODERS | ALONE).values()):
+@pytest.mark.parametrize(
+    "names", [DAILY, pytest.param(list(FAMILIES), marks=pytest.mark.nightly)], ids=["daily", "all"]
+)
+def test_the_list_has_what_the_bundled_families_use(tmp_path, used, names):
+    models = [FAMILIES[name] for name in names]
+    for i, model in enumerate([*models, *(ENCODERS | ENCODER_DECODERS | ALONE).values()]):
         pumice.load(model.write(tmp_path / f"{i}.gguf"), backend="cpu", n_ctx=64).close()
     assert len(used) > 60
     assert used - set(compile_kernels.kernel_names()) == set()
