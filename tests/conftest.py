@@ -59,6 +59,12 @@ LONGEST = [
 ]
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than cores: tests of processes, servers and the page wait for them, and leave a core to others."""
+    return cores() + 1
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest files first; the others keep their order."""
     ranks = {Path(__file__).parent / name: rank for rank, name in enumerate(LONGEST)}
