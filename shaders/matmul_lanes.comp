@@ -123,6 +123,35 @@ void add_products(uint turn, uint k) {
     }
 }
 
+// With up to eight vectors, quads that share a word are converted together; pairs of matrices with one scale a block are
+// faster without.
+const bool CONVERT_WORDS = FRAGMENTS_N == 1 && !UPPER && LOW_BITS == 4 && TABLE == 0
+                           && (SCALES == SUPER || FRAGMENTS_M == 1);
+
+void add_few_products(uint turn, uint k) {
+    uvec4 all[4];
+    [[unroll]] for (uint t = 0; t < 4; t++) all[t] = load_x(k, 0, 0, t);
+    f16vec2 factors[LOADS], centres[LOADS];
+    [[unroll]] for (uint row = 0; row < LOADS; row++)
+        half_scales(blocks[turn * LOADS + row], block_number(row, k), factors[row], centres[row]);
+    [[unroll]] for (uint word = 0; word < 4; word++) {
+        LEFT u[2 * FRAGMENTS_M]; // low nibbles of all fragments, then high ones
+        [[unroll]] for (uint row = 0; row < LOADS; row++) {
+            f16vec2 pairs[4];
+            two_quads(blocks[turn * LOADS + row], word, factors[row], centres[row], pairs);
+            [[unroll]] for (uint c = 0; c < 8; c++) u[c / 4 * FRAGMENTS_M + row / 2][row % 2 * 4 + c % 4] = pairs[c / 2][c % 2];
+        }
+        [[unroll]] for (uint high = 0; high < 2; high++) {
+            RIGHT v;
+            const uvec4 own = all[high * 2 + word / 2];
+            [[unroll]] for (uint c = 0; c < WIDTH / 2; c++)
+                v[c] = c < 4 ? as_pair(own[word % 2 * 2 + c / 2 % 2])[c % 2] : float16_t(0.0);
+            [[unroll]] for (uint i = 0; i < FRAGMENTS_M; i++)
+                sums[i * HALVES_N] = coopMatMulAdd(u[high * FRAGMENTS_M + i], v, sums[i * HALVES_N]);
+        }
+    }
+}
+
 void write(uint row, uint n, vec4 value) {
     const uint at_y = y_row(n) * n_rows + row;
     if ((FLAGS & BIAS) != 0) value += bias[(bias_at + row) / 4];
@@ -166,7 +195,8 @@ void main() {
         [[unroll]] for (uint turn = 0; turn < DEPTH; turn++) {
             const uint k = start + turn * far;
             if (k >= n_columns) break;
-            add_products(turn, k);
+            if (CONVERT_WORDS) add_few_products(turn, k);
+            else add_products(turn, k);
             if (k + DEPTH * far < n_columns) request(turn, k + DEPTH * far);
         }
     }

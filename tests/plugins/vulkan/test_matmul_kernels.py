@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -18,15 +19,17 @@ from pumice.gguf import GGMLType, GGUFTensor, dequantize
 from pumice.graph import GraphBuilder, MemoryPlan, Tensor
 from pumice.testing import compile_graph
 from pumice_vulkan import VulkanBackend
-from pumice_vulkan.device import MatrixShape, list_devices
-from pumice_vulkan.formats import FORMATS
+from pumice_vulkan.device import MatrixShape, list_devices, open_device
+from pumice_vulkan.formats import BLOCK_COLUMNS, FORMATS
 from pumice_vulkan.lower import few, products, tiles, vectors
 from pumice_vulkan.lower.matrices import matrix
 from pumice_vulkan.lower.rule import Lowering, SegmentMemory
 from pumice_vulkan.lower.vectors import VectorProduct, vector_product
 from pumice_vulkan.memory import Arena, BufferSlice, Scratch, Weights
-from pumice_vulkan.probe import KERNEL, SHAPES, _probe, matrix_shape
+from pumice_vulkan.packing import pack
+from pumice_vulkan.probe import KERNEL, SHAPES, _probe, matrix_shape, run
 from pumice_vulkan.recorder import launch
+from pumice_vulkan.shaders import FOLDERS, shader
 from pumice_vulkan.step import SIZE_WORDS
 from pumice_vulkan.tuning import (
     BLOCKS,
@@ -508,6 +511,29 @@ def test_a_gate_in_lanes(lanes: VulkanBackend, shape: LanesShape | None, n_inner
     """96 columns are no step of lanes: the product of another kernel behind them reads float32."""
     with mock.patch.object(few, "lanes_shape", **({"return_value": shape} if shape else {"wraps": lanes_shape})):
         check_gate(lanes, n_inner, (9, 16, 40, 64))
+
+
+@pytest.mark.parametrize("type", QUANTIZED, ids=lambda type: type.name)
+def test_conversion_of_words(vulkan_device: None, monkeypatch: pytest.MonkeyPatch, type: GGMLType) -> None:
+    """The numbers that matmul_lanes.comp multiplies with few vectors, up to the rounding of float16."""
+    monkeypatch.setattr("pumice_vulkan.shaders.FOLDERS", [*FOLDERS, Path(__file__).parent / "shaders" / "spv"])
+    w, numbers = weight("w", type, 3, COLUMNS)
+    with open_device("native", 0) as device, closing(Weights(device)) as weights:
+        if "float16" not in device.features:
+            pytest.skip("the device does not compute in float16")
+        g = GraphBuilder({"w": w}, 1, 64)
+        place = weights.put("w", lambda: [pack(g.weight("w"))])[0]
+        weights.finish()
+        y = device.new_buffer(4 * numbers.size, host=True)
+        n_blocks = numbers.size // BLOCK_COLUMNS
+        push = np.array([place.offset, n_blocks], np.uint32).tobytes()
+        pipeline = device.new_pipeline(shader(f"two_quads.{FORMATS[type].name}"), 2, len(push))
+        run(device, pipeline, [place.buffer, y], push, (-(-n_blocks // 64), 1))
+        converted = y.contents.view(np.float32).reshape(numbers.shape)
+        largest = np.abs(numbers.reshape(-1, BLOCK_COLUMNS)).max(axis=1, keepdims=True)
+        difference = np.abs(converted - numbers).reshape(-1, BLOCK_COLUMNS)
+        assert np.all(difference <= 2**-9 * largest + 1e-6)
+        y.close()
 
 
 @pytest.mark.parametrize("paired", [False, True], ids=["one", "paired"])
