@@ -291,9 +291,10 @@ def test_interrupting_ends_with_timings_and_status_130(endless):
     endless.send_signal(signal.SIGINT)
     _, stderr = endless.communicate(timeout=PATIENCE)
     assert endless.returncode == 130
-    warning, timings = filter(None, stderr.decode().split("\n"))  # an interrupt may leave an empty line before the last
+    warning, _, timings = stderr.decode().partition("\n")
     assert "the model was trained for 256 positions" in warning
-    assert re.fullmatch(r"load .* generation \d+ tokens?(, [\d.]+ tokens/s)?", timings)
+    # On busy machines one run of some 200 has an empty line before its timings.
+    assert re.fullmatch(r"\n?load .* generation \d+ tokens?(, [\d.]+ tokens/s)?\n", timings)
 
 
 def test_a_closed_pipe_ends_it_quietly(endless):
