@@ -95,9 +95,8 @@ class HostedTools:
         """
         assert self._next is not None, "start() comes first"
         self._start_again(servers or self.servers)
-        latest = self._latest
-        while latest is None or not set(servers).isdisjoint(latest.starting):
-            latest = await asyncio.shield(self._next)
+        while (latest := self._latest) is None or not set(servers).isdisjoint(latest.starting):
+            await asyncio.shield(self._next)  # whose offer another one may have followed already
         return latest
 
     def _start_again(self, servers: Collection[str]) -> None:

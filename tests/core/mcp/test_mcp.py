@@ -20,9 +20,10 @@ import pumice
 from pumice.chat import ToolCall
 from pumice.chat.tools import MAX_RESULT, ToolError
 from pumice.errors import ConfigError, UnavailableError
-from pumice.mcp import Connections, connections, read_servers, read_servers_file
+from pumice.mcp import Connections, HostedTools, Offer, connections, read_servers, read_servers_file
 from pumice.mcp.connections import _list_tools
 from pumice.mcp.transports import MAX_UNANSWERED, TOO_MANY, bounded_requests
+from pumice.spawning import wire
 from waiting import at_best, gone, wait_until
 
 pytest.importorskip("mcp")
@@ -387,6 +388,28 @@ def test_a_server_of_the_package_answers_by_http():
             assert tools[0].run(a=2, b=3) == "5"
             with pytest.raises(ToolError, match="validation error"):
                 tools[0].run(a="x", b=1)
+
+
+def test_an_offer_may_follow_before_a_request_has_seen_the_first():
+    first, second = Offer([], [], [], ["late"]), Offer([], [], ["late"], [])
+
+    async def offered() -> Offer:
+        with near:
+            hosted = HostedTools(["late"], near)
+            hosted.start()
+            request = asyncio.create_task(hosted.offer(["late"]))
+            await asyncio.sleep(0)  # the request waits
+            wire.send(far, first)
+            wire.send(far, second)
+            time.sleep(0.2)  # both are received while the event loop is busy
+            try:
+                return await asyncio.wait_for(request, 10)
+            finally:
+                hosted.close()
+
+    near, far = socket.socketpair()
+    with far:
+        assert asyncio.run(offered()) == second
 
 
 @contextmanager
