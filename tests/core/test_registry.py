@@ -2,6 +2,7 @@ import importlib.metadata
 import json
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -14,6 +15,7 @@ from pumice.errors import BackendError, ConfigError, ModelError, PluginError
 from pumice.registry import Registry, get_registry
 from pumice.registry.kinds import KINDS
 from pumice.registry.loading import BUNDLED
+from pumice.registry.quiet import quiet_stdout
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -84,6 +86,33 @@ def test_output_of_a_plugins_import_goes_to_standard_error(site, capsys):
     with pytest.raises(PluginError):
         registry.samplers["loud"]
     assert capsys.readouterr() == ("", "hello\ngood day\n")
+
+
+def test_output_of_other_threads_stays_where_it_belongs(capsys):
+    """The engine's thread imports what is used first, while a text is written."""
+    output = sys.stdout
+    first_leaves, first_left = threading.Event(), threading.Event()
+
+    def leave_first():
+        with quiet_stdout():
+            print("first")
+            entered.set()
+            first_leaves.wait(10)
+        first_left.set()
+
+    entered = threading.Event()
+    thread = threading.Thread(target=leave_first)
+    thread.start()
+    assert entered.wait(10)
+    print("text")
+    with quiet_stdout():
+        first_leaves.set()
+        assert first_left.wait(10)
+        print("second")
+    print("more text")
+    thread.join()
+    assert sys.stdout is output
+    assert capsys.readouterr() == ("text\nmore text\n", "first\nsecond\n")
 
 
 LAZY = """

@@ -19,7 +19,8 @@ from pumice.errors import PluginError
 from pumice.guard import describe
 from pumice.installed import PACKAGE, installed_plugins
 from pumice.registry.kinds import KINDS, Kind
-from pumice.registry.names import Names, Registration, quiet_stdout
+from pumice.registry.names import Names, Registration
+from pumice.registry.quiet import quiet_stdout
 from pumice.wording import did_you_mean
 
 if TYPE_CHECKING:

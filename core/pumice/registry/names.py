@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -12,6 +10,7 @@ from pumice.errors import PluginError
 from pumice.guard import describe
 from pumice.lazy import resolve
 from pumice.registry.kinds import Kind
+from pumice.registry.quiet import quiet_stdout
 from pumice.wording import unknown_name
 
 T = TypeVar("T")
@@ -116,8 +115,3 @@ class Names(Mapping[str, T]):
             f"plugins {plugins} both register the {self.kind.noun} {name!r}; choose one in a configuration file, "
             f"with plugins.prefer.{self.kind.plural}.{name}, or name the other in plugins.disabled"
         )
-
-
-def quiet_stdout() -> contextlib.redirect_stdout[Any]:
-    """Redirect a plugin's output during import to standard error, since standard output is for text and JSON."""
-    return contextlib.redirect_stdout(sys.stderr)
