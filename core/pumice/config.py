@@ -195,6 +195,13 @@ class Config(BaseModel):
         """Accept true and false, which YAML reads for the words on and off."""
         return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
+    @field_validator("mmproj", "vocoder", "draft")
+    @classmethod
+    def _is_no_blank(cls, value: str) -> str:
+        if value and not value.strip():
+            raise PydanticCustomError("file", "should be the name of a file, or empty")
+        return value
+
     @field_validator("speculate", mode="before")
     @classmethod
     def _off_is_false(cls, value: Any) -> Any:

@@ -24,6 +24,7 @@ from pumice.plugin import (
     MemoryPlan,
     Node,
     Program,
+    PumiceError,
     Segment,
     State,
     Weight,
@@ -67,7 +68,18 @@ def _check_profile(name: str) -> str:
     raise ValueError(f"should be {file if name.endswith('.json') else f'a profile of docs/gpu_profiles.md or {file}'}")
 
 
+def _check_memory(size: str) -> str:
+    """Return a size of memory, or an empty text. Raises ValueError for other texts."""
+    try:
+        if size:
+            parse_size(size)
+    except PumiceError:
+        raise ValueError("should be a size of memory, such as 12GiB or 512MiB") from None
+    return size
+
+
 ProfileName = Annotated[str, AfterValidator(_check_profile)]
+MemorySize = Annotated[str, AfterValidator(_check_memory)]
 
 
 @dataclass
@@ -85,7 +97,7 @@ class VulkanOptions:
     batch_invariant: bool = False  # bit-identical results for 1 to 16 tokens of a step
     devices: list[int | str] = field(default_factory=list)  # devices to split layers over; overrides `device`
     profile: ProfileName = ""  # do with what a device of `pumice_vulkan/profiles.py` has, for tests
-    memory: str = ""  # most memory of each device to use for a model, such as 12GiB; empty: all that is free
+    memory: MemorySize = ""  # most memory of each device to use for a model, such as 12GiB; empty: all that is free
 
 
 class VulkanBackend(Backend):

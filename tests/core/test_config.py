@@ -105,6 +105,7 @@ def test_a_file_of_comments_and_keys_without_values_changes_nothing(home):
         ("backends: numpy", "backends: should be a list, not 'numpy'"),
         ("samplers: [top_k, 3]", "samplers.1: should be a string, not 3"),
         ("sampling: 1", "sampling: should be a map, not 1"),
+        ("draft: ' '", "draft: should be the name of a file, or empty, not ' '"),
         ("plugins: x", "plugins: should be a map, not 'x'"),
         ("- a", "expected `key: value` lines, not a list"),
         ("3", "expected `key: value` lines, not 3"),

@@ -123,6 +123,16 @@ def test_the_kernels_of_a_closed_backend_are_named() -> None:
     assert re.fullmatch(r"softmax( \d+)+", name)
 
 
+def test_a_wrong_size_of_memory_is_refused_with_the_configuration() -> None:
+    """Also where no Vulkan device is used."""
+    with pytest.raises(pumice.ConfigError) as error:
+        get_registry(load_config({"vulkan": {"memory": "much"}}))
+    expected = "should be a size of memory, such as 12GiB or 512MiB, not 'much'"
+    assert str(error.value) == f"arguments: vulkan: memory: {expected}"
+    for size in ("", "12GiB"):
+        assert get_registry(load_config({"vulkan": {"memory": size}}))
+
+
 def test_a_wrong_profile_is_refused_with_the_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where no Vulkan device is used."""
     monkeypatch.chdir(tmp_path)
