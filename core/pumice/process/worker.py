@@ -70,12 +70,9 @@ def main() -> int:
             send(data)
 
     loaded: Future[EngineHost] = Future()
-
-    def most() -> int:
-        """Return the maximum bytes of a command, which may have the rows of images once the model is loaded."""
-        return MAX_COMMAND_BYTES + (loaded.result().model.facts.media_bytes if loaded.done() else 0)
-
-    coming = map(COMMANDS.decode, read_frames(commands, most))
+    telling = _Telling(write)
+    most = MAX_COMMAND_BYTES  # of a command, which may have the rows of images once the model is loaded
+    coming = map(COMMANDS.decode, read_frames(commands, lambda: most))
     load = next(coming)
     if not isinstance(load, Load):
         return 1
@@ -86,7 +83,6 @@ def main() -> int:
         with _signs_of_life(write):
             if load.config.memory_limit:
                 sandbox.limit({"DATA": int(load.config.memory_limit * 2**30)})
-            telling = _Telling(write)
             model = Model(load.path, load.config, lambda done, total: write(Loading(done, total)), opened=telling)
             model.open_projector()
             model.open_speaker()
@@ -95,6 +91,7 @@ def main() -> int:
             loras = model.loras
             telling.join()
     except Exception as error:
+        telling.join()  # the error is the last message
         write(NotLoaded(_explained(error, load.config.memory_limit)))
         return 1
     gc.enable()
@@ -102,6 +99,7 @@ def main() -> int:
     sandbox.seal()
     host = EngineHost(model, write_events)
     with listed(RunningModel(load.command, load.name, model.backends, model.memory, model.n_ctx)):
+        most += model.facts.media_bytes  # before the other end may send such a command
         write(Loaded(model.facts, loras))
         loaded.set_result(host)
         model.engine.join()

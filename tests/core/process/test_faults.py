@@ -182,6 +182,57 @@ sys.exit(worker.main())
         assert Alive() not in heard[loaded:]
 
 
+SLOW_TO_TELL = """
+import sys, time
+from pumice.process import worker
+
+encode = worker.REPORTS.encode
+worker.REPORTS = type("Slow", (), {"encode": staticmethod(
+    lambda report: time.sleep(0.5 * isinstance(report, worker.Opened)) or encode(report)
+)})
+
+def load(path, config, progress, opened):
+    opened(worker.GGUFFile.open(path))
+    raise worker.EngineError("no such luck")
+
+worker.Model = load
+status = worker.main()
+time.sleep(1)  # as a busy machine takes to end a process
+sys.exit(status)
+"""
+
+
+def test_an_error_right_after_opening_a_file_is_the_last_message(path, monkeypatch):
+    """A thread tells of the file, and may be late."""
+    launched = Launch([sys.executable, "-P", "-c", SLOW_TO_TELL], dict(os.environ))
+    monkeypatch.setattr(pumice.process.confinement, "launch_engine", lambda order: launched)
+    with pytest.raises(pumice.EngineError, match="no such luck"):
+        pumice.load_process(path, **EXACT)
+
+
+LATE_TO_SERVE = """
+import sys, time
+from pumice.engine.messages import Facts
+from pumice.process import worker
+
+class Late(worker.Future):
+    def set_result(self, host):
+        time.sleep(0.5)
+        super().set_result(host)
+
+worker.Future = Late
+worker.MAX_COMMAND_BYTES, Facts.media_bytes = 50_000, 1_000_000
+sys.exit(worker.main())
+"""
+
+
+def test_a_large_command_right_after_loading_is_read(path, monkeypatch):
+    launched = Launch([sys.executable, "-P", "-c", LATE_TO_SERVE], dict(os.environ))
+    monkeypatch.setattr(pumice.process.confinement, "launch_engine", lambda order: launched)
+    with pumice.load_process(path, **EXACT) as model:
+        assert model.generate([5], prediction="a" * 100_000, **GREEDY).tokens
+
+
 ORPHANING = """
 import sys
 import pumice
