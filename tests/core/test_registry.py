@@ -3,6 +3,7 @@ import json
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 
 import pytest
 
@@ -13,8 +14,9 @@ from pumice.engine.backends import backend_line
 from pumice.engine.gpus import named_devices
 from pumice.errors import BackendError, ConfigError, ModelError, PluginError
 from pumice.registry import Registry, get_registry
-from pumice.registry.kinds import KINDS
+from pumice.registry.kinds import KINDS, Kind
 from pumice.registry.loading import BUNDLED
+from pumice.registry.names import Names, Registration
 from pumice.registry.quiet import quiet_stdout
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -113,6 +115,24 @@ def test_output_of_other_threads_stays_where_it_belongs(capsys):
     thread.join()
     assert sys.stdout is output
     assert capsys.readouterr() == ("text\nmore text\n", "first\nsecond\n")
+
+
+def test_a_name_is_looked_up_while_another_is_checked():
+    """A check compares a thing with the others of its kind, to which another thread may add one."""
+
+    def check(name: str, thing: object, others: Mapping[str, object]) -> None:
+        for _ in others:
+            if name == "new":
+                thread = threading.Thread(target=names.__getitem__, args=["newer"])
+                thread.start()
+                thread.join()
+
+    kind = Kind("things", check, PluginError)
+    names = Names[type](kind)
+    names.settle(
+        [Registration(kind, name, "mine", "json:JSONDecoder") for name in ("old", "older", "new", "newer")], {}, ""
+    )
+    assert names["old"] is names["older"] is names["new"] is names["newer"]
 
 
 LAZY = """

@@ -72,7 +72,7 @@ class Names(Mapping[str, T]):
         if name not in self._things:
             if conflict := self.conflict(name):
                 raise PluginError(conflict)
-            self._things[name] = self._claims[name][0].resolve(self._things)
+            self._things[name] = self._claims[name][0].resolve(dict(self._things))  # other threads look up, too
         return self._things[name]
 
     def __contains__(self, name: object) -> bool:
