@@ -17,17 +17,30 @@ on an H200, while a thread decoded 64 requests, instead of 5.
 
 _OWN_FROZEN = 1_000  # objects that Python itself leaves out of collections (375 in 3.12); more are a program's choice
 _program_froze = threading.Event()  # remembered: Python counts them one by one, millions in a tenth of a second
+_changing = threading.Lock()  # guards the two below
+_usual_seconds = 0.0  # before the first of the contexts that are open
+_n_frequent = 0  # contexts that are open, in any thread
 
 
 @contextlib.contextmanager
 def frequent_switches() -> Iterator[None]:
-    """Let Python's threads take turns after ``SWITCH_SECONDS``, or less if they do already."""
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(min(SWITCH_SECONDS, usual))
+    """Let Python's threads take turns after ``SWITCH_SECONDS``, or less if they do already.
+
+    Contexts of several threads may overlap; the usual time returns with the end of the last.
+    """
+    global _usual_seconds, _n_frequent
+    with _changing:
+        if not _n_frequent:
+            _usual_seconds = sys.getswitchinterval()
+            sys.setswitchinterval(min(SWITCH_SECONDS, _usual_seconds))
+        _n_frequent += 1
     try:
         yield
     finally:
-        sys.setswitchinterval(usual)
+        with _changing:
+            _n_frequent -= 1
+            if not _n_frequent:
+                sys.setswitchinterval(_usual_seconds)
 
 
 @contextlib.contextmanager

@@ -69,6 +69,23 @@ assert any(item is kept for item in gc.get_objects(generation=2))
     assert modules_after(code)
 
 
+def test_threads_switch_as_before_once_all_loads_have_ended():
+    """Loads of two threads overlap, and may end in the order of their beginnings."""
+    code = """
+import sys
+from pumice.switching import frequent_switches
+usual = sys.getswitchinterval()
+first, second = frequent_switches(), frequent_switches()
+first.__enter__()
+second.__enter__()
+first.__exit__(None, None, None)
+assert sys.getswitchinterval() < usual
+second.__exit__(None, None, None)
+assert sys.getswitchinterval() == usual
+"""
+    assert modules_after(code)
+
+
 def test_objects_that_a_program_froze_are_counted_once():
     """Counting walks through all of them, and each load would hold Python's lock for it."""
     code = """
