@@ -169,6 +169,7 @@ class AsyncStream(_Sequence, AsyncIterator[Piece]):
         self._inbox = _Inbox()
         self._listener = self._inbox.put
         self._prepare: Callable[[], Request] | None = None  # makes the request when the first piece is wanted
+        self._prepared: asyncio.Task[Request] | None = None  # what it does in a thread
 
     @classmethod
     def later(
@@ -206,16 +207,20 @@ class AsyncStream(_Sequence, AsyncIterator[Piece]):
         self._pieces.take(await self._inbox.get(), wanted=not self._closed)
 
     async def _submit(self, prepare: Callable[[], Request]) -> None:
-        from asyncio import to_thread
+        """Send the request once it is prepared, or put its error into the inbox; a cancelled caller may come again."""
+        from asyncio import create_task, shield, to_thread
 
-        self._prepare = None
+        if self._prepared is None and not self._closed:
+            self._prepared = create_task(to_thread(prepare))
+            self._prepared.add_done_callback(lambda done: done.cancelled() or done.exception())  # maybe nobody waits
         try:
-            request = await to_thread(prepare) if not self._closed else None
+            request = await shield(self._prepared) if self._prepared else None
             if request is None or self._closed:
                 raise cancelled_request()
             (self._id,) = self._client.add(request, self._listener)
         except Exception as error:
             self._inbox.put(Failed(0, error))
+        self._prepare = None
 
     async def accepted(self) -> None:
         """Wait until the engine accepts the request. Raises RequestError if it refuses it."""

@@ -1,6 +1,7 @@
 """Streams of coroutines: what an engine told by now comes as one."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -64,6 +65,30 @@ def test_events_of_other_threads():
         return (await stream.completion()).text
 
     assert asyncio.run(asyncio.wait_for(run(), PATIENCE)) == "abend"
+
+
+def test_a_reader_that_waited_too_short_waits_again():
+    """Its request is prepared once, and sent."""
+    may_go_on, prepared, sent = threading.Event(), [], []
+
+    def prepare() -> Request:
+        prepared.append(may_go_on.wait(PATIENCE))
+        return Request([1])
+
+    async def run() -> str:
+        client = EngineClient(sent.append)
+        stream = AsyncStream.later(client, prepare)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(stream), 0.01)
+        may_go_on.set()
+        reading = asyncio.create_task(stream.completion())
+        while not sent:
+            await asyncio.sleep(0.01)
+        client.receive([output("a")(stream._id), finished(stream._id)])
+        return (await reading).text
+
+    assert asyncio.run(asyncio.wait_for(run(), 20)) == "aend"
+    assert (prepared, len(sent)) == ([True], 1)
 
 
 @pytest.mark.parametrize(
