@@ -188,6 +188,7 @@ async def unload_model(request: Request, body: NamedModelBody) -> Annotated[Resp
     """Unload a model that is not in use, or cancel a download that `POST /models` began."""
     models: Models = request.app.state.models
     if models.pulls.cancel(body.model):
+        models.events.tell("download_failed", body.model, {"error": "cancelled"})
         return json_response({"success": True})
     served_model = _named(models, body.model)
     if served_model.service is None:

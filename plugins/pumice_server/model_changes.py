@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
@@ -44,7 +43,7 @@ async def fetch(request: Request, body: NamedModelBody) -> Annotated[Response, S
     if models.pulls.attended(name):
         raise bad_request(f"model {name!r:.100} is being fetched already")
     pull = begin_pull(models, name)
-    models.pulls.attend(name, _fetch(models, name, pull))
+    models.pulls.attend(name, pull, _fetch(models, name, pull))
     return json_response({"success": True})
 
 
@@ -111,11 +110,6 @@ async def _fetch(models: Models, name: str, pull: Pull) -> None:
             models.events.tell("download_progress", name, {what: {"done": done, "total": total}})
         serve_pulled(models, name, pull.result.result())
         models.events.tell("download_finished", name)
-    except asyncio.CancelledError:
-        models.events.tell("download_failed", name, {"error": "cancelled"})
-        raise
     except Exception as error:
         reason = error.detail if isinstance(error, HTTPException) else str(error)
         models.events.tell("download_failed", name, {"error": reason})
-    finally:
-        models.pulls.leave(name, pull)

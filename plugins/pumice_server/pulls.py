@@ -128,11 +128,16 @@ class Pulls:
         """Return True for a download that no client waits for, until what follows it has ended."""
         return name in self._unattended
 
-    def attend(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        """Run what follows a download that is not attended yet, which ``cancel`` and ``stop`` end."""
+    def attend(self, name: str, pull: Pull, work: Coroutine[Any, Any, None]) -> None:
+        """Run what follows a download that is not attended yet, and leave it; ``cancel`` and ``stop`` end the work."""
+
+        def end(_: asyncio.Task[None]) -> None:
+            del self._unattended[name]
+            self.leave(name, pull)
+
         task = asyncio.create_task(work)
         self._unattended[name] = task
-        task.add_done_callback(lambda _: self._unattended.pop(name, None))
+        task.add_done_callback(end)  # work that is cancelled before its first turn does nothing itself
 
     def cancel(self, name: str) -> bool:
         """Cancel a download that no client waits for. Returns False if there is none."""

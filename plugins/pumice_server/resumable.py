@@ -44,16 +44,26 @@ class KeptStream:
         self._dropped = 0  # bytes before the kept ones
         self._changed = asyncio.Event()
         self._ping = ping
+        self._is_stopped = self._is_written = False
         self.task: asyncio.Task[None] | None = None
 
     @property
     def is_done(self) -> bool:
         return self.completed is not None
 
+    def stop(self) -> None:
+        """Stop writing. A task that was cancelled before its first turn would end nothing, and its readers wait."""
+        self._is_stopped = True
+        if self.task and self._is_written:
+            self.task.cancel()
+
     async def write(self, parts: AsyncIterator[bytes]) -> None:
         """Take all parts; an error becomes the last one."""
+        self._is_written = True
         pinging = asyncio.create_task(self._ping_while_quiet())
         try:
+            if self._is_stopped:
+                return
             async for part in parts:
                 self._add(part)
         except Exception as error:
@@ -125,8 +135,8 @@ class KeptStreams:
     def stop(self, id: str, owner: str) -> None:
         """Stop and forget a conversation's stream, if there is one."""
         stream = self._streams.pop((owner, id), None)
-        if stream and stream.task:
-            stream.task.cancel()
+        if stream:
+            stream.stop()
 
     def _forget_old(self, n_new: int = 0) -> None:
         done = [(key, stream.expires) for key, stream in self._streams.items() if stream.is_done]

@@ -16,11 +16,13 @@ import pytest
 from starlette.exceptions import HTTPException
 
 import hub_server
+import pumice
 from gguf_files import tiny_llama
 from pumice.plugin import ModelSpec
 from pumice_server import model_changes, pulls
 from pumice_server.model_events import MAX_LISTENERS, ModelEvents
 from pumice_server.models import Models
+from pumice_server.pulls import Pulls
 from pumice_server.served_model import ServedModel
 from pumice_server.settings import Settings
 from server_thread import running, serving
@@ -219,6 +221,35 @@ def test_a_download_that_nobody_waits_for_is_cancelled(slow, model):
         assert "is being fetched already" in again.text
         assert server.client.post("/models/unload", json={"model": "slow/m0"}).json() == {"success": True}
         wait_until(lambda: not threads())
+
+
+def test_a_download_is_cancelled_before_its_first_turn(monkeypatch):
+    """As soon as it began: two requests of one turn of the event loop."""
+    aborted = threading.Event()
+
+    class Waiting:
+        def __init__(self, name: str) -> None:
+            self.abort = aborted.set
+
+        def run(self, tell: object) -> None:
+            aborted.wait(PATIENCE)
+            raise pumice.HubError("aborted")
+
+    async def work() -> None:
+        pytest.fail("it was cancelled before")
+
+    async def begin_and_cancel() -> None:
+        pulls = Pulls()
+        pulls.attend("m", pulls.join("m"), work())
+        assert pulls.cancel("m")
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert pulls.names == []
+        assert not pulls.attended("m")
+
+    monkeypatch.setattr("pumice_server.pulls.Download", Waiting)
+    asyncio.run(begin_and_cancel())
+    assert aborted.is_set()
 
 
 def test_followers_are_bounded():

@@ -1,9 +1,14 @@
 """Streams that outlive their connection."""
 
+import asyncio
 import json
+from contextlib import AsyncExitStack
+from types import SimpleNamespace
 
 import pytest
 
+from pumice_server.rates import RateLimits
+from pumice_server.resumable import HEADER, KeptStreams, streaming
 from server_thread import running
 from waiting import wait_until
 
@@ -36,6 +41,28 @@ def test_an_answer_goes_on_without_its_client(server):
     assert server.client.delete("/v1/stream/fox").status_code == 204
     assert state(server) is None
     assert server.client.get("/v1/stream/fox?from=-1").status_code == 400
+
+
+def test_a_stream_is_stopped_before_its_first_turn():
+    """Two requests of one turn of the event loop name a conversation: readers of the first stream end, too."""
+    ended = []
+
+    async def parts():
+        yield b"never"
+
+    async def stop_at_once() -> list[bytes]:
+        async with AsyncExitStack() as stack:
+            stack.callback(ended.append, "model")
+            state = SimpleNamespace(streams=KeptStreams(), rates=RateLimits(0, 0))
+            request = SimpleNamespace(
+                headers={HEADER: "fox"}, app=SimpleNamespace(state=state), state=SimpleNamespace(client="", stack=stack)
+            )
+            response = streaming(request, parts(), lambda: ended.append("stream"))
+            state.streams.stop("fox", "")
+            return [part async for part in response.body_iterator]
+
+    assert asyncio.run(asyncio.wait_for(stop_at_once(), 20)) == []
+    assert ended == ["stream", "model"]
 
 
 def test_an_answer_is_read_while_it_is_written_and_stopped(model):
