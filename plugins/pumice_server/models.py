@@ -267,7 +267,7 @@ class Models:
 
     async def _ready(self, served_model: ServedModel) -> Service:
         self.load(served_model)
-        if served_model.service is None:
+        while served_model.service is None:
             assert served_model.loading is not None
             try:
                 await asyncio.shield(served_model.loading)
@@ -275,7 +275,7 @@ class Models:
                 if not self.draining:
                     raise
                 raise HTTPException(503, "the server is stopping") from None
-        assert served_model.service is not None
+            self.load(served_model)  # its engine may have died before this turn
         return served_model.service
 
     def load(self, served_model: ServedModel) -> None:

@@ -266,6 +266,30 @@ def test_an_engine_that_is_killed_ends_its_streams_and_is_started_again(one):
     assert 'pumice_engine_crashes_total{model="one"} 1.0' in one.client.get("/metrics").text
 
 
+def test_an_engine_that_dies_right_after_its_load_is_loaded_again(specs, monkeypatch):
+    """Another request may notice that before the one that waits for the load."""
+    deaths = ["first"]
+
+    async def use() -> str:
+        served = models.Models(specs[:1], load_process, Settings(), {})
+        (served_model,) = served.served_models
+
+        def die() -> None:
+            if deaths and deaths.pop():
+                model = served_model.service.model
+                model.process.kill()
+                wait_until(lambda: model.error)
+                served.load(served_model)
+
+        monkeypatch.setattr(models, "_freeze_loaded", die)
+        async with served.using(served_model):
+            state = served_model.state
+        await served.close()
+        return state
+
+    assert asyncio.run(use()) == "loaded"
+
+
 def test_a_request_without_a_stream_is_told_too(one):
     complete(one, "one")
     pid, answers = pid_of(one, "one"), []
