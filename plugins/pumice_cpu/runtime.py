@@ -25,7 +25,7 @@ from pumice_cpu.kernel import Kernel, load_kernels
 # Indices in the shared block, in int64, as in kernels/step.py. A process with cached kernels does not import that
 # module, so they are repeated here.
 _LINE = 8
-_GO, _TABLE, _SIZE = 0, 4 * _LINE, 5 * _LINE
+_GO, _ROUND, _TABLE, _SIZE = 0, 2 * _LINE, 4 * _LINE, 5 * _LINE
 
 
 logger = logging.getLogger("pumice.cpu")
@@ -146,14 +146,11 @@ class ThreadPool:
             shared, n_threads = (self._alone, 1) if alone else (self.shared, self.n_threads)
             shared[_TABLE : _TABLE + 4] = table.description(n_threads)
             place = address(shared)
-            self._start(place)
             if alone:
+                self._start(place)
                 self._run(place, 0, _yield_function())
             else:
-                for event in self._wake:
-                    if not event.is_set():  # the thread sleeps, or is about to
-                        event.set()
-                self._take_part(place)
+                self._run_together(place)
             now = time.perf_counter()
             was_alone, seconds = pace.is_alone, pace.seconds
             pace.took(alone, now - began, math.nan if alone else self._newly_busy(), now)
@@ -202,6 +199,27 @@ class ThreadPool:
             event.clear()
             if self.shared[_GO] == latest[0] and not self._closing:
                 event.wait()
+
+    def _run_together(self, place: int) -> None:
+        """Run a step on all threads. Interrupted before its own part, this thread takes part nevertheless.
+
+        The others would wait for it without end, and ``close`` for them.
+        """
+        step, n_barriers = self.shared[_GO], self.shared[_ROUND]
+        try:
+            self._start(place)
+            self._wake_all()
+            self._take_part(place)
+        except BaseException:
+            if self.shared[_GO] != step and self.shared[_ROUND] == n_barriers:
+                self._wake_all()
+                self._run(place, 0, _yield_function())
+            raise
+
+    def _wake_all(self) -> None:
+        for event in self._wake:
+            if not event.is_set():  # the thread sleeps, or is about to
+                event.set()
 
     def _take_part(self, place: int) -> None:
         """Run the caller's part of a step, whose shared block lies at ``place``."""

@@ -17,7 +17,7 @@ from pumice_cpu.codegen import function_source, kernel_source, object_file, para
 from pumice_cpu.compiler import compile_all, compile_one, function_of, symbol
 from pumice_cpu.kernel import load_kernels
 from pumice_cpu.runtime import OperationTable, ThreadPool, float_bits, kernel_function
-from waiting import at_best, wait_until
+from waiting import PATIENCE, at_best, wait_until
 
 
 def test_names_stand_for_functions_and_for_what_factories_return() -> None:
@@ -80,6 +80,32 @@ def test_threads_sleep_soon_after_a_step(monkeypatch: pytest.MonkeyPatch) -> Non
 
     assert at_best(seconds_used, 0.01) < 0.01
     pool.close()
+
+
+@pytest.mark.parametrize("method", ["_start", "_run"])
+def test_an_interrupted_step_leaves_no_thread_waiting(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    """Ctrl-C while weights are packed comes before the thread's own part of a step, or after it."""
+    monkeypatch.setattr("pumice_cpu.contention.Pace.choose", lambda self, now: False)
+    pool, width = ThreadPool(3), 4000
+    x, y, count = np.zeros(width, np.float32), np.zeros(width, np.float32), np.ones(1, np.int64)
+    table = counting(x, y, count, 10)
+    pool.run(table)
+    call = getattr(pool, method)
+
+    def interrupt(*arguments: int) -> None:
+        monkeypatch.setattr(pool, method, call)
+        call(*arguments)
+        raise KeyboardInterrupt
+
+    for _ in range(20):
+        monkeypatch.setattr(pool, method, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            pool.run(table)
+    closing = threading.Thread(target=pool.close, daemon=True)
+    closing.start()
+    closing.join(PATIENCE)
+    assert not closing.is_alive()
+    np.testing.assert_array_equal(x, np.full(width, 210))
 
 
 def test_steps_alone_and_together_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
