@@ -103,6 +103,22 @@ def write_file(path: Path, content: bytes, mode: int = PRIVATE) -> None:
     replace_file(path, content, mode)
 
 
+def create_file(path: Path, content: bytes) -> None:
+    """Write a private file atomically, unless it exists: the first of several processes writes it. Raises OSError."""
+    temporary = path.with_name(f".{secrets.token_hex(8)}")
+    try:
+        replace_file(temporary, content, PRIVATE)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return
+        except OSError:  # a file system without links
+            os.replace(temporary, path)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
 def replace_file(path: Path, content: bytes, mode: int | None = None) -> None:
     """Write a file atomically. ``mode``: its permissions; None leaves them to the umask. Raises OSError."""
     temporary = path.with_name(f".{secrets.token_hex(8)}")

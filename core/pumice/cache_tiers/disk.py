@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.cache_files import is_private, read_file, write_file
+from pumice.cache_files import create_file, is_private, read_file, write_file
 from pumice.cache_tiers.entry import Entry, Tally, eviction_order
 from pumice.cache_tiers.files import HEADER_BYTES, MAGIC, SECRET_BYTES, decode, encode
 from pumice.errors import ConfigError
@@ -255,9 +255,10 @@ def _secret_of(folder: Path) -> bytes:
     reason = ""
     for _ in range(3):
         try:
-            is_missing = not path.exists() or path.lstat().st_size != SECRET_BYTES
-            if is_missing:
-                write_file(path, secrets.token_bytes(SECRET_BYTES))  # of several processes, the last one's counts
+            if not os.path.lexists(path):
+                create_file(path, secrets.token_bytes(SECRET_BYTES))  # with two, processes would remove each other's
+            elif path.lstat().st_size != SECRET_BYTES:
+                write_file(path, secrets.token_bytes(SECRET_BYTES))
             secret = read_file(path, SECRET_BYTES)
             if len(secret) == SECRET_BYTES:
                 return secret

@@ -148,6 +148,25 @@ def test_a_secret_that_others_may_know_is_refused(tmp_path: Path, kind: str) -> 
         DiskTier(tmp_path, 10**6)
 
 
+def test_processes_that_begin_at_once_share_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each would remove the other's entries as damaged."""
+    make, others = os.urandom, []
+
+    def make_late(n_bytes: int) -> bytes:
+        monkeypatch.undo()
+        others.append(DiskTier(tmp_path, 2**20))
+        return make(n_bytes)
+
+    tmp_path.chmod(0o700)
+    monkeypatch.setattr("pumice.cache_tiers.disk.secrets.token_bytes", make_late)
+    first, (second,) = DiskTier(tmp_path, 2**20), others
+    first.put(entry(1), data(1))
+    assert first.wait(60, empty=True)
+    assert np.array_equal(second.get(entry(1)), data(1))
+    for tier in (first, second):
+        tier.close(60)
+
+
 @pytest.mark.parametrize("kind", ["link", "pipe"])
 def test_a_secret_that_is_no_file_is_replaced(tmp_path: Path, kind: str) -> None:
     target, folder = tmp_path / "known", tmp_path / "cache"
