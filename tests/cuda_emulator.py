@@ -22,17 +22,21 @@ CPLUSPLUS = """
 #include <cstdlib>
 #include <algorithm>
 #include <cstring>
+#include <csetjmp>
 #include <ucontext.h>
 #define __device__
 #define __shared__ static
 #define alignas(n)  // MLX aligns memory of processors less
 struct Place { unsigned x, y, z; };
 static Place threadIdx, blockIdx, gridDim;
-static ucontext_t scheduler, threads[1024];
-static bool ended[1024];
+static jmp_buf scheduler, threads[1024];  // swapcontext would make two system calls a turn
+static ucontext_t beginnings[1024];
+static bool begun[1024], ended[1024];
 static float passed[1024];
 static unsigned n_waiting, generation;
-static void next_turn() { swapcontext(&threads[threadIdx.x], &scheduler); }  // all lanes of a warp do the same
+static void next_turn() {  // all lanes of a warp do the same
+    if (!_setjmp(threads[threadIdx.x])) _longjmp(scheduler, 1);
+}
 static void __syncthreads() {
     n_waiting++;
     for (const unsigned mine = generation; generation == mine;) next_turn();
@@ -93,7 +97,14 @@ static const int64_t* strides;
 static void enter() {
     body(ARGUMENTS);
     ended[threadIdx.x] = true;
-    swapcontext(&threads[threadIdx.x], &scheduler);
+    _longjmp(scheduler, 1);
+}
+static void go_on(unsigned thread) {
+    if (_setjmp(scheduler)) return;
+    threadIdx = {thread, 0, 0};
+    if (begun[thread]) _longjmp(threads[thread], 1);
+    begun[thread] = true;
+    setcontext(&beginnings[thread]);
 }
 extern "C" void run(const unsigned* grid, unsigned n_threads, void** buffers_, const int* shapes_,
                     const int64_t* strides_) {
@@ -105,18 +116,17 @@ extern "C" void run(const unsigned* grid, unsigned n_threads, void** buffers_, c
             for (unsigned x = grid[0]; x-- > 0;) {  // in another order than a reader expects
                 blockIdx = {x, y_, z};
                 for (unsigned i = 0; i < n_threads; i++) {
-                    ended[i] = false;
-                    getcontext(&threads[i]);
-                    threads[i].uc_stack.ss_sp = stacks + i * 65536;
-                    threads[i].uc_stack.ss_size = 65536;
-                    makecontext(&threads[i], enter, 0);
+                    begun[i] = ended[i] = false;
+                    getcontext(&beginnings[i]);
+                    beginnings[i].uc_stack.ss_sp = stacks + i * 65536;
+                    beginnings[i].uc_stack.ss_size = 65536;
+                    makecontext(&beginnings[i], enter, 0);
                 }
                 n_waiting = 0;
                 for (unsigned left = n_threads; left;) {
                     for (unsigned i = left = 0; i < n_threads; i++)
                         if (!ended[i]) {
-                            threadIdx = {i, 0, 0};
-                            swapcontext(&scheduler, &threads[i]);
+                            go_on(i);
                             left += !ended[i];
                         }
                     if (n_waiting == left) n_waiting = 0, generation++;
@@ -207,7 +217,17 @@ def eight(sizes: Sequence[int]) -> tuple[int, ...]:
 
 def _library(path: Path, text: str) -> ctypes.CDLL:
     path.with_suffix(".cpp").write_text(text)
-    command = [compiler(), "-std=c++20", "-shared", "-fPIC", "-O1", f"{path}.cpp", "-o", f"{path}.so"]
+    command = [
+        compiler(),
+        "-std=c++20",
+        "-shared",
+        "-fPIC",
+        "-O1",
+        "-U_FORTIFY_SOURCE",
+        f"{path}.cpp",
+        "-o",
+        f"{path}.so",
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert not done.returncode, done.stderr
     return ctypes.CDLL(f"{path}.so")

@@ -1,10 +1,16 @@
 """The MLX backend for tests; skipped where MLX is not installed."""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pumice_mlx.backend import MlxBackend, MlxOptions
+
+if TYPE_CHECKING:
+    import mlx.core as mx
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -20,3 +26,11 @@ def backends() -> Iterator[list[MlxBackend]]:
     backend = MlxBackend(MlxOptions(activations="float32"))
     yield [backend]
     backend.close()
+
+
+@pytest.fixture(scope="session")
+def cuda_kernel(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Callable[..., list[mx.array]]]:
+    """Stand for ``mx.fast.cuda_kernel``; a kernel is compiled for the first test that calls it."""
+    import cuda_emulator  # needs MLX
+
+    return cuda_emulator.cuda_kernel(tmp_path_factory.mktemp("cuda"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,17 +13,16 @@ pytest.importorskip("mlx.core")
 
 import mlx.core as mx
 
-from cuda_emulator import cuda_kernel
 from pumice_mlx import few_rows
 from pumice_mlx.weights import Quantized, Scales
 
 
 @pytest.fixture(autouse=True)
-def emulated(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def emulated(cuda_kernel: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Call the kernel where MLX has CUDA's."""
     if sys.platform != "linux":
         pytest.skip("threads take turns by ucontext.h")
-    monkeypatch.setattr(mx.fast, "cuda_kernel", cuda_kernel(tmp_path_factory.mktemp("cuda")), raising=False)
+    monkeypatch.setattr(mx.fast, "cuda_kernel", cuda_kernel, raising=False)
     monkeypatch.setattr(few_rows, "is_available", lambda: True)
     few_rows._kernel.cache_clear()
     few_rows.works.cache_clear()

@@ -14,7 +14,6 @@ pytest.importorskip("mlx.core")
 import mlx.core as mx
 
 import pumice
-from cuda_emulator import cuda_kernel
 from nightly import variants
 from pumice_mlx import paged, sums
 from reference_models import error
@@ -34,11 +33,11 @@ CASES = {
 
 
 @pytest.fixture(autouse=True)
-def emulated(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def emulated(cuda_kernel: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Call the kernel where MLX has CUDA's; nothing is compiled by MLX, so that it gets arrays with values."""
     if sys.platform != "linux":
         pytest.skip("threads take turns by ucontext.h")
-    monkeypatch.setattr(mx.fast, "cuda_kernel", cuda_kernel(tmp_path_factory.mktemp("cuda")), raising=False)
+    monkeypatch.setattr(mx.fast, "cuda_kernel", cuda_kernel, raising=False)
     monkeypatch.setattr(paged, "is_available", lambda: True)
     for kernel in (paged._kernel, paged.works, sums._kernel, sums.works):
         kernel.cache_clear()

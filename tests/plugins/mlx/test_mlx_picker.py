@@ -15,7 +15,6 @@ pytest.importorskip("mlx.core", reason="MLX is not installed")
 import mlx.core as mx
 
 import pumice
-from cuda_emulator import cuda_kernel
 from gguf_files import tiny_llama
 from graphs import builder, picked, step_of
 from guessing_programs import Cells
@@ -37,9 +36,7 @@ PICKS = [
 
 
 @pytest.fixture(params=[False, True], ids=["operations", "kernel"])
-def selects(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
+def selects(request: pytest.FixtureRequest, cuda_kernel: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Select tokens by MLX's operations, and by the CUDA kernel, emulated."""
     caches = (pick_kernel._kernel, pick_kernel.works)
     if request.param and sys.platform != "linux":
@@ -47,7 +44,7 @@ def selects(
     for cache in caches:
         cache.cache_clear()
     if request.param:
-        monkeypatch.setattr(mx.fast, "cuda_kernel", cuda_kernel(tmp_path_factory.mktemp("cuda")), raising=False)
+        monkeypatch.setattr(mx.fast, "cuda_kernel", cuda_kernel, raising=False)
         monkeypatch.setattr(pick_kernel, "is_available", lambda: True)
     assert pick_kernel.works() == request.param
     yield
