@@ -21,6 +21,9 @@ from pumice.machine import bounded_threads, cores
 # Before NumPy is imported: its threads wait for each other in loops, and on busy cores tests take twice as long.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# Before Vulkan's loader is: threads of the software device take turns on cores that other workers keep busy.
+os.environ.setdefault("LP_NUM_THREADS", "0")
+
 # Tests compute on Mesa's lavapipe, whose results do not depend on the machine: matrix units round otherwise, and what
 # a GPU's times let be drafted is another text. `PUMICE_TEST_GPU=1` takes this machine's GPUs.
 if sys.platform == "linux" and not os.environ.get("PUMICE_TEST_GPU"):
