@@ -251,7 +251,14 @@ def texts(model: pumice.Model) -> list[list[int]]:
         return list(users.map(generate, PROMPTS))
 
 
-@pytest.mark.usefixtures("vulkan_device")
+@pytest.fixture(scope="class")
+def kept(all_kept_pipelines: Any) -> Iterator[None]:
+    """Let the class's tests compile a pipeline once: it is their steps that are prepared."""
+    with all_kept_pipelines.lent():
+        yield
+
+
+@pytest.mark.usefixtures("vulkan_device", "kept")
 class TestModels:
     def test_texts_are_those_without_it(self, tiny_file: Any, made: list[Any]) -> None:
         path = tiny_file("llama-bias")
