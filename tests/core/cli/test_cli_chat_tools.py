@@ -6,6 +6,7 @@ import os
 import select
 import sys
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,25 @@ def test_another_process_runs_tools_that_are_allowed(configuration, tmp_path, mo
     assert hosted_tools() is None
     with pytest.raises(ToolError, match="has ended; restart the chat"):
         echo.run()
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+def test_ctrl_c_at_any_place_keeps_each_call_to_its_answer(configuration, monkeypatch, is_after):
+    """Also as the call is sent, before its answer is waited for."""
+    submit = ThreadPoolExecutor.submit
+
+    def interrupt(*arguments):
+        monkeypatch.undo()
+        if is_after:
+            submit(*arguments)
+        raise KeyboardInterrupt
+
+    with tools_in_other_process(read_servers(configuration)):
+        echo, _, _ = hosted_tools().wait(print)
+        monkeypatch.setattr(ThreadPoolExecutor, "submit", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            echo.run(number=1)
+        assert [json.loads(echo.run(number=number)) for number in (2, 3)] == [{"number": 2}, {"number": 3}]
 
 
 def test_ctrl_c_goes_on_without_servers_that_do_not_start(monkeypatch):

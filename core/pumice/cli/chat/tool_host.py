@@ -13,7 +13,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import NoReturn
 
@@ -72,8 +72,10 @@ class ChatTools:
         self.problems: list[str] = []
         self._channel = channel
         self._numbers = itertools.count()
-        # A thread receives, one answer for each call, so that Ctrl-C interrupts no exchange.
-        self._exchanges = ThreadPoolExecutor(1, "pumice-mcp")
+        # Threads send, and receive one answer for each call, so that Ctrl-C interrupts no exchange.
+        self._requests = ThreadPoolExecutor(1, "pumice-mcp-send")
+        self._answers = ThreadPoolExecutor(1, "pumice-mcp")
+        self._is_closed = False
 
     def wait(self, tell: Callable[[Sequence[str]], None]) -> list[Tool]:
         """Wait until the servers have started, and return their tools.
@@ -85,15 +87,14 @@ class ChatTools:
         Raises:
             PumiceError: The process has ended.
         """
-        message = self._exchanges.submit(self._receive).result()
+        message = self._answers.submit(self._receive).result()
         if isinstance(message, Starting):
-            coming = self._exchanges.submit(self._receive)
+            coming = self._answers.submit(self._receive)
             try:
                 tell(message.servers)
                 message = coming.result()
             except KeyboardInterrupt:
-                with contextlib.suppress(ToolError):
-                    self._send(SkipServers())
+                self._requests.submit(self._send, SkipServers())
                 message = coming.result()
         if not isinstance(message, Offer):
             raise PumiceError(_GONE)
@@ -101,9 +102,11 @@ class ChatTools:
         return [self._tool(tool) for tool in message.tools]
 
     def close(self) -> None:
+        self._is_closed = True
         with contextlib.suppress(OSError):
             self._channel.shutdown(socket.SHUT_RDWR)  # ends an exchange that waits
-        self._exchanges.shutdown()
+        self._requests.shutdown()
+        self._answers.shutdown()
         self._channel.close()
 
     def _tool(self, tool: OfferedTool) -> Tool:
@@ -114,20 +117,25 @@ class ChatTools:
 
     def _call(self, name: str, arguments: Mapping[str, object]) -> str:
         """Return the result of a call, which an exception such as KeyboardInterrupt cancels. Raises ToolError."""
+        if self._is_closed:
+            raise ToolError(_GONE)
         number = next(self._numbers)
-        self._send(RunTool(number, name, json.dumps(arguments, ensure_ascii=False)))
-        answer = self._exchanges.submit(self._receive)
+        call = RunTool(number, name, json.dumps(arguments, ensure_ascii=False))
         try:
-            message = answer.result()
+            message = self._requests.submit(self._begin, call).result().result()
         except BaseException:
-            with contextlib.suppress(ToolError):
-                self._send(CancelTool(number))
+            self._requests.submit(self._send, CancelTool(number))
             raise
         if not isinstance(message, ToolResult) or message.number != number:
             raise ToolError(_GONE)
         if message.is_error:
             raise ToolError(message.text)
         return message.text
+
+    def _begin(self, call: RunTool) -> Future[Starting | Offer | ToolResult | None]:
+        """Send a call, and return its answer. Raises ToolError."""
+        self._send(call)
+        return self._answers.submit(self._receive)
 
     def _send(self, message: ToolMessage) -> None:
         try:
