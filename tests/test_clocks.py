@@ -25,7 +25,10 @@ WALL = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetim
 
 
 def reads_wall(path: Path) -> bool:
-    tree = ast.parse(path.read_text())
+    text = path.read_text()
+    if not any(name in text for name in WALL):  # most modules: to parse them all takes seconds
+        return False
+    tree = ast.parse(text)
     names = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     return bool(names & WALL)
 

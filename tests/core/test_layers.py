@@ -8,6 +8,7 @@ application it serves.
 import ast
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -59,12 +60,18 @@ PARTS = re.findall(
 LEVEL = {part: level for level, part in enumerate([*PARTS, "__main__"])}
 
 
+@cache
+def import_statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    """Those of a file, also inside functions, in one pass for all tests."""
+    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imports(path: Path) -> Iterator[tuple[int, str]]:
-    """Line and name of each module that a file imports, also inside functions."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    """Line and name of each module that a file imports."""
+    for node in import_statements(path):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             assert node.level == 0, f"{path}:{node.lineno}: import by full name"
             # `from pumice import x` may name a module; `import pumice` is the public interface.
             names = [f"pumice.{alias.name}" for alias in node.names] if node.module == "pumice" else [node.module]
@@ -137,10 +144,10 @@ def test_no_module_imports_itself_through_others():
 
 def named_modules(path: Path, known: Mapping[str, Path]) -> Iterator[str]:
     """The modules of ours that a file imports; of ``from package import name`` the submodule, if it is one."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in import_statements(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             inside = [f"{node.module}.{alias.name}" for alias in node.names]
             yield from (name if name in known else node.module for name in inside if node.module in known)
 
