@@ -496,6 +496,12 @@ class DecodeShape:
         return self.threads // self.lanes * self.unroll
 
 
+def fewer_threads(device: Device, threads: int, rounds: int) -> tuple[int, int]:
+    """Return the invocations of a small workgroup and the rounds in which it has as many positions in a part."""
+    few = min(threads, max(device.subgroup_size, 64))
+    return few, rounds * threads // few
+
+
 def decode_shape(device: Device, dim: int, n_head: int, n_head_kv: int, n_ctx: int, n_tokens: int = 1) -> DecodeShape:
     """Return the shape for tokens with heads of up to ``dim`` values.
 
@@ -522,7 +528,10 @@ def decode_shape(device: Device, dim: int, n_head: int, n_head_kv: int, n_ctx: i
         heads = min(n_head // n_head_kv, 4)
     fewest = 2 if n_tokens > 1 and not busy else 4
     max_parts = min(32, max(fewest, 2 * PROCESSORS * heads // (n_head * n_tokens)))
-    return DecodeShape(threads, lanes, 4, 2, heads, max_parts)
+    rounds = 2
+    if device.description.software:  # invocations take turns, also those that have no position
+        threads, rounds = fewer_threads(device, threads, rounds)
+    return DecodeShape(threads, lanes, 4, rounds, heads, max_parts)
 
 
 UNITS_PART = 512  # positions from which on workgroups of shaders/attention_units.glsl share those of a head
