@@ -18,10 +18,18 @@ from pumice.gguf import GGMLType
 from pumice_vulkan import VulkanBackend
 from reference_models import SHARED_IDS, SHARED_MODELS, error
 from tiny_models import IDS, N_CTX
-from tiny_zoo import CHUNKED, CLUSTERS, DAILY, LARGEST, LIMITS, ZOO
+from tiny_zoo import CHUNKED, CLUSTERS, LARGEST, LIMITS, ZOO
 
-DAILY_MODELS = ["deepseek2-moe", "gemma3-dense", "gpt-oss-moe", "gpt2-dense", "llama-dense", "mamba-dense"]
-DAILY_TYPES = ["Q6_K", "Q4_K", "Q4_0", "IQ4_XS"]
+DAILY_MODELS = ["deepseek2-moe", "gpt-oss-moe", "llama-dense"]
+DAILY_TYPES = ["Q4_K", "IQ4_XS"]
+SPANNING = [
+    *("bailingmoe3-compressed", "cohere2", "deepseek32", "deepseek4", "dots3note", "falcon-h1"),
+    *("gemma3n", "gemma4-e2b", "glm5-next", "gpt-oss-yarn", "graniteswitch", "hy_v4-indexed"),
+    *("jais", "jamba", "kimi-k3", "kimi-linear", "llada", "llama4-maverick"),
+    *("minimax-01", "minimax-m3-blocks", "mistral4", "qwen4exp", "rwkv6-lerps-apart", "rwkv6qwen2"),
+    *("rwkv7", "starcoder2", "step35"),
+]
+"""Models of ``DAILY`` that have each of their operations with each option, and each group that one kernel computes."""
 FAMILY_CLUSTERS = [models for models in CLUSTERS.values() if set(models) & set(CHUNKED)]
 
 
@@ -44,7 +52,7 @@ def test_llama_cpp_test_models(shared: Path, name: str) -> None:
         assert error(logits(path, SHARED_IDS, 4, "int8"), expected[name]) < 1e-4
 
 
-@pytest.mark.parametrize("name", variants(LARGEST.values(), DAILY))
+@pytest.mark.parametrize("name", variants(LARGEST.values(), SPANNING))
 def test_tiny_models(tiny_file: Any, tiny_logits: Any, name: str) -> None:
     assert error(logits(tiny_file(name), ZOO[name].ids), tiny_logits[name]) < LIMITS.get(name, 1e-5)
 
@@ -72,15 +80,24 @@ def test_drivers_pick_the_tokens_that_numpy_picks(demo_model: Any, driver: str, 
 
 
 @pytest.mark.parametrize(
-    ("kv_type", "n_gpu_layers"), variants([("f32", -1), ("f16", -1), ("f16", 3)], [("f32", -1), ("f16", 3)])
+    ("kv_type", "n_gpu_layers", "lengths"),
+    variants(
+        [
+            ("f32", -1, (60, 20, 20)),
+            ("f16", 3, (40,)),
+            ("f32", -1, (200, 30, 30)),
+            ("f16", -1, (80,)),
+            ("f16", 3, (80,)),
+        ],
+        [("f32", -1, (60, 20, 20)), ("f16", 3, (40,))],
+    ),
 )
-def test_the_text_of_llama_cpp(shared: Path, kv_type: str, n_gpu_layers: int) -> None:
+def test_the_text_of_llama_cpp(shared: Path, kv_type: str, n_gpu_layers: int, lengths: tuple[int, ...]) -> None:
     model_path, expected_path = (shared / "models" / f"stories260K.{suffix}" for suffix in ("gguf", "expected.json"))
     options: dict[str, Any] = {"backend": "vulkan", "kv_type": kv_type, "n_gpu_layers": n_gpu_layers, "n_batch": 32}
     with pumice.load(model_path, **options) as model:
         assert "vulkan" in model.backends
-        cases = json.loads(expected_path.read_text())
-        for case, n in zip(cases, (200, 30, 30) if (kv_type, n_gpu_layers) == ("f32", -1) else (80,), strict=False):
+        for case, n in zip(json.loads(expected_path.read_text()), lengths, strict=False):
             assert model.generate(case["prompt"], max_tokens=n, temperature=0).tokens == case["greedy_tokens"][:n]
 
 
