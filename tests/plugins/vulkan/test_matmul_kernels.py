@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from graphs import batch, limits
+from nightly import crossed
 from pumice.backend.step import Step
 from pumice.gguf import GGMLType, GGUFTensor, dequantize
 from pumice.graph import GraphBuilder, MemoryPlan, Tensor
@@ -272,8 +273,7 @@ def test_linear_in_tiles(vulkan: VulkanBackend, type: GGMLType) -> None:
     check_in_tiles(vulkan, type, BLOCKS[numbers_of(vulkan, type)][0], COLUMNS, [13, 40])
 
 
-@pytest.mark.parametrize("splits", [1, 3])
-@pytest.mark.parametrize("place", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize(("place", "splits"), crossed([0, 1, 2, 3, 4], [1, 3]))
 def test_shapes_of_tiles(vulkan: VulkanBackend, place: int, splits: int) -> None:
     """Rows have an odd number of blocks, which no step divides and several workgroups share unevenly."""
     shapes = BLOCKS[numbers_of(vulkan, GGMLType.Q5_1)]
