@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import pumice
+from nightly import variants
 from pumice.quantize import quantize
 from tiny_models import IDS
 from tiny_zoo import ZOO
@@ -19,12 +20,18 @@ def logits(path, n_batch, **options):
         return alone
 
 
-@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize(
-    ("backend", "to"),
-    [("cpu", "Q8_0"), ("cpu", "BF16"), ("numpy", "F32")],
+    ("backend", "to", "name"),
+    variants(
+        [(*kind, name) for kind in (("cpu", "Q8_0"), ("cpu", "BF16"), ("numpy", "F32")) for name in MODELS],
+        [
+            *(("cpu", "Q8_0", name) for name in MODELS),
+            *(("cpu", "BF16", name) for name in ("gpt-oss", "mamba")),
+            *(("numpy", "F32", name) for name in ("gemma2", "qwen3moe")),
+        ],
+    ),
 )
-def test_prompts_may_be_cut_anywhere(tmp_path, name, backend, to):
+def test_prompts_may_be_cut_anywhere(tmp_path, backend, to, name):
     path = ZOO[name].write(tmp_path / "model.gguf")
     if to != "F32":
         quantize(path, tmp_path / "encoded.gguf", to)

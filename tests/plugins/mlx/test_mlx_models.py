@@ -30,6 +30,9 @@ from tiny_zoo import CHUNKED, CLUSTERS, DAILY, LIMITS, ZOO
 
 COMPILED = ["llama-bias", "gemma3", "gpt-oss", "bloom", "deepseek2-v3", "hy_v4-indexed", "mamba2", "qwen3next", "rwkv7"]
 
+DAILY_TYPES = ["F16", "Q8_0", "Q6_K", "Q5_K", "Q4_0", "IQ4_XS", "MXFP4", "Q3_K", "Q2_K"]
+"""Each number of bits, with scales of 16 columns and of 32, and each way to read a table of values."""
+
 FAMILY_CLUSTERS = [models for models in CLUSTERS.values() if set(models) & set(CHUNKED)]
 
 
@@ -196,7 +199,7 @@ def test_activations_of_float16(tiny_file: Any, tiny_logits: Any, name: str) -> 
 
 
 @pytest.mark.usefixtures("uncompiled")
-@pytest.mark.parametrize("type", TYPES)
+@pytest.mark.parametrize("type", variants(TYPES, DAILY_TYPES))
 def test_every_quantization_type(tmp_path: Path, type: str) -> None:
     path = write_demo_model(tmp_path / "model.gguf", GGMLType[type], n_layer=2)
     ids = [(37 * i + 3) % 500 for i in range(6)]
@@ -208,10 +211,16 @@ def test_every_quantization_type(tmp_path: Path, type: str) -> None:
     assert error(logits(path, ids, activations="float16", kv_type="f16"), expected) < 1e-4
 
 
-@pytest.mark.parametrize("kv_type", ["f32", "f16"])
-def test_the_text_of_llama_cpp(shared: Path, kv_type: str) -> None:
+@pytest.mark.parametrize(
+    ("kv_type", "lengths"),
+    variants(
+        [("f32", (60, 20, 20)), ("f16", (60,)), ("f32", (200, 200, 200)), ("f16", (200,))],
+        [("f32", (60, 20, 20)), ("f16", (60,))],
+    ),
+)
+def test_the_text_of_llama_cpp(shared: Path, kv_type: str, lengths: tuple[int, ...]) -> None:
     model_path, expected_path = (shared / "models" / f"stories260K.{suffix}" for suffix in ("gguf", "expected.json"))
     with pumice.load(model_path, backend="mlx", kv_type=kv_type) as model:
-        for case in json.loads(expected_path.read_text())[: None if kv_type == "f32" else 1]:
-            found = model.generate(case["prompt"], max_tokens=len(case["greedy_tokens"]), temperature=0)
-            assert found.tokens == case["greedy_tokens"]
+        for case, n in zip(json.loads(expected_path.read_text()), lengths, strict=False):
+            found = model.generate(case["prompt"], max_tokens=n, temperature=0)
+            assert found.tokens == case["greedy_tokens"][:n]
