@@ -130,6 +130,17 @@ def test_one_token_at_a_time(tmp_path):
     compare(tmp_path, [(250,), (50,), (1,), (1,)], window=290)
 
 
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
+def test_one_token_in_workgroups_of_a_gpu(tmp_path, kv_type):
+    """A software device takes smaller ones."""
+
+    def wide(*args):
+        return replace(decode_shape(*args), threads=256, rounds=2)
+
+    with mock.patch.object(attention_decode, "decode_shape", wide):
+        compare(tmp_path, [(127, 30), (1, 1), (1, 4), (150, 0), (1, 1)], kv_type=kv_type, heads=(6, 2), sinks=True)
+
+
 @pytest.mark.parametrize("kv_type", variants(["f16", "q8_0"], ["f16"]))
 def test_a_lone_token_of_several_heads_and_parts(tmp_path, kv_type):
     """Workgroups that go around several times, with another number of heads than they have room for."""
