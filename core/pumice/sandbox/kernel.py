@@ -9,6 +9,7 @@ import platform
 import sys
 import time
 from functools import cache
+from pathlib import Path
 
 LINUX = sys.platform == "linux"
 #: In the notation of ``struct``: 64-bit pointers, little-endian.
@@ -16,7 +17,9 @@ MACHINE = platform.machine() if LINUX and sys.byteorder == "little" and sys.maxs
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_NO_NEW_PRIVS = 38
-_PAUSES, _PAUSE = 200, 0.001  # seconds; a joined thread is listed until the kernel has removed it
+_PAUSES, _PAUSE = 200, 0.001  # seconds
+_THREADS = Path("/proc/self/task")
+_EXITING = 0x4  # PF_EXITING of Linux's sched.h, among the flags of a thread
 
 
 @cache
@@ -41,7 +44,7 @@ def hide_memory() -> None:
 
 
 def is_single_threaded() -> bool:
-    """Return whether this process has one thread; threads that were joined just now get a moment to disappear."""
+    """Return whether this process has one thread; threads that were joined just now get a moment to exit."""
     for _ in range(_PAUSES):
         if _n_threads() == 1:
             return True
@@ -62,7 +65,19 @@ def end_numpy_threads() -> bool:
 
 
 def _n_threads() -> int:
-    return len(os.listdir("/proc/self/task"))
+    """Return the number of threads that may still run code.
+
+    A thread that was joined is listed until the kernel has removed it: on a busy machine for more than 0.1 s.
+    """
+    return sum(map(_runs, _THREADS.iterdir()))
+
+
+def _runs(thread: Path) -> bool:
+    try:
+        fields = (thread / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):  # it is gone
+        return False
+    return not int(fields[6]) & _EXITING
 
 
 def _checked(result: int) -> int:

@@ -54,6 +54,19 @@ def test_everything_is_denied(files, site):
     assert set(outcomes.values()) == {"denied"}
 
 
+def test_threads_that_exit_count_no_more(tmp_path, monkeypatch):
+    """The system lists them until it has removed them, which takes long on a busy machine."""
+    states = {"10": 0x400040, "11": 0x400044, "12": 0x40004C}
+    for thread, flags in states.items():
+        (tmp_path / thread).mkdir()
+        (tmp_path / thread / "stat").write_text(f"{thread} (a) (thread) R 1 10 10 0 -1 {flags} 0 0 0 0\n")
+    (tmp_path / "13").mkdir()  # gone since it was listed
+    monkeypatch.setattr(kernel, "_THREADS", tmp_path)
+    assert kernel.is_single_threaded()
+    (tmp_path / "11" / "stat").write_text("11 (a) S 1 10 10 0 -1 4194368 0 0 0 0\n")
+    assert not kernel.is_single_threaded()
+
+
 def test_nothing_is_denied_to_a_process_that_is_not_confined(files, site):
     """So that the test above can fail."""
     outcomes = run(TRIAL.format(files=files), None, site)
