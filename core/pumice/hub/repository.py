@@ -12,6 +12,7 @@ import hashlib
 import logging
 import os
 import re
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -221,15 +222,15 @@ def _link(name: HubName, commit: str, file: HubFile) -> None:
     if _is_linked(name, commit, file):
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
+    link = path.with_name(f".{secrets.token_hex(8)}")
     try:
-        os.symlink(os.path.relpath(blob, path.parent), path)
-    except FileExistsError:  # another process has fetched the same file
-        pass
+        os.symlink(os.path.relpath(blob, path.parent), link)
     except OSError as error:
         if error.errno not in _NO_LINKS and os.name != "nt":
             raise
         os.replace(blob, path)
+        return
+    os.replace(link, path)  # another process may have linked it just now, and opens it
 
 
 def _is_linked(name: HubName, commit: str, file: HubFile) -> bool:

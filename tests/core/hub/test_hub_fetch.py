@@ -125,6 +125,21 @@ def test_a_damaged_download_is_never_a_model(hub, repository, sent):
     assert locate("a/b").path.read_bytes() == DATA
 
 
+def test_a_file_stays_there_while_another_process_links_it(hub, repository, monkeypatch):
+    """The process that fetched it at the same time may open it just then."""
+    path, seen, link = locate("a/b").path, [], os.symlink
+
+    def look(*arguments: object) -> None:
+        seen.append(path.read_bytes())
+        link(*arguments)
+
+    monkeypatch.setattr("pumice.hub.repository._is_linked", lambda *_: False)  # it looked before
+    monkeypatch.setattr("os.symlink", look)
+    assert fetch("a/b") == [path]
+    assert seen == [DATA]
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
 EVIL = "../../../evil"
 
 
