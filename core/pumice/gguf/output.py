@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import secrets
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -58,8 +59,8 @@ class FilePlacement:
     """Creates temporary files and renames them. A confined process delegates this to another process."""
 
     def temporary(self, path: Path) -> Path:
-        """Return the temporary name of a file that will be renamed to ``path``."""
-        return path.with_name(f".{path.name}.{os.getpid()}.part")
+        """Return a new temporary name of a file that will be renamed to ``path``."""
+        return path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
 
     def put(self, temporary: Path, path: Path, force: bool) -> None:
         """Rename a temporary file to ``path``, with the mode of the file that it replaces.

@@ -213,6 +213,15 @@ def test_a_full_disk_is_known_beforehand(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_a_killed_process_of_the_same_number_left_is_in_nobodys_way(tmp_path):
+    """In a container each run has the same number."""
+    out = tmp_path / "out.gguf"
+    out.with_name(f".{out.name}.{os.getpid()}.part").write_bytes(b"left")
+    copy(demo_model_path(), out)
+    assert out.is_file()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_an_output_is_tried_before_the_work_for_it(tmp_path):
     """Permissions do not tell that a file under a temporary name cannot be made, or takes no bytes."""
     with pytest.raises(GGUFError, match=r"cannot be written: file name too long$"):
