@@ -21,7 +21,7 @@ from tiny_models import IDS, N_CTX
 from tiny_zoo import CHUNKED, CLUSTERS, LARGEST, LIMITS, ZOO
 
 DAILY_MODELS = ["deepseek2-moe", "gpt-oss-moe", "llama-dense"]
-DAILY_TYPES = ["Q4_K", "IQ4_XS"]
+DAILY_TYPES = ["Q4_K"]
 SPANNING = [
     *("bailingmoe3-compressed", "cohere2", "deepseek32", "deepseek4", "dots3note", "falcon-h1"),
     *("gemma3n", "gemma4-e2b", "glm5-next", "gpt-oss-yarn", "graniteswitch", "hy_v4-indexed"),

@@ -243,7 +243,7 @@ def test_attention_to_many_positions(tmp_path: Path, used: list[bool]) -> None:
 
 
 @pytest.mark.usefixtures("any_shape")
-@pytest.mark.parametrize(("which", "n_draft"), [(1, 0), (3, 0), (2, 3)])
+@pytest.mark.parametrize(("which", "n_draft"), variants([(1, 0), (3, 0), (2, 1), (2, 3)], [(1, 0), (3, 0), (2, 1)]))
 def test_repeats_failed_tokens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, which: int, n_draft: int
 ) -> None:
