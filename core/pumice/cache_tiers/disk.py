@@ -27,6 +27,7 @@ Bytes = NDArray[np.uint8]
 
 _FOLDER = re.compile("[0-9a-f]{2}")  # start of the key
 _NAME = re.compile(r"([0-9a-f]{62})-([0-9]{1,12})-([0-9]{1,12})")  # rest of the key, n_past, n_tokens
+_TEMPORARY = re.compile(r"\.[0-9a-f]{16}")  # of ``write_file``
 _SECRET = "secret"
 _MOST_QUEUED = 256 * 2**20  # bytes that wait to be written
 _KEPT = 0.9  # share of the limit that an eviction leaves
@@ -231,7 +232,7 @@ class DiskTier:
             if name:
                 order = eviction_order(status.st_size, int(name[3]), int(name[2]), age)
                 yield _Stored(path, status.st_size, order)
-            elif os.path.basename(path).startswith("tmp") and age > _OLD:
+            elif _TEMPORARY.fullmatch(os.path.basename(path)) and age > _OLD:
                 with contextlib.suppress(OSError):
                     os.unlink(path)
 

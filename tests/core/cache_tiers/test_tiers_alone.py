@@ -148,6 +148,26 @@ def test_a_secret_that_others_may_know_is_refused(tmp_path: Path, kind: str) -> 
         DiskTier(tmp_path, 10**6)
 
 
+def test_what_a_killed_process_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once it is old: another process may be writing it."""
+    replace = os.replace
+
+    def leave(temporary: Path, path: Path) -> None:
+        os.link(temporary, Path(temporary).with_name(f".{len(left):016x}"))
+        left.append(Path(temporary).with_name(f".{len(left):016x}"))
+        replace(temporary, path)
+
+    tmp_path.chmod(0o700)
+    tier, left = DiskTier(tmp_path, 2**20), []
+    monkeypatch.setattr("pumice.cache_files.os.replace", leave)
+    for number in (1, 2):
+        tier.put(entry(number), data(number))
+    tier.close(60)
+    os.utime(left[0], (0, 0))
+    DiskTier(tmp_path, 2**20).close(60)
+    assert [file.exists() for file in left] == [False, True]
+
+
 def test_processes_that_begin_at_once_share_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else each would remove the other's entries as damaged."""
     make, others = os.urandom, []
