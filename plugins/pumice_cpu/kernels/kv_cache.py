@@ -34,6 +34,7 @@ from pumice_cpu.simd import (
     put_u16,
     registers_f32,
     shift_right_i32,
+    splat_f32,
     splat_i32,
     store_f32,
     to_f32,
@@ -314,12 +315,16 @@ def tile_reader(kv_type: str, cells: str) -> Any:
 
     @inline
     def read_apart(head, table, position, first, end, block_size, tile_bytes, dim, unit, y):
-        for i in range(16):
-            inside = first <= position + i and position + i < end
-            cell = cell_of(table, position + i, block_size) if inside else np.int64(0)
+        begin = first if first > position else position
+        stop = end if end < position + 16 else position + 16
+        if stop - begin < 16:
+            for column in range(dim):
+                store_f32(y + 64 * column, splat_f32(np.float32(0)))
+        for cell_position in range(begin, stop):  # bounds that are no constants, so that LLVM does not unroll it
+            cell = cell_of(table, cell_position, block_size)
             for column in range(dim):
                 value = get(head + (cell >> 4) * tile_bytes, cell & 15, column, dim, unit)
-                put_f32(y + 64 * column + 4 * i, value if inside else np.float32(0))
+                put_f32(y + 64 * column + 4 * (cell_position - position), value)
 
     @inline
     def read_cells(head, table, position, first, end, block_size, tile_bytes, dim, unit, y):
