@@ -4,12 +4,14 @@ import asyncio
 import json
 import re
 
-import jsonschema
 import pydantic
 import pytest
 
 import pumice
+from late import Late
 from pumice.grammar import grammar_source
+
+jsonschema = Late("jsonschema")
 
 PERSON = {
     "type": "object",

@@ -1,15 +1,17 @@
 """Arguments held to a schema: which texts the grammar takes, and that they are read as the schema says."""
 
-import jsonschema
 import pytest
 
 import pumice
 from grammar_walks import tokens_of
+from late import Late
 from pumice.chat import FORMATS, ChatRequest
 from pumice.chat.answer_grammar import answer_grammar
 from pumice.chat.messages import read_tools
 from pumice.chat.parser import ChatParser
 from pumice.grammar import Compiler, Constraint
+
+jsonschema = Late("jsonschema")
 
 NESTED = {
     "type": "object",

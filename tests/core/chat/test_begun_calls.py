@@ -7,12 +7,12 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
 
 from chat_answers import ANSWERS
 from grammar_walks import tokens_of
+from late import Late
 from nightly import crossed, variants
 from pumice.chat import FORMATS, ChatRequest
 from pumice.chat.answer_grammar import answer_grammar
@@ -20,6 +20,8 @@ from pumice.chat.parser import ChatParser
 from pumice.grammar import Compiler, Constraint
 from pumice.tokenizers import Tokenizer
 from tokenizer_fixtures import small, with_tokens
+
+jsonschema = Late("jsonschema")
 
 FIXTURE = json.loads((Path(__file__).parents[2] / "fixtures" / "chat_answers.json").read_text())
 LOOSE = ("arguments as JSON text", "no arguments", "Llama 3's Python tag")  # what is read and never asked for

@@ -3,14 +3,16 @@
 import json
 import re
 
-import jsonschema
 import pytest
 
 import pumice
 from family_templates import FAMILIES
 from gguf_files import tiny_llama
+from late import Late
 from pumice.chat import ChatFormat, ChatRequest
 from pumice.chat.answer_grammar import answer_grammar
+
+jsonschema = Late("jsonschema")
 
 USER = {"role": "user", "content": "Hi"}
 WEATHER = {

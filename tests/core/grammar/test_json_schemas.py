@@ -2,14 +2,16 @@
 
 import json
 
-import jsonschema
 import numpy as np
 import pytest
 
 from grammar_walks import random_text
+from late import Late
 from pumice import RequestError
 from pumice.grammar import Constraint, Grammar, grammar_source
 from random_schemas import random_schema
+
+jsonschema = Late("jsonschema")
 
 
 @pytest.mark.parametrize("seed", range(60))

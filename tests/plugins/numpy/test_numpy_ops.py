@@ -4,15 +4,17 @@ import math
 
 import numpy as np
 import pytest
-from scipy import special
 
 from graphs import Case, Graphed, batch, builder, limits
+from late import Late
 from pumice.backend.step import Memory, Step
 from pumice.gguf import KV_TYPES, GGMLType, dequantize, quantize
 from pumice.graph import GraphBuilder, Tensor
 from pumice.plugin.nn import Rope
 from pumice.testing import compile_graph
 from pumice_numpy import NumpyBackend
+
+special = Late("scipy.special")
 
 rng = np.random.default_rng(1)
 

@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.special
-import scipy.stats
 
+from late import Late
 from pumice.sampler import Candidates, Chain, SamplerContext
 from pumice_samplers import SAMPLERS
 from pumice_samplers.mirostat import Mirostat, zipf_exponent, zipf_rank
 from pumice_samplers.select import draw
 from waiting import seconds_of
+
+scipy = Late("scipy")
 
 OFF = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
 N_VOCAB = 128_256

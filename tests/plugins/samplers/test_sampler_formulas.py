@@ -5,15 +5,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.special
-import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from late import Late
 from pumice.errors import RequestError
 from pumice.sampler import Chain, SamplerContext
 from pumice_samplers import SAMPLERS
+
+scipy = Late("scipy")
 
 OFF = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
 LARGE = np.random.default_rng(0).normal(0, 3, 20_000).astype(np.float32)

@@ -4,9 +4,12 @@ import copy
 import json
 from typing import Any
 
-import jsonschema
 import pytest
 from tests.plugins.server.test_every_endpoint import CHAT, ROWS, STREAMS
+
+from late import Late
+
+jsonschema = Late("jsonschema")
 
 CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}

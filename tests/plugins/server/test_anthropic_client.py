@@ -3,24 +3,26 @@
 import json
 from collections.abc import Iterator
 
-import anthropic
 import pytest
 
+from late import Late
 from pumice_server.anthropic_request import prompt_options, read_messages
 from pumice_server.bodies import AnthropicMessagesBody
 from server_thread import running
 from waiting import wait_until
 
+anthropic = Late("anthropic")
+
 CHAT = [{"role": "user", "content": "Once upon a time"}]
 GREEDY = {"model": "demo", "max_tokens": 12, "extra_body": {"temperature": 0}}
 
 
-def connect(url: str) -> anthropic.Anthropic:
+def connect(url: str) -> "anthropic.Anthropic":
     return anthropic.Anthropic(base_url=url, api_key="unused", max_retries=0)
 
 
 @pytest.fixture(scope="module")
-def client(server) -> Iterator[anthropic.Anthropic]:
+def client(server) -> "Iterator[anthropic.Anthropic]":
     with connect(server.url) as client:
         yield client
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import ollama
-import openai
 import pytest
 from starlette.exceptions import HTTPException
 
@@ -16,6 +15,7 @@ import pumice
 from gguf_files import tiny_llama
 from hearing_models import RATE, SHAPES, sound, write_folder
 from hostile_sounds import hostile_sounds, pcm, wav
+from late import Late
 from pumice.audio import MAX_SECONDS, SoundBudget
 from pumice.convert import ConvertOptions, write_model
 from pumice.gguf import GGMLType
@@ -26,6 +26,8 @@ from pumice_server.jobs.form import Field
 from pumice_server.segments import Segment, pieces, subrip, webvtt
 from pumice_server.service import MediaPrompt, Service
 from server_thread import Serving, serving
+
+openai = Late("openai")
 
 pytest.importorskip("soundfile")
 pytest.importorskip("soxr")
@@ -52,7 +54,7 @@ def server(path) -> Iterator[Serving]:
 
 
 @pytest.fixture(scope="module")
-def client(server) -> openai.OpenAI:
+def client(server) -> "openai.OpenAI":
     return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
 
 

@@ -4,10 +4,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import ollama
-import openai
 import pytest
 
+from late import Late
 from server_thread import running
+
+openai = Late("openai")
 
 TEXTS = ["Once upon a time", "The cat sat"]
 

@@ -3,11 +3,13 @@
 import json
 from typing import Any
 
-import jsonschema
 import pytest
 
+from late import Late
 from pumice_server.application import DELETE, GET, POST
 from pumice_server.unserved import REASONS
+
+jsonschema = Late("jsonschema")
 
 TEXT = "Once upon a time"
 CHAT = {"messages": [{"role": "user", "content": TEXT}], "max_tokens": 4}

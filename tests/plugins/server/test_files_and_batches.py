@@ -12,7 +12,6 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager, contextmanager
 from types import SimpleNamespace
 
-import openai
 import orjson
 import pytest
 from starlette.applications import Starlette
@@ -22,6 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import pumice
+from late import Late
 from pumice.plugin import BatchRow
 from pumice_server.application import make_application
 from pumice_server.batch.row_client import RowClient
@@ -34,6 +34,8 @@ from pumice_server.models import Models
 from pumice_server.settings import Settings
 from server_thread import listening
 from waiting import PATIENCE, wait_until
+
+openai = Late("openai")
 
 CHAT = "/v1/chat/completions"
 ENDED = ("completed", "failed", "expired", "cancelled")
@@ -56,22 +58,22 @@ async def working(application: Starlette) -> AsyncIterator[None]:
 
 
 @contextmanager
-def kept(model: pumice.Model, folder, **settings) -> Iterator[tuple[openai.OpenAI, JobStore]]:
+def kept(model: pumice.Model, folder, **settings) -> "Iterator[tuple[openai.OpenAI, JobStore]]":
     application = make_application(Models.of(model, ["demo"], Settings(batches=folder, **settings)), working)
     with listening(application) as (url, _):
         yield openai.OpenAI(base_url=f"{url}/v1", api_key="a", max_retries=0), application.state.jobs.store
 
 
-def upload(client: openai.OpenAI, content: bytes, name: str = "in.jsonl") -> str:
+def upload(client: "openai.OpenAI", content: bytes, name: str = "in.jsonl") -> str:
     return client.files.create(file=(name, io.BytesIO(content)), purpose="batch").id
 
 
-def finished(client: openai.OpenAI, id: str) -> openai.types.Batch:
+def finished(client: "openai.OpenAI", id: str) -> "openai.types.Batch":
     wait_until(lambda: client.batches.retrieve(id).status in ENDED)
     return client.batches.retrieve(id)
 
 
-def answers(client: openai.OpenAI, file_id: str | None) -> dict[str, dict]:
+def answers(client: "openai.OpenAI", file_id: str | None) -> dict[str, dict]:
     text = client.files.content(file_id).text if file_id else ""
     return {line["custom_id"]: line["response"] for line in map(json.loads, text.splitlines())}
 

@@ -13,17 +13,16 @@ from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from contextlib import suppress
 
-import anthropic
 import httpx2
 import numpy as np
 import ollama
-import openai
 import pytest
 from starlette.exceptions import HTTPException
 
 import pumice
 from gguf_files import tiny_llama
 from hostile_images import KINDS, hostile
+from late import Late
 from loop_monitor import held_at_best
 from pumice.engine.encoded_media import EncodedMedia
 from pumice.frontend import base
@@ -34,6 +33,9 @@ from pumice_server.work import MAX_QUEUED, MAX_SEEING, seeing
 from server_thread import Serving, serving
 from vision_files import encoded, picture, write_projector
 from waiting import PATIENCE, wait_until
+
+anthropic = Late("anthropic")
+openai = Late("openai")
 
 Pillow = pytest.importorskip("PIL.Image")
 OPTIONS = {"backend": "numpy", "chat_template": "chatml"}

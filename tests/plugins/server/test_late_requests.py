@@ -3,17 +3,19 @@
 import json
 from collections.abc import Iterator
 
-import anthropic
 import httpx2
 import ollama
-import openai
 import pytest
 
 import pumice
+from late import Late
 from pumice.config import load_config
 from pumice.engine.schedule import FairPolicy
 from server_thread import Running, running
 from waiting import wait_until
+
+anthropic = Late("anthropic")
+openai = Late("openai")
 
 CHAT = {"messages": [{"role": "user", "content": "Once"}]}
 RESPONSES = {"input": "Once", "store": False}

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from http.client import HTTPConnection
 
-import openai
 import pytest
 
 import pumice
@@ -17,11 +16,14 @@ pytest.importorskip("mcp")
 
 from types import SimpleNamespace  # noqa: E402
 
+from late import Late  # noqa: E402
 from loop_monitor import held_at_best  # noqa: E402
 from pumice.mcp import connections, hosted  # noqa: E402
 from pumice_server.tools.turns import settle  # noqa: E402
 from scripted_server_tools import raw_server, tool_server  # noqa: E402
 from waiting import PATIENCE, wait_until  # noqa: E402
+
+openai = Late("openai")
 
 ASK = [{"role": "user", "content": "Add"}]
 FUNCTION = {"name": "echo", "description": "The client's.", "parameters": {"type": "object", "properties": {}}}

@@ -4,12 +4,14 @@ import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-import openai
 import pytest
 
 import pumice
+from late import Late
 from server_thread import Running, running
 from waiting import at_best, wait_until
+
+openai = Late("openai")
 
 PROMPT = "Once upon a time"
 CHAT = [{"role": "user", "content": PROMPT}]
@@ -17,7 +19,7 @@ GREEDY = {"temperature": 0, "max_tokens": 12}
 
 
 @pytest.fixture(scope="module")
-def client(server) -> Iterator[openai.OpenAI]:
+def client(server) -> "Iterator[openai.OpenAI]":
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="unused", max_retries=0) as client:
         yield client
 

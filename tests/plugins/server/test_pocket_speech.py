@@ -5,15 +5,17 @@ import json
 import wave
 
 import numpy as np
-import openai
 import pytest
 
 import pocket_models as tiny
 import pumice
+from late import Late
 from pumice.audio import VOICE_RATE, read_voice
 from pumice.plugin import ModelSpec
 from server_thread import serving
 from waiting import wait_until
+
+openai = Late("openai")
 
 FRAME = 1920
 TEXT = "hello there. " * 5

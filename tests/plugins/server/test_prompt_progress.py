@@ -4,12 +4,14 @@ import json
 from collections.abc import Iterator
 
 import httpx2
-import openai
 import pytest
 
 import pumice
+from late import Late
 from server_thread import Running, running
 from waiting import wait_until
+
+openai = Late("openai")
 
 TEXT = " ".join(f"word{i} and more" for i in range(25))
 MESSAGES = {"messages": [{"role": "user", "content": TEXT}]}

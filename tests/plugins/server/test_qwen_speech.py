@@ -1,13 +1,15 @@
 """Speech by Qwen3-TTS over HTTP, with OpenAI's client."""
 
 import numpy as np
-import openai
 import pytest
 
 import pumice
 import qwen_speech_models as tiny
+from late import Late
 from pumice.plugin import ModelSpec
 from server_thread import serving
+
+openai = Late("openai")
 
 FRAME = 1920
 

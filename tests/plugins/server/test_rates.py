@@ -1,11 +1,13 @@
 """Requests and tokens per minute, for each client."""
 
-import openai
 import pytest
 from starlette.exceptions import HTTPException
 
+from late import Late
 from pumice_server.rates import RateLimits
 from server_thread import running
+
+openai = Late("openai")
 
 COMPLETE = {"prompt": "Once", "max_tokens": 8, "ignore_eos": True}
 

@@ -3,13 +3,15 @@
 import json
 from collections.abc import Iterator
 
-import openai
 import pytest
 
+from late import Late
 from pumice_server.bodies import ResponseBody
 from pumice_server.response_store import Kept, ResponseStore
 from pumice_server.responses_request import prompt_options, read_input
 from server_thread import running
+
+openai = Late("openai")
 
 PROMPT = "Once upon a time"
 CHAT = [{"role": "user", "content": PROMPT}]
@@ -17,7 +19,7 @@ GREEDY = {"model": "demo", "temperature": 0, "max_output_tokens": 12}
 
 
 @pytest.fixture(scope="module")
-def client(server) -> Iterator[openai.OpenAI]:
+def client(server) -> "Iterator[openai.OpenAI]":
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="unused", max_retries=0) as client:
         yield client
 

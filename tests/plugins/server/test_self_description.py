@@ -2,11 +2,13 @@
 
 import re
 
-import jsonschema
 import pytest
 
+from late import Late
 from pumice_server.application import DELETE, GET, POST
 from pumice_server.reference import HEADERS
+
+jsonschema = Late("jsonschema")
 
 
 @pytest.fixture(scope="module")

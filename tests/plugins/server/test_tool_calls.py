@@ -5,16 +5,18 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-import anthropic
 import ollama
-import openai
 import pytest
 
 import pumice
+from late import Late
 from pumice.chat import ChatRequest
 from pumice.engine import Timings
 from pumice.options import TEMPLATE
 from server_thread import Running, running
+
+anthropic = Late("anthropic")
+openai = Late("openai")
 
 FUNCTION = {"name": "add", "description": "Adds.", "parameters": {"type": "object"}}
 TOOLS = [{"type": "function", "function": FUNCTION}]

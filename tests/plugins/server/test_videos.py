@@ -4,15 +4,17 @@ import base64
 from collections.abc import Iterator
 
 import ollama
-import openai
 import pytest
 
 import pumice
 from gguf_files import tiny_llama
+from late import Late
 from pumice.plugin import ModelSpec
 from server_thread import Serving, serving
 from videos import video_file
 from vision_files import write_projector
+
+openai = Late("openai")
 
 pytest.importorskip("av")
 pytest.importorskip("PIL")
