@@ -249,6 +249,8 @@ class _Connection:
 
     def skip(self) -> None:
         """Let ``open`` return without tools. The program is ended in the background, which may take seconds."""
+        if self._client is not None:  # it has started, which ``open`` sees in its next turn
+            return
         self._problem = f"skipped, since it had not started yet{self._said}"
         self._skipped.set()
         if self._task:

@@ -29,7 +29,7 @@ from waiting import at_best, gone, wait_until
 pytest.importorskip("mcp")
 import anyio
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCRequest, JSONRPCResponse
+from mcp_types import JSONRPCRequest, JSONRPCResponse, Tool
 
 RAW = Path(__file__).parents[2] / "raw_mcp_server.py"
 NAMES = ["echo", "die", "hang", "wrong", "fail", "big", "picture", "structured"]
@@ -388,6 +388,25 @@ def test_a_server_of_the_package_answers_by_http():
             assert tools[0].run(a=2, b=3) == "5"
             with pytest.raises(ToolError, match="validation error"):
                 tools[0].run(a="x", b=1)
+
+
+def test_a_server_that_has_just_started_is_not_skipped(monkeypatch):
+    """The user goes on without it in the turn of the event loop in which it lists its tools."""
+    made = Connections(read_servers({"mcpServers": {"quick": {"command": "unused"}}}))
+
+    async def hold(self, opened) -> None:
+        self._client = object()
+        opened.set_result([Tool(name="echo", input_schema={"type": "object"})])
+        made.skip()
+        await self._closing.wait()
+
+    async def open_and_close() -> None:
+        await made.open()
+        await made.close()
+
+    monkeypatch.setattr(connections._Connection, "_hold", hold)
+    asyncio.run(open_and_close())
+    assert (list(made.tools), made.failures) == (["echo"], {})
 
 
 def test_an_offer_may_follow_before_a_request_has_seen_the_first():
