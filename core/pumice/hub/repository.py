@@ -230,7 +230,11 @@ def _link(name: HubName, commit: str, file: HubFile) -> None:
             raise
         os.replace(blob, path)
         return
-    os.replace(link, path)  # another process may have linked it just now, and opens it
+    try:
+        os.replace(link, path)  # another process may have linked it just now, and opens it
+    except OSError:
+        link.unlink(missing_ok=True)
+        raise
 
 
 def _is_linked(name: HubName, commit: str, file: HubFile) -> bool:
