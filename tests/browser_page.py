@@ -69,9 +69,19 @@ def start_new(page: "playwright.Page") -> None:
 
 
 def hold(page: "playwright.Page", pattern: str | re.Pattern[str]) -> Callable[[], "playwright.Route"]:
-    """Hold the next request for an address. The result waits until the page has made it, and gives it."""
+    """Hold the next request for an address. The result waits until the page has made it, and gives it.
+
+    Later ones go on, by the same handler: while Playwright takes one away, it may not see a request.
+    """
     held: list[playwright.Route] = []
-    page.route(pattern, lambda route: held.append(route), times=1)
+
+    def take(route: "playwright.Route") -> None:
+        if held:
+            route.fallback()
+        else:
+            held.append(route)
+
+    page.route(pattern, take)
 
     def taken() -> "playwright.Route":
         wait_until(lambda: page.wait_for_timeout(10) or held)
