@@ -109,9 +109,10 @@ def test_a_prepared_process_becomes_the_engine_that_was_started_ahead(tmp_path, 
 
 @needs_descriptors
 def test_a_prepared_process_has_no_secrets(prepared):
-    environment = Path(f"/proc/{prepared.pid}/environ").read_bytes()
-    assert b"PATH=" in environment
-    assert b"MY_API_KEY" not in environment
+    environment = Path(f"/proc/{prepared.pid}/environ")
+    wait_until(environment.read_bytes)  # empty while the kernel starts the program
+    assert b"PATH=" in environment.read_bytes()
+    assert b"MY_API_KEY" not in environment.read_bytes()
 
 
 @needs_descriptors
