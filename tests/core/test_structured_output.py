@@ -8,7 +8,7 @@ import pydantic
 import pytest
 
 import pumice
-from late import Late
+from imported_late import Late
 from pumice.grammar import grammar_source
 
 jsonschema = Late("jsonschema")

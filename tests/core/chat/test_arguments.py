@@ -4,7 +4,7 @@ import pytest
 
 import pumice
 from grammar_walks import tokens_of
-from late import Late
+from imported_late import Late
 from pumice.chat import FORMATS, ChatRequest
 from pumice.chat.answer_grammar import answer_grammar
 from pumice.chat.messages import read_tools

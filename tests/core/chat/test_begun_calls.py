@@ -12,7 +12,7 @@ import pytest
 
 from chat_answers import ANSWERS
 from grammar_walks import tokens_of
-from late import Late
+from imported_late import Late
 from nightly import crossed, variants
 from pumice.chat import FORMATS, ChatRequest
 from pumice.chat.answer_grammar import answer_grammar

@@ -8,7 +8,7 @@ import pytest
 import pumice
 from family_templates import FAMILIES
 from gguf_files import tiny_llama
-from late import Late
+from imported_late import Late
 from pumice.chat import ChatFormat, ChatRequest
 from pumice.chat.answer_grammar import answer_grammar
 

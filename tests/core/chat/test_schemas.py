@@ -2,7 +2,7 @@
 
 import pytest
 
-from late import Late
+from imported_late import Late
 from pumice.chat.schemas import ALL, typed, types_of
 
 jsonschema = Late("jsonschema")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from grammar_walks import random_text
-from late import Late
+from imported_late import Late
 from pumice import RequestError
 from pumice.grammar import Constraint, Grammar, grammar_source
 from random_schemas import random_schema

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphs import Case, Graphed, batch, builder, limits
-from late import Late
+from imported_late import Late
 from pumice.backend.step import Memory, Step
 from pumice.gguf import KV_TYPES, GGMLType, dequantize, quantize
 from pumice.graph import GraphBuilder, Tensor

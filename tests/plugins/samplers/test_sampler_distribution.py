@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from late import Late
+from imported_late import Late
 from pumice.sampler import Candidates, Chain, SamplerContext
 from pumice_samplers import SAMPLERS
 from pumice_samplers.mirostat import Mirostat, zipf_exponent, zipf_rank

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from late import Late
+from imported_late import Late
 from pumice.errors import RequestError
 from pumice.sampler import Chain, SamplerContext
 from pumice_samplers import SAMPLERS

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.plugins.server.test_every_endpoint import CHAT, ROWS, STREAMS
 
-from late import Late
+from imported_late import Late
 
 jsonschema = Late("jsonschema")
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from late import Late
+from imported_late import Late
 from pumice_server.anthropic_request import prompt_options, read_messages
 from pumice_server.bodies import AnthropicMessagesBody
 from server_thread import running

@@ -15,7 +15,7 @@ import pumice
 from gguf_files import tiny_llama
 from hearing_models import RATE, SHAPES, sound, write_folder
 from hostile_sounds import hostile_sounds, pcm, wav
-from late import Late
+from imported_late import Late
 from pumice.audio import MAX_SECONDS, SoundBudget
 from pumice.convert import ConvertOptions, write_model
 from pumice.gguf import GGMLType

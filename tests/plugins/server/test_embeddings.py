@@ -6,7 +6,7 @@ import numpy as np
 import ollama
 import pytest
 
-from late import Late
+from imported_late import Late
 from server_thread import running
 
 openai = Late("openai")

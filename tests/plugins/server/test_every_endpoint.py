@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from late import Late
+from imported_late import Late
 from pumice_server.application import DELETE, GET, POST
 from pumice_server.unserved import REASONS
 

@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import pumice
-from late import Late
+from imported_late import Late
 from pumice.plugin import BatchRow
 from pumice_server.application import make_application
 from pumice_server.batch.row_client import RowClient

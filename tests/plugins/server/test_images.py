@@ -22,7 +22,7 @@ from starlette.exceptions import HTTPException
 import pumice
 from gguf_files import tiny_llama
 from hostile_images import KINDS, hostile
-from late import Late
+from imported_late import Late
 from loop_monitor import held_at_best
 from pumice.engine.encoded_media import EncodedMedia
 from pumice.frontend import base

@@ -8,7 +8,7 @@ import ollama
 import pytest
 
 import pumice
-from late import Late
+from imported_late import Late
 from pumice.config import load_config
 from pumice.engine.schedule import FairPolicy
 from server_thread import Running, running

@@ -16,7 +16,7 @@ pytest.importorskip("mcp")
 
 from types import SimpleNamespace  # noqa: E402
 
-from late import Late  # noqa: E402
+from imported_late import Late  # noqa: E402
 from loop_monitor import held_at_best  # noqa: E402
 from pumice.mcp import connections, hosted  # noqa: E402
 from pumice_server.tools.turns import settle  # noqa: E402

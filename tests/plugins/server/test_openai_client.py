@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import pumice
-from late import Late
+from imported_late import Late
 from server_thread import Running, running
 from waiting import at_best, wait_until
 

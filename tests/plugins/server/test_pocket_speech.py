@@ -9,7 +9,7 @@ import pytest
 
 import pocket_models as tiny
 import pumice
-from late import Late
+from imported_late import Late
 from pumice.audio import VOICE_RATE, read_voice
 from pumice.plugin import ModelSpec
 from server_thread import serving

@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 import pumice
-from late import Late
+from imported_late import Late
 from server_thread import Running, running
 from waiting import wait_until
 

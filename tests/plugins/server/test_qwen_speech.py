@@ -5,7 +5,7 @@ import pytest
 
 import pumice
 import qwen_speech_models as tiny
-from late import Late
+from imported_late import Late
 from pumice.plugin import ModelSpec
 from server_thread import serving
 

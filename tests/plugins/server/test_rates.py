@@ -3,7 +3,7 @@
 import pytest
 from starlette.exceptions import HTTPException
 
-from late import Late
+from imported_late import Late
 from pumice_server.rates import RateLimits
 from server_thread import running
 

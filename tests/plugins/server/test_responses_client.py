@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from late import Late
+from imported_late import Late
 from pumice_server.bodies import ResponseBody
 from pumice_server.response_store import Kept, ResponseStore
 from pumice_server.responses_request import prompt_options, read_input

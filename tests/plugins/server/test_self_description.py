@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from late import Late
+from imported_late import Late
 from pumice_server.application import DELETE, GET, POST
 from pumice_server.reference import HEADERS
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pumice
-from late import Late
+from imported_late import Late
 from loop_monitor import held_at_best
 from nightly import crossed
 from pumice.frontend import speaking

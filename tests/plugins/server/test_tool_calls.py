@@ -9,7 +9,7 @@ import ollama
 import pytest
 
 import pumice
-from late import Late
+from imported_late import Late
 from pumice.chat import ChatRequest
 from pumice.engine import Timings
 from pumice.options import TEMPLATE

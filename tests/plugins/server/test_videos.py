@@ -8,7 +8,7 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
-from late import Late
+from imported_late import Late
 from pumice.plugin import ModelSpec
 from server_thread import Serving, serving
 from videos import video_file

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import pumice
 from gguf_files import tiny_llama
-from late import Late
+from imported_late import Late
 from pumice_server.batch.command import command
 from pumice_server.batch.rows import read_ids
 from sandboxes import needs_sandbox
