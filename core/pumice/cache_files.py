@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import secrets
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 logger = logging.getLogger("pumice")
 
 PRIVATE = 0o600
+TEMPORARY = re.compile(r"\.[0-9a-f]{16}")
+"""Names of files that are being written; a killed process leaves them."""
 
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # a FIFO without a writer is no wait
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
@@ -105,33 +108,39 @@ def write_file(path: Path, content: bytes, mode: int = PRIVATE) -> None:
 
 def create_file(path: Path, content: bytes) -> None:
     """Write a private file atomically, unless it exists: the first of several processes writes it. Raises OSError."""
-    temporary = path.with_name(f".{secrets.token_hex(8)}")
-    try:
-        replace_file(temporary, content, PRIVATE)
+    with _written(path, content, PRIVATE) as temporary:
         try:
             os.link(temporary, path)
         except FileExistsError:
-            return
+            pass
         except OSError:  # a file system without links
             os.replace(temporary, path)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
 
 
 def replace_file(path: Path, content: bytes, mode: int | None = None) -> None:
     """Write a file atomically. ``mode``: its permissions; None leaves them to the umask. Raises OSError."""
-    temporary = path.with_name(f".{secrets.token_hex(8)}")
+    with _written(path, content, mode) as temporary:
+        os.replace(temporary, path)
+
+
+def temporary_of(path: Path) -> Path:
+    """Return a new name beside a file, for what takes its place; it matches ``TEMPORARY``."""
+    return path.with_name(f".{secrets.token_hex(8)}")
+
+
+@contextlib.contextmanager
+def _written(path: Path, content: bytes, mode: int | None) -> Iterator[Path]:
+    """Write a file under a temporary name beside ``path``, and remove it at the end unless it was renamed."""
+    temporary = temporary_of(path)
     try:
         with open(temporary, "xb", opener=partial(os.open, mode=0o666 if mode is None else PRIVATE)) as file:
             file.write(content)
         if mode not in (None, PRIVATE):
             os.chmod(temporary, mode)
-        os.replace(temporary, path)
-    except BaseException:
+        yield temporary
+    finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        raise
 
 
 def _is_owned(status: os.stat_result) -> bool:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.cache_files import create_file, is_private, read_file, write_file
+from pumice.cache_files import TEMPORARY, create_file, is_private, read_file, write_file
 from pumice.cache_tiers.entry import Entry, Tally, eviction_order
 from pumice.cache_tiers.files import HEADER_BYTES, MAGIC, SECRET_BYTES, decode, encode
 from pumice.errors import ConfigError
@@ -27,7 +27,6 @@ Bytes = NDArray[np.uint8]
 
 _FOLDER = re.compile("[0-9a-f]{2}")  # start of the key
 _NAME = re.compile(r"([0-9a-f]{62})-([0-9]{1,12})-([0-9]{1,12})")  # rest of the key, n_past, n_tokens
-_TEMPORARY = re.compile(r"\.[0-9a-f]{16}")  # of ``write_file``
 _SECRET = "secret"
 _MOST_QUEUED = 256 * 2**20  # bytes that wait to be written
 _KEPT = 0.9  # share of the limit that an eviction leaves
@@ -232,7 +231,7 @@ class DiskTier:
             if name:
                 order = eviction_order(status.st_size, int(name[3]), int(name[2]), age)
                 yield _Stored(path, status.st_size, order)
-            elif _TEMPORARY.fullmatch(os.path.basename(path)) and age > _OLD:
+            elif TEMPORARY.fullmatch(os.path.basename(path)) and age > _OLD:
                 with contextlib.suppress(OSError):
                     os.unlink(path)
 

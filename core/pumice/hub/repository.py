@@ -12,12 +12,12 @@ import hashlib
 import logging
 import os
 import re
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
+from pumice.cache_files import temporary_of
 from pumice.errors import HubError, UnknownModelError
 from pumice.file_names import is_safe_file_name
 from pumice.hub.choice import choose, models_in
@@ -222,7 +222,7 @@ def _link(name: HubName, commit: str, file: HubFile) -> None:
     if _is_linked(name, commit, file):
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    link = path.with_name(f".{secrets.token_hex(8)}")
+    link = temporary_of(path)
     try:
         os.symlink(os.path.relpath(blob, path.parent), link)
     except OSError as error:
