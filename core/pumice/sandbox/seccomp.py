@@ -127,6 +127,13 @@ _NUMBERS = {
     "setfsuid": (122, 151),
     "setfsgid": (123, 152),
     "capset": (126, 91),
+    # These change how the kernel schedules any process of the user, not only the caller.
+    "setpriority": (141, 140),
+    "ioprio_set": (251, 30),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "sched_setattr": (314, 274),
+    "sched_setaffinity": (203, 122),
     # Landlock does not cover these calls, which change read-only files or reveal others.
     "inotify_init": (253, -1),
     "inotify_init1": (294, 26),
@@ -161,7 +168,7 @@ _NUMBERS = {
 }
 
 #: Calls that are allowed depending on their arguments, see ``_filter``.
-_BY_ARGUMENT = {"seccomp", "clone", "ioctl", "prlimit64", "socket", "kill", "tgkill"}
+_BY_ARGUMENT = {"seccomp", "clone", "ioctl", "prlimit64", "sched_setaffinity", "socket", "kill", "tgkill"}
 _SOCKETS = {"connect", "bind"}
 _PROCESSES = {"fork", "vfork", "execve"}
 _DENIED = _NUMBERS.keys() - _BY_ARGUMENT - _SOCKETS - _PROCESSES
@@ -227,6 +234,7 @@ def _filter(processes: bool, families: Sequence[int]) -> list[_Instruction]:
         *_where("ioctl", [_load(1), *_unless(_TERMINAL_INPUT), _PASS]),
         *_where("socket", [_load(0), *_if(families), _DENY]),
         *_where("prlimit64", [_load(0), *_if((0, *process)), _DENY]),
+        *_where("sched_setaffinity", [_load(0), *_if((0, *process)), _DENY]),
     ]
     if not processes:
         program += [step for name in ("kill", "tgkill") for step in _where(name, [_load(0), *_if(process), _DENY])]

@@ -56,6 +56,12 @@ def attempts(model: str = "", secret: str = "") -> Mapping[str, Callable[[], obj
         "signal the parent (`kill`)": lambda: os.kill(parent, 0),
         "`pidfd_open` of the parent": lambda: os.close(_call("pidfd_open", parent, 0)),
         "`prlimit` of the parent": lambda: _call("prlimit64", parent, 7, 0, 0),
+        "`setpriority` of the parent": lambda: _call("setpriority", 0, parent, os.getpriority(os.PRIO_PROCESS, parent)),
+        "`ioprio_set` of the parent": lambda: _call("ioprio_set", 1, parent, 0),
+        "`sched_setscheduler` of the parent": lambda: _call("sched_setscheduler", parent, -1, _NOWHERE),
+        "`sched_setparam` of the parent": lambda: _call("sched_setparam", parent, _NOWHERE),
+        "`sched_setattr` of the parent": lambda: _call("sched_setattr", parent, _NOWHERE, 0),
+        "`sched_setaffinity` of the parent": lambda: _call("sched_setaffinity", parent, 8, _NOWHERE),
         "`ptrace` of the parent": lambda: _call("ptrace", _PEEK, parent, 0, 0),
         "`process_vm_readv` of the parent": lambda: _call("process_vm_readv", parent, _NOWHERE, 1, _NOWHERE, 1, 0),
     }
