@@ -131,7 +131,11 @@ class Streaming(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._write = scope.get("extensions", {}).get(WRITE)
         try:
-            await super().__call__(scope, receive, send)
+            if scope["method"] == "HEAD":  # parts would be written past the server, which drops the bodies of HEAD
+                await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+                await send({"type": "http.response.body"})
+            else:
+                await super().__call__(scope, receive, send)
         finally:
             self._end()
 

@@ -27,8 +27,6 @@ _NOT_FETCHED = "{!r} has files that no client of this server has fetched; `pumic
 
 async def follow(request: Request) -> Annotated[Response, None, ModelEvent]:
     """Report what happens to models, as server-sent events: loading, progress, downloads, new and removed models."""
-    if request.method == "HEAD":
-        return Response(media_type="text/event-stream")
     models: Models = request.app.state.models
     listener = models.events.listen()
     return Streaming(models.events.follow(listener), partial(models.events.forget, listener))

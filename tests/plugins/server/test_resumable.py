@@ -2,15 +2,17 @@
 
 import asyncio
 import json
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
+from http.client import HTTPConnection
 from types import SimpleNamespace
 
 import pytest
 
+from pumice_server.application import GET
 from pumice_server.rates import RateLimits
 from pumice_server.resumable import HEADER, KeptStreams, streaming
 from server_thread import running
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 BODY = {"messages": [{"role": "user", "content": "Once"}], "stream": True, "temperature": 0, "max_tokens": 60}
 NAMED = {"X-Conversation-Id": "fox"}
@@ -41,6 +43,21 @@ def test_an_answer_goes_on_without_its_client(server):
     assert server.client.delete("/v1/stream/fox").status_code == 204
     assert state(server) is None
     assert server.client.get("/v1/stream/fox?from=-1").status_code == 400
+
+
+def test_head_has_no_body(server):
+    """Parts of streams are written past h11, which drops the bodies of HEAD: the next answer would begin with them."""
+    server.client.post(CHAT, json={**BODY, "max_tokens": 4}, headers=NAMED)
+    paths = [path.replace("{id:path}", "fox") for paths in GET.values() for path in paths]
+    for path in ["/v1/stream/fox", "/models/sse", *paths]:
+        with closing(HTTPConnection(server.url.removeprefix("http://"), timeout=PATIENCE)) as connection:
+            connection.request("HEAD", path)
+            head = connection.getresponse()
+            assert head.read() == b""
+            connection.request("GET", "/livez")
+            assert json.load(connection.getresponse()) == {"status": "ok"}, path
+    whole = server.client.get("/v1/stream/fox")
+    assert server.client.head("/v1/stream/fox").headers["content-type"] == whole.headers["content-type"]
 
 
 def test_a_stream_is_stopped_before_its_first_turn():
