@@ -69,5 +69,11 @@ class RateLimits:
     def _of(self, client: str) -> dict[str, _Bucket]:
         if client not in self._clients:
             now = self._clock()
+            self._clients = {other: buckets for other, buckets in self._clients.items() if not _are_full(buckets, now)}
             self._clients[client] = {name: _Bucket(limit, now) for name, limit in self._limits.items()}
         return self._clients[client]
+
+
+def _are_full(buckets: dict[str, _Bucket], now: float) -> bool:
+    """Return True if buckets are as new ones: their client may be forgotten."""
+    return all(bucket.left(now) >= bucket.per_minute for bucket in buckets.values())
