@@ -5,7 +5,7 @@
 
 Users hold conversations: each turn's prompt is the conversation so far. A replica computes a step for all its
 sequences, reads prompts in between, and caches prompts until its cache is full. ``MACHINE`` has measurements of one
-machine (docs/performance.md): llama-8b Q4_K_M on an H200.
+machine (bench/notes/performance.md): llama-8b Q4_K_M on an H200.
 """
 
 from __future__ import annotations

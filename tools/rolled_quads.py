@@ -2,7 +2,7 @@
 
 For shapes whose weights are found by address. One or two sets of registers hold the quads that are asked for ahead;
 a quad's products leave its set free for the quad that is one or two behind it, of the same matrix or of the next.
-The loops keep the code of a layer small enough for the processors' instruction caches: docs/experiments.md.
+The loops keep the code of a layer small enough for the processors' instruction caches: bench/notes/experiments.md.
 """
 
 from __future__ import annotations

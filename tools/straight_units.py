@@ -1,7 +1,7 @@
 """Products of shaders/persistent.comp as straight-line code: the registers and the code of units of weights.
 
 Each unit of weights (a row's part of a subgroup) has registers with names of its own. The same code as loops over
-arrays, which the compiler of NVIDIA's driver unrolls, is larger and slower: see docs/experiments.md.
+arrays, which the compiler of NVIDIA's driver unrolls, is larger and slower: see bench/notes/experiments.md.
 """
 
 from __future__ import annotations

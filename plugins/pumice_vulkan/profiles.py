@@ -271,7 +271,7 @@ PROFILES = {
     "ampere-rtx3070": _nvidia("NVIDIA GeForce RTX 3070", _LLAMA + "12833"),
     "ampere-rtx3090": _nvidia("NVIDIA GeForce RTX 3090", _LLAMA + "11595"),
     "ada-rtx4070": _nvidia("NVIDIA GeForce RTX 4070", _LLAMA + "14903"),
-    "hopper-h200": _nvidia("NVIDIA H200", "measured, docs/performance.md"),
+    "hopper-h200": _nvidia("NVIDIA H200", "measured, bench/notes/performance.md"),
     "blackwell-rtx5090": _nvidia("NVIDIA GeForce RTX 5090", _LLAMA + "15546"),
     "swiftshader": Profile(  # its source, VkPhysicalDevice.cpp and VkConfig.hpp
         *("SwiftShader Device (LLVM 16.0.0)", "SwiftShader driver", "Google", 4, "google/swiftshader@7868bf37d"),

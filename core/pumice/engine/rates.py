@@ -152,7 +152,7 @@ def stream_seconds(
     """Return the predicted time of a step whose weights are copied to a GPU.
 
     The sum of both times: although a layer's weights are copied while another is computed, copies share the link and
-    host memory with the step, and both get slower (docs/performance.md, "Experts read in place").
+    host memory with the step, and both get slower (bench/notes/performance.md, "Experts read in place").
 
     Args:
         parts: segments of the step.

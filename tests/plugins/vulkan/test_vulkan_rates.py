@@ -1,4 +1,4 @@
-"""Predicted rates of models beside those measured on an H100 and an H200 (docs/performance.md)."""
+"""Predicted rates of models beside those measured on an H100 and an H200 (bench/notes/performance.md)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
