@@ -88,8 +88,18 @@ def test_the_demo_model_is_as_good_as_it_says():
         assert [float(number) for number in numbers] == [round(expected[0], 2), *(round(p, 4) for p in expected[1:])]
 
 
+def test_each_row_of_the_readme_stands_in_one_table_of_the_measurements():
+    tables = [set(re.findall(r"[\d,.]*\d", table)) for table in re.split(r"\n(?!\|)", read("measurements.md"))]
+    rows = re.findall(r"^\| (?:H200|2 cores).*?\|(.*)\|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert len(rows) > 4
+    for row in rows:
+        assert any(set(re.findall(r"[\d,.]*\d", row)) <= table for table in tables), row
+
+
 @pytest.mark.parametrize(
-    "path", [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))], ids=lambda path: path.name
+    "path",
+    [path for folder in (".", "docs", "bench", "bench/notes") for path in sorted((ROOT / folder).glob("*.md"))],
+    ids=lambda path: path.name,
 )
 def test_links_lead_somewhere(path):
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text())
