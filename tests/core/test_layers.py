@@ -51,11 +51,12 @@ FILES = {"pumice.documents"}
 ALSO = {"pumice_server": COMMANDS | TOOLS | FILES, "pumice_ray": COMMANDS | ENGINES}
 BELOW = {"pumice_ray": "pumice_server"}
 """The plugin that another builds on."""
-PARTS = re.findall(
-    r"^    (\w+)(?:\.py|/)",
-    (ROOT / "docs" / "architecture.md").read_text().partition("\nplugins/")[0],
-    flags=re.MULTILINE,
-)
+MAP = (ROOT / "docs" / "architecture.md").read_text().partition("\nplugins/")[0]
+PARTS = [
+    name
+    for parts in re.findall(r"^    (\w.*?)  ", MAP, flags=re.MULTILINE)
+    for name in re.findall(r"(\w+)(?:\.py|/)", parts)
+]
 """The modules and packages of the core, in the order of the map: each imports only those before it."""
 LEVEL = {part: level for level, part in enumerate([*PARTS, "__main__"])}
 

@@ -1,6 +1,6 @@
 """The interface between drivers and the backend in Metal's vocabulary: devices, buffers, pipelines, command buffers.
 
-docs/architecture.md maps the terms to Vulkan's.
+README.md of this plugin maps the terms to Vulkan's.
 """
 
 from __future__ import annotations
