@@ -162,7 +162,7 @@ def _stored_type(lazies: Mapping[str, LazyTensor]) -> GGMLType:
 def _type(conversion: Conversion, name: str, lazy: LazyTensor, type: GGMLType) -> GGMLType:
     if lazy.kind not in FLOATS:
         return lazy.kind
-    if forced := conversion.forced_type(name, type):
+    if (forced := conversion.forced_type(name, type)) is not None:  # F32 is 0
         return forced
     base = name.removesuffix(".weight")
     short = base.split(".", 2)[-1] if base.startswith("blk.") else base
