@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pumice.architecture import HEAD, MAIN, Architecture, MediaKind
+from pumice.audio import Audio
 from pumice.chat.mixed import PromptPart
 from pumice.config import Config
 from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner, lone
@@ -107,7 +108,7 @@ class Model(SpeakingModel):
             files = [] if observer else _all_files(path, config)
             engine = _make_engine(stack, file, config, registry, self.runner, self.architecture, policy, files)
             client = EngineClient(lambda command: thread.send(command))
-            self._chosen_projector = chosen = ChosenProjector(file.path, config.mmproj)
+            self._chosen_projector = chosen = ChosenProjector(file.path, config.mmproj, file)
             facts = _facts(self.architecture, self.runner, engine, chosen)
             super().__init__(file, config, registry, client, facts, tokenizer)
             self._load_projector = LazyProjector(chosen, config, registry)
@@ -116,7 +117,7 @@ class Model(SpeakingModel):
             stack.callback(self._load_vocoder.close)
             self._load_speaker = LazySpeaker(chosen, config, registry, partial(_engine_of, weakref.ref(self)))
             stack.callback(self._load_speaker.close)
-            prepared = self._preparer(registry, engine.speculation)
+            self._preparation = prepared = self._preparer(registry, engine.speculation)
             # The engine's thread holds no reference to the model, so that a model without references is closed.
             emit = partial(_emit, weakref.WeakMethod(client.receive))
             max_queue = config.max_queue if config.max_queue >= 0 else None
@@ -197,19 +198,22 @@ class Model(SpeakingModel):
             self.facts = replace(self.facts, media_width=0)
 
     def logits(
-        self, ids: Sequence[int], prompt: Sequence[int] = (), adapters: Mapping[str, float] | None = None
+        self,
+        ids: Sequence[int],
+        prompt: Sequence[int] | Sequence[Audio] = (),
+        adapters: Mapping[str, float] | None = None,
     ) -> NDArray[np.float32]:
         """Return the logits after each token of a new sequence.
 
         Args:
             ids: Token ids; those of the decoder, if an encoder reads the prompt.
-            prompt: Token ids of the prompt for an encoder-decoder.
+            prompt: What an encoder-decoder's encoder reads: token ids, or a list of one ``pumice.Audio``.
             adapters: Scale of each adapter by name; None as configured.
 
         Returns:
             float32 ``[len(ids), n_vocab]``.
         """
-        tokens, read = self._checked("logits: ids", ids), self._checked("logits: prompt", prompt)
+        tokens, (read, spans) = self._checked("logits: ids", ids), self._read(prompt, "") if prompt else ([], [])
         if not tokens:
             raise RequestError("logits: no token ids given")
         if bool(read) != self.runner.encodes:
@@ -218,8 +222,10 @@ class Model(SpeakingModel):
                 if read
                 else "logits: give the prompt, which this model's encoder reads"
             )
+        check_ids(read, self.n_vocab)
+        encoder_prompt = self._preparation.encoder_prompt(read, spans) if read else None
         scales = adapter_scales(self.config.adapter_scales, adapters)
-        return self.engine.call(lambda engine: lone.logits(engine, tokens, scales, read))
+        return self.engine.call(lambda engine: lone.logits(engine, tokens, scales, encoder_prompt))
 
     def continuation_logits(
         self, beginning: Sequence[int], endings: Sequence[Sequence[int]], adapters: Mapping[str, float] | None = None

@@ -159,6 +159,7 @@ ARCHITECTURES = {
     "t5encoder": "pumice_architectures.t5:T5Encoder",
     "talkie": "pumice_architectures.talkie:Talkie",
     "wavtokenizer-dec": "pumice_architectures.wavtokenizer:WavTokenizer",
+    "whisper": "pumice_architectures.whisper:Whisper",
     "xverse": "pumice_architectures.llama:PlainLlama",
 }
 """Class of each value of ``general.architecture``, imported when a file needs it."""

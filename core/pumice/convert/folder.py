@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pumice.convert.ctranslate2 import MODEL, read_ctranslate2
 from pumice.convert.lazy import LazyTensor
 from pumice.convert.safetensors import read_safetensors
 from pumice.errors import ConvertError
@@ -172,6 +173,18 @@ class Folder:
     def optional_json(self, name: str) -> dict[str, Any]:
         """Like ``json``, but empty if the file does not exist."""
         return self.json(name) if self.has(name) else {}
+
+    @property
+    def model_class(self) -> str:
+        """The name of the model's class, by which a conversion is registered."""
+        if "architectures" not in self.config and self.has(MODEL):
+            return self.ctranslate2[0]
+        return self.config.model_class
+
+    @cached_property
+    def ctranslate2(self) -> tuple[str, dict[str, LazyTensor]]:
+        """The class of a model that CTranslate2 has stored, such as ``WhisperSpec``, and its tensors by name."""
+        return read_ctranslate2(self.path / MODEL)
 
     @cached_property
     def tensors(self) -> dict[str, LazyTensor]:

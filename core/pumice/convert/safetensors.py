@@ -88,7 +88,7 @@ MAX_NAME = 512  # characters of a tensor's name; published ones have a fifth as 
 
 def read_safetensors(path: Path) -> dict[str, LazyTensor]:
     """Return the tensors of a file by name. Raises ConvertError, which names file and tensor, if it is invalid."""
-    buffer = _map(path)
+    buffer = map_file(path)
     n_header = int.from_bytes(buffer[:8], "little") if len(buffer) >= 8 else 0
     if not 2 <= n_header <= min(MAX_HEADER_BYTES, len(buffer) - 8):
         raise ConvertError(f"{path}: not a complete safetensors file: its header has {n_header} bytes")
@@ -102,7 +102,8 @@ def read_safetensors(path: Path) -> dict[str, LazyTensor]:
     return {name: _tensor(path, buffer, start, name, item) for name, item in header.items() if name != "__metadata__"}
 
 
-def _map(path: Path) -> mmap:
+def map_file(path: Path) -> mmap:
+    """Map a file. Raises ConvertError if it cannot be read, or is empty."""
     try:
         with path.open("rb") as file:
             return mmap(file.fileno(), 0, access=ACCESS_READ)

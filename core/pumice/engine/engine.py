@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Generator, Iterator, Sequence
+from collections.abc import Callable, Container, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from pumice.engine.checkpoints import Checkpoints
 from pumice.engine.diffusion import Denoising
 from pumice.engine.encodings import Encodings, PreparedTexts
 from pumice.engine.flights import Flights
-from pumice.engine.generation import Generation
+from pumice.engine.generation import EncoderPrompt, Generation
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.lookahead import Lookahead
 from pumice.engine.media import MediaRows
@@ -233,8 +233,9 @@ class Engine:
         """Submit a step; on an error, fail its members and return None."""
         try:
             for running, _ in members:
-                if running.memory and not running.is_read:
-                    self.read(running, running.generation.request.prompt)
+                prompt = running.generation.encoder_prompt
+                if prompt and not running.is_read:
+                    self.read(running, prompt)
                     running.is_read = True
             return self.flights.begin(members)
         except Exception as error:
@@ -297,11 +298,13 @@ class Engine:
             self.cache.forget()
             self.scheduler.fail(self.scheduler.running, error)
 
-    def read(self, place: Place, prompt: Sequence[int]) -> None:
+    def read(self, place: Place, prompt: EncoderPrompt) -> None:
         """Let the encoder read a prompt into a place's memory."""
         assert place.memory is not None
         encoder_place = Place(place.slot, place.memory.tables)
-        self.runner.outputs(batch_of(self.cache, [Part(encoder_place, prompt, 0)]), ENCODER)
+        for start in range(0, len(prompt.tokens), self.limits.n_batch):
+            part = Part(encoder_place, prompt.tokens[start : start + self.limits.n_batch], start, media=prompt.media)
+            self.runner.outputs(batch_of(self.cache, [part]), ENCODER)
 
     def profile(self) -> Generator[None, None, list[KernelTime]]:
         """Return the times of the last step's kernels by name, longest first."""

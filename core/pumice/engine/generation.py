@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +26,19 @@ def salt_of(cache_salt: str, adapter_scales: Sequence[float]) -> bytes:
     return cache_salt.encode() + np.array(adapter_scales, np.float32).tobytes()
 
 
+class EncoderPrompt(NamedTuple):
+    """What an encoder reads: token ids, or negative ids of ``media``."""
+
+    tokens: Sequence[int]
+    media: MediaRows | None = None
+
+
 @dataclass(eq=False)
 class Generation:
     """A waiting or running request. ``tokens`` is the context: the prompt and the generated tokens.
 
-    ``chain`` has accepted the prompt. If an encoder reads the prompt (``is_encoded``), the context is the decoder's.
+    ``chain`` has accepted the prompt. If an encoder reads the prompt (``encoder_prompt``), the context is the
+    decoder's.
     """
 
     id: int
@@ -40,7 +49,7 @@ class Generation:
     n_ctx: int  # maximum positions
     n_keep: int = 0  # leading tokens that a context shift keeps
     adapter_scales: tuple[float, ...] = ()  # one per adapter of the model
-    is_encoded: bool = False
+    encoder_prompt: EncoderPrompt | None = None
     prediction: Sequence[int] = ()  # tokens of the text that the request expects
     media: MediaRows | None = None  # rows of the negative ids among the tokens
     after: Generation | None = None  # a generation with the same prompt, which reads it for both

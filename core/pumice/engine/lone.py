@@ -16,7 +16,7 @@ from pumice.engine import logprobs
 from pumice.engine.arguments import NO_PREDICTION
 from pumice.engine.batches import EncoderMemory, Part, Place, batch_of
 from pumice.engine.engine import Engine
-from pumice.engine.generation import salt_of
+from pumice.engine.generation import EncoderPrompt, salt_of
 from pumice.engine.messages import Logprobs, SavePrompt, Score
 from pumice.errors import RequestError
 
@@ -27,14 +27,13 @@ Forward = Callable[[Sequence[int], int, Sequence[int]], NDArray[np.float32]]
 
 
 def logits(
-    engine: Engine, tokens: Sequence[int], adapter_scales: Sequence[float] = (), prompt: Sequence[int] = ()
+    engine: Engine, tokens: Sequence[int], adapter_scales: Sequence[float] = (), prompt: EncoderPrompt | None = None
 ) -> Generator[None, None, NDArray[np.float32]]:
     """Return logits ``[len(tokens), n_vocab]`` of a new sequence; an encoder reads ``prompt`` before."""
     limits = engine.limits
-    if max(len(tokens), len(prompt)) > limits.n_ctx:
-        raise RequestError(
-            f"{max(len(tokens), len(prompt))} tokens exceed the context of {limits.n_ctx}; increase n_ctx"
-        )
+    longest = max(len(tokens), len(prompt.tokens) if prompt else 0)
+    if longest > limits.n_ctx:
+        raise RequestError(f"{longest} tokens exceed the context of {limits.n_ctx}; increase n_ctx")
     with sequence(engine, adapter_scales, prompt) as (_, forward):
         return np.concatenate((yield from _rows(engine, forward, tokens)))
 
@@ -137,7 +136,7 @@ def measure(
 
 @contextmanager
 def sequence(
-    engine: Engine, adapter_scales: Sequence[float] = (), prompt: Sequence[int] = ()
+    engine: Engine, adapter_scales: Sequence[float] = (), prompt: EncoderPrompt | None = None
 ) -> Iterator[tuple[Place, Forward]]:
     """Yield a place for a sequence, and a function for its steps; only one at a time is sure to get its blocks.
 
@@ -148,8 +147,8 @@ def sequence(
     assert place is not None
     try:
         if prompt:
-            place.memory = EncoderMemory(engine.cache.begin([])[0], len(prompt))
-            engine.scheduler.hold(Place(place.slot, place.memory.tables), 0, len(prompt), must=True)
+            place.memory = EncoderMemory(engine.cache.begin([])[0], len(prompt.tokens))
+            engine.scheduler.hold(Place(place.slot, place.memory.tables), 0, len(prompt.tokens), must=True)
             with engine.failing_lost():
                 engine.read(place, prompt)
         yield place, partial(_forward, engine, place, adapter_scales)

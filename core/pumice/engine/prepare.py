@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pumice.architecture import Masks, MediaRules
 from pumice.engine.arguments import adapter_scales, check_arguments, check_ids
 from pumice.engine.encodings import PreparedTexts
-from pumice.engine.generation import Generation
+from pumice.engine.generation import EncoderPrompt, Generation
 from pumice.engine.media import MediaIds, MediaRows, place_spans
 from pumice.engine.messages import Encode, Request, Span
 from pumice.engine.text import TextStream
@@ -32,6 +32,7 @@ MOST_DIFFUSION_STEPS = 2**16  # each reads the whole text; the default is the nu
 NEEDS_DRAFT = "'draft' needs a draft model: load the model with its file as draft"
 NEEDS_LAYER = "'mtp': this model has no layer that drafts (MTP), or was loaded without it, as speculate: off does"
 VERIFIES_NONE = "this backend verifies no drafts; leave it out, or load the model on the CPU"
+NEEDS_SOUND = "this model writes down speech: give it a sound, or use transcribe"
 OF_DIFFUSION = (
     "diffusion_steps",
     "diffusion_algorithm",
@@ -97,7 +98,7 @@ class Preparer:
         check_proposers(request.speculate, self.proposers, self.verifies)
         media: PlacedSpans | None = None
         if request.media:
-            media = self._place(request.prompt, request.media)
+            media = self.place(request.prompt, request.media)
             if request.context_shift:
                 raise RequestError("context_shift: prompts with images or sound cannot shift, since parts would remain")
         ends = self._ends(request)
@@ -127,12 +128,25 @@ class Preparer:
         texts: list[Sequence[int]] = []
         media: list[MediaRows | None] = []
         for text, spans in zip(command.texts, command.media, strict=True):
-            placed = self._place(text, spans) if spans else (text, None)
+            placed = self.place(text, spans) if spans else (text, None)
             texts.append(placed[0])
             media.append(placed[1])
         return PreparedTexts(command, texts, media)
 
-    def _place(self, tokens: Sequence[int], spans: Sequence[Span]) -> PlacedSpans:
+    def encoder_prompt(self, tokens: Sequence[int], spans: Sequence[Span]) -> EncoderPrompt:
+        """Return what an encoder reads of a prompt: its sound if it takes one, else all tokens.
+
+        Raises RequestError for a prompt without the sound, or with one that does not fit.
+        """
+        if not spans and not self.media_width:
+            return EncoderPrompt(tokens)
+        if not spans:
+            raise RequestError(NEEDS_SOUND)
+        placed, rows = self.place(tokens, spans)
+        return EncoderPrompt([token for token in placed if token < 0], rows)
+
+    def place(self, tokens: Sequence[int], spans: Sequence[Span]) -> PlacedSpans:
+        """Return a prompt with ids of media, and their rows. Raises RequestError for media that do not fit."""
         return place_spans(tokens, spans, self.media_ids, self.media_width, self.media_rules, self.n_batch)
 
     def _ends(self, request: Request) -> frozenset[int]:
@@ -181,8 +195,19 @@ class Preparer:
             tokens=list(tokens),
         )
         if self.decoder_start is not None:
-            generation.tokens, generation.n_keep, generation.is_encoded = [self.decoder_start], 1, True
+            self._decode(generation, self.decoder_start)
         return generation
+
+    def _decode(self, generation: Generation, start: int) -> None:
+        """Let the encoder read the prompt, or its sound; the decoder continues the tokens beside that, or ``start``."""
+        request, media = generation.request, generation.media
+        if media is None:
+            generation.encoder_prompt, generation.tokens = self.encoder_prompt(request.prompt, ()), [start]
+        else:
+            ids = [token for token in generation.tokens if token < 0]
+            generation.encoder_prompt = EncoderPrompt(ids, media)
+            generation.tokens, generation.media = list(generation.spoken) or [start], None
+        generation.n_keep = 1
 
     def _predicted(self, request: Request) -> list[int]:
         """Return the tokens of a request's prediction, as many as fit into the context."""

@@ -75,9 +75,10 @@ class Projector:
         width: values of a row.
     """
 
-    def __init__(self, path: Path, config: Config, registry: Registry) -> None:
+    def __init__(self, path: Path, config: Config, registry: Registry, file: GGUFFile | None = None) -> None:
+        """Open a projector, or use an open ``file``, which stays open."""
         with ExitStack() as stack:
-            file = stack.enter_context(GGUFFile.open(path))
+            file = file or stack.enter_context(GGUFFile.open(path))
             self.path = path
             self.encoders: dict[MediaKind, MediaEncoder] = {}
             self._runners: dict[MediaKind, list[Runner]] = {}
@@ -359,7 +360,7 @@ def trace_projector(
             its encoders can be read, the other one is a warning.
     """
     kinds = ProjectorParts.of(file.metadata).media
-    if file.architecture != "clip" or not kinds:
+    if not kinds:
         raise ModelError(
             f"{file.path}: not a projector of images or sound: general.architecture is {file.architecture!r}"
         )
@@ -422,7 +423,7 @@ class LazyProjector:
                 path, parts = self._chosen.path, self._chosen.parts
                 if path is None or (parts.speech and not parts.media):
                     raise RequestError(_no_encoder(kind or IMAGE, path) if path else no_projector(kind or IMAGE))
-                self._projector = Projector(path, self._config, self._registry)
+                self._projector = Projector(path, self._config, self._registry, self._chosen.own)
             if kind:
                 self._projector.check(kind)
             return self._projector

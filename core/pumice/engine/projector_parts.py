@@ -53,12 +53,17 @@ class ChosenProjector:
     Args:
         model: the model's file.
         mmproj: the option of this name.
+        file: the open file of the model.
+
+    Attributes:
+        own: the model's file, if its projector is in it, as Whisper's is.
     """
 
-    def __init__(self, model: Path, mmproj: str) -> None:
+    def __init__(self, model: Path, mmproj: str, file: GGUFFile | None = None) -> None:
+        self.own = file if file and ProjectorParts.of(file.metadata).media else None
         self._model = model
         self._mmproj = mmproj
-        self._path: Path | None = None
+        self._path = self.own.path if self.own else None
 
     @property
     def path(self) -> Path | None:
@@ -74,6 +79,8 @@ class ChosenProjector:
 
     @cached_property
     def _parts(self) -> ProjectorParts:
+        if self.own:
+            return ProjectorParts.of(self.own.metadata)
         assert self.path is not None
         with GGUFFile.open(self.path) as file:
             return ProjectorParts.of(file.metadata)

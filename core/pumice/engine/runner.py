@@ -369,8 +369,8 @@ class Runner:
     @property
     def media_width(self) -> int:
         """Values of a row of media in prompts; 0 if the model takes none."""
-        placed = self._graphs.get(MEDIA, self._graphs.get(MEDIA_TOGETHER))
-        return int(placed.graph.inputs[ROWS].shape[-1]) if placed else 0
+        readers = [self._graphs[name].graph.inputs for name in (MEDIA, MEDIA_TOGETHER, ENCODER) if name in self._graphs]
+        return next((int(inputs[ROWS].shape[-1]) for inputs in readers if ROWS in inputs), 0)
 
     @property
     def embedder(self) -> str | None:

@@ -118,8 +118,9 @@ class Scheduler:
         tables, n_past = self._cache.begin(generation.tokens, generation.salt)
         demands = [(running.tables, len(running.generation.tokens)) for running in self.running]
         demands.append((tables, len(generation.tokens)))
-        n_read = len(generation.request.prompt)
-        memory = EncoderMemory(self._cache.begin([])[0], n_read) if generation.is_encoded else None
+        read = generation.encoder_prompt
+        n_read = len(read.tokens) if read else 0
+        memory = EncoderMemory(self._cache.begin([])[0], n_read) if read else None
         if memory:
             demands.append(memory)
         if (self.running and not self._cache.fits(demands)) or (

@@ -145,7 +145,7 @@ def _made(folder: Folder, known: Names[type[Conversion]]) -> Conversion:
     if not folder.has(CONFIG):
         return _recognised(folder, known)
     classes = f"docs/model_classes.md lists the {len(list(known))} classes that can, a plugin can add another"
-    return _made_by_class(folder, folder.config.model_class, known, "models", classes)
+    return _made_by_class(folder, folder.model_class, known, "models", classes)
 
 
 def _made_by_class(folder: Folder, name: str, conversions: Names[type[C]], things: str, known: str) -> Conversion:

@@ -73,6 +73,7 @@ from pumice.graph import (
     plan_memory,
     row_size,
 )
+from pumice.graph.media import ROWS as MEDIA_ROWS
 from pumice.hookspecs import hookimpl
 from pumice.images import MAX_IMAGES, REQUEST_CANCELLED
 from pumice.installed import install_command
@@ -124,6 +125,7 @@ __all__ = [
     "KV_TYPES",
     "MAIN",
     "MAX_IMAGES",
+    "MEDIA_ROWS",
     "MEDIA_TYPES",
     "N_OUTPUTS",
     "N_SEQS",

@@ -264,6 +264,10 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "T5Encoder": ("T5EncoderModel",),
     },
+    "whisper": {
+        "CTranslate2Whisper": ("WhisperSpec",),
+        "Whisper": ("WhisperForConditionalGeneration",),
+    },
 }  # fmt: skip
 
 CONVERSIONS = {

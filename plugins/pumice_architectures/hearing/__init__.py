@@ -17,4 +17,5 @@ SOUND_ENCODERS = {
     "qwen3a": "pumice_architectures.hearing.qwen3:Qwen3Audio",
     "ultravox": "pumice_architectures.hearing.whisper:Ultravox",
     "voxtral": "pumice_architectures.hearing.whisper:Voxtral",
+    "whisper": "pumice_architectures.hearing.whisper:Transcribing",
 }

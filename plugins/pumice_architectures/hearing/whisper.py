@@ -201,6 +201,25 @@ class Qwen2Audio(Whisper):
         return blocks.linear(g, x, "mm.a.fc", self.width)
 
 
+class Transcribing(Whisper):
+    """Whisper's own encoder: windows of 30 seconds, encoded to their ends, whose rows its decoder attends to."""
+
+    def pieces(self, samples: Samples) -> Iterator[SoundPiece]:
+        window = HOP * WINDOW_FRAMES
+        for start in range(0, max(len(samples), 1), window):
+            part = padded_to(samples[start : start + window], window)
+            mel = log_mel(part, self.n_mels)
+            piece = self.piece(mel, WINDOW_FRAMES, 1)
+            inputs = {key: value for key, value in piece.inputs.items() if not key.startswith("joined.")}
+            yield SoundPiece(inputs, self.n_rows)
+
+    def count_rows(self, n_samples: int) -> int:
+        return self.n_rows * max(len(cut(n_samples, HOP * WINDOW_FRAMES)), 1)
+
+    def build(self, g: GraphBuilder) -> Tensor:
+        return self.norm(g, self.encoded(g), "a.post_ln")
+
+
 class AudioFlamingo3(Qwen2Audio):
     """Audio Flamingo 3 (Goel et al. 2025, arXiv:2507.08128): as Qwen2-Audio, with two linear maps behind."""
 

@@ -1,0 +1,105 @@
+"""Whisper: logits as transformers', conversion of transformers' and CTranslate2's files, and what wrong input gives."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pumice
+from hearing_models import RATE, SECONDS, sound
+from pumice.convert import ConvertOptions, write_model
+from pumice.errors import ConvertError
+from pumice.gguf import GGMLType, GGUFFile
+from pumice.model_files.opening import open_model
+from pumice_vulkan import VulkanBackend
+from pumice_vulkan.backend import SOFTWARE
+from whisper_models import DECODED, FIRST_TIME, FIXTURES, START, STEP, TRANSCRIBE, write_folder
+
+TOLERANCE = {"numpy": 1e-5, "cpu": 1e-4, "vulkan": 1e-4}
+AUDIO = pumice.Audio(sound(SECONDS), rate=RATE)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_folder(tmp_path_factory.mktemp("whisper") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def file(folder: Path) -> Path:
+    with open_model(folder, options=ConvertOptions(GGMLType.F32)) as model:
+        write_model(model, folder / "model.gguf")
+    return folder / "model.gguf"
+
+
+@pytest.mark.parametrize("backend", TOLERANCE)
+def test_logits_are_those_of_transformers(file: Path, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if backend == "vulkan":
+        monkeypatch.setenv(SOFTWARE, "1")
+        if reason := VulkanBackend.unavailable():
+            pytest.skip(reason)
+    with pumice.load(file, backend=backend, kv_type="f32") as model:
+        logits = model.logits(DECODED, prompt=[AUDIO])[:, ::STEP]
+    expected = np.load(FIXTURES / "logits.npz")["logits"]
+    np.testing.assert_allclose(logits, expected, rtol=0, atol=TOLERANCE[backend] * np.abs(expected).max())
+
+
+def test_a_prompt_is_a_sound_and_the_tokens_after_it(file: Path) -> None:
+    texts = ["<|startoftranscript|><|de|><|transcribe|>", "<|startoftranscript|>"]
+    with pumice.load(file, backend="numpy", kv_type="f32", n_ctx=4096, n_parallel=2) as model:
+        streams = [model.stream([AUDIO, text], max_tokens=5, temperature=0, logprobs=1) for text in texts]
+        together = [[piece.token for piece in stream if piece.token is not None] for stream in streams]
+        for text, tokens in zip(texts, together, strict=True):
+            ids = model.tokenize(text)
+            logits = model.logits([*ids, *tokens], prompt=[AUDIO])
+            assert logits[len(ids) - 1 : -1].argmax(axis=1).tolist() == tokens
+        with pytest.raises(pumice.RequestError, match="give it a sound"):
+            model.generate("text")
+        with pytest.raises(pumice.RequestError, match="give it a sound"):
+            model.logits([START], prompt=[1, 2])
+
+
+def test_folders_run_without_a_file(folder: Path, file: Path) -> None:
+    results = []
+    for path in (folder, file):
+        with pumice.load(path, backend="numpy", kv_type="f32") as model:
+            results.append(model.logits([START, TRANSCRIBE], prompt=[AUDIO]))
+    np.testing.assert_allclose(*results, rtol=0, atol=1e-2)  # the folder's matrices become float16
+
+
+def test_a_file_of_ctranslate2_has_the_same_tensors(folder: Path, file: Path, tmp_path: Path) -> None:
+    """Its converter has made int8 matrices of the same weights, with a factor a row."""
+    for name in ("model.bin", "config.json"):
+        shutil.copy(FIXTURES / name, tmp_path)
+    shutil.copy(folder / "tokenizer.json", tmp_path)
+    with open_model(tmp_path, options=ConvertOptions(GGMLType.F32)) as theirs, GGUFFile.open(file) as ours:
+        assert theirs.tensors.keys() == ours.tensors.keys()
+        for name, tensor in ours.tensors.items():
+            own, other = tensor.dequantize(), theirs.tensors[name].dequantize()
+            step = np.abs(own).max() / 127 if own.ndim > 1 else 2e-3
+            np.testing.assert_allclose(other, own, rtol=0, atol=step, err_msg=name)
+        keys = {key for key in ours.metadata if key.startswith(("whisper.", "clip.", "tokenizer."))}
+        for key in keys - {"tokenizer.ggml.padding_token_id", "whisper.alignment_heads"}:
+            assert np.array_equal(ours.metadata[key], theirs.metadata[key]), key
+        assert ours.metadata["tokenizer.ggml.tokens"][FIRST_TIME + 75] == "<|1.50|>"
+        assert ours.metadata["whisper.alignment_heads"].tolist() == [1, 0, 2, 1]
+        assert theirs.metadata["whisper.alignment_heads"].tolist() == [1, 0, 1, 1, 2, 0, 2, 1]  # without config.json's
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data[:1000], "the file ends at byte 1000"),
+        (lambda data: b"\5" + data[1:], "version 5"),
+        (lambda data: data[:4] + b"\xff\xff" + data[6:], "a name at byte"),
+        (lambda data: b"", "the file is empty"),
+    ],
+)
+def test_damaged_files_of_ctranslate2_are_refused(folder: Path, tmp_path: Path, change, message: str) -> None:
+    shutil.copy(FIXTURES / "config.json", tmp_path)
+    shutil.copy(folder / "tokenizer.json", tmp_path)
+    (tmp_path / "model.bin").write_bytes(change((FIXTURES / "model.bin").read_bytes()))
+    with pytest.raises(ConvertError, match=message):
+        open_model(tmp_path)
