@@ -262,6 +262,15 @@ def options() -> str:
     return _options(option for name, option in {**REQUEST, **GENERATE}.items() if name not in SAMPLING)
 
 
+def schema_keywords() -> str:
+    """Return the keywords of JSON Schema with their support, and the formats that are enforced."""
+    from pumice.grammar.keywords import FORMATS, KEYWORDS
+
+    rows = [(code(name), support.value, remark) for name, (support, remark) in KEYWORDS.items()]
+    formats = ", ".join(map(code, sorted(FORMATS)))
+    return f"{table(['keyword', 'support', 'remark'], rows)}\nEnforced formats: {formats}.\n"
+
+
 def chat_options() -> str:
     """Return the additional options of a chat by group."""
     from pumice.options import TEMPLATE
@@ -368,6 +377,7 @@ GENERATORS: dict[str, Callable[[], str]] = {
         body_fields,
         catalogue,
         chat_options,
+        schema_keywords,
         commands,
         configuration,
         endpoints,

@@ -9,7 +9,7 @@ from typing import Any
 from pumice.chat.lark import TOOL_OPTIONS
 from pumice.chat.schemas import Schema, patterns_of, regex_of_pattern, text_regex, without_patterns
 from pumice.errors import RequestError
-from pumice.grammar import GrammarChecker, check_schema, close_objects, regex_source, schema_source
+from pumice.grammar import GrammarChecker, check_schema, close_objects, enforceable, regex_source, schema_source
 from pumice.grammar.limits import MAX_GENERATED, check_number
 
 
@@ -22,6 +22,7 @@ class ToolSchemas(Mapping[str, Schema]):
         schemas = {name: _object(schema) for name, schema in functions.items()}
         for name, schema in schemas.items():
             check_schema(_field(name), schema)
+        schemas = {name: enforceable(schema, lenient=True) for name, schema in schemas.items()}
         check_number("tools", "characters of all parameters", len(json.dumps(schemas)), MAX_GENERATED)
         unreadable, self._regexes = _check_patterns(patterns_of(list(schemas.values())), checker)
         readable: dict[str, Schema] = {}

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pumice.grammar.compiler import Compiler
     from pumice.grammar.constraint import Constraint, Grammar
     from pumice.grammar.forms import JSON_OPTIONS, grammar_source, read_triggers, regex_source, schema_source
+    from pumice.grammar.keywords import enforceable
     from pumice.grammar.schema_limits import check_schema
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "ReasoningBudget",
     "check_schema",
     "close_objects",
+    "enforceable",
     "grammar_source",
     "read_triggers",
     "regex_source",
@@ -40,6 +42,7 @@ _HOMES = {
     "compiler": ["Compiler"],
     "constraint": ["Constraint", "Grammar"],
     "forms": ["JSON_OPTIONS", "grammar_source", "read_triggers", "regex_source", "schema_source"],
+    "keywords": ["enforceable"],
     "schema_limits": ["check_schema"],
 }
 

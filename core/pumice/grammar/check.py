@@ -31,6 +31,7 @@ _COMPILER_STACK = STACK_SIZE // 4
 _MASK_STACK = 1 << 20  # bytes; llguidance's own threads have twice that
 _STEPS = 16  # number of masks to compute
 _SPECIAL = re.compile(r"<[^<>\s]{1,80}>")  # possible name of a special token
+_UNIMPLEMENTED = re.compile(r"Unimplemented keys: \[(.*)\]")
 _BY_ID = "<["  # begins a token that is named by id
 
 
@@ -108,6 +109,8 @@ def describe(error: str) -> str:
         return "too large to compile; make it smaller"
     if error.startswith("NoExtension"):
         return "no token can follow; a rule or a $ref may lead only to itself"
+    if keywords := _UNIMPLEMENTED.match(error):
+        return f"unsupported keywords of JSON Schema: {keywords[1]}"
     return " ".join(error.split())[:300]
 
 

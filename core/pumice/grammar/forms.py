@@ -14,6 +14,7 @@ from typing import Any
 
 from pumice.errors import RequestError
 from pumice.grammar.closed import close_objects
+from pumice.grammar.keywords import enforceable
 from pumice.grammar.limits import MAX_DEPTH, MAX_ELEMENTS, MAX_SOURCE, MAX_TEXT, check_number
 from pumice.grammar.schema_limits import check_regex, check_schema
 from pumice.options import OUTPUT
@@ -136,7 +137,8 @@ def _source_of_schema(text: str, spaced: bool) -> str:
     """Convert the text of a schema; cached, since clients send the same schema repeatedly."""
     schema = json.loads(text)
     check_schema("json_schema", schema)
-    return schema_source(close_objects("json_schema", schema), SPACED_OPTIONS if spaced else JSON_OPTIONS)
+    closed = close_objects("json_schema", enforceable(schema))
+    return schema_source(closed, SPACED_OPTIONS if spaced else JSON_OPTIONS)
 
 
 def _from_regex(regex: Any) -> str:

@@ -110,5 +110,5 @@ def _check_json(where: str, text: str, position: int) -> int:
         raise RequestError(f"{where}: its JSON is nested deeper than {MAX_DEPTH} levels") from None
     except ValueError:
         return position  # the compiler reports the problem
-    check_schema(where, value)
+    check_schema(where, value, compiled_as_is=True)
     return end

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pumice.errors import RequestError
+from pumice.grammar.keywords import is_enforceable_multiple
 from pumice.grammar.limits import (
     MAX_COUNT,
     MAX_DEPTH,
@@ -54,9 +55,10 @@ class _Node:
         return f"{node.key}{': ' * bool(keys)}{'.'.join(keys[::-1])}"
 
 
-def check_schema(name: str, schema: Any) -> None:
+def check_schema(name: str, schema: Any, compiled_as_is: bool = False) -> None:
     """Raise RequestError if a schema exceeds a limit; ``name`` begins the error.
 
+    ``compiled_as_is``: the schema is not rewritten by ``enforceable``, which leaves out large multiples.
     Other problems, such as missing targets of references, are left to the compiler.
     """
     waiting, n_values = [_Node(schema, name)], 0
@@ -66,6 +68,8 @@ def check_schema(name: str, schema: Any) -> None:
         if node.depth > MAX_DEPTH:
             raise RequestError(f"{name}: nested deeper than {MAX_DEPTH} levels")
         _check_value(node)
+        if compiled_as_is and node.key == "multipleOf" and not is_enforceable_multiple(node.value):
+            raise RequestError(f"{node}: {show_value(node.value, 20)} is too large; at most {MAX_MULTIPLE} is allowed")
         waiting += node.inner()
     check_chain(name, "references", schema, lambda value: _parts(value, schema), id)
 
@@ -97,8 +101,6 @@ def _check_value(node: _Node) -> None:
             check_number(str(node), "characters", len(value), MAX_TEXT)
     elif isinstance(value, float) and not math.isfinite(value):
         raise RequestError(f"{node}: {value!r} is not a JSON number")
-    elif node.key == "multipleOf" and isinstance(value, int | float) and value > MAX_MULTIPLE:
-        raise RequestError(f"{node}: {show_value(value, 20)} is too large; at most {MAX_MULTIPLE} is allowed")
     elif node.key in _COUNTS and isinstance(value, int | float) and not 0 <= value <= MAX_COUNT:
         raise RequestError(f"{node}: {show_value(value, 20)} is out of range; 0 to {MAX_COUNT} are allowed")
 

@@ -59,7 +59,7 @@ BEYOND = {
     "a pattern of names": ({"json_schema": {"patternProperties": {"(" * 65: {}}}}, "more than 64 levels of parenth"),
     "a length": ({"json_schema": {"maxLength": 10**10}}, "json_schema: maxLength: 10000000000 is out of range"),
     "a number of items": ({"json_schema": {"minItems": -1}}, "json_schema: minItems: -1 is out of range"),
-    "a multiple": ({"json_schema": {"items": {"multipleOf": 99991}}}, "multipleOf: 99991 is too large; at most 32768"),
+    "a multiple": ({"grammar": 'start: %json {"multipleOf": 99991}'}, "multipleOf: 99991 is too large; at most 32768"),
     "a place of two lines": ({"json_schema": {"properties": {"a\nb": {"minItems": -1}}}}, r".'a\nb'.minItems"),
     "an infinite number": ({"json_schema": '{"minimum": 1e999}'}, "json_schema: cannot be represented in JSON"),
     "options": ({"json_schema": {"x-guidance": {}}}, "json_schema: unknown keyword 'x-guidance'"),
