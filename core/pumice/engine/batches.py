@@ -48,7 +48,14 @@ class Part(NamedTuple):
 
 
 def batch_of(cache: KVCache, parts: Sequence[Part]) -> Batch:
-    """Return the batch of these sequences' next tokens."""
+    """Return the batch of these sequences' next tokens, for all of which blocks are held."""
+    batch = _batch(cache, parts)
+    for part in parts:
+        assert cache.covers(part.place.tables, part.n_past + len(part.tokens)), "positions of a step lack blocks"
+    return batch
+
+
+def _batch(cache: KVCache, parts: Sequence[Part]) -> Batch:
     sizes = [len(part.tokens) for part in parts]
     starts = [0, *accumulate(sizes)]
     positions = chain.from_iterable(range(part.n_past, part.n_past + n) for part, n in zip(parts, sizes, strict=True))
@@ -78,7 +85,7 @@ def batch_behind(cache: KVCache, parts: Sequence[Part]) -> Batch:
     The first held block of an attention window stands for those before, which were released and which the first rows
     would read; other keys there affect proposals only.
     """
-    batch = batch_of(cache, parts)
+    batch = _batch(cache, parts)
     batch.block_tables = {window: _without_gaps(table) for window, table in batch.block_tables.items()}
     return batch
 

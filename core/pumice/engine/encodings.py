@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -33,6 +33,9 @@ class Places(Protocol):
         """Hold blocks for ``n_new`` more positions; return False if there are too few."""
 
     def give_back(self, place: Place) -> None: ...
+
+    preempt_others: Callable[[Place | None], bool]
+    """Called with the place that needs a slot or blocks if no generation is left to preempt."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,7 @@ class Encodings:
         self._runner = runner
         self._cache = cache
         self._places = places
+        places.preempt_others = self._preempt
         self._waiting: list[_Text] = []
         self._placed: list[_Text] = []
         self._events: list[Event] = []
@@ -160,6 +164,8 @@ class Encodings:
     def step(self) -> None:
         """Compute one batch. On an error, the requests in it fail, and the error is raised."""
         members = self._members()
+        if not members:
+            return
         try:
             self._take(members, self._compute(members))
         except Exception as error:
@@ -208,6 +214,13 @@ class Encodings:
             if text.place is None:
                 return False
         return True
+
+    def _preempt(self, place: Place | None) -> bool:
+        """Preempt the text that began last, except that of ``place``; return False if there is none."""
+        text = next((text for text in reversed(self._placed) if text.place is not place), None)
+        if text:
+            self._begin_anew(text)
+        return text is not None
 
     def _begin_anew(self, text: _Text) -> None:
         self._leave(text)

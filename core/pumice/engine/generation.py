@@ -23,7 +23,7 @@ from pumice.sampler import Chain
 
 def salt_of(cache_salt: str, adapter_scales: Sequence[float]) -> bytes:
     """Return the salt of cached blocks' keys, which includes the adapters' scales."""
-    return cache_salt.encode() + np.array(adapter_scales, np.float32).tobytes()
+    return cache_salt.encode(errors="surrogatepass") + np.array(adapter_scales, np.float32).tobytes()
 
 
 class EncoderPrompt(NamedTuple):

@@ -252,6 +252,10 @@ class KVCache:
         tables.n_blocks += missing
         return True
 
+    def covers(self, tables: BlockTables, n: int) -> bool:
+        """Return True if the tables have entries for the first ``n`` positions."""
+        return not self._pools or tables.n_blocks * self._block_size >= n
+
     def missing(self, tables: BlockTables, n_past: int, n_new: int) -> int:
         """Return the number of blocks that ``extend`` would take, per window."""
         return max(0, -(-(n_past + n_new) // self._block_size) - tables.n_blocks)

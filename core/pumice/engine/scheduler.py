@@ -43,6 +43,7 @@ class Scheduler:
         self.running: list[Running] = []
         self.events: list[Event] = []
         self.n_steps = 0
+        self.preempt_others: Callable[[Place | None], bool] = lambda place: False
         self._cache = cache
         self._states = states
         self._ended = ended
@@ -284,20 +285,30 @@ class Scheduler:
     # --- places for other work than generations
 
     def take_place(self, must: bool) -> Place | None:
-        """Return a free slot for work other than generation, or None; with ``must``, preempt a generation if needed."""
-        if not self._slots:
-            if not must or not self.running:
+        """Return a free slot for work other than generation, or None; with ``must``, preempt others if needed."""
+        while not self._slots:
+            if not must or not self._preempt():
                 return None
-            self._put_back(self.running[-1])
         return Place(self._slots.pop(), self._cache.begin([])[0])
 
     def hold(self, place: Place, n_past: int, n_new: int, must: bool) -> bool:
-        """Reserve blocks for the next positions of a slot; with ``must``, preempt generations if necessary."""
+        """Reserve blocks for the next positions of a slot; with ``must``, preempt others if necessary.
+
+        Raises RequestError if blocks are missing although everything else was preempted.
+        """
         while not self._cache.extend(place.tables, n_past, n_new):
-            if not must or not self.running:
+            if not must:
                 return False
-            self._put_back(self.running[-1])
+            if not self._preempt(place):
+                raise RequestError(f"{n_past + n_new} positions exceed the KV cache; increase n_ctx")
         return True
+
+    def _preempt(self, place: Place | None = None) -> bool:
+        """Preempt a generation, or else other work than that of ``place``; return False if there is none."""
+        if self.running:
+            self._put_back(self.running[-1])
+            return True
+        return self.preempt_others(place)
 
     def give_back(self, place: Place) -> None:
         self._give_back(place)
