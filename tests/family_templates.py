@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jinja2.ext import Extension, loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedEnvironment
 
 _TURNS = """
 {%- if tools %}{{- '<|im_start|>system\n' }}{% for tool in tools %}{{- tool | tojson }}{{- '\n' }}{% endfor %}
@@ -101,33 +101,6 @@ FAMILIES: dict[str, str] = {
 }  # fmt: skip
 """By the name of the format in ``pumice.chat.FORMATS``."""
 
-FEATURES = r"""
-{%- set ns = namespace(system='', first=true) -%}
-{%- macro turn(role, text='') -%}
-    <{{ role }}>{{ text | trim }}{{ caller() if caller else '' }}</{{ role }}>
-{%- endmacro -%}
-{% for message in messages if message['role'] == 'system' %}
-{% set ns.system = ns.system ~ message['content'] %}
-{% endfor %}
-{{ bos_token }}{{ strftime_now('%Y') }}{{ tools | tojson(indent=2) if tools is not none else 'no tools' }}
-{% if tools is iterable and tools | length > 0 %}
-{{ tools[0].function.parameters.properties | dictsort | list | length }}
-{% endif %}
-{% for message in messages[::-1] | list -%}
-    {%- if message is mapping and 'tool_calls' in message -%}{% continue %}{%- endif -%}
-    {{ loop.index }}/{{ loop.length }} {{ turn(message.role, message.content) }}
-    {%- if loop.previtem is defined and loop.previtem.role == message.role %} again{% endif %}
-{% endfor %}
-{% generation %}
-{{ ns.system.upper() ~ ' ' ~ ns.system.lower() ~ (ns.system | replace('a', 'b') | indent(2)) }}
-{% endgeneration %}
-{{ messages | map(attribute='role') | unique | join(',') }}
-{{ (messages | selectattr('role', 'equalto', 'user') | list)[-1].content }}
-{{ messages[0].content.startswith('You') }} {{ 'x'.join(['a', 'b']) }} {{ {'a': 1}.get('b', 'none') }} {{ none }}
-{%- if undefined_thing %}never{% endif %}{{ "é\n" | tojson }}{{ messages[0].missing is defined }} {{ 7 // 2 }}
-"""
-"""What templates use of Jinja, at once."""
-
 
 class _Generation(Extension):
     """Transformers' ``{% generation %}``, which a prompt shows as it is."""
@@ -139,7 +112,9 @@ class _Generation(Extension):
         return parser.parse_statements(["name:endgeneration"], drop_needle=True)
 
 
-def jinja2_as_transformers(strftime_now: Callable[[str], str]) -> ImmutableSandboxedEnvironment:
+def jinja2_as_transformers(
+    strftime_now: Callable[[str], str], kind: type[SandboxedEnvironment] = ImmutableSandboxedEnvironment
+) -> SandboxedEnvironment:
     """Jinja2's environment as transformers makes it for chat templates (``_compile_jinja_template``)."""
     import json
 
@@ -149,9 +124,7 @@ def jinja2_as_transformers(strftime_now: Callable[[str], str]) -> ImmutableSandb
     def raise_exception(message: str) -> None:
         raise ValueError(message)
 
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
-    )
+    environment = kind(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
     environment.filters["tojson"] = tojson
     environment.globals.update(raise_exception=raise_exception, strftime_now=strftime_now)
     return environment

@@ -13,7 +13,6 @@ from typing import Any
 
 from pumice.chat.builtin import BUILTIN
 from pumice.chat.contents import joined
-from pumice.chat.jinja import compiled
 from pumice.errors import NoChatTemplateError, RequestError
 from pumice.wording import unknown_name
 
@@ -121,6 +120,8 @@ class ChatTemplate:
         variables: Mapping[str, Any] | None = None,
     ) -> str:
         """Like ``render``, without adapting the messages."""
+        from pumice.chat.jinja import compiled
+
         context = {
             **{name: value for name, value in (variables or {}).items() if value is not None},
             "bos_token": self.bos,

@@ -1,17 +1,26 @@
-"""MiniJinja beside Jinja2 as transformers sets it up, and the limits of a template."""
+"""Templates beside transformers, and beside Jinja2 as transformers sets it up; and what a template must not do."""
 
+import contextlib
+import copy
+import json
 import os
+import subprocess
+import sys
 from datetime import datetime
 from pathlib import Path
 
 import pytest
+from jinja2.defaults import DEFAULT_FILTERS, DEFAULT_NAMESPACE, DEFAULT_TESTS
+from jinja2.sandbox import SandboxedEnvironment
 
 import pumice.chat.jinja
-from family_templates import FAMILIES, FEATURES, jinja2_as_transformers
+from family_templates import FAMILIES, jinja2_as_transformers
 from pumice.chat import BUILTIN
 from pumice.chat.jinja import JinjaTemplate
 from pumice.errors import ModelError, RequestError
+from template_features import CONTEXT, FEATURES
 
+RENDERED = json.loads((Path(__file__).parents[2] / "fixtures/template_features.json").read_text())
 NOW = datetime(2026, 1, 2, 3, 4)
 TOOLS = [
     {
@@ -33,7 +42,7 @@ TOOLS = [
 SYSTEM = {"role": "system", "content": 'You\'re <kind> & "good".'}
 USER = {"role": "user", "content": " Hi there\n"}
 ANSWER = {"role": "assistant", "content": "Hello!", "reasoning_content": "\nGreet.\n"}
-FUNCTION = {"name": "get_weather", "arguments": {"city": 'Paris "x"', "days": 3}}
+FUNCTION = {"name": "get_weather", "arguments": {"city": 'Paris "x"', "days": 3, "share": 1.0, "when": None}}
 CALL = {
     "role": "assistant",
     "content": "",
@@ -47,7 +56,6 @@ CHATS = {
     "calls": [SYSTEM, USER, CALL, RESULT, ANSWER, USER],
 }
 OTHERS = Path(os.environ.get("PUMICE_CHAT_TEMPLATES", "no such folder"))
-ESCAPED = "functionary-medium-v3.1"  # its `safe` makes Jinja2 escape what is added to it; here nothing is escaped
 
 
 @pytest.fixture(autouse=True)
@@ -60,9 +68,9 @@ def _now(monkeypatch):
     monkeypatch.setattr(pumice.chat.jinja, "datetime", Clock)
 
 
-def check(source: str) -> int:
+def check(source: str, environment: SandboxedEnvironment | None = None) -> int:
     """Render every chat with both; the number of texts that were compared. What Jinja2 refuses does not count."""
-    reference = jinja2_as_transformers(NOW.strftime).from_string(source)
+    reference = (environment or jinja2_as_transformers(NOW.strftime)).from_string(source)
     template = JinjaTemplate(source)
     compared = 0
     for name, messages in CHATS.items():
@@ -71,12 +79,22 @@ def check(source: str) -> int:
             for add_generation_prompt in (False, True):
                 context["add_generation_prompt"] = add_generation_prompt
                 try:
-                    expected = reference.render(**context)
+                    expected = reference.render(**copy.deepcopy(context))
                 except Exception:
                     continue
                 assert template.render(context) == expected, (name, bool(tools), add_generation_prompt)
                 compared += 1
     return compared
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_features_render_as_with_transformers(name):
+    assert JinjaTemplate(FEATURES[name]).render(CONTEXT) == RENDERED[name]
+
+
+def test_the_features_are_all_of_jinja2():
+    sources = " ".join(FEATURES.values())
+    assert [name for name in (*DEFAULT_FILTERS, *DEFAULT_TESTS, *DEFAULT_NAMESPACE) if name not in sources] == []
 
 
 @pytest.mark.parametrize("name", BUILTIN)
@@ -89,46 +107,98 @@ def test_templates_of_families_render_as_with_jinja2(name):
     assert check(FAMILIES[name]) == 16
 
 
-def test_everything_that_templates_use_of_jinja():
-    assert check(FEATURES) == 16
-
-
 @pytest.mark.skipif(not OTHERS.is_dir(), reason="PUMICE_CHAT_TEMPLATES names no folder of templates (*.jinja)")
 def test_published_templates_render_as_with_jinja2():
-    compared = {
-        path.name: check(path.read_text()) for path in sorted(OTHERS.glob("*.jinja")) if ESCAPED not in path.name
-    }
+    changing = jinja2_as_transformers(NOW.strftime, SandboxedEnvironment)  # lists, as two templates of Kimi K2 do
+    compared = {}
+    for path in sorted(OTHERS.glob("*.jinja")):
+        source = path.read_text()
+        compared[path.name] = check(source, changing if ".append(" in source else None)
     assert len([name for name, count in compared.items() if count]) >= 40, compared
 
 
 def test_a_template_that_is_none_is_an_error_with_a_line():
-    with pytest.raises(ModelError, match=r"not valid Jinja.*chat:2"):
+    with pytest.raises(ModelError, match=r"not valid Jinja: line 2: "):
         JinjaTemplate("fine\n{% if x %")
+
+
+def test_an_error_of_a_template_names_its_line():
+    source = "{% macro m(x) %}\n{{ x.a.b }}\n{% endmacro %}\n\n{{ m({}) }}"
+    with pytest.raises(RequestError, match=r"the chat template fails in line 2: 'dict object' has no attribute 'a'$"):
+        JinjaTemplate(source).render({})
+    with pytest.raises(RequestError, match=r"fails in line 1: TypeError: can only concatenate str .*$"):
+        JinjaTemplate("{{ 'a' + n }}").render({"n": 1})
 
 
 def test_messages_of_a_template_reach_the_user():
     template = JinjaTemplate("{{ raise_exception('only\\none \x1a line') }}")
-    with pytest.raises(RequestError, match=r"refuses these messages: only one \? line$"):
+    with pytest.raises(RequestError, match=r"refuses these messages: only \? one \? line$|: only one \? line$"):
         template.render({})
+
+
+ESCAPES = [
+    "{{ messages.__class__.__mro__ }}",
+    "{{ ''['__class__'] }}",
+    "{{ '' | attr('__class__') }}",
+    "{{ ['']|map(attribute='__class__')|list }}",
+    "{{ '{0.__class__}'.format('') }}",
+    "{{ '{0.__class__}' | attr('format')('') }}",
+    "{{ ('{0.__class__}' | safe).format('') }}",
+    "{{ '{x.__class__}'.format_map({'x': ''}) }}",
+    "{{ ['']|map('{0.__class__}'.format)|list }}",
+    "{{ raise_exception.__globals__ }}",
+    "{{ cycler.__init__.__globals__ }}",
+    "{{ namespace.mro() }}",
+    "{{ dict.mro() }}",
+    "{{ dict.__class__ }}",
+    "{{ self._TemplateReference__context }}",
+    "{{ namespace(__class__=1) }}",
+    "{% set ns = namespace() %}{% set ns.__class__ = 1 %}",
+    "{{ namespace([('_private', 1)]) }}",
+    "{% macro m() %}{% endmacro %}{{ m._func }}",
+    "{% for x in [1] %}{{ loop._iterator }}{% endfor %}",
+    "{{ (messages | map('upper')).gi_frame.f_back }}",
+    "{{ lipsum.__code__ }}",
+    "{% set x %}{{ caller.__closure__ }}{% endset %}{{ x[0] }}",
+    "{% include '/etc/passwd' %}",
+    "{% extends '/etc/passwd' %}",
+    "{% import 'os' as os %}{{ os.environ }}",
+]
+
+
+@pytest.mark.parametrize("source", ESCAPES)
+def test_a_template_does_not_reach_python(source):
+    """Jinja2 refuses each, or has nothing under the name; no text shows an object of Python."""
+    template = JinjaTemplate(source)
+    with contextlib.suppress(RequestError):
+        assert template.render({"messages": []}) in ("", "[Undefined]")
 
 
 @pytest.mark.parametrize(
     "source",
     [
-        "{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}",
-        "{{ 'a' * 1000000000000 }}",
         "{{ range(10000000000) | list | length }}",
         "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-        "{{ messages.__class__.__mro__ }}",
-        "{{ messages | no_such_filter }}",
         "{{ messages.nothing.at_all }}",
         "{{ messages | tojson(indent=[]) }}",
-        "{% include '/etc/passwd' %}",
+        "{% set l = [] %}{% set _ = l.append(l) %}{{ l | tojson }}",
+        "{{ 1 // 0 }}",
+        "{{ '\\ud800'.encode() }}",
+        "{{ 9 ** 9 ** 9 % 'a' if false else 'a' % 1 }}",
     ],
 )
 def test_hostile_and_invalid_templates_are_errors(source):
-    with pytest.raises(RequestError, match="the chat template fails"):
+    with pytest.raises(RequestError, match=r"the chat template fails in line 1: [^\n]+$"):
         JinjaTemplate(source).render({"messages": []})
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["{{ messages | no_such_filter }}", "{% nothing %}", "{{ " + "(" * 500 + "1" + ")" * 500 + " }}", "{% break %}"],
+)
+def test_what_does_not_compile_is_an_error_of_the_model(source):
+    with pytest.raises(ModelError, match=r"^the chat template is not valid Jinja: [^\n]+$"):
+        JinjaTemplate(source)
 
 
 def test_a_long_template_is_refused():
@@ -136,19 +206,30 @@ def test_a_long_template_is_refused():
         JinjaTemplate("x" * ((1 << 20) + 1))
 
 
-def test_fuel_grows_with_the_chat():
-    source = "{% for m in messages %}{% for n in messages %}{% if n == m %}x{% endif %}{% endfor %}{% endfor %}"
-    assert len(JinjaTemplate(source).render({"messages": [USER] * 300})) == 90000
+def test_a_long_text_ends_while_it_is_written(monkeypatch):
+    monkeypatch.setattr(pumice.chat.jinja, "MAX_OUTPUT", 1000)
+    assert len(JinjaTemplate("{% for i in range(1000) %}x{% endfor %}").render({})) == 1000
+    with pytest.raises(RequestError, match="writes more than 1000 characters"):
+        JinjaTemplate("{% for i in range(1001) %}x{% endfor %}{{ raise_exception('too late') }}").render({})
 
 
-def test_lists_that_a_template_changes():
+def test_a_template_changes_its_own_lists():
     source = (
         "{%- set ns = namespace(ids=[]) -%}{%- for m in messages -%}{%- set _ = ns.ids.append(m) -%}{%- endfor -%}"
         "{%- set first = ns.ids.pop(0) -%}{{ first }} {{ ns.ids | join(',') }}"
+        "{%- set _ = messages.clear() -%}{%- set _ = tools[0].update(a=2) -%}{{ messages }}{{ tools }}"
     )
-    assert JinjaTemplate(source).render({"messages": ["a", "b", "c"]}) == "a b,c"
+    messages, tools = ["a", "b", "c"], [{"a": 1}]
+    for _ in range(2):
+        text = JinjaTemplate(source).render({"messages": messages, "tools": tools})
+        assert text == "a b,c[][{'a': 2}]"
+    assert (messages, tools) == (["a", "b", "c"], [{"a": 1}])
 
 
-def test_a_method_that_a_value_does_not_have_is_an_error_of_the_request():
-    with pytest.raises(RequestError, match="the chat template fails"):
-        JinjaTemplate("{{ messages.startswith('a') }}").render({"messages": [1]})
+def test_jinja2_is_imported_by_workers_alone():
+    program = """if True:
+        import sys, pumice
+        with pumice.load(config={"chat_template": "chatml"}) as model:
+            assert model.apply_template([{"role": "user", "content": "Hi"}])
+        print("jinja2" in sys.modules)"""
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "False\n"
