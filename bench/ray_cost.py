@@ -22,7 +22,7 @@ import ray
 
 import pumice
 import pumice_ray
-from pumice.plugin import ModelSpec, Replicas
+from pumice.plugin.unstable import ModelSpec, Replicas
 
 STREAMS = 16
 

@@ -20,7 +20,7 @@ from ray.cluster_utils import Cluster
 
 import pumice
 import pumice_ray
-from pumice.plugin import ModelSpec, Replicas
+from pumice.plugin.unstable import ModelSpec, Replicas
 
 GREEDY = {"temperature": 0.0, "ignore_eos": True}
 PROMPT = "Once upon a time there was a little"

@@ -24,7 +24,8 @@ from ray import serve
 from ray.cluster_utils import Cluster
 
 import pumice
-from pumice.plugin import Backend, ModelSpec, Program, Replicas, Step, concrete, hookimpl
+from pumice.plugin import hookimpl
+from pumice.plugin.unstable import Backend, ModelSpec, Program, Replicas, Step, concrete
 from pumice_ray.deployment import replicas_of
 from pumice_ray.serve_link import ServeLink
 

@@ -3,10 +3,15 @@
 from pathlib import Path
 
 
-def install(site: Path, distribution: str, source: str, *, name: str = "", version: str = "1.0") -> None:
-    """Put a module and its metadata in ``site``, a folder on ``sys.path``; ``name`` is the entry point's."""
+def install(
+    site: Path, distribution: str, source: str, *, name: str = "", version: str = "1.0", api: int | None = 1
+) -> None:
+    """Put a module and its metadata in ``site``, a folder on ``sys.path``; ``name`` is the entry point's.
+
+    The module states the version ``api`` of the contract; None: it states none.
+    """
     module = distribution.replace("-", "_")
-    (site / f"{module}.py").write_text(source)
+    (site / f"{module}.py").write_text(source if api is None else f"{source}\npumice_api = {api}\n")
     info = site / f"{module}-{version}.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")

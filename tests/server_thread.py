@@ -11,7 +11,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 import pumice
-from pumice.plugin import ModelSpec
+from pumice.plugin.unstable import ModelSpec
 from pumice_server.application import make_application
 from pumice_server.models import Models
 from pumice_server.serving import configure, lifespan, load_process

@@ -205,8 +205,9 @@ def test_the_interfaces_are_whole():
     python = reference.python()
     assert [name for name in pumice.__all__ if name != "__version__" and f"pumice.{name}\n" not in python] == []
     contract = reference.plugin_contract()
-    for name in ("Architecture", "Backend", "Sampler", "Tokenizer", "ChatFormat"):
+    for name in ("Architecture", "Sampler", "Tokenizer", "ChatFormat"):
         assert f"pumice.plugin.{name}\n" in contract
+    assert "pumice.plugin.unstable.Backend\n" in reference.unstable_contract()
     assert "| `linear` |" in reference.operations()
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import yaml
 
-from pumice.plugin import ELEMENTWISE, KV_TYPES
+from pumice.plugin.unstable import ELEMENTWISE, KV_TYPES
 from pumice_vulkan.flags import product_defines
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.interface import push_constants

@@ -21,7 +21,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 import pumice  # noqa: E402
 from gguf_files import tiny_llama, write_gguf  # noqa: E402
 from pumice.gguf import GGMLType, GGUFFile  # noqa: E402
-from pumice.plugin import Limits, MemoryPlan, Program, Segment  # noqa: E402
+from pumice.plugin.unstable import Limits, MemoryPlan, Program, Segment  # noqa: E402
 from pumice_vulkan import VulkanBackend  # noqa: E402
 from pumice_vulkan.backend import NEEDED  # noqa: E402
 from pumice_vulkan.buckets import Bucket  # noqa: E402

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from pumice.plugin import N_TOKENS, DraftBlock, GraphBuilder, HParams, Tensor
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor
 from pumice.plugin.nn.blocks import linear_then_scale
 from pumice.plugin.nn.hyper import sliding_window
+from pumice.plugin.unstable import DraftBlock
 from pumice_architectures.dflash2 import has_selector, selected
 from pumice_architectures.drafts import DraftDecoder
 from pumice_architectures.dspark import chained, first_of_chain, has_chain

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pumice.plugin import GraphBuilder, HParams, MediaRules
+from pumice.plugin import GraphBuilder, HParams
 from pumice.plugin.nn import optional
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.rope import Rope, frequency_base
+from pumice.plugin.unstable import MediaRules
 
 MOST_PAIRS = 4096  # of a head's values; published models have 64
 EXPERTS = {  # matrices that images have of their own

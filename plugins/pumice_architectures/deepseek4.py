@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin import GraphBuilder, HParams, KVState, MediaRules, Tensor
+from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import Rope, frequency_base, read_rope, shared_expert, sliding_window
 from pumice.plugin.nn.blocks import Join, linear, n_vocab
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
@@ -16,6 +16,7 @@ from pumice.plugin.nn.experts import choose_experts, clamped_swiglu, read_limit,
 from pumice.plugin.nn.pools import mask_of_ends, pooled
 from pumice.plugin.nn.recurrent import split
 from pumice.plugin.nn.streams import StreamDecoder, read_streams
+from pumice.plugin.unstable import KVState, MediaRules
 
 CHOSEN = 4  # positions per pool if an indexer selects the attended pools
 ALL = 128  # positions per pool if all pools are attended to

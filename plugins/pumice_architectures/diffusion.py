@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pumice.plugin import HParams, Masks
+from pumice.plugin import HParams
 from pumice.plugin.nn import optional
 from pumice.plugin.nn.decoder import Decoder
+from pumice.plugin.unstable import Masks
 from pumice_architectures.qwen_moe import Qwen3MoE
 
 

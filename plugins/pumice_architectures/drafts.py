@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import FEATURES, MAIN, GraphBuilder, ModelError, Tensor, Weight
+from pumice.plugin import GraphBuilder, ModelError, Tensor, Weight
 from pumice.plugin.nn.decoder import Decoder
+from pumice.plugin.unstable import FEATURES, MAIN
 
 IMPOSSIBLE = -2e30  # logit of a token that the draft does not have
 

@@ -9,12 +9,13 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from pumice.plugin import GraphBuilder, HParams, MediaRules, Tensor
+from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn.blocks import gated_feed_forward, softcap
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.encoder import Encoder
 from pumice.plugin.nn.hyper import is_sliding, sliding_window
 from pumice.plugin.nn.rope import Rope, frequency_base
+from pumice.plugin.unstable import MediaRules
 
 
 class Gemma(Decoder):

@@ -5,10 +5,11 @@ AltUp is Baykal et al. 2023, arXiv:2301.13310; LAuReL is Menghani et al. 2024, a
 
 from __future__ import annotations
 
-from pumice.plugin import GraphBuilder, HParams, MediaRules, Tensor
+from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn.blocks import linear, softcap, width
 from pumice.plugin.nn.hyper import is_sliding, sliding_window
 from pumice.plugin.nn.rope import Rope
+from pumice.plugin.unstable import MediaRules
 from pumice_architectures.gemma4 import SharedCaches, from_layer_input, layer_inputs
 
 N_STREAM = 4

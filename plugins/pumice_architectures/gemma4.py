@@ -6,13 +6,14 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from pumice.plugin import N_TOKENS, STREAM, GraphBuilder, HParams, KVState, MediaRules, Tensor
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import optional
 from pumice.plugin.nn.blocks import attend, gated_feed_forward, linear, n_vocab, qkv, softcap, width
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.experts import choose_by_logits, read_experts, run_experts
 from pumice.plugin.nn.hyper import Heads, read_heads, sliding_window
 from pumice.plugin.nn.rope import Rope, frequency_base, read_rope
+from pumice.plugin.unstable import STREAM, KVState, MediaRules
 
 CAUSAL_WIDTHS = (1536, 2560)  # of models in which the tokens of an image do not see those that follow
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pumice.plugin import GraphBuilder, HParams, MediaRules, Tensor
+from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn.blocks import fused_feed_forward
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.rope import Rope, optional_rope_axes, rope_sections
+from pumice.plugin.unstable import MediaRules
 
 
 class ChatGLM(Decoder):

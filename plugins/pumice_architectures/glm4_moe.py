@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pumice.plugin import GraphBuilder, HParams, MediaRules, Tensor
+from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
 from pumice.plugin.nn.rope import Rope, optional_rope_axes, rope_sections
+from pumice.plugin.unstable import MediaRules
 
 
 class GLM4MoE(ExpertDecoder):

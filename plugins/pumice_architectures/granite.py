@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from pumice.plugin import GraphBuilder, HParams, MediaRules, Tensor
+from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn.blocks import fused_feed_forward, gated_feed_forward
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.experts import mixture_of_experts, n_expert, read_experts
 from pumice.plugin.nn.hyper import sliding_window
 from pumice.plugin.nn.rope import Rope
+from pumice.plugin.unstable import MediaRules
 
 
 class Granite(Decoder):

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from pumice.plugin import GraphBuilder, HParams, MediaRules
+from pumice.plugin import GraphBuilder, HParams
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.rope import MOST_PAIRS, Rope, rope_sections, rotated
+from pumice.plugin.unstable import MediaRules
 
 
 class HunyuanDense(Decoder):

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin import GraphBuilder, HParams, Tensor, Weight, row_size
+from pumice.plugin import GraphBuilder, HParams, Tensor, Weight
 from pumice.plugin.nn.blocks import Join, linear, qkv
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
 from pumice.plugin.nn.experts import gpt_oss_swiglu
+from pumice.plugin.unstable import row_size
 
 
 class MiniMaxM2(ExpertDecoder):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pumice.plugin import GraphBuilder, HParams, MediaRules, Tensor
+from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks, mixture_of_experts, optional, read_experts, recurrent, shared_expert
 from pumice.plugin.nn.rope import rope_axes, rope_sections, rotated
+from pumice.plugin.unstable import MediaRules
 
 NET = frozenset({"attn_qkv", "attn_gate", "ssm_alpha", "ssm_beta", "ssm_out"})  # matrices of a gated delta net
 

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from pumice.plugin import GraphBuilder, HParams, MediaRules, ModelError, Tensor
+from pumice.plugin import GraphBuilder, HParams, ModelError, Tensor
 from pumice.plugin.nn.blocks import linear, n_vocab
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
 from pumice.plugin.nn.rope import Rope, optional_rope_axes, rope_axes, rope_sections
+from pumice.plugin.unstable import MediaRules
 from pumice_architectures.qwen import Qwen2, Qwen3
 from pumice_architectures.qwen_moe import Qwen3MoE
 

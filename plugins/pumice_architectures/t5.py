@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin import ENCODER, MAIN, Architecture, GraphBuilder, HParams, Tensor, TensorSource, Weight
+from pumice.plugin import Architecture, GraphBuilder, HParams, Tensor, TensorSource, Weight
 from pumice.plugin.nn import blocks, optional
 from pumice.plugin.nn.hyper import Heads, read_heads
+from pumice.plugin.unstable import ENCODER, MAIN
 
 REACH = 128  # positions; larger distances have the bias of this one
 FEWEST_BUCKETS, MOST_BUCKETS = 4, 252  # buckets of distances; their boundaries are undefined outside of this range

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import ENCODER, MAIN, MEDIA_ROWS, N_TOKENS, Architecture, GraphBuilder, HParams, StepRows, Tensor
+from pumice.plugin import N_TOKENS, Architecture, GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks
 from pumice.plugin.nn.hyper import Heads, read_heads
+from pumice.plugin.unstable import ENCODER, MAIN, MEDIA_ROWS, StepRows
 from pumice_architectures.t5 import memory_name
 from pumice_architectures.vision.vit import gelu_erf
 

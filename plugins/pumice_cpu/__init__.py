@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pumice.plugin import Backend, Quantizer, hookimpl
+from pumice.plugin import Quantizer, hookimpl
+from pumice.plugin.unstable import Backend
 from pumice_cpu.backend import CpuBackend
 from pumice_cpu.quantizer import QUANTIZERS
 

@@ -12,7 +12,8 @@ import numpy as np
 from annotated_types import Ge
 from numpy.typing import NDArray
 
-from pumice.plugin import (
+from pumice.plugin import Tensor
+from pumice.plugin.unstable import (
     Access,
     Arena,
     Backend,
@@ -31,7 +32,6 @@ from pumice.plugin import (
     Sizes,
     State,
     Step,
-    Tensor,
     bounded_threads,
     concrete,
     cores,

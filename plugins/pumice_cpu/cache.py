@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from pumice.plugin import cache_homes, is_safe, read_file, stated_cache, temporary_folder, write_file
+from pumice.plugin.unstable import cache_homes, is_safe, read_file, stated_cache, temporary_folder, write_file
 from pumice_cpu import sources
 from pumice_cpu.isa import current
 

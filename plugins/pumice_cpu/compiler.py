@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from pumice.plugin import cores, without_collections
+from pumice.plugin.unstable import cores, without_collections
 from pumice_cpu.cache import CompiledKernel
 from pumice_cpu.codegen import function_source, kernel_source, object_file, parameters
 from pumice_cpu.isa import ENVIRONMENT, current

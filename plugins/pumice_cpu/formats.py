@@ -19,7 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import CODINGS, Coding, GGMLType, block_size
+from pumice.plugin import GGMLType, block_size
+from pumice.plugin.unstable import CODINGS, Coding
 
 ROWS, COLUMNS = 16, 32
 

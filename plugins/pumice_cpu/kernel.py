@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pumice.plugin import BackendError, install_command
+from pumice.plugin import BackendError
+from pumice.plugin.unstable import install_command
 from pumice_cpu import cache, precompiled
 from pumice_cpu.codegen import target_machine
 from pumice_cpu.compiler import compile_all

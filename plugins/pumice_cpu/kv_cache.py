@@ -22,7 +22,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import CODINGS, KV_TYPES, Arena, Coding, KVState, Limits, type_size
+from pumice.plugin import type_size
+from pumice.plugin.unstable import CODINGS, KV_TYPES, Arena, Coding, KVState, Limits
 
 CELLS = 16  # cells per tile
 BLOCK = 32  # columns with one scale in GGML

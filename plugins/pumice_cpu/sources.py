@@ -6,7 +6,7 @@ import functools
 import hashlib
 from pathlib import Path
 
-from pumice.plugin import CODINGS, ELEMENTWISE
+from pumice.plugin.unstable import CODINGS, ELEMENTWISE
 
 DIGEST_BYTES = 16
 # Paths in the folder of this package.

@@ -10,7 +10,7 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Batch, KVState, Node, mask_width
+from pumice.plugin.unstable import Batch, KVState, Node, mask_width
 from pumice_mlx import paged
 from pumice_mlx.kv_cache import KVCache, Span
 from pumice_mlx.step import Evaluation, Run, StepArrays

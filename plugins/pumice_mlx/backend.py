@@ -10,7 +10,8 @@ import platform
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from pumice.plugin import (
+from pumice.plugin import Weight
+from pumice.plugin.unstable import (
     Access,
     Backend,
     DeviceInfo,
@@ -21,7 +22,6 @@ from pumice.plugin import (
     Program,
     Segment,
     State,
-    Weight,
     install_command,
 )
 

@@ -12,7 +12,7 @@ from typing import Protocol
 import mlx.core as mx
 import numpy as np
 
-from pumice.plugin import Batch
+from pumice.plugin.unstable import Batch
 from pumice_mlx.step import Make, StepArrays, can_pack, pack, uploaded
 
 Arrays = list[mx.array]

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from pumice.plugin import BackendError, cache_homes, host_memory_bytes, is_safe, stated_cache
+from pumice.plugin import BackendError
+from pumice.plugin.unstable import cache_homes, host_memory_bytes, is_safe, stated_cache
 
 CACHE_BYTES = 2**30
 KERNELS = "MLX_PTX_CACHE_DIR"  # environment variable: MLX's folder of kernels that it has compiled for CUDA

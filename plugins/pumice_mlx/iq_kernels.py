@@ -16,7 +16,8 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from pumice.plugin import CODINGS, GGMLType, block_size, dequantize, type_size
+from pumice.plugin import GGMLType, block_size, dequantize, type_size
+from pumice.plugin.unstable import CODINGS
 from pumice_mlx.device import is_gpu
 
 OCTET = 8  # columns that an invocation decodes at a time

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 import mlx.core as mx
 
-from pumice.plugin import Node, Tensor, Weight
+from pumice.plugin import Tensor, Weight
+from pumice.plugin.unstable import Node
 from pumice_mlx.weights import Matrix, Weights
 
 

@@ -14,7 +14,8 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import CODINGS, KV_TYPES, GGMLType, KVState, Limits
+from pumice.plugin import GGMLType
+from pumice.plugin.unstable import CODINGS, KV_TYPES, KVState, Limits
 from pumice_mlx.weights import FLOATS, GROUP, packed
 
 FIRST_CELLS = 2048  # of a new cache, which grows to twice its size

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 import mlx.core as mx
 
-from pumice.plugin import Node, Segment, Tensor, Weight
+from pumice.plugin import Tensor, Weight
+from pumice.plugin.unstable import Node, Segment
 from pumice_mlx.attention import attend_alone, can_attend_alone, stored
 from pumice_mlx.compiled import Arrays, Compiled
 from pumice_mlx.step import Evaluation, StepArrays

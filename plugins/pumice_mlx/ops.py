@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from pumice.plugin import ELEMENTWISE, Formula, Input
+from pumice.plugin.unstable import ELEMENTWISE, Formula, Input
 from pumice_mlx.fused import Fused, fuses
 from pumice_mlx.step import Evaluation, StepArrays
 from pumice_mlx.weights import Matrix, in_float32

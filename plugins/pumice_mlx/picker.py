@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Ahead, Ask, Raw, Restriction
+from pumice.plugin.unstable import Ahead, Ask, Raw, Restriction
 from pumice_mlx import pick_kernel
 
 MAX_BEST = 64

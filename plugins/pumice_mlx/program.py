@@ -13,7 +13,8 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import (
+from pumice.plugin import Tensor, Weight
+from pumice.plugin.unstable import (
     OPERATIONS,
     Ahead,
     Ask,
@@ -30,8 +31,6 @@ from pumice.plugin import (
     Segment,
     State,
     Step,
-    Tensor,
-    Weight,
     concrete,
 )
 from pumice_mlx import sums

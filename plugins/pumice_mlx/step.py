@@ -12,7 +12,7 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Batch, Node
+from pumice.plugin.unstable import Batch, Node
 
 Array = NDArray[Any]
 

@@ -13,7 +13,8 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from pumice.plugin import Node, Segment, Tensor, Weight
+from pumice.plugin import Tensor, Weight
+from pumice.plugin.unstable import Node, Segment
 from pumice_mlx.kernel_checks import is_right
 from pumice_mlx.weights import LARGEST_HALF
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pumice.plugin import Input, Node, Segment
+from pumice.plugin.unstable import Input, Node, Segment
 
 
 @dataclass

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import mlx.core as mx
 import numpy as np
 
-from pumice.plugin import CODINGS, Coding, GGMLType, dequantize
+from pumice.plugin import GGMLType, dequantize
+from pumice.plugin.unstable import CODINGS, Coding
 
 
 class Blocks(NamedTuple):

@@ -20,7 +20,8 @@ from typing import Any, Literal
 import mlx.core as mx
 import numpy as np
 
-from pumice.plugin import Coding, GGMLType, Weight, block_size, fixed, type_size
+from pumice.plugin import GGMLType, Weight, block_size, fixed, type_size
+from pumice.plugin.unstable import Coding
 from pumice_mlx import few_rows, iq_kernels, metal
 from pumice_mlx.fused import Fused
 from pumice_mlx.unpack import Blocks, coding_of, unpack

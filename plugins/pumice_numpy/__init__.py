@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pumice.plugin import Backend, hookimpl
+from pumice.plugin import hookimpl
+from pumice.plugin.unstable import Backend
 from pumice_numpy.backend import NumpyBackend
 
 __all__ = ["NumpyBackend"]

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import KV_TYPES, Arena, Batch, KVState, Limits, dequantize, mask_width, quantize, row_bytes
+from pumice.plugin import dequantize, quantize, row_bytes
+from pumice.plugin.unstable import KV_TYPES, Arena, Batch, KVState, Limits, mask_width
 
 F32Array = NDArray[np.float32]
 Positions = NDArray[np.integer]

@@ -11,7 +11,8 @@ import numpy as np
 from annotated_types import Ge
 from numpy.typing import NDArray
 
-from pumice.plugin import (
+from pumice.plugin import Tensor, TensorSource, Weight
+from pumice.plugin.unstable import (
     OPERATIONS,
     Arena,
     Backend,
@@ -29,9 +30,6 @@ from pumice.plugin import (
     Segment,
     State,
     Step,
-    Tensor,
-    TensorSource,
-    Weight,
     concrete,
     cores,
     host_memory_bytes,

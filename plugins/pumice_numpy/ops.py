@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import ELEMENTWISE, Formula
+from pumice.plugin.unstable import ELEMENTWISE, Formula
 
 F32Array = NDArray[np.float32]
 I32Array = NDArray[np.int32]

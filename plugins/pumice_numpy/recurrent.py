@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Batch
+from pumice.plugin.unstable import Batch
 
 F32Array = NDArray[np.float32]
 

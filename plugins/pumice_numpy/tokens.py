@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import N_OUTPUTS, N_SEQS, N_TOKENS, Batch, KVState, Node, Segment, Tensor
+from pumice.plugin import N_OUTPUTS, N_SEQS, N_TOKENS, Tensor
+from pumice.plugin.unstable import Batch, KVState, Node, Segment
 
 Arrays = Mapping[str, NDArray[Any]]
 

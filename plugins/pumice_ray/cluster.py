@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pumice
-from pumice.plugin import BatchRow, Cluster, ModelSpec, PumiceError, Replicas, install_command
+from pumice.plugin import PumiceError
+from pumice.plugin.unstable import BatchRow, Cluster, ModelSpec, Replicas, install_command
 from pumice.process_list import RunningModel, processes
 
 _REACH_SECONDS = 10.0  # timeout of a connection to the cluster

@@ -15,7 +15,7 @@ import orjson
 import ray.data
 
 import pumice
-from pumice.plugin import BatchRow, ModelSpec, Replicas
+from pumice.plugin.unstable import BatchRow, ModelSpec, Replicas
 from pumice.process.codec import portable
 from pumice_ray.actor import WORKER, own_devices
 from pumice_ray.errors import explain

@@ -21,7 +21,7 @@ from starlette.applications import Starlette
 import pumice
 from pumice.cli.cluster import parse_replicas, parse_stages
 from pumice.config import load_config
-from pumice.plugin import ModelSpec, Replicas
+from pumice.plugin.unstable import ModelSpec, Replicas
 from pumice_ray.replica import EngineReplica
 from pumice_ray.room import find_room
 from pumice_ray.router import PrefixRouter

@@ -14,7 +14,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 import pumice
 from pumice.engine.messages import Command, Event, Facts
-from pumice.plugin import Replicas
+from pumice.plugin.unstable import Replicas
 from pumice.process.codec import decode_events, decode_facts, encode_command
 from pumice_ray.actor import NAME, EngineActor
 from pumice_ray.errors import explain

@@ -9,7 +9,7 @@ from typing import Any
 
 import pumice
 from pumice.cli.cluster import parse_stages
-from pumice.plugin import Replicas
+from pumice.plugin.unstable import Replicas
 from pumice_ray.link import RayLink
 
 

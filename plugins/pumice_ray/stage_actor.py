@@ -7,7 +7,7 @@ from dataclasses import asdict
 from functools import wraps
 from typing import Any, TypeVar, cast
 
-from pumice.plugin import Batch, Limits
+from pumice.plugin.unstable import Batch, Limits
 from pumice.process.codec import portable
 from pumice.process.stage import Compiled, Routes, Stage
 from pumice.process_list import RunningModel

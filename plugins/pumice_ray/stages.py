@@ -18,9 +18,9 @@ import numpy as np
 from annotated_types import Ge
 
 import pumice
-from pumice.plugin import (
+from pumice.plugin import BackendError
+from pumice.plugin.unstable import (
     Backend,
-    BackendError,
     Batch,
     Capabilities,
     Limits,

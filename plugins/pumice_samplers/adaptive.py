@@ -6,7 +6,8 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Interval, Le
 
-from pumice.plugin import Candidates, Plan, PlannedSampler, SamplerContext, Selector
+from pumice.plugin import Candidates, SamplerContext, Selector
+from pumice.plugin.unstable import Plan, PlannedSampler
 from pumice_samplers.select import draw
 
 _WIDTH = np.float32(0.3)  # distance from the target, in probability, at which the curve turns from a square to a line

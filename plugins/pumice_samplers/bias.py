@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pumice.plugin import Candidates, Pick, Plan, PlannedSampler, RequestError, SamplerContext, show_value
+from pumice.plugin import Candidates, RequestError, SamplerContext
+from pumice.plugin.unstable import Pick, Plan, PlannedSampler, show_value
 
 
 @dataclass

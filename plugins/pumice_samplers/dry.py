@@ -13,7 +13,8 @@ import numpy as np
 from annotated_types import Ge, MaxLen
 from numpy.typing import NDArray
 
-from pumice.plugin import Candidates, Pick, Plan, PlannedSampler, SamplerContext
+from pumice.plugin import Candidates, SamplerContext
+from pumice.plugin.unstable import Pick, Plan, PlannedSampler
 from pumice_samplers.breakers import Breakers, Breaks
 from pumice_samplers.history import History
 

@@ -9,7 +9,8 @@ import numpy as np
 from annotated_types import Ge, Interval
 from numpy.typing import NDArray
 
-from pumice.plugin import Candidates, Plan, PlannedSampler, Sampler, SamplerContext, Selector
+from pumice.plugin import Candidates, Sampler, SamplerContext, Selector
+from pumice.plugin.unstable import Plan, PlannedSampler
 from pumice_samplers.select import draw
 
 _SLOPE_TOKENS = 100

@@ -6,7 +6,8 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Ge, Gt
 
-from pumice.plugin import Candidates, Pick, Plan, PlannedSampler, SamplerContext
+from pumice.plugin import Candidates, SamplerContext
+from pumice.plugin.unstable import Pick, Plan, PlannedSampler
 from pumice_samplers.history import History
 
 

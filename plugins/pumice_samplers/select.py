@@ -8,7 +8,8 @@ import numpy as np
 from annotated_types import Ge
 from numpy.typing import NDArray
 
-from pumice.plugin import Candidates, Plan, PlannedSampler, Sampler, SamplerContext, Selector
+from pumice.plugin import Candidates, Sampler, SamplerContext, Selector
+from pumice.plugin.unstable import Plan, PlannedSampler
 from pumice_samplers.temperature import TOO_COLD
 
 _BLOCK = 1024

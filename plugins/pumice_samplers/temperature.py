@@ -7,7 +7,8 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Ge
 
-from pumice.plugin import Candidates, Pick, Plan, PlannedSampler
+from pumice.plugin import Candidates
+from pumice.plugin.unstable import Pick, Plan, PlannedSampler
 
 TOO_COLD = 1e-30
 """Lower bound of temperatures: below it, scaled logits overflow float32, and only the best can be chosen."""

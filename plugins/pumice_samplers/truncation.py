@@ -8,7 +8,8 @@ import numpy as np
 from annotated_types import Ge, Interval
 from numpy.typing import NDArray
 
-from pumice.plugin import Candidates, Pick, Plan, PlannedSampler, SamplerContext
+from pumice.plugin import Candidates, SamplerContext
+from pumice.plugin.unstable import Pick, Plan, PlannedSampler
 
 Probability = Annotated[float, Interval(ge=0, le=1)]
 

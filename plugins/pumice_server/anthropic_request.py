@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pumice.plugin import show_value
+from pumice.plugin.unstable import show_value
 from pumice_server.bodies import AnthropicMessagesBody, AnthropicPromptBody
 from pumice_server.errors import bad_request
 from pumice_server.options import generation_options

@@ -16,7 +16,7 @@ from pumice.cli.named_models import is_here
 from pumice_server.settings import Settings
 
 if TYPE_CHECKING:
-    from pumice.plugin import ModelSpec
+    from pumice.plugin.unstable import ModelSpec
 
 COMMAND = "serve"  # what `pumice ps` shows for engines of servers
 _BACKLOG = 512  # connections waiting to be accepted

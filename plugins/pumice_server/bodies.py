@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from msgspec import Meta, Struct, defstruct, field
 
 from pumice import options
-from pumice.plugin import MAX_IMAGES
+from pumice.plugin.unstable import MAX_IMAGES
 from pumice_server import limits
 from pumice_server.body import Body
 from pumice_server.field_types import (

@@ -15,7 +15,7 @@ from pumice.cli.options import NO_VECTOR, CommandFunction, separated, split_scal
 from pumice.cli.vocabulary import option, with_options
 
 if TYPE_CHECKING:
-    from pumice.plugin import ModelSpec
+    from pumice.plugin.unstable import ModelSpec
 
 logger = logging.getLogger("pumice")
 
@@ -105,7 +105,7 @@ def make_specs(
         options: Arguments of ``pumice.load`` for all of them.
         tags: Tags of all of them.
     """
-    from pumice.plugin import ModelSpec
+    from pumice.plugin.unstable import ModelSpec
 
     specs = [ModelSpec(aliases or [name_of(path)], path, options, size_of(path), tags) for path in paths]
     check_names(specs)

@@ -46,7 +46,7 @@ from pumice_server.settings import Settings
 from pumice_server.tools.allowed import allowed_servers, tool_options
 
 if TYPE_CHECKING:
-    from pumice.plugin import ModelSpec
+    from pumice.plugin.unstable import ModelSpec
 
 _OF_ONE_MODEL = ("model", "hf_repo", "hf_file", "model_url", "alias", "tags")  # options that name it
 _MOST_VOICES = 100
@@ -68,7 +68,7 @@ def _voices(ctx: click.Context, param: click.Parameter, folder: Path | None) -> 
     """Return the voices of a folder by the names of their files."""
     if folder is None:
         return {}
-    from pumice.plugin import VOICE_SOUNDS, read_voice
+    from pumice.plugin.unstable import VOICE_SOUNDS, read_voice
 
     kinds = (".json", *VOICE_SOUNDS)
     files = sorted(path for path in folder.iterdir() if path.suffix.lower() in kinds)
@@ -469,7 +469,7 @@ def _serve(*arguments: Any, **named: Any) -> None:
         with one_thread():
             from pumice_server.serving import serve
     except ModuleNotFoundError as error:
-        from pumice.plugin import install_command
+        from pumice.plugin.unstable import install_command
 
         raise click.ClickException(f"{error.name} is not installed: {install_command('server')}") from None
     serve(*arguments, **named)
@@ -532,7 +532,7 @@ def _take_server(options: dict[str, Any], elsewhere: bool) -> _Server:
 
 def _preset_specs(path: Path, of_models: Collection[str], slot_folder: Path | None) -> list[ModelSpec]:
     """Return the models of a file of presets, with their options. The command line's take precedence."""
-    from pumice.plugin import ModelSpec
+    from pumice.plugin.unstable import ModelSpec
 
     context = click.get_current_context()
     specs = []
@@ -578,7 +578,7 @@ def _log(verbose: bool, as_json: bool) -> None:
 
 def _cache_folder(option_name: str, name: str) -> Path:
     """Return a folder of the cache, for what an option keeps there. Raises ClickException without a home."""
-    from pumice.plugin import cache_homes
+    from pumice.plugin.unstable import cache_homes
 
     try:
         return cache_homes()[0] / "pumice" / name
@@ -604,7 +604,7 @@ def _seconds(idle: float | None) -> float:
 
 def _memory(gibibytes: float | None, elsewhere: bool) -> int:
     """Return bytes. The default is nine tenths of this machine's memory, or unlimited if models run elsewhere."""
-    from pumice.plugin import host_memory_bytes
+    from pumice.plugin.unstable import host_memory_bytes
 
     if gibibytes is None and elsewhere:
         return 0

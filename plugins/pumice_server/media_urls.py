@@ -8,7 +8,7 @@ from typing import Any
 
 import pumice
 from pumice.hub import MediaFetch
-from pumice.plugin import MAX_IMAGES, VIDEO_TYPES, web_address
+from pumice.plugin.unstable import MAX_IMAGES, VIDEO_TYPES, web_address
 from pumice_server.errors import bad_request
 from pumice_server.limits import MAX_BODY
 from pumice_server.work import fetching, waiting

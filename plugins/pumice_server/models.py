@@ -17,7 +17,7 @@ from starlette.requests import Request
 
 import pumice
 from pumice.cli.named_models import for_other_models, warn_of_assumed_template
-from pumice.plugin import ModelSpec
+from pumice.plugin.unstable import ModelSpec
 from pumice_server.bodies import OllamaOptions
 from pumice_server.errors import no_model
 from pumice_server.limits import MAX_MODELS

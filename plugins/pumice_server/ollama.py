@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import pumice
-from pumice.plugin import kind_of_base64, show_value
+from pumice.plugin.unstable import kind_of_base64, show_value
 from pumice_server.answer_types import OllamaChat, OllamaGeneration
 from pumice_server.answers import Streaming, Wire, json_response, to_json, unless_gone
 from pumice_server.bodies import OllamaChatBody, OllamaGenerateBody, OllamaGenerationBody

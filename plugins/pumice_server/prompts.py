@@ -10,7 +10,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 import pumice
-from pumice.plugin import MAX_IMAGES, at_markers, media_from_base64
+from pumice.plugin.unstable import MAX_IMAGES, at_markers, media_from_base64
 from pumice_server.errors import bad_request
 from pumice_server.limits import MAX_PROMPTS
 from pumice_server.service import MediaPrompt, Service, TextOrTokens

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pumice.plugin import show_value
+from pumice.plugin.unstable import show_value
 from pumice_server.bodies import ResponseBody
 from pumice_server.errors import bad_request
 from pumice_server.openai_chat import template_options

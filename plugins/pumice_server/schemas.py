@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from pumice.options import CHAT
-from pumice.plugin import show_value
+from pumice.plugin.unstable import show_value
 from pumice_server.field_types import REASON
 from pumice_server.message_types import KIND
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import pumice
 from pumice.cli.options import ASSUMED_TEMPLATE
 from pumice.options import OUTPUT
-from pumice.plugin import MAX_IMAGES, MEDIA_TYPES, mixed_content
+from pumice.plugin.unstable import MAX_IMAGES, MEDIA_TYPES, mixed_content
 from pumice_server import logs
 from pumice_server.errors import bad_request, too_late
 from pumice_server.figures import build_info

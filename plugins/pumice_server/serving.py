@@ -24,7 +24,7 @@ from starlette.concurrency import run_in_threadpool
 import pumice
 from pumice.cli.progress import show_progress
 from pumice.mcp import HostedTools, hosted_tools
-from pumice.plugin import ModelSpec
+from pumice.plugin.unstable import ModelSpec
 from pumice.process_list import RunningServer, listed_server
 from pumice.switching import frequent_switches, without_collections
 from pumice_server import limits

@@ -15,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
 
 import pumice
-from pumice.plugin import SOUND_TYPES, SoundWriter, encode_file
+from pumice.plugin.unstable import SOUND_TYPES, SoundWriter, encode_file
 from pumice_server.answer_types import SpeechEvent
 from pumice_server.answers import Streaming, Whole, event, unless_gone
 from pumice_server.bodies import SpeechBody

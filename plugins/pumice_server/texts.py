@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from pumice.plugin import show_value
+from pumice.plugin.unstable import show_value
 from pumice_server.answer_types import RenderedPrompt, TextOfTokens, TokenCount, TokenList
 from pumice_server.answers import JSON, json_response, make_answer, to_json, unless_gone
 from pumice_server.bodies import ChatPromptBody, DetokenizeBody, TokenizeBody

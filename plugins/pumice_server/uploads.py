@@ -16,7 +16,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from starlette.exceptions import HTTPException
 
-from pumice.plugin import PRIVATE, SPLIT_NAME
+from pumice.plugin.unstable import PRIVATE, SPLIT_NAME
 from pumice_server import limits
 from pumice_server.errors import bad_request
 from pumice_server.work import waiting

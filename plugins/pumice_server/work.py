@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from starlette.exceptions import HTTPException
 
-from pumice.plugin import REQUEST_CANCELLED
+from pumice.plugin.unstable import REQUEST_CANCELLED
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator
 
-from pumice.plugin import (
+from pumice.plugin import BackendError, PumiceError, Weight
+from pumice.plugin.unstable import (
     Access,
     Backend,
-    BackendError,
     DeviceInfo,
     Fact,
     KVState,
@@ -24,10 +24,8 @@ from pumice.plugin import (
     MemoryPlan,
     Node,
     Program,
-    PumiceError,
     Segment,
     State,
-    Weight,
     parse_size,
 )
 from pumice_vulkan.device import DeviceDescription, find_device, list_devices, open_device

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import NamedTuple
 
-from pumice.plugin import N_OUTPUTS, N_SEQS, N_TOKENS, Limits, Sizes
+from pumice.plugin import N_OUTPUTS, N_SEQS, N_TOKENS
+from pumice.plugin.unstable import Limits, Sizes
 
 LONG_PROMPT = 128  # tokens of a step of a prompt that first requests are likely to have
 LEAST_BETWEEN = 32  # single tokens from which on there are buckets between powers of two

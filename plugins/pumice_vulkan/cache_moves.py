@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import CacheForm, KVState, Limits, RecurrentState, State
+from pumice.plugin.unstable import CacheForm, KVState, Limits, RecurrentState, State
 from pumice_vulkan.device import Buffer, Device, Encoder
 from pumice_vulkan.kv_cache import CacheLayout
 from pumice_vulkan.memory import BufferSlice

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from pumice.plugin import Access
+from pumice.plugin.unstable import Access
 from pumice_vulkan.folders import folders
 
 _DEV = "/dev"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from pumice.plugin import cache_homes, is_safe, stated_cache
+from pumice.plugin.unstable import cache_homes, is_safe, stated_cache
 
 
 def folders() -> list[Path]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from pumice.plugin import CODINGS, Coding, GGMLType, block_size, type_size
+from pumice.plugin import GGMLType, block_size, type_size
+from pumice.plugin.unstable import CODINGS, Coding
 
 BLOCK_COLUMNS = 32  # columns per block of a quantized matrix
 BLOCK_BYTES = 16  # bytes per block of a dense matrix

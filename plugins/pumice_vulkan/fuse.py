@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 
-from pumice.plugin import ELEMENTWISE, Node, Segment, State, Tensor, row_size
+from pumice.plugin import Tensor
+from pumice.plugin.unstable import ELEMENTWISE, Node, Segment, State, row_size
 
 GROUP, DEFERRED = "group", "deferred"  # operations of the node that replaces a group, and of its other nodes
 MOST_PRODUCTS = 8  # maximum products that share a norm

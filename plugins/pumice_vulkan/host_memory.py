@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Batch, Input, Limits, Passed, Sizes, Tensor, concrete
+from pumice.plugin import Tensor
+from pumice.plugin.unstable import Batch, Input, Limits, Passed, Sizes, concrete
 from pumice_vulkan.device import Buffer, Encoder
 from pumice_vulkan.lower.rule import STEP_INPUTS, SegmentMemory
 

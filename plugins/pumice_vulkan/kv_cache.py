@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pumice.plugin import CODINGS, KV_TYPES, KVState, Limits, type_size
+from pumice.plugin import type_size
+from pumice.plugin.unstable import CODINGS, KV_TYPES, KVState, Limits
 
 BLOCK = 32  # values per scale
 

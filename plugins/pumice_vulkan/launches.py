@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pumice.plugin import Launches, Node, Segment
+from pumice.plugin.unstable import Launches, Node, Segment
 from pumice_vulkan.fuse import DEFERRED, GROUP, fuse
 from pumice_vulkan.persistent import Decoder, find_decoder
 

@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import BackendError, cores
+from pumice.plugin import BackendError
+from pumice.plugin.unstable import cores
 from pumice_vulkan.device import Buffer, CommandBuffer, ComputePipeline, Device, Encoder
 from pumice_vulkan.packing import Packing, Piece
 from pumice_vulkan.shaders import interface, shader

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-from pumice.plugin import Batch, Pending
+from pumice.plugin.unstable import Batch, Pending
 from pumice_vulkan.device import Buffer
 from pumice_vulkan.step import StepLayout
 

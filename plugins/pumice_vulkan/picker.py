@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Ahead, Raw, Segment, Tensor
+from pumice.plugin import Tensor
+from pumice.plugin.unstable import Ahead, Raw, Segment
 from pumice_vulkan.device import Buffer, Encoder
 from pumice_vulkan.lower.rule import Lowering, SegmentMemory
 from pumice_vulkan.memory import BufferSlice

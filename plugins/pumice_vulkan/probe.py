@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import write_file
+from pumice.plugin.unstable import write_file
 from pumice_vulkan.device import Buffer, ComputePipeline, Device, DeviceDescription, MatrixShape, open_device
 from pumice_vulkan.flags import FIXED, ProductFlag
 from pumice_vulkan.folders import folders

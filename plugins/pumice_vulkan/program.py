@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import (
+from pumice.plugin import BackendError, Tensor, Weight
+from pumice.plugin.unstable import (
     Ahead,
     Ask,
-    BackendError,
     Batch,
     CacheForm,
     Capabilities,
@@ -33,8 +33,6 @@ from pumice.plugin import (
     Sizes,
     State,
     Step,
-    Tensor,
-    Weight,
 )
 from pumice_vulkan.buckets import Bucket, Buckets
 from pumice_vulkan.cache_moves import SLOTS, CacheMoves

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pumice.plugin import KernelTime, RecurrentState, State
+from pumice.plugin.unstable import KernelTime, RecurrentState, State
 from pumice_vulkan.buckets import Bucket, bucket_sizes
 from pumice_vulkan.device import CommandBuffer, Device, Encoder, Launch
 from pumice_vulkan.host_memory import N_TURNS, HostMemory

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Restriction
+from pumice.plugin.unstable import Restriction
 from pumice_vulkan.device import Buffer, Device, Encoder
 from pumice_vulkan.memory import BufferSlice
 

@@ -10,7 +10,8 @@ import logging
 from collections.abc import Mapping
 from itertools import accumulate
 
-from pumice.plugin import BackendError, MemoryPlan, Node, RecurrentState, Segment, Tensor, Weight
+from pumice.plugin import BackendError, Tensor, Weight
+from pumice.plugin.unstable import MemoryPlan, Node, RecurrentState, Segment
 from pumice_vulkan.fuse import parts
 from pumice_vulkan.lower.rule import Lowering, SegmentMemory
 from pumice_vulkan.memory import ALIGNMENT, BufferSlice

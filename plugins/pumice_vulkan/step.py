@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import N_OUTPUTS, N_SEQS, N_TOKENS, Batch, KVState, Limits, Node, Pick
+from pumice.plugin import N_OUTPUTS, N_SEQS, N_TOKENS
+from pumice.plugin.unstable import Batch, KVState, Limits, Node, Pick
 
 SIZE_WORDS = {N_TOKENS: 0, N_OUTPUTS: 1, N_SEQS: 2}
 """Index of the number for each named size; those that an architecture names follow in the header."""

@@ -25,7 +25,8 @@ import tiny_t5  # noqa: E402
 from draft_steps import logits_of, write  # noqa: E402
 from pumice.graph import GraphBuilder  # noqa: E402
 from pumice.lazy import resolve  # noqa: E402
-from pumice.plugin import ArraySource, HParams  # noqa: E402
+from pumice.plugin import HParams  # noqa: E402
+from pumice.plugin.unstable import ArraySource  # noqa: E402
 from pumice_architectures import ARCHITECTURES  # noqa: E402
 from reference_models import error  # noqa: E402
 from tiny_drafts import DRAFTS, FOR_TARGETS  # noqa: E402

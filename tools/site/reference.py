@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import importlib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -160,19 +161,22 @@ def python() -> str:
 
 
 def plugin_contract() -> str:
-    """Return the interface for plugins: classes, functions and constants of ``pumice.plugin``."""
-    import pumice.plugin as contract
+    """Return the promised tier of the interface for plugins."""
+    return _contract("pumice.plugin")
 
+
+def unstable_contract() -> str:
+    """Return the tier of the interface for plugins that may change in a minor version."""
+    return _contract("pumice.plugin.unstable")
+
+
+def _contract(module: str) -> str:
+    contract = importlib.import_module(module)
     objects = {name: getattr(contract, name) for name in contract.__all__}
-    classes = {name: thing for name, thing in objects.items() if inspect.isclass(thing)}
-    first = ["Architecture", "GraphBuilder", "HParams", "Backend", "Program", "Sampler", "Tokenizer", "PreTokenizer"]
-    first += ["ChatFormat", "Quantizer", "Cluster"]
-    ordered = [name for name in first if name in classes]
-    ordered += [name for name in classes if name not in first and not issubclass(classes[name], Exception)]
-    parts = ["## Classes\n"]
-    parts += [_automatic("autoclass", f"pumice.plugin.{name}", members="") for name in ordered]
+    classes = [name for name, thing in objects.items() if inspect.isclass(thing) and not issubclass(thing, Exception)]
     functions = [name for name, thing in objects.items() if inspect.isroutine(thing)]
-    parts += ["## Functions\n", *(_automatic("autofunction", f"pumice.plugin.{name}") for name in functions)]
+    parts = ["### Classes\n", *(_automatic("autoclass", f"{module}.{name}", members="") for name in classes)]
+    parts += ["### Functions\n", *(_automatic("autofunction", f"{module}.{name}") for name in functions)]
     return "\n".join(parts)
 
 
@@ -386,6 +390,7 @@ GENERATORS: dict[str, Callable[[], str]] = {
         operations,
         options,
         plugin_contract,
+        unstable_contract,
         python,
         samplers,
         unserved_routes,

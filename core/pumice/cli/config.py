@@ -40,9 +40,10 @@ def describe(config: Config, registry: Registry) -> dict[str, Any]:
         ".".join(map(str, key)): {"value": value, "source": config.source(*key)}
         for key, value in _leaves(config.model_dump(exclude={"sampling": True}))
     }
-    samplers = [registry.samplers[name] for name in config.samplers if name in registry.samplers]
-    backends = {name: registry.backends[name].Options for name in config.backends if name in registry.backends}
-    for section, classes in {"sampling": samplers, **{name: [options] for name, options in backends.items()}}.items():
+    samplers = registry.samplers.without_conflicts(config.samplers)
+    backends = registry.backends.without_conflicts(config.backends)
+    sections: dict[str, list[type]] = {name: [cls.Options] for name, cls in backends.items()}
+    for section, classes in {"sampling": [*samplers.values()], **sections}.items():
         for cls in classes:
             for key, value in _defaults(cls):
                 settings.setdefault(f"{section}.{key}", {"value": value, "source": DEFAULT})

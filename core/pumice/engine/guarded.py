@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -28,36 +27,11 @@ def make_backend(cls: type[Backend], options: Mapping[str, Any], where: str) -> 
         program = compile(segment, plan, limits)
         if not isinstance(program, Program):
             raise PluginError(f"{where}: compile: expected a Program, not {program!r}")
-        check_contract(program, where)
         _guard_program(program, segment, where)
         return program
 
     backend.compile = compile_guarded  # type: ignore[method-assign]
     return backend
-
-
-_MOVED = {
-    **dict.fromkeys(
-        ("max_steps", "max_best", "decides", "follows", "max_added", "n_in_flight", "copies_slots"), "capabilities"
-    ),
-    "max_adjustments": "max_biases and max_last_n of its capabilities",
-    **dict.fromkeys(("prepare", "prepare_ahead"), "submit, with a Step that waits"),
-    **dict.fromkeys(("run_ahead", "submit_ahead", "submit_layers", "steps_ahead"), "submit, with the Step's ask"),
-}
-"""Former members of programs, and their replacements."""
-
-
-def check_contract(program: Program, where: str) -> None:
-    """Raise PluginError for a program that implements a former contract, whose members would be ignored."""
-    kind = type(program)
-    for name, instead in _MOVED.items():
-        if hasattr(kind, name):
-            raise PluginError(f"{where}: {kind.__name__}.{name} is no longer a member of Program; use {instead}")
-    parameters = inspect.signature(program.run).parameters.values()
-    if len([item for item in parameters if item.kind is item.POSITIONAL_OR_KEYWORD]) == 2:
-        raise PluginError(
-            f"{where}: {kind.__name__}.run must take a Step instead of inputs and batch; use step.inputs and step.batch"
-        )
 
 
 class _Checked(Pending):

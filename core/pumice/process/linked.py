@@ -84,7 +84,7 @@ class LinkedModel(Frontend):
                 file = stack.enter_context(open_configured(path, registry, config))
             super().__init__(file, config, registry, client, facts, tokenizer)
             self.link = link
-            self._keeps_media = getattr(link, "keeps_media", False)  # links of older plugins do not say
+            self._keeps_media = link.keeps_media
             self._checker = shared_checker()
             self._finalizer = weakref.finalize(client, stack.pop_all().close)
 

@@ -30,7 +30,6 @@ from pumice.media_encoder import MediaEncoder
 from pumice.proposers import CHOICES, Proposer
 from pumice.quantizer import Quantizer
 from pumice.sampler import Sampler, parameters
-from pumice.sampler.contract import outdated
 from pumice.speech_model import SpeechModel
 from pumice.tokenizers import PreTokenizer, Tokenizer
 from pumice.wording import documentation_page
@@ -87,8 +86,6 @@ def _check_backend(name: str, cls: Any, others: Mapping[str, Any]) -> None:
 
 def _check_sampler(name: str, cls: Any, others: Mapping[str, Any]) -> None:
     _check_class(Sampler)(name, cls, others)
-    if problem := outdated(cls):
-        raise PluginError(problem)
     for item in dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ():
         if item.init and item.default is item.default_factory is dataclasses.MISSING:
             raise PluginError(f"its parameter {item.name!r} needs a default")

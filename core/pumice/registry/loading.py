@@ -7,8 +7,10 @@ import importlib.metadata
 import inspect
 import itertools
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pluggy
@@ -21,6 +23,7 @@ from pumice.installed import PACKAGE, installed_plugins
 from pumice.registry.kinds import KINDS, Kind
 from pumice.registry.names import Names, Registration
 from pumice.registry.quiet import quiet_stdout
+from pumice.registry.versions import check_version, written_version
 from pumice.wording import did_you_mean
 
 if TYPE_CHECKING:
@@ -58,6 +61,7 @@ class PluginInfo:
         registered: names of registered objects by kind.
         error: reason if the plugin did not load.
         disabled: True if the configuration disables it.
+        seconds: time that its import took.
     """
 
     name: str
@@ -67,6 +71,7 @@ class PluginInfo:
     registered: dict[str, list[str]] = field(default_factory=dict)
     error: str | None = None
     disabled: bool = False
+    seconds: float = 0.0
 
 
 class Registry:
@@ -138,7 +143,7 @@ class Registry:
             if name in settings.disabled:
                 self.plugins.append(dataclasses.replace(info, disabled=True))
             else:
-                self._load(info, point.load)
+                self._load(info, partial(_import, point, distribution))
         for name in BUNDLED:
             if name not in names:
                 error = "bundled, but its entry point is not installed; install pumice again"
@@ -163,7 +168,9 @@ class Registry:
         """Import a plugin and collect its registrations: all of them, or none after an error."""
         try:
             with quiet_stdout():
+                start = time.perf_counter()
                 plugin = load()
+                info = dataclasses.replace(info, seconds=time.perf_counter() - start)
                 self._manager.register(plugin, info.name)
                 kinds = self._hooks(plugin)
                 claims = [claim for kind in kinds for claim in self._call(plugin, info.name, kind)]
@@ -222,6 +229,21 @@ class Registry:
         return (f"; these plugins did not load: {', '.join(failed)} (see `pumice plugins`)" if failed else "") + (
             f"; these plugins are disabled: {', '.join(disabled)}" if disabled else ""
         )
+
+
+def _import(point: importlib.metadata.EntryPoint, distribution: str) -> Any:
+    """Return the object of an installed plugin. Raises PluginError if it fits another version of the contract."""
+    try:
+        plugin = point.load()
+    except ImportError as error:  # of a name that this version does not have, maybe
+        written = written_version(point.module)
+        if written is not None and (problem := check_version(written, distribution)):
+            raise PluginError(problem) from error
+        raise
+    bundled = distribution == PACKAGE
+    if not bundled and (problem := check_version(getattr(plugin, "pumice_api", None), distribution)):
+        raise PluginError(problem)
+    return plugin
 
 
 _registries: dict[str, Registry] = {}

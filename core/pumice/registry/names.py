@@ -90,6 +90,10 @@ class Names(Mapping[str, T]):
             raise self.kind.error(self.unknown(name))
         return self[name]
 
+    def without_conflicts(self, names: Iterable[str]) -> dict[str, T]:
+        """Return those of ``names`` that exactly one plugin registers."""
+        return {name: self[name] for name in names if name in self and not self.conflict(name)}
+
     def unknown(self, name: str) -> str:
         """Return one line about an unknown name."""
         return unknown_name(self.kind.noun, name, self) + self.absent + self.kind.advice

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
+import logging
 import typing
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +19,11 @@ from pumice.registry.loading import Registry, load_registry
 from pumice.sampler import parameters
 from pumice.wording import did_you_mean, unknown_name
 
+MOST_SECONDS = 1.0
+"""Seconds of an import from which on a plugin is slow."""
+
+logger = logging.getLogger("pumice")
+
 
 def get_registry(config: Config, plugins: Sequence[object] = ()) -> Registry:
     """Return the registry, including ``plugins`` that are not installed, after a check of the settings of plugins.
@@ -28,11 +35,30 @@ def get_registry(config: Config, plugins: Sequence[object] = ()) -> Registry:
             preferred plugin does not register the name.
     """
     registry = load_registry(config, plugins)
+    _report(registry)
     _check_prefer(config, registry)
     _check_backend(config, registry)
     _check_sections(config, registry)
     _check_samplers(config, registry)
     return registry
+
+
+def _report(registry: Registry) -> None:
+    """Log plugins that failed or are slow to import, each once per process."""
+    for info in registry.plugins:
+        title = f"plugin {info.name} ({info.distribution} {info.version or ''})".replace(" )", ")")
+        if info.error:
+            _warn_once(f"{title} did not load: {info.error}")
+        elif info.seconds > MOST_SECONDS:
+            _warn_once(
+                f"{title} takes {info.seconds:.1f} s to import, at every start; it should import heavy libraries where "
+                "it uses them"
+            )
+
+
+@functools.cache
+def _warn_once(message: str) -> None:
+    logger.warning(message)
 
 
 def _check_prefer(config: Config, registry: Registry) -> None:
@@ -78,12 +104,15 @@ def _check_sections(config: Config, registry: Registry) -> None:
 
 
 def _check_samplers(config: Config, registry: Registry) -> None:
-    """Check the samplers' names and parameters, except those of the package's own defaults."""
+    """Check the samplers' names and parameters, except those of the package's own defaults.
+
+    A name that several plugins claim is an error where a chain is built, and not of commands that generate nothing.
+    """
     samplers = registry.samplers
     for name in config.samplers:
         if name not in samplers and not config.is_default("samplers"):
             raise ConfigError(f"{config.source('samplers')}: samplers: {samplers.unknown(name)}")
-    chain = [samplers[name] for name in config.samplers if name in samplers]
+    chain = list(samplers.without_conflicts(config.samplers).values())
     for key, value in config.sampling.items():
         try:
             parameters.check_known({key} - parameters.SHARED, chain, samplers)

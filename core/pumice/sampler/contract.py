@@ -176,25 +176,3 @@ class PlannedSampler(Sampler):
     @abstractmethod
     def plan(self) -> Plan:
         """Return the description of what ``apply`` does with these parameters."""
-
-
-_MOVED = {
-    "selects": "subclass Selector",
-    "relevant": "subclass Selector",
-    "mask": "subclass MaskSampler",
-    "make_masks": "subclass MaskSampler",
-    "forced": "subclass MaskSampler",
-    **dict.fromkeys(("is_neutral", "truncates", "keeps_best"), "subclass PlannedSampler, and say it in its plan"),
-    **dict.fromkeys(("guess", "n_best", "lowers", "adjusts"), "subclass PlannedSampler, and say it in its plan's pick"),
-}
-"""Former members, and their replacements."""
-
-
-def outdated(cls: type[Sampler]) -> str | None:
-    """Return why a class does not fit the contract any more; None if it fits."""
-    parts = [base for base in (Selector, MaskSampler) if issubclass(cls, base)]
-    fields = getattr(cls, "__dataclass_fields__", {})
-    for name, instead in _MOVED.items():
-        if hasattr(cls, name) and name not in fields and not any(hasattr(base, name) for base in parts):
-            return f"{name!r} is no member of a sampler any more: {instead}"
-    return None

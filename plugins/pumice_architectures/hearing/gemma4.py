@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pumice.plugin import N_TOKENS, AudioEncoder, GraphBuilder, HParams, Samples, SoundPiece, Tensor
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks
+from pumice.plugin.unstable import AudioEncoder, Samples, SoundPiece
 
 MOST_SAMPLES = 16_000  # of a frame
 WINDOW_ROWS = 750  # that are computed at once: 30 seconds

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import HIDDEN, N_TOKENS, AudioEncoder, GraphBuilder, HParams, Samples, SoundPiece, Tensor, mask_width
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks
+from pumice.plugin.unstable import HIDDEN, AudioEncoder, Samples, SoundPiece, mask_width
 from pumice_architectures.hearing.around import Around
 from pumice_architectures.hearing.conformer import htk_filters
 from pumice_architectures.hearing.mel import HOP, WINDOW, Mel

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Samples
+from pumice.plugin.unstable import Samples
 
 RATE = 16_000  # samples a second
 HOP = 160  # samples between frames

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ModelError, Samples, SoundPiece, Tensor
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ModelError, Tensor
 from pumice.plugin.nn import blocks
+from pumice.plugin.unstable import Samples, SoundPiece
 from pumice_architectures.hearing.mel import HOP, WINDOW, Mel, log_mel, padded_to
 from pumice_architectures.hearing.whisper import Whisper, cut, halved
 from pumice_architectures.vision.vit import falling, gelu_erf

@@ -9,18 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import (
-    N_TOKENS,
-    AudioEncoder,
-    GraphBuilder,
-    HParams,
-    ModelError,
-    Samples,
-    SoundPiece,
-    Tensor,
-    fixed,
-)
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ModelError, Tensor, fixed
 from pumice.plugin.nn import blocks
+from pumice.plugin.unstable import AudioEncoder, Samples, SoundPiece
 from pumice_architectures.hearing.mel import HOP, WINDOW_FRAMES, Mel, log_mel, padded_to
 from pumice_architectures.vision.vit import falling, gelu_erf
 

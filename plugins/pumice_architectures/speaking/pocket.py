@@ -14,22 +14,18 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import (
-    N_TOKENS,
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, RequestError, Tensor
+from pumice.plugin.nn import blocks
+from pumice.plugin.unstable import (
     Backbone,
-    GraphBuilder,
     GraphRuns,
-    HParams,
     PromptRows,
-    RequestError,
     SpeechGraph,
     SpeechModel,
     SpeechTask,
     SpeechVocabulary,
     SpokenText,
-    Tensor,
 )
-from pumice.plugin.nn import blocks
 from pumice_architectures.speaking.convolution import (
     Inputs,
     Rate,

@@ -12,22 +12,18 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import (
-    N_TOKENS,
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ModelError, RequestError
+from pumice.plugin.nn import blocks
+from pumice.plugin.unstable import (
     AddedRows,
     Backbone,
-    GraphBuilder,
     GraphRuns,
-    HParams,
-    ModelError,
-    RequestError,
     SpeechGraph,
     SpeechModel,
     SpeechTask,
     SpeechVocabulary,
     SpokenText,
 )
-from pumice.plugin.nn import blocks
 from pumice_architectures.speaking.qwen_codec import FRAME, MOST_FRAMES, WINDOW, CodecDecoder, Layers, codec_graphs
 from pumice_architectures.speaking.qwen_voice import voice_graphs, voice_row
 from pumice_architectures.speaking.sentences import MOST_CHARACTERS

@@ -16,8 +16,9 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import N_TOKENS, GraphBuilder, GraphRuns, ModelError, SpeechGraph, Tensor
+from pumice.plugin import N_TOKENS, GraphBuilder, ModelError, Tensor
 from pumice.plugin.nn import blocks
+from pumice.plugin.unstable import GraphRuns, SpeechGraph
 from pumice_architectures.speaking.convolution import (
     Inputs,
     Rate,

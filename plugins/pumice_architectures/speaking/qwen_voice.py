@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import N_TOKENS, GraphBuilder, GraphRuns, RequestError, SpeechGraph, Tensor
+from pumice.plugin import N_TOKENS, GraphBuilder, RequestError, Tensor
 from pumice.plugin.nn import blocks
+from pumice.plugin.unstable import GraphRuns, SpeechGraph
 from pumice_architectures.hearing.mel import mel_filters
 from pumice_architectures.speaking.convolution import flat_linear
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Set
 
-from pumice.plugin import RequestError, SpeechVocabulary
+from pumice.plugin import RequestError
+from pumice.plugin.unstable import SpeechVocabulary
 
 MOST_CHARACTERS = 4096  # of a text
 MOST_TOKENS = 50  # of a piece of several sentences

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import HParams, ImagePiece
+from pumice.plugin import HParams
+from pumice.plugin.unstable import ImagePiece
 from pumice_architectures.vision.pixels import Pixels, check_ratio, fit_pixels, patches, resize
 from pumice_architectures.vision.vit import MOST_PATCHES, Grid, PatchEncoder, corners, limited, places
 

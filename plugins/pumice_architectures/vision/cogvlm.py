@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pumice.plugin import GraphBuilder, HParams, ImagePiece, JoinedPieces, Tensor
+from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks
+from pumice.plugin.unstable import ImagePiece, JoinedPieces
 from pumice_architectures.vision.mobilevlm import between
 from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize
 from pumice_architectures.vision.vit import ViT, class_inputs, corners, folded, gelu_erf

@@ -7,7 +7,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import GraphBuilder, HParams, ImagePiece, ModelError, Tensor
+from pumice.plugin import GraphBuilder, HParams, ModelError, Tensor
+from pumice.plugin.unstable import ImagePiece
 from pumice_architectures.vision.any_size import Inputs
 from pumice_architectures.vision.deepseek_ocr import GREY
 from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize

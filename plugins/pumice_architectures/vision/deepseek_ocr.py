@@ -8,18 +8,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import (
-    HIDDEN,
-    N_TOKENS,
-    GraphBuilder,
-    HParams,
-    ImagePiece,
-    JoinedPieces,
-    MediaStage,
-    Tensor,
-    mask_width,
-)
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks
+from pumice.plugin.unstable import HIDDEN, ImagePiece, JoinedPieces, MediaStage, mask_width
 from pumice_architectures.vision.pixels import Pixels, check_ratio, resize, tile_grid, tiles
 from pumice_architectures.vision.sam import SIDE, Inputs, Sam, resized_tables
 from pumice_architectures.vision.vit import PatchEncoder, Rotation, falling

@@ -8,20 +8,9 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from pumice.plugin import (
-    N_TOKENS,
-    Frames,
-    GraphBuilder,
-    HParams,
-    ImageEncoder,
-    ImagePiece,
-    MediaError,
-    ModelError,
-    Tensor,
-    VideoForm,
-    VideoPlan,
-)
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, MediaError, ModelError, Tensor
 from pumice.plugin.nn import blocks
+from pumice.plugin.unstable import Frames, ImageEncoder, ImagePiece, VideoForm, VideoPlan
 from pumice_architectures.vision.any_size import AnySize, Inputs
 from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize
 from pumice_architectures.vision.video import clock

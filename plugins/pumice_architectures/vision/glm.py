@@ -7,8 +7,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from pumice.plugin import Frames, GraphBuilder, HParams, ImagePiece, JoinedPieces, Tensor, VideoForm
+from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks
+from pumice.plugin.unstable import Frames, ImagePiece, JoinedPieces, VideoForm
 from pumice_architectures.vision.any_size import Inputs
 from pumice_architectures.vision.interpolation import table_inputs, table_positions
 from pumice_architectures.vision.pixels import Pixels, resize

@@ -7,8 +7,9 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import HIDDEN, N_TOKENS, GraphBuilder, HParams, ImagePiece, Tensor
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks
+from pumice.plugin.unstable import HIDDEN, ImagePiece
 from pumice_architectures.vision.llava import Llava
 from pumice_architectures.vision.pixels import Pixels, patches
 from pumice_architectures.vision.qformer import query_block, query_norm

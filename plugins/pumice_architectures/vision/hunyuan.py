@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pumice.plugin import GraphBuilder, HParams, ImagePiece, ModelError, Tensor, fixed
+from pumice.plugin import GraphBuilder, HParams, ModelError, Tensor, fixed
 from pumice.plugin.nn import blocks
+from pumice.plugin.unstable import ImagePiece
 from pumice_architectures.vision.any_size import AnySize, Inputs
 from pumice_architectures.vision.interpolation import table_inputs, table_positions
 from pumice_architectures.vision.pixels import Pixels

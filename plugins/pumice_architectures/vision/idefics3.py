@@ -7,8 +7,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from pumice.plugin import Frames, GraphBuilder, HParams, ImagePiece, Tensor, VideoForm, VideoPlan
+from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks
+from pumice.plugin.unstable import Frames, ImagePiece, VideoForm, VideoPlan
 from pumice_architectures.vision.pixels import Pixels, check_ratio, check_sides, patches, resize, tiles
 from pumice_architectures.vision.video import clock
 from pumice_architectures.vision.vit import ViT, corners, merged

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pumice.plugin import Frames, GraphBuilder, HParams, ImagePiece, Tensor, VideoForm, VideoPlan
+from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks
+from pumice.plugin.unstable import Frames, ImagePiece, VideoForm, VideoPlan
 from pumice_architectures.vision.pixels import Pixels, check_ratio, check_sides, patches, resize, tile_grid, tiles
 from pumice_architectures.vision.video import spread
 from pumice_architectures.vision.vit import ViT, class_inputs, corners, gelu_erf, merged

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pumice.plugin import GraphBuilder, ImagePiece, Tensor
+from pumice.plugin import GraphBuilder, Tensor
+from pumice.plugin.unstable import ImagePiece
 from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize
 from pumice_architectures.vision.vit import ViT, gelu_erf
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ImagePiece, Tensor
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks
+from pumice.plugin.unstable import ImagePiece
 from pumice_architectures.vision.interpolation import resampling
 from pumice_architectures.vision.pixels import Pixels, check_ratio, fit_pixels, patches, resize, tile_grid, tiles
 from pumice_architectures.vision.vit import MOST_PATCHES, PatchEncoder, corners, limited, merged

@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
-from pumice.plugin import GraphBuilder, HParams, ImagePiece, Tensor
+from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks
+from pumice.plugin.unstable import ImagePiece
 from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize, tiles
 from pumice_architectures.vision.vit import Rotation, ViT, class_inputs, corners, gelu_erf, merged, places
 

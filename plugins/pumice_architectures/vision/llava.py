@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import GraphBuilder, HParams, ImagePiece, JoinedPieces, Tensor
+from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks
+from pumice.plugin.unstable import ImagePiece, JoinedPieces
 from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize, tiles
 from pumice_architectures.vision.vit import Grid, ViT, class_inputs
 

@@ -10,21 +10,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import (
-    HIDDEN,
-    N_TOKENS,
-    Frames,
-    GraphBuilder,
-    HParams,
-    ImagePiece,
-    ModelError,
-    Tensor,
-    VideoForm,
-    VideoPlan,
-    fixed,
-    mask_width,
-)
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ModelError, Tensor, fixed
 from pumice.plugin.nn import blocks
+from pumice.plugin.unstable import HIDDEN, Frames, ImagePiece, VideoForm, VideoPlan, mask_width
 from pumice_architectures.vision.pixels import MOST_RATIO, Pixels, check_ratio, check_sides, patches, resize
 from pumice_architectures.vision.vit import Grid, PatchEncoder, corners, gathered, merged, window_mask
 

@@ -12,19 +12,9 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import (
-    HIDDEN,
-    N_TOKENS,
-    GraphBuilder,
-    HParams,
-    ImageEncoder,
-    ImagePiece,
-    MediaStage,
-    ModelError,
-    Tensor,
-    Weight,
-)
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ModelError, Tensor, Weight
 from pumice.plugin.nn import blocks
+from pumice.plugin.unstable import HIDDEN, ImageEncoder, ImagePiece, MediaStage
 from pumice_architectures.vision.convolution import Inputs, convolved, depthwise, tap_inputs
 from pumice_architectures.vision.pixels import Pixels, check_ratio, normalized, resize
 

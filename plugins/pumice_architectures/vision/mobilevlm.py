@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import HIDDEN, N_TOKENS, GraphBuilder, HParams, ImagePiece, Tensor, mask_width
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks
+from pumice.plugin.unstable import HIDDEN, ImagePiece, mask_width
 from pumice_architectures.vision.convolution import Inputs, convolved, depthwise, mean_of_rows, tap_inputs
 from pumice_architectures.vision.llava import padded
 from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize

@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
-from pumice.plugin import N_TOKENS, GraphBuilder, ImagePiece, ModelError, Tensor, fixed
+from pumice.plugin import N_TOKENS, GraphBuilder, ModelError, Tensor, fixed
 from pumice.plugin.nn import blocks
+from pumice.plugin.unstable import ImagePiece
 from pumice_architectures.vision.internvl import InternVL
 from pumice_architectures.vision.pixels import Pixels, patches
 from pumice_architectures.vision.vit import corners, gelu_erf, merged

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import MediaError, ModelError, install_command
+from pumice.plugin import MediaError, ModelError
+from pumice.plugin.unstable import install_command
 
 Pixels = NDArray[np.uint8]  # [height, width, 3]
 MOST_RATIO = 200  # of the longer side to the shorter one

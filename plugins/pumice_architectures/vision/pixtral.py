@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from pumice.plugin import GraphBuilder, HParams, ImagePiece, Tensor
+from pumice.plugin import GraphBuilder, HParams, Tensor
+from pumice.plugin.unstable import ImagePiece
 from pumice_architectures.vision.any_size import Inputs
 from pumice_architectures.vision.pixels import Pixels, check_ratio, fit_pixels, patches, resize
 from pumice_architectures.vision.vit import MOST_PATCHES, Grid, PatchEncoder, Rotation, corners, folded, limited, places

@@ -10,17 +10,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from pumice.plugin import (
-    Frames,
-    GraphBuilder,
-    HParams,
-    ImagePiece,
-    JoinedPieces,
-    Tensor,
-    VideoForm,
-    VideoPlan,
-)
+from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks
+from pumice.plugin.unstable import Frames, ImagePiece, JoinedPieces, VideoForm, VideoPlan
 from pumice_architectures.vision.any_size import AnySize, Inputs
 from pumice_architectures.vision.interpolation import table_inputs, table_positions
 from pumice_architectures.vision.pixels import check_sides, fit_pixels

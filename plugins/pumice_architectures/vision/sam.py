@@ -14,8 +14,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import HIDDEN, N_TOKENS, GraphBuilder, HParams, ModelError, Tensor, fixed
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ModelError, Tensor, fixed
 from pumice.plugin.nn import blocks
+from pumice.plugin.unstable import HIDDEN
 from pumice_architectures.vision.convolution import convolved, tap_inputs
 from pumice_architectures.vision.interpolation import resampling, taps
 from pumice_architectures.vision.pixels import Pixels, patches

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pumice.plugin import GraphBuilder, HParams, ImagePiece, MediaError, Tensor
+from pumice.plugin import GraphBuilder, HParams, MediaError, Tensor
 from pumice.plugin.nn import blocks
+from pumice.plugin.unstable import ImagePiece
 from pumice_architectures.vision.convolution import convolved, tap_inputs
 from pumice_architectures.vision.interpolation import table_inputs, table_positions
 from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize

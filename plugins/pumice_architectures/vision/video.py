@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import VideoForm
+from pumice.plugin.unstable import VideoForm
 from pumice_architectures.vision.pixels import Pixels, check_sides
 
 MOST_PIXELS = 26_000_000  # of all frames together, so that a last pair may be completed within the bound of a video

@@ -10,19 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import (
-    HIDDEN,
-    N_TOKENS,
-    GraphBuilder,
-    HParams,
-    ImageEncoder,
-    ModelError,
-    Tensor,
-    Weight,
-    fixed,
-    mask_width,
-)
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ModelError, Tensor, Weight, fixed
 from pumice.plugin.nn import blocks
+from pumice.plugin.unstable import HIDDEN, ImageEncoder, mask_width
 from pumice_architectures.vision.pixels import MOST_SIDE
 
 Grid = tuple[int, int]  # rows and columns of patches

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from pumice.plugin import HIDDEN, N_TOKENS, GraphBuilder, Tensor
+from pumice.plugin import N_TOKENS, GraphBuilder, Tensor
+from pumice.plugin.unstable import HIDDEN
 from pumice_architectures.vision.any_size import AnySize, Inputs
 from pumice_architectures.vision.pixels import fit_pixels
 from pumice_architectures.vision.vit import Grid

@@ -8,8 +8,9 @@ import math
 
 import numpy as np
 
-from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ImageEncoder, ImagePiece, ModelError, Tensor
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ModelError, Tensor
 from pumice.plugin.nn import blocks
+from pumice.plugin.unstable import ImageEncoder, ImagePiece
 from pumice_architectures.vision.convolution import Inputs, convolved, depthwise, tap_inputs
 from pumice_architectures.vision.pixels import MOST_SIDE, Pixels, check_ratio, patches, resize
 from pumice_architectures.vision.vit import corners, gelu_erf

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin import ELEMENTWISE
+from pumice.plugin.unstable import ELEMENTWISE
 from pumice_cpu.kernels.common import inline, load_up_to, part_start, store_up_to
 from pumice_cpu.simd import (
     absolute,

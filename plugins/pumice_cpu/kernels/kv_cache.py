@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin import Coding
+from pumice.plugin.unstable import Coding
 from pumice_cpu.kernels.common import inline, part_start, transpose
 from pumice_cpu.kernels.kv_encode import encoder
 from pumice_cpu.kv_cache import BLOCK, CacheType

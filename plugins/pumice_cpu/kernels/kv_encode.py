@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin import Coding
+from pumice.plugin.unstable import Coding
 from pumice_cpu.kernels.common import inline
 from pumice_cpu.kv_cache import BLOCK
 from pumice_cpu.simd import (

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pumice.plugin import KV_TYPES, N_SEQS, KVState, Limits, Node, Tensor
+from pumice.plugin import N_SEQS, Tensor
+from pumice.plugin.unstable import KV_TYPES, KVState, Limits, Node
 from pumice_cpu.isa import current
 from pumice_cpu.kv_cache import CELLS, CHUNK, PART, Cells, KVCache, can_hold, scratch_at, step_scratch_at
 from pumice_cpu.lower.rule import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pumice.plugin import ELEMENTWISE, Limits, Node, broadcast_walk, row_size
+from pumice.plugin.unstable import ELEMENTWISE, Limits, Node, broadcast_walk, row_size
 from pumice_cpu.lower.rule import Lowering, Rule
 from pumice_cpu.runtime import float_bits
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from pumice.plugin import Input, Limits, Node, Tensor, Weight, dequantize, fixed, row_size
+from pumice.plugin import Tensor, Weight, dequantize, fixed
+from pumice.plugin.unstable import Input, Limits, Node, row_size
 from pumice_cpu.formats import EMBEDDING_SCRATCH as SCRATCH
 from pumice_cpu.formats import FORMATS, Format
 from pumice_cpu.lower.linear_float import TYPES

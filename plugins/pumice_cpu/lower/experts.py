@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import N_TOKENS, GGMLType, Limits, Node, Tensor, Weight, fixed, row_size
+from pumice.plugin import N_TOKENS, GGMLType, Tensor, Weight, fixed
+from pumice.plugin.unstable import Limits, Node, row_size
 from pumice_cpu.formats import BY_NAME, UNPACKED, Format
 from pumice_cpu.isa import current
 from pumice_cpu.lower import linear_rare

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pumice.plugin import Limits, Node, Tensor, Weight, row_size
+from pumice.plugin import Tensor, Weight
+from pumice.plugin.unstable import Limits, Node, row_size
 from pumice_cpu.formats import BY_NAME, ROWS, UNPACKED, Format
 from pumice_cpu.isa import current
 from pumice_cpu.lower import linear_float as floats

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import OPERATIONS, Limits, Node, Tensor, Weight, fixed, row_size
+from pumice.plugin import Tensor, Weight, fixed
+from pumice.plugin.unstable import OPERATIONS, Limits, Node, row_size
 from pumice_cpu.lower.rule import Lowering, Rule
 from pumice_cpu.runtime import float_bits
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pumice.plugin import N_SEQS, Node, RecurrentState, fixed
+from pumice.plugin import N_SEQS, fixed
+from pumice.plugin.unstable import Node, RecurrentState
 from pumice_cpu.lower.rule import POSITIONS, SEQ_STARTS, SLOTS, Lowering, Rule
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pumice.plugin import GATES, Node, row_size
+from pumice.plugin.unstable import GATES, Node, row_size
 from pumice_cpu.lower.rule import Lowering, Rule
 from pumice_cpu.runtime import float_bits
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pumice.plugin import Limits, Node, Tensor, row_size
+from pumice.plugin import Tensor
+from pumice.plugin.unstable import Limits, Node, row_size
 from pumice_cpu.lower.norms import n_rows
 from pumice_cpu.lower.rule import Lowering, Rule
 

@@ -10,22 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import (
-    N_OUTPUTS,
-    N_SEQS,
-    N_TOKENS,
-    Arena,
-    BackendError,
-    Batch,
-    Limits,
-    MemoryPlan,
-    Node,
-    State,
-    Tensor,
-    Weight,
-    concrete,
-    row_size,
-)
+from pumice.plugin import N_OUTPUTS, N_SEQS, N_TOKENS, BackendError, Tensor, Weight
+from pumice.plugin.unstable import Arena, Batch, Limits, MemoryPlan, Node, State, concrete, row_size
 from pumice_cpu.memory import WeightMemory
 from pumice_cpu.packed import Packed
 from pumice_cpu.runtime import OperationTable, ThreadPool, address, aligned_zeros

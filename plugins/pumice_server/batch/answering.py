@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from pumice.mcp import HostedTools
-from pumice.plugin import BatchRow, ModelSpec
+from pumice.plugin.unstable import BatchRow, ModelSpec
 from pumice_server.application import make_application, run_tools
 from pumice_server.batch.row_client import ROW_SECONDS, RowClient
 from pumice_server.models import Models

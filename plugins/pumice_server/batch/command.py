@@ -24,7 +24,7 @@ from pumice_server.tools.allowed import allowed_servers, tool_options
 
 if TYPE_CHECKING:
     from pumice.mcp import HostedTools, McpServer
-    from pumice.plugin import BatchRow, ModelSpec
+    from pumice.plugin.unstable import BatchRow, ModelSpec
 
 Take = Callable[[Mapping[str, Any]], None]
 Answer = Callable[["Iterable[BatchRow]", Take], None]
@@ -73,7 +73,7 @@ def command(
             import pumice_server.batch.answering
             import pumice_server.batch.results  # noqa: F401
     except ModuleNotFoundError as error:
-        from pumice.plugin import install_command
+        from pumice.plugin.unstable import install_command
 
         raise click.ClickException(f"{error.name} is not installed: {install_command('server')}") from None
     for path in filter(None, (source, target, errors)):
@@ -166,7 +166,7 @@ def _confined(spec: ModelSpec, source: Path, outputs: Sequence[Path]) -> Iterato
 
 def _spec(model: str | None, options: dict[str, Any]) -> ModelSpec:
     import pumice
-    from pumice.plugin import ModelSpec
+    from pumice.plugin.unstable import ModelSpec
     from pumice_server.choice import name_of
 
     path = model or str(pumice.demo_model_path())

@@ -10,7 +10,7 @@ import httpx2
 import orjson
 from starlette.applications import Starlette
 
-from pumice.plugin import BatchRow
+from pumice.plugin.unstable import BatchRow
 from pumice_server.batch.results import is_failed
 from pumice_server.work import aside
 

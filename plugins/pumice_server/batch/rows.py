@@ -10,7 +10,7 @@ from typing import Any
 import click
 import orjson
 
-from pumice.plugin import BatchRow, install_command
+from pumice.plugin.unstable import BatchRow, install_command
 
 URLS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/rerank")
 """Endpoints that a row may use."""

@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 
 from pumice.mcp import HostedTools
-from pumice.plugin import BatchRow
+from pumice.plugin.unstable import BatchRow
 from pumice_server.batch.results import is_failed
 from pumice_server.batch.row_client import RowClient
 from pumice_server.batch.rows import read_row

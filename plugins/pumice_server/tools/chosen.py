@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from pumice.chat.tool_choice import chosen_names
 from pumice.mcp import HostedTools, Offer, OfferedTool, ToolError
-from pumice.plugin import show_value
+from pumice.plugin.unstable import show_value
 from pumice_server.errors import bad_request
 from pumice_server.limits import MAX_NAME, MAX_TOOLS
 

@@ -10,7 +10,8 @@ import importlib
 import importlib.util
 from types import ModuleType
 
-from pumice.plugin import BackendError, install_command
+from pumice.plugin import BackendError
+from pumice.plugin.unstable import install_command
 from pumice_vulkan.device.contract import (
     Buffer,
     CommandBuffer,

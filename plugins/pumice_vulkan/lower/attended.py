@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pumice.plugin import KVState, Node
+from pumice.plugin.unstable import KVState, Node
 from pumice_vulkan.kv_cache import BLOCK, CacheLayout, Rows, is_quantized
 from pumice_vulkan.lower.rule import Lowering
 from pumice_vulkan.memory import BufferSlice

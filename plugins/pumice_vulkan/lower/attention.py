@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pumice.plugin import KVState, Limits, Node, Weight
+from pumice.plugin import Weight
+from pumice.plugin.unstable import KVState, Limits, Node
 from pumice_vulkan.kv_cache import can_hold, is_quantized
 from pumice_vulkan.lower.attended import Attended, attended, halved, store
 from pumice_vulkan.lower.attention_decode import attend_alone

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pumice.plugin import KVState, Node, Tensor
+from pumice.plugin import Tensor
+from pumice.plugin.unstable import KVState, Node
 from pumice_vulkan.interface import Numbers
 from pumice_vulkan.kv_cache import BLOCK, CacheLayout, is_quantized
 from pumice_vulkan.lower.attended import cache_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pumice.plugin import Node
+from pumice.plugin.unstable import Node
 from pumice_vulkan.step import reads_memory
 
 CAUSAL, CHUNK, BOTH_SIDES, MEMORY, WHOLE_CHUNK = range(5)  # as in shaders/attention_mask.glsl

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pumice.plugin import ELEMENTWISE, Limits, Node, Tensor, broadcast_walk
+from pumice.plugin import Tensor
+from pumice.plugin.unstable import ELEMENTWISE, Limits, Node, broadcast_walk
 from pumice_vulkan.fuse import MOST_OPERANDS, MOST_STEPS, outer_operands
 from pumice_vulkan.lower.rule import Lowering, Rule
 

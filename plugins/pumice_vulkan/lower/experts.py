@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from pumice.plugin import N_TOKENS, Limits, Node, Tensor
+from pumice.plugin import N_TOKENS, Tensor
+from pumice.plugin.unstable import Limits, Node
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.lower.few import FewProduct, lanes_product
 from pumice_vulkan.lower.halves import Order, halves

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pumice.plugin import Node
+from pumice.plugin.unstable import Node
 from pumice_vulkan.fuse import DEFERRED, GROUP, Group
 from pumice_vulkan.lower.attention_decode import attend_alone, takes_norms
 from pumice_vulkan.lower.elementwise import elementwise

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from enum import Enum
 
-from pumice.plugin import Node, Tensor
+from pumice.plugin import Tensor
+from pumice.plugin.unstable import Node
 from pumice_vulkan.lower.rule import Lowering
 from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.tuning import LANES_UNIT, X_UNIT

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pumice.plugin import KVState, Limits, Node
+from pumice.plugin.unstable import KVState, Limits, Node
 from pumice_vulkan.kv_cache import can_hold
 from pumice_vulkan.lower.attended import cache_of, store
 from pumice_vulkan.lower.rule import Lowering, Rule

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from pumice.plugin import Limits, Node, fixed
+from pumice.plugin import fixed
+from pumice.plugin.unstable import Limits, Node
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.lower.experts import pair_products
 from pumice_vulkan.lower.matrices import Experts, matrix, repeated_matrix

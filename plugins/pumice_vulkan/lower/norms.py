@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from pumice.plugin import Limits, Node, Tensor, fixed
+from pumice.plugin import Tensor, fixed
+from pumice.plugin.unstable import Limits, Node
 from pumice_vulkan.lower.rows import inner
 from pumice_vulkan.lower.rule import Lowering, Rule, local_size
 

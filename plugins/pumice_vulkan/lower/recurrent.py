@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from pumice.plugin import Node, RecurrentState, Tensor, fixed
+from pumice.plugin import Tensor, fixed
+from pumice.plugin.unstable import Node, RecurrentState
 from pumice_vulkan.lower.rule import Lowering, Rule, StateUse
 from pumice_vulkan.memory import BufferSlice
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Limits, Node, fixed
+from pumice.plugin import fixed
+from pumice.plugin.unstable import Limits, Node
 from pumice_vulkan.lower.rule import Lowering, Rule
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pumice.plugin import Limits, Node, Tensor
+from pumice.plugin import Tensor
+from pumice.plugin.unstable import Limits, Node
 from pumice_vulkan.lower.halves import SUM
 from pumice_vulkan.lower.rule import Lowering, Rule, local_size
 from pumice_vulkan.memory import BufferSlice

@@ -7,7 +7,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Limits, Node, Tensor, fixed
+from pumice.plugin import Tensor, fixed
+from pumice.plugin.unstable import Limits, Node
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.lower.matrices import matrix
 from pumice_vulkan.lower.rule import Lowering, Rule, local_size

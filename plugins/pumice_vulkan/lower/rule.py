@@ -44,7 +44,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import BackendError, Limits, MemoryPlan, Node, Sizes, State, Tensor, Weight, row_size
+from pumice.plugin import BackendError, Tensor, Weight
+from pumice.plugin.unstable import Limits, MemoryPlan, Node, Sizes, State, row_size
 from pumice_vulkan.buckets import bucket_sizes
 from pumice_vulkan.device import Buffer, Device, MatrixShape
 from pumice_vulkan.flags import FIXED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pumice.plugin import Node, Sizes
+from pumice.plugin.unstable import Node, Sizes
 from pumice_vulkan.fuse import GROUP
 
 PRODUCTS = ("linear", "batched_linear", "mul_mat_id")

@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields
 from functools import reduce
 from operator import or_
 
-from pumice.plugin import GGMLType, Limits, Weight, fixed
+from pumice.plugin import GGMLType, Weight, fixed
+from pumice.plugin.unstable import Limits
 from pumice_vulkan.device import Device
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.persistent.division import QUANTIZED_TOGETHER

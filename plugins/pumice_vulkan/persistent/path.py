@@ -11,7 +11,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import BackendError, KVState, Segment, Weight, fixed
+from pumice.plugin import BackendError, Weight, fixed
+from pumice.plugin.unstable import KVState, Segment
 from pumice_vulkan.buckets import Bucket
 from pumice_vulkan.device import Device
 from pumice_vulkan.interface import Numbers

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from pumice.plugin import GGMLType, KVState, Node, Segment, Tensor, Weight, fixed
+from pumice.plugin import GGMLType, Tensor, Weight, fixed
+from pumice.plugin.unstable import KVState, Node, Segment
 from pumice_vulkan.fuse import DEFERRED, GROUP
 
 T = TypeVar("T")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pumice.plugin import Limits, Weight, fixed
+from pumice.plugin import Weight, fixed
+from pumice.plugin.unstable import Limits
 from pumice_vulkan.device import Device
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.persistent.division import Shape

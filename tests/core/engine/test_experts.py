@@ -10,7 +10,8 @@ import pytest
 
 import pumice
 from pumice.engine.rates import Rates
-from pumice.plugin import Limits, State, Weight, hookimpl
+from pumice.plugin import Weight, hookimpl
+from pumice.plugin.unstable import Limits, State
 from pumice_numpy import NumpyBackend
 from tiny_models import ATTENTION, EXPERTS, N_CTX, tiny
 

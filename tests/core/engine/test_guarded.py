@@ -8,7 +8,8 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
-from pumice.plugin import BackendError, NoOptions, Pending, Selector, hookimpl
+from pumice.plugin import BackendError, Selector, hookimpl
+from pumice.plugin.unstable import NoOptions, Pending
 from pumice.tokenizers.spm import SPMTokenizer
 from pumice_architectures.llama import Llama
 from pumice_numpy import NumpyBackend

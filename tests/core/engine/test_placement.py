@@ -30,7 +30,7 @@ from pumice.errors import BackendError, ConfigError, PumiceError
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph, Weight
 from pumice.model_graphs import make_architecture
-from pumice.plugin import Backend, DeviceInfo
+from pumice.plugin.unstable import Backend, DeviceInfo
 from pumice.registry import get_registry
 from pumice_numpy import NumpyBackend
 from pumice_numpy.backend import NumpyOptions

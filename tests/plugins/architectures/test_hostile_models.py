@@ -17,7 +17,8 @@ from nightly import crossed
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph, GraphBuilder
 from pumice.lazy import resolve
-from pumice.plugin import ArraySource, GGUFTensor, HParams, ModelError
+from pumice.plugin import GGUFTensor, HParams, ModelError
+from pumice.plugin.unstable import ArraySource
 from pumice_architectures import ARCHITECTURES
 from tiny_models import N_CTX
 from tiny_zoo import DEEP, FAMILIES, LARGEST, ZOO

@@ -16,7 +16,7 @@ from pumice.engine.messages import Span
 from pumice.gguf import GGUFFile
 from pumice.graph import GraphBuilder, KVState
 from pumice.graph.media import with_media
-from pumice.plugin import MediaRules
+from pumice.plugin.unstable import MediaRules
 from pumice.streaming.stream import Stream
 from pumice.testing import compile_graph
 from pumice_numpy import NumpyBackend, ops

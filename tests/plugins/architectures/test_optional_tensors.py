@@ -12,8 +12,8 @@ import pytest
 
 import pumice
 from pumice.gguf import GGMLType
-from pumice.plugin import ArraySource
 from pumice.plugin.nn.optional import applied
+from pumice.plugin.unstable import ArraySource
 from reference_models import error
 from tiny_models import N_CTX, weights, write_tiny
 from tiny_zoo import ZOO

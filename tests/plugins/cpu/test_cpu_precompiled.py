@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import pumice
-from pumice.plugin import KV_TYPES
+from pumice.plugin.unstable import KV_TYPES
 from pumice.quantize import quantize
 from pumice_cpu import backend, precompiled, sources
 from pumice_cpu.compiler import compile_one

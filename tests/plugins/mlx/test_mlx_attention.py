@@ -9,7 +9,7 @@ import mlx.core as mx
 
 from attention_steps import BIASED, STEPS, WITHOUT_CACHE, attend_to_chosen, attend_to_memory, compare_attention
 from pumice.gguf import KV_TYPES
-from pumice.plugin import KVState, Limits
+from pumice.plugin.unstable import KVState, Limits
 from pumice_mlx import kv_cache
 from pumice_mlx.backend import MlxBackend, MlxOptions
 from pumice_mlx.kv_cache import KVCache, Span

@@ -21,7 +21,8 @@ from pumice.config import load_config
 from pumice.engine.backends import backend_line
 from pumice.gguf import block_size, dequantize
 from pumice.graph import KVState, RecurrentState
-from pumice.plugin import BackendError, GGMLType, GraphBuilder, Tensor, Weight, install_command
+from pumice.plugin import BackendError, GGMLType, GraphBuilder, Tensor, Weight
+from pumice.plugin.unstable import install_command
 from pumice.registry import get_registry
 from pumice_mlx import ops
 from pumice_mlx import weights as mlx_weights

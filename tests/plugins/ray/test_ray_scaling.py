@@ -12,7 +12,7 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
-from pumice.plugin import ModelSpec, Replicas
+from pumice.plugin.unstable import ModelSpec, Replicas
 from pumice.process.codec import decode_events
 from waiting import PATIENCE, at_best, wait_until
 

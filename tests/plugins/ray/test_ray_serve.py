@@ -18,7 +18,7 @@ import httpx2
 import pytest
 
 import pumice
-from pumice.plugin import Replicas
+from pumice.plugin.unstable import Replicas
 from server_thread import listening
 from waiting import PATIENCE, wait_until
 
@@ -32,7 +32,7 @@ STORY = "Once upon a time there was a fox who lived in a small house near the ri
 
 @contextmanager
 def serving(replicas: Replicas) -> Iterator[tuple[httpx2.Client, pumice.LinkedModel]]:
-    from pumice.plugin import ModelSpec
+    from pumice.plugin.unstable import ModelSpec
     from pumice_ray.deployment import load_replicas
     from pumice_server.application import make_application
     from pumice_server.models import Models
@@ -178,7 +178,7 @@ def test_rays_exporter_has_what_the_engines_have_in_hand(server):
 
 
 def test_a_model_that_cannot_be_loaded_is_told(cluster):
-    from pumice.plugin import ModelSpec
+    from pumice.plugin.unstable import ModelSpec
     from pumice_ray.deployment import load_replicas
 
     spec = ModelSpec(["demo"], str(pumice.demo_model_path()), {"backend": "nosuch"})

@@ -9,7 +9,7 @@ import pytest
 import pumice
 import pumice_ray
 from gguf_files import tiny_llama
-from pumice.plugin import Replicas
+from pumice.plugin.unstable import Replicas
 from waiting import wait_until
 
 pytestmark = pytest.mark.ray
@@ -85,7 +85,7 @@ def test_a_stage_that_dies_ends_what_runs_and_gives_its_room_back(cluster, path)
 def test_a_replica_whose_stage_dies_says_so_and_is_started_again(cluster, path):
     import ray
 
-    from pumice.plugin import ModelSpec
+    from pumice.plugin.unstable import ModelSpec
     from pumice_ray.deployment import load_replicas
 
     spec = ModelSpec(["tiny"], path, {"backend": "numpy"})

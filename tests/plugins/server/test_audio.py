@@ -20,7 +20,7 @@ from pumice.audio import MAX_SECONDS, SoundBudget
 from pumice.convert import ConvertOptions, write_model
 from pumice.gguf import GGMLType
 from pumice.model_files.opening import open_model
-from pumice.plugin import ModelSpec
+from pumice.plugin.unstable import ModelSpec
 from pumice_server import segments, transcriptions
 from pumice_server.jobs.form import Field
 from pumice_server.segments import Segment, pieces, subrip, webvtt

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from pumice.cli.ahead import prepare_engine
-from pumice.plugin import ModelSpec
+from pumice.plugin.unstable import ModelSpec
 from pumice.spawning import client
 from pumice_server import command
 from pumice_server import models as models_module
@@ -162,7 +162,7 @@ LAST = [  # path, body, the last event without the fields that are different eac
 
 STOPPED_BEFORE_ITS_LOOP = """
 import signal, socket, sys
-from pumice.plugin import ModelSpec
+from pumice.plugin.unstable import ModelSpec
 from pumice_server.serving import serve
 from pumice_server.settings import Settings
 

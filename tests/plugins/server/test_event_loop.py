@@ -8,7 +8,7 @@ import pytest
 
 import pumice
 from loop_monitor import LIMIT, Held, held_at_best, monitored
-from pumice.plugin import ModelSpec
+from pumice.plugin.unstable import ModelSpec
 from server_thread import Serving, serving
 from waiting import PATIENCE, wait_until
 

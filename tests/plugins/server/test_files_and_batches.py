@@ -22,7 +22,7 @@ from starlette.routing import Route
 
 import pumice
 from imported_late import Late
-from pumice.plugin import BatchRow
+from pumice.plugin.unstable import BatchRow
 from pumice_server.application import make_application
 from pumice_server.batch.row_client import RowClient
 from pumice_server.jobs import store as limits

@@ -6,7 +6,7 @@ import pytest
 
 import pumice
 from pumice.grammar import check, forms, gbnf, lark_limits
-from pumice.plugin import ModelSpec
+from pumice.plugin.unstable import ModelSpec
 from server_thread import running, serving
 
 USER = [{"role": "user", "content": "Once"}]

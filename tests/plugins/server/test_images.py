@@ -28,7 +28,7 @@ from pumice.engine.encoded_media import EncodedMedia
 from pumice.frontend import base
 from pumice.hub.client import _Transport
 from pumice.images import REQUEST_CANCELLED
-from pumice.plugin import ModelSpec
+from pumice.plugin.unstable import ModelSpec
 from pumice_server.work import MAX_QUEUED, MAX_SEEING, seeing
 from server_thread import Serving, serving
 from vision_files import encoded, picture, write_projector

@@ -19,7 +19,7 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
-from pumice.plugin import ModelSpec
+from pumice.plugin.unstable import ModelSpec
 from pumice_server import body, facts, models
 from pumice_server.application import POST, body_of
 from pumice_server.ollama import keep_alive

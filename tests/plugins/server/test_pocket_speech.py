@@ -11,7 +11,7 @@ import pocket_models as tiny
 import pumice
 from imported_late import Late
 from pumice.audio import VOICE_RATE, read_voice
-from pumice.plugin import ModelSpec
+from pumice.plugin.unstable import ModelSpec
 from server_thread import serving
 from waiting import wait_until
 

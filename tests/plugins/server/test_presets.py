@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 import pumice
 from gguf_files import tiny_llama
-from pumice.plugin import ModelSpec
+from pumice.plugin.unstable import ModelSpec
 from pumice_server.command import command
 
 INI = """

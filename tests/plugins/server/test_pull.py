@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 import hub_server
 import pumice
 from gguf_files import tiny_llama
-from pumice.plugin import ModelSpec
+from pumice.plugin.unstable import ModelSpec
 from pumice_server import model_changes, pulls
 from pumice_server.model_events import MAX_LISTENERS, ModelEvents
 from pumice_server.models import Models

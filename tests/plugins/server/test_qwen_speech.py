@@ -6,7 +6,7 @@ import pytest
 import pumice
 import qwen_speech_models as tiny
 from imported_late import Late
-from pumice.plugin import ModelSpec
+from pumice.plugin.unstable import ModelSpec
 from server_thread import serving
 
 openai = Late("openai")

@@ -26,7 +26,7 @@ from pumice.commands import BUNDLED_COMMANDS
 from pumice.gguf import encode
 from pumice.gguf.copy import split
 from pumice.gguf.edit import edit
-from pumice.plugin import install_command
+from pumice.plugin.unstable import install_command
 from pumice_server.arguments import OPTIONS
 from pumice_server.choice import choose_models
 from pumice_server.command import command

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 import pumice
-from pumice.plugin import ModelSpec
+from pumice.plugin.unstable import ModelSpec
 from pumice_server.command import command
 from pumice_server.models import Models
 from pumice_server.settings import Settings

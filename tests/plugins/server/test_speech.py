@@ -16,7 +16,7 @@ from imported_late import Late
 from loop_monitor import held_at_best
 from nightly import crossed
 from pumice.frontend import speaking
-from pumice.plugin import ModelSpec
+from pumice.plugin.unstable import ModelSpec
 from pumice.speech.voice import Voice
 from pumice_server.service import Service
 from server_thread import Serving, serving

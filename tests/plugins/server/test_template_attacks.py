@@ -10,7 +10,7 @@ import pytest
 from gguf_files import tiny_llama
 from pumice.chat import BUILTIN
 from pumice.chat.isolated import template_workers
-from pumice.plugin import ModelSpec
+from pumice.plugin.unstable import ModelSpec
 from server_thread import serving
 from waiting import PATIENCE, hang, wait_until
 

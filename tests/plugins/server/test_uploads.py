@@ -20,7 +20,7 @@ from adapters import write_adapter
 from gguf_files import tiny_llama, write_gguf
 from pumice.errors import EngineError
 from pumice.gguf import GGUFFile
-from pumice.plugin import ModelSpec
+from pumice.plugin.unstable import ModelSpec
 from pumice.process import reader
 from pumice_server import limits, ollama_blobs, uploads
 from pumice_server.uploads import Uploads

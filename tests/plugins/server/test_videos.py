@@ -9,7 +9,7 @@ import pytest
 import pumice
 from gguf_files import tiny_llama
 from imported_late import Late
-from pumice.plugin import ModelSpec
+from pumice.plugin.unstable import ModelSpec
 from server_thread import Serving, serving
 from videos import video_file
 from vision_files import write_projector

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pumice.plugin import KVState, Limits, RecurrentState
+from pumice.plugin.unstable import KVState, Limits, RecurrentState
 from pumice_vulkan import cache_moves
 from pumice_vulkan.cache_moves import SLOTS, CacheMoves
 from pumice_vulkan.device import Device

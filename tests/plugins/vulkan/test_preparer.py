@@ -19,7 +19,8 @@ import pytest
 import pumice
 from nightly import variants
 from pumice import ConfigError
-from pumice.plugin import N_OUTPUTS, N_SEQS, N_TOKENS, BackendError, Limits
+from pumice.plugin import N_OUTPUTS, N_SEQS, N_TOKENS, BackendError
+from pumice.plugin.unstable import Limits
 from pumice_vulkan import folders, recorder
 from pumice_vulkan import program as programs
 from pumice_vulkan.buckets import Bucket, Buckets

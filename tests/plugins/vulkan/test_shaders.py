@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pumice.plugin import ELEMENTWISE, BackendError
+from pumice.plugin import BackendError
+from pumice.plugin.unstable import ELEMENTWISE
 from pumice_vulkan.interface import Interface, Parameter, push_constants
 from pumice_vulkan.lower.rule import Lowering
 from pumice_vulkan.shaders import interface, shader

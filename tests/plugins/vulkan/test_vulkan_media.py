@@ -13,7 +13,8 @@ from pumice.engine.projector import Projector
 from pumice.gguf import GGMLType
 from pumice.media_encoder import Embeddings
 from pumice.model_files.opening import open_model
-from pumice.plugin import N_OUTPUTS, N_SEQS, N_TOKENS, Limits
+from pumice.plugin import N_OUTPUTS, N_SEQS, N_TOKENS
+from pumice.plugin.unstable import Limits
 from pumice.registry import get_registry
 from pumice.testing import is_supported
 from pumice_vulkan.buckets import Buckets

@@ -22,7 +22,7 @@ from pumice.gguf import GGMLType, GGUFFile
 from pumice.gguf.writer import TensorInfo, Writer
 from pumice.graph import Graph, Node, Segment
 from pumice.model_graphs import make_architecture
-from pumice.plugin import Launches
+from pumice.plugin.unstable import Launches
 from pumice.registry import get_registry
 from pumice_cpu.backend import CpuBackend
 from pumice_numpy import NumpyBackend

@@ -9,9 +9,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypedDict, Unpack
 
-from pumice.plugin import GraphBuilder, KVState, ModelError, Tensor, Weight, fixed
+from pumice.plugin import GraphBuilder, ModelError, Tensor, Weight, fixed
 from pumice.plugin.nn.hyper import Heads
 from pumice.plugin.nn.rope import Rope
+from pumice.plugin.unstable import KVState
 
 Activation = Callable[[Tensor], Tensor]
 Join = Callable[[Tensor, Tensor], Tensor]

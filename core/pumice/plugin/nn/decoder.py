@@ -6,24 +6,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import ClassVar, Literal, Unpack
 
-from pumice.plugin import (
-    DRAFT,
-    HEAD,
-    MAIN,
-    N_SEQS,
-    N_TOKENS,
-    STREAM,
-    Architecture,
-    GraphBuilder,
-    HParams,
-    ModelError,
-    Tensor,
-    TensorSource,
-)
+from pumice.plugin import N_SEQS, N_TOKENS, Architecture, GraphBuilder, HParams, ModelError, Tensor, TensorSource
 from pumice.plugin.nn import blocks, optional, pooling
 from pumice.plugin.nn.blocks import Activation, AttentionOptions
 from pumice.plugin.nn.hyper import Heads, read_heads
 from pumice.plugin.nn.rope import Rope, read_rope
+from pumice.plugin.unstable import DRAFT, HEAD, MAIN, STREAM
 
 
 class Decoder(Architecture):

@@ -10,7 +10,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import N_SEQS, N_TOKENS, GraphBuilder, StepRows, Tensor
+from pumice.plugin import N_SEQS, N_TOKENS, GraphBuilder, Tensor
+from pumice.plugin.unstable import StepRows
 
 
 def neighbour(g: GraphBuilder, x: Tensor, distance: int) -> Tensor:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from pumice.graph.shape import HIDDEN
-from pumice.plugin import GraphBuilder, Tensor, Weight, mask_width
+from pumice.plugin import GraphBuilder, Tensor, Weight
 from pumice.plugin.nn.blocks import width
+from pumice.plugin.unstable import mask_width
 
 LARGEST_SCORE = 60.0  # so that sums of exponentials stay finite
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import CODINGS, GGMLType
+from pumice.plugin import GGMLType
+from pumice.plugin.unstable import CODINGS
 from pumice_cpu.kernels.common import inline
 from pumice_cpu.simd import (
     absolute,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pumice.plugin import CODINGS, GGMLType
+from pumice.plugin import GGMLType
+from pumice.plugin.unstable import CODINGS
 from pumice_cpu.kernels.common import inline
 from pumice_cpu.kernels.quantizers.fit import SMALLEST, farthest_from_zero
 from pumice_cpu.kernels.quantizers.groups import bits, codes_in_order, load_columns, load_groups, weigh

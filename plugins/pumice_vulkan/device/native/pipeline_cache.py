@@ -7,7 +7,7 @@ import ctypes
 import hashlib
 from pathlib import Path
 
-from pumice.plugin import read_file, write_file
+from pumice.plugin.unstable import read_file, write_file
 from pumice_vulkan.device.contract import DeviceDescription
 from pumice_vulkan.device.native.api import check, created, lib
 from pumice_vulkan.device.native.binding import VkPipelineCacheCreateInfo

@@ -10,7 +10,7 @@ import click
 import pytest
 
 from gguf_files import tiny_llama
-from pumice.plugin import BatchRow, ModelSpec
+from pumice.plugin.unstable import BatchRow, ModelSpec
 from pumice_server.batch.answering import Answering
 from pumice_server.batch.results import Results
 from pumice_server.batch.work import answer_all

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin import (
+from pumice.plugin import Tensor
+from pumice.plugin.unstable import (
     Arena,
     Backend,
     DeviceInfo,
@@ -16,7 +17,6 @@ from pumice.plugin import (
     Program,
     Segment,
     Step,
-    Tensor,
     concrete,
 )
 
@@ -30,6 +30,7 @@ class LinearOptions:
 
 class LinearBackend(Backend):
     Options = LinearOptions
+    options: LinearOptions
 
     @classmethod
     def devices(cls) -> list[DeviceInfo]:
@@ -38,7 +39,7 @@ class LinearBackend(Backend):
     def supports(self, node: Node, limits: Limits) -> bool:
         if node.op != "linear":
             return node.op == "example.swiglu"
-        rows = node.inputs["weight"].shape[0]
+        rows = int(node.inputs["weight"].shape[0])
         return self.options.max_rows == 0 or rows <= self.options.max_rows
 
     def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
@@ -50,7 +51,7 @@ class LinearProgram(Program):
         self.segment = segment
         self.plan = plan
         self.arena = Arena(plan.size, "example activations")
-        self.weights = {weight: weight.dequantize() for weight in segment.weights}  # float32
+        self.weights: dict[Tensor, Any] = {weight: weight.dequantize() for weight in segment.weights}  # float32
 
     def run(self, step: Step) -> Mapping[str, Any]:
         values = {tensor: step.inputs[tensor.name] for tensor in self.segment.inputs}
