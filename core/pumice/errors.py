@@ -157,6 +157,14 @@ class EngineDiedError(EngineError):
     """The process of an engine crashed or was killed, for example by the memory limit. Its requests are lost."""
 
 
+class EngineKilledError(EngineDiedError):
+    """The process of an engine was killed by SIGKILL, as the system does when memory runs out."""
+
+
+class OutOfMemoryError(BackendError, EngineError):
+    """A model that needs more memory than its device, the machine or ``memory_limit`` has left."""
+
+
 class UnavailableError(EngineError):
     """A temporary failure outside the request: every worker process is busy, or workers are being killed."""
 

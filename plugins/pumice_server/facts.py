@@ -40,7 +40,7 @@ async def health(request: Request) -> Annotated[Response, Status]:
         done, total = served_model.progress
         raise HTTPException(503, f"Loading model: {100 * done // max(1, total)} %")
     if served_model and served_model.service is None and not served_model.sleeps:
-        raise HTTPException(503, f"{served_model.name} is {served_model.state}")
+        raise HTTPException(503, f"{served_model.name} is {served_model.status}")
     for other in models.served_models:
         if other.service:
             await snapshot_of(other.service)
@@ -107,7 +107,7 @@ def _described(served_model: ServedModel, name: str, summary: pumice.Summary | N
         "parent": served_model.name if name not in served_model.spec.names else None,
         "aliases": [other for other in served_model.spec.names if compat or other != name],
         "tags": served_model.spec.tags,
-        "status": {"value": served_model.state},
+        "status": {"value": served_model.status},
     }
     if summary:
         description["meta"] = {
@@ -150,9 +150,11 @@ async def metrics(request: Request) -> Response:
     An engine that died or does not answer has no gauges; the counters and the other models' metrics are told.
     """
     models: Models = request.app.state.models
-    for served_model in models.served_models:
-        service = served_model.service  # it may be unloaded during the await below
+    for served_model in list(models.served_models):
+        service = served_model.service  # it may be unloaded, and the model removed, during the await below
         snapshot = await _snapshot_if_alive(service) if service else None
+        if served_model not in models.served_models:
+            continue
         if service and snapshot:
             models.metrics.engine(served_model.name, snapshot, service.model.memory)
         else:

@@ -64,6 +64,7 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._counted: list[Counter | Histogram] = []  # labelled by model alone
+        self._of_models: list[Counter | Gauge | Histogram] = []
         self._requests = self._counter("requests", "HTTP requests by endpoint and status", ["endpoint", "status"])
         self._crashes = self._counter("engine_crashes", "Engine crashes and failed loads")
         self._prompt = self._counter("prompt_tokens", "Prompt tokens")
@@ -165,6 +166,13 @@ class Metrics:
         for gauge in (self._memory, *self._tiers.values()):
             gauge.remove_by_labels({"model": model})
 
+    def forget(self, model: str) -> None:
+        """Remove the metrics of a model that is not served any more."""
+        self._end_engine(model)
+        self._steps_before[""] = self._steps_before.get("", 0) + self._steps_before.pop(model, 0)
+        for metric in self._of_models:
+            metric.remove_by_labels({"model": model})
+
     def _end_engine(self, model: str) -> None:
         self._steps_before[model] = self._steps_before.get(model, 0) + self._steps.pop(model, 0)
         self._tallied.pop(model, None)
@@ -188,12 +196,17 @@ class Metrics:
         counter = Counter(f"pumice_{name}", description, labels, registry=self._registry)
         if labels == ("model",):
             self._counted.append(counter)
+        if "model" in labels:
+            self._of_models.append(counter)
         return counter
 
     def _gauge(self, name: str, description: str, labels: tuple[str, ...] | list[str] = ("model",)) -> Gauge:
-        return Gauge(f"pumice_{name}", description, labels, registry=self._registry)
+        gauge = Gauge(f"pumice_{name}", description, labels, registry=self._registry)
+        self._of_models.append(gauge)
+        return gauge
 
     def _histogram(self, name: str, description: str, buckets: tuple[float, ...]) -> Histogram:
         histogram = Histogram(f"pumice_{name}", description, ["model"], buckets=buckets, registry=self._registry)
         self._counted.append(histogram)
+        self._of_models.append(histogram)
         return histogram

@@ -18,6 +18,7 @@ from starlette.requests import Request
 import pumice
 from pumice.cli.named_models import for_other_models, warn_of_assumed_template
 from pumice.plugin.unstable import ModelSpec
+from pumice_server.answers import unless_gone
 from pumice_server.bodies import OllamaOptions
 from pumice_server.errors import no_model
 from pumice_server.limits import MAX_MODELS
@@ -26,7 +27,7 @@ from pumice_server.model_events import ModelEvents
 from pumice_server.options import generation_options
 from pumice_server.properties import properties
 from pumice_server.pulls import Pulled, Pulls
-from pumice_server.served_model import Deliver, Load, LoadProgress, ServedModel
+from pumice_server.served_model import Change, Deliver, Load, LoadProgress, ServedModel, State
 from pumice_server.service import BEAT_SECONDS, Service
 from pumice_server.settings import Settings
 from pumice_server.summaries import capabilities
@@ -41,6 +42,7 @@ _LOOK_SECONDS = 0.5  # between checks for dead engines and idle models
 _LONG_LOAD_SECONDS = 10.0  # until the log says that a model is still loading
 _SILENT_SECONDS = BEAT_SECONDS  # without a step when the server stops, after which requests end
 _STALL_SECONDS = 120.0  # of a step; an engine that takes longer is killed
+_OF_MEMORY = (pumice.OutOfMemoryError, pumice.EngineKilledError)  # errors of loads that unloading others may mend
 
 
 logger = logging.getLogger("pumice")
@@ -67,10 +69,9 @@ class Models:
             served_model.defaults = default_variant(served_model.spec.path)
         self.loop: asyncio.AbstractEventLoop | None = None
         self._load_model = load
-        self._turn = asyncio.Lock()  # one model loads at a time, so that free memory is known
-        self._closing: set[asyncio.Task[None]] = set()  # unloaded models that still have memory
+        self._tasks: set[asyncio.Task[None]] = set()  # loads without a request, and unloaded models that are closed
+        self._leaving: set[ServedModel] = set()  # unloaded models that still have memory
         self._checks: list[asyncio.Task[None]] = []  # of engines, when the server stops
-        self._freed = asyncio.Event()  # set when a model loses a user
 
     @classmethod
     def of(cls, model: AnyModel, names: Sequence[str], settings: Settings) -> Models:
@@ -80,7 +81,9 @@ class Models:
             return model
 
         models = cls([ModelSpec(names, "")], load, settings)
-        models._take(models.served_models[0], model, 0.0)
+        served_model = models.served_models[0]
+        served_model.state = State.LOADING  # it was loaded before it was served
+        models._take(served_model, model, 0.0)
         return models
 
     # --- names
@@ -136,9 +139,8 @@ class Models:
         served_model.check_unused()
         self.served_models.remove(served_model)
         self.events.tell("model_remove", served_model.name)
-        closing = _unloaded(served_model)
-        if closing:
-            await self._close(closing)
+        await self.unload(served_model)
+        self.metrics.forget(served_model.name)
         if self.uploads and served_model.folder:
             await waiting(self.uploads.unlink, served_model.folder)
 
@@ -167,41 +169,21 @@ class Models:
 
         Raises HTTPException if the model is not available now, and the errors of loading.
         """
-        served_model.n_users += 1
         self.loop = asyncio.get_running_loop()
+        service = self._use(served_model) or await self._wait(served_model)
         try:
-            yield await self._ready(served_model)
+            yield service
         finally:
-            served_model.n_users -= 1
-            served_model.last_used = time.monotonic()
-            self._freed.set()
+            served_model.leave(service)
+            self._arrange()
 
     async def unload(self, served_model: ServedModel) -> None:
         """Free the memory of a model. Raises HTTPException if the model is in use."""
         served_model.check_unused()
-        if service := served_model.service:
-            last_properties = None
-            try:
-                last_properties = await waiting(_last_properties, served_model, self.settings)
-            except pumice.PumiceError as error:  # a worker is missing, or the engine died
-                logger.warning("%s: its properties are not known while it is unloaded: %s", served_model.name, error)
-            served_model.check_unused()  # requests may have come during the await; none can from here on
-            if served_model.service is not service:  # another call unloaded it
-                return
-            served_model.properties = last_properties
-        closing = _unloaded(served_model)
-        self.events.status(served_model.name, "sleeping" if served_model.sleeps else served_model.state)
-        if closing:
-            logger.info("unloading %s", served_model.name)
-            del service
-            await self._close(closing)
-
-    async def _close(self, closing: list[AnyModel]) -> None:
-        """Close an unloaded model, as ``_close_and_collect``; until it is closed, no other model loads."""
-        task = asyncio.create_task(_close_and_collect(closing))
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
-        await asyncio.shield(task)
+        if served_model.state is State.READY:
+            self._unload(served_model)
+        while served_model.state is State.DRAINING:
+            await served_model.change()
 
     def drain(self, seconds: float) -> None:
         """Refuse new requests, and end running ones with an error after some seconds. Safe in signal handlers."""
@@ -212,9 +194,12 @@ class Models:
             for end in self.ends:  # downloads and batches go on another time
                 self.loop.call_soon_threadsafe(end)
             self.loop.call_soon_threadsafe(self.loop.call_later, seconds, self._end_all)
-            self.loop.call_soon_threadsafe(self._check_engines)
+            self.loop.call_soon_threadsafe(self._stop_waiting)
 
-    def _check_engines(self) -> None:
+    def _stop_waiting(self) -> None:
+        """Refuse requests that wait for room, and watch the engines of the others."""
+        for served_model in self.served_models:
+            served_model.wake()
         services = [served_model.service for served_model in self.served_models if served_model.service]
         self._checks = [asyncio.create_task(_end_if_silent(service)) for service in services]
 
@@ -227,14 +212,16 @@ class Models:
 
     async def close(self) -> None:
         """End every engine and download, including models that are loading."""
+        self.draining = True
         self.pulls.stop()
-        for check in self._checks:
-            check.cancel()
+        for task in self._checks:
+            task.cancel()
         for served_model in self.served_models:
+            served_model.wake()
             if served_model.loading:
                 served_model.loading.cancel()
-        models = [model for served_model in self.served_models if (model := served_model.unloaded())]
-        await asyncio.gather(*(asyncio.to_thread(model.close) for model in models))
+        models = [each.drain(Change.STOP).model for each in self.served_models if each.service]
+        await asyncio.gather(*(asyncio.to_thread(model.close) for model in models), *self._tasks)
         if self.uploads:
             await asyncio.to_thread(self.uploads.close)
 
@@ -255,89 +242,177 @@ class Models:
                 logger.error("cannot watch the models: %s: %s", type(error).__name__, error)
 
     async def _look(self) -> None:
-        for served_model in self.served_models:
+        for served_model in list(self.served_models):
             self._notice_death(served_model)
-            if served_model.idle and time.monotonic() > served_model.expires:
-                with contextlib.suppress(HTTPException):  # a request came meanwhile
-                    await self.unload(served_model)
-        if self.single and self.single.state == "failed" and not self.single.wait_seconds and not self.draining:
-            self.begin(self.single)
+            if served_model.is_idle and time.monotonic() > served_model.expires:
+                self._unload(served_model)
+        if self.single and self.single.state is State.FAILED and not self.single.wait_seconds and not self.draining:
+            self._begin(self.single)
+        self._arrange()  # a model that failed may be tried again
 
     # --- loading
 
-    async def _ready(self, served_model: ServedModel) -> Service:
-        self.load(served_model)
-        while served_model.service is None:
-            assert served_model.loading is not None
-            try:
-                await asyncio.shield(served_model.loading)
-            except asyncio.CancelledError:
-                if not self.draining:
-                    raise
-                raise HTTPException(503, "the server is stopping") from None
-            self.load(served_model)  # its engine may have died before this turn
-        return served_model.service
+    def _use(self, served_model: ServedModel) -> Service | None:
+        self._notice_death(served_model)
+        return served_model.use()
+
+    async def _wait(self, served_model: ServedModel) -> Service:
+        """Wait until a model is loaded, and use it.
+
+        Raises HTTPException if there is no room for it within the timeout of requests, and the errors of loading.
+        """
+        left = self.settings.timeout
+        served_model.expect()
+        try:
+            while True:
+                self._check_available(served_model)
+                served_model.ask()
+                self._arrange()
+                began = time.monotonic()
+                if served_model.loading:
+                    await self._load_of(served_model.loading)
+                else:
+                    try:
+                        await served_model.change(left)
+                    except TimeoutError:
+                        raise self._no_room(served_model) from None
+                    left -= time.monotonic() - began
+                if service := self._use(served_model):
+                    return service
+        finally:
+            served_model.n_waiting -= 1
+            self._arrange()
+
+    async def _load_of(self, loading: asyncio.Task[None]) -> None:
+        """Wait for a load. Raises its error, and HTTPException if the server's end cancels it."""
+        await asyncio.wait([loading])
+        if not loading.cancelled():
+            loading.result()
 
     def load(self, served_model: ServedModel) -> None:
         """Begin to load a model, unless it is loaded or loading. Raises HTTPException if it cannot be loaded now."""
         self._notice_death(served_model)
-        if served_model.service or served_model.loading:
+        if served_model.service or served_model.loading or served_model.n_waiting:
             return
+        self._check_available(served_model)
+        if self._to_evict(served_model) is None:
+            raise self._no_room(served_model)
+        self._keep(asyncio.create_task(self._hold(served_model)))
+
+    async def _hold(self, served_model: ServedModel) -> None:
+        """Load a model that no request waits for."""
+        try:
+            async with self.using(served_model):
+                pass
+        except Exception as error:
+            if self.draining:
+                return
+            reason = error.detail if isinstance(error, HTTPException) else error
+            logger.error("cannot load %s: %s", served_model.name, reason)
+
+    def _check_available(self, served_model: ServedModel) -> None:
+        """Raise HTTPException if a model that is not loaded cannot be loaded now, whatever room there is."""
         if self.draining:
             raise HTTPException(503, "the server is stopping")
+        if served_model not in self.served_models:
+            raise no_model(served_model.name, [other.name for other in self.served_models])
         if seconds := served_model.wait_seconds:
             raise HTTPException(503, f"{served_model.error}; tried again in {seconds:.0f} seconds")
-        self.begin(served_model)
 
-    def begin(self, served_model: ServedModel) -> None:
-        """Load a model, unless it is loaded or loading."""
-        if served_model.service or served_model.loading:
+    def _arrange(self) -> None:
+        """Begin the next load that has room, in the order of the first requests, or evict a model for it.
+
+        One model loads at a time, and none while another leaves, so that free memory is known.
+        """
+        if self.draining or self._leaving or any(each.loading for each in self.served_models):
             return
-        served_model.loading = asyncio.create_task(self._load(served_model))
-        served_model.loading.add_done_callback(
-            lambda task: task.cancelled() or task.exception()
-        )  # maybe nothing awaits it
-        self.events.status(served_model.name, served_model.state)
+        wanted = [served_model for served_model in self.served_models if served_model.is_wanted]
+        for served_model in sorted(wanted, key=lambda each: each.asked_at):
+            evicted = self._to_evict(served_model)
+            if evicted:
+                self._unload(evicted[0])
+                return
+            if evicted is not None:
+                self._begin(served_model)
+                return
+
+    def _to_evict(self, served_model: ServedModel) -> Sequence[ServedModel] | None:
+        """Return the idle models that must leave for another, the least recently used first; None: that is not enough.
+
+        Models that are loading or draining count as gone, since the decision is made again when they are done.
+        """
+        loaded = [other for other in self.served_models if other.service]
+        idle = sorted((other for other in loaded if other.is_idle), key=lambda other: other.last_used)
+        for n in range(len(idle) + 1):
+            if self._fits(served_model, [other for other in loaded if other not in idle[:n]]):
+                return idle[:n]
+        return None
+
+    def _fits(self, served_model: ServedModel, beside: Sequence[ServedModel]) -> bool:
+        most, memory = self.settings.max_models, self.settings.max_memory
+        size = sum(other.size for other in beside) + served_model.size
+        n = len(beside)
+        return not n or (n <= served_model.most_beside and not 0 < most <= n and not 0 < memory < size)
+
+    def _no_room(self, served_model: ServedModel) -> HTTPException:
+        """Return the error of a model without room: what takes it, and what to do."""
+        busy = ", ".join(f"{other.name:.100}" for other in self.served_models if other.service)
+        most, memory = self.settings.max_models, self.settings.max_memory
+        bounds = [f"--models-max is {most}"] if most else []
+        bounds += [f"--models-memory is {memory / 2**30:.3g} GiB"] if memory else []
+        told = f" ({', '.join(bounds)})" if bounds else ""
+        what = f"in use: {busy}" if busy else "other models are being loaded or unloaded"
+        problem = f"there is no room for {served_model.name} beside other models{told}; {what}"
+        return HTTPException(503, f"{problem}; try again once one is idle, or raise the limit")
+
+    def _begin(self, served_model: ServedModel) -> None:
+        loading = asyncio.create_task(self._load(served_model))
+        loading.add_done_callback(lambda task: task.cancelled() or task.exception())  # maybe no request waits for it
+        served_model.begin(loading)
+        self._tell(served_model)
+
+    def _tell(self, served_model: ServedModel) -> None:
+        self.events.status(served_model.name, "sleeping" if served_model.sleeps else served_model.status)
 
     async def _load(self, served_model: ServedModel) -> None:
         """Load a model. Raises the errors of loading, which the served model keeps."""
-
-        deliver = asyncio.get_running_loop().call_soon_threadsafe
+        loop = asyncio.get_running_loop()
 
         def progress(done: int, total: int) -> None:
             before, served_model.progress = served_model.progress, (done, total)
             if total and (before[1] != total or 100 * done // total > 100 * before[0] // total):
-                deliver(self.events.status, served_model.name, "loading", done / total)
+                loop.call_soon_threadsafe(self.events.status, served_model.name, "loading", done / total)
 
+        late = loop.call_later(_LONG_LOAD_SECONDS, _tell_loading, served_model)
+        started = time.monotonic()
         try:
-            async with self._turn:
-                await self._make_room(served_model)
-                while True:
-                    if self._closing:
-                        await asyncio.wait(self._closing)
-                    started = time.monotonic()
-                    late = asyncio.get_running_loop().call_later(_LONG_LOAD_SECONDS, _tell_loading, served_model)
-                    try:
-                        model = await _in_thread(self._load_checked, served_model.spec, progress, deliver)
-                        break
-                    except (pumice.BackendError, pumice.EngineError) as error:  # too little memory, maybe
-                        if not await self._evict():
-                            raise
-                        logger.info("%s: %s; tried again with more memory", served_model.name, error)
-                    finally:
-                        late.cancel()
+            model = await _in_thread(self._load_checked, served_model.spec, progress, loop.call_soon_threadsafe)
             self._take(served_model, model, time.monotonic() - started)
             del model
             _freeze_loaded()
         except asyncio.CancelledError:
+            served_model.give_up()
             raise
         except Exception as error:
-            self._failed(served_model, error)
-            if not served_model.n_users:  # waiting requests get the error
-                logger.error("cannot load %s: %s", served_model.name, error)
-            raise
+            self._not_loaded(served_model, error)
         finally:
-            served_model.loading = None
+            late.cancel()
+            self._arrange()
+
+    def _not_loaded(self, served_model: ServedModel, error: Exception) -> None:
+        """Give up a load that found too little memory beside other models, else raise its error."""
+        n_beside = sum(other.service is not None for other in self.served_models)
+        if isinstance(error, _OF_MEMORY) and n_beside and not served_model.is_too_large:
+            logger.info("%s: %s; tried again with more memory", served_model.name, error)
+            served_model.most_beside = n_beside - 1
+            served_model.give_up()
+            self._tell(served_model)
+            return
+        served_model.is_too_large = isinstance(error, _OF_MEMORY)
+        if not served_model.n_waiting:  # waiting requests get the error
+            logger.error("cannot load %s: %s", served_model.name, error)
+        self._failed(served_model, error)
+        raise error
 
     def _load_checked(self, spec: ModelSpec, progress: LoadProgress, deliver: Deliver) -> AnyModel:
         """Load a model, and check the server's grammar or schema with it. Raises RequestError, as well as loading's."""
@@ -354,7 +429,7 @@ class Models:
     def _take(self, served_model: ServedModel, model: AnyModel, seconds: float) -> None:
         service = Service(model, served_model.spec.names, self.settings, self.metrics, served_model.scales_of(model))
         served_model.loaded(service, seconds)
-        self.events.status(served_model.name, served_model.state)
+        self._tell(served_model)
         if service.assumed_template and "completion" in capabilities(model.summary):
             warn_of_assumed_template(served_model.name)
 
@@ -372,34 +447,34 @@ class Models:
         """Note that a model cannot be loaded, or that its engine died."""
         served_model.failed(error)
         self.metrics.crash(served_model.name)
-        self.events.status(served_model.name, "failed")
+        self._tell(served_model)
 
-    async def _make_room(self, served_model: ServedModel) -> None:
-        """Wait for room for another model. Raises HTTPException if all models stay busy."""
+    # --- unloading
+
+    def _unload(self, served_model: ServedModel) -> None:
+        """Begin to unload an idle model."""
+        self._leaving.add(served_model)
+        self._keep(asyncio.create_task(self._drain(served_model, [served_model.drain()])))
+
+    async def _drain(self, served_model: ServedModel, closing: list[Service]) -> None:
+        """Keep the properties of a model for its sleep, and close it."""
         try:
-            async with asyncio.timeout(self.settings.timeout):
-                while not self._has_room(served_model):
-                    if not await self._evict():
-                        self._freed.clear()
-                        await self._freed.wait()
-        except TimeoutError:
-            raise HTTPException(
-                503, f"there is no room for {served_model.name}: all loaded models are in use"
-            ) from None
+            served_model.properties = await waiting(_last_properties, served_model, closing, self.settings)
+        except Exception as error:  # a worker is missing, or the engine died
+            logger.warning("%s: its properties are not known while it is unloaded: %s", served_model.name, error)
+        self._tell(served_model)
+        logger.info("unloading %s", served_model.name)
+        try:
+            await _close_and_collect(closing)
+        finally:
+            self._leaving.discard(served_model)
+            served_model.closed()
+            self._arrange()
 
-    def _has_room(self, served_model: ServedModel) -> bool:
-        loaded = [other for other in self.served_models if other.service]
-        most, memory = self.settings.max_models, self.settings.max_memory
-        fits = not memory or sum(other.size for other in loaded) + served_model.size <= memory
-        return not loaded or ((not most or len(loaded) < most) and fits)
-
-    async def _evict(self) -> bool:
-        """Unload the model that has been idle for longest. Returns False if no model is idle."""
-        while idle := [served_model for served_model in self.served_models if served_model.idle]:
-            with contextlib.suppress(HTTPException):  # a request came meanwhile
-                await self.unload(min(idle, key=lambda served_model: served_model.last_used))
-                return True
-        return False
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        """Hold a task that nothing else holds."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
 def _tell_loading(served_model: ServedModel) -> None:
@@ -443,24 +518,17 @@ def _freeze_loaded() -> None:
         gc.freeze()
 
 
-def _last_properties(served_model: ServedModel, settings: Settings) -> Mapping[str, Any] | None:
-    """Return the properties of a model that is to be unloaded, which a thread holds no longer than it needs it."""
-    service = served_model.service
-    return properties(served_model, service, settings) if service else None
+def _last_properties(served_model: ServedModel, closing: Sequence[Service], settings: Settings) -> Mapping[str, Any]:
+    """Return the properties of a model that is being unloaded.
 
-
-def _unloaded(served_model: ServedModel) -> list[AnyModel]:
-    """Unload a model, and return it in a list that alone has it, for ``_close_and_collect``; empty if none was."""
-    model = served_model.unloaded()
-    return [] if model is None else [model]
-
-
-async def _close_and_collect(closing: list[AnyModel]) -> None:
-    """Close the model of a list and free its objects.
-
-    A model as an argument would live on in the thread, which keeps arguments for a moment after the call.
+    Its service is in a list that alone has it: a thread keeps its arguments for a moment after a call.
     """
-    await asyncio.to_thread(lambda: closing.pop().close())
+    return properties(served_model, closing[0], settings)
+
+
+async def _close_and_collect(closing: list[Service]) -> None:
+    """Close the model of the service in a list, and free its objects."""
+    await asyncio.to_thread(lambda: closing.pop().model.close())
     _collect_unloaded()
 
 
@@ -493,12 +561,16 @@ async def _in_thread(load: Callable[..., AnyModel], *arguments: object) -> AnyMo
 
 
 async def service_of(request: Request, name: object = None) -> Service:
-    """Return the service of the model that a request names, in use until the response has ended."""
+    """Return the service of the model that a request names, in use until the response has ended.
+
+    Raises ClientDisconnect if the client leaves before the model is loaded.
+    """
     models: Models = request.app.state.models
     name = name if isinstance(name, str) else None
     served_model = models.find(name)
     stack: contextlib.AsyncExitStack = request.state.stack
-    service = await stack.enter_async_context(models.using(served_model))
+    using = stack.enter_async_context(models.using(served_model))
+    service = await (using if served_model.service else unless_gone(request, using))
     if timeout := getattr(request.state, "timeout", None):
         service = service.within(timeout)
     variant = served_model.variants.get(name.removesuffix(":latest")) if name else None

@@ -1,12 +1,18 @@
-"""A model that can be served: its state, its users, and when it may be loaded again."""
+"""A model that can be served: its state, its users, and when it may be loaded again.
+
+``TRANSITIONS`` is the state machine. Requests that wait for a model are counted apart from those that use it, and are
+no part of the state: they may wait for an absent model until there is room for it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.exceptions import HTTPException
 
@@ -30,8 +36,55 @@ Load = Callable[[ModelSpec, LoadProgress, Deliver], "AnyModel"]
 """Loads a model, in a thread; called with what hears how far it is, and with what brings its events to the loop."""
 
 
+class State(StrEnum):
+    """State of a served model."""
+
+    ABSENT = "absent"
+    LOADING = "loading"
+    READY = "ready"
+    BUSY = "busy"
+    DRAINING = "draining"
+    FAILED = "failed"
+
+
+class Change(StrEnum):
+    """What changes the state of a served model."""
+
+    LOAD = "a load begins"
+    LOADED = "the load ends"
+    GIVE_UP = "the load is cancelled, or finds no memory beside other models"
+    FAIL = "the load fails"
+    USE = "a first request uses it"
+    LEAVE = "the last request ends"
+    UNLOAD = "it is unloaded, evicted, or idle for too long"
+    STOP = "the server stops"
+    CLOSE = "its memory is free"
+    DIE = "its engine dies"
+
+
+TRANSITIONS: Final[Mapping[tuple[State, Change], State]] = {
+    (State.ABSENT, Change.LOAD): State.LOADING,
+    (State.LOADING, Change.LOADED): State.READY,
+    (State.LOADING, Change.GIVE_UP): State.ABSENT,
+    (State.LOADING, Change.FAIL): State.FAILED,
+    (State.READY, Change.USE): State.BUSY,
+    (State.READY, Change.UNLOAD): State.DRAINING,
+    (State.READY, Change.STOP): State.DRAINING,
+    (State.READY, Change.DIE): State.FAILED,
+    (State.BUSY, Change.LEAVE): State.READY,
+    (State.BUSY, Change.STOP): State.DRAINING,
+    (State.BUSY, Change.DIE): State.FAILED,
+    (State.DRAINING, Change.CLOSE): State.ABSENT,
+    (State.FAILED, Change.LOAD): State.LOADING,
+}
+"""The state after each change; no other change is possible. docs/server.md has it as a table."""
+
+_STATUS = {State.ABSENT: "unloaded", State.READY: "loaded", State.BUSY: "loaded", State.DRAINING: "unloaded"}
+"""llama-server's names of states, where they differ."""
+
+
 class ServedModel:
-    """A served model. ``state`` is unloaded, loading, loaded or failed."""
+    """A served model, used by the event loop alone. ``service`` is set while it is ready or busy."""
 
     def __init__(self, spec: ModelSpec, keep_alive: float, fetched: frozenset[Path] = frozenset()) -> None:
         self.spec = spec
@@ -42,17 +95,24 @@ class ServedModel:
         self.defaults: Variant | None = None  # how its chats begin, by its entry in the catalogue
         self.variants: dict[str, Variant] = {}  # names that clients made
         self.created = int(time.time())
+        self.state = State.ABSENT
         self.service: Service | None = None
+        self.loading: asyncio.Task[None] | None = None
         self.properties: Mapping[str, Any] | None = None  # last properties of a model that sleeps
         self.summary: pumice.Summary | None = None  # summary of its file, once it has been read
-        self.loading: asyncio.Task[None] | None = None
         self.progress = (0, 0)  # steps of loading: done, in all
         self.load_seconds = 0.0
-        self.error: Exception | None = None  # reason why it is not loaded
+        self.error: Exception | None = None  # reason why it failed
+        self.is_too_large = False  # it found too little memory although no other model was loaded
         self.n_crashes = 0  # in a row
         self.n_users = 0
+        self.n_waiting = 0  # requests that wait until it is loaded
+        self.asked_at = 0.0  # when the first of them came
+        self._is_asked_for = False  # since the last load began: a request whose load failed gets its error
+        self.most_beside: float = math.inf  # models beside which it may find enough memory
         self.last_used = time.monotonic()
         self.keep_alive = keep_alive  # seconds that it stays loaded without a user
+        self._changed = asyncio.Event()
         self._retry_at = 0.0
         self._loaded_at = 0.0
 
@@ -72,17 +132,14 @@ class ServedModel:
         return self.scales
 
     @property
-    def sleeps(self) -> bool:
-        """True if the model was unloaded for being idle; the next request loads it again."""
-        return self.properties is not None and self.state == "unloaded"
+    def status(self) -> str:
+        """The state by llama-server's name."""
+        return _STATUS.get(self.state, self.state)
 
     @property
-    def state(self) -> str:
-        if self.service:
-            return "loaded"
-        if self.loading:
-            return "loading"
-        return "failed" if self.error else "unloaded"
+    def sleeps(self) -> bool:
+        """True if the model was unloaded; the next request loads it again."""
+        return self.properties is not None and self.status == "unloaded"
 
     @property
     def size(self) -> int:
@@ -90,9 +147,9 @@ class ServedModel:
         return sum(self.service.model.memory.values()) if self.service else self.spec.size
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """True if the model may be unloaded."""
-        return self.service is not None and self.n_users == 0
+        return self.state is State.READY and not self.n_waiting
 
     @property
     def expires(self) -> float:
@@ -102,29 +159,104 @@ class ServedModel:
     @property
     def wait_seconds(self) -> float:
         """Seconds until the model may be loaded again, doubled after each crash."""
-        return max(0.0, self._retry_at - time.monotonic())
+        return max(0.0, self._retry_at - time.monotonic()) if self.state is State.FAILED else 0.0
+
+    @property
+    def is_wanted(self) -> bool:
+        """True if requests wait for a load that may begin."""
+        return (
+            self._is_asked_for
+            and self.n_waiting > 0
+            and (self.state, Change.LOAD) in TRANSITIONS
+            and not self.wait_seconds
+        )
+
+    def check_unused(self) -> None:
+        """Raise HTTPException if the model is in use or being loaded."""
+        if self.n_waiting or self.state in (State.BUSY, State.LOADING):
+            raise HTTPException(409, f"{self.name} is in use")
+
+    async def change(self, seconds: float | None = None) -> None:
+        """Wait until the state changes. Raises TimeoutError."""
+        async with asyncio.timeout(seconds):
+            await self._changed.wait()
+
+    def wake(self) -> None:
+        """Let the requests that wait for the model look again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    # --- waiting and using
+
+    def ask(self) -> None:
+        """Ask for a load, for a request that waits."""
+        self._is_asked_for = True
+
+    def expect(self) -> None:
+        """Count a request that waits for the model."""
+        if not self.n_waiting:
+            self.asked_at, self.most_beside = time.monotonic(), math.inf
+        self.n_waiting += 1
+
+    def use(self) -> Service | None:
+        """Return the service, and count a user of it; None if the model is not loaded."""
+        if self.service:
+            if self.state is State.READY:
+                self._move(Change.USE)
+            self.n_users += 1
+        return self.service
+
+    def leave(self, service: Service) -> None:
+        """End a use. A service whose engine has died meanwhile has no users any more."""
+        if service is self.service:
+            self.last_used = time.monotonic()
+            self.n_users -= 1
+            if not self.n_users:
+                self._move(Change.LEAVE)
+
+    # --- loading and unloading
+
+    def begin(self, loading: asyncio.Task[None]) -> None:
+        self._move(Change.LOAD)
+        self.loading, self.progress, self._is_asked_for = loading, (0, 0), False
 
     def loaded(self, service: Service, seconds: float) -> None:
-        self.service, self.error, self.load_seconds = service, None, seconds
+        self._move(Change.LOADED)
+        self.service, self.error, self.load_seconds, self.is_too_large = service, None, seconds, False
         self.last_used = self._loaded_at = time.monotonic()
+
+    def give_up(self) -> None:
+        """Note that a load ended without a model, and without a fault of its own."""
+        self._move(Change.GIVE_UP)
 
     def failed(self, error: Exception) -> None:
         """Note that loading failed or the engine died. After the first time, loading may be retried at once."""
         now = time.monotonic()
         steady = self.service is not None and now - self._loaded_at > _STEADY_SECONDS
+        self._move(Change.DIE if self.service else Change.FAIL)
         self.n_crashes = 1 if steady else self.n_crashes + 1
         wait = 0.0 if self.n_crashes == 1 else min(_MAX_BACKOFF_SECONDS, 2.0 ** (self.n_crashes - 2))
-        self.service, self.error, self._retry_at = None, error, now + wait
+        self.service, self.n_users, self.error, self._retry_at = None, 0, error, now + wait
 
-    def check_unused(self) -> None:
-        """Raise HTTPException if the model is in use or being loaded."""
-        if self.n_users or self.loading:
-            raise HTTPException(409, f"{self.name} is in use")
+    def drain(self, change: Change = Change.UNLOAD) -> Service:
+        """Remove and return the service of a loaded model, whose model the caller closes.
 
-    def unloaded(self) -> AnyModel | None:
-        """Remove and return the model, for the caller to close, and reset the count of consecutive crashes."""
+        This resets the count of consecutive crashes.
+        """
+        assert self.service is not None
+        self._move(change)
         service, self.service = self.service, None
-        self.error = None
-        if service:
-            self.n_crashes = 0
-        return service.model if service else None
+        self.n_users, self.n_crashes = 0, 0
+        return service
+
+    def closed(self) -> None:
+        """Note that a draining model has left memory."""
+        self._move(Change.CLOSE)
+
+    def _move(self, change: Change) -> None:
+        if (self.state, change) not in TRANSITIONS:
+            raise RuntimeError(f"{self.name} is {self.state}: not a state in which {change}")
+        self.state = TRANSITIONS[self.state, change]
+        if self.state is not State.LOADING:
+            self.loading = None
+        self.wake()

@@ -87,6 +87,7 @@ class Service:
         """
         self.model = model
         self.names = names
+        self._counted_as = names[0]  # names that clients make are no labels of metrics
         self.created = int(time.time())
         self._media_hosts = settings.media_hosts
         self.voices = settings.voices
@@ -104,7 +105,6 @@ class Service:
         self._defaults: Mapping[str, Any] = {}
         self._max_tokens = settings.max_tokens
         self.stop, self.pooling = settings.stop, settings.pooling
-        self.heard = time.monotonic()  # time of the engine's last answer
         self.slots: dict[Slot, list[int]] = {}  # tokens in the cache
         self._metrics = metrics
         self._asked: asyncio.Task[None] | None = None
@@ -346,19 +346,17 @@ class Service:
         """Close streams, and count their tokens."""
         for stream in streams:
             stream.close()
-            self._metrics.count(self.name, stream.timings)
+            self._metrics.count(self._counted_as, stream.timings)
             logs.note(self.name, stream.timings)
 
     def note_encoded(self, n_tokens: int, began: float) -> None:
         """Count the tokens of texts that were embedded or ranked from ``began`` on, by the monotonic clock."""
-        self._metrics.count_encoded(self.name, n_tokens, time.monotonic() - began)
+        self._metrics.count_encoded(self._counted_as, n_tokens, time.monotonic() - began)
         logs.about(model=self.name, prompt_tokens=n_tokens)
 
     async def snapshot(self, timeout: float | None = BEAT_SECONDS) -> pumice.Snapshot:
         """Return the state of the engine. Raises TimeoutError if it finishes no step within the timeout."""
-        snapshot = await asyncio.wait_for(asyncio.wrap_future(self.model.client.ask()), timeout)
-        self.heard = time.monotonic()
-        return snapshot
+        return await asyncio.wait_for(asyncio.wrap_future(self.model.client.ask()), timeout)
 
     def ask(self, timeout: float) -> None:
         """Start a health check, unless one runs. An engine that does not answer in time is killed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from pumice.errors import BackendError
+from pumice.errors import OutOfMemoryError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,7 +30,7 @@ class Arena:
         try:
             self._bytes: NDArray[np.uint8] = np.zeros(size, np.uint8)
         except (MemoryError, ValueError) as error:
-            raise BackendError(
+            raise OutOfMemoryError(
                 f"not enough memory: {purpose} needs {size / 2**20:.0f} MiB; use a smaller n_ctx, n_batch or kv_type"
             ) from error
         Arena.count += 1

@@ -33,7 +33,7 @@ from pumice.engine.messages import (
     Output,
     Span,
 )
-from pumice.errors import EngineError, PlainArguments, PumiceError, RequestError, from_plain, to_plain
+from pumice.errors import EngineError, OutOfMemoryError, PlainArguments, PumiceError, RequestError, from_plain, to_plain
 from pumice.process.header import MAX_HEADER_BYTES, Header
 
 MAX_BYTES: Final = 16 << 20  # of a message, unless a larger answer is owed
@@ -248,7 +248,7 @@ def decode_facts(data: bytes) -> Facts:
 def portable(error: Exception) -> PumiceError:
     """Convert an error for another process: to a class of ``pumice.errors`` with plain arguments."""
     if isinstance(error, MemoryError):
-        return EngineError("out of memory: reduce n_ctx or n_parallel, or choose a smaller model")
+        return OutOfMemoryError("out of memory: reduce n_ctx or n_parallel, or choose a smaller model")
     if not isinstance(error, PumiceError):
         return EngineError(one_line(f"{type(error).__name__}: {error}"))
     return _error_of(_fault_of(error))

@@ -12,7 +12,7 @@ from io import BufferedReader, RawIOBase
 from typing import IO, cast
 
 from pumice.engine.messages import Command, Event, Facts
-from pumice.errors import EngineDiedError, EngineError, ModelClosedError
+from pumice.errors import EngineDiedError, EngineError, EngineKilledError, ModelClosedError
 from pumice.process.awaited import Awaited
 from pumice.process.codec import (
     COMMANDS,
@@ -149,7 +149,7 @@ class EngineProcess:
         if self._closing:
             self.error = ModelClosedError("the model is closed")
         else:
-            self.error = self.error or EngineDiedError(_describe(status))
+            self.error = self.error or _death(status)
         for future in (self.opened, self.loaded):
             if not future.done():
                 future.set_exception(self.error)
@@ -193,10 +193,11 @@ class EngineProcess:
             raise EngineError(f"unexpected message {type(report).__name__}")
 
 
-def _describe(status: int) -> str:
+def _death(status: int) -> EngineDiedError:
     """Return the error for the status of an ended process."""
     if status >= 0:
-        return f"the engine's process ended with {describe_status(status)}"
+        return EngineDiedError(f"the engine's process ended with {describe_status(status)}")
     name = describe_status(status)
-    hint = "; was there too little memory?" if name == "SIGKILL" else ""
-    return f"the engine's process was ended by {name}{hint}"
+    if name == "SIGKILL":
+        return EngineKilledError("the engine's process was ended by SIGKILL; was there too little memory?")
+    return EngineDiedError(f"the engine's process was ended by {name}")

@@ -18,7 +18,7 @@ from concurrent.futures import Future
 
 from pumice import sandbox
 from pumice.engine.messages import Close, Command, Event
-from pumice.errors import EngineError
+from pumice.errors import BackendError, EngineError, OutOfMemoryError
 from pumice.gguf import GGUFFile
 from pumice.isolation.wire import take_standard_streams
 from pumice.model import Model
@@ -127,11 +127,15 @@ class _Telling:
 
 
 def _explained(error: Exception, limit: float) -> Exception:
-    """Return an error of loading; errors of memory mention the limit, if there is one."""
-    shown = str(portable(error))
-    if not limit or not any(word in shown.lower() for word in _OF_MEMORY):
+    """Return an error of loading: OutOfMemoryError, with the limit if there is one, if memory ran out.
+
+    Drivers and libraries report that in words alone.
+    """
+    told = portable(error)
+    shown = str(told)
+    if not (isinstance(told, (BackendError, EngineError)) and any(word in shown.lower() for word in _OF_MEMORY)):
         return error
-    return EngineError(f"{shown} (memory_limit is {limit:g} GiB)")
+    return OutOfMemoryError(f"{shown} (memory_limit is {limit:g} GiB)" if limit else shown)
 
 
 def _obey(loaded: Future[EngineHost], coming: Iterator[Load | Command]) -> None:

@@ -128,7 +128,10 @@ class PluginsError(ModelError):
         (pumice.QueueFullError(5, 3), pumice.QueueFullError(5, 3)),
         (PluginsError("a", "b"), ModelError("a: b")),
         (ZeroDivisionError("a\nb"), pumice.EngineError("ZeroDivisionError: a\\nb")),
-        (MemoryError(), pumice.EngineError("out of memory: reduce n_ctx or n_parallel, or choose a smaller model")),
+        (
+            MemoryError(),
+            pumice.OutOfMemoryError("out of memory: reduce n_ctx or n_parallel, or choose a smaller model"),
+        ),
         (ModelError(Path("a")), ModelError("a")),
         (ModelError("\ud800"), ModelError("\\ud800")),
     ],

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -205,8 +205,8 @@ def test_a_busy_model_is_not_unloaded(two):
     assert answers == [200]
 
 
-def test_a_request_that_comes_while_its_model_is_unloaded_keeps_it(one, monkeypatch):
-    begun, go, unloaded = threading.Event(), threading.Event(), []
+def test_a_request_that_comes_while_its_model_is_unloaded_loads_it_again(one, monkeypatch):
+    begun, go, answers = threading.Event(), threading.Event(), []
 
     def slow(*_):
         begun.set()
@@ -214,17 +214,21 @@ def test_a_request_that_comes_while_its_model_is_unloaded_keeps_it(one, monkeypa
         return {}
 
     assert complete(one, "one").status_code == 200
+    before = pid_of(one, "one")
     monkeypatch.setattr(models, "properties", slow)
     body = {"model": "one"}
-    unloading = threading.Thread(target=lambda: unloaded.append(one.client.post("/models/unload", json=body)))
+    unloading = threading.Thread(target=lambda: answers.append(one.client.post("/models/unload", json=body)))
     unloading.start()
     assert begun.wait(PATIENCE)
-    with used(one, "one"):
-        go.set()
-        unloading.join(PATIENCE)
-        assert unloaded[0].status_code == 409
-        assert states(one) == {"one": "loaded"}
-    assert complete(one, "one").status_code == 200
+    coming = threading.Thread(target=lambda: answers.append(complete(one, "one")))
+    coming.start()
+    wait_until(lambda: one.models.find("one").n_waiting)
+    assert states(one) == {"one": "unloaded"}
+    go.set()
+    for thread in (unloading, coming):
+        thread.join(PATIENCE)
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert pid_of(one, "one") != before
 
 
 @pytest.mark.parametrize("error", [pumice.UnavailableError("no worker"), RuntimeError("a bug")])
@@ -287,7 +291,7 @@ def test_an_engine_that_dies_right_after_its_load_is_loaded_again(specs, monkeyp
         await served.close()
         return state
 
-    assert asyncio.run(use()) == "loaded"
+    assert asyncio.run(use()) == "busy"
 
 
 def test_a_request_without_a_stream_is_told_too(one):
@@ -420,20 +424,21 @@ def test_waits_between_crashes_become_longer(monkeypatch):
     entry, waits = ServedModel(ModelSpec(["x"], "x"), FOREVER), []
     monkeypatch.setattr("pumice_server.served_model.time", SimpleNamespace(monotonic=lambda: 5.0))
     for _ in range(9):
+        entry.begin(cast(Any, None))
         entry.failed(pumice.EngineDiedError("x"))
         waits.append(entry.wait_seconds)
     assert waits == [0, 1, 2, 4, 8, 16, 32, 60, 60]
-    entry.unloaded()
-    entry.failed(pumice.EngineDiedError("x"))
-    assert entry.wait_seconds == 60, "nothing was loaded that could end in order"
 
 
 def test_an_engine_that_is_unloaded_ends_a_row_of_crashes():
     """Else a model that is often evicted waits for longer and longer, however rarely its engine dies."""
     entry = ServedModel(ModelSpec(["x"], "x"), FOREVER)
     for _ in range(9):
+        entry.begin(cast(Any, None))
         entry.loaded(cast(Service, SimpleNamespace(model=None)), 1.0)
-        entry.unloaded()
+        entry.drain()
+        entry.closed()
+        entry.begin(cast(Any, None))
         entry.failed(pumice.EngineDiedError("x"))
         assert entry.wait_seconds == 0
 
