@@ -163,7 +163,7 @@ def _make_ingress(spec: ModelSpec, settings: Settings) -> Starlette:
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        models.begin(models.served_models[0])
+        models.load(models.served_models[0])
         watching = asyncio.create_task(models.watch())
         try:
             yield
