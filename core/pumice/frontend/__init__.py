@@ -20,7 +20,20 @@ from pumice.frontend.speaking import Speaking
 from pumice.notebook import facts_table, show_count
 from pumice.wording import format_bytes
 
-__all__ = ["Frontend", "LazyTokenizer", "Prompt", "PromptProgress"]
+__all__ = ["PUBLIC", "Frontend", "LazyTokenizer", "Prompt", "PromptProgress"]
+
+PUBLIC = {
+    "Texts": "generate generate_many stream agenerate astream prepare_options",
+    "Chats": "chat chat_stream achat achat_stream apply_template prepare_chat has_chat_template template_capabilities",
+    "Vectors": "embed aembed prepare_embed rerank arerank",
+    "Scores": "logits continuation_logits prompt_logprobs aprompt_logprobs",
+    "Speech": "speak speak_stream aspeak_stream",
+    "Tokens": "tokenize detokenize tokenizer n_vocab n_ctx",
+    "Prompts on disk": "save_prompt asave_prompt",
+    "The model": "architecture metadata summary facts memory backends loras config sampling snapshot",
+    "Its end": "close closed error",
+}
+"""The public names of a model by subject, which completion shows and the reference lists."""
 
 
 class Frontend(Chatting, Embedding, Saving, Scoring, Speaking):
@@ -41,7 +54,11 @@ class Frontend(Chatting, Embedding, Saving, Scoring, Speaking):
 
     def __dir__(self) -> list[str]:
         """Return the public names, for completion."""
-        return sorted(name for name in super().__dir__() if not name.startswith("_"))
+        return [
+            name
+            for name in sorted(" ".join(PUBLIC.values()).split())
+            if hasattr(type(self), name) or name in vars(self)
+        ]
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"on {', '.join(self.backends)}, n_ctx {self.n_ctx}"

@@ -8,6 +8,7 @@ import pytest
 import pumice
 from family_templates import FAMILIES
 from gguf_files import tiny_llama
+from pumice.frontend import PUBLIC
 from pumice.plugin import ChatFormat, SamplerContext, hookimpl
 from scripted_calls import Writer
 
@@ -317,6 +318,6 @@ def test_a_mistyped_role_is_refused_and_a_role_of_the_template_is_not(model):
 
 
 def test_names_for_completion_are_those_of_the_interface(model):
-    assert "chat" in dir(model)
-    assert not [name for name in dir(model) if name.startswith("_")]
+    assert dir(model) == sorted(name for names in PUBLIC.values() for name in names.split())
+    assert all(hasattr(model, name) for name in dir(model))
     assert repr(model.tokenizer).endswith(f"{model.n_vocab} tokens>")
