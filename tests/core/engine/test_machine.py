@@ -1,0 +1,507 @@
+"""Requests of every kind in any order in one engine: each ends once, as it does alone, and nothing is lost.
+
+The engine's thread computes a step only when the machine lets it (``paced``), so an example takes the same turns each
+time. ``PUMICE_MACHINE_EXAMPLES`` is the number of examples (default: 200).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+import pumice
+from gguf_files import tiny_llama
+from paced import BACKEND, HANGS, Pace
+from pumice.engine import EngineClient
+from pumice.engine.messages import Event, Failed, Finished, Output, Snapshot
+from pumice.gguf import GGMLType, GGUFFile, TensorInfo, Writer
+from pumice.grammar import ReasoningBudget
+
+EXAMPLES = int(os.environ.get("PUMICE_MACHINE_EXAMPLES", "200"))
+N_VOCAB = 300
+MOST_STEPS = 3000  # of an example's requests, which need a few hundred
+CLOSE = {"rtol": 2e-4, "atol": 2e-4}  # values of a row depend on the number of rows in a step
+INJECTED = "injected by the test"
+COUNTED = ("generate",)  # in max_queue; the engine does not count other kinds yet
+LATE = 1e-6  # seconds of a request's timeout, over before its first step
+
+contexts = st.sampled_from([128, 160, 256])  # 4, 5 and 8 blocks
+lengths = st.sampled_from([1, 2, 5, 31, 33, 64, 90, 120, 128, 158, 200, 254, 256])
+prompts = st.tuples(st.integers(0, 2), lengths)
+salts = st.sampled_from(["", "", "", "a", "\ud800"])
+adapters = st.sampled_from([None, None, None, 1.0])
+poolings = st.sampled_from(["mean", "last", "cls", "none"])
+
+
+def tokens_of(prompt: tuple[int, int]) -> list[int]:
+    """Return the token ids of one of three texts that share a beginning."""
+    seed, n = prompt
+    shared = np.random.default_rng(9).integers(3, N_VOCAB, 40).tolist()
+    own = np.random.default_rng(seed).integers(3, N_VOCAB, 256).tolist()
+    return (shared + own)[:n] if seed else own[:n]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is asked of a model: equal work has equal results."""
+
+    kind: str
+    prompt: tuple[int, int]
+    more: tuple[tuple[int, int], ...] = ()  # further texts
+    pooling: str = ""
+    n_top: int = 0
+    max_tokens: int = 0
+    logprobs: int | None = None
+    form: str = ""
+    adapter: float | None = None
+
+    @property
+    def longest(self) -> int:
+        return max(n for _, n in (self.prompt, *self.more))
+
+    @property
+    def adapters(self) -> dict[str, float] | None:
+        return None if self.adapter is None else {"own": self.adapter}
+
+
+FORMS: dict[str, dict[str, Any]] = {
+    "": {},
+    "schema": {"json_schema": {"enum": ["yes", "no", "maybe so"]}, "ignore_eos": False},
+    "grammar": {"grammar": "root ::= [ab]+", "ignore_eos": False},
+    "ends": {"ignore_eos": False, "stop": ["w3"]},
+}
+
+
+@dataclass(eq=False)
+class Asked:
+    """A request on its way, and what came of it."""
+
+    work: Work
+    began: int  # failed runs before it
+    is_late: bool = False  # may end by its timeout
+    is_bad: bool = False  # may be refused
+    is_cancelled: bool = False
+    cancel: Callable[[], object] = lambda: None  # returns False if it is too late
+    ends: list[Any] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    text: str = ""
+    logprobs: list[Any] = field(default_factory=list)
+    failed_by: int = 0  # failed runs when it ended
+
+
+class Alone:
+    """A model that computes one request at a time, and remembers the results."""
+
+    def __init__(self, path: Path, adapter: Path) -> None:
+        self._load = cache(
+            lambda n_ctx: pumice.load(
+                path, backend="numpy", kv_type="f32", n_ctx=n_ctx, n_parallel=1, speculate="off",
+                config={"adapters": {"own": {"file": str(adapter), "scale": 0.0}}},
+            )
+        )  # fmt: skip
+        self._known: dict[tuple[int, Work], Any] = {}
+
+    def result(self, n_ctx: int, work: Work) -> Any:
+        if (n_ctx, work) not in self._known:
+            self._known[n_ctx, work] = _alone(self._load(n_ctx), work)
+        return self._known[n_ctx, work]
+
+
+def _alone(model: pumice.Model, work: Work) -> Any:
+    ids = tokens_of(work.prompt)
+    if work.kind == "generate":
+        return model.generate(ids, **options_of(work))
+    if work.kind == "encode":
+        texts = [tokens_of(prompt) for prompt in (work.prompt, *work.more)]
+        return model.embed(texts, pooling=work.pooling, normalize=False, adapters=work.adapters)
+    if work.kind == "score":
+        return model.prompt_logprobs(ids, work.n_top, adapters=work.adapters)
+    return model.logits(ids, adapters=work.adapters)
+
+
+def options_of(work: Work) -> dict[str, Any]:
+    ends = {"max_tokens": work.max_tokens, "temperature": 0.0, "ignore_eos": True}
+    return {**ends, "logprobs": work.logprobs, "adapters": work.adapters, **FORMS[work.form]}
+
+
+def write_adapter(model: Path, path: Path) -> Path:
+    """Write a LoRA adapter for the queries of a model."""
+    rng, tensors = np.random.default_rng(1), {}
+    with GGUFFile.open(model) as file:
+        for name, tensor in file.tensors.items():
+            if name.endswith("attn_q.weight"):
+                rows, columns = tensor.shape
+                tensors[f"{name}.lora_a"] = rng.standard_normal((2, columns)).astype(np.float32) * 0.3
+                tensors[f"{name}.lora_b"] = rng.standard_normal((rows, 2)).astype(np.float32) * 0.3
+    metadata = {"general.architecture": "llama", "general.type": "adapter", "adapter.type": "lora"}
+    infos = [TensorInfo(name, GGMLType.F32, array.shape) for name, array in tensors.items()]
+    with Writer(path, metadata | {"adapter.lora.alpha": 2.0}, infos) as writer:
+        for array in tensors.values():
+            writer.write(array)
+    return path
+
+
+@cache
+def files() -> tuple[Path, Path, Alone]:
+    folder = Path(tempfile.mkdtemp(prefix="pumice-machine-"))
+    model = tiny_llama(folder / "tiny.gguf", n_layer=1, dim=32, n_ff=32, n_ctx=256, n_vocab=N_VOCAB)
+    adapter = write_adapter(model, folder / "adapter.gguf")
+    return model, adapter, Alone(model, adapter)
+
+
+class EngineMachine(RuleBasedStateMachine):
+    """Asks an engine for anything at any time."""
+
+    @initialize(
+        n_ctx=contexts,
+        n_parallel=st.integers(1, 4),
+        n_batch=st.sampled_from([8, 32, 64]),
+        max_queue=st.sampled_from([-1, -1, 0, 2, 4]),
+        tier=st.sampled_from(["", "", "saved", "ram"]),
+        finishes=st.booleans(),
+    )
+    def load(self, n_ctx: int, n_parallel: int, n_batch: int, max_queue: int, tier: str, finishes: bool) -> None:
+        path, adapter, self.alone = files()
+        self.folder = tempfile.TemporaryDirectory()
+        config: dict[str, Any] = {"adapters": {"own": {"file": str(adapter), "scale": 0.0}}, "max_queue": max_queue}
+        config |= {"cache_saved": self.folder.name} if tier == "saved" else {}
+        config |= {"cache_ram": 1} if tier == "ram" else {}
+        self.pace = Pace()
+        self.model = pumice.load(
+            path, backend=BACKEND, plugins=[self.pace.plugin()], kv_type="f32", n_ctx=n_ctx, n_parallel=n_parallel,
+            n_batch=n_batch, speculate="off", max_delay=1e6, config=config,
+        )  # fmt: skip
+        self.client: EngineClient = self.model.client
+        self.n_ctx, self.max_queue = n_ctx, self.model.config.max_queue
+        self.asked: list[Asked] = []
+        self.finishes = finishes  # before it is closed
+        before = self.client.snapshot(HANGS)
+        self.n_parallel, self.before = before.n_slots, before.n_steps
+        self.runs_before = self.pace.n_runs
+        self.pace.stop()
+
+    # --- requests
+
+    @rule(
+        prompt=prompts,
+        max_tokens=st.sampled_from([1, 2, 8, 24, 300]),
+        n=st.sampled_from([1, 1, 1, 2, 3]),
+        logprobs=st.sampled_from([None, None, 0, 2]),
+        form=st.sampled_from(["", "", *FORMS]),
+        adapter=adapters,
+        salt=salts,
+        priority=st.integers(-1, 1),
+        late=st.sampled_from([False, False, False, True]),
+        budget=st.sampled_from([None, None, 0, 5]),
+    )
+    def generate(self, prompt, max_tokens, n, logprobs, form, adapter, salt, priority, late, budget) -> None:
+        work = Work("generate", prompt, max_tokens=max_tokens, logprobs=logprobs, form=form, adapter=adapter)
+        asked = [self._asked(work, salt, is_late=late) for _ in range(n)]
+
+        def send() -> None:
+            more = {"cache_salt": salt, "priority": priority, "timeout": LATE if late else 600.0, "n": n}
+            request = self.model.request(tokens_of(prompt), **options_of(work), **more)
+            if budget is not None:  # of reasoning that never begins
+                request = replace(request, budget=ReasoningBudget(budget, [5], "<never begun>", "</never begun>"))
+            ids = self.client.add(request, *(self._listener(one) for one in asked))
+            for one, id in zip(asked, ids, strict=True):
+                one.cancel = lambda id=id: self.client.cancel(id)
+
+        self._send(asked, send)
+
+    @rule(texts=st.lists(prompts, min_size=1, max_size=4), pooling=poolings, adapter=adapters)
+    def encode(self, texts, pooling, adapter) -> None:
+        work = Work("encode", texts[0], tuple(texts[1:]), pooling=pooling, adapter=adapter)
+        asked = self._asked(work)
+        ids, scales = [tokens_of(text) for text in texts], [adapter or 0.0]
+        self._send([asked], lambda: self._follow(asked, self.client.encode(ids, pooling, adapter_scales=scales)))
+
+    @rule(prompt=prompts, n_top=st.sampled_from([0, 2]), adapter=adapters, salt=salts)
+    def score(self, prompt, n_top, adapter, salt) -> None:
+        asked = self._asked(Work("score", prompt, n_top=n_top, adapter=adapter), salt)
+        ids, scales = tokens_of(prompt), [adapter or 0.0]
+        if len(ids) > 1:
+            self._send([asked], lambda: self._follow(asked, self.client.score(ids, n_top, scales, salt)))
+
+    @rule(prompt=prompts, adapter=adapters)
+    def logits(self, prompt, adapter) -> None:
+        asked = self._asked(Work("logits", prompt, adapter=adapter))
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()  # cannot be cancelled
+
+        def compute() -> None:
+            try:
+                future.set_result(self.model.logits(tokens_of(prompt), adapters=asked.work.adapters))
+            except BaseException as error:
+                future.set_exception(error)
+
+        def send() -> None:
+            thread = threading.Thread(target=compute, daemon=True)
+            thread.start()
+            _until_it_waits(thread)
+            self._follow(asked, future)
+
+        self._send([asked], send)
+
+    @rule(prompt=prompts, salt=salts)
+    def save(self, prompt, salt) -> None:
+        asked = self._asked(Work("save", prompt), salt)
+        self._send([asked], lambda: self._follow(asked, self.client.save_prompt(tokens_of(prompt), [0.0], salt)))
+
+    @rule(which=st.integers(0, 63))
+    def cancel(self, which: int) -> None:
+        if going := self._going:
+            asked = going[which % len(going)]
+            asked.is_cancelled |= asked.cancel() is not False
+
+    @rule(which=st.integers(0, 63))
+    def end_reasoning(self, which: int) -> None:
+        self.client.end_reasoning(which)
+
+    # --- the engine
+
+    @rule(n=st.integers(1, 12))
+    def steps(self, n: int) -> None:
+        """Let the engine compute some steps, and look at it after each."""
+        for _ in range(n):
+            if not self._going:
+                return
+            self._look()
+
+    @rule()
+    def fail_a_step(self) -> None:
+        if self._going:
+            self.pace.error = pumice.BackendError(INJECTED)
+            self._look()
+
+    @rule()
+    def finish(self) -> None:
+        """Let the engine compute until everything has ended: then nothing is held."""
+        for _ in range(MOST_STEPS):
+            if not self._going:
+                break
+            self._look()
+        assert not self._going, f"after {MOST_STEPS} steps these have not ended: {self._going}"
+        for _ in range(100):  # what was cancelled may end after its answer
+            now = self._look()
+            if now.n_slots_free == now.n_slots and now.n_blocks_free == now.n_blocks:
+                break
+        assert (now.n_running, now.n_waiting, now.n_slots_free) == (0, 0, self.n_parallel), now
+        assert now.n_blocks_free == now.n_blocks, f"blocks are lost: {now}"
+
+    def teardown(self) -> None:
+        if not hasattr(self, "model"):
+            return
+        try:
+            is_checked = sys.exc_info()[0] is None
+            if is_checked and self.finishes:
+                self.finish()
+                self._check_all()
+            going = self._going
+            for asked in going:
+                asked.is_cancelled = True
+            self._close()
+            if is_checked:
+                with self.pace.changed:
+                    ended = self.pace.changed.wait_for(lambda: not self._going, HANGS)
+                assert ended, f"closing does not end {self._going}"
+                self._check_all()
+        finally:
+            self.folder.cleanup()
+
+    def _close(self) -> None:
+        self.pace.open()
+        closing = threading.Thread(target=self.model.close, daemon=True)
+        closing.start()
+        closing.join(HANGS)
+        assert not closing.is_alive(), f"closing takes longer than {HANGS:.0f} s"
+
+    @invariant()
+    def results_are_those_alone(self) -> None:
+        if hasattr(self, "asked"):
+            self._check_all()
+
+    @invariant()
+    def the_queue_is_within_its_limit(self) -> None:
+        if hasattr(self, "asked") and self.max_queue >= 0:
+            n = len([asked for asked in self._going if asked.work.kind in COUNTED and not asked.is_cancelled])
+            assert n <= self.n_parallel + self.max_queue, f"{n} requests were accepted: {self._going}"
+
+    # --- parts of rules
+
+    @property
+    def _going(self) -> list[Asked]:
+        return [asked for asked in self.asked if not asked.ends]
+
+    def _asked(self, work: Work, salt: str = "", is_late: bool = False) -> Asked:
+        is_bad = salt == "\ud800" or work.longest > self.n_ctx
+        return Asked(work, self.pace.n_failed, is_late, is_bad)
+
+    def _send(self, asked: Sequence[Asked], send: Callable[[], None]) -> None:
+        """Send a request, which may be refused."""
+        going, new = self._going, asked
+        if asked[0].work.longest > self.n_ctx and asked[0].work.kind not in ("generate", "logits"):
+            return  # a client checks no lengths
+        try:
+            send()
+        except pumice.QueueFullError:
+            n_texts = sum(1 + len(one.work.more) for one in [*going, *new])
+            assert 0 <= self.max_queue < n_texts, f"{going} fill a queue of {self.max_queue}"
+        except pumice.RequestError:
+            assert new[0].is_bad, "a good request is refused"
+        else:
+            self.asked += new
+            self.pace.settle(lambda: not self._going)
+
+    def _listener(self, asked: Asked) -> Callable[[Event], None]:
+        def listen(event: Event) -> None:
+            if isinstance(event, Output):
+                asked.tokens += event.tokens
+                asked.text += "".join(event.texts)
+                asked.logprobs += event.logprobs or []
+            elif isinstance(event, Finished):
+                asked.text += event.text
+            if isinstance(event, (Finished, Failed)):
+                self._ended(asked, event)
+
+        return listen
+
+    def _follow(self, asked: Asked, future: Future[Any]) -> None:
+        asked.cancel = future.cancel
+
+        def done(future: Future[Any]) -> None:
+            failure = pumice.RequestError("cancelled") if future.cancelled() else future.exception()
+            self._ended(asked, Failed(0, failure) if failure else future.result())
+
+        future.add_done_callback(done)
+
+    def _ended(self, asked: Asked, end: Any) -> None:
+        with self.pace.changed:
+            asked.ends.append(end)
+            asked.failed_by = self.pace.n_failed
+            self.pace.changed.notify_all()
+
+    def _look(self) -> Snapshot:
+        """Let the engine compute until it tells its state, one step unless it is busy otherwise; check the state."""
+        state = self.client.ask()
+
+        def told() -> None:
+            with self.pace.changed:
+                self.pace.changed.notify_all()
+
+        state.add_done_callback(lambda _: told())
+        for _ in range(64):
+            if not self.pace.settle(lambda: state.done()):
+                break
+            self.pace.step(lambda: state.done())
+            if state.done():
+                break
+        self.pace.settle(lambda: not self._going)
+        assert state.done(), "the engine does not tell its state in 64 steps"
+        now = state.result()
+        assert 0 <= now.n_slots_free <= now.n_slots == self.n_parallel, now
+        assert now.n_running <= now.n_slots, now
+        assert self.max_queue < 0 or now.n_waiting - now.n_slots_free <= self.max_queue, now
+        for window, n in now.n_blocks.items():
+            assert 0 <= now.n_blocks_free[window] <= n, now
+        n_runs = self.pace.n_runs - self.runs_before
+        assert now.n_steps - self.before <= n_runs, f"{now.n_steps - self.before} steps, but {n_runs} runs of programs"
+        return now
+
+    def _check_all(self) -> None:
+        for asked in self.asked:
+            assert len(asked.ends) <= 1, f"{asked.work} ends {len(asked.ends)} times: {asked.ends}"
+            if asked.ends:
+                self._check(asked, asked.ends[0])
+        self.asked = self._going
+
+    def _check(self, asked: Asked, end: Any) -> None:
+        work = asked.work
+        if isinstance(end, Failed):
+            is_injected = INJECTED in str(end.error) and asked.failed_by > asked.began
+            is_refused = isinstance(end.error, pumice.RequestError) and (asked.is_bad or asked.is_cancelled)
+            assert is_injected or is_refused, f"{work} failed: {end.error!r}"
+            return
+        if work.kind == "save":
+            assert 0 <= end <= work.longest, f"{end} tokens of {work} are saved"
+            return
+        expected = self.alone.result(self.n_ctx, work)
+        if work.kind == "generate":
+            self._check_text(asked, end, expected)
+        elif work.kind == "score":
+            _compare_logprobs(end, expected)
+        elif work.kind == "encode":
+            for row, other in zip(end, expected, strict=True):
+                np.testing.assert_allclose(row, other, **CLOSE, err_msg=str(work))
+        else:
+            np.testing.assert_allclose(end, expected, **CLOSE, err_msg=str(work))
+
+    def _check_text(self, asked: Asked, end: Finished, expected: pumice.Completion) -> None:
+        is_cut = (end.reason == "cancelled" and asked.is_cancelled) or (end.reason == "timeout" and asked.is_late)
+        n = len(asked.tokens)
+        assert asked.tokens == expected.tokens[:n], f"{asked.work} gives other tokens than alone"
+        if not is_cut:
+            assert (end.reason, n) == (expected.finish_reason, len(expected.tokens)), asked.work
+            assert asked.text == expected.text, asked.work
+        if asked.work.logprobs is not None:
+            _compare_logprobs(asked.logprobs, (expected.logprobs or [])[:n])
+
+
+def _compare_logprobs(found: Sequence[Any], expected: Sequence[Any]) -> None:
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one.logprob, other.logprob, **CLOSE)
+        np.testing.assert_allclose([p for _, p in one.top], [p for _, p in other.top], **CLOSE)
+
+
+def _until_it_waits(thread: threading.Thread) -> None:
+    """Wait until a thread has sent its request: it waits for the answer, or has ended."""
+    deadline = time.monotonic() + HANGS
+    while thread.is_alive() and time.monotonic() < deadline:
+        frame = sys._current_frames().get(thread.ident or 0)
+        if frame and frame.f_code.co_name == "wait" and frame.f_code.co_filename == threading.__file__:
+            return
+        time.sleep(0.0005)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def closed_references() -> Iterator[None]:
+    yield
+    files.cache_clear()
+
+
+@pytest.mark.xfail(strict=True, reason="embeddings, scores and logits are not counted in max_queue")
+def test_every_kind_of_request_counts_in_the_queue() -> None:
+    machine = EngineMachine()
+    machine.load(n_ctx=128, n_parallel=1, n_batch=32, max_queue=1, tier="", finishes=False)
+    try:
+        for _ in range(3):
+            machine.encode(texts=[(0, 64)], pooling="mean", adapter=None)
+            machine.score(prompt=(0, 64), n_top=0, adapter=None, salt="")
+        assert len(machine._going) <= 2
+    finally:
+        machine.teardown()
+
+
+EngineMachine.TestCase.settings = settings(
+    max_examples=EXAMPLES,
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+TestEngine = EngineMachine.TestCase
