@@ -15,6 +15,11 @@ DESTRUCTIVE = frozenset(["rm"])
 OTHER_NAMES = {
     "cp": "`pumice create NAME` makes a model of another one, by a Modelfile with FROM",
     "copy": "`pumice create NAME` makes a model of another one, by a Modelfile with FROM",
+    **dict.fromkeys(
+        ("cuda", "rocm", "metal", "gpu"),
+        "GPUs are used by themselves, through Vulkan or MLX; no CUDA or ROCm is needed; `pumice devices` lists them",
+    ),
+    "migrate": 'the pages "Coming from ..." of the documentation translate commands of other programs',
     "delete": "`pumice rm` removes a downloaded or created model",
     "remove": "`pumice rm` removes a downloaded or created model",
     "download": "`pumice pull` downloads a model",

@@ -377,6 +377,11 @@ def test_settings_of_plugins_are_checked_and_the_file_named(site, home, text, me
     assert str(caught.value).startswith(f"pumice.yaml: {message}")
 
 
+def test_backends_of_other_programs_lead_to_one_here(home):
+    with pytest.raises(BackendError, match=r"unknown backend 'cuda' \(known: .*\); GPUs are used through vulkan$"):
+        get_registry(load_config({"backend": "cuda"}))
+
+
 def test_devices_and_backends_that_do_not_exist_are_named(home):
     (home / "pumice.yaml").write_text("devices: [cuda]\nbackends: [nowhere]")
     with pytest.raises(ConfigError, match=r"^pumice\.yaml: devices: 'cuda' is not a device such as Vulkan0, or"):

@@ -22,6 +22,9 @@ from pumice.wording import did_you_mean, unknown_name
 MOST_SECONDS = 1.0
 """Seconds of an import from which on a plugin is slow."""
 
+GPUS = {"cuda": "vulkan", "rocm": "vulkan", "hip": "vulkan", "sycl": "vulkan", "gpu": "vulkan", "metal": "mlx"}
+"""The backend in place of one that other programs have."""
+
 logger = logging.getLogger("pumice")
 
 
@@ -85,7 +88,8 @@ def _check_backend(config: Config, registry: Registry) -> None:
     if config.backend != "auto" and config.backend not in registry.backends:
         source = config.source("backend")
         where = "" if source == ARGUMENTS else f"{source}: backend: "
-        raise BackendError(where + registry.backends.unknown(config.backend))
+        hint = f"; GPUs are used through {GPUS[config.backend]}" if config.backend in GPUS else ""
+        raise BackendError(where + registry.backends.unknown(config.backend) + hint)
 
 
 def _check_sections(config: Config, registry: Registry) -> None:
