@@ -102,6 +102,13 @@ def test_the_first_run(capsys):
     assert capsys.readouterr().out.strip()
 
 
+def test_the_code_that_is_read(capsys):
+    names = run("read_the_code.md")
+    assert len(names["story"]) == 40
+    assert len("".join(blocks(DOCS / "read_the_code.md", "python")).splitlines()) < 200
+    assert "Once upon a time" in capsys.readouterr().out
+
+
 def test_the_search(capsys):
     names = run("embeddings.md")
     names["model"].close()
