@@ -1,15 +1,18 @@
-"""``pumice plugins``: installed plugins, their registrations, and their errors."""
+"""``pumice plugins``: installed plugins, their registrations, and their errors; the package of a new one."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from pumice.cli.options import json_option
+from pumice.cli.plugin_package import MODULES, package_files
 
 if TYPE_CHECKING:
     from pumice.registry import PluginInfo
@@ -18,10 +21,23 @@ if TYPE_CHECKING:
 MOST_NAMES = 12  # maximum names per kind in the list of all plugins
 
 
-@click.command("plugins")
+class PluginCommands(click.Group):
+    """A group in which names of plugins without a command are listed."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        listed = [] if args and args[0] in (*self.commands, "-h", "--help") else ["list"]
+        return super().parse_args(ctx, [*listed, *args])
+
+
+@click.group("plugins", cls=PluginCommands)
+def command() -> None:
+    """List installed plugins, or write a new one."""
+
+
+@command.command("list")
 @click.argument("names", nargs=-1, metavar="[PLUGIN]...")
 @json_option
-def command(names: tuple[str, ...], as_json: bool) -> None:
+def list_command(names: tuple[str, ...], as_json: bool) -> None:
     """List installed plugins and their registrations.
 
     Shows distribution, version and hooks of each plugin, the error if it did not load, and registered objects that
@@ -44,6 +60,31 @@ def command(names: tuple[str, ...], as_json: bool) -> None:
     else:
         most = None if names else MOST_NAMES
         click.echo("\n".join(format_plugin(info, problems.get(info.name, []), most) for info in shown))
+
+
+@command.command("new")
+@click.argument("name")
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    type=click.Choice([*MODULES]),
+    help="What the plugin registers. Repeatable.  [default: sampler]",
+)
+def new_command(name: str, kinds: tuple[str, ...]) -> None:
+    """Write the package of a new plugin to the folder NAME.
+
+    The package is typed, works as it is, and is explained in "Write a plugin" of the documentation.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*", name):
+        raise click.UsageError(f"{name!r} is no name of a package; use lower-case letters, digits and dashes")
+    folder = Path(name)
+    if folder.exists():
+        raise click.ClickException(f"{name} exists; choose another name")
+    for path, text in package_files(name, [kind for kind in MODULES if kind in (kinds or ("sampler",))]).items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8")
+    click.echo(f"wrote {name}; install it with `pip install -e {name}`, then `pumice plugins` lists it")
 
 
 def format_plugin(info: PluginInfo, problems: Sequence[str], most_names: int | None = None) -> str:

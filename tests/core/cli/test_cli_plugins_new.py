@@ -1,0 +1,62 @@
+"""``pumice plugins new``: what it writes can be installed, is typed, and works."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pumice.cli.plugin_package import MODULES
+
+ROOT = Path(__file__).parents[3]
+NAMES = {
+    "architecture": ("architectures", "stone"),
+    "backend": ("backends", "first"),
+    "sampler": ("samplers", "no_repeat"),
+    "pre-tokenizer": ("pre_tokenizers", "stone"),
+    "command": ("commands", "longest"),
+}
+
+
+@pytest.mark.parametrize("kinds", [[], ["backend"], ["pre-tokenizer", "command"], [*MODULES]], ids=" ".join)
+def test_a_new_plugin_is_installed_and_works(tmp_path, kinds):
+    command = [sys.executable, "-m", "pumice", "plugins", "new", "pumice-first"]
+    chosen = [word for kind in kinds for word in ("--kind", kind)]
+    subprocess.run([*command, *chosen], cwd=tmp_path, check=True, capture_output=True)
+    package, site = tmp_path / "pumice-first", tmp_path / "site"
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={ROOT}/.mypy_cache"]
+    done = subprocess.run([*mypy, "pumice_first"], cwd=package, capture_output=True, text=True)
+    assert done.stdout.startswith("Success"), done.stdout
+    pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-build-isolation", "--no-index", "--target"]
+    subprocess.run([*pip, str(site), str(package)], check=True, capture_output=True)
+
+    environment = {**os.environ, "PYTHONPATH": str(site), "XDG_CONFIG_HOME": str(tmp_path)}
+    done = subprocess.run([*command[:4], "first", "--json"], env=environment, capture_output=True, text=True)
+    (info,) = json.loads(done.stdout)
+    assert (info["error"], info["problems"]) == (None, [])
+    assert info["registered"] == {kind: [name] for kind, name in (NAMES[kind] for kind in kinds or ["sampler"])}
+    if "backend" in kinds:
+        run = [*command[:3], "run", "--backend", "first", "-n", "3", "--temp", "0"]
+        done = subprocess.run(run, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert "first" in done.stderr.partition(" \u00b7 ")[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["Pumice"], "'Pumice' is no name of a package"),
+        (["../x"], "'../x' is no name of a package"),
+        (["here"], "here exists; choose another name"),
+        (["x", "--kind", "proposer"], "'proposer' is not one of"),
+    ],
+)
+def test_a_plugin_that_cannot_be_written_is_refused(tmp_path, arguments, error):
+    (tmp_path / "here").mkdir()
+    command = [sys.executable, "-m", "pumice", "plugins", "new", *arguments]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert error in done.stderr
+    assert done.stderr.count("\n") == 1
