@@ -17,6 +17,7 @@ from starlette.requests import Request
 
 from pumice_server import limits
 from pumice_server.errors import bad_request, too_large
+from pumice_server.pools import ARRIVING
 from pumice_server.schemas import explain, refusals, schema_of
 from pumice_server.work import aside
 
@@ -73,22 +74,24 @@ async def arriving(request: Request) -> AsyncIterator[list[bytes]]:
         HTTPException: The body is too slow or too large.
     """
     parts: list[bytes] = []
-    size = 0
+    place = ARRIVING.take(0)
     most = request.app.state.models.settings.max_body
     try:
         try:
             async with asyncio.timeout(limits.BODY_SECONDS):
                 async for part in request.stream():
-                    size += len(part)
-                    _arriving.add(len(part), size)
-                    if size > most:
+                    if place.n + len(part) > limits.SMALL_BODY:  # small ones always have room
+                        place.grow(len(part))
+                    else:
+                        place.count(len(part))
+                    if place.n > most:
                         raise too_large(most)
                     parts.append(part)
         except TimeoutError:
             raise HTTPException(408, f"the body did not arrive within {limits.BODY_SECONDS:g} seconds") from None
         yield parts
     finally:
-        _arriving.size -= size
+        place.release()
 
 
 async def read_body(request: Request, kind: type[T]) -> T:
@@ -112,21 +115,6 @@ def prepare(kind: Any) -> None:
         msgspec.convert({}, kind)
     if isinstance(kind, type) and issubclass(kind, Body):
         refusals(kind)
-
-
-class Arriving:
-    """Counts the bytes of the bodies that have not been read yet."""
-
-    size = 0
-
-    def add(self, n_bytes: int, body_size: int) -> None:
-        """Count bytes of a body. Raises HTTPException if too many arrive at once; small bodies always have room."""
-        self.size += n_bytes
-        if self.size > limits.MAX_ARRIVING and body_size > limits.SMALL_BODY:
-            raise HTTPException(503, "too many large bodies arrive at once: try again later")
-
-
-_arriving = Arriving()
 
 
 def parse(parts: Sequence[bytes], kind: type[T]) -> T:

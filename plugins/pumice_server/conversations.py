@@ -8,7 +8,9 @@ from __future__ import annotations
 import re
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,9 @@ from pumice_server.body import read_body
 from pumice_server.database import open_database
 from pumice_server.errors import bad_request
 from pumice_server.gate import scoped
-from pumice_server.limits import MAX_SAID
-from pumice_server.work import aside, waiting
+from pumice_server.limits import MAX_CONVERSATIONS, MAX_SAID
+from pumice_server.pools import FILES, share
+from pumice_server.work import aside
 
 _VERSION = 1  # of the schema, SQLite's user_version
 _SCHEMA = """
@@ -59,32 +62,52 @@ class Conversations:
         return self._rows(select, owner, conversation, after)
 
     def put(self, owner: str, conversation: str, body: str) -> None:
-        self._run(
-            "INSERT INTO conversation VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET body = excluded.body",
-            owner,
-            conversation,
-            body,
-        )
+        """Store a conversation. Raises HTTPException if its owner has no room for it."""
+        where = "owner = ? AND id = ?"
+        insert = "INSERT INTO conversation VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET body = excluded.body"
+        self._put("conversation", where, insert, owner, conversation, body)
 
     def put_message(self, owner: str, conversation: str, message: str, body: str) -> None:
-        """Store a message. Raises IntegrityError if there is no such conversation."""
-        self._run(
-            "INSERT INTO message VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET body = excluded.body",
-            owner,
-            conversation,
-            message,
-            body,
-        )
+        """Store a message. Raises IntegrityError if there is no such conversation, and HTTPException as ``put``."""
+        where = "owner = ? AND conversation = ? AND id = ?"
+        insert = "INSERT INTO message VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET body = excluded.body"
+        self._put("message", where, insert, owner, conversation, message, body)
 
     def remove(self, owner: str, conversation: str) -> None:
-        self._run("DELETE FROM conversation WHERE owner = ? AND id = ?", owner, conversation)
+        with self._lock:
+            freed = self._size("conversation", "owner = ? AND id = ?", owner, conversation)
+            freed += self._size("message", "owner = ? AND conversation = ?", owner, conversation)
+            self._execute("DELETE FROM conversation WHERE owner = ? AND id = ?", owner, conversation)
+            self._sizes[owner] -= freed
+
+    def _put(self, table: str, where: str, insert: str, owner: str, *values: str) -> None:
+        *ids, body = values
+        with self._lock:
+            own = self._sizes[owner]
+            n_more = len(body) - self._size(table, where, owner, *ids)
+            most = share(MAX_CONVERSATIONS, owner, self._sizes.total() - own)
+            if n_more > 0 and own + n_more > most:
+                raise HTTPException(507, f"stored conversations have {own} characters, at most {most}: delete some")
+            self._execute(insert, owner, *values)
+            self._sizes[owner] += n_more
+
+    @cached_property
+    def _sizes(self) -> Counter[str]:
+        """Characters of each owner, counted when they first matter: that reads the whole file."""
+        count = "SELECT owner, sum(length(body)) FROM {} GROUP BY owner"
+        tables = (self._execute(count.format(table)) for table in ("conversation", "message"))
+        return sum((Counter(dict(rows)) for rows in tables), Counter[str]())
+
+    def _size(self, table: str, where: str, *ids: str) -> int:
+        ((size,),) = self._execute(f"SELECT coalesce(sum(length(body)), 0) FROM {table} WHERE {where}", *ids)
+        return int(size)
 
     def _rows(self, select: str, *values: str | int) -> Sequence[Row]:
-        return self._run(f"{select} AND rowid > ? ORDER BY rowid LIMIT {_ROWS}", *values)
-
-    def _run(self, statement: str, *values: str | int) -> Sequence[Any]:
         with self._lock:
-            return self._database.execute(statement, values).fetchall()
+            return self._execute(f"{select} AND rowid > ? ORDER BY rowid LIMIT {_ROWS}", *values)
+
+    def _execute(self, statement: str, *values: str | int) -> Sequence[Any]:
+        return self._database.execute(statement, values).fetchall()
 
 
 def routes(path: Path) -> list[Route]:
@@ -96,7 +119,7 @@ def routes(path: Path) -> list[Route]:
         if not all(map(_ID.fullmatch, ids)):
             raise bad_request("an id is 1 to 64 letters, digits and hyphens")
         try:
-            return await waiting(work, request.state.client, *ids, *values)
+            return await FILES(work, request.state.client, *ids, *values)
         except sqlite3.IntegrityError:
             raise HTTPException(404, f"there is no conversation {ids[0]}") from None
         except sqlite3.Error as error:

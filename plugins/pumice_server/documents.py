@@ -13,7 +13,7 @@ from pumice.documents import DocumentText, pdf_text
 from pumice_server.answer_types import ExtractedText
 from pumice_server.answers import json_response, unless_gone
 from pumice_server.bodies import DocumentBody
-from pumice_server.work import seeing
+from pumice_server.pools import MEDIA
 
 
 async def extract_text(request: Request, body: DocumentBody) -> Annotated[Response, ExtractedText]:
@@ -24,6 +24,6 @@ async def extract_text(request: Request, body: DocumentBody) -> Annotated[Respon
 
 async def _read(encoded: str) -> DocumentText:
     try:
-        return await seeing(pdf_text, encoded)
+        return await MEDIA(pdf_text, encoded)
     except pumice.ConfigError as error:
         raise HTTPException(501, str(error)) from None

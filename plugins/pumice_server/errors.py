@@ -127,12 +127,12 @@ async def answer_error(request: Request, error: Exception) -> Response:
         problem = replace(problem, message=_unknown(request, problem.status))
     foreseen = isinstance(error, (HTTPException, pumice.UnavailableError)) and problem.status in (501, 503, 507)
     if problem.status >= 500 and not foreseen:
-        logger.error("%s %s: %s: %s", request.method, request.url.path, type(error).__name__, error)
-    return problem.response(request.url.path, request.state.request_id)
+        logger.error("%s %s: %s: %s", request.method, request.scope["path"], type(error).__name__, error)
+    return problem.response(request.scope["path"], request.state.request_id)
 
 
 def _unknown(request: Request, status: int) -> str:
-    path = request.url.path
+    path = request.scope["path"]
     return f"{path} does not take {request.method}" if status == 405 else f"there is no endpoint {path!r:.200}"
 
 

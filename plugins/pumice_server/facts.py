@@ -18,11 +18,12 @@ from pumice_server.bodies import NamedModelBody
 from pumice_server.errors import no_model
 from pumice_server.figures import build_info
 from pumice_server.models import Models, service_of
+from pumice_server.pools import FACTS
 from pumice_server.properties import properties
 from pumice_server.served_model import ServedModel
 from pumice_server.service import BEAT_SECONDS, Service
 from pumice_server.summaries import capabilities, listed, meta, summaries_of, summary_of
-from pumice_server.work import aside, waiting
+from pumice_server.work import aside
 
 logger = logging.getLogger("pumice")
 
@@ -133,7 +134,7 @@ async def props(request: Request) -> Annotated[Response, Properties]:
     if served_model.sleeps:  # answer without loading it
         return json_response({**(served_model.properties or {}), "ui_settings": page, "is_sleeping": True})
     service = served_model.service or await service_of(request, name)  # a query is no use of the model
-    answer = await waiting(properties, served_model, service, models.settings)
+    answer = await FACTS(properties, served_model, service, models.settings)
     return json_response({**answer, "ui_settings": page, "is_sleeping": False})
 
 

@@ -20,6 +20,7 @@ from pumice_server.batch.row_client import CLIENT_HEADER, ROW_SECONDS
 from pumice_server.errors import Problem, answer_error, too_large
 from pumice_server.keys import SCOPES, APIKeys, Key
 from pumice_server.origins import trusts
+from pumice_server.pools import CLIENT
 from pumice_server.rates import RateLimits
 from pumice_server.settings import Settings
 from pumice_server.static import PREFIX
@@ -52,6 +53,7 @@ class Inside:
         salt = client if len(self._keys) > 1 else ""
         state.update(request_id=secrets.token_hex(12), client=client, scopes=frozenset(SCOPES[:1]), cache_salt=salt)
         state["timeout"] = ROW_SECONDS
+        CLIENT.set(client or "batches")
         logs.begin({"id": state["request_id"], "method": scope["method"], "path": scope["path"]})
         try:
             if not self._keys.admits(client):
@@ -151,6 +153,7 @@ class Gate:
             key = self._admit(scope["path"], headers)
             state["client"], state["scopes"] = key.digest.hex() if key else "", key.scopes if key else SCOPES
             state["cache_salt"] = state["client"] if len(self._keys) > 1 else ""
+            CLIENT.set(state["client"] or (scope.get("client") or ("unknown",))[0])
             if scope["method"] == "POST":
                 self._rates.begin(state["client"])
         except HTTPException as error:

@@ -21,8 +21,10 @@ MAX_MODELS = 1000  # that are served at once; a fetched one has many names, by c
 MAX_CONNECTIONS = 1000  # at once; beyond, the answer is 503
 MAX_KEPT_STREAM = 4 << 20  # bytes of a stream that outlives its connection; the first are dropped
 MAX_KEPT_STREAMS = 64  # such streams, of which the oldest that have ended are dropped first
+MAX_UNREAD_STREAMS = 2  # of a client, that are written for nobody; the oldest are stopped
 MAX_KEPT = 64 << 20  # bytes of kept responses, the oldest forgotten first
 
+MAX_CONVERSATIONS = 1 << 30  # characters of the stored conversations of all clients
 MAX_SAID = 24 << 20  # characters of a stored conversation's or message's object, enough for a video of the page
 
 # --- of fields, and of what is in them

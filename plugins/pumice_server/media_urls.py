@@ -11,7 +11,7 @@ from pumice.hub import MediaFetch
 from pumice.plugin.unstable import MAX_IMAGES, VIDEO_TYPES, web_address
 from pumice_server.errors import bad_request
 from pumice_server.limits import MAX_BODY
-from pumice_server.work import fetching, waiting
+from pumice_server.pools import FETCHES, PREPARATION
 
 
 async def with_fetched(messages: Any, hosts: Sequence[str]) -> Any:
@@ -23,14 +23,14 @@ async def with_fetched(messages: Any, hosts: Sequence[str]) -> Any:
         RequestError: an image cannot be fetched, or its address is not allowed.
         HTTPException: there are too many addresses, or too many requests wait for theirs.
     """
-    urls = await waiting(_addresses, messages) if hosts else []
+    urls = await PREPARATION(_addresses, messages) if hosts else []
     if not urls:
         return messages
     if len(urls) > MAX_IMAGES:
         raise bad_request(f"messages: {len(urls)} addresses of images; at most {MAX_IMAGES} images are allowed")
     fetch = MediaFetch(hosts, MAX_BODY)
     try:
-        files = await fetching(fetch.run, urls)
+        files = await FETCHES(fetch.run, urls)
     except asyncio.CancelledError:
         fetch.abort()
         raise

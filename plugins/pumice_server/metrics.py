@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 import pumice
 from pumice_server.peer_metrics import DraftsOfVllm, PeerMetrics
+from pumice_server.pools import Pool
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
@@ -58,6 +61,20 @@ def _of_tier(field: str, text: str) -> tuple[str, str, list[str]]:
     return f"cache_tier_{field.removeprefix('n_')}", f"Cache tier: {text}", ["model", "tier"]
 
 
+class _PoolMetrics(Collector):
+    """The state of the pools, which all servers of a process share."""
+
+    def collect(self) -> Iterator[Metric]:
+        held = GaugeMetricFamily("pumice_pool_held", "Places or bytes of a pool in use", labels=["pool"])
+        waiting = GaugeMetricFamily("pumice_pool_waiting", "Calls that wait for a place of a pool", labels=["pool"])
+        refused = CounterMetricFamily("pumice_pool_refused", "Requests that a pool refused", labels=["pool"])
+        for pool in Pool.all:
+            held.add_metric([pool.name], pool.n_held)
+            waiting.add_metric([pool.name], pool.n_waiting)
+            refused.add_metric([pool.name], pool.n_refused)
+        yield from (held, waiting, refused)
+
+
 class Metrics:
     """Metrics of one server, in a registry of its own. Most have a label with the model's name."""
 
@@ -96,6 +113,7 @@ class Metrics:
         self._tiers = {field: self._gauge(*_of_tier(field, text)) for field, text in TIER_GAUGES.items()}
         self._tier_counts = {field: self._counter(*_of_tier(field, text)) for field, text in TIER_COUNTERS.items()}
         self._tallied: dict[str, dict[tuple[str, str], int]] = {}  # by model, and by tier and field
+        self._registry.register(_PoolMetrics())
         self._peer = PeerMetrics()
         self._steps: dict[str, int] = {}
         self._steps_before: dict[str, int] = {}  # of engines that were unloaded

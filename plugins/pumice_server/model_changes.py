@@ -18,9 +18,9 @@ from pumice_server.bodies import NamedModelBody
 from pumice_server.errors import bad_request
 from pumice_server.models import Models
 from pumice_server.ollama_pull import begin_pull, read_name, serve_pulled
+from pumice_server.pools import FILES
 from pumice_server.pulls import Pull
 from pumice_server.served_model import ServedModel
-from pumice_server.work import waiting
 
 _NOT_FETCHED = "{!r} has files that no client of this server has fetched; `pumice rm` removes downloaded files"
 
@@ -74,12 +74,12 @@ async def delete_model(models: Models, name: str) -> None:
     if not served_model.fetched or name not in served_model.spec.names:
         raise HTTPException(403, _NOT_FETCHED.format(name[:100]))
     others = [other for other in models.served_models if other is not served_model]
-    are_shared = await waiting(_are_shared, served_model, others)
+    are_shared = await FILES(_are_shared, served_model, others)
     await models.remove(served_model)
     if are_shared:
         return
     try:
-        await waiting(remove_fetched, served_model.name)
+        await FILES(remove_fetched, served_model.name)
     except (pumice.HubError, OSError) as error:
         problem = f"{name!r:.100} is not served any more, but its files could not be removed: {error}"
         raise HTTPException(500, problem) from None

@@ -6,11 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from starlette.exceptions import HTTPException
-
 from pumice_server.answers import event
+from pumice_server.pools import LISTENERS, Place
 
-MAX_LISTENERS = 64
 _STAGE = "text_model"  # llama-server's name of what is loaded
 _MAX_WAITING = 256  # events that a listener has not taken; beyond, its stream ends
 
@@ -21,7 +19,7 @@ class ModelEvents:
     """Passes events to listeners. Used by the event loop alone."""
 
     def __init__(self) -> None:
-        self._listeners: set[Events] = set()
+        self._listeners: dict[Events, Place] = {}
         self._ended = asyncio.Event()
 
     @property
@@ -37,7 +35,7 @@ class ModelEvents:
             try:
                 listener.put_nowait(part)
             except asyncio.QueueFull:
-                self._listeners.discard(listener)
+                self.forget(listener)
 
     def status(self, model: str, status: str, progress: float | None = None) -> None:
         """Tell the state of a model; ``progress`` of loading is between 0 and 1."""
@@ -48,14 +46,14 @@ class ModelEvents:
 
     def listen(self) -> Events:
         """Return a queue of the events from now on. Raises HTTPException if there are too many listeners."""
-        if len(self._listeners) >= MAX_LISTENERS:
-            raise HTTPException(503, f"{MAX_LISTENERS} clients follow the models already")
+        place = LISTENERS.take()
         listener = Events(_MAX_WAITING)
-        self._listeners.add(listener)
+        self._listeners[listener] = place
         return listener
 
     def forget(self, listener: Events) -> None:
-        self._listeners.discard(listener)
+        if place := self._listeners.pop(listener, None):
+            place.release()
 
     def end(self) -> None:
         """End all streams."""

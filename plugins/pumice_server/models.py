@@ -25,6 +25,7 @@ from pumice_server.limits import MAX_MODELS
 from pumice_server.metrics import Metrics
 from pumice_server.model_events import ModelEvents
 from pumice_server.options import generation_options
+from pumice_server.pools import FACTS, FILES, LOADS
 from pumice_server.properties import properties
 from pumice_server.pulls import Pulled, Pulls
 from pumice_server.served_model import Change, Deliver, Load, LoadProgress, ServedModel, State
@@ -33,7 +34,6 @@ from pumice_server.settings import Settings
 from pumice_server.summaries import capabilities
 from pumice_server.uploads import Uploads
 from pumice_server.variant import default_variant
-from pumice_server.work import waiting
 
 if TYPE_CHECKING:
     from pumice_server.service import AnyModel
@@ -142,7 +142,7 @@ class Models:
         await self.unload(served_model)
         self.metrics.forget(served_model.name)
         if self.uploads and served_model.folder:
-            await waiting(self.uploads.unlink, served_model.folder)
+            await FILES(self.uploads.unlink, served_model.folder)
 
     async def replace(self, served_model: ServedModel) -> None:
         """Serve a model that a client has uploaded, in place of an earlier one of its name.
@@ -262,26 +262,31 @@ class Models:
         Raises HTTPException if there is no room for it within the timeout of requests, and the errors of loading.
         """
         left = self.settings.timeout
-        served_model.expect()
-        try:
-            while True:
-                self._check_available(served_model)
-                served_model.ask()
+        with LOADS.hold():
+            served_model.expect()
+            try:
+                while True:
+                    self._check_available(served_model)
+                    served_model.ask()
+                    self._arrange()
+                    if served_model.loading:
+                        await self._load_of(served_model.loading)
+                    else:
+                        left = await self._wait_for_change(served_model, left)
+                    if service := self._use(served_model):
+                        return service
+            finally:
+                served_model.n_waiting -= 1
                 self._arrange()
-                began = time.monotonic()
-                if served_model.loading:
-                    await self._load_of(served_model.loading)
-                else:
-                    try:
-                        await served_model.change(left)
-                    except TimeoutError:
-                        raise self._no_room(served_model) from None
-                    left -= time.monotonic() - began
-                if service := self._use(served_model):
-                    return service
-        finally:
-            served_model.n_waiting -= 1
-            self._arrange()
+
+    async def _wait_for_change(self, served_model: ServedModel, seconds: float) -> float:
+        """Return the seconds that are left once the state of a model has changed. Raises HTTPException if none are."""
+        began = time.monotonic()
+        try:
+            await served_model.change(seconds)
+        except TimeoutError:
+            raise self._no_room(served_model) from None
+        return seconds - (time.monotonic() - began)
 
     async def _load_of(self, loading: asyncio.Task[None]) -> None:
         """Wait for a load. Raises its error, and HTTPException if the server's end cancels it."""
@@ -459,7 +464,7 @@ class Models:
     async def _drain(self, served_model: ServedModel, closing: list[Service]) -> None:
         """Keep the properties of a model for its sleep, and close it."""
         try:
-            served_model.properties = await waiting(_last_properties, served_model, closing, self.settings)
+            served_model.properties = await FACTS(_last_properties, served_model, closing, self.settings)
         except Exception as error:  # a worker is missing, or the engine died
             logger.warning("%s: its properties are not known while it is unloaded: %s", served_model.name, error)
         self._tell(served_model)

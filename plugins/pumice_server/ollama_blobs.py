@@ -15,16 +15,16 @@ from pumice.plugin.unstable import ModelSpec
 from pumice_server.bodies import OllamaCreateBody
 from pumice_server.errors import bad_request
 from pumice_server.models import Models
+from pumice_server.pools import FILES
 from pumice_server.served_model import ServedModel
 from pumice_server.uploads import Uploads, model_of
 from pumice_server.variant import Variant, model_name
-from pumice_server.work import waiting
 
 
 async def find_blob(request: Request) -> Response:
     """Answer whether a file has been uploaded, with the status 200 or 404. Ollama's client asks before it sends one."""
     uploads: Uploads | None = request.app.state.models.uploads
-    if uploads is None or await waiting(uploads.find, request.path_params["digest"]) is None:
+    if uploads is None or await FILES(uploads.find, request.path_params["digest"]) is None:
         raise HTTPException(404, "there is no such file")
     return Response()
 
@@ -33,7 +33,7 @@ async def upload(request: Request) -> Response:
     """Keep a file, the body, with ``--allow-uploads``; its digest must be that of the path, ``sha256:HEX``."""
     uploads = _uploads(request.app.state.models)
     digest = request.path_params["digest"]
-    if await waiting(uploads.find, digest):
+    if await FILES(uploads.find, digest):
         return Response()
     await uploads.receive(digest, request.stream(), int(request.headers.get("content-length", 0)))
     return Response(status_code=201)
@@ -62,19 +62,19 @@ async def serve_uploaded(models: Models, body: OllamaCreateBody, base: ServedMod
     if both := files.keys() & body.adapters.keys():
         raise bad_request(f"{min(both)!r:.100} is a file of the model and an adapter; rename one")
     main = model_of(files) if files else ""
-    folder = await waiting(uploads.link, {**files, **body.adapters})
+    folder = await FILES(uploads.link, {**files, **body.adapters})
     try:
         path = str(folder / main) if main or base is None else base.spec.path
-        summary = await waiting(summarize_model, path)
+        summary = await FILES(summarize_model, path)
         if summary is None:
             raise bad_request(f"{main or body.base}: not a GGUF model that can be read")
         if summary.kind != "model":
             raise bad_request(f"{main or body.base}: not a model, but of the type {summary.kind!r:.60}")
-        if main and (problem := await waiting(vocabulary_problem, path)):
+        if main and (problem := await FILES(vocabulary_problem, path)):
             raise bad_request(f"{main}: its vocabulary is damaged: {problem}")
         adapters = {Path(adapter).stem: str(folder / adapter) for adapter in body.adapters}
         for adapter in body.adapters:
-            about = await waiting(summarize_model, str(folder / adapter))
+            about = await FILES(summarize_model, str(folder / adapter))
             if about is None or not about.is_adapter:
                 raise bad_request(f"{adapter}: neither a LoRA adapter nor a control vector")
         spec = ModelSpec([name], path, _with_adapters(models, base, adapters), summary.n_bytes)
@@ -82,7 +82,7 @@ async def serve_uploaded(models: Models, body: OllamaCreateBody, base: ServedMod
         served_model.uploaded, served_model.folder, served_model.defaults = files, folder, defaults
         await models.replace(served_model)
     except BaseException:
-        await waiting(uploads.discard, folder)
+        await FILES(uploads.discard, folder)
         raise
 
 

@@ -14,8 +14,8 @@ from starlette.exceptions import HTTPException
 
 import pumice
 from pumice.cli.fetched_models import Download
+from pumice_server.pools import PULLS, Place
 
-MAX_PULLS = 4  # threads that download at once
 _PROGRESS_SECONDS = 0.1  # between two reports to a client
 
 
@@ -95,7 +95,7 @@ class Pulls:
 
     def __init__(self) -> None:
         self._by_name: dict[str, Pull] = {}
-        self._threads: set[Pull] = set()
+        self._threads: dict[Pull, Place] = {}
         self._clients: Counter[str] = Counter()
         self._unattended: dict[str, asyncio.Task[None]] = {}  # downloads that no client waits for
         self._stopping = False
@@ -106,14 +106,14 @@ class Pulls:
         if pull is None:
             if self._stopping:
                 raise HTTPException(503, "the server is stopping")
-            if len(self._threads) >= MAX_PULLS:
-                raise HTTPException(503, f"{MAX_PULLS} models are being fetched already: try again later")
+            place = PULLS.take()
             try:
                 pull = Pull(Download(name))
             except pumice.UnknownModelError as error:
+                place.release()
                 raise HTTPException(400, str(error)) from None
             self._by_name[name] = pull
-            self._threads.add(pull)
+            self._threads[pull] = place
             pull.start(lambda: self._forget(name, pull))
         pull.n_clients += 1
         self._clients[name] += 1
@@ -158,11 +158,12 @@ class Pulls:
         self._stopping = True
         for task in self._unattended.values():
             task.cancel()
-        for pull in self._threads:
+        for pull, place in self._threads.items():
             pull.abort()
+            place.release()
 
     def _forget(self, name: str, pull: Pull) -> None:
-        self._threads.discard(pull)
+        self._threads.pop(pull).release()
         if self._by_name.get(name) is pull:
             del self._by_name[name]
 

@@ -1,6 +1,7 @@
 """Streams that outlive their connection, as in llama-server: kept by the client's `X-Conversation-Id`, and read again.
 
-The answer is generated to its end whether or not somebody reads it; `DELETE` stops it.
+The answer is generated to its end whether or not somebody reads it; `DELETE` stops it, and so do further streams of the
+client that nobody reads.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from pumice_server.answer_types import KeptStreamState
 from pumice_server.answers import PING_SECONDS, SSE, Streaming, json_response
 from pumice_server.bodies import StreamLookupBody
 from pumice_server.errors import Problem, bad_request
-from pumice_server.limits import MAX_KEPT_STREAM, MAX_KEPT_STREAMS, MAX_NAME
+from pumice_server.limits import MAX_KEPT_STREAM, MAX_NAME, MAX_UNREAD_STREAMS
+from pumice_server.pools import CLIENT, STREAMS, Place
 from pumice_server.rates import RateLimits
 
 HEADER = "x-conversation-id"
@@ -40,6 +42,8 @@ class KeptStream:
         self.expires = 0.0  # in seconds of the monotonic clock, once it has ended
         self.total = 0
         self.is_detached = False  # the request that began it has ended
+        self.n_readers = 0
+        self.place: Place | None = None
         self._data = bytearray()
         self._dropped = 0  # bytes before the kept ones
         self._changed = asyncio.Event()
@@ -50,6 +54,11 @@ class KeptStream:
     @property
     def is_done(self) -> bool:
         return self.completed is not None
+
+    @property
+    def is_unread(self) -> bool:
+        """True while it is written for nobody."""
+        return not (self.is_done or self.n_readers)
 
     def stop(self) -> None:
         """Stop writing. A task that was cancelled before its first turn would end nothing, and its readers wait."""
@@ -121,29 +130,68 @@ class KeptStreams:
         self._streams: dict[tuple[str, str], KeptStream] = {}
 
     def add(self, id: str, stream: KeptStream) -> None:
-        """Keep a stream, in place of the conversation's earlier one, which is stopped."""
+        """Keep a stream, in place of the conversation's earlier one, which is stopped.
+
+        Where there is no place, an older one goes: one that has ended, or one of the client that nobody reads.
+        Raises HTTPException if there is none.
+        """
         self.stop(id, stream.owner)
-        self._forget_old(n_new=1)
-        if len(self._streams) >= MAX_KEPT_STREAMS:
-            raise HTTPException(503, f"{MAX_KEPT_STREAMS} streams are kept, all of which are being written")
+        self._forget_old()
+        while True:
+            try:
+                stream.place = STREAMS.take()
+                break
+            except HTTPException:
+                client = CLIENT.get()
+                ended = [key for key, other in self._streams.items() if other.is_done]
+                own = [key for key, other in self._streams.items() if other.place and other.place.client == client]
+                unread = [key for key in own if self._streams[key].is_unread]
+                oldest = next(iter([key for key in ended if key in own] or ended or unread), None)
+                if oldest is None:
+                    raise
+                self._forget(oldest)
         self._streams[stream.owner, id] = stream
 
     def find(self, id: str, owner: str) -> KeptStream | None:
         self._forget_old()
         return self._streams.get((owner, id))
 
+    def read(self, stream: KeptStream, begin: int, end: Callable[[], None] = lambda: None) -> Streaming:
+        """Return the response that reads a stream from a position; ``end`` is called at its end."""
+        stream.n_readers += 1
+
+        def leave() -> None:
+            stream.n_readers -= 1
+            end()
+            self._stop_unread(stream.place)
+
+        return Streaming(stream.read(begin), leave, ping=None)
+
     def stop(self, id: str, owner: str) -> None:
         """Stop and forget a conversation's stream, if there is one."""
-        stream = self._streams.pop((owner, id), None)
-        if stream:
-            stream.stop()
+        if (owner, id) in self._streams:
+            self._forget((owner, id))
 
-    def _forget_old(self, n_new: int = 0) -> None:
-        done = [(key, stream.expires) for key, stream in self._streams.items() if stream.is_done]
-        n_more = len(self._streams) + n_new - MAX_KEPT_STREAMS
-        for position, (key, expires) in enumerate(done):
-            if expires < time.monotonic() or position < n_more:
-                del self._streams[key]
+    def _stop_unread(self, place: Place | None) -> None:
+        """Stop the oldest streams of a client that nobody reads, beyond a few: an engine has few slots."""
+        own = [
+            (key, other)
+            for key, other in self._streams.items()
+            if place and other.place and other.place.client == place.client and other.is_unread
+        ]
+        for key, _ in own[: max(0, len(own) - MAX_UNREAD_STREAMS)]:
+            self._forget(key)
+
+    def _forget_old(self) -> None:
+        old = [key for key, stream in self._streams.items() if stream.is_done and stream.expires < time.monotonic()]
+        for key in old:
+            self._forget(key)
+
+    def _forget(self, key: tuple[str, str]) -> None:
+        stream = self._streams.pop(key)
+        stream.stop()
+        if stream.place:
+            stream.place.release()
 
 
 def streaming(request: Request, parts: AsyncIterator[bytes], end: Callable[[], None]) -> Streaming:
@@ -167,7 +215,7 @@ def streaming(request: Request, parts: AsyncIterator[bytes], end: Callable[[], N
     def detach() -> None:
         stream.is_detached = True
 
-    return Streaming(stream.read(0), detach, ping=None)
+    return streams.read(stream, 0, detach)
 
 
 async def _write(
@@ -192,7 +240,7 @@ async def resume(request: Request) -> Response:
     if stream is None:
         raise HTTPException(404, "no stream is kept for this conversation")
     stream.check_kept(int(begin))
-    return Streaming(stream.read(int(begin)), lambda: None, ping=None)
+    return _streams(request).read(stream, int(begin))
 
 
 async def stop(request: Request) -> Response:

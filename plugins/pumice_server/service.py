@@ -24,10 +24,11 @@ from pumice_server.errors import bad_request, too_late
 from pumice_server.figures import build_info
 from pumice_server.media_urls import with_fetched
 from pumice_server.metrics import Metrics
+from pumice_server.pools import MEDIA, PREPARATION, SCHEMAS
 from pumice_server.settings import Settings
 from pumice_server.streams import D, Source, is_late
 from pumice_server.variant import Variant
-from pumice_server.work import aside, seeing, waiting
+from pumice_server.work import aside
 
 if TYPE_CHECKING:
     AnyModel: TypeAlias = pumice.Model | pumice.LinkedModel
@@ -38,6 +39,7 @@ TextOrTokens = str | list[int]
 ChatMessages = Sequence[Mapping[str, Any]]
 """Messages of a chat as clients send them; ``pumice.Model.prepare_chat`` checks them."""
 _UNSHIFTED = {"context_shift": False}  # a part of an image or a sound would remain
+_FORMS = frozenset((*OUTPUT, "response_format", "tools"))  # options that may need a grammar
 Slot = tuple[str, int]  # client and number of a slot; -1: no slot
 CompletionProgress = Callable[[int, int, int], None]
 
@@ -222,7 +224,7 @@ class Service:
         self.check_count(len(prompts) * n)
         options = self._shaped(options)
         if OUTPUT.keys() & options.keys():
-            options = await waiting(self.model.prepare_options, options)
+            options = await SCHEMAS(self.model.prepare_options, options)
         ids = iter(await self.read_prompts([prompt for prompt in prompts if not isinstance(prompt, MediaPrompt)]))
         streams: list[pumice.AsyncStream] = []
         with _closing_on_error(streams):
@@ -245,7 +247,7 @@ class Service:
     ) -> pumice.AsyncStream:
         """Start a completion of texts and media, which are encoded off the event loop. Raises as ``in_time``."""
         options = {**self._always, **options, **_UNSHIFTED}
-        request = await self.in_time(seeing(lambda: self.model.request(prompt.parts, **options)))
+        request = await self.in_time(MEDIA(lambda: self.model.request(prompt.parts, **options)))
         prompt.tokens = list(request.prompt)
         prompt.n_media = sum(span.n_rows for span in request.media)
         return pumice.AsyncStream.open(self.model.client, request, progress)[0]
@@ -290,10 +292,11 @@ class Service:
     async def _turn(self, messages: ChatMessages, options: Mapping[str, Any]) -> pumice.Turn:
         """Return the prepared turn of a chat. Raises RequestError, and with media as ``in_time``."""
         messages = self._variant.beginning(messages)
-        turn = await waiting(self._prepare_text, messages, options)
+        pool = SCHEMAS if _FORMS.intersection(name for name, value in options.items() if value) else PREPARATION
+        turn = await pool(self._prepare_text, messages, options)
         if turn is None:
             messages = await self._with_fetched(messages)
-            turn = await self.in_time(seeing(self._prepare_chat, messages, options))
+            turn = await self.in_time(MEDIA(self._prepare_chat, messages, options))
         return turn
 
     async def _with_fetched(self, messages: ChatMessages) -> ChatMessages:
@@ -302,7 +305,7 @@ class Service:
 
     async def prepare_texts(self, messages: ChatMessages) -> list[pumice.PreparedText]:
         """Return the tokens and media of the contents of messages, without a template. Raises as ``in_time``."""
-        return await self.in_time(seeing(self._prepare_texts, await self._with_fetched(messages)))
+        return await self.in_time(MEDIA(self._prepare_texts, await self._with_fetched(messages)))
 
     def _prepare_texts(self, messages: ChatMessages) -> list[pumice.PreparedText]:
         texts = [mixed_content(message["content"], f"input[{i}]") for i, message in enumerate(messages)]
@@ -316,7 +319,7 @@ class Service:
 
         Images and sounds are encoded, and not again for the chat itself if its ``cache_salt`` is ``salt``.
         """
-        if await waiting(has_media, messages):
+        if await PREPARATION(has_media, messages):
             turn = await self._turn(messages, {**self.with_defaults(options), "cache_salt": salt})
             return len(turn.prompt.tokens)
         return len(await self.tokenize(await self.apply_template(messages, options)))
@@ -380,7 +383,7 @@ class Service:
     async def apply_template(self, messages: ChatMessages, options: Mapping[str, Any]) -> str:
         """Return the prompt of a chat as text. Raises RequestError."""
         messages = await self._with_fetched(messages)
-        return await waiting(self._apply_template, messages, self.with_defaults(options))
+        return await PREPARATION(self._apply_template, messages, self.with_defaults(options))
 
     def _apply_template(self, messages: ChatMessages, options: Mapping[str, Any]) -> str:
         messages = self._variant.beginning(messages)

@@ -26,8 +26,8 @@ from pumice_server.bodies import SlotBody
 from pumice_server.errors import bad_request
 from pumice_server.facts import snapshot_of
 from pumice_server.models import service_of
+from pumice_server.pools import FILES
 from pumice_server.service import Service
-from pumice_server.work import waiting
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 _SAVED = re.compile(rb'{"model": ?("(?:[^"\\\\]|\\\\.)*"), ?"tokens": ?\[')  # the beginning of a file
@@ -77,7 +77,7 @@ async def _save(request: Request, service: Service, slot: int, body: SlotBody) -
     tokens = service.slots.get((request.state.client, slot), [])
     started = time.perf_counter()
     data = orjson.dumps({"model": service.name, "tokens": tokens})
-    await waiting(_write, path, data)
+    await FILES(_write, path, data)
     n_cached = 0
     if tokens:
         await _read_again(request, service, tokens)
@@ -90,7 +90,7 @@ async def _save(request: Request, service: Service, slot: int, body: SlotBody) -
 async def _restore(request: Request, service: Service, slot: int, body: SlotBody) -> dict[str, Any]:
     name, path = _file(request, body)
     started = time.perf_counter()
-    data = await waiting(_read, path, name, service.name)
+    data = await FILES(_read, path, name, service.name)
     try:
         tokens = [int(token) for token in orjson.loads(data)["tokens"]]
     except (ValueError, KeyError, TypeError):

@@ -21,8 +21,8 @@ from pumice_server.answers import Streaming, Whole, event, unless_gone
 from pumice_server.bodies import SpeechBody
 from pumice_server.errors import bad_request, too_late
 from pumice_server.models import service_of
+from pumice_server.pools import PREPARATION
 from pumice_server.service import Service
-from pumice_server.work import waiting
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,8 +62,8 @@ async def speech(request: Request, body: SpeechBody) -> Annotated[Response, byte
     service.model.check_kind_speaks()
     voice = _voice(service, body.voice)
     settings = voice, body.temperature, body.seed, body.language or ""
-    pieces = await waiting(service.model.speech_pieces, body.input, *settings)
-    writer = await waiting(SoundWriter, body.response_format, RATE)
+    pieces = await PREPARATION(service.model.speech_pieces, body.input, *settings)
+    writer = await PREPARATION(SoundWriter, body.response_format, RATE)
     tokens = _Tokens()
     parts = _spoken(service, pieces, body, tokens, request.state.cache_salt)
     first = await unless_gone(request, anext(parts))
@@ -72,7 +72,7 @@ async def speech(request: Request, body: SpeechBody) -> Annotated[Response, byte
     media_type = SOUND_TYPES[body.response_format]
     if len(pieces) == 1 and isinstance(pieces[0], pumice.SpeechPiece):
         await parts.aclose()
-        return Whole(await waiting(encode_file, first, RATE, body.response_format), media_type=media_type)
+        return Whole(await PREPARATION(encode_file, first, RATE, body.response_format), media_type=media_type)
     return _SoundStream(_written(first, parts, writer), media_type=media_type)
 
 
@@ -140,10 +140,10 @@ async def _written(
 ) -> AsyncGenerator[bytes, None]:
     """Yield the bytes of a file of sound."""
     try:
-        yield await waiting(writer.write, first)
+        yield await PREPARATION(writer.write, first)
         async for samples in parts:
-            yield await waiting(writer.write, samples)
-        yield await waiting(writer.end)
+            yield await PREPARATION(writer.write, samples)
+        yield await PREPARATION(writer.end)
     finally:
         await parts.aclose()
 
@@ -153,7 +153,7 @@ async def _events(
 ) -> AsyncGenerator[bytes, None]:
     async for data in _written(first, parts, writer):
         if data:
-            yield await waiting(_delta, data)
+            yield await PREPARATION(_delta, data)
     yield event({"type": "speech.audio.done", "usage": tokens.usage})
 
 

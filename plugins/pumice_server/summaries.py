@@ -8,9 +8,9 @@ from typing import Any
 
 import pumice
 from pumice.cli.named_models import summarize_models
+from pumice_server.pools import FACTS
 from pumice_server.served_model import ServedModel
 from pumice_server.service import Service
-from pumice_server.work import waiting
 
 #: llama.cpp's numbers of tokenizers, by `tokenizer.ggml.model`.
 _VOCAB_TYPES = {"llama": 1, "gpt2": 2, "bert": 3, "t5": 4, "rwkv": 5, "plamo2": 6}
@@ -29,7 +29,7 @@ async def summaries_of(served_models: Sequence[ServedModel]) -> list[tuple[Serve
         served_model for served_model in served_models if not served_model.service and served_model.summary is None
     ]
     if unread:
-        summaries = await waiting(summarize_models, [served_model.spec.path for served_model in unread])
+        summaries = await FACTS(summarize_models, [served_model.spec.path for served_model in unread])
         for served_model, summary in zip(unread, summaries, strict=True):
             served_model.summary = summary
     return [

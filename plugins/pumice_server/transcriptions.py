@@ -19,10 +19,10 @@ from pumice_server.jobs.form import Field, read_form
 from pumice_server.models import service_of
 from pumice_server.openai_chat import chat_options
 from pumice_server.options import cache_salt
+from pumice_server.pools import MEDIA, PREPARATION
 from pumice_server.segments import RATE, Segment, pieces, subrip, webvtt
 from pumice_server.service import MediaPrompt, Service
 from pumice_server.streams import merge
-from pumice_server.work import seeing, waiting
 
 _TRANSCRIBE = "[TRANSCRIBE]"
 """Token that begins a transcription in Voxtral's vocabulary."""
@@ -51,7 +51,7 @@ async def translations(request: Request) -> Annotated[Response, Transcription, T
 async def _written(request: Request, translates: bool) -> Response:
     async with arriving(request) as parts:
         head = request.headers.get("content-type", "")
-        form = await waiting(lambda: read_form(head, b"".join(parts)))
+        form = await PREPARATION(lambda: read_form(head, b"".join(parts)))
     body, audio = _read(form)
     service = await service_of(request, body.model)
     service.model.check_takes("audio")
@@ -71,7 +71,7 @@ async def _timed(
     request: Request, service: Service, body: TranscriptionBody, audio: pumice.Audio, translates: bool
 ) -> Response:
     """Return what is said in each piece of a sound, one after the other, with the times of the pieces."""
-    samples = await service.in_time(seeing(audio.samples))
+    samples = await service.in_time(MEDIA(audio.samples))
     segments: list[Segment] = []
     for start, end in pieces(samples):
         piece = pumice.Audio(samples[start:end], rate=RATE)

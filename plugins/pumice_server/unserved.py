@@ -20,7 +20,7 @@ _SWITCHES = {"/slots": "--no-slots", "/metrics": "--compat without --metrics"}
 
 async def switched_off(request: Request) -> Response:
     """Refuse an endpoint that the command line switches off."""
-    path = request.url.path
+    path = request.scope["path"]
     raise HTTPException(501, f"{path} is not served: the server was started with {_SWITCHES[path]}")
 
 
@@ -30,4 +30,4 @@ async def hidden(request: Request) -> Response:
 
 
 async def refuse(request: Request) -> Response:
-    raise HTTPException(501, REASONS[request.method.replace("HEAD", "GET"), request.url.path])
+    raise HTTPException(501, REASONS[request.method.replace("HEAD", "GET"), request.scope["path"]])

@@ -19,9 +19,8 @@ from starlette.exceptions import HTTPException
 from pumice.plugin.unstable import PRIVATE, SPLIT_NAME
 from pumice_server import limits
 from pumice_server.errors import bad_request
-from pumice_server.work import waiting
+from pumice_server.pools import FILES, UPLOADS
 
-_MAX_UPLOADS = 4  # at once
 _MAX_FILES = 4096  # beyond, the oldest that no model has are removed
 _PIECE_BYTES = 1 << 20  # that are written and hashed at once
 _MAX_UNCOUNTED = 1 << 26  # bytes that arrive before the files are counted again
@@ -49,7 +48,6 @@ class Uploads:
         self._blobs, self._all_models = folder / "blobs", folder / "models"
         self._models = self._all_models / secrets.token_hex(8)  # of this server
         self._lock = FileLock(self._models.with_suffix(_LOCK))
-        self._n_arriving = 0
         self._writing = threading.Lock()
         self._n_uncounted = 0  # bytes that may arrive before the files are counted
         for made in (self._blobs, self._all_models):
@@ -75,22 +73,20 @@ class Uploads:
             HTTPException: The file is too large or too slow, too many arrive, or the digest is another.
         """
         path = self._blobs / _stem(digest)
-        if self._n_arriving >= _MAX_UPLOADS:
-            raise HTTPException(503, f"{_MAX_UPLOADS} files are being uploaded already: try again later")
         partial = path.with_name(f"{path.name}-{secrets.token_hex(8)}{_PARTIAL}")
-        self._n_arriving += 1
+        place = UPLOADS.take()
         try:
-            await waiting(self._make_room, length)
+            await FILES(self._make_room, length)
             # Only here, so that a thread that outlives a cancellation does not create the file again.
             os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE))
             sha256 = hashlib.sha256()
             async for piece in _pieces(parts):
-                await waiting(self._append, partial, piece, sha256)
+                await FILES(self._append, partial, piece, sha256)
             if f"sha256:{sha256.hexdigest()}" != digest:
                 raise bad_request(f"the file's digest is sha256:{sha256.hexdigest()}, not {digest}: upload it again")
             os.replace(partial, path)
         finally:
-            self._n_arriving -= 1
+            place.release()
             with contextlib.suppress(OSError):
                 partial.unlink(missing_ok=True)
 

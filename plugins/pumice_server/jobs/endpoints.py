@@ -20,7 +20,7 @@ from pumice_server.jobs.form import Field, read_form
 from pumice_server.jobs.runner import Jobs, new_id
 from pumice_server.jobs.store import BATCH_SECONDS, MAX_AGE, StoredFile, now
 from pumice_server.limits import MAX_NAME
-from pumice_server.work import waiting
+from pumice_server.pools import FILES
 
 _MAX_PAGE = 10_000  # files of an answer; batches: 100
 _MIN_AGE = 3600  # seconds, as OpenAI's
@@ -31,7 +31,7 @@ async def upload(request: Request) -> Annotated[Response, FileObject]:
     """Keep a file of requests, sent as a form with `file` and `purpose`, which is `batch`."""
     jobs = jobs_of(request)
     async with arriving(request) as parts:
-        form = await waiting(lambda: read_form(request.headers.get("content-type", ""), b"".join(parts)))
+        form = await FILES(lambda: read_form(request.headers.get("content-type", ""), b"".join(parts)))
     if "file" not in form:
         raise bad_request("the form has no field 'file'")
     if _text(form, "purpose") != "batch":
@@ -44,7 +44,7 @@ async def upload(request: Request) -> Annotated[Response, FileObject]:
     file = StoredFile(
         new_id("file"), request.state.client, filename or "upload.jsonl", "batch", today, today + age, len(content)
     )
-    await waiting(jobs.store.add_file, file, content)
+    await FILES(jobs.store.add_file, file, content)
     return json_response(file.to_dict())
 
 
@@ -59,7 +59,7 @@ async def list_files(request: Request) -> Annotated[Response, FileList]:
     def listed() -> list[dict[str, Any]]:
         return [file.to_dict() for file in store.files(request.state.client) if purpose in (None, file.purpose)]
 
-    items = await waiting(listed)
+    items = await FILES(listed)
     if request.query_params.get("order") == "asc":
         items.reverse()
     limit, after = _asked(request, _MAX_PAGE)
@@ -71,18 +71,18 @@ async def list_files(request: Request) -> Annotated[Response, FileList]:
 
 async def show_file(request: Request) -> Annotated[Response, FileObject]:
     """Describe a file."""
-    file = await waiting(jobs_of(request).store.file, request.state.client, request.path_params["id"])
+    file = await FILES(jobs_of(request).store.file, request.state.client, request.path_params["id"])
     return json_response(file.to_dict())
 
 
 async def file_content(request: Request) -> Response:
     """Return the content of a file."""
     store = jobs_of(request).store
-    file = await waiting(store.file, request.state.client, request.path_params["id"])
+    file = await FILES(store.file, request.state.client, request.path_params["id"])
 
     async def parts() -> AsyncIterator[bytes]:
         for number in itertools.count():
-            part = await waiting(store.part, file.id, number)
+            part = await FILES(store.part, file.id, number)
             if not part:
                 return
             yield part
@@ -93,7 +93,7 @@ async def file_content(request: Request) -> Response:
 async def delete_file(request: Request) -> Annotated[Response, DeletedFile]:
     """Delete a file that no unfinished batch reads."""
     id = request.path_params["id"]
-    await waiting(jobs_of(request).store.delete_file, request.state.client, id)
+    await FILES(jobs_of(request).store.delete_file, request.state.client, id)
     return json_response({"id": id, "object": "file", "deleted": True})
 
 
@@ -119,7 +119,7 @@ async def create_batch(request: Request, body: BatchBody) -> Annotated[Response,
         "request_counts": {"total": 0, "completed": 0, "failed": 0},
         "metadata": body.metadata,
     }
-    await waiting(jobs.store.add_batch, request.state.client, batch)
+    await FILES(jobs.store.add_batch, request.state.client, batch)
     jobs.start()
     return json_response(batch)
 
@@ -130,13 +130,13 @@ async def list_batches(request: Request) -> Annotated[Response, BatchList]:
     ``?after=``: Id of the last batch of the page before. ``?limit=``: Most batches of a page.
     """
     limit, after = _asked(request, 100, 20)
-    batches = await waiting(jobs_of(request).store.batches, request.state.client, after, limit + 1)
+    batches = await FILES(jobs_of(request).store.batches, request.state.client, after, limit + 1)
     return json_response(_page(batches, limit))
 
 
 async def show_batch(request: Request) -> Annotated[Response, BatchObject]:
     """Describe a batch: its state, and how many requests are answered."""
-    batch = await waiting(jobs_of(request).store.batch, request.state.client, request.path_params["id"])
+    batch = await FILES(jobs_of(request).store.batch, request.state.client, request.path_params["id"])
     return json_response(batch)
 
 
@@ -144,11 +144,11 @@ async def cancel_batch(request: Request) -> Annotated[Response, BatchObject]:
     """Cancel a batch; the answers so far become a file."""
     jobs = jobs_of(request)
     owner, id = request.state.client, request.path_params["id"]
-    batch = await waiting(jobs.store.batch, owner, id)
+    batch = await FILES(jobs.store.batch, owner, id)
     if batch["status"] not in ("validating", "in_progress", "cancelling"):
         raise HTTPException(409, f"the batch is {batch['status']} already")
     await jobs.cancel({**batch, "owner": owner})
-    return json_response(await waiting(jobs.store.batch, owner, id))
+    return json_response(await FILES(jobs.store.batch, owner, id))
 
 
 def jobs_of(request: Request) -> Jobs:

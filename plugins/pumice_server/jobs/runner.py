@@ -21,7 +21,7 @@ from pumice_server.batch.rows import read_row
 from pumice_server.batch.work import answer_all
 from pumice_server.body import parse
 from pumice_server.jobs.store import FINISHED, MAX_AGE, Batch, JobStore, StoredFile, Unwritable, now
-from pumice_server.work import waiting
+from pumice_server.pools import FILES
 
 MAX_ROWS = 50_000
 MAX_ID = 512  # characters of a custom_id
@@ -90,7 +90,7 @@ class Jobs:
         self.end()
         if self._task:
             await asyncio.gather(self._task, return_exceptions=True)
-        await waiting(self.store.close)
+        await FILES(self.store.close)
 
     async def cancel(self, batch: Batch) -> None:
         """Let a batch end with the results that it has. Raises HTTPException if too many are being cancelled."""
@@ -103,7 +103,7 @@ class Jobs:
             self._n_cancelling -= 1
 
     async def _cancel(self, batch: Batch) -> None:
-        await waiting(self.store.change, batch["id"], status="cancelling", cancelling_at=now())
+        await FILES(self.store.change, batch["id"], status="cancelling", cancelling_at=now())
         if self._running != batch["id"]:
             with contextlib.suppress(WrongInput):
                 await self._end(batch, "cancelled", await self._rows(batch))
@@ -117,7 +117,7 @@ class Jobs:
             self._wake.clear()
             pause = None
             try:
-                if batch := await waiting(self.store.next_batch, owner):
+                if batch := await FILES(self.store.next_batch, owner):
                     owner = batch["owner"]
                     await self._attempt(batch)
                     continue
@@ -150,8 +150,8 @@ class Jobs:
     async def _rows(self, batch: Batch) -> list[InputRow]:
         """Return the rows of a batch. Raises WrongInput."""
         async with self._reading:
-            content = await waiting(self.store.input, batch["input_file_id"])
-            return await waiting(read_input, content, batch["endpoint"])
+            content = await FILES(self.store.input, batch["input_file_id"])
+            return await FILES(read_input, content, batch["endpoint"])
 
     async def _answer_some(self, batch: Batch) -> None:
         """Answer rows of a batch: all of them, or those of one turn. Raises WrongInput."""
@@ -162,10 +162,10 @@ class Jobs:
             self._cancelled.set()
         else:
             begun["status"] = "in_progress"
-        changed = await waiting(self.store.change, batch["id"], **begun)
+        changed = await FILES(self.store.change, batch["id"], **begun)
         if changed["status"] in FINISHED:  # it was cancelled meanwhile
             return
-        done = await waiting(self.store.done, batch["id"])
+        done = await FILES(self.store.done, batch["id"])
         left = [row for row in rows if row.custom_id not in done]
         status = await self._answered(batch, left[:TURN_ROWS])
         if status != "completed" or len(left) <= TURN_ROWS:
@@ -177,15 +177,15 @@ class Jobs:
         Where there is no room for these lines, they are left out. Raises Unwritable.
         """
         files = {name: _output(batch, name) for name in ("output_file_id", "error_file_id")}
-        left = await waiting(lambda: [_not_run(row, status) for row in rows]) if status in _NOT_RUN else []
+        left = await FILES(lambda: [_not_run(row, status) for row in rows]) if status in _NOT_RUN else []
         fields = {"status": status, f"{status}_at": now(), **fields}
         try:
-            await waiting(self.store.finish, batch["id"], files, left, **fields)
+            await FILES(self.store.finish, batch["id"], files, left, **fields)
         except Unwritable:
             raise
         except HTTPException as error:
             logger.error("batch %s: requests that were not run are left out: %s", batch["id"], error.detail)
-            await waiting(self.store.finish, batch["id"], files, **fields)
+            await FILES(self.store.finish, batch["id"], files, **fields)
 
     async def _answered(self, batch: Batch, rows: Sequence[InputRow]) -> str:
         """Answer rows, and return the status at the end."""
@@ -207,14 +207,14 @@ class Jobs:
         async with RowClient(self._application, batch["owner"]) as client:
 
             async def answer(row: InputRow) -> dict[str, Any]:
-                return await client.answer(await waiting(_request, row))
+                return await client.answer(await FILES(_request, row))
 
             results = answer_all(rows, answer, N_IN_FLIGHT)
             async with contextlib.aclosing(results):
                 async for result in results:
                     if result["response"]["status_code"] == 401:
                         raise WrongInput(result["response"]["body"]["error"]["message"])
-                    await waiting(self.store.add_result, batch["id"], result, is_failed(result))
+                    await FILES(self.store.add_result, batch["id"], result, is_failed(result))
 
 
 def read_input(content: bytes, endpoint: str) -> list[InputRow]:

@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 import pumice
 from pumice_server.database import open_database
 from pumice_server.errors import bad_request
+from pumice_server.pools import share
 
 MAX_FILES = 1000
 MAX_BYTES = 1 << 28  # of all files and results
@@ -80,15 +81,6 @@ class Unwritable(HTTPException):
 
     def __init__(self, error: sqlite3.Error) -> None:
         super().__init__(507, f"batches cannot be kept: {error}")
-
-
-def share(limit: int, owner: str, others: int) -> int:
-    """Return how much of ``limit`` an owner may have, of which the others have ``others``.
-
-    That is half of what they leave, or a tenth; without keys, all clients are one owner, ``""``, who may have all.
-    """
-    left = limit - others
-    return min(left, max(limit // 10, left // 2)) if owner else left
 
 
 class JobStore:

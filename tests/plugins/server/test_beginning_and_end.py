@@ -22,9 +22,9 @@ from pumice.spawning import client
 from pumice_server import command
 from pumice_server import models as models_module
 from pumice_server.application import make_application
-from pumice_server.body import _arriving
 from pumice_server.gate import Gate
 from pumice_server.models import Models
+from pumice_server.pools import ARRIVING
 from pumice_server.serving import lifespan
 from pumice_server.settings import Settings
 from server_thread import listening, running
@@ -188,7 +188,7 @@ def test_an_upload_that_hangs_at_the_end_is_told_and_leaves_no_traceback(model, 
             upload.settimeout(PATIENCE)
             upload.connect(("127.0.0.1", int(url.rpartition(":")[2])))
             upload.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{")
-            wait_until(lambda: _arriving.size)
+            wait_until(lambda: ARRIVING.n_held)
             models.drain(PATIENCE)
         answer = upload.recv(1 << 16)
     assert answer.startswith(b"HTTP/1.1 503 ")

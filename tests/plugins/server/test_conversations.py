@@ -130,7 +130,7 @@ def test_a_disk_that_is_full_is_told_and_logged(tmp_path, model, monkeypatch, ca
         raise sqlite3.OperationalError("database or disk is full")
 
     with running(model, conversations=tmp_path / "chats.db") as server:
-        monkeypatch.setattr(Conversations, "_run", fail)
+        monkeypatch.setattr(Conversations, "_execute", fail)
         answer = server.client.put("/conversations/a", json={})
     assert (answer.status_code, answer.json()["error"]["message"]) == (
         500,

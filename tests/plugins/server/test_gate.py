@@ -31,6 +31,21 @@ def test_a_host_that_is_allowed(model):
         assert server.client.get("/health", headers={"Host": "box.local:80"}).status_code == 200
 
 
+@pytest.mark.parametrize("host", ["box.local/health?", "box.local/#", "x/static/?a=", "box.local/livez?:80"])
+def test_a_host_that_spells_a_path_opens_none(model, host):
+    """A URL rebuilt from the Host header has another path than the one that routes the request."""
+    with running(model, keys=["secret"], host="0.0.0.0") as server:
+        for path in ("/v1/models", "/nothing", "/v1/messages"):
+            refused = server.client.get(path, headers={"Host": host})
+            assert refused.status_code in (400, 401, 403), path
+        known = {"Host": host, "Authorization": "Bearer secret"}
+        answers = {path: server.client.get(path, headers=known) for path in ("/api/nothing", "/v1/messages")}
+        assert [isinstance(answers["/api/nothing"].json()["error"], str), answers["/v1/messages"].json()["type"]] == [
+            True,
+            "error",
+        ], "errors have the form of the path that was asked for"
+
+
 @pytest.mark.parametrize(
     "origin", ["https://evil.example", "null", "http://localhost:1", "http://[", "://", "a" * 9999]
 )

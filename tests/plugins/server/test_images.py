@@ -29,7 +29,7 @@ from pumice.frontend import base
 from pumice.hub.client import _Transport
 from pumice.images import REQUEST_CANCELLED
 from pumice.plugin.unstable import ModelSpec
-from pumice_server.work import MAX_QUEUED, MAX_SEEING, seeing
+from pumice_server.pools import CLIENT, MEDIA
 from server_thread import Serving, serving
 from vision_files import encoded, picture, write_projector
 from waiting import PATIENCE, wait_until
@@ -340,17 +340,15 @@ def test_a_model_without_a_projector_says_so(path):
 def test_few_calls_with_images_wait():
     async def call() -> None:
         let = threading.Event()
-        waiting = [asyncio.create_task(seeing(let.wait, PATIENCE)) for _ in range(MAX_SEEING + MAX_QUEUED)]
+        CLIENT.set("one")
+        n_places = MEDIA.n_places + MEDIA.n_queued
+        waiting = [asyncio.create_task(MEDIA(let.wait, PATIENCE)) for _ in range(n_places)]
         await asyncio.sleep(0)  # each begins
         with pytest.raises(HTTPException, match="too many requests with images or sound wait"):
-            await seeing(int)
-        waiting[-1].cancel()
-        await asyncio.wait(waiting[-1:])
-        with pytest.raises(HTTPException):  # what was cancelled is in the queue still
-            await seeing(int)
+            await MEDIA(int)
         let.set()
-        assert all(await asyncio.gather(*waiting[:-1]))
-        assert await seeing(int) == 0
+        assert all(await asyncio.gather(*waiting))
+        assert await MEDIA(int) == 0
 
     asyncio.run(call())
 
@@ -373,7 +371,7 @@ def test_a_cancelled_call_encodes_no_further_image():
             errors.append(str(error))
 
     async def call() -> None:
-        task = asyncio.create_task(seeing(see))
+        task = asyncio.create_task(MEDIA(see))
         await asyncio.to_thread(began.wait, PATIENCE)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import pumice
 from pumice_server import limits, tracing
-from pumice_server.body import Arriving
+from pumice_server.pools import ARRIVING
 from pumice_server.serving import configure
 from pumice_server.settings import Settings
 from server_thread import running
@@ -225,14 +225,15 @@ def test_a_request_for_a_websocket_is_a_plain_one_without_a_warning(server, capl
 
 def test_bodies_that_do_not_end_take_little_memory_together(server, monkeypatch):
     """Large ones get 503 while others arrive, small ones are answered; when those leave there is room again."""
-    monkeypatch.setattr(limits, "MAX_ARRIVING", 1 << 20)
-    monkeypatch.setattr("pumice_server.body._arriving", arriving := Arriving())
+    monkeypatch.setattr(ARRIVING, "n_places", 2 << 20)  # of which one client has half
     host, port = server.url.removeprefix("http://").split(":")
     body = json.dumps({"content": "a" * (300 << 10)}).encode()
     with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
         head = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000000\r\n\r\n"
         connection.sendall(head + bytes(900 << 10))
-        wait_until(lambda: arriving.size == 900 << 10)  # before another comes, whose bytes could have this one refused
+        wait_until(
+            lambda: ARRIVING.n_held == 900 << 10
+        )  # before another comes, whose bytes could have this one refused
         refused = server.client.post("/tokenize", content=body)
         assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
         assert server.client.post("/tokenize", json={"content": "a"}).status_code == 200

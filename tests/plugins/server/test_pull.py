@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +21,9 @@ import pumice
 from gguf_files import tiny_llama
 from pumice.plugin.unstable import ModelSpec
 from pumice_server import model_changes, pulls
-from pumice_server.model_events import MAX_LISTENERS, ModelEvents
+from pumice_server.model_events import ModelEvents
 from pumice_server.models import Models
+from pumice_server.pools import LISTENERS, PULLS
 from pumice_server.pulls import Pulls
 from pumice_server.served_model import ServedModel
 from pumice_server.settings import Settings
@@ -252,15 +254,17 @@ def test_a_download_is_cancelled_before_its_first_turn(monkeypatch):
     assert aborted.is_set()
 
 
-def test_followers_are_bounded():
+def test_followers_are_bounded(monkeypatch):
     """Also what waits for one that takes nothing; its stream ends."""
     events = ModelEvents()
-    listeners = [events.listen() for _ in range(MAX_LISTENERS)]
-    with pytest.raises(HTTPException, match="64 clients follow"):
+    monkeypatch.setattr(LISTENERS, "held", Counter())  # without those of other tests
+    listeners = [events.listen() for _ in range(LISTENERS.n_places)]
+    with pytest.raises(HTTPException, match="too many clients follow"):
         events.listen()
     for number in range(300):
         events.status("demo", "loading", number / 300)
     assert not events.has_listeners
+    assert LISTENERS.n_held == 0
     assert {listener.qsize() for listener in listeners} == {256}
 
 
@@ -303,7 +307,7 @@ def test_nothing_is_fetched_unless_that_is_allowed(server):
 def slow(hub):
     """Repositories whose contents come slowly."""
     hub.faults.slow = 0.2
-    for number in range(pulls.MAX_PULLS + 1):
+    for number in range(PULLS.n_places // 2 + 1):
         hub.repositories[f"slow/m{number}"] = hub_server.Repository({"x.gguf": hub_server.content(5_000_000, number)})
     return hub
 
@@ -312,9 +316,10 @@ def threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "pumice-pull"]
 
 
-def test_downloads_are_few_shared_and_end_with_their_clients(slow, model):
+def test_downloads_are_few_shared_and_end_with_their_clients(slow, model, monkeypatch):
+    monkeypatch.setattr(PULLS, "held", Counter())  # without those of other tests
     with running(model, allow_pull=True) as server:
-        names = [f"slow/m{number}" for number in range(pulls.MAX_PULLS)]
+        names = [f"slow/m{number}" for number in range(PULLS.n_places // 2)]
         with httpx2.Client(base_url=server.url, timeout=PATIENCE) as client:
             streams = [client.stream("POST", "/api/pull", json={"model": name}) for name in [*names, names[0]]]
             for stream in streams:

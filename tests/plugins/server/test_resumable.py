@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from pumice_server.application import GET
+from pumice_server.pools import STREAMS
 from pumice_server.rates import RateLimits
 from pumice_server.resumable import HEADER, KeptStreams, streaming
 from server_thread import running
@@ -112,13 +113,29 @@ def test_each_key_has_its_own_and_pays_for_all_tokens(model, monkeypatch):
         assert server.client.get("/v1/stream/fox", headers=b).status_code == 404
 
 
+def test_streams_that_nobody_reads_are_few(server):
+    """They go on when their readers leave; beyond two of a client the oldest end, and nobody else waits for them."""
+    endless = {**BODY, "max_tokens": 100_000, "ignore_eos": True}
+    ids = [f"left-{number}" for number in range(12)]
+    for id in ids:
+        with server.client.stream("POST", CHAT, json=endless, headers={"X-Conversation-Id": id}) as response:
+            next(response.iter_raw())
+    wait_until(lambda: [state(server, id) is not None for id in ids] == [False] * 10 + [True] * 2)
+    assert server.client.post(CHAT, json={**BODY, "stream": False, "max_tokens": 2}).status_code == 200
+    for id in ids:
+        server.client.delete(f"/v1/stream/{id}")
+    wait_until(lambda: STREAMS.n_held == 0 or state(server, ids[-1]) is None)
+
+
 @pytest.mark.parametrize("n_more", [1, 1000])
-def test_old_streams_and_bytes_are_dropped(server, monkeypatch, n_more):
-    monkeypatch.setattr("pumice_server.resumable.MAX_KEPT_STREAMS", 2)
+def test_old_streams_and_bytes_are_dropped(model, monkeypatch, n_more):
+    monkeypatch.setattr(STREAMS, "n_places", 2 * 2 + 2 * STREAMS.n_held)  # one client has half
     monkeypatch.setattr("pumice_server.resumable.MAX_KEPT_STREAM", n_more)
-    for id in ("1", "2", "3"):
-        server.client.post(CHAT, json={**BODY, "max_tokens": 2}, headers={"X-Conversation-Id": id})
-        wait_until(lambda id=id: state(server, id)["is_done"])
-    assert [state(server, id) is None for id in "123"] == [True, False, False]
-    assert server.client.get("/v1/stream/3?from=0").status_code == 410
-    assert server.client.post(CHAT, json=BODY, headers={"X-Conversation-Id": "x" * 1025}).status_code == 400
+    with running(model) as server:
+        for id in ("1", "2", "3"):
+            server.client.post(CHAT, json={**BODY, "max_tokens": 2}, headers={"X-Conversation-Id": id})
+            wait_until(lambda id=id: state(server, id)["is_done"])
+        assert [state(server, id) is None for id in "123"] == [True, False, False]
+        assert server.client.get("/v1/stream/3?from=0").status_code == 410
+        too_long = {"X-Conversation-Id": "x" * 1025}
+        assert server.client.post(CHAT, json=BODY, headers=too_long).status_code == 400
