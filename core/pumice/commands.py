@@ -1,7 +1,7 @@
 """The bundled commands: their groups in ``pumice --help``, and the module that each is imported from."""
 
 GROUPS = {
-    "Use a model": ("chat", "run", "speak", "serve", "launch", "batch", "embed", "tokenize"),
+    "Use a model": ("chat", "run", "speak", "transcribe", "serve", "launch", "batch", "embed", "tokenize"),
     "Fetch models": ("pull", "list", "rm", "info", "ps"),
     "Make models": ("convert", "quantize", "create", "imatrix", "gguf", "export-lora", "control-vector"),
     "Measure": ("fit", "bench", "perplexity"),

@@ -10,6 +10,7 @@ from pumice_samplers.mirostat import Mirostat
 from pumice_samplers.penalties import Penalties
 from pumice_samplers.select import Dist, Greedy
 from pumice_samplers.temperature import Temperature
+from pumice_samplers.timestamps import Timestamps
 from pumice_samplers.truncation import MinP, TopK, TopNSigma, TopP, TypicalP, Xtc
 
 SAMPLERS: dict[str, type[Sampler]] = {
@@ -30,8 +31,11 @@ SAMPLERS: dict[str, type[Sampler]] = {
 }
 """Bundled samplers by name, in the order of the default chain."""
 
+OF_TRANSCRIPTS: dict[str, type[Sampler]] = {"timestamps": Timestamps}
+"""Samplers of the chain that ``transcribe`` makes."""
+
 
 @hookimpl
 def pumice_register_samplers(register: Callable[[str, type[Sampler]], None]) -> None:
-    for name, sampler in SAMPLERS.items():
+    for name, sampler in {**SAMPLERS, **OF_TRANSCRIPTS}.items():
         register(name, sampler)

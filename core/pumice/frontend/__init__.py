@@ -17,6 +17,7 @@ from pumice.frontend.generating import Prompt, PromptProgress
 from pumice.frontend.saving import Saving
 from pumice.frontend.scoring import Scoring
 from pumice.frontend.speaking import Speaking
+from pumice.frontend.transcribing import Transcribing
 from pumice.notebook import facts_table, show_count
 from pumice.wording import format_bytes
 
@@ -36,7 +37,7 @@ PUBLIC = {
 """The public names of a model by subject, which completion shows and the reference lists."""
 
 
-class Frontend(Chatting, Embedding, Saving, Scoring, Speaking):
+class Frontend(Chatting, Embedding, Saving, Scoring, Speaking, Transcribing):
     """A loaded model, wherever its engine runs. It is a context manager; otherwise ``close`` it."""
 
     def snapshot(self) -> Snapshot:

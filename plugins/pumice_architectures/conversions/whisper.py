@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from pumice.plugin.convert import MOST_LAYERS, Conversion, ConvertError, Folder, GGMLType, LazyTensor
 
+ENGLISH_ONLY = 51864  # tokens of models that know English alone
 FIRST_TIME, LAST_TIME, TIME_STEP = 0.0, 30.0, 0.02  # seconds that tokens of times stand for
 PARTS = {
     "self_attn_layer_norm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
@@ -56,20 +57,31 @@ class Whisper(Conversion):
             "attention.layer_norm_epsilon": 1e-5,
             "encoder.context_length": c.need("max_source_positions"),
             "decoder_start_token_id": self.token("<|startoftranscript|>"),
+            "multilingual": bool(self._generation("is_multilingual", c.first("vocab_size") != ENGLISH_ONLY)),
             **self._lists(),
         }
 
     def _lists(self) -> dict[str, Any]:
-        """Return the tokens that a transcript never has, or never begins with, and the heads that tell times."""
-        generation = self.folder.optional_json("generation_config.json")
-        names = {"suppress_tokens": "suppress_tokens", "suppress_tokens_begin": "begin_suppress_tokens"}
-        lists = {key: generation.get(name) or self.config.first(name) for key, name in names.items()}
-        heads = generation.get("alignment_heads") or self.config.first("alignment_heads")
-        lists["alignment_heads"] = [number for head in heads for number in head] if isinstance(heads, list) else None
-        for key, values in lists.items():
-            if values is not None and not (isinstance(values, list) and all(type(value) is int for value in values)):
-                raise ConvertError(f"{self.folder.path}: {key} is {values!r:.80}, expected a list of integers")
-        return {key: [value for value in values if value >= 0] for key, values in lists.items() if values}
+        """Return the tokens that no transcript begins with, and the heads that tell times."""
+        heads = self._generation("alignment_heads")
+        if not isinstance(heads, list) or not all(isinstance(head, list) and len(head) == 2 for head in heads):
+            heads = []
+        lists = {
+            "begin_suppress_tokens": self._integers("begin_suppress_tokens", self._generation("begin_suppress_tokens")),
+            "alignment_heads": self._integers("alignment_heads", [number for head in heads for number in head]),
+        }
+        return {key: values for key, values in lists.items() if values}
+
+    def _generation(self, key: str, default: Any = None) -> Any:
+        """Return a value of ``generation_config.json``, or of ``config.json``, where older folders have it."""
+        value = self.folder.optional_json("generation_config.json").get(key, self.config.first(key))
+        return default if value is None else value
+
+    def _integers(self, key: str, values: Any) -> list[int]:
+        values = [] if values is None else values
+        if not isinstance(values, list) or any(type(value) is not int for value in values):
+            raise ConvertError(f"{self.folder.path}: {key} is {values!r:.80}, expected a list of integers")
+        return [value for value in values if value >= 0]
 
     def other_metadata(self) -> dict[str, Any]:
         c, end = self.config, self.token("<|endoftext|>")
@@ -83,7 +95,15 @@ class Whisper(Conversion):
             "attention.layer_norm_epsilon": 1e-5,
             "num_mel_bins": c.need("num_mel_bins"),
         }
-        tokenizer = {"bos_token_id": end, "eos_token_id": end, "add_bos_token": False, "add_eos_token": False}
+        tokenizer: dict[str, Any] = {
+            "bos_token_id": end,
+            "eos_token_id": end,
+            "add_bos_token": False,
+            "add_eos_token": False,
+        }
+        suppressed = self._integers("suppress_tokens", self._generation("suppress_tokens"))
+        if texts := [token for token in suppressed if token < end]:  # special tokens may be the beginning
+            tokenizer["suppress_tokens"] = texts
         return {
             "clip.has_audio_encoder": True,
             **{f"clip.audio.{key}": value for key, value in audio.items()},

@@ -1,0 +1,21 @@
+"""Transcription of speech with Whisper: windows of a sound, decoded by ordinary requests, to segments with times."""
+
+from pumice.transcription.formats import FORMATS, subrip, webvtt, write
+from pumice.transcription.segments import Segment
+from pumice.transcription.transcript import TranscribeKeywords, TranscribeOptions, Transcriber, Transcript
+from pumice.transcription.vocabulary import ARCHITECTURE, LANGUAGES, TranscriptTokens
+
+__all__ = [
+    "ARCHITECTURE",
+    "FORMATS",
+    "LANGUAGES",
+    "Segment",
+    "TranscribeKeywords",
+    "TranscribeOptions",
+    "Transcriber",
+    "Transcript",
+    "TranscriptTokens",
+    "subrip",
+    "webvtt",
+    "write",
+]

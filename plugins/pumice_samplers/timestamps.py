@@ -1,0 +1,88 @@
+"""Whisper's rules of the tokens of times in a transcript (Radford et al. 2022, arXiv:2212.04356)."""
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import numpy as np
+from annotated_types import Ge
+
+from pumice.plugin import Candidates, RequestError, Sampler, SamplerContext
+
+LATEST_FIRST = 50  # steps of 0.02 seconds after which a transcript begins at the latest
+
+
+@dataclass
+class Timestamps(Sampler):
+    """Begin with a time, follow each text with one, and never go back in time.
+
+    Times come alone at the beginning and at the end, otherwise in pairs. If the times together are more probable than
+    any text, a time comes next. Tokens between the end token and the times, such as languages, never come.
+
+    Attributes:
+        first_timestamp: id of the token ``<|0.00|>``, behind which those of later times follow.
+        forced_tokens: ids of the first tokens, such as language and task.
+    """
+
+    first_timestamp: Annotated[int, Ge(0)] = 0
+    forced_tokens: list[int] = field(default_factory=list)
+    _generated: list[int] = field(default_factory=list, init=False, repr=False)
+    _has_begun: bool = field(default=False, init=False, repr=False)
+
+    def start(self, context: SamplerContext) -> None:
+        end = context.tokenizer.eos if context.tokenizer else None
+        if end is None or not end < self.first_timestamp < context.n_vocab:
+            raise RequestError(
+                f"first_timestamp: {self.first_timestamp} is no token of a time; use a model of Whisper's"
+            )
+        self._end, self._generated, self._has_begun = end, [], False
+        self._forced = list(self.forced_tokens)
+
+    def accept(self, token: int) -> None:
+        if self._forced and self._has_begun:
+            self._forced.pop(0)
+        elif self._has_begun:
+            self._generated.append(token)
+
+    def apply(self, candidates: Candidates) -> None:
+        self._has_begun = True
+        if self._forced:
+            candidates.keep(candidates.ids == self._forced[0])
+            return
+        ids, first = candidates.ids, self.first_timestamp
+        is_time = ids >= first
+        low, high = self._bounds()
+        texts = (ids <= self._end) & ~is_time
+        allowed = np.where(is_time, (ids >= low) & (ids < high), texts)
+        last_is_time, is_pair = self._last()
+        if not self._generated:
+            allowed &= is_time
+        elif last_is_time and is_pair:
+            allowed &= ~is_time
+        elif last_is_time:
+            allowed &= ids >= self._end
+        candidates.keep(allowed)
+        self._prefer_times(candidates)
+
+    def _last(self) -> tuple[bool, bool]:
+        """Return True if the last token is a time, and if no text is before it."""
+        last = [token >= self.first_timestamp for token in self._generated[-2:]]
+        return bool(last) and last[-1], len(last) < 2 or last[-2]
+
+    def _bounds(self) -> tuple[int, int]:
+        """Return the first time that may come, and the one behind the last."""
+        if not self._generated:
+            return self.first_timestamp, self.first_timestamp + LATEST_FIRST + 1
+        times = [token for token in self._generated if token >= self.first_timestamp]
+        last_is_time, is_pair = self._last()
+        latest = times[-1] if times else self.first_timestamp
+        return (latest if last_is_time and not is_pair else latest + 1), 1 << 31
+
+    def _prefer_times(self, candidates: Candidates) -> None:
+        is_time = candidates.ids >= self.first_timestamp
+        if is_time.all() or not is_time.any():
+            return
+        peak = candidates.logits.max()
+        with np.errstate(divide="ignore"):  # none of them may be probable
+            times = np.log(np.exp(candidates.logits[is_time] - peak).sum(dtype=np.float64))
+        if times > candidates.logits[~is_time].max() - peak:
+            candidates.keep(is_time)
