@@ -14,7 +14,7 @@ from starlette.responses import Response
 import pumice
 from pumice_server.answer_types import AnthropicAnswer, AnthropicEvent, TokenCount
 from pumice_server.answers import Streaming, Wire, event, json_response, unless_gone
-from pumice_server.anthropic_request import chat_options, prompt_options, read_messages
+from pumice_server.anthropic_request import ID_PREFIX, chat_options, prompt_options, read_messages
 from pumice_server.bodies import AnthropicMessagesBody, AnthropicPromptBody
 from pumice_server.errors import Problem
 from pumice_server.figures import finish_reason
@@ -72,7 +72,7 @@ def _content(message: pumice.Message) -> list[dict[str, Any]]:
 
 
 def _tool_use(call: pumice.ToolCall) -> dict[str, Any]:
-    return {"type": "tool_use", "id": f"toolu_{call.id}", "name": call.name, "input": {}}
+    return {"type": "tool_use", "id": ID_PREFIX + call.id, "name": call.name, "input": {}}
 
 
 def _end(service: Service, done: pumice.ChatCompletion, stops: Sequence[str]) -> dict[str, Any]:

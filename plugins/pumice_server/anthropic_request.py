@@ -20,6 +20,7 @@ logger = logging.getLogger("pumice")
 _CHANGING = re.compile(r"\A(x-anthropic-billing-header:[^\n]{0,200}?\bcch=)[0-9a-z]{5};")
 _EFFORTS = {"xhigh": "high", "max": "high"}  # of those that templates do not know
 _RUN_THERE = ("web_search", "web_fetch", "code_execution", "tool_search", "mcp_toolset")  # tools, by their type
+ID_PREFIX = "toolu_"  # of the identifiers of calls in answers
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
@@ -73,11 +74,7 @@ def _message(given: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
     if isinstance(content, str):
         return [{"role": role, "content": content}]
     blocks = list(_blocks(content, f"{where}.content"))
-    results = [
-        {"role": "tool", "tool_call_id": block.get("tool_use_id", ""), "content": _content(block.get("content"), place)}
-        for place, block in blocks
-        if block["type"] == "tool_result"
-    ]
+    results = [_result(block, place) for place, block in blocks if block["type"] == "tool_result"]
     message: dict[str, Any] = {
         "role": role,
         "content": _joined(blocks),
@@ -162,9 +159,19 @@ def _search_result(block: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     return {"type": "text", "text": "\n".join(part for part in parts if part)}
 
 
+def _result(block: Mapping[str, Any], where: str) -> dict[str, Any]:
+    content = _content(block.get("content"), where)
+    return {"role": "tool", "tool_call_id": _id(block.get("tool_use_id", "")), "content": content}
+
+
 def _call(block: Mapping[str, Any]) -> dict[str, Any]:
     function = {"name": block.get("name"), "arguments": json.dumps(block.get("input") or {})}
-    return {"id": block.get("id", ""), "type": "function", "function": function}
+    return {"id": _id(block.get("id", "")), "type": "function", "function": function}
+
+
+def _id(given: Any) -> Any:
+    """Return the identifier of a call as the model wrote it, without the prefix of answers."""
+    return given.removeprefix(ID_PREFIX) if isinstance(given, str) else given
 
 
 def _tools(given: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:

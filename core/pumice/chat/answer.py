@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import string
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pumice.chat.messages import ChatCompletion, ChatDelta, FinishReason, Message, TokenLogprob, ToolCall, Usage
 from pumice.chat.parser import AnswerPart, ChatParser
@@ -21,7 +21,15 @@ class AnswerBuilder:
         n_reasoning: number of ``tokens`` that belong to the reasoning.
     """
 
-    def __init__(self, parser: ChatParser, parallel_tool_calls: bool = True, audio_tokens: int = 0) -> None:
+    def __init__(
+        self,
+        parser: ChatParser,
+        parallel_tool_calls: bool = True,
+        audio_tokens: int = 0,
+        used_ids: Iterable[str] = (),
+    ) -> None:
+        """``used_ids``: identifiers of earlier calls in the chat, which calls of this answer do not repeat."""
+        self._used_ids = set(used_ids)
         self._audio_tokens = audio_tokens
         self._parser = parser
         self._parallel = parallel_tool_calls
@@ -72,12 +80,15 @@ class AnswerBuilder:
                 reasoning += part[1]
             elif self._parallel or not (self._calls or calls):
                 call = part[1]
-                calls.append(ToolCall(call.name, dict(call.arguments), call.id or _new_id(), call.partial))
+                calls.append(ToolCall(call.name, dict(call.arguments), self._unique_id(call.id), call.partial))
         self._content.append(content)
         self._reasoning.append(reasoning)
         self._calls += calls
         return ChatDelta(content, reasoning, calls)
 
-
-def _new_id() -> str:
-    return "".join(secrets.choice(_ID_SYMBOLS) for _ in range(_ID_LENGTH))
+    def _unique_id(self, written: str) -> str:
+        """Return the identifier that the model wrote, or a new one if there is none or if it is taken."""
+        while not written or written in self._used_ids:
+            written = "".join(secrets.choice(_ID_SYMBOLS) for _ in range(_ID_LENGTH))
+        self._used_ids.add(written)
+        return written

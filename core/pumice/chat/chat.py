@@ -89,7 +89,8 @@ class Turn:
         request = self.request
         has_form = self.grammar is not None and not self.grammar.again
         parser = ChatParser(self.format, request.tools, self.prompt.opening, request.separate_reasoning, has_form)
-        return AnswerBuilder(parser, request.parallel_tool_calls, self.prompt.audio_tokens)
+        used_ids = (call["id"] for message in request.messages for call in message.get("tool_calls") or ())
+        return AnswerBuilder(parser, request.parallel_tool_calls, self.prompt.audio_tokens, used_ids)
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pumice
@@ -127,7 +125,7 @@ class ToolTurns:
     def take(self, completion: pumice.ChatCompletion) -> list[RunningCall]:
         """Add an answer to the messages, and return its calls that run now; afterwards call ``finish``."""
         self.usage += completion.usage
-        message = self._with_own_ids(completion.message)
+        message = completion.message
         self.messages.append(whole_message(message))
         by_name = self.tools.by_name
         calls = [call for call in message.tool_calls if not call.partial]
@@ -163,17 +161,6 @@ class ToolTurns:
         for running in self._running:
             running.outcome.cancel()
         self._service.end(self.streams)
-
-    def _with_own_ids(self, message: pumice.Message) -> pumice.Message:
-        """Return an answer whose calls of servers' tools have unique ids, by which an approval names them."""
-        used = {call.get("id") for earlier in self.messages for call in earlier.get("tool_calls") or ()}
-        calls = []
-        for call in message.tool_calls:
-            if call.id in used and call.name in self.tools.by_name:
-                call = replace(call, id=f"call_{secrets.token_hex(12)}")
-            used.add(call.id)
-            calls.append(call)
-        return replace(message, tool_calls=calls)
 
     async def _outcome(self, call: Call, max_tokens: int) -> Outcome:
         """Run a call; its result is cut to ``max_tokens``."""

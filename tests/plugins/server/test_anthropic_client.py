@@ -228,3 +228,12 @@ def test_leaving_a_stream_ends_its_generation(model):
             next(iter(stream.text_stream))
             wait_until(lambda: model.snapshot().n_running == 1)  # answers that others left may end later
         wait_until(lambda: model.snapshot().n_running == 0)
+
+
+def test_identifiers_of_calls_come_back_as_the_model_wrote_them():
+    content = [{"type": "tool_use", "id": "toolu_functions.f:0", "name": "f", "input": {}}]
+    result = [{"type": "tool_result", "tool_use_id": "toolu_functions.f:0", "content": "1"}]
+    messages = [{"role": "assistant", "content": content}, {"role": "user", "content": result}]
+    body = AnthropicMessagesBody(messages=messages, max_tokens=1)
+    call, answer = read_messages(body)
+    assert call["tool_calls"][0]["id"] == answer["tool_call_id"] == "functions.f:0"
