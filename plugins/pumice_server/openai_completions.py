@@ -20,7 +20,7 @@ from pumice_server.figures import finish_reason, size_of, timings, usage
 from pumice_server.limits import MAX_N
 from pumice_server.models import service_of
 from pumice_server.options import cache_salt, generation_options
-from pumice_server.prompt_logprobs import PromptReport, read_head, text_logprobs
+from pumice_server.prompt_logprobs import PromptReport, TextLogprobs, read_head
 from pumice_server.prompts import fill_in, read_prompts
 from pumice_server.report import Reading, Report
 from pumice_server.service import Service, TextOrTokens
@@ -107,7 +107,7 @@ def _choice(
     logprobs = None
     if with_logprobs:
         tokens = zip(done.tokens, done.logprobs or (), strict=True)
-        logprobs = text_logprobs(service, [*head.logprobs, *tokens])
+        logprobs = TextLogprobs(service, head).of([*head.logprobs, *tokens])
     reason = finish_reason(done.finish_reason)
     choice = {"text": head.text + done.text, "index": index, "logprobs": logprobs, "finish_reason": reason}
     return {**choice, "prompt_logprobs": head.by_position} if head.by_position else choice
@@ -128,11 +128,10 @@ async def _events(
         return event(part([{"text": text, "index": index, "logprobs": logprobs, "finish_reason": reason}], **fields))
 
     plain = [report.frame(partial(chunk, index)) for index in range(len(streams))]
-    lengths = [0] * len(streams)  # characters sent with log-probabilities
+    reports = [TextLogprobs(service, head) for head in heads]
     for index, head in enumerate(heads):
         if head.logprobs:
-            yield chunk(index, head.text, text_logprobs(service, head.logprobs))
-            lengths[index] = len(head.text)
+            yield chunk(index, head.text, reports[index].of(head.logprobs))
         elif head.text:
             yield plain[index](head.text)
     async for index, pieces in report.merge(streams):
@@ -142,8 +141,7 @@ async def _events(
         text, ended = "".join([piece.text for piece in pieces]), pieces[-1].finish_reason
         tokens = [(piece.token, piece.logprobs) for piece in pieces if piece.logprobs and piece.token is not None]
         if tokens or ended:
-            logprobs = text_logprobs(service, tokens, lengths[index]) if tokens else None
-            lengths[index] += len(text)
+            logprobs = reports[index].of(tokens) if tokens else None
             yield chunk(index, text, logprobs, finish_reason(ended) if ended else None)
         elif text:
             yield plain[index](text)

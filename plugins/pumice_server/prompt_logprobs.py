@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import getincrementaldecoder
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -71,19 +72,56 @@ def _head(service: Service, text: str, scored: Sequence[Found], numbers: tuple[i
     return PromptReport(text, echoed if n_echoed >= 0 else (), by_position if n_told >= 0 else ())
 
 
-def text_logprobs(service: Service, tokens: Iterable[Found], offset: int = 0) -> dict[str, Any]:
-    """Return log-probabilities in the form of OpenAI's completions; ``offset`` is that of the first token."""
+class TextLogprobs:
+    """Log-probabilities of one completion in the form of OpenAI's completions, in parts of any length.
 
-    lists: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
-    for token, score in tokens:
-        lists["tokens"].append(_spelt(service, token))
-        lists["token_logprobs"].append(score and max(score.logprob, LEAST_LOGPROB))
-        lists["top_logprobs"].append(
-            score and {_spelt(service, other): max(value, LEAST_LOGPROB) for other, value in score.top}
-        )
-        lists["text_offset"].append(offset)
-        offset += len(service.model.tokenizer.token_bytes(token).decode("utf-8", "replace"))  # of BOS none are shown
-    return lists
+    The offset of a token is that of its first character. Tokens that begin inside of a character have its offset.
+    """
+
+    def __init__(self, service: Service, head: PromptReport) -> None:
+        self._service = service
+        self._decoder = getincrementaldecoder("utf-8")("replace")
+        self._n_read = 0  # characters of the tokens so far
+        echoed = b"".join(self._shown(token) for token, _ in head.logprobs).decode("utf-8", "replace")
+        # The tokens of a prompt may have a space in front that its text has not; without them, the prompt counts whole.
+        self._shift = len(head.text) - len(echoed)
+
+    def of(self, tokens: Iterable[Found]) -> dict[str, Any]:
+        """Return the form of the next tokens."""
+        lists: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+        for token, score in tokens:
+            lists["tokens"].append(self._name(token))
+            lists["token_logprobs"].append(score and max(score.logprob, LEAST_LOGPROB))
+            lists["top_logprobs"].append(score and self._top(token, score))
+            lists["text_offset"].append(max(0, self._n_read + self._shift))
+            self._n_read += len(self._decoder.decode(self._shown(token)))
+        return lists
+
+    def _top(self, token: int, score: HasLogprob) -> dict[str, float]:
+        """Return the most probable tokens by their names, which are unique; the chosen token has its plain name."""
+        owners, top = {self._name(token): token}, dict[str, float]()
+        for other, value in score.top:
+            name = self._name(other)
+            if owners.setdefault(name, other) != other:
+                name = _as_bytes(self._service.token_bytes(other))
+            top.setdefault(name, max(value, LEAST_LOGPROB))
+        return top
+
+    def _name(self, token: int) -> str:
+        """Return a token's text, or OpenAI's spelling of bytes that are no whole characters."""
+        data = self._service.token_bytes(token)
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return _as_bytes(data)
+
+    def _shown(self, token: int) -> bytes:
+        """Return the bytes of a token in the text, which shows no special tokens."""
+        return self._service.model.tokenizer.token_bytes(token)
+
+
+def _as_bytes(data: bytes) -> str:
+    return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
 
 
 def _by_id(service: Service, token: int, score: HasLogprob, n_top: int) -> dict[str, Any]:

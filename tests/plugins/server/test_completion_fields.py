@@ -292,3 +292,44 @@ def test_texts_that_end_an_answer_by_default(model):
         for fields, stops in (({}, True), ({"stop": []}, True), ({"stop": ["no such text"]}, False)):
             text = server.client.post("/v1/completions", json=body | fields).json()["choices"][0]["text"]
             assert ("e" not in text) is stops
+
+
+TEXT = "a中🎉é🧑‍🚀 b"
+
+
+def whole_characters(data: bytes) -> int:
+    return len(data.decode("utf-8", "ignore"))
+
+
+def test_tokens_that_are_parts_of_characters_keep_their_values_and_offsets(server):
+    """Spelt as OpenAI does: every alternative has a key, and offsets count the characters before a token."""
+    tokenizer = server.model.tokenizer
+    ids = server.model.tokenize(TEXT)
+    (choice,) = complete(server, prompt=TEXT, echo=True, logprobs=5, max_tokens=0)["choices"]
+    found = choice["logprobs"]
+    read, partial = b"", 0
+    for token, name, offset, top in zip(ids, found["tokens"], found["text_offset"], found["top_logprobs"], strict=True):
+        data = tokenizer.token_bytes(token, special=True)
+        assert name.encode() == data or name == "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
+        partial += name.startswith("bytes:")
+        assert offset == whole_characters(read)
+        read += tokenizer.token_bytes(token)
+        assert top is None or len(top) == 5
+    assert partial > 4
+    assert choice["text"] == TEXT
+
+
+def test_streams_have_the_log_probabilities_of_the_whole_answer(server):
+    """Also where a chunk ends inside of a character, which the bias makes certain."""
+    ids = [token for token in server.model.tokenize(TEXT) if server.model.tokenizer.token_bytes(token)]
+    sampled = {"logit_bias": {str(token): 100 for token in ids}, "temperature": 1.0, "seed": 3, "max_tokens": 24}
+    (choice,) = complete(server, logprobs=3, **sampled)["choices"]
+    lines = server.client.post("/v1/completions", json={**GREEDY, **sampled, "logprobs": 3, "stream": True}).text
+    parts = [json.loads(line[6:])["choices"] for line in lines.splitlines() if line.startswith("data: {")]
+    lists = [part[0]["logprobs"] for part in parts if part and part[0]["logprobs"]]
+    whole = {name: [value for part in lists for value in part[name]] for name in choice["logprobs"]}
+    assert whole["tokens"] == choice["logprobs"]["tokens"]
+    assert whole["text_offset"] == choice["logprobs"]["text_offset"]
+    assert any(name.startswith("bytes:") for name in whole["tokens"])
+    for name, value, top in zip(whole["tokens"], whole["token_logprobs"], whole["top_logprobs"], strict=True):
+        assert top.get(name, value) == value
