@@ -19,7 +19,7 @@ from pumice_server.bodies import AnthropicMessagesBody, AnthropicPromptBody
 from pumice_server.errors import Problem
 from pumice_server.figures import finish_reason
 from pumice_server.models import service_of
-from pumice_server.options import cache_salt
+from pumice_server.options import caching_options
 from pumice_server.service import Service
 from pumice_server.streams import merge
 
@@ -31,7 +31,7 @@ async def messages(
 ) -> Annotated[Response, AnthropicAnswer, AnthropicEvent]:
     """Answer a chat, in the form of Anthropic's messages."""
     service = await service_of(request, body.model)
-    options = {**await body.aside(chat_options, body, service), "cache_salt": cache_salt(request, body)}
+    options = {**await body.aside(chat_options, body, service), **caching_options(request, body)}
     streams = await unless_gone(request, service.chat(await body.aside(read_messages, body), 1, options))
     head = {
         "id": f"msg_{secrets.token_urlsafe(18)}",
@@ -58,7 +58,7 @@ async def count_tokens(request: Request, body: AnthropicPromptBody) -> Annotated
     service = await service_of(request, body.model)
     messages = await body.aside(read_messages, body)
     options = await body.aside(prompt_options, body)
-    n_tokens = await unless_gone(request, service.count_tokens(messages, options, request.state.cache_salt))
+    n_tokens = await unless_gone(request, service.count_tokens(messages, options | caching_options(request, body)))
     return json_response({"input_tokens": n_tokens})
 
 

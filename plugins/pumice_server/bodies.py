@@ -180,6 +180,10 @@ class Generation(Sampling):
     """vLLM's name of `regex`."""
     guided_choice: Choices | None = None
     """vLLM's name of `choices`."""
+    id_slot: Annotated[int, Meta(ge=-1, le=limits.MAX_IDS)] = -1
+    """Slot that keeps the tokens, for `/slots`; with a single slot every request has it."""
+    cache_salt: Annotated[str, Meta(max_length=256)] | None = None
+    """Share cached prompts only with requests of the same API key and the same salt."""
     cache_prompt: bool = True
     """Use cached prompts of earlier requests."""
     grammar_lazy: bool = False
@@ -524,8 +528,6 @@ class NativeGenerationBody(TextBody):
     """Fields of the answer to return; `a/b` is the field b of the field a."""
     sse_ping_interval: Annotated[int, Meta(ge=-1, le=3600)] = 30
     """Seconds between two comments in a stream while no token comes (0 or less: none)."""
-    id_slot: Annotated[int, Meta(ge=-1, le=limits.MAX_IDS)] = -1
-    """Slot that keeps the tokens, for `/slots`."""
     n_keep: Annotated[int, Meta(ge=-1, le=limits.MAX_IDS)] | None = None
     """Ignored."""
     n_discard: Position | None = None
@@ -712,6 +714,12 @@ class OllamaGenerationBody(ModelBody):
     """Report log-probabilities of the tokens."""
     top_logprobs: NLogprobs = 0
     """Number of the most probable tokens to report at each position."""
+    cache_salt: Annotated[str, Meta(max_length=256)] | None = None
+    """Share cached prompts only with requests of the same API key and the same salt."""
+    id_slot: Annotated[int, Meta(ge=-1, le=limits.MAX_IDS)] = -1
+    """Slot that keeps the tokens, for `/slots`; with a single slot every request has it."""
+    cache_prompt: bool = True
+    """Reuse the cache of earlier prompts."""
 
 
 class OllamaChatBody(OllamaGenerationBody):

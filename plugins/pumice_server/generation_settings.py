@@ -18,6 +18,7 @@ def generation_settings(service: Service, options: Mapping[str, Any]) -> dict[st
     biases: dict[int, float] = rest.pop("logit_bias", {})
     if rest.get("ignore_eos"):
         biases = {**biases, **dict.fromkeys(sorted(model.tokenizer.eog), -math.inf)}
+    rest.pop("slot", None)
     settings = {
         "n_ctx": model.n_ctx,
         "n_predict": -1 if max_tokens is None else max_tokens,

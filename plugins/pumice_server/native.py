@@ -17,7 +17,7 @@ from pumice_server.figures import size_of
 from pumice_server.limits import MAX_PROMPTS
 from pumice_server.models import service_of
 from pumice_server.native_answer import NativeAnswer, Selection
-from pumice_server.options import cache_salt, generation_options
+from pumice_server.options import caching_options, generation_options
 from pumice_server.prompts import is_mixed, media_prompt, mixed_tokens, prompt_string, read_prompts
 from pumice_server.report import Reading, Report
 from pumice_server.service import WORK, MediaPrompt, Service
@@ -40,14 +40,11 @@ async def answer(
     n = body.n if body.n_cmpl is None else body.n_cmpl
     selection = Selection(body.return_tokens, body.response_fields or [])
     report = Report(body, body.stream)
-    slot = request.state.client, body.id_slot
-    salted = {**options, "cache_salt": cache_salt(request, body)}
-    streams = await unless_gone(request, service.complete(prompts, n, salted, report.progress))
+    caching = caching_options(request, body)
+    streams = await unless_gone(request, service.complete(prompts, n, {**options, **caching}, report.progress))
     read = [prompt.tokens if isinstance(prompt, MediaPrompt) else prompt for prompt in prompts]
     texts = [prompt.text if isinstance(prompt, MediaPrompt) else None for prompt in prompts]
-    answers = [
-        NativeAnswer(service, i, read[i // n], options, selection, slot, texts[i // n]) for i in range(len(streams))
-    ]
+    answers = [NativeAnswer(service, i, read[i // n], options, selection, texts[i // n]) for i in range(len(streams))]
     if body.stream:
         ping = body.sse_ping_interval if body.sse_ping_interval > 0 else None
         return Streaming(_events(answers, streams, report), partial(service.end, streams), ping=ping)

@@ -10,7 +10,7 @@ from typing import Any
 import pumice
 from pumice_server.figures import chat_logprob, timings
 from pumice_server.generation_settings import generation_settings
-from pumice_server.service import Service, Slot
+from pumice_server.service import Service
 
 _NO_SLOT = -1  # requests have no slots
 _STOP_TYPES = {"length": "limit", "context_full": "limit", "timeout": "limit", "cancelled": "none"}
@@ -46,7 +46,6 @@ class NativeAnswer:
     prompt: list[int]
     options: Mapping[str, Any]
     selection: Selection
-    slot: Slot
     text: str | None = None  # of a prompt with images, with their markers
 
     def whole(self, done: pumice.Completion) -> dict[str, Any]:
@@ -60,8 +59,6 @@ class NativeAnswer:
     def end(self, done: pumice.Completion) -> dict[str, Any]:
         word = self.service.stopping_word(done, self.options["stop"])
         model = self.service.model
-        if self.text is None and 0 <= self.slot[1] < model.config.n_parallel:
-            self.service.slots[self.slot] = [*self.prompt, *done.tokens[:-1]]  # the last token is not computed
         return {
             "index": self.index,
             "content": "",

@@ -19,7 +19,7 @@ from pumice_server.bodies import OllamaChatBody, OllamaGenerateBody, OllamaGener
 from pumice_server.errors import bad_request
 from pumice_server.figures import chat_logprob, finish_reason
 from pumice_server.models import Models, service_of
-from pumice_server.options import generation_options
+from pumice_server.options import caching_options, generation_options
 from pumice_server.prompts import fill_in
 from pumice_server.served_model import FOREVER
 from pumice_server.service import Service, TextOrTokens
@@ -110,7 +110,7 @@ async def _answer(
     if not messages:
         reason = "unload" if _keep_alive(request, body) == 0 else "load"
         return json_response(lines.part({}) | {"done": True, "done_reason": reason})
-    options = {**await body.aside(_chat_options, body, service), "cache_salt": request.state.cache_salt}
+    options = {**await body.aside(_chat_options, body, service), **caching_options(request, body, body.options)}
     streams = await unless_gone(request, service.chat(messages, 1, options))
     if body.stream:
         return Streaming(_lines(lines, streams[0]), partial(service.end, streams), NDJSON)
@@ -124,9 +124,8 @@ async def _answer(
 async def _raw(request: Request, service: Service, body: OllamaGenerateBody, prompt: TextOrTokens) -> Response:
     """Complete a prompt without a chat template."""
     shape = _Lines(service, as_chat=False)
-    streams = await service.complete(
-        [prompt], 1, {**await body.aside(_options, body, service), "cache_salt": request.state.cache_salt}
-    )
+    options = {**await body.aside(_options, body, service), **caching_options(request, body, body.options)}
+    streams = await service.complete([prompt], 1, options)
 
     async def lines() -> AsyncIterator[bytes]:
         async for _, pieces in merge(streams):

@@ -19,7 +19,7 @@ from pumice_server.errors import bad_request
 from pumice_server.field_types import MAX_INT
 from pumice_server.figures import finish_reason, size_of, timings
 from pumice_server.models import service_of
-from pumice_server.options import cache_salt, generation_options
+from pumice_server.options import caching_options, generation_options
 from pumice_server.report import Reading, Report
 from pumice_server.resumable import streaming
 from pumice_server.service import WORK, Service
@@ -37,7 +37,7 @@ async def chat_completions(
 ) -> Annotated[Response, ChatCompletion, ChatCompletionChunk]:
     """Answer a chat, in the form of OpenAI's chat completions."""
     service = await service_of(request, body.model)
-    options = await body.aside(chat_options, body, service, cache_salt(request, body))
+    options = await body.aside(chat_options, body, service, caching_options(request, body))
     report = Report(body, body.stream)
     check_turns(body, service.compat)
     if names_servers(body.tools):
@@ -65,7 +65,7 @@ async def answer_chat(
     """Return a function that builds the answer to one of several chats, and the answer's approximate bytes."""
     if names_servers(body.tools):
         raise bad_request("tools: requests of a batch run no tools of MCP servers")
-    options = await body.aside(chat_options, body, service, cache_salt(request, body))
+    options = await body.aside(chat_options, body, service, caching_options(request, body))
     check_turns(body, service.compat)
     streams = await service.chat(body.messages, body.n, options)
     completions = await service.gather(streams)
@@ -79,7 +79,7 @@ def check_turns(body: ChatPromptBody, compat: bool) -> None:
         raise bad_request("messages: the last two are the assistant's, and only one can be continued")
 
 
-def chat_options(body: ChatBody, service: Service, salt: str) -> dict[str, Any]:
+def chat_options(body: ChatBody, service: Service, caching: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of ``Model.chat`` for a request."""
     options = generation_options(body, service) | _present(body, _CHAT_FIELDS) | template_options(body)
     if body.add_generation_prompt and body.continue_final_message:
@@ -97,7 +97,7 @@ def chat_options(body: ChatBody, service: Service, salt: str) -> dict[str, Any]:
         options["logprobs"] = body.n_probs
     elif body.top_logprobs is not None:
         raise bad_request("top_logprobs needs logprobs to be true")
-    return {**options, "cache_salt": salt}
+    return {**options, **caching}
 
 
 async def prompt_of(body: ChatPromptBody, service: Service) -> str:

@@ -19,7 +19,7 @@ from pumice_server.errors import bad_request
 from pumice_server.figures import finish_reason, size_of, timings, usage
 from pumice_server.limits import MAX_N
 from pumice_server.models import service_of
-from pumice_server.options import cache_salt, generation_options
+from pumice_server.options import caching_options, generation_options
 from pumice_server.prompt_logprobs import PromptReport, TextLogprobs, read_head
 from pumice_server.prompts import fill_in, read_prompts
 from pumice_server.report import Reading, Report
@@ -32,7 +32,7 @@ async def completions(request: Request, body: CompletionBody) -> Annotated[Respo
     """Complete prompts without a chat template, in the form of OpenAI's completions."""
     service = await service_of(request, body.model)
     prompts = await body.aside(read_prompts, body.prompt)
-    options = await body.aside(_options, body, service, cache_salt(request, body))
+    options = await body.aside(_options, body, service, caching_options(request, body))
     n = body.n
     best_of = n if body.best_of is None else body.best_of
     if best_of < n:
@@ -66,7 +66,7 @@ async def completions(request: Request, body: CompletionBody) -> Annotated[Respo
     return await make_answer(answer, size_of(best) + sum(head.size for head in echoed))
 
 
-def _options(body: CompletionBody, service: Service, salt: str) -> dict[str, Any]:
+def _options(body: CompletionBody, service: Service, caching: Mapping[str, Any]) -> dict[str, Any]:
     options = generation_options(body, service)
     if body.token_limit() is None:
         options["max_tokens"] = _MAX_TOKENS
@@ -74,7 +74,7 @@ def _options(body: CompletionBody, service: Service, salt: str) -> dict[str, Any
         options["logprobs"] = body.logprobs
     elif body.n_probs:
         options["logprobs"] = body.n_probs
-    return {**options, "cache_salt": salt}
+    return {**options, **caching}
 
 
 def _likeliest(completions: Sequence[pumice.Completion], n: int) -> Sequence[pumice.Completion]:

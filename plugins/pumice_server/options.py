@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.requests import Request
 
@@ -45,7 +45,7 @@ def generation_options(body: Generation, service: Service) -> dict[str, Any]:
         options["priority"] = -body.priority  # vLLM runs the lowest number first
     if body.stop_token_ids is not None:
         options["stop_tokens"] = body.stop_token_ids
-    if body.lora:
+    if body.lora is not None:
         options["adapters"] = service.adapters | scales_by_name(body.lora, list(service.scales), "lora")
     limit = body.token_limit()
     return {**options, "max_tokens": None if limit == -1 else limit}
@@ -86,10 +86,24 @@ def _triggers(triggers: Sequence[str | Trigger]) -> list[str]:
     return [trigger.value if isinstance(trigger, Trigger) else trigger for trigger in triggers]
 
 
-def cache_salt(request: Request, body: Generation) -> str:
-    """Return the salt of cached prompts: one for each client, and a new one if ``cache_prompt`` is false."""
-    salt: str = request.state.cache_salt if body.cache_prompt else secrets.token_hex(16)
-    return salt
+class Caching(Protocol):
+    """Fields of a body about cached prompts."""
+
+    id_slot: int
+    cache_salt: str | None
+    cache_prompt: bool
+
+
+def caching_options(request: Request, *bodies: Caching) -> dict[str, Any]:
+    """Return the salt of cached prompts, and the slot that keeps the tokens (``Service.complete``).
+
+    Clients have different salts, each of them may have several, and a request without ``cache_prompt`` has its own.
+    Ollama's bodies may have the fields in two places.
+    """
+    reuses = all(body.cache_prompt for body in bodies)
+    salts = [request.state.cache_salt if reuses else secrets.token_hex(16), *(body.cache_salt for body in bodies)]
+    slot = max(body.id_slot for body in bodies)
+    return {"cache_salt": "/".join(filter(None, salts)), "slot": (request.state.client, slot)}
 
 
 def scales_by_name(adapters: Sequence[Scale], names: Sequence[str], field: str = "the body") -> dict[str, float]:

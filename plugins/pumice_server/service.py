@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
 
 import pumice
 from pumice.cli.options import ASSUMED_TEMPLATE
@@ -41,6 +42,15 @@ ChatMessages = Sequence[Mapping[str, Any]]
 _UNSHIFTED = {"context_shift": False}  # a part of an image or a sound would remain
 _FORMS = frozenset((*OUTPUT, "response_format", "tools"))  # options that may need a grammar
 Slot = tuple[str, int]  # client and number of a slot; -1: no slot
+
+
+class SlotText(NamedTuple):
+    """The tokens of a slot, and the salt with which they are cached."""
+
+    tokens: Sequence[int] = ()
+    salt: str = ""
+
+
 CompletionProgress = Callable[[int, int, int], None]
 
 WORK = 8  # cost of tokenizing a character relative to parsing a byte of JSON
@@ -107,7 +117,8 @@ class Service:
         self._defaults: Mapping[str, Any] = {}
         self._max_tokens = settings.max_tokens
         self.stop, self.pooling = settings.stop, settings.pooling
-        self.slots: dict[Slot, list[int]] = {}  # tokens in the cache
+        self.slots: dict[Slot, SlotText] = {}
+        self._in_slots = WeakKeyDictionary[Source[Any, Any], tuple[Slot, SlotText]]()  # with their prompts
         self._metrics = metrics
         self._asked: asyncio.Task[None] | None = None
 
@@ -220,9 +231,10 @@ class Service:
         """Start ``n`` completions of each prompt, in the order of the prompts. Raises RequestError.
 
         ``progress`` is called with the number of a completion, the tokens of its prompt read so far, and their total.
+        The option ``slot`` (``Slot``) names the slot that keeps the tokens when the completion has ended.
         """
         self.check_count(len(prompts) * n)
-        options = self._shaped(options)
+        options, slot = _without_slot(self._shaped(options))
         if OUTPUT.keys() & options.keys():
             options = await SCHEMAS(self.model.prepare_options, options)
         ids = iter(await self.read_prompts([prompt for prompt in prompts if not isinstance(prompt, MediaPrompt)]))
@@ -237,6 +249,7 @@ class Service:
                         streams.append(await self._stream(prompt, sequence_options, tell))
                         continue
                     streams.append(self.model.astream(tokens, progress=tell, **self._always, **sequence_options))
+                    self._put_in_slot(streams[-1], slot, SlotText(tokens, options.get("cache_salt", "")))
                     await asyncio.sleep(0)  # each copies its prompt: let other requests run
             for stream in streams:
                 await stream.accepted()
@@ -273,9 +286,10 @@ class Service:
     async def chat(
         self, messages: ChatMessages, n: int, options: Mapping[str, Any], progress: CompletionProgress | None = None
     ) -> list[pumice.AsyncChatStream]:
-        """Start ``n`` answers to a chat; ``progress`` as in ``complete``. Raises RequestError."""
+        """Start ``n`` answers to a chat; the rest is as for ``complete``. Raises RequestError."""
         self.check_count(n)
-        options = self.with_defaults(self._completed(self._shaped(options)))
+        options, slot = _without_slot(self._shaped(options))
+        options = self.with_defaults(self._completed(options))
         turn = await self._turn(messages, options)
         self._check_length(turn.prompt.tokens)
         always = {**self._always, **_UNSHIFTED} if turn.prompt.media else self._always
@@ -284,6 +298,8 @@ class Service:
             for answer_options in self._seeded(options, n):
                 tell = partial(progress, len(streams)) if progress else None
                 streams.append(self.model.achat_stream(turn, progress=tell, **always, **answer_options))
+                if not turn.prompt.media:
+                    self._put_in_slot(streams[-1], slot, SlotText(turn.prompt.tokens, options.get("cache_salt", "")))
                 await asyncio.sleep(0)  # each builds a parser: let other requests run
             for stream in streams:
                 await stream.accepted()
@@ -314,15 +330,13 @@ class Service:
             raise bad_request(f"input: {n_media} images and sounds; at most {MAX_IMAGES} are allowed")
         return self.model.prepare_embed(texts)
 
-    async def count_tokens(self, messages: ChatMessages, options: Mapping[str, Any], salt: str) -> int:
-        """Return the number of tokens of a chat's prompt.
+    async def count_tokens(self, messages: ChatMessages, options: Mapping[str, Any]) -> int:
+        """Return the number of tokens of a chat's prompt, prepared as for the chat itself.
 
-        Images and sounds are encoded, and not again for the chat itself if its ``cache_salt`` is ``salt``.
+        Images and sounds are encoded, and not again for the chat itself if it has the same ``cache_salt``.
         """
-        if await PREPARATION(has_media, messages):
-            turn = await self._turn(messages, {**self.with_defaults(options), "cache_salt": salt})
-            return len(turn.prompt.tokens)
-        return len(await self.tokenize(await self.apply_template(messages, options)))
+        options, _ = _without_slot(options)
+        return len((await self._turn(messages, self.with_defaults(options))).prompt.tokens)
 
     def _prepare_text(self, messages: ChatMessages, options: Mapping[str, Any]) -> pumice.Turn | None:
         """Return the prepared turn of a chat; None if it has images or sounds."""
@@ -349,8 +363,20 @@ class Service:
         """Close streams, and count their tokens."""
         for stream in streams:
             stream.close()
+            if found := self._in_slots.pop(stream, None):
+                slot, prompt = found  # the last token is not computed
+                self.slots[slot] = prompt._replace(tokens=[*prompt.tokens, *stream.tokens[:-1]])
             self._metrics.count(self._counted_as, stream.timings)
             logs.note(self.name, stream.timings)
+
+    def _put_in_slot(self, stream: Source[Any, Any], slot: Slot | None, prompt: SlotText) -> None:
+        """Let a slot keep the tokens of a stream, if there is such a slot; a single one keeps those of every stream."""
+        if slot is None:
+            return
+        client, number = slot
+        number = 0 if number < 0 and self.model.config.n_parallel == 1 else number
+        if 0 <= number < self.model.config.n_parallel:
+            self._in_slots[stream] = (client, number), prompt
 
     def note_encoded(self, n_tokens: int, began: float) -> None:
         """Count the tokens of texts that were embedded or ranked from ``began`` on, by the monotonic clock."""
@@ -446,6 +472,12 @@ class Service:
         """Raise HTTPException if a request asks for too many completions."""
         if n > self.max_sequences:
             raise bad_request(f"the request asks for {n} completions at once, the maximum is {self.max_sequences}")
+
+
+def _without_slot(options: Mapping[str, Any]) -> tuple[dict[str, Any], Slot | None]:
+    """Return options without the slot, and the slot."""
+    others = dict(options)
+    return others, others.pop("slot", None)
 
 
 def has_media(messages: ChatMessages) -> bool:

@@ -27,7 +27,7 @@ from pumice_server.errors import bad_request
 from pumice_server.facts import snapshot_of
 from pumice_server.models import service_of
 from pumice_server.pools import FILES
-from pumice_server.service import Service
+from pumice_server.service import Service, SlotText
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 _SAVED = re.compile(rb'{"model": ?("(?:[^"\\\\]|\\\\.)*"), ?"tokens": ?\[')  # the beginning of a file
@@ -74,14 +74,15 @@ def _slot(given: str, service: Service) -> int:
 
 async def _save(request: Request, service: Service, slot: int, body: SlotBody) -> dict[str, Any]:
     name, path = _file(request, body)
-    tokens = service.slots.get((request.state.client, slot), [])
+    text = service.slots.get((request.state.client, slot), SlotText())
+    tokens = list(text.tokens)
     started = time.perf_counter()
     data = orjson.dumps({"model": service.name, "tokens": tokens})
     await FILES(_write, path, data)
     n_cached = 0
     if tokens:
-        await _read_again(request, service, tokens)
-        n_cached = await service.save_prompt(tokens, request.state.cache_salt)
+        await _read_again(service, text)
+        n_cached = await service.save_prompt(tokens, text.salt)
     timings = {"save_ms": (time.perf_counter() - started) * 1000}
     facts = {"n_saved": len(tokens), "n_cached": n_cached, "n_written": len(data)}
     return {"filename": name, **facts, "timings": timings}
@@ -95,22 +96,23 @@ async def _restore(request: Request, service: Service, slot: int, body: SlotBody
         tokens = [int(token) for token in orjson.loads(data)["tokens"]]
     except (ValueError, KeyError, TypeError):
         raise bad_request(f"{name} is not a slot saved by this server") from None
-    n_cached = await _read_again(request, service, tokens) if tokens else 0
-    service.slots[request.state.client, slot] = tokens
+    text = SlotText(tokens, request.state.cache_salt)
+    n_cached = await _read_again(service, text) if tokens else 0
+    service.slots[request.state.client, slot] = text
     timings = {"restore_ms": (time.perf_counter() - started) * 1000}
     facts = {"n_restored": len(tokens), "n_cached": n_cached, "n_read": len(data)}
     return {"filename": name, **facts, "timings": timings}
 
 
-async def _read_again(request: Request, service: Service, tokens: list[int]) -> int:
+async def _read_again(service: Service, text: SlotText) -> int:
     """Load or compute the tokens that the cache lacks; return how many it had."""
-    options = {"max_tokens": 1, "cache_salt": request.state.cache_salt}  # without any token nothing would be read
-    (done,) = await service.gather(await service.complete([tokens], 1, options))
+    options = {"max_tokens": 1, "cache_salt": text.salt}  # without any token nothing would be read
+    (done,) = await service.gather(await service.complete([list(text.tokens)], 1, options))
     return done.timings.prompt_cached
 
 
 async def _erase(request: Request, service: Service, slot: int, body: SlotBody) -> dict[str, Any]:
-    return {"n_erased": len(service.slots.pop((request.state.client, slot), []))}
+    return {"n_erased": len(service.slots.pop((request.state.client, slot), SlotText()).tokens)}
 
 
 _ACTIONS: dict[str, Callable[..., Any]] = {"save": _save, "restore": _restore, "erase": _erase}

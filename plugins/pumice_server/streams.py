@@ -45,6 +45,10 @@ class Source(Protocol[S, D]):
     def close(self) -> None: ...
 
     @property
+    def tokens(self) -> Sequence[int]:
+        """Tokens that were generated and read so far."""
+
+    @property
     def timings(self) -> pumice.Timings: ...
 
 

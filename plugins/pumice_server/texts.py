@@ -17,6 +17,7 @@ from pumice_server.figures import TokenBytes
 from pumice_server.limits import MAX_SPELT
 from pumice_server.models import service_of
 from pumice_server.openai_chat import prompt_of, prompt_options
+from pumice_server.options import caching_options
 from pumice_server.service import Service
 from pumice_server.work import aside
 
@@ -53,7 +54,7 @@ async def detokenize(request: Request, body: DetokenizeBody) -> Annotated[Respon
     service = await service_of(request, body.model)
     tokens = body.tokens
     await body.aside(_check_ids, tokens, service)
-    decoder = service.model.tokenizer.decoder()
+    decoder = service.model.tokenizer.decoder(special=True)
 
     def spelt(begin: int) -> bytes:
         """Return the text of some tokens as JSON, without the quotes."""
@@ -84,8 +85,8 @@ async def apply_template(request: Request, body: ChatPromptBody) -> Annotated[Re
 async def input_tokens(request: Request, body: ChatPromptBody) -> Annotated[Response, TokenCount]:
     """Count the tokens of a chat's prompt."""
     service = await service_of(request, body.model)
-    counting = service.count_tokens(body.messages, prompt_options(body), request.state.cache_salt)
-    n_tokens = await unless_gone(request, counting)
+    options = prompt_options(body) | caching_options(request, body)
+    n_tokens = await unless_gone(request, service.count_tokens(body.messages, options))
     return json_response({"object": "response.input_tokens", "input_tokens": n_tokens})
 
 

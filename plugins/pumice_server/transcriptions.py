@@ -18,7 +18,7 @@ from pumice_server.errors import bad_request
 from pumice_server.jobs.form import Field, read_form
 from pumice_server.models import service_of
 from pumice_server.openai_chat import chat_options
-from pumice_server.options import cache_salt
+from pumice_server.options import caching_options
 from pumice_server.pools import MEDIA, PREPARATION
 from pumice_server.segments import RATE, Segment, pieces, subrip, webvtt
 from pumice_server.service import MediaPrompt, Service
@@ -155,7 +155,7 @@ async def _start(
     chat = {"messages": [{"role": "user", "content": ""}], "temperature": body.temperature}
     chat |= {"chat_template_kwargs": {"enable_thinking": False}, "max_tokens": body.max_tokens}
     asked = ChatBody.of(chat)
-    options = chat_options(asked, service, cache_salt(request, asked))
+    options = chat_options(asked, service, caching_options(request, asked))
     if not translates and not body.prompt and _has_token(service, _TRANSCRIBE):
         language = f"lang:{body.language}" if body.language else ""
         prompt = MediaPrompt("", ["[INST]", audio, f"[/INST]{language}{_TRANSCRIBE}"])

@@ -33,6 +33,11 @@ class _Deltas:
         assert self._answer is not None  # pieces follow the prompt, with which it begins
         return self._answer
 
+    @property
+    def tokens(self) -> list[int]:
+        """Tokens of the answer so far."""
+        return self._answer.tokens if self._answer else []
+
     def take(self, piece: Piece, timings: Timings) -> ChatDelta:
         """Return the delta of a piece; it may be empty. ``timings`` are those of the sequence so far."""
         tokens = [] if piece.token is None else [piece.token]
@@ -67,6 +72,11 @@ class _Answer(Generic[S]):
     def audio_tokens(self) -> int:
         """Tokens of the prompt that are sounds."""
         return self._deltas.audio_tokens
+
+    @property
+    def tokens(self) -> list[int]:
+        """Tokens of the answer that were read so far."""
+        return self._deltas.tokens
 
     def end_reasoning(self) -> None:
         """Let the answer follow after the next token of reasoning; needs the option ``reasoning_budget``."""

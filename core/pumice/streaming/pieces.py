@@ -133,10 +133,14 @@ class Pieces:
         self._coming.clear()
         return pieces
 
+    @property
+    def tokens(self) -> list[int]:
+        """Tokens of the pieces that were read so far."""
+        return [piece.token for piece in self._seen if piece.token is not None]
+
     def completion(self) -> Completion:
         """Return the result of a sequence whose pieces were all read."""
         assert self.finish_reason is not None
         text = "".join([piece.text for piece in self._seen])
-        tokens = [piece.token for piece in self._seen if piece.token is not None]
         logprobs = [piece.logprobs for piece in self._seen if piece.logprobs is not None]
-        return Completion(text, tokens, self.finish_reason, self.timings, logprobs or None)
+        return Completion(text, self.tokens, self.finish_reason, self.timings, logprobs or None)

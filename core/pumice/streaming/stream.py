@@ -236,6 +236,11 @@ class AsyncStream(_Sequence, AsyncIterator[Piece]):
         return self._pieces.completion()
 
     @property
+    def tokens(self) -> list[int]:
+        """Tokens of the pieces that were read so far."""
+        return self._pieces.tokens
+
+    @property
     def timings(self) -> Timings:
         """Timings so far; complete when the stream has ended."""
         return self._pieces.timings

@@ -120,3 +120,58 @@ def test_wrong_slots_and_actions(saving, server):
     assert act(saving[0], "erase", slot="99").status_code == 400
     assert act(saving[0], "erase", slot="-1").status_code == 400
     assert act(server, "save", filename="x").status_code == 501
+
+
+ENDPOINTS = {
+    "/completion": {"prompt": PROMPT, "n_predict": 3},
+    "/v1/completions": {"prompt": PROMPT, "max_tokens": 3},
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": 3},
+    "/v1/responses": {"input": PROMPT, "max_output_tokens": 3},
+    "/v1/messages": {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": 3},
+    "/api/chat": {"messages": [{"role": "user", "content": PROMPT}], "options": {"num_predict": 3}},
+    "/api/generate": {"prompt": PROMPT, "options": {"num_predict": 3}},
+    "/infill": {"input_prefix": PROMPT, "input_suffix": "", "n_predict": 3},
+}
+
+
+@pytest.fixture(scope="module")
+def one_slot(tmp_path_factory):
+    options = {"n_parallel": 1, "config": {"chat_template": "plain"}}
+    with pumice.load(**options) as model, running(model, slot_folder=tmp_path_factory.mktemp("slot")) as server:
+        yield server
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_every_endpoint_fills_a_slot(saving, one_slot, endpoint, stream):
+    """The only one, or the one that the request names."""
+    for server, slot, given in ((one_slot, "0", {}), (saving[0], "2", {"id_slot": 2})):
+        act(server, "erase", slot)
+        body = {"model": "demo", "stream": stream, "temperature": 0} | ENDPOINTS[endpoint] | given
+        response = server.client.post(endpoint, json=body)
+        if endpoint == "/infill" and response.status_code == 501:
+            pytest.skip("the model has no tokens for infilling")
+        assert response.status_code == 200, response.text
+        saved = act(server, "save", slot, filename="any.bin").json()
+        assert saved["n_saved"] > len(server.model.tokenize(PROMPT)), (endpoint, saved)
+        assert act(server, "restore", slot, filename="any.bin").json()["n_restored"] == saved["n_saved"]
+
+
+@pytest.mark.parametrize("endpoint", [name for name in ENDPOINTS if name != "/infill"])
+def test_requests_of_another_salt_share_no_cache(one_slot, endpoint):
+    def cached(salt: str | None) -> int:
+        before = one_slot.client.get("/metrics").text
+        body = {"model": "demo", "stream": False, "cache_salt": salt, "temperature": 0} | ENDPOINTS[endpoint]
+        assert one_slot.client.post(endpoint, json=body).status_code == 200
+        return hits(one_slot.client.get("/metrics").text) - hits(before)
+
+    first = f"salt of {endpoint}"
+    assert cached(first) == 0
+    assert cached(first) > 50
+    assert cached(first + "!") == 0
+
+
+def hits(metrics: str) -> float:
+    """Return the number of tokens of prompts that were read from the cache."""
+    lines = [line for line in metrics.splitlines() if line.startswith("pumice_prompt_cached_tokens_total")]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
