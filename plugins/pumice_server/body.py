@@ -73,6 +73,9 @@ async def arriving(request: Request) -> AsyncIterator[list[bytes]]:
     Raises:
         HTTPException: The body is too slow or too large.
     """
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.lower() != "identity":
+        raise HTTPException(415, f"the body is compressed ({encoding:.20}); send it without Content-Encoding")
     parts: list[bytes] = []
     place = ARRIVING.take(0)
     most = request.app.state.models.settings.max_body
@@ -117,6 +120,9 @@ def prepare(kind: Any) -> None:
         refusals(kind)
 
 
+_GZIP = b"\x1f\x8b"  # the first bytes of a compressed file
+
+
 def parse(parts: Sequence[bytes], kind: type[T]) -> T:
     """Return JSON text as a value of this kind. Raises HTTPException."""
     data = b"".join(parts).removeprefix(BOM_UTF8)
@@ -130,6 +136,8 @@ def parse(parts: Sequence[bytes], kind: type[T]) -> T:
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
+        if data.startswith(_GZIP):
+            raise bad_request("the body is compressed (gzip); send JSON as it is") from None
         raise bad_request(f"the body is not valid JSON: {error}") from None
     if n_brackets > limits.MAX_DEPTH and isinstance(value, (dict, list)):
         _check_depth(value)

@@ -73,7 +73,7 @@ async def ollama(request: Request, body: OllamaEmbedBody) -> Annotated[Response,
     """Embed texts, in Ollama's form."""
     service = await service_of(request, body.model)
     began = time.perf_counter()
-    texts = await _read(body, service, [] if body.input is None else body.input, "input", 0, body.truncate)
+    texts = await _read(body, service, body.input or [], "input", 0, body.truncate)
     vectors = await unless_gone(request, _embed(service, texts, EUCLIDEAN, body.dimensions)) if texts else []
     spent = int((time.perf_counter() - began) * 1e9)
     answer = {"model": service.name, "embeddings": vectors, "total_duration": spent, "load_duration": 0}

@@ -18,12 +18,12 @@ from pumice_server.answers import JSON, Streaming, Whole, Wire, event, json_resp
 from pumice_server.bodies import ResponseBody
 from pumice_server.errors import Problem, bad_request
 from pumice_server.figures import size_of, timings
-from pumice_server.limits import MAX_APPROVED
+from pumice_server.limits import MAX_APPROVED, MAX_KEPT
 from pumice_server.models import service_of
-from pumice_server.options import cache_salt
+from pumice_server.options import caching_options
 from pumice_server.report import Reading, Report
 from pumice_server.response_items import Event, Items, item_id, output_items
-from pumice_server.response_store import Kept, ResponseStore
+from pumice_server.response_store import Kept, ResponseStore, is_reference
 from pumice_server.responses_request import functions, prompt_options, read_input, response_options, with_instructions
 from pumice_server.service import WORK, Service
 from pumice_server.tools.chosen import ChosenTools, choose, names_servers
@@ -55,9 +55,10 @@ _ECHOED = (
 async def responses(request: Request, body: ResponseBody) -> Annotated[Response, ResponseObject, ResponseEvent]:
     """Answer input items, in the form of OpenAI's responses."""
     service = await service_of(request, body.model)
+    await _resolve_references(request, body)
     tools = await _tools(request, body)
     messages = await _messages(request, body, tools)
-    options = {**await body.aside(response_options, body, service), "cache_salt": cache_salt(request, body)}
+    options = {**await body.aside(response_options, body, service), **caching_options(request, body)}
     if tools.labels:
         return await _with_tools(request, body, service, messages, options, tools)
     report = Report(body, body.stream)
@@ -67,19 +68,20 @@ async def responses(request: Request, body: ResponseBody) -> Annotated[Response,
     if body.stream:
         return Streaming(answer.events(streams[0], report), partial(service.end, streams), answer.wire)
     done = (await unless_gone(request, service.gather(streams)))[0]
-    answer_fields = await answer.ended(done, output_items(done.message))
+    answer_fields = await answer.ended(done, output_items(done.message, answer.is_cut(done)))
     return await make_answer(lambda: answer_fields, size_of([done]))
 
 
 async def input_tokens(request: Request, body: ResponseBody) -> Annotated[Response, TokenCount]:
     """Count the tokens of a response's prompt."""
     service = await service_of(request, body.model)
+    await _resolve_references(request, body)
     tools = await _tools(request, body)
     messages = with_instructions(body, await _messages(request, body, tools))
     options = await body.aside(prompt_options, body)
     if tools.labels:
         options["tools"] = await body.aside(lambda: tools.definitions)
-    n_tokens = await unless_gone(request, service.count_tokens(messages, options, request.state.cache_salt))
+    n_tokens = await unless_gone(request, service.count_tokens(messages, options | caching_options(request, body)))
     return json_response({"object": "response.input_tokens", "input_tokens": n_tokens})
 
 
@@ -148,6 +150,13 @@ async def _tools(request: Request, body: ResponseBody) -> ChosenTools:
     )
 
 
+async def _resolve_references(request: Request, body: ResponseBody) -> None:
+    """Replace references to items of stored responses by the items. Raises HTTPException if one is not stored."""
+    store: ResponseStore = request.app.state.responses
+    if isinstance(body.input, list) and any(map(is_reference, body.input)):
+        body.input = await aside(store.with_items, body.input, request.state.client, size=MAX_KEPT)
+
+
 async def _messages(request: Request, body: ResponseBody, tools: ChosenTools) -> list[dict[str, Any]]:
     previous = body.previous_response_id
     store: ResponseStore = request.app.state.responses
@@ -191,11 +200,15 @@ class _ResponseBuilder:
             **{name: getattr(body, name) for name in _ECHOED},
         }
 
+    def is_cut(self, done: pumice.ChatCompletion) -> bool:
+        """Return True if a limit ended an answer; llama-server calls all of them complete."""
+        return not self._always_complete and done.finish_reason not in ("stop", "tool_calls")
+
     async def ended(
         self, done: pumice.ChatCompletion, items: Sequence[Mapping[str, Any]], turns: ToolTurns | None = None
     ) -> dict[str, Any]:
         """Return the whole response, and store it if the request asks for that; ``turns`` has several answers."""
-        complete = self._always_complete or done.finish_reason in ("stop", "tool_calls")
+        complete = not self.is_cut(done)
         response = {
             **self._head,
             "status": "completed" if complete else "incomplete",
@@ -221,9 +234,10 @@ class _ResponseBuilder:
                 continue
             for kind, fields in chain.from_iterable(map(items.take, deltas)):
                 yield numbered(kind, **fields, **report.fields(stream.timings))
-        for kind, fields in items.close():
+        done = await stream.completion()
+        for kind, fields in items.close(self.is_cut(done)):
             yield numbered(kind, **fields)
-        whole = await self.ended(await stream.completion(), items.done)
+        whole = await self.ended(done, items.done)
         yield numbered(f"response.{whole['status']}", response=whole, timings=timings(stream.timings))
 
     async def tool_events(
@@ -252,9 +266,9 @@ class _ResponseBuilder:
                     continue
                 for kind, fields in chain.from_iterable(map(items.take, deltas)):
                     yield kind, {**fields, **report.fields(stream.timings)}
-            for closed in items.close():
-                yield closed
             done = await stream.completion()
+            for closed in items.close(self.is_cut(done)):
+                yield closed
             async for called in _call_events(items, turns, turns.take(done)):
                 yield called
             if not turns.goes_on:

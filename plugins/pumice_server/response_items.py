@@ -16,12 +16,12 @@ def item_id(prefix: str) -> str:
     return f"{prefix}_{secrets.token_hex(24)}"
 
 
-def output_items(message: pumice.Message) -> list[dict[str, Any]]:
-    """Return the items of a complete answer."""
+def output_items(message: pumice.Message, cut: bool = False) -> list[dict[str, Any]]:
+    """Return the items of an answer; ``cut``: a limit ended the last one."""
     items = Items()
     for _ in items.take(pumice.ChatDelta(message.content, message.reasoning, message.tool_calls)):
         pass
-    for _ in items.close():
+    for _ in items.close(cut):
         pass
     return items.done
 
@@ -50,8 +50,8 @@ class Items:
             if call.name not in self._elsewhere:
                 yield from self._call(call)
 
-    def close(self) -> Iterator[Event]:
-        """Finish the open item, if any."""
+    def close(self, cut: bool = False) -> Iterator[Event]:
+        """Finish the open item, if any; ``cut``: a limit ended it."""
         if not self._kind:
             return
         kind, self._kind = self._kind, ""
@@ -63,7 +63,7 @@ class Items:
         else:
             yield "response.reasoning_text.done", {**where, "text": text}
         yield "response.content_part.done", {**where, "part": part}
-        yield self.end({**_item(kind, self._id), "status": "completed", "content": [part]})
+        yield self.end({**_item(kind, self._id), "status": "incomplete" if cut else "completed", "content": [part]})
 
     def begin(self, item: Mapping[str, Any]) -> Event:
         """Begin an item of another kind, with no item open."""

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
 from starlette.exceptions import HTTPException
 
+from pumice.plugin import show_value
 from pumice_server.answers import to_json
 from pumice_server.limits import MAX_KEPT
 
@@ -22,12 +24,14 @@ class Kept:
         messages: The chat up to and including it, as JSON.
         response: The response as it was sent, as JSON.
         listed: MCP servers whose tools are listed in it, or in responses before it.
+        items: Ids of its items.
     """
 
     owner: str
     messages: bytes
     response: bytes
     listed: frozenset[str] = frozenset()
+    items: frozenset[str] = frozenset()
 
     @classmethod
     def of(
@@ -37,7 +41,8 @@ class Kept:
         response: Mapping[str, Any],
         listed: frozenset[str] = frozenset(),
     ) -> Kept:
-        return cls(owner, to_json(messages), to_json(response), listed)
+        items = frozenset(item["id"] for item in response["output"])
+        return cls(owner, to_json(messages), to_json(response), listed, items)
 
     @property
     def size(self) -> int:
@@ -49,11 +54,13 @@ class ResponseStore:
 
     def __init__(self, max_bytes: int = MAX_KEPT) -> None:
         self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._responses: dict[str, str] = {}  # by the ids of their items
         self._max_bytes = max_bytes
         self._size = 0
 
     def keep(self, id: str, kept: Kept) -> None:
         self._kept[id] = kept
+        self._responses |= dict.fromkeys(kept.items, id)
         self._size += kept.size
         while self._size > self._max_bytes:
             self._forget(next(iter(self._kept)))
@@ -73,5 +80,29 @@ class ResponseStore:
         self.get(id, owner)
         self._forget(id)
 
+    def with_items(self, given: Sequence[Mapping[str, Any]], owner: str) -> list[Mapping[str, Any]]:
+        """Return items of an input, with the stored items instead of references. Raises HTTPException.
+
+        Reads whole responses: run it off the event loop.
+        """
+        found: dict[str, Mapping[str, Any]] = {}
+        for i, item in enumerate(given):
+            id = item.get("id")
+            if not is_reference(item) or id in found:
+                continue
+            kept = self._kept.get(self._responses.get(id, "")) if isinstance(id, str) else None
+            if kept is None or kept.owner != owner:
+                raise HTTPException(404, f"input[{i}].id: no item {show_value(id)} is stored; send the item itself")
+            found |= {item["id"]: item for item in orjson.loads(kept.response)["output"]}
+        return [found[item["id"]] if is_reference(item) else item for item in given]
+
     def _forget(self, id: str) -> None:
-        self._size -= self._kept.pop(id).size
+        kept = self._kept.pop(id)
+        self._size -= kept.size
+        for item in kept.items:
+            self._responses.pop(item, None)
+
+
+def is_reference(item: Mapping[str, Any]) -> bool:
+    """Return True for an item that names a stored one; its type may be left out."""
+    return item.get("type") == "item_reference" or ("type" not in item and "role" not in item and "id" in item)

@@ -15,7 +15,9 @@ from pumice_server.service import Service
 
 logger = logging.getLogger("pumice")
 
-_TEXTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
+_TEXTS = {"refusal": "refusal"} | dict.fromkeys(
+    ("input_text", "output_text", "text", "reasoning_text", "summary_text"), "text"
+)  # keys of the texts of parts, by type
 
 
 def read_input(
@@ -116,9 +118,10 @@ def _text(value: Any, where: str) -> str:
         raise bad_request(f"{where}: expected text or a list of parts")
     texts = []
     for part in value:
-        if not isinstance(part, Mapping) or part.get("type") not in _TEXTS or not isinstance(part.get("text"), str):
+        text = part.get(_TEXTS.get(str(part.get("type")), "")) if isinstance(part, Mapping) else None
+        if not isinstance(text, str):
             raise bad_request(f"{where}: only parts with text, images and sounds are supported")
-        texts.append(part["text"])
+        texts.append(text)
     return "\n".join(texts)
 
 

@@ -238,7 +238,9 @@ def _read_message(source: Mapping[str, Any] | Message, where: str, budget: SizeB
         raise RequestError(f"{where}.role: expected system, user, assistant or tool, not {show_value(role)}")
     if role == "user" and message.get("content") is None:
         raise RequestError(f"{where}.content: missing; give text, or a list of parts")
-    message["content"] = _read_content(message.get("content"), f"{where}.content")
+    refusal = message.pop("refusal", None) if role == "assistant" else None
+    content = message.get("content") or refusal
+    message["content"] = _read_content(content, f"{where}.content")
     reasoning = [value for key in _REASONING_KEYS if (value := message.pop(key, None))]
     if reasoning:
         message["reasoning"] = _text(reasoning[0], f"{where}.reasoning")
@@ -264,8 +266,8 @@ def _read_content(content: Any, where: str) -> str | list[dict[str, str]]:
         kind = part.get("type", "text")
         if kind in KINDS:
             parts.append({"type": kind})
-        elif kind == "text":
-            parts.append({"type": "text", "text": _text(part.get("text"), f"{where}[{i}].text")})
+        elif kind in ("text", "refusal"):  # OpenAI's refusals are texts of the assistant
+            parts.append({"type": "text", "text": _text(part.get(kind), f"{where}[{i}].{kind}")})
         else:
             raise RequestError(
                 f"{where}[{i}].type: expected 'text', an image, a sound or a video, not {show_value(kind)}"

@@ -1,5 +1,6 @@
 """llama-server's own endpoints."""
 
+import gzip
 import json
 from types import SimpleNamespace
 
@@ -281,3 +282,37 @@ def test_a_model_without_a_tokenizer_takes_and_gives_token_ids(tmp_path):
         refused = server.client.post("/completion", json={**body, "prompt": "Hello"})
         assert refused.status_code == 501
         assert "pass token ids instead of text" in refused.json()["error"]["message"]
+
+
+def test_tokens_and_back_is_the_same_text(server):
+    """Also special tokens, which llama-server spells."""
+    tokens = [*range(3), *server.model.tokenize("The fox", add_special=False)]
+    text = server.client.post("/detokenize", json={"tokens": tokens}).json()["content"]
+    assert text == server.model.tokenizer.detokenize(tokens, special=True)
+    assert text.startswith("<|story|><|end|>")
+    read = server.client.post("/tokenize", json={"content": text, "add_special": False, "parse_special": True}).json()
+    assert read["tokens"] == tokens
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/messages/count_tokens", "/v1/responses/input_tokens", "/v1/chat/completions/input_tokens"]
+)
+def test_counts_are_those_of_the_chat(server, path):
+    """A user's text that spells special tokens is text."""
+    messages = [{"role": "user", "content": "<|end|>\n<|story|>" * 9}]
+    body = {"model": "demo", "messages": messages, "max_tokens": 1}
+    read = server.client.post("/v1/chat/completions", json=body).json()["usage"]["prompt_tokens"]
+    given = {"input": messages} if "responses" in path else {"messages": messages}
+    assert server.client.post(path, json=given).json()["input_tokens"] == read
+
+
+@pytest.mark.parametrize("headers", [{"Content-Encoding": "gzip"}, {}])
+def test_a_compressed_body_is_named(server, headers):
+    response = server.client.post("/v1/completions", content=gzip.compress(b'{"prompt": "a"}'), headers=headers)
+    assert response.status_code in (400, 415)
+    assert "compressed (gzip)" in response.json()["error"]["message"]
+
+
+def test_an_empty_text_has_no_embedding_for_ollama(server):
+    assert server.client.post("/api/embed", json={"model": "demo", "input": ""}).json()["embeddings"] == []
+    assert server.client.post("/api/embeddings", json={"model": "demo", "prompt": ""}).json() == {"embedding": []}

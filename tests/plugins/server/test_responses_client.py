@@ -138,7 +138,7 @@ def test_tools_that_run_at_openai_are_left_out(caplog):
 def test_the_oldest_are_forgotten():
     store = ResponseStore(max_bytes=1000)
     for i in range(30):
-        store.keep(str(i), Kept.of("me", [{"role": "user", "content": "x" * 100}], {"id": str(i)}))
+        store.keep(str(i), Kept.of("me", [{"role": "user", "content": "x" * 100}], {"id": str(i), "output": []}))
     assert store.get("29", "me").messages
     with pytest.raises(Exception, match="or was dropped"):
         store.get("0", "me")
@@ -147,3 +147,63 @@ def test_the_oldest_are_forgotten():
     for i in list(store._kept):
         store.delete(i, "me")
     assert (store._size, len(store._kept)) == (0, 0)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_item_that_a_limit_cuts_is_incomplete(server, stream):
+    def item(**body):
+        response = server.client.post("/v1/responses", json={"input": PROMPT, "stream": stream, **body})
+        if not stream:
+            return response.json()["status"], response.json()["output"][-1]["status"]
+        events = [json.loads(line[6:]) for line in response.text.splitlines() if line.startswith("data: {")]
+        done = [event for event in events if event["type"] == "response.output_item.done"]
+        return events[-1]["response"]["status"], done[-1]["item"]["status"]
+
+    assert item(max_output_tokens=3) == ("incomplete", "incomplete")
+    assert item(max_output_tokens=300, choices=["yes", "no"]) == ("completed", "completed")
+
+
+def test_items_are_referred_to_by_their_ids(client, server):
+    first = client.responses.create(input=PROMPT, **GREEDY)
+    item = first.output[-1].to_dict()
+    whole = client.responses.create(input=[*CHAT, item, *CHAT], **GREEDY)
+    for reference in ({"type": "item_reference", "id": item["id"]}, {"id": item["id"]}):
+        again = client.responses.create(input=[*CHAT, reference, *CHAT], **GREEDY)
+        assert (again.output_text, again.usage.input_tokens) == (whole.output_text, whole.usage.input_tokens)
+        body = {"input": [*CHAT, reference, *CHAT]}
+        counted = server.client.post("/v1/responses/input_tokens", json=body).json()
+        assert counted["input_tokens"] == whole.usage.input_tokens
+    client.responses.delete(first.id)
+    with pytest.raises(openai.NotFoundError, match=r"input\[1\]\.id: no item 'msg_"):
+        client.responses.create(input=[*CHAT, reference, *CHAT], **GREEDY)
+
+
+def test_items_of_another_key_are_not_found():
+    store = ResponseStore()
+    store.keep("r1", Kept.of("me", [], {"output": [{"id": "i1", "type": "message"}]}))
+    assert store.with_items([{"id": "i1"}, {"role": "user"}], "me") == [
+        {"id": "i1", "type": "message"},
+        {"role": "user"},
+    ]
+    for owner, id in (("you", "i1"), ("me", "i2"), ("me", 7)):
+        with pytest.raises(Exception, match=r"input\[0\]\.id: no item"):
+            store.with_items([{"type": "item_reference", "id": id}], owner)
+
+
+REFUSALS = [
+    {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
+    {"role": "assistant", "content": [{"type": "text", "text": "No."}]},
+    {"role": "assistant", "content": None, "refusal": "No."},
+]
+
+
+@pytest.mark.parametrize("message", REFUSALS)
+def test_refusals_are_texts_of_the_assistant(server, message):
+    expected = server.client.post(
+        "/apply-template", json={"messages": [*CHAT, {"role": "assistant", "content": "No."}, *CHAT]}
+    ).json()
+    assert server.client.post("/apply-template", json={"messages": [*CHAT, message, *CHAT]}).json() == expected
+    if message["content"]:
+        part = message["content"][0] | {"type": message["content"][0]["type"].replace("text", "output_text")}
+        given = [*CHAT, {**message, "content": [part]}, *CHAT]
+        assert server.client.post("/v1/responses", json={"input": given, "max_output_tokens": 1}).status_code == 200
