@@ -43,7 +43,7 @@ class PLaMo2Tokenizer(Tokenizer):
         """The segmentation of reversed text into reversed tokens; of equal costs, the longest token wins."""
         scores: dict[str, float] = {}
         ids: list[int] = []
-        for token, text in enumerate(self.vocabulary.tokens):
+        for text, token in self.vocabulary.ids.items():
             score = _rounded(self._scores[token] * _SCALE)
             if token not in self.vocabulary.byte | self.vocabulary.control and score > _INVALID:
                 scores[text[::-1]] = score

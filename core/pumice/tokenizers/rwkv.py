@@ -33,9 +33,9 @@ class RWKVTokenizer(Tokenizer):
 
     @cached_property
     def _ids(self) -> dict[bytes, int]:
-        """Token ids by their bytes, except control tokens; the last of equal ones counts."""
+        """Token ids by their bytes, except control tokens; of several spellings the last one counts."""
         control = self.vocabulary.control
-        return {self._decode(text): i for i, text in enumerate(self.vocabulary.tokens) if i not in control}
+        return {self._decode(text): i for text, i in self.vocabulary.ids.items() if i not in control}
 
     @cached_property
     def _lengths(self) -> dict[bytes, list[int]]:

@@ -79,6 +79,6 @@ def _scores(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> dict[str, fl
     scores = finite_scores(metadata, len(vocabulary))
     return {
         text: 0.0 if token in vocabulary.user_defined else scores[token]
-        for token, text in enumerate(vocabulary.tokens)
+        for text, token in vocabulary.ids.items()
         if token not in hidden
     }

@@ -21,6 +21,7 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 class Vocabulary:
     """Tokens by id, ids by token, and the ids of each special kind.
 
+    Of several tokens with the same text, which a few published files have, ``ids`` has the lowest.
     A token may be both control and user-defined; control takes precedence.
     """
 
@@ -41,10 +42,9 @@ class Vocabulary:
             raise TokenizerError(f"{PREFIX}tokens is empty: the file has no vocabulary")
         if "" in tokens:
             tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(tokens)]
-        ids = dict(zip(tokens, range(len(tokens)), strict=True))
-        if len(ids) != len(tokens):
-            first = next(i for i, text in enumerate(tokens) if ids[text] != i)
-            raise TokenizerError(f"{PREFIX}tokens: {tokens[first]!r} is both token {first} and {ids[tokens[first]]}")
+        ids: dict[str, int] = {}
+        for i, text in enumerate(tokens):
+            ids.setdefault(text, i)
         vocabulary = cls(tokens, ids)
         kinds = numbers(metadata, "token_type", len(tokens))
         if kinds is not None:

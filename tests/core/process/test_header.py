@@ -91,10 +91,10 @@ def test_a_reader_reads_for_a_process_that_may_not(path, tmp_path):
 
 def test_a_reader_says_what_is_wrong_with_a_vocabulary(path, tmp_path):
     damaged, without = tmp_path / "damaged.gguf", tmp_path / "without.gguf"
-    tokens = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": ["a", "b", "a"]}
+    tokens = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": ["a", "b"], "tokenizer.ggml.scores": [0.0]}
     write_gguf(damaged, {"general.architecture": "llama", **tokens}, {})
     write_gguf(without, {"general.architecture": "llama"}, {})
-    expected = ["", "tokenizer.ggml.tokens: 'a' is both token 0 and 2", ""]
+    expected = ["", "tokenizer.ggml.scores has 1 values for 2 tokens", ""]
     assert [read_vocabulary_problem(file) for file in (path, damaged, without)] == expected
     with spawner():
         assert [read_vocabulary_problem(file) for file in (path, damaged, without)] == expected

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pumice.tokenizers import Tokenizer
-from tokenizer_fixtures import NAMES, fixture, small
+from pumice.tokenizers import Tokenizer, from_metadata
+from tokenizer_fixtures import NAMES, fixture, metadata, small
 
 WORDPIECE_PUNCTUATION = ("▁.", "▁,", "▁?", "▁!")  # loses its space here; llama.cpp takes it away afterwards
 
@@ -46,3 +46,21 @@ def test_text_of_each_token(name: str) -> None:
             decoder = tokenizer.decoder(special=special, continues=True)
             text = decoder.push(token) + decoder.flush()
             assert text == expected.encode("latin-1").decode(errors="replace")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_of_equal_texts_the_lower_id_encodes(name: str) -> None:
+    """Published files have such vocabularies; both ids are read as the text."""
+    info = fixture(name)["metadata"]
+    tokens, types = info["tokenizer.ggml.tokens"], info["tokenizer.ggml.token_type"]
+    others = {token for _, (parsed, added) in fixture(name)["cases"] for token in (*parsed, *added)}
+    twice = [i for i in sorted(others) if types[i] == 1][:3] or sorted(others)[:1]
+    changes = {"tokens": [*tokens, *(tokens[i] for i in twice)], "token_type": [*types, *(types[i] for i in twice)]}
+    if scores := info.get("tokenizer.ggml.scores"):
+        changes["scores"] = [*scores, *(scores[i] for i in twice)]
+    tokenizer = from_metadata(metadata(name, **changes))
+    for text, (parsed, _) in fixture(name)["cases"]:
+        assert tokenizer.tokenize(text, add_special=False, parse_special=True) == parsed
+    for i, token in enumerate(twice):
+        pair = [tokenizer.token_bytes(id, special=True) for id in (token, len(tokens) + i)]
+        assert pair[0] == pair[1]

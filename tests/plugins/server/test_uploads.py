@@ -43,13 +43,12 @@ def folder(tmp_path) -> Path:
     return tmp_path / "uploads"
 
 
-def with_a_token_twice(path: Path) -> Path:
-    """Copy a model, whose token 9 is the same text as token 5."""
+def with_wrong_types(path: Path) -> Path:
+    """Copy a model, whose tokens have too few types."""
     with GGUFFile.open(path) as file:
-        tokens = list(file.metadata["tokenizer.ggml.tokens"])
-        tokens[9] = tokens[5]
         tensors = {name: tensor.dequantize() for name, tensor in file.tensors.items()}
-        return write_gguf(path.with_name("damaged.gguf"), {**file.metadata, "tokenizer.ggml.tokens": tokens}, tensors)
+        changed = {**file.metadata, "tokenizer.ggml.token_type": [1, 1]}
+        return write_gguf(path.with_name("damaged.gguf"), changed, tensors)
 
 
 def digest_of(content: bytes) -> str:
@@ -219,7 +218,7 @@ def test_uploads_are_checked_and_bounded(model, folder, monkeypatch):
         ({"x.gguf": "sha256:" + "0" * 64}, "upload it to"),
         ({"x.gguf": "../../etc/passwd"}, "64 hexadecimal digits"),
         ({"x.gguf": "noise"}, "not a GGUF model"),
-        ({"x.gguf": "damaged"}, "x.gguf: its vocabulary is damaged: tokenizer.ggml.tokens: '.*' is both token 5 and 9"),
+        ({"x.gguf": "damaged"}, "x.gguf: its vocabulary is damaged: tokenizer.ggml.token_type has 2 values"),
     ],
 )  # fmt: skip
 def test_wrong_files_of_a_model(path, folder, files, message):
@@ -227,7 +226,7 @@ def test_wrong_files_of_a_model(path, folder, files, message):
     with serving(spec, uploads=folder, upload_bytes=1 << 20) as server:
         client = ollama.Client(host=server.url)
         (noise := path.with_name("noise.gguf")).write_bytes(b"noise" * 100)
-        damaged = with_a_token_twice(path)
+        damaged = with_wrong_types(path)
         uploaded = {file.stem: client.create_blob(file) for file in (path, noise, damaged)}
         with pytest.raises(ollama.ResponseError, match=message) as error:
             client.create("own", files={name: uploaded.get(file, file) for name, file in files.items()})
