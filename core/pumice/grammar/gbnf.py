@@ -42,11 +42,14 @@ class _Rule:
     repeatable: bool = False  # the last part is an element without a repetition
     empty: bool = True  # the current alternative has no elements yet
     elements: int = 0
+    begins: list[int] = field(default_factory=list)  # positions of the open parentheses
+    last: int = 0  # position of the last element
 
     def add(self, part: str | tuple[str]) -> None:
         """Append an element."""
         self.elements += 1
         check_number(f"grammar: rule {self.name!r}", "elements", self.elements, MAX_ELEMENTS)
+        self.last = len(self.parts)
         self.parts.append(part)
         self.repeatable, self.empty = True, False
 
@@ -54,6 +57,7 @@ class _Rule:
         self.depth += 1
         check_number(f"grammar: rule {self.name!r}", "levels of parentheses", self.depth, MAX_DEPTH)
         self.elements += 1
+        self.begins.append(len(self.parts))
         self.parts.append("(")
         self.repeatable, self.empty = False, True
 
@@ -63,6 +67,7 @@ class _Rule:
         self.depth -= 1
         self._end_alternative()
         self.parts.append(")")
+        self.last = self.begins.pop()
         self.repeatable, self.empty = True, False
 
     def either(self) -> None:
@@ -75,7 +80,10 @@ class _Rule:
     def repeat(self, suffix: str) -> None:
         if not self.repeatable:
             raise ValueError(f"rule {self.name!r}: {suffix!r} does not follow an element")
-        self.parts.append(suffix)
+        if suffix in ("{0}", "{0,0}"):  # unknown to Lark: nothing stands for it
+            self.parts[self.last :] = ['""']
+        else:
+            self.parts.append(suffix)
         self.repeatable = False
 
     def end(self) -> None:

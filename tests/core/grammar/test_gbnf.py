@@ -85,3 +85,13 @@ def test_errors_of_a_grammar_name_the_fault(text, message):
 )
 def test_white_space_means_nothing(text, same):
     assert gbnf_to_lark(text) == gbnf_to_lark(same)
+
+
+@pytest.mark.parametrize("count", ["{0}", "{0,0}", "{ 0 , 0 }"])
+@pytest.mark.parametrize("element", ['"a"', "[0-9]", "other", '("x" "y")', '("x" | ("y" "z")+)', '("x" "y"{0})', "."])
+def test_an_element_that_occurs_no_times_is_nothing(element, count, compiler):
+    source = grammar_source(grammar=f'root ::= "b" {element}{count} ("c" {element}{count})? "d"\nother ::= [a-z]+')
+    for text in ("bd", "bcd"):
+        constraint = Constraint(Grammar(source), compiler)
+        tokens = compiler.tokenizer.tokenize(text, add_special=False)
+        assert constraint.n_allowed(tokens) == len(tokens)
