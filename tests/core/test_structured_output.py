@@ -3,6 +3,8 @@
 import asyncio
 import json
 import re
+import subprocess
+import sys
 
 import pydantic
 import pytest
@@ -132,3 +134,44 @@ def test_a_grammar_that_becomes_too_complex_ends_only_its_sequence(model, monkey
 def test_the_length_is_a_limit_still(model):
     completion = model.generate("x", regex="[a-z]{200}", max_tokens=5)
     assert completion.finish_reason == "length"
+
+
+@pytest.fixture(scope="module")
+def two_ends(tmp_path_factory):
+    """The demo model with a second token that ends an answer."""
+    path = tmp_path_factory.mktemp("ends") / "two-ends.gguf"
+    change = ["tokenizer.ggml.eot_token_id=u32:2", "-o", path]
+    subprocess.run([sys.executable, "-m", "pumice", "gguf", "set", pumice.demo_model_path(), *change], check=True)
+    with pumice.load(path, backend="numpy", n_ctx=1024, config={"chat_template": "chatml"}) as model:
+        assert len(model.tokenizer.eog) == 2
+        yield model
+
+
+FORMS = {
+    "choices": ({"choices": ["yes", "no"]}, "yes|no"),
+    "grammar": ({"grammar": 'root ::= "yes" | "no"'}, "yes|no"),
+    "regex": ({"regex": "[ab]{2}"}, "[ab]{2}"),
+    "schema": (
+        {"json_schema": {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]}},
+        r'\{"a": ?1\}',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("more", [{"ignore_eos": True}, {"min_tokens": 30}, {"logit_bias": {2: -100.0}}])
+def test_a_form_ends_when_it_is_complete(two_ends, name, more):
+    form, pattern = FORMS[name]
+    options = {**form, **more, "max_tokens": 60, "temperature": 0.0}
+    completion = two_ends.generate("Is it?", **options)
+    assert re.fullmatch(pattern, completion.text)
+    assert completion.finish_reason == "stop"
+    assert "".join(piece.text for piece in two_ends.stream("Is it?", **options)) == completion.text
+    chat = two_ends.chat([{"role": "user", "content": "Is it?"}], **options)
+    assert re.fullmatch(pattern, chat.message.content)
+    assert chat.finish_reason == "stop"
+
+
+def test_a_form_that_may_go_on_goes_on_without_end_tokens(two_ends):
+    completion = two_ends.generate("1", regex="[0-9]+", ignore_eos=True, max_tokens=8)
+    assert (len(completion.tokens), completion.finish_reason) == (8, "length")

@@ -19,6 +19,7 @@ from pumice.grammar.strings import StringMasks
 from pumice.grammar.threads import MaskThreads
 from pumice.grammar.vocabulary import whole_vocabulary
 from pumice.grammar.words import SplitTexts, Words
+from pumice.sampler.mask import Mask, without_tokens
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -72,6 +73,17 @@ class Compiler:
     def newlines(self) -> dict[int, int]:
         """Tokens that consist of newlines, with the number of newlines."""
         return {token: len(text) for token, text in enumerate(self.texts) if text and not text.strip(b"\n")}
+
+    @cached_property
+    def end(self) -> int:
+        """The token that ends a text."""
+        tokenizer = self.tokenizer
+        return tokenizer.eos if tokenizer.eos in tokenizer.eog else min(tokenizer.eog)
+
+    @cached_property
+    def others(self) -> Mask:
+        """Mask of the tokens that do not end a text."""
+        return without_tokens(self.tokenizer.eog, self.n_vocab)
 
     @cached_property
     def vocabulary(self) -> LLTokenizer:

@@ -68,6 +68,7 @@ class Constraint(MaskSampler):
         self._texts = compiler.texts
         self._spelt = partial(compiler.tokenizer.token_bytes, special=True)
         self._vocabulary = compiler.vocabulary
+        self._end, self._others = compiler.end, compiler.others
         self._matcher = Matcher(grammar.source, compiler)
         self._begins = [text.encode() for text in grammar.begins]
         self._firsts = Firsts(grammar.first)
@@ -86,11 +87,16 @@ class Constraint(MaskSampler):
         self._fresh = 0  # newlines still allowed between reasoning and grammar
 
     def mask(self) -> NDArray[np.uint32] | None:
-        """Return ``allowed``, but of several tokens with the same text only the tokenizer's choice; None allows all."""
+        """Return ``allowed``, but of several tokens with the same text only the tokenizer's choice; None allows all.
+
+        Tokens that end the text are such tokens, too: a complete form ends whatever other samplers say of them.
+        """
         if self._free:
             return self._starts.allowed(self._seen) if self._state is _State.FREE else self._ends.allowed(self._seen)
-        forced = self.forced()
-        return self._matcher.only(forced[0]) if forced else self.allowed()
+        if forced := self.forced():
+            return self._matcher.only(forced[0])
+        mask = self.allowed()
+        return mask if np.any(mask & self._others) else self._matcher.only(self._end)
 
     def forced(self) -> Sequence[int]:
         return self._matcher.forced() if self._state is _State.INSIDE and not self._fresh else ()
