@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 from starlette.exceptions import HTTPException
 
-from pumice.plugin import show_value
+from pumice.plugin.unstable import show_value
 from pumice_server.answers import to_json
 from pumice_server.limits import MAX_KEPT
 
@@ -80,12 +80,12 @@ class ResponseStore:
         self.get(id, owner)
         self._forget(id)
 
-    def with_items(self, given: Sequence[Mapping[str, Any]], owner: str) -> list[Mapping[str, Any]]:
+    def with_items(self, given: Sequence[dict[str, Any]], owner: str) -> list[dict[str, Any]]:
         """Return items of an input, with the stored items instead of references. Raises HTTPException.
 
         Reads whole responses: run it off the event loop.
         """
-        found: dict[str, Mapping[str, Any]] = {}
+        found: dict[str, dict[str, Any]] = {}
         for i, item in enumerate(given):
             id = item.get("id")
             if not is_reference(item) or id in found:
