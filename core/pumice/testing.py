@@ -5,25 +5,43 @@ Each check raises AssertionError with the problem, and needs no packages other t
     from pumice.testing import check_operation, check_architecture, check_sampler
 
     check_operation(MyBackend(), lambda g, a: g.rms_norm(a["x"], g.weight("w"), 1e-5), {"x": x}, {"w": w})
+    check_backend(MyBackend(), "tiny.gguf")
     check_architecture("tiny.gguf", plugins=[my_plugin])
     check_sampler(MySampler(), n_vocab=100)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.architecture import MAIN
 from pumice.backend import Backend, Program
 from pumice.backend.step import Batch, Limits, Step
 from pumice.config import bundled_config, load_config
-from pumice.gguf import TensorSource
-from pumice.graph import N_TOKENS, ArraySource, Graph, GraphBuilder, Input, Target, Tensor, place, plan_memory
+from pumice.engine.tracing import trace as trace_file
+from pumice.gguf import GGUFFile, TensorSource
+from pumice.graph import (
+    N_TOKENS,
+    ArraySource,
+    Graph,
+    GraphBuilder,
+    Input,
+    Node,
+    Segment,
+    State,
+    Target,
+    Tensor,
+    Weight,
+    place,
+    plan_memory,
+)
 from pumice.model import Model
+from pumice.model_graphs import make_architecture
 from pumice.proposers import Proposal, Proposer, ProposerContext
 from pumice.registry import get_registry
 from pumice.sampler import Candidates, Sampler, SamplerContext, Selector
@@ -76,6 +94,75 @@ def difference_from_numpy(
     assert np.isfinite(actual).all() or not np.isfinite(expected).all(), "numbers that are not finite"
     scale = max(1.0, float(np.abs(expected).max(initial=0)))
     return float(np.abs(actual.astype(np.float64) - expected).max(initial=0)) / scale
+
+
+def check_backend(backend: Backend, path: str | Path, plugins: Sequence[Any] = (), *, tolerance: float = 1e-4) -> None:
+    """Compare each operation of a model on ``backend`` with the NumPy backend, both on the values of the latter.
+
+    Raises AssertionError that names the backend and the first operation with another result, or with one that is not
+    finite. Operations that the backend does not support are left out, and those that read another one's cache.
+
+    Args:
+        backend: backend to check.
+        path: a small GGUF file, of which a prompt of 16 tokens is computed.
+        plugins: plugins that are not installed, such as one with the architecture.
+        tolerance: maximum difference, relative to the largest value of a result; 2e-2 for
+            activations of 8 bits.
+    """
+    registry = get_registry(bundled_config({}), plugins)
+    with GGUFFile.open(path) as file:
+        graph = trace_file(file, make_architecture(file, registry), N_CTX)[MAIN]
+        reference = registry.backends["numpy"]()
+        limits = _limits(graph, "f32")
+        rows = np.arange(16, dtype=np.int32)
+        batch = _batch(rows, limits)
+        brought = {"tokens": rows, "positions": rows, "output_ids": rows}
+        values: dict[Tensor, Array] = {
+            tensor: brought[name] if tensor.fill is None else tensor.fill(batch)
+            for name, tensor in graph.inputs.items()
+            if isinstance(tensor, Input)
+        }
+        values |= _run_segment(reference, [*_run_by(reference, graph.nodes, limits)], values, batch, limits)
+        stored = set[State]()
+        for node in _run_by(backend, graph.nodes, limits):
+            shares, stored = node.state in stored, stored | ({node.state} if node.state else set())
+            known = all(isinstance(tensor, Weight) or tensor in values for tensor in node.operands())
+            if shares or not known or not backend.supports(node, limits):
+                continue
+            result = _run_segment(backend, [node], values, batch, limits)[node.output]
+            weights = ", ".join(tensor.name for tensor in node.operands() if isinstance(tensor, Weight))
+            where = f"{type(backend).__name__}, layer {node.layer}: {node.op}" + (f" of {weights}" if weights else "")
+            expected = values[node.output]
+            assert np.isfinite(result).all() or not np.isfinite(expected).all(), f"{where}: numbers that are not finite"
+            scale = max(1.0, float(np.abs(expected).max(initial=0)))
+            difference = float(np.abs(result.astype(np.float64) - expected).max(initial=0)) / scale
+            assert difference <= tolerance, f"{where}: differs from NumPy's result by {difference:.2e} of its largest"
+
+
+def _run_by(backend: Backend, nodes: Iterable[Node], limits: Limits) -> Iterator[Node]:
+    """Yield the nodes, and the parts of composite ones that the backend does not support."""
+    for node in nodes:
+        if node.expansion and not backend.supports(node, limits):
+            yield from _run_by(backend, node.expansion, limits)
+        else:
+            yield node
+
+
+def _run_segment(
+    backend: Backend, nodes: Sequence[Node], values: Mapping[Tensor, Array], batch: Batch, limits: Limits
+) -> dict[Tensor, Array]:
+    """Return the result of each node, computed from ``values`` as one segment."""
+    made = {node.output: None for node in nodes}
+    inputs = dict.fromkeys(
+        tensor for node in nodes for tensor in node.operands() if tensor not in made and not isinstance(tensor, Weight)
+    )
+    segment = Segment("checked", list(nodes), inputs=[*inputs], outputs=[*made])
+    program = backend.compile(segment, plan_memory(segment, limits.sizes), limits)
+    try:
+        results = program.run(Step(batch, {tensor.name: values[tensor] for tensor in inputs}))
+        return {tensor: np.array(results[tensor.name]) for tensor in made}
+    finally:
+        program.close()
 
 
 def check_architecture(
@@ -194,9 +281,19 @@ def _traced(
     g = GraphBuilder(sources, 1, N_CTX)
     result = trace(g, build, activations)
     graph = g.finish(result)
+    return graph, result, _limits(graph, kv_type)
+
+
+def _limits(graph: Graph, kv_type: str) -> Limits:
     windows = {getattr(state, "window", 0) for state in graph.states} | {0}
     blocks = dict.fromkeys(windows, N_CTX // 32)
-    return graph, result, Limits(N_CTX, N_CTX, N_CTX, 1, 32, blocks, kv_type, graph.sizes)
+    return Limits(N_CTX, N_CTX, N_CTX, 1, 32, blocks, kv_type, graph.sizes)
+
+
+def _batch(rows: NDArray[np.int32], limits: Limits) -> Batch:
+    """Return a batch of one sequence from its first position on."""
+    tables = {window: np.arange(N_CTX // 32, dtype=np.int32)[None] for window in limits.n_blocks}
+    return Batch(rows, rows, rows, np.array([0, len(rows)], np.int32), np.zeros(1, np.int32), tables)
 
 
 def _run(
@@ -210,8 +307,7 @@ def _run(
     n_tokens = len(next(iter(activations.values())))
     program = compile_graph(backend, graph, limits)
     rows = np.arange(n_tokens, dtype=np.int32)
-    tables = {window: np.arange(N_CTX // 32, dtype=np.int32)[None] for window in limits.n_blocks}
-    batch = Batch(rows, rows, rows, np.array([0, n_tokens], np.int32), np.zeros(1, np.int32), tables)
+    batch = _batch(rows, limits)
     inputs = {"tokens": rows, "positions": rows, "output_ids": rows, **activations}
     try:
         return np.array(program.run(Step(batch, inputs))[result.name])

@@ -9,7 +9,7 @@ import pytest
 from gguf_files import tiny_llama
 from pumice.plugin import Proposal, Proposer, Sampler, hookimpl
 from pumice.proposers.ngram import Ngram
-from pumice.testing import check_architecture, check_operation, check_proposer, check_sampler
+from pumice.testing import check_architecture, check_backend, check_operation, check_proposer, check_sampler
 from pumice_architectures.llama import Llama
 from pumice_cpu import CpuBackend
 from pumice_numpy import NumpyBackend
@@ -41,6 +41,31 @@ def test_a_wrong_operation_is_found(monkeypatch):
 
     with pytest.raises(AssertionError, match="differs from NumPy's result by"):
         check_operation(Wrong(), norm, {"x": x}, {"w": x[0, 0]})
+
+
+class Spoils(NumpyBackend):
+    """Spoils the result of one product."""
+
+    value = 0.1
+
+    def compile(self, segment, plan, limits):
+        program = super().compile(segment, plan, limits)
+        run = program.run
+        spoiled = [node.output.name for node in segment.nodes if "blk.1.ffn_up.weight" in str(node.inputs)]
+        program.run = lambda step: {k: y * self.value if k in spoiled else y for k, y in run(step).items()}
+        return program
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"), [(np.nan, "numbers that are not finite"), (1.1, "differs from NumPy's result by")]
+)
+def test_a_wrong_operation_of_a_model_is_named_with_its_backend(tmp_path, monkeypatch, value, problem):
+    path = tiny_llama(tmp_path / "tiny.gguf", n_layer=2)
+    check_backend(NumpyBackend(), path)
+    check_backend(CpuBackend(), path)
+    monkeypatch.setattr(Spoils, "value", value)
+    with pytest.raises(AssertionError, match=rf"^Spoils, layer 1: linear of blk\.1\.ffn_up\.weight: {problem}"):
+        check_backend(Spoils(), path)
 
 
 class ForgetsPositions(Llama):

@@ -185,7 +185,10 @@ class Chain:
         peak = float(logits.max() if ids is None else logits[0])
         if not math.isfinite(peak):
             what = "contain NaN" if math.isnan(peak) else "are all -inf" if peak < 0 else "contain infinity"
-            raise BackendError(f"the model's logits {what}; try another backend, or check the model file")
+            raise BackendError(
+                f"the model's logits {what}; try another backend, check the file with `pumice gguf check`, or find "
+                "the operation of a backend with pumice.testing.check_backend"
+            )
         if ids is None and self._n_best_likely:
             best = largest(logits, self._n_best_likely)
             candidates = self._run(logits[best], best.astype(np.int32))
