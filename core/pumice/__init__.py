@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from pumice.streaming.chat import AsyncChatStream, ChatStream
     from pumice.streaming.pieces import Completion, Piece
     from pumice.streaming.stream import AsyncStream, Stream
+    from pumice.transcription import Segment, Transcript
     from pumice.videos import Video
 
     __version__: str
@@ -98,6 +99,7 @@ __all__ = [
     "RequestError",
     "SamplingParams",
     "SandboxError",
+    "Segment",
     "Snapshot",
     "SpeechPiece",
     "Stream",
@@ -107,6 +109,7 @@ __all__ = [
     "TooExpensiveError",
     "Tool",
     "ToolCall",
+    "Transcript",
     "Turn",
     "UnavailableError",
     "UnknownModelError",
@@ -139,6 +142,7 @@ _HOMES = {
     "process.linked": ["LinkedModel"],
     "process.model": ["ProcessModel"],
     "streaming.stream": ["AsyncStream", "Stream"],
+    "transcription": ["Segment", "Transcript"],
     "model_files.summary": ["Summary"],
     "loading": ["load"],
     "api": ["load_linked", "load_process", "load_tokenizer", "plan", "speak"],

@@ -453,12 +453,12 @@ class TranscriptionUsage(Struct, kw_only=True):
 
 
 class TranscriptionSegment(Struct, kw_only=True):
-    """A piece of a sound that the model heard alone."""
+    """A segment of Whisper's, or a piece of a sound that the model heard alone."""
 
     id: int
     """Number of the piece, from 0 on."""
     seek: int
-    """Start of the piece, in hundredths of a second."""
+    """Start of the piece, or of the 30 seconds with the segment, in hundredths of a second."""
     start: float
     """Second where the piece begins."""
     end: float
@@ -469,6 +469,12 @@ class TranscriptionSegment(Struct, kw_only=True):
     """Token ids of the text."""
     temperature: float
     """Temperature of the sampler."""
+    avg_logprob: float | None = None
+    """Mean log-probability of the tokens of the 30 seconds (Whisper)."""
+    compression_ratio: float | None = None
+    """Compression of their text; repetitions make it large (Whisper)."""
+    no_speech_prob: float | None = None
+    """Probability that nothing is said in them (Whisper)."""
 
 
 class Transcription(Struct, kw_only=True):
@@ -481,11 +487,11 @@ class Transcription(Struct, kw_only=True):
     task: str | None = None
     """`transcribe` or `translate` (verbose_json)."""
     language: str | None = None
-    """Language of the request, or `unknown` (verbose_json)."""
+    """Language of the request, the one that Whisper detected, or `unknown` (verbose_json)."""
     duration: float | None = None
     """Seconds of the sound (verbose_json)."""
     segments: list[TranscriptionSegment] | None = None
-    """Pieces of up to 30 seconds (verbose_json)."""
+    """Segments, or pieces of up to 30 seconds (verbose_json)."""
 
 
 class TranscriptionEvent(Struct, kw_only=True):

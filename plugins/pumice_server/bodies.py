@@ -339,13 +339,13 @@ class TranscriptionBody(ModelBody, kw_only=True):
     response_format: Literal["json", "text", "verbose_json", "srt", "vtt"] = "json"
     """Form of the answer. `verbose_json` has the duration and segments, `srt` and `vtt` are subtitles."""
     temperature: Annotated[float, Meta(ge=0, le=2)] = 0.0
-    """Temperature of the sampler."""
+    """Temperature of the sampler; with 0 Whisper raises it for a text that is improbable or repeats itself."""
     max_tokens: Count = -1
-    """Most tokens of the text (-1: what the context has room for)."""
+    """Most tokens of the text (-1: what the context has room for); Whisper takes no other."""
     stream: bool = False
     """Send events while the text is generated."""
     timestamp_granularities: Word | None = None
-    """`segment`: the times of pieces of up to 30 seconds (`verbose_json` has them anyway)."""
+    """`segment`: the times of segments, or of pieces of up to 30 seconds (`verbose_json` has them anyway)."""
     include: Annotated[Any, refused("transcriptions have no log-probabilities")] = None
     known_speaker_names: Annotated[Any, refused(_NO_SPEAKERS)] = None
     known_speaker_references: Annotated[Any, refused(_NO_SPEAKERS)] = None

@@ -1,9 +1,8 @@
-"""Segments of a transcription: the pieces of a sound that a model hears one by one, and subtitles of them."""
+"""Segments of a transcription: the pieces of a sound that a model hears one by one."""
 
 from __future__ import annotations
 
-import html
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,33 +36,3 @@ def pieces(samples: NDArray[np.float32]) -> Iterator[tuple[int, int]]:
         yield start, cut
         start = cut
     yield start, len(samples)
-
-
-def subrip(segments: Iterable[Segment]) -> str:
-    """Return subtitles in the form SubRip (.srt)."""
-    spoken = [segment for segment in segments if segment.text.strip()]
-    cues = (f"{i}\n{_times(segment, ',')}\n{_line(segment.text)}\n" for i, segment in enumerate(spoken, 1))
-    return "\n".join(cues)
-
-
-def webvtt(segments: Iterable[Segment]) -> str:
-    """Return subtitles in the form WebVTT (.vtt)."""
-    spoken = [segment for segment in segments if segment.text.strip()]
-    cues = (f"{_times(segment, '.')}\n{html.escape(_line(segment.text), quote=False)}\n" for segment in spoken)
-    return "\n".join(["WEBVTT\n", *cues])
-
-
-def _times(segment: Segment, point: str) -> str:
-    return f"{_clock(segment.start, point)} --> {_clock(segment.end, point)}"
-
-
-def _clock(seconds: float, point: str) -> str:
-    minutes, milliseconds = divmod(round(seconds * 1000), 60_000)
-    hours, minutes = divmod(minutes, 60)
-    whole, rest = divmod(milliseconds, 1000)
-    return f"{hours:02}:{minutes:02}:{whole:02}{point}{rest:03}"
-
-
-def _line(text: str) -> str:
-    """Return a text in one line, since an empty line would end its cue."""
-    return " ".join(text.split()).replace("-->", "->")

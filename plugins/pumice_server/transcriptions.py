@@ -10,6 +10,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 import pumice
+from pumice.plugin.unstable import subrip, webvtt
+from pumice_server import transcripts
 from pumice_server.answer_types import Transcription, TranscriptionEvent
 from pumice_server.answers import Streaming, event, json_response, unless_gone
 from pumice_server.bodies import ChatBody, TranscriptionBody
@@ -20,7 +22,7 @@ from pumice_server.models import service_of
 from pumice_server.openai_chat import chat_options
 from pumice_server.options import caching_options
 from pumice_server.pools import MEDIA, PREPARATION
-from pumice_server.segments import RATE, Segment, pieces, subrip, webvtt
+from pumice_server.segments import RATE, Segment, pieces
 from pumice_server.service import MediaPrompt, Service
 from pumice_server.streams import merge
 
@@ -55,6 +57,8 @@ async def _written(request: Request, translates: bool) -> Response:
     body, audio = _read(form)
     service = await service_of(request, body.model)
     service.model.check_takes("audio")
+    if service.model.transcribes:
+        return await transcripts.answer(request, service, body, audio, translates)
     if body.response_format in _TIMED and not body.stream:
         return await _timed(request, service, body, audio, translates)
     streams, n_audio = await unless_gone(request, _start(request, service, body, audio, translates))
@@ -126,7 +130,7 @@ def _read(form: Mapping[str, Field]) -> tuple[TranscriptionBody, pumice.Audio]:
     if body.language and not _LANGUAGE.fullmatch(body.language):
         raise bad_request(f"language: expected a code such as 'en', or a name, not {body.language!r}")
     if body.timestamp_granularities not in (None, "segment"):
-        raise bad_request("timestamp_granularities: only 'segment' is supported; models that hear report no times")
+        raise bad_request("timestamp_granularities: only 'segment' is supported; a word's times are not known")
     if body.timestamp_granularities and body.response_format != "verbose_json":
         raise bad_request("timestamp_granularities: response_format must be 'verbose_json'")
     if body.stream and body.response_format in ("srt", "vtt"):

@@ -26,8 +26,8 @@ from pumice.gguf import GGMLType
 from pumice.model_files.opening import open_model
 from pumice.plugin import Candidates, SamplerContext
 from pumice.streaming.pieces import Completion
+from pumice.subtitles import subrip, webvtt
 from pumice.transcription import TranscribeOptions, Transcriber, Transcript
-from pumice.transcription.formats import subrip, webvtt
 from pumice_samplers.timestamps import LATEST_FIRST, Timestamps
 from whisper_models import END, FIRST_TIME, GERMAN, N_VOCAB, PREVIOUS, SILENCE, SPECIAL, START, TRANSCRIBE, write_folder
 

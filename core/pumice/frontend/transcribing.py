@@ -12,6 +12,7 @@ from pumice.engine.messages import Span
 from pumice.errors import RequestError
 from pumice.frontend.base import spans_of
 from pumice.frontend.generating import Generating
+from pumice.images import REQUEST_CANCELLED
 from pumice.media_encoder import Embeddings
 from pumice.streaming.pieces import Completion
 from pumice.streaming.stream import Stream
@@ -75,6 +76,9 @@ class _Hearing:
 
     def decode(self, request: Request) -> Completion:
         (stream,) = Stream.open(self._model.client, request)
+        cancelled = REQUEST_CANCELLED.get()
+        if cancelled is not None:
+            cancelled.add_done_callback(lambda _: stream.close())
         try:
             return stream.completion()
         finally:

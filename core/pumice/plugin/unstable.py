@@ -74,6 +74,7 @@ from pumice.speech_model import (
     SpeechVocabulary,
     SpokenText,
 )
+from pumice.subtitles import subrip, webvtt
 from pumice.switching import without_collections
 from pumice.videos import VIDEO_TYPES, VideoForm, VideoPlan
 from pumice.wording import show_value
@@ -194,8 +195,10 @@ __all__ = [
     "row_size",
     "show_value",
     "stated_cache",
+    "subrip",
     "temporary_folder",
     "web_address",
+    "webvtt",
     "without_collections",
     "write_file",
 ]

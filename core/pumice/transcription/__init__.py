@@ -1,6 +1,6 @@
 """Transcription of speech with Whisper: windows of a sound, decoded by ordinary requests, to segments with times."""
 
-from pumice.transcription.formats import FORMATS, subrip, webvtt, write
+from pumice.transcription.formats import FORMATS, write
 from pumice.transcription.segments import Segment
 from pumice.transcription.transcript import TranscribeKeywords, TranscribeOptions, Transcriber, Transcript
 from pumice.transcription.vocabulary import ARCHITECTURE, LANGUAGES, TranscriptTokens
@@ -15,7 +15,5 @@ __all__ = [
     "Transcriber",
     "Transcript",
     "TranscriptTokens",
-    "subrip",
-    "webvtt",
     "write",
 ]

@@ -17,7 +17,7 @@ from pumice.engine.messages import Logprobs, Span
 from pumice.errors import RequestError
 from pumice.streaming.pieces import Completion
 from pumice.transcription.segments import Cut, Segment, cuts
-from pumice.transcription.vocabulary import ARCHITECTURE, TranscriptTokens
+from pumice.transcription.vocabulary import ARCHITECTURE, LANGUAGES, TranscriptTokens
 from pumice.wording import show_python
 
 if TYPE_CHECKING:
@@ -214,6 +214,11 @@ class Transcript(Iterator[Segment]):
 
     def _detected(self) -> tuple[str, float]:
         return self.transcriber.language(self.transcriber.model.hear(self.samples[:WINDOW]))
+
+    @property
+    def language_name(self) -> str:
+        """English name of the spoken language."""
+        return LANGUAGES.get(self.language, self.language)
 
     @property
     def duration(self) -> float:

@@ -21,9 +21,10 @@ from pumice.convert import ConvertOptions, write_model
 from pumice.gguf import GGMLType
 from pumice.model_files.opening import open_model
 from pumice.plugin.unstable import ModelSpec
+from pumice.subtitles import subrip, webvtt
 from pumice_server import segments, transcriptions
 from pumice_server.jobs.form import Field
-from pumice_server.segments import Segment, pieces, subrip, webvtt
+from pumice_server.segments import Segment, pieces
 from pumice_server.service import MediaPrompt, Service
 from server_thread import Serving, serving
 
@@ -201,7 +202,7 @@ async def _stream_with_sound(model: pumice.Model) -> None:
         ({"response_format": "diarized_json"}, "response_format"),
         ({"response_format": "srt", "stream": True}, "subtitles are not streamed"),
         ({"timestamp_granularities": ["segment"]}, "must be 'verbose_json'"),
-        ({"timestamp_granularities": ["word"], "response_format": "verbose_json"}, "report no times"),
+        ({"timestamp_granularities": ["word"], "response_format": "verbose_json"}, "word's times"),
         ({"temperature": 9}, "temperature"),
         ({"language": "x" * 99}, "language"),
         ({"language": "en[/INST]"}, "language"),

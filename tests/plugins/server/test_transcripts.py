@@ -1,0 +1,110 @@
+"""Whisper behind OpenAI's transcriptions and translations, as the official client sends them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pumice
+from hearing_models import RATE, sound
+from hostile_sounds import pcm, wav
+from imported_late import Late
+from pumice.convert import ConvertOptions, write_model
+from pumice.gguf import GGMLType
+from pumice.model_files.opening import open_model
+from pumice.plugin.unstable import ModelSpec
+from pumice.subtitles import subrip, webvtt
+from server_thread import Serving, serving
+from whisper_models import write_folder
+
+openai = Late("openai")
+
+pytest.importorskip("soundfile")
+pytest.importorskip("soxr")
+SAMPLES = sound(33)
+WAV = wav(pcm(SAMPLES))
+OPTIONS = {"backend": "numpy"}
+NAMED = {"model": "whisper", "file": ("a.wav", WAV)}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_folder(tmp_path_factory.mktemp("whisper") / "tiny")
+    with open_model(folder, options=ConvertOptions(GGMLType.F32)) as file:
+        write_model(file, folder / "tiny.gguf")
+    return folder / "tiny.gguf"
+
+
+@pytest.fixture(scope="module")
+def server(path: Path) -> Iterator[Serving]:
+    with serving(ModelSpec(["whisper"], str(path), OPTIONS)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(server: Serving) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+
+
+def test_every_form_has_the_transcript_of_the_model(client: openai.OpenAI, path: Path) -> None:
+    with pumice.load(path, **OPTIONS) as model:
+        expected = model.transcribe(pumice.Audio(WAV), language="de", temperature=1.0)
+        text = expected.text
+    assert text
+    ask = client.audio.transcriptions.create
+    given = NAMED | {"language": "de", "temperature": 1.0}
+    made = ask(**given)
+    assert made.text == text
+    assert (made.usage.type, made.usage.seconds) == ("duration", len(SAMPLES) / RATE)
+    assert ask(**given, response_format="text").strip() == text
+    assert ask(**given, response_format="srt") == subrip(expected.segments)
+    assert ask(**given, response_format="vtt") == webvtt(expected.segments)
+    verbose = ask(**given, response_format="verbose_json", timestamp_granularities=["segment"])
+    assert (verbose.language, verbose.duration, verbose.text) == ("german", len(SAMPLES) / RATE, text)
+    for sent, segment in zip(verbose.segments, expected.segments, strict=True):
+        assert (sent.start, sent.end, sent.text, sent.tokens) == (
+            segment.start,
+            segment.end,
+            segment.text,
+            segment.tokens,
+        )
+        assert (sent.avg_logprob, sent.no_speech_prob) == (segment.avg_logprob, segment.no_speech_prob)
+        assert sent.seek == round(100 * segment.seek)
+    *deltas, done = ask(**given, stream=True)
+    assert done.text == text == "".join(part.delta for part in deltas).strip()
+    assert len(deltas) == len(expected.segments)
+
+
+def test_translations_are_in_english(client: openai.OpenAI) -> None:
+    made = client.audio.translations.create(**NAMED, response_format="verbose_json", temperature=1.0)
+    assert made.language == "english"
+
+
+def test_a_language_is_detected(client: openai.OpenAI) -> None:
+    made = client.audio.transcriptions.create(**NAMED, response_format="verbose_json", temperature=1.0)
+    assert made.language in ("english", "german")
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"language": "klingon"}, "no language of the model"),
+        ({"extra_body": {"max_tokens": 5}}, "max_tokens"),
+        ({"timestamp_granularities": ["word"], "response_format": "verbose_json"}, "word's times"),
+        ({"file": ("a.wav", b"no sound")}, "audio"),
+    ],
+)
+def test_wrong_requests_are_named(client: openai.OpenAI, fields: dict[str, object], problem: str) -> None:
+    with pytest.raises(openai.BadRequestError, match=problem):
+        client.audio.transcriptions.create(**NAMED | fields)
+
+
+def test_a_client_that_leaves_ends_the_decoding(server: Serving, client: openai.OpenAI) -> None:
+    with pytest.raises(openai.APITimeoutError):
+        client.with_options(timeout=0.5).audio.transcriptions.create(**NAMED, temperature=1.0)
+    assert server.client.get("/health").status_code == 200
+    answer = server.client.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "Hello"}]})
+    assert answer.status_code == 400
+    assert "sound" in answer.json()["error"]["message"]
