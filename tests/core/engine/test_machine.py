@@ -190,6 +190,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.n_ctx, self.max_queue = n_ctx, self.model.config.max_queue
         self.asked: list[Asked] = []
         self.finishes = finishes  # before it is closed
+        self.n_commands = 0  # that may wait; the engine counts them as requests
         before = self.client.snapshot(HANGS)
         self.n_parallel, self.before = before.n_slots, before.n_steps
         self.runs_before = self.pace.n_runs
@@ -266,11 +267,13 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(which=st.integers(0, 63))
     def cancel(self, which: int) -> None:
         if going := self._going:
+            self.n_commands += 1
             asked = going[which % len(going)]
             asked.is_cancelled |= asked.cancel() is not False
 
     @rule(which=st.integers(0, 63))
     def end_reasoning(self, which: int) -> None:
+        self.n_commands += 1
         self.client.end_reasoning(which)
 
     # --- the engine
@@ -360,7 +363,7 @@ class EngineMachine(RuleBasedStateMachine):
         try:
             send()
         except pumice.QueueFullError:
-            n_texts = sum(1 + len(one.work.more) for one in [*going, *new])
+            n_texts = self.n_commands + sum(1 + len(one.work.more) for one in [*going, *new])
             assert 0 <= self.max_queue < n_texts, f"{going} fill a queue of {self.max_queue}"
         except pumice.RequestError:
             assert new[0].is_bad, "a good request is refused"
@@ -414,9 +417,11 @@ class EngineMachine(RuleBasedStateMachine):
         self.pace.settle(lambda: not self._going)
         assert state.done(), "the engine does not tell its state in 64 steps"
         now = state.result()
+        self.n_commands = 0
         assert 0 <= now.n_slots_free <= now.n_slots == self.n_parallel, now
         assert now.n_running <= now.n_slots, now
-        assert self.max_queue < 0 or now.n_waiting - now.n_slots_free <= self.max_queue, now
+        if self.max_queue >= 0 and all(asked.work.kind in COUNTED for asked in self.asked):
+            assert now.n_waiting - now.n_slots_free <= self.max_queue, now
         for window, n in now.n_blocks.items():
             assert 0 <= now.n_blocks_free[window] <= n, now
         n_runs = self.pace.n_runs - self.runs_before
@@ -494,6 +499,19 @@ def test_every_kind_of_request_counts_in_the_queue() -> None:
             machine.encode(texts=[(0, 64)], pooling="mean", adapter=None)
             machine.score(prompt=(0, 64), n_top=0, adapter=None, salt="")
         assert len(machine._going) <= 2
+    finally:
+        machine.teardown()
+
+
+@pytest.mark.xfail(strict=True, reason="any command that the engine has not read counts in max_queue")
+def test_commands_do_not_fill_the_queue() -> None:
+    machine = EngineMachine()
+    machine.load(n_ctx=128, n_parallel=2, n_batch=32, max_queue=2, tier="", finishes=True)
+    try:
+        machine.encode(texts=[(0, 64)], pooling="mean", adapter=None)
+        for _ in range(4):
+            machine.client.end_reasoning(0)
+        machine.client.add(machine.model.request([5], max_tokens=1), lambda event: None)
     finally:
         machine.teardown()
 
