@@ -70,6 +70,10 @@ class OperationTests:
         """``compare`` with the backends under test."""
         return partial(compare, tmp_path, backends)
 
+    @pytest.mark.parametrize(("shape", "size"), [((3, 64), 64), ((2, 3, 192), 64), ((5, 2, 256), 256), ((1, 512), 512)])
+    def test_hadamard(self, check: Check, shape: tuple[int, ...], size: int) -> None:
+        check(lambda g, a: g.hadamard(a["x"], size), {"x": f32(*shape)})
+
     @pytest.mark.parametrize("shape", SHAPES)
     @pytest.mark.parametrize("op", FUNCTIONS)
     def test_functions(self, check: Check, op: str, shape: tuple[int, ...]) -> None:

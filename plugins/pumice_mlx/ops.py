@@ -182,6 +182,10 @@ def elementwise(formula: Formula) -> Callable[..., mx.array]:
     return compute
 
 
+def hadamard(x: mx.array, size: int) -> mx.array:
+    return mx.hadamard_transform(x.reshape(*x.shape[:-1], -1, size)).reshape(x.shape)
+
+
 def softmax(x: mx.array) -> mx.array:
     return mx.softmax(x, axis=-1)
 
@@ -245,6 +249,7 @@ OPS: dict[str, Callable[..., mx.array]] = {
         layer_norm,
         position_scale,
         softmax,
+        hadamard,
         top_k,
         quotient,
         remainder,

@@ -67,6 +67,16 @@ def layer_norm(x: F32Array, weight: F32Array | None, bias: F32Array | None, eps:
     return y if bias is None else y + bias
 
 
+def hadamard(x: F32Array, size: int) -> F32Array:
+    y = x.reshape(-1, size)
+    half = 1
+    while half < size:
+        pairs = y.reshape(-1, 2, half)
+        y = np.stack([pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]], axis=1)
+        half *= 2
+    return (y * np.float32(size**-0.5)).reshape(x.shape)
+
+
 def rope(
     x: F32Array,
     positions: I32Array,
@@ -189,6 +199,7 @@ OPS: dict[str, Any] = {
         rope,
         position_scale,
         softmax,
+        hadamard,
         top_k,
         quotient,
         renumber,

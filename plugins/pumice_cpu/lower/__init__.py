@@ -6,11 +6,12 @@ kernels to the operation table.
 
 from collections.abc import Iterator
 
-from pumice_cpu.lower import attention, elementwise, embedding, experts, linear, recurrent, rope, route
+from pumice_cpu.lower import attention, elementwise, embedding, experts, hadamard, linear, recurrent, rope, route
 from pumice_cpu.lower.attention import RULES as ATTENTION
 from pumice_cpu.lower.elementwise import RULES as ELEMENTWISE
 from pumice_cpu.lower.embedding import RULES as EMBEDDING
 from pumice_cpu.lower.experts import RULES as EXPERTS
+from pumice_cpu.lower.hadamard import RULES as HADAMARD
 from pumice_cpu.lower.linear import RULES as LINEAR
 from pumice_cpu.lower.norms import RULES as NORMS
 from pumice_cpu.lower.recurrent import RULES as RECURRENT
@@ -24,6 +25,7 @@ RULES: dict[str, Rule] = {
     **ELEMENTWISE,
     **EMBEDDING,
     **EXPERTS,
+    **HADAMARD,
     **LINEAR,
     **NORMS,
     **RECURRENT,
@@ -35,5 +37,5 @@ RULES: dict[str, Rule] = {
 
 def kernels() -> Iterator[str]:
     """Yield the kernels with parameters that models need, for the current instruction set."""
-    for module in (attention, elementwise, embedding, experts, linear, recurrent, rope, route):
+    for module in (attention, elementwise, embedding, experts, hadamard, linear, recurrent, rope, route):
         yield from module.kernels()

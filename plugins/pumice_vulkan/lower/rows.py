@@ -15,6 +15,7 @@ from pumice_vulkan.lower.rule import Lowering, Rule, local_size
 from pumice_vulkan.shaders import interface
 
 MANY_SUMMED = 32  # number of values from which on a workgroup shares a sum
+MOST_SHARED = 4096  # maximum values in the memory of a workgroup, which has 16 KiB everywhere
 MOST_BALANCED = 8  # maximum rows of a matrix in an invocation's registers
 
 
@@ -150,6 +151,24 @@ def _sinkhorn(lowering: Lowering, node: Node) -> None:
     )
 
 
+def _hadamard(lowering: Lowering, node: Node) -> None:
+    (x,), size = node.operands(), int(node.attrs["size"])
+    n_inner = lowering.width(x) // size
+    lowering.dispatch(
+        "hadamard",
+        count=x,
+        reads={"x": lowering.place(x)},
+        writes={"y": lowering.place(node.output)},
+        push={"n_inner": n_inner},
+        constants=[local_size(size), size],
+        grid=lowering.grid(lowering.rows(x) * n_inner),
+    )
+
+
+def _fits_shared(node: Node, limits: Limits) -> bool:
+    return int(node.attrs["size"]) <= MOST_SHARED
+
+
 def _fits_registers(node: Node, limits: Limits) -> bool:
     return int(node.output.shape[-1]) <= MOST_BALANCED
 
@@ -182,6 +201,7 @@ RULES = {
     "gather": Rule(_gather),
     "sum": Rule(_sum),
     "softmax": Rule(_softmax),
+    "hadamard": Rule(_hadamard, _fits_shared),
     "sinkhorn": Rule(_sinkhorn, _fits_registers),
     "top_k": Rule(_top_k),
 }

@@ -27,6 +27,7 @@ class Ops:
     layer_norm = norms.layer_norm
     softmax = norms.softmax
     sinkhorn = norms.sinkhorn
+    hadamard = norms.hadamard
     rope = norms.rope
     position_scale = norms.position_scale
 

@@ -1,4 +1,4 @@
-"""Norms and positions."""
+"""Norms, rotations and positions."""
 
 from __future__ import annotations
 
@@ -44,6 +44,18 @@ def sinkhorn(x: Tensor, n_iterations: int, eps: float) -> Result:
     """
     need(len(x.shape) > 2 and x.shape[-1] == x.shape[-2], f"sinkhorn: {x} holds no square matrices")
     need(n_iterations > 0, f"sinkhorn: {n_iterations} iterations")
+    return Result(x.shape)
+
+
+@operation
+def hadamard(x: Tensor, size: int) -> Result:
+    """Multiply each ``size`` neighbouring values of the last axis by the Hadamard matrix over ``sqrt(size)``.
+
+    ``size`` is a power of two. The matrix (Sylvester 1867) has ``(-1)^popcount(i & j)`` in row ``i`` and column ``j``.
+    Over ``sqrt(size)`` it is orthogonal and its own inverse.
+    """
+    need(size > 1 and size & (size - 1) == 0, f"hadamard: size {size} is no power of two")
+    need(int(x.shape[-1]) % size == 0, f"hadamard: rows of {x} are no whole multiples of {size} values")
     return Result(x.shape)
 
 
