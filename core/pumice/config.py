@@ -149,6 +149,7 @@ class Config(BaseModel):
     fit_target: int = Field(ge=0, le=2**20)
     fit_ctx: int = Field(ge=1)
     kv_type: KVType
+    kv_rotate: bool
     samplers: list[str]
     sampling: dict[str, Any]
     chat_template: str

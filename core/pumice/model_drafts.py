@@ -25,7 +25,7 @@ from pumice.errors import BackendError, ConfigError, ModelError
 from pumice.gguf import GGUFFile
 from pumice.graph import RecurrentState
 from pumice.model_files.opening import open_draft
-from pumice.model_graphs import make_architecture
+from pumice.model_graphs import for_cache, make_architecture
 from pumice.proposers import ALONE, Proposer, names_of
 from pumice.registry import Registry
 from pumice.tokenizers import from_metadata, has_tokenizer
@@ -100,6 +100,7 @@ def open_draft_model(
     graphs = trace_alone((draft, architecture), n_ctx)
     if graphs is None:
         return None
+    graphs = for_cache(graphs, config)
     if not verifies(target):
         log.warning("draft: %s is not used: on %s, steps verify no drafts", draft.path, target.backends_used[0])
         return None

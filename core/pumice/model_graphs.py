@@ -12,9 +12,10 @@ from pumice.config import AdapterOptions, Config
 from pumice.engine.sizing import EngineSizes
 from pumice.engine.tracing import trace, trace_alone
 from pumice.errors import ModelError, PluginError
-from pumice.gguf import GGUFFile
+from pumice.gguf import CODINGS, KV_TYPES, GGUFFile
 from pumice.gguf.kinds import why_no_model
 from pumice.graph import Graph, GraphBuilder, Tensor
+from pumice.graph.rotate import rotate_caches
 from pumice.guard import guard, guarded
 from pumice.hub.projectors import find_projector
 from pumice.model_files.opening import open_adapter, open_draft
@@ -52,7 +53,12 @@ def trace_configured(
         if trace_alone(draft, n_ctx) is not None:
             draft = None  # a model of its own, with a runner of its own
     embeds_media = find_projector(file.path, config.mmproj) is not None
-    return trace(file, architecture, n_ctx, adapters, draft, True, embeds_media, keeps_stream)
+    return for_cache(trace(file, architecture, n_ctx, adapters, draft, True, embeds_media, keeps_stream), config)
+
+
+def for_cache(graphs: dict[str, Graph], config: Config) -> dict[str, Graph]:
+    """Return a model's graphs for the configured type of the key/value cache, whose contents may be rotated."""
+    return rotate_caches(graphs) if config.kv_rotate and KV_TYPES[config.kv_type] in CODINGS else graphs
 
 
 def make_architecture(file: GGUFFile, registry: Registry) -> Architecture:

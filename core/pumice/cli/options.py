@@ -465,6 +465,13 @@ _ENGINE = [
         advanced=True,
         help="Type of cached values; must equal the type of the keys (--cache-type-k).",
     ),
+    option(
+        "--kv-rotate/--no-kv-rotate",
+        default=None,
+        group="Context",
+        advanced=True,
+        help=f"{ENGINE['kv_rotate'].meaning}  [default: rotate]",
+    ),
     defined(ENGINE["cache_ram"], advanced=True),
     defined(ENGINE["cache_disk"], metavar="DIR", advanced=True),
     defined(ENGINE["cache_disk_limit"], advanced=True),

@@ -759,6 +759,14 @@ class EngineOptions(TypedDict, total=False):
         _Context(4, "Maximum number of sequences computed in one step; they share the context.", ("-np", "--parallel")),
     ]
     kv_type: Annotated[KVType, _Context("f16", "Type of the key/value cache.", ("-ctk", "--cache-type-k", "--kv-type"))]
+    kv_rotate: Annotated[
+        bool,
+        _Context(
+            True,
+            "Rotate keys and values by Hadamard matrices before they are quantized, which makes a quantized key/value "
+            "cache more accurate.",
+        ),
+    ]
     cache_ram: Annotated[
         int | str,
         Interval(ge=0, le=2**30),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pumice.plugin import Limits, Node, row_size
+from pumice.plugin.unstable import Limits, Node, row_size
 from pumice_cpu.lower.rule import Lowering, Rule
 
 SMALLEST = 32  # values of two vectors

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -183,10 +183,22 @@ def test_settings_that_change_values_change_the_key(path: Path, tmp_path: Path) 
     assert [n_cached(), n_cached()] == [0, N_CACHED]
     assert n_cached(n_gpu_layers=0) == N_CACHED, "the placement is the same"
     assert [n_cached(kv_type="f32"), n_cached(salt="a"), n_cached(other), n_cached(n_ctx=128)] == [0] * 4
-    assert [n_cached(salt="a"), n_cached()] == [N_CACHED] * 2
+    assert [n_cached(salt="a"), n_cached(), n_cached(kv_rotate=False)] == [N_CACHED] * 3
     assert n_cached(override_kv={"llama.rope.freq_base": 5000.0}) == 0
     other.replace(path)
     assert n_cached() == 0
+
+
+def test_rotated_and_plain_caches_do_not_mix(demo_model: Callable[[str], Path], tmp_path: Path) -> None:
+    options = {**OPTIONS, "kv_type": "q4_0", "cache_disk": str(tmp_path / "cache")}
+
+    def n_cached(rotate: bool) -> int:
+        with pumice.load(demo_model("Q8_0"), kv_rotate=rotate, **options) as model:
+            n = answer(model, PROMPTS[0])[0]
+            tallies(model)
+            return n
+
+    assert [n_cached(rotate) for rotate in (True, False, True, False)] == [0, 0, N_CACHED, N_CACHED]
 
 
 def test_a_program_that_cannot_give_its_blocks_has_no_tiers(
