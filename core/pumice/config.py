@@ -160,7 +160,7 @@ class Config(BaseModel):
     draft: str
     draft_max: int = Field(ge=1, le=31)
     draft_min: int = Field(ge=0, le=31)
-    draft_p_min: float = Field(ge=-1, le=1, allow_inf_nan=False)
+    draft_p_min: float = Field(ge=0, le=1, allow_inf_nan=False)
     draft_n_ctx: int = Field(ge=0)
     draft_n_gpu_layers: int = Field(ge=-1)
     cache_ram: int = Field(ge=0, le=2**30)

@@ -299,8 +299,7 @@ def _make_engine(
     versions = [(plugin.name, plugin.version) for plugin in registry.plugins]
     tiers = make_tiers(config, runner, files, versions) if files else None
     engine = Engine(runner, policy, config.lookahead, architecture.masks, speculation, tiers)
-    if runner.capabilities.max_steps:
-        speculation.prepare(drafter)
+    speculation.prepare(runner, engine.cache)
     return engine
 
 

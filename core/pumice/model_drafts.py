@@ -77,11 +77,8 @@ def make_speculation(
         proposers[name]  # requests would go on without one that fails
     if drafter and choice not in ("auto", "off") and "draft" not in names_of(choice):
         log.warning("draft: %s is for requests that choose it: speculate is %s", config.draft, choice)
-    runs_ahead = runner.capabilities.max_steps > 0
-    speculation = Speculation(proposers, auto, choice, config.n_draft, exact, layer, runs_ahead)
-    speculation.length.longest = max(1, config.draft_max)
-    speculation.model = drafter
-    speculation.runners = [runner, *([drafter.runner] if drafter else [])]
+    speculation = Speculation(proposers, auto, choice, config.n_draft, exact, layer, drafter)
+    speculation.longest = max(1, config.draft_max)
     return speculation
 
 

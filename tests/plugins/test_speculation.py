@@ -19,9 +19,9 @@ from pumice.backend import Capabilities
 from pumice.config import load_config
 from pumice.engine import Engine
 from pumice.engine.batches import Part, batch_of
+from pumice.engine.draft_choice import ASSUMED
 from pumice.engine.prepare import check_proposers
 from pumice.engine.runner import Runner
-from pumice.engine.speculation import UNMEASURED
 from pumice.gguf import GGUFFile
 from pumice.gguf.copy import encoded_metadata
 from pumice.gguf.writer import Writer
@@ -245,21 +245,21 @@ def test_forced_tokens_are_drafts_for_log_probabilities(demo: pumice.Model) -> N
     assert off.timings.n_drafted == 0
 
 
-def test_float_matrices_get_a_fixed_length(tmp_path: Path) -> None:
-    """Measured lengths depend on the clock, and rows of float matrices on the number of rows."""
+def test_float_matrices_get_lengths_that_no_clock_chooses(tmp_path: Path) -> None:
+    """Lengths depend on what was measured, and rows of float matrices on the number of rows."""
     path = ZOO["rope-plain"].write(tmp_path / "model.gguf")
 
-    def drafted(speculate: str, **config: Any) -> tuple[int, bool]:
-        with pumice.load(path, backend="numpy", n_ctx=128, config=config) as model:
-            length = model.engine._engine.speculation.length.fixed
+    def drafted(speculate: str, **config: Any) -> tuple[bool, bool]:
+        with pumice.load(path, backend="numpy", n_ctx=128, config={"speculate": "ngram", **config}) as model:
+            costs = model.engine._engine.speculation.choice.costs
             done = model.generate(REPEATING, max_tokens=30, temperature=0, speculate=speculate)
             assert done.timings.n_drafted or done.timings.drafts_exact
-            return length, done.timings.drafts_exact
+            return costs.rows == ASSUMED, done.timings.drafts_exact
 
-    assert drafted("ngram") == (UNMEASURED, False)
-    assert drafted("auto") == (UNMEASURED, True)  # without drafts
-    assert drafted("ngram", n_draft=5) == (5, False)
-    assert drafted("ngram", n_draft=5, numpy={"batch_invariant": True}) == (5, True)
+    assert drafted("ngram") == (True, False)
+    assert drafted("auto") == (True, True)  # without drafts
+    assert drafted("ngram", numpy={"batch_invariant": True}) == (False, True)
+    assert drafted("ngram", n_draft=5, numpy={"batch_invariant": True}) == (True, True)
 
 
 def test_a_prediction_is_drafted(demo: pumice.Model) -> None:

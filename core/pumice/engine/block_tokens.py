@@ -14,8 +14,8 @@ import numpy as np
 from pumice.architecture import DRAFT, FEATURES, MAIN, STREAM
 from pumice.backend.step import PassedPositions, Pending
 from pumice.engine.batches import Part, Place
-from pumice.engine.draft_model import DraftLimits, Guess, guess_of, rehearsing, sizes_to
-from pumice.engine.draft_steps import quiet
+from pumice.engine.draft_model import DraftLimits, Guess, guess_of
+from pumice.engine.draft_steps import quiet, rehearsing
 from pumice.engine.generation import Running
 from pumice.engine.kv_cache import BlockTables
 from pumice.engine.next_tokens import Hidden, NextTokens, Rows
@@ -27,8 +27,6 @@ class BlockTokens(NextTokens):
 
     Positions of a cached prefix that was computed without drafts have unknown features; that affects proposals only.
     """
-
-    computes_blocks = True
 
     def __init__(self, runner: Runner, limits: DraftLimits) -> None:
         super().__init__(runner, limits)
@@ -62,22 +60,13 @@ class BlockTokens(NextTokens):
                 drafts[running] = self._probable(_guesses(rows))
         return drafts
 
-    def _rehearse(self, lengths: Collection[int]) -> None:
-        """Read each number of features that may wait, and draft blocks."""
+    def rehearse(self, n: int) -> None:
         assert self.cache is not None
-        sizes = sizes_to(self._most_waiting)
-        width = self._runner.results(self._runner.listening or MAIN)[STREAM]
-        with rehearsing(self.cache, sizes[-1] + 2 * self._block.size) as place:
-            for n in sizes if place else ():
-                assert place is not None
-                self._read([Part(place, [0] * n, 0)], np.zeros((n, width), np.float32))
-            self._rehearse_rounds(place, sizes, lengths, width)
-
-    def _submit_at(self, part: Part, stream: Rows | Pending, n: int) -> list[Pending]:
-        if isinstance(stream, Pending):
-            return self._submit_behind([part.place], [part.n_past], stream, len(part.tokens) - 1, n)
-        block = self._block_at(part.place, 0, part.n_past + len(part.tokens), self._block.size, n)
-        return self._submit_blocks([part._replace(output_rows=[])], stream, [block], n)
+        with rehearsing(self.cache, 1 + self._block.size) as place:
+            if place is not None:
+                width = self._runner.results(self._runner.listening or MAIN)[STREAM]
+                self._read([Part(place, [0], 0)], np.zeros((1, width), np.float32))
+                self._outputs(self._batch([self._block_at(place, 0, 1, self._block.size, n)]), DRAFT)
 
     @property
     def _drafts_in_rounds(self) -> bool:
@@ -101,24 +90,15 @@ class BlockTokens(NextTokens):
         return self._submit_blocks(parts, rows, [self._masks(running, n) for running in sequences], n)
 
     def submit_after(self, sequences: Sequence[Running], verified: Pending, n: int, n_drafted: int) -> list[Pending]:
-        return self._submit_behind(sequences, [running.n_past for running in sequences], verified, n_drafted, n)
-
-    def _submit_behind(
-        self, places: Sequence[Place], positions: Sequence[int], verified: Pending, n_drafted: int, n: int
-    ) -> list[Pending]:
-        """Submit the same steps behind one that verifies ``n_drafted`` tokens from ``positions`` on and still runs."""
         n_rows, size, listening = 1 + n_drafted, self._block.size, self._runner.listening
         assert listening is not None
-        starts = list(zip(places, positions, strict=True))
+        starts = [(running, running.n_past) for running in sequences]
         reads = self._batch([Part(place, [0] * n_rows, position) for place, position in starts])
         reads.passed = {"features": self._runner.passed(verified, listening, STREAM, len(reads.tokens))}
         self._runner.submit(reads, graph=FEATURES)
         batch = self._batch([self._block_at(place, 0, position + n_rows, size, n) for place, position in starts])
         batch.positions_of = PassedPositions(verified, -1, takes_token=True)
-        return [self._runner.submit(batch, quiet(n * len(places), 1), graph=DRAFT)]
-
-    def _part_behind(self, place: Place, position: int, n_rows: int) -> Part:
-        return Part(place, [0] * n_rows, position)
+        return [self._runner.submit(batch, quiet(n * len(starts), 1), graph=DRAFT)]
 
     def holds_after(self, sequences: Sequence[Running], n_drafted: int) -> bool:
         assert self.cache is not None
@@ -174,7 +154,7 @@ class BlockTokens(NextTokens):
 
     def _probable(self, guesses: Sequence[Guess]) -> list[Guess]:
         """Return the guesses before the first that is not probable enough."""
-        ends = (i for i, guess in enumerate(guesses) if self._limits.ends(guess, self.stop))
+        ends = (i for i, guess in enumerate(guesses) if self._limits.ends(guess))
         n = next(ends, len(guesses))
         return list(guesses[:n])
 

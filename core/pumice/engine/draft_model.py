@@ -8,11 +8,9 @@ shift, forks) concerns it.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import NamedTuple, Self
@@ -22,19 +20,14 @@ import numpy as np
 from pumice.architecture import MAIN
 from pumice.backend.pick import Ahead, Ask
 from pumice.backend.step import Batch, PassedTokens, Pending
-from pumice.engine.acceptance import Stop
 from pumice.engine.batches import Part, Place, batch_after, batch_behind
-from pumice.engine.draft_steps import GREEDY, quiet
+from pumice.engine.draft_steps import GREEDY, quiet, rehearsing
 from pumice.engine.draft_vocabulary import DraftVocabulary, SameVocabulary
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.runner import Runner
-from pumice.guard import describe
 from pumice.proposers import Proposal, Proposer, ProposerContext
 
-log = logging.getLogger("pumice")
-
 MOST_BEHIND = 64  # tokens of a text that a proposal computes; more are read before, a part in each step
-UNSURE = 0.5  # minimum probability of a proposed token where the number of drafted tokens is fixed, by default
 CONFIDENCES = 8  # values of a proposal's confidence: the probability of its first token, in parts
 
 
@@ -45,8 +38,7 @@ class DraftLimits:
     Attributes:
         most: maximum tokens of a proposal.
         least: minimum tokens of a proposal; shorter ones are dropped.
-        p_min: probability below which a token, and those after it, are not proposed; -1: chosen by measurement, or
-            ``UNSURE`` where the number of drafted tokens is fixed.
+        p_min: probability below which a token, and those after it, are not proposed.
         n_ctx: maximum positions of a sequence in the draft's cache; of a longer text it reads the end.
     """
 
@@ -55,9 +47,9 @@ class DraftLimits:
     p_min: float
     n_ctx: int
 
-    def ends(self, guess: Guess, stop: Stop | None) -> bool:
+    def ends(self, guess: Guess) -> bool:
         """Return True if a guess is not proposed."""
-        return guess.probability < (self.p_min if self.p_min >= 0 else 0.0 if stop else UNSURE)
+        return guess.probability < self.p_min
 
 
 class Guess(NamedTuple):
@@ -77,7 +69,6 @@ class ModelProposer(Proposer):
         n_past: confirmed tokens of the context in the cache.
         guessed: proposed tokens in the cache behind them.
         following: the guess after the whole text, if it is known.
-        skips: True if only the end of a longer new text is read, since the draft model rested meanwhile.
     """
 
     def __init__(self, model: DraftModel) -> None:
@@ -88,7 +79,6 @@ class ModelProposer(Proposer):
         self.n_past = 0
         self.guessed: list[int] = []
         self.following: Guess | None = None
-        self.skips = False
 
     def start(self, context: ProposerContext) -> None:
         self.salt = context.salt
@@ -126,6 +116,11 @@ class ModelProposer(Proposer):
         return self.n_context - self.n_past
 
     @property
+    def is_reading(self) -> bool:
+        """True if a text is in the draft's cache in part, too little for a proposal."""
+        return self.place is not None and self.n_behind > self.model.most_behind
+
+    @property
     def context(self) -> list[int]:
         """Return the tokens of the draft's context."""
         return self.tokens[self.first :] if self.first else self.tokens
@@ -142,9 +137,6 @@ class ModelProposer(Proposer):
 class DraftModel:
     """Runs a draft model for the sequences of a target model. A single thread, that of the engine, owns it.
 
-    Attributes:
-        stop: ends proposals; set before they are asked for.
-
     Args:
         runner: the compiled draft model, whose slots of recurrent state are twice its sequences.
         vocabulary: translates between the target's tokens and the draft's.
@@ -153,11 +145,10 @@ class DraftModel:
 
     def __init__(self, runner: Runner, vocabulary: DraftVocabulary, limits: DraftLimits) -> None:
         self.vocabulary = vocabulary
-        self.stop: Stop | None = None
         self.runner = runner
         self._limits = limits
         self._most_steps = runner.capabilities.max_steps if runner.capabilities.decides else 0
-        self._most_behind = min(MOST_BEHIND, runner.limits.n_batch)
+        self.most_behind = min(MOST_BEHIND, runner.limits.n_batch)
         self._n_slots = runner.limits.n_seqs
         self._slots = list(range(self._n_slots))
         self._cache = KVCache(runner.limits, share_prefixes=not runner.recurrent)
@@ -167,45 +158,20 @@ class DraftModel:
         """Return the proposer of a new sequence."""
         return ModelProposer(self)
 
-    def prepare(self, lengths: Collection[int]) -> None:
-        """Compute drafts of these lengths, since steps of a new size are slow. Errors are left to the first draft."""
-        if not self._most_steps or self.runner.recurrent:
-            return
-        lengths = [min(n, self._limits.most) for n in lengths]
-        sizes = sizes_to(self._most_behind)
-        try:
-            with rehearsing(self._cache, sizes[-1] + max(lengths)) as place:
-                for n in sizes if place else ():
-                    assert place is not None
-                    self._run(batch_behind(self._cache, [Part(place, [0] * n, 0, [n - 1])]))
-                for n in sorted({self._n_steps(n - 1) for n in lengths if n > 2}) if place else ():
-                    assert place is not None
-                    self._run(batch_behind(self._cache, [Part(place, [0], sizes[-1], [0])]), n)
-                if place and self.runner.passes_on([MAIN]):
-                    self._rehearse_rounds(place, sizes, lengths)
-        except Exception as error:
-            log.info("cannot prepare drafts: %s", describe(error))
-
-    def _rehearse_rounds(self, place: Place, sizes: Sequence[int], lengths: Collection[int]) -> None:
-        """Compute the drafts of rounds behind each number of tokens, and of these lengths."""
-        for n in sizes:
-            next(self._submit_parts([Part(place, [0] * n, 1, [n - 1])], 1)[-1].tokens())
-        for n in lengths:
-            next(self._submit_parts([Part(place, [0], sizes[-1], [0])], min(n, self._longest_round))[-1].tokens())
+    def rehearse(self, n: int) -> None:
+        """Draft ``n`` tokens behind a text of a few tokens, which belongs to no sequence."""
+        with rehearsing(self._cache, 2 + n) as place:
+            for i in range(n if place else 0):
+                assert place is not None
+                self._run(batch_behind(self._cache, [Part(place, [0], 1 + i, [0])]))
 
     def read(self, sequences: Sequence[ModelProposer]) -> None:
         """Read a part of new texts, and of texts that are far ahead of the cache, in a single step.
 
-        Their last tokens are left to ``propose``, as are texts for which there is no room. Of texts that were written
-        while the proposer rested, only the end is read.
+        Their last tokens are left to ``propose``, as are texts for which there is no room.
         """
-        for sequence in sequences:
-            if sequence.skips and sequence.n_behind > self._most_behind:
-                self.release(sequence)
-                sequence.first = len(sequence.tokens) - self._most_behind // 2
-            sequence.skips = False
         busy = set(sequences)
-        behind = [sequence for sequence in sequences if sequence.place is None or sequence.n_behind > self._most_behind]
+        behind = [sequence for sequence in sequences if sequence.place is None or sequence.n_behind > self.most_behind]
         ends = {sequence: sequence.n_context - 1 for sequence in behind if self._hold(sequence, 0, busy)}
         if any(sequence.n_past < end for sequence, end in ends.items()):
             self._step(ends)
@@ -218,7 +184,7 @@ class DraftModel:
             for sequence, limit in zip(sequences, n, strict=True)
             if limit > 0 and self._hold(sequence, k := min(limit, self._limits.most), busy)
         }
-        most = {sequence: limit for sequence, limit in most.items() if sequence.n_behind <= self._most_behind}
+        most = {sequence: limit for sequence, limit in most.items() if sequence.n_behind <= self.most_behind}
         self._compute(most)
         drafts = self._draft(most)
         return [self._proposal(drafts.get(sequence, [])) for sequence in sequences]
@@ -256,7 +222,7 @@ class DraftModel:
             return False
         n_behind = [max(1, sequence.n_behind) for sequence in sequences]
         begins = any(sequence.n_context - n < 1 for sequence, n in zip(sequences, n_behind, strict=True))
-        return not begins and max(n_behind) <= self._most_behind and sum(n_behind) <= self.runner.limits.n_batch
+        return not begins and max(n_behind) <= self.most_behind and sum(n_behind) <= self.runner.limits.n_batch
 
     def submit(self, sequences: Sequence[ModelProposer], n: int) -> list[Pending]:
         """Submit steps that read the texts of sequences, which ``holds`` has allowed, and draft ``n`` tokens of each.
@@ -378,7 +344,7 @@ class DraftModel:
                 good = list(takewhile(self._is_good, guesses))
                 drafts[sequence] += good
                 is_all = bool(good) and len(good) == len(guesses)
-                if is_all and len(drafts[sequence]) < most[sequence] and goes_on(drafts[sequence], self.stop):
+                if is_all and len(drafts[sequence]) < most[sequence]:
                     going.append(sequence)
             if not going:
                 return drafts
@@ -396,7 +362,7 @@ class DraftModel:
 
     def _is_good(self, guess: Guess) -> bool:
         """Return True if a guess may be proposed, and others behind it."""
-        return not self._limits.ends(guess, self.stop) and self.vocabulary.written(guess.token) is not None
+        return not self._limits.ends(guess) and self.vocabulary.written(guess.token) is not None
 
     def _n_steps(self, n: int) -> int:
         """Return the number of steps to compute in one submission, ``n`` at most."""
@@ -448,11 +414,6 @@ def proposal_of(tokens: Sequence[int], guesses: Sequence[Guess], limits: DraftLi
     return Proposal(tokens, min(CONFIDENCES - 1, int(CONFIDENCES * probabilities[0])), probabilities)
 
 
-def goes_on(guesses: Sequence[Guess], stop: Stop | None) -> bool:
-    """Return True if another token is computed after these guesses."""
-    return stop is None or stop.goes_on([guess.probability for guess in guesses])
-
-
 def greedy(n_rows: int, n_steps: int) -> Ask:
     """Return the ``Ask`` for the most probable tokens of consecutive steps, with their probabilities."""
     return Ask([GREEDY] * n_rows, np.zeros((n_steps, n_rows), np.float32), 1, [()] * n_rows, n_raw=1)
@@ -463,21 +424,6 @@ def picked_guess(ahead: Ahead, step: int, row: int) -> Guess:
     assert ahead.raw is not None
     difference = float(ahead.raw.picked[step, row] - ahead.raw.totals[step, row])
     return Guess(int(ahead.picked[step, row]), math.exp(min(difference, 0.0)) if math.isfinite(difference) else 0.0)
-
-
-def sizes_to(most: int) -> list[int]:
-    """Return the sizes of steps that read the tokens since the latest draft: powers of two."""
-    return [1 << i for i in range(most.bit_length())]
-
-
-@contextmanager
-def rehearsing(cache: KVCache, n_tokens: int) -> Iterator[Place | None]:
-    """Hold blocks for a sequence before there are others; yields None if there are too few."""
-    tables, _ = cache.begin([], loads=False)
-    try:
-        yield Place(0, tables) if cache.extend(tables, 0, n_tokens) else None
-    finally:
-        cache.release(tables)
 
 
 def guess_of(logits: np.ndarray[tuple[int], np.dtype[np.float32]]) -> Guess:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 import numpy as np
 
 from pumice.backend.pick import Ask, Pick
 from pumice.backend.step import PassedTokens, Pending
+from pumice.engine.batches import Place
 from pumice.engine.generation import Running
+from pumice.engine.kv_cache import KVCache
 
 GREEDY = Pick(top_k=1, temperature=0.0)
 
 
 class Drafter(Protocol):
     """Submits steps that draft the tokens of a round: a layer, or a draft model."""
+
+    @property
+    def name(self) -> str:
+        """The name of its proposer."""
 
     def knows(self, running: Running) -> bool:
         """Return True if the state before the last token of a sequence is known."""
@@ -44,3 +51,13 @@ def passed_to(drafts: Sequence[Pending], n_seqs: int, n_drafted: int, n: int) ->
     if len(drafts) == 1:
         return [PassedTokens(drafts[0], rows.T.reshape(1, -1))]
     return [PassedTokens(pending, part) for pending, part in zip(drafts, (rows[:1], rows[1:]), strict=False)]
+
+
+@contextmanager
+def rehearsing(cache: KVCache, n_tokens: int) -> Iterator[Place | None]:
+    """Hold blocks for a sequence before there are others; yields None if there are too few."""
+    tables, _ = cache.begin([], loads=False)
+    try:
+        yield Place(0, tables) if cache.extend(tables, 0, n_tokens) else None
+    finally:
+        cache.release(tables)

@@ -7,41 +7,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from pumice.engine.acceptance import CERTAIN, DraftKind, DraftSummary, Record
-from pumice.engine.draft_length import LOOKED_UP
 from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.schedule import Members
-from pumice.proposers import COMPUTED, Proposal
+from pumice.proposers import Proposal
 
 MOST_PENDING = 64  # a generating sequence with more tokens to compute is treated like a prompt
 
 
+FORCED = ""
+"""In place of a proposer's name: the tokens are those that a mask forces."""
+
+
 @dataclass(eq=False)
 class Draft:
-    """Drafted tokens, verified in the same step as the sequence's next token, with their estimated probabilities."""
+    """Drafted tokens, verified in the same step as the sequence's next token.
 
-    kind: DraftKind
-    tokens: Sequence[int]
-    n_accepted: int = 0
-    n_forced: int = 0  # accepted tokens that a grammar forces, which are read without a step of their own
+    Attributes:
+        name: the proposer.
+        confidence: that of its proposal.
+        probabilities: estimated probability of each token, if the proposer gives some.
+        n_accepted: accepted tokens, once it was verified.
+    """
+
+    name: str = FORCED
+    tokens: Sequence[int] = ()
+    confidence: int = 0
     probabilities: Sequence[float] = ()
-    n_asked: int = 0  # tokens that a model computed for it; 0: it was looked up
-    is_short: bool = False  # whether the model found its next token too improbable
-
-    @property
-    def has_ended(self) -> bool:
-        """True if the token behind those that were accepted was wrong, or too improbable."""
-        return self.n_accepted < len(self.tokens) or self.is_short
-
-    @property
-    def proposer(self) -> str:
-        """The name of its proposer if that computes tokens, else ``LOOKED_UP``."""
-        return self.kind[0] if self.kind[0] in COMPUTED else LOOKED_UP
-
-    def summary(self, record: Record) -> DraftSummary:
-        """Return what decides how many of the tokens are verified."""
-        return DraftSummary(self.kind, len(self.tokens), record, self.probabilities)
+    n_accepted: int = 0
 
 
 def may_draft(running: Running, n_new: int) -> bool:
@@ -58,13 +51,13 @@ def most_drafted(running: Running) -> int:
 
 def forced_draft(generation: Generation, n: int) -> Draft:
     """Return a draft of the tokens that a mask forces, for chains that sample them (for log-probabilities)."""
-    return Draft(CERTAIN, list(generation.chain.forced)[:n] if generation.chain.masking else ())
+    return Draft(tokens=list(generation.chain.forced)[:n] if generation.chain.masking else ())
 
 
 def draft_of(name: str, proposal: Proposal, generation: Generation) -> Draft:
     """Return the part of a proposal that may be verified."""
     tokens = possible_tokens(generation, proposal.tokens)
-    return Draft((name, proposal.confidence), tokens, probabilities=proposal.probabilities[: len(tokens)])
+    return Draft(name, tokens, proposal.confidence, proposal.probabilities[: len(tokens)])
 
 
 def possible_tokens(generation: Generation, tokens: Sequence[int]) -> Sequence[int]:
@@ -91,7 +84,6 @@ def held_drafts(
     n_copies = cache.checkpoints.available if cache.checkpoints else len(members)
     for (running, n_new), draft, length in zip(members, drafts, lengths, strict=True):
         if length and len(held) < n_copies and cache.extend(running.tables, running.n_past, n_new + length):
-            draft.is_short = draft.is_short and length == len(draft.tokens)
             draft.tokens, draft.probabilities = draft.tokens[:length], draft.probabilities[:length]
             held[running] = draft
     return held

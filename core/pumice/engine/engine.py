@@ -36,7 +36,7 @@ class Engine:
 
     Args:
         policy: schedules the sequences.
-        lookahead: maximum consecutive steps of a program; -1 derives it from measured times.
+        lookahead: maximum consecutive steps of a program; -1 derives it from times measured at the load.
         masks: settings of a model that generates by diffusion.
         speculation: drafts of tokens, for programs that compute one step at a time.
         tiers: take what leaves the cache; closed with the engine.
@@ -69,7 +69,7 @@ class Engine:
         self.scheduler = Scheduler(limits, policy or FairPolicy(), self.cache, states, self.speculation.close)
         can = replace(runner.capabilities, n_in_flight=1) if runner.encodes else runner.capabilities
         self._computes_apart = can.max_steps > 0
-        ahead = Lookahead(can, self.cache, lookahead)
+        ahead = Lookahead(can, self.cache, self.speculation.choice, lookahead)
         self.flights = Flights(runner, ahead, self.scheduler, self.cache, states, self._tell, self.speculation)
         if can.drafted and self.speculation.is_default:
             runner.prepare_drafts()

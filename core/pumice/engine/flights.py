@@ -30,7 +30,6 @@ from pumice.engine.steps.program_drafted import ProgramDraftedSteps
 from pumice.engine.steps.program_verified import ProgramVerifiedStep, n_verified
 from pumice.engine.steps.round import Round
 from pumice.engine.steps.single import SingleSteps
-from pumice.engine.steps.weighing import Weighing
 
 FIRST_STEPS = 2
 """Steps of the first of several flights behind each other; each has at most twice as many steps as the one before.
@@ -65,7 +64,6 @@ class Flights:
         self._drafting = Drafting(speculation, lookahead, runner, scheduler, cache)
         self._context = StepContext(runner, lookahead, scheduler, cache, states, self._drafting, tell)
         self._single = SingleSteps(self._context)
-        self._weighing = Weighing(speculation) if speculation.host else None
 
     def choose(self) -> Members:
         """Return the members of the next step, or an empty list if enough steps are pending.
@@ -96,8 +94,7 @@ class Flights:
         """
         self.on_way.remove(flight)
         context, landed = self._context, self._context.landed
-        began = max(flight.start.wall, landed) if flight.behind else flight.start.wall
-        n_before = flight.n_generated if self._weighing else 0
+        began = max(flight.start, landed) if flight.behind else flight.start
         following = flight.following() if goes_on else None
         with discarding(following):
             flight.take(following)
@@ -105,12 +102,9 @@ class Flights:
             self.on_way.append(following)
         if context.landed == landed:
             context.note_result()
-        if self._weighing:
-            self._weighing.add(flight, flight.n_generated - n_before, context.landed - landed)
         if flight.hears:
             self._speculation.landed(flight.batch, flight.members, flight.pending.outputs()[STREAM])
-        seconds = (self._speculation.clock() - flight.start.clock) / flight.n_steps
-        self._speculation.took(flight.members, flight.drafts, seconds)
+        self._speculation.took(flight.drafts)
         return context.now() - began
 
     # --- who chooses the next tokens, and who drafts them
@@ -123,18 +117,13 @@ class Flights:
             plan = drafting.plan([running for running, _ in members])
             if plan.n_steps:
                 return ProgramDraftedSteps.submit(context, members, plan)
-        kind = None if is_own else drafting.kind(members)
-        if again := drafting.missed(members, kind):
+        if not is_own and (again := drafting.missed(members)):
             self._speculation.passed(1)
-            flight = self._single.submit(again, {}, hears=True)
-            flight.kind, flight.asks = kind, True
-            return flight
-        if not is_own and (paired := Round.begin(context, members, kind)):
+            return self._single.submit(again, {}, hears=True)
+        if not is_own and (paired := Round.begin(context, members)):
             return paired
-        drafts, n_free = drafting.of_host(members, kind) if not is_own else ({}, 0)
-        flight = self._submit(members, drafts, n_free, is_own)
-        flight.kind, flight.asks = kind, bool(drafts) or n_free <= 1
-        return flight
+        drafts, n_free = drafting.of_host(members) if not is_own else ({}, 0)
+        return self._submit(members, drafts, n_free, is_own)
 
     def _submit(self, members: Members, drafts: Mapping[Running, Draft], n_free: int, is_own: bool) -> Flight:
         """Submit a step that verifies these drafts, or without any as many as the program may compute by itself."""

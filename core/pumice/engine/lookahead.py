@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,10 +10,9 @@ import numpy as np
 
 from pumice.backend import Capabilities
 from pumice.backend.pick import Ahead, Ask, Pick, Restriction
+from pumice.engine.draft_choice import DraftChoice
 from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import KVCache
-
-logger = logging.getLogger("pumice")
 
 SECONDS = 0.02
 """Maximum seconds of consecutive steps, so that tokens arrive evenly and the device does not seem to hang."""
@@ -23,16 +21,14 @@ SECONDS = 0.02
 class Lookahead:
     """Plans steps for a program that picks tokens by itself, with the capabilities ``can``.
 
-    ``most``: maximum consecutive steps; -1: as many as fit into ``SECONDS`` by measured times.
+    ``most``: maximum consecutive steps; -1: as many as fit into ``SECONDS`` by the times measured at the load.
     """
 
-    def __init__(self, capabilities: Capabilities, cache: KVCache, most: int = -1) -> None:
+    def __init__(self, capabilities: Capabilities, cache: KVCache, choice: DraftChoice, most: int = -1) -> None:
         self.can = capabilities if most < 0 else replace(capabilities, max_steps=min(most, capabilities.max_steps))
         self._is_measured = most < 0
         self._cache = cache
-        self._seconds: dict[int, float] = {}  # number of sequences -> seconds of one of their steps
-        self._prepared: set[tuple[int, int]] = set()
-        self._told: set[tuple[int, int]] = set()  # logged pairs of number of sequences and steps
+        self._choice = choice
 
     def steps(self, members: Sequence[tuple[Running, int]], n_ahead: int = 0, most: float = math.inf) -> int:
         """Return the number of steps for this batch, a power of two, with blocks held for all. 0: logits are needed.
@@ -77,37 +73,11 @@ class Lookahead:
         return checkpoints is None or follows or checkpoints.available >= len(running)
 
     def _most_in_time(self, n_seqs: int) -> float:
-        """Return the steps of ``n_seqs`` sequences that fit into the time; 1 until it is measured."""
-        if not self._is_measured:
+        """Return the steps of ``n_seqs`` sequences that fit into the time; all without a measurement."""
+        costs = self._choice.costs
+        if not self._is_measured or not costs.seconds:
             return self.can.max_steps
-        seconds = self._seconds.get(n_seqs, math.inf)
-        return min(self.can.max_steps, SECONDS / seconds) if seconds else self.can.max_steps
-
-    def seconds(self, n_seqs: int) -> float | None:
-        """Return the measured seconds of a step of ``n_seqs`` sequences."""
-        return self._seconds.get(n_seqs)
-
-    def took(self, n_seqs: int, n_steps: int, seconds: float) -> None:
-        """Record a time, except the first of its kind, which may include preparation."""
-        if (n_seqs, n_steps) in self._prepared:
-            self._seconds[n_seqs] = seconds / n_steps
-            if self._is_measured:
-                self._tell(n_seqs)
-        self._prepared.add((n_seqs, n_steps))
-
-    def _tell(self, n_seqs: int) -> None:
-        """Log the number of steps that fit into the time, if it has changed."""
-        n = 1 << (max(int(self._most_in_time(n_seqs)), 1).bit_length() - 1)
-        if (n_seqs, n) not in self._told:
-            self._told.add((n_seqs, n))
-            duration, limit = 1e3 * self._seconds[n_seqs], 1e3 * SECONDS
-            logger.info(
-                "lookahead: %d consecutive steps of %d sequences: %.2f ms each, limit %.0f ms",
-                n,
-                n_seqs,
-                duration,
-                limit,
-            )
+        return min(self.can.max_steps, SECONDS / (costs.seconds * costs.of(n_seqs)))
 
     def drafts(self, members: Sequence[tuple[Running, int]]) -> bool:
         """Return True if the program may draft the next tokens of this batch by itself: of few generating sequences.

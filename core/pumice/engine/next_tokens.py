@@ -8,7 +8,6 @@ of several layers of the model to that hidden state first. Gemma 4's assistant h
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -19,31 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.architecture import DRAFT, FEATURES, MAIN, STREAM
-from pumice.backend.pick import Ask
 from pumice.backend.step import Batch, PassedPositions, PassedTokens, Pending
-from pumice.engine.acceptance import Stop
-from pumice.engine.batches import Part, Place, batch_after, batch_behind, batch_of
-from pumice.engine.draft_model import (
-    DraftLimits,
-    Guess,
-    goes_on,
-    greedy,
-    guess_of,
-    picked_guess,
-    proposal_of,
-    rehearsing,
-    sizes_to,
-)
-from pumice.engine.draft_steps import GREEDY, passed_to, quiet
+from pumice.engine.batches import Part, Place, batch_after, batch_behind
+from pumice.engine.draft_model import DraftLimits, Guess, greedy, guess_of, picked_guess, proposal_of
+from pumice.engine.draft_steps import quiet, rehearsing
 from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import BlockTables, KVCache
 from pumice.engine.runner import Runner
-from pumice.guard import describe
 from pumice.proposers import Proposal, Proposer
 
-log = logging.getLogger("pumice")
-
-MOST_ROWS = 1 << 62
 MOST_WAITING = 64  # hidden states of a sequence that wait until it drafts
 Rows = NDArray[np.float32]
 
@@ -92,22 +75,19 @@ class NextTokens:
     """Runs the drafting layer of a model, or of its draft model, for its sequences.
 
     The state before the first position, or before the end of a cached prefix, is unknown, and replaced by zeros; that
-    affects proposals only. A layer that rests forgets its sequences (``forget``), and keeps later ones from the next
-    block on, as if they began there.
+    affects proposals only. Behind steps that it did not hear, it keeps the states from the next block on, as if the
+    text began there.
 
     Attributes:
         cache: the engine's, once there is one.
         is_off: True once the layer could not be compiled.
-        stop: ends proposals; set before they are asked for.
     """
 
-    computes_blocks = False  # True if all tokens of a draft take a single step
     _several = True  # tokens behind the first may be steps of one submission
 
     def __init__(self, runner: Runner, limits: DraftLimits) -> None:
         self.cache: KVCache | None = None
         self.is_off = False
-        self.stop: Stop | None = None
         self._runner = runner
         self._limits = limits
         self._projects = bool(runner.results(FEATURES))
@@ -123,66 +103,21 @@ class NextTokens:
         """Return the proposer of a new sequence."""
         return NextTokensProposer(self)
 
-    def prepare(self, lengths: Collection[int]) -> None:
-        """Compile the layer, and compute drafts of these lengths, since steps of a new size are slow.
-
-        Errors are left to the first draft of a sequence.
-        """
-        try:
-            self._runner.compile_drafts()
-            if self._drafts_in_rounds:
-                self._rehearse([min(n, self._limits.most) for n in lengths])
-        except Exception as error:
-            log.info("cannot prepare drafts: %s", describe(error))
-
-    def _rehearse(self, lengths: Collection[int]) -> None:
-        """Compute drafts behind each number of tokens that may wait."""
+    def rehearse(self, n: int) -> None:
+        """Draft ``n`` tokens behind a text of a few tokens, which belongs to no sequence."""
         assert self.cache is not None
-        sizes = sizes_to(self._most_waiting)
-        width = self._runner.results(self._runner.listening or MAIN)[STREAM]
-        with rehearsing(self.cache, sizes[-1] + 4 * (1 + max(lengths))) as place:
-            for n in sizes if place else ():
-                assert place is not None
-                batch = batch_of(self.cache, [Part(place, [0] * n, 0, [n - 1])])
-                hidden = self._run(batch, self._hidden_of(batch, np.zeros((n, width), np.float32)))[1]
-            self._rehearse_rounds(place, sizes, lengths, width)
-            for n in sorted({n - 1 for n in lengths if n > 2}) if place else ():
-                assert place is not None
-                self._run_ahead(batch_of(self.cache, [Part(place, [0], sizes[-1], [0])]), hidden, n)
+        with rehearsing(self.cache, 2 + n) as place:
+            if place is not None:
+                width = self._runner.results(self._runner.listening or MAIN)[STREAM]
+                batch = self._batch([Part(place, [0], 1, [0])])
+                hidden = self._hidden_of(batch, np.zeros((1, width), np.float32))
+                for i in range(n):
+                    hidden = self._run(self._batch([Part(place, [0], 1 + i, [0])]), hidden)[1]
 
-    def _rehearse_rounds(self, place: Place | None, sizes: Sequence[int], lengths: Collection[int], width: int) -> None:
-        """Compute steps that the layer hears, and rounds of these lengths, each behind every number of tokens."""
-        listening, drafted = self._runner.listening, self._runner.capabilities.drafted
-        if place is None or listening is None or not self.submits():
-            return
-        assert self.cache is not None
-        for n in sizes:
-            part = Part(place, [0] * n, 0, [n - 1])
-            self._runner.outputs(batch_of(self.cache, [part]), listening)
-            next(self._submit_at(part, np.zeros((n, width), np.float32), 1)[-1].tokens())
-        n_bests = sorted({1, self._runner.capabilities.max_best})
-        lengths = [n for n in lengths if n in drafted and n <= self._longest_round]
-        for n, n_best in ((n, n_best) for n in lengths for n_best in n_bests):
-            part, stream, verified = Part(place, [0], sizes[-1], [0]), np.zeros((1, width), np.float32), None
-            for turn in range(3 if self._runner.capabilities.follows else 1):
-                drafts = self._submit_at(part, verified or stream, n)
-                batch = batch_of(self.cache, [Part(place, [0] * (1 + n), sizes[-1], range(1 + n))])
-                batch.passed_tokens = passed_to(drafts, 1, n, n)
-                numbers = np.zeros((1, (1 + n) * (2 if turn else 1)), np.float32)
-                ask = Ask([GREEDY], numbers, n_best, [()], n_drafted=n)
-                verified = self._runner.submit(batch, ask, verified, listening)
-                part = self._part_behind(place, sizes[-1], 1 + n)
-            assert verified is not None
-            next(verified.tokens())
-
-    def _submit_at(self, part: Part, stream: Rows | Pending, n: int) -> list[Pending]:
-        """Submit a round of ``n`` tokens at a place that no sequence has, without waiting."""
-        return self._submit_parts([part], stream, n)
-
-    def landed(self, batch: Batch, index: int, running: Running, stream: Rows, most: int = MOST_ROWS) -> None:
+    def landed(self, batch: Batch, index: int, running: Running, stream: Rows) -> None:
         """Keep the rows of ``stream [n_tokens, n_stream]`` of the confirmed tokens of one sequence of a step.
 
-        Does nothing for a sequence that was dropped. ``most``: maximum rows; earlier ones are left out.
+        Does nothing for a sequence that was dropped.
         """
         if self.is_off or running.generation in self._dropped:
             return
@@ -191,10 +126,9 @@ class NextTokens:
         tokens = np.asarray(running.generation.tokens[first : first + len(computed)], np.int32)
         equal = computed[: len(tokens)] == tokens
         n = len(tokens) if equal.all() else int(equal.argmin())
-        left_out = max(0, n - most)
-        self._keep(running, first + left_out, stream[begin + left_out : begin + n])
+        self._keep(running, first, stream[begin : begin + n])
         if not running.generation.finish_reason:
-            self._limit(running, reads=most == MOST_ROWS)
+            self._limit(running)
 
     def knows(self, running: Running) -> bool:
         """Return True if the hidden states of a sequence are known up to that before its last token."""
@@ -209,10 +143,6 @@ class NextTokens:
         """Forget a sequence, which gets no more proposals."""
         self._hidden.pop(running, None)
         self._dropped.add(running.generation)
-
-    def forget(self) -> None:
-        """Forget what waits of all sequences, since the layer rests."""
-        self._hidden.clear()
 
     def _keep(self, running: Running, first: int, rows: Rows) -> None:
         """Keep the states of positions from ``first`` on; those computed again after a wrong draft are kept already."""
@@ -238,19 +168,11 @@ class NextTokens:
         """Return zeros as the hidden state before position ``first``, where no earlier one is known."""
         return Hidden(tables, first - 1, [np.zeros((1, n_stream), np.float32)])
 
-    def _limit(self, running: Running, reads: bool) -> None:
-        """Reduce the hidden states of a sequence that wait if there are many.
-
-        ``reads``: run the layer for all but the last. Otherwise forget the first ones if the layer can begin at a block
-        behind them: it is seldom asked, and would read what it may never need.
-        """
-        kept, limits, most = self._hidden[running], self._runner.limits, self._most_waiting
-        if not reads and kept.n_rows > most >= limits.block_size:
-            n_skipped = -(-(kept.end - most + 1) // limits.block_size)
-            kept.drop(n_skipped * limits.block_size - 1 - kept.first)
-            kept.n_skipped = n_skipped
-        while kept.n_rows > most:
-            n = min(kept.n_rows - 1, limits.n_batch)
+    def _limit(self, running: Running) -> None:
+        """Run the layer for hidden states of a sequence that wait, if there are many, but for the last."""
+        kept = self._hidden[running]
+        while kept.n_rows > self._most_waiting:
+            n = min(kept.n_rows - 1, self._runner.limits.n_batch)
             self._read([self._part(running, kept, n, False)], kept.rows[:n])
             kept.drop(n)
 
@@ -350,15 +272,15 @@ class NextTokens:
             n_steps = self._n_steps([part for _, part in going], lacking)
             if n_steps > 1:
                 for (running, _), row in zip(going, self._run_ahead(batch, hidden, n_steps), strict=True):
-                    drafts[running] += takewhile(lambda guess: not self._limits.ends(guess, self.stop), row)
+                    drafts[running] += takewhile(lambda guess: not self._limits.ends(guess), row)
                 return drafts
             guesses, states = self._run(batch, hidden)
             following, rows = [], []
             for i, ((running, part), guess) in enumerate(zip(going, guesses, strict=True)):
-                if self._limits.ends(guess, self.stop):
+                if self._limits.ends(guess):
                     continue
                 drafts[running].append(guess)
-                if len(drafts[running]) < most[running] and goes_on(drafts[running], self.stop):
+                if len(drafts[running]) < most[running]:
                     following.append((running, self._behind(part, running, guess.token)))
                     rows.append(i)
             going, hidden = following, states if len(rows) == len(states) else states[rows]
@@ -523,7 +445,7 @@ class CachedTokens(NextTokens):
     def _n_skipped(self, running: Running, first: int) -> int:
         return 0
 
-    def _limit(self, running: Running, reads: bool) -> None:
+    def _limit(self, running: Running) -> None:
         kept = self._hidden[running]
         kept.drop(kept.n_rows - 1)
 

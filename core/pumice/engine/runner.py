@@ -70,13 +70,6 @@ def _is_invariant(backend: Backend) -> bool:
     return bool(getattr(getattr(backend, "options", None), "batch_invariant", False))
 
 
-def _size_of(batch: Batch, ask: Ask | None, graph: str) -> tuple[str, int, int, int, int]:
-    """Return the size of a submission: graph, classes of tokens and of output rows, steps, and drafted tokens."""
-    n_steps, n_drafted = (len(ask.numbers), ask.n_drafted) if ask else (0, 0)
-    n_tokens, n_outputs = len(batch.tokens), len(batch.output_ids)
-    return graph, (n_tokens - 1).bit_length(), (n_outputs - 1).bit_length() if n_outputs else -1, n_steps, n_drafted
-
-
 class Runner:
     """Runs one model's batches.
 
@@ -119,7 +112,6 @@ class Runner:
         self._prompts = dict(zip(prompts, graphs_and_prompts[len(graphs) :], strict=True))
         self._last = self._main
         self._media_failure: Exception | None = None
-        self._started: set[tuple[str, int, int, int, int]] = set()
 
     @property
     def main_segments(self) -> Sequence[Segment]:
@@ -198,7 +190,6 @@ class Runner:
         """Submit a step of a graph. Raises RequestError for an invalid or missing input."""
         if ROWS in batch.inputs:
             graph = MEDIA_GRAPHS.get((graph, batch.together), graph)
-        self._started.add(_size_of(batch, ask, graph))
         placed = (self._prompts if not ask and self._is_prompts(batch, graph) else self._graphs)[graph]
         if self._streaming and not ask and self._streams(batch, graph):
             placed = self._streaming
@@ -212,11 +203,6 @@ class Runner:
         if in_turn:
             return _Watched(pending, lambda outputs: placed.finish())  # the main graph's programs may run next
         return _Watched(pending, self._observe) if placed is self._main and self._observe else pending
-
-    @property
-    def n_started(self) -> int:
-        """Number of sizes of the steps so far. The first step of a size may take long: a backend prepares it."""
-        return len(self._started)
 
     @property
     def capabilities(self) -> Capabilities:

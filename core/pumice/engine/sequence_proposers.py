@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
-from pumice.engine.acceptance import Record, Stop
-from pumice.engine.draft_length import DraftLength, Rest
+from pumice.engine.draft_choice import Acceptance
 from pumice.engine.draft_model import ModelProposer
-from pumice.engine.drafts import Draft, checked_proposal
+from pumice.engine.drafts import FORCED, Draft, checked_proposal
 from pumice.engine.generation import Generation, Running
 from pumice.engine.next_tokens import NextTokens, NextTokensProposer
 from pumice.errors import PluginError
@@ -24,22 +23,44 @@ log = logging.getLogger("pumice")
 DRAFT_MODEL = "draft"  # the proposer of a draft model
 NGRAM = "ngram"  # the proposer whose drafts some programs make themselves
 PREDICTION = "prediction"  # the proposer of requests with a prediction
-NEVER = 1 << 62  # the step in which a proposer that is never asked again wakes
+NEVER = 1 << 62  # the step in which a sequence without proposers is drafted for
 
 
 @dataclass(eq=False)
 class SequenceProposers:
-    """The proposers of a sequence by name, the number of generated tokens passed to them, and acceptance counts.
+    """The proposers of a sequence by name, and what their drafts are worth.
 
-    Those that look their drafts up rest together.
+    Attributes:
+        n_passed: generated tokens that were passed to them.
+        acceptance: what the drafts of each are worth.
+        unverified: the latest draft, if no step verified it.
+        n_before: generated tokens before it.
     """
 
     by_name: dict[str, Proposer]
     n_passed: int = 0
-    record: Record = field(default_factory=Record)
-    rest: Rest = field(default_factory=Rest)
-    unverified: Draft | None = None  # the latest draft, if no step verified it
-    n_before: int = 0  # generated tokens before it
+    acceptance: dict[str, Acceptance] = field(default_factory=dict)
+    unverified: Draft | None = None
+    n_before: int = 0
+
+    @property
+    def wakes(self) -> int:
+        """The number of the step in which the first of its proposers is asked next."""
+        return min((self.acceptance[name].wakes for name in self.by_name), default=NEVER)
+
+    def chances(self, draft: Draft) -> list[float]:
+        """Return the probability of each token of a draft to be accepted if those before it are."""
+        n = len(draft.tokens)
+        return [1.0] * n if draft.name == FORCED else self.acceptance[draft.name].of(draft.confidence).chances(n)
+
+    def count(self, draft: Draft, n: int, n_accepted: int) -> None:
+        """Count a draft, of whose first ``n`` tokens ``n_accepted`` were right."""
+        if draft.name != FORCED and n:
+            self.acceptance[draft.name].count(draft.confidence, n, n_accepted)
+
+    def keep_unverified(self, draft: Draft, generation: Generation) -> None:
+        """Keep a draft that no step verifies, to compare it with the tokens that follow."""
+        self.unverified, self.n_before = draft, len(generation.generated)
 
     def start(self, context: ProposerContext, prompt: Sequence[int]) -> None:
         """Pass the context and the prompt to the proposers."""
@@ -56,21 +77,16 @@ class SequenceProposers:
 
     def judge(self, draft: Draft) -> None:
         """Tell the proposer of a draft how many of its tokens were accepted."""
-        name, confidence = draft.kind
-        if name in self.by_name:
-            with self.dropping(name, "judge"):
-                self.by_name[name].judge(Proposal(draft.tokens, confidence, draft.probabilities), draft.n_accepted)
+        if draft.name in self.by_name:
+            proposal = Proposal(draft.tokens, draft.confidence, draft.probabilities)
+            with self.dropping(draft.name, "judge"):
+                self.by_name[draft.name].judge(proposal, draft.n_accepted)
 
     @property
     def model(self) -> ModelProposer | None:
         """The proposer of the draft model, if it has one."""
         proposer = self.by_name.get(DRAFT_MODEL)
         return proposer if isinstance(proposer, ModelProposer) else None
-
-    def skip_text(self) -> None:
-        """Let a draft model skip what is written while it rests."""
-        if self.model:
-            self.model.skips = True
 
     def close(self) -> None:
         """Close the proposers."""
@@ -103,7 +119,6 @@ class ProposerPool:
         auto: names of the proposers that the choice ``auto`` selects; an attribute too.
         default: choice of requests without their own.
         next_tokens: the drafting layer of the model or of its draft model, if there is one.
-        length: learns from drafts that no step verified.
     """
 
     def __init__(
@@ -112,13 +127,11 @@ class ProposerPool:
         auto: Sequence[str],
         default: str,
         next_tokens: NextTokens | None,
-        length: DraftLength,
     ) -> None:
         self.factories = factories
         self.auto = list(auto)
         self._default = default
         self._next_tokens = next_tokens
-        self._length = length
         self._shared: dict[Hashable, Any] = {}
         self._erring: set[str] = set()  # proposers whose wrong tokens the log has named
         self._sequences: dict[Generation, SequenceProposers] = {}
@@ -155,22 +168,21 @@ class ProposerPool:
         """Let a sequence go on without a proposer after an error."""
         self._sequences.get(generation, SequenceProposers({})).drop(name, method, error)
 
-    def start(self, generations: Sequence[Generation], skip_text: bool) -> None:
-        """Create the proposers of sequences, and pass the prompts to them.
+    def wakes(self, generation: Generation) -> int:
+        """Return the number of the step in which a proposer of a sequence is asked next."""
+        own = self._sequences.get(generation)
+        return own.wakes if own else 0 if self.names(generation) else NEVER
 
-        ``skip_text``: whether a draft model skips what is written while it rests.
-        """
+    def start(self, generations: Sequence[Generation]) -> None:
+        """Create the proposers of sequences, and pass the prompts to them."""
         for generation in generations:
             context = ProposerContext(generation.chain.n_vocab, generation.salt, self._shared, generation.prediction)
             proposers = self._sequences[generation] = SequenceProposers({})
             for name in self.names(generation):
+                proposers.acceptance[name] = Acceptance(name in COMPUTED)
                 with proposers.dropping(name, "__init__"):
                     proposers.by_name[name] = self.factories[name]()
             proposers.start(context, generation.spoken)
-            if skip_text:
-                proposers.skip_text()
-            if not proposers.by_name.keys() - COMPUTED:
-                proposers.rest.wakes = NEVER
 
     def read_texts(self, generations: Sequence[Generation]) -> None:
         """Let a draft model read a part of the new texts of sequences.
@@ -183,11 +195,6 @@ class ProposerPool:
         except Exception as error:
             for own in reading:
                 own.drop(DRAFT_MODEL, "read_all", error)
-
-    def skip_texts(self) -> None:
-        """Let the draft model skip what all sequences write while it rests."""
-        for proposers in self._sequences.values():
-            proposers.skip_text()
 
     def updated(self, generation: Generation) -> SequenceProposers:
         """Return the proposers of a sequence, after passing its new tokens to them."""
@@ -204,19 +211,14 @@ class ProposerPool:
         if draft is not None:
             following = generation.generated[proposers.n_before : proposers.n_before + len(draft.tokens)]
             equal = takewhile(lambda pair: pair[0] == pair[1], zip(following, draft.tokens, strict=False))
-            summary = draft.summary(proposers.record)._replace(n=len(following))
-            self._length.acceptance.judge(summary, sum(1 for _ in equal))
+            proposers.count(draft, len(following), sum(1 for _ in equal))
 
-    def ask(
-        self, name: str, sequences: Sequence[Running], most: Sequence[int], stop: Stop | None = None
-    ) -> list[Proposal]:
+    def ask(self, name: str, sequences: Sequence[Running], most: Sequence[int]) -> list[Proposal]:
         """Return the proposals of a proposer for sequences, after passing their new tokens to it."""
         owners = [self.updated(running.generation) for running in sequences]
         for running, own in zip(sequences, owners, strict=True):
             if isinstance(proposer := own.by_name.get(name), NextTokensProposer):
-                proposer.running, proposer.layer.stop = running, stop
-            elif isinstance(proposer, ModelProposer):
-                proposer.model.stop = stop
+                proposer.running = running
         proposals = _propose_all(name, owners, most)
         for running, proposal in zip(sequences, proposals, strict=True):
             self._check_tokens(name, proposal, running.generation.chain.n_vocab)

@@ -852,8 +852,8 @@ class EngineOptions(TypedDict, total=False):
         Ge(-1),
         _Engine(
             -1,
-            "Maximum number of drafted tokens per sequence that a step verifies; 0: none; -1: as many as save time, "
-            "or 15 where results depend on the number of rows in a step.",
+            "Number of drafted tokens per sequence that a step verifies; 0: none; -1: as many as are expected to save "
+            "time, 15 at most.",
         ),
     ]
     samplers: Annotated[
@@ -955,11 +955,10 @@ class EngineOptions(TypedDict, total=False):
     ]
     draft_p_min: Annotated[
         float,
-        Interval(ge=-1, le=1),
+        Interval(ge=0, le=1),
         _Engine(
-            -1,
-            "Probability of a token in the draft model below which it is not proposed; -1: what measurements "
-            "recommend, or 0.5 where the number of drafted tokens is fixed.",
+            0.25,
+            "Minimum probability of a token in the draft model; a less probable one ends the proposal.",
             ("--draft-p-min", "--spec-draft-p-min"),
         ),
     ]

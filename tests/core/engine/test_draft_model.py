@@ -152,14 +152,6 @@ def test_tokens_are_drafted_in_one_submission():
     assert [steps[:2] for steps in made.runner.program.asked] == [(1, 0), (1, 1), (1, 4)]  # one reads the text before
 
 
-def test_drafts_are_prepared_before_there_are_sequences():
-    """Steps that read 1 to 16 tokens, and those of drafts of 3 and 5 tokens behind the first."""
-    made = model(Picks)
-    made.prepare([1, 3, 5])
-    assert [steps[:2] for steps in made.runner.program.asked] == [(1, 1)] * 5 + [(1, 2), (1, 4)]
-    assert len(proposed(begun(made, [1, 2, 3]), 3)) == 3
-
-
 def test_equal_prompts_are_read_once():
     made = model(Cells)
     program = made.runner.program

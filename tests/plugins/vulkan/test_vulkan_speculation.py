@@ -13,16 +13,14 @@ from numpy.typing import NDArray
 import pumice
 from equal_texts import write_model
 from nightly import variants
-from pumice.architecture import DRAFT, FEATURES
 from pumice.backend.pick import Ahead
 from pumice.engine import Engine, next_tokens
 from pumice.engine.batches import Part, batch_of
-from pumice.engine.draft_length import DraftLength
+from pumice.engine.block_tokens import BlockTokens
 from pumice.engine.draft_model import Guess
 from pumice.engine.generation import Running
-from pumice.engine.host_drafts import HostDrafts
 from pumice.engine.next_tokens import NextTokens
-from pumice.engine.rounds import Rounds
+from pumice.engine.speculation import Speculation
 from pumice.engine.steps.program_verified import ProgramVerifiedStep
 from pumice.engine.steps.round import Round
 from pumice.engine.steps.sampled import HostVerifiedStep
@@ -135,28 +133,14 @@ def test_a_model_with_a_head_computes_steps_by_itself(head: dict[str, Any], monk
             check_greedy(model, prompt, tokens)
 
 
-def test_drafts_of_a_head_are_prepared_at_load(head: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its steps take sizes that were computed before the first request."""
-    monkeypatch.setattr(HostDrafts, "n_free", lambda *_: 0)
-    monkeypatch.setattr(HostDrafts, "pace", lambda *_: 1.0)
-    with pumice.load(**head, backend="vulkan", n_parallel=1, config={"draft_p_min": 0.0}) as model:
-        sizes = {size for size in model.runner._started if size[0] in (DRAFT, FEATURES)}
-        assert len(sizes) > 8
-        done = model.generate(TOKENS[0], max_tokens=60, temperature=0)
-        assert done.timings.n_drafted > 20
-        new = {size for size in model.runner._started - sizes if size[0] in (DRAFT, FEATURES)}
-    assert {size[3] for size in new} <= set(range(2, 7)), new  # shorter drafts at the end of a text
-
-
 def test_a_head_drafts_again_behind_steps_of_the_device(head: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """It hears the tokens of the latest block again, by turns with steps of which it hears nothing."""
     turns = count()
-    monkeypatch.setattr(HostDrafts, "n_free", lambda *_: 4 if next(turns) // 6 % 2 else 0)
-    monkeypatch.setattr(HostDrafts, "pace", lambda *_: 1.0)
-    monkeypatch.setattr(DraftLength, "choose", lambda self, offers, n_rows, room: [min(offer.n, 3) for offer in offers])
-    monkeypatch.setattr(Rounds, "length", lambda *_: 3)
+    awake, wakes = Speculation._is_awake, Speculation._wakes
+    monkeypatch.setattr(Speculation, "_is_awake", lambda *args: next(turns) // 24 % 2 == 0 and awake(*args))
+    monkeypatch.setattr(Speculation, "_wakes", lambda *args: wakes(*args) if next(turns) // 24 % 2 == 0 else 1 << 62)
     heard: list[tuple[int, NDArray[np.float32]]] = []
-    with pumice.load(**head, backend="vulkan", config={"draft_p_min": 0.0}) as model:
+    with pumice.load(**head, backend="vulkan", config={"draft_p_min": 0.0, "n_draft": 3}) as model:
         layer = model.engine._engine.speculation.next_tokens
         assert layer is not None
         keep = layer._keep
@@ -299,7 +283,7 @@ class _Rounds:
     def submit(self, submit: Any, sequences: Any, *args: Any) -> Any:
         pending = submit(sequences, *args)
         picked = [next(item.tokens()).picked for item in pending]
-        is_block = self._layer.computes_blocks
+        is_block = isinstance(self._layer, BlockTokens)
         rows = picked[0].reshape(len(sequences), -1) if is_block else np.concatenate(picked).T
         self._picked.append(rows.tolist())
         self.submitted.append(submit.__name__)

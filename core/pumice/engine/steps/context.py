@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +23,6 @@ from pumice.engine.scheduler import Scheduler
 from pumice.engine.states import RecurrentStates
 from pumice.engine.steps.drafting import Drafting
 from pumice.graph.media import ROWS
-
-
-class StartTimes(NamedTuple):
-    """The times before a submission: ``time.perf_counter()``, and that of the clock that measures steps for drafts."""
-
-    wall: float
-    clock: float
 
 
 @dataclass(eq=False)
@@ -54,8 +46,6 @@ class StepContext:
     def __post_init__(self) -> None:
         self.speculation = self.drafting.speculation
         self.can: Capabilities = self.lookahead.can
-        # programs that pick no tokens compute in this thread, whose time other programs do not lengthen
-        self.speculation.clock = time.perf_counter if self.can.max_steps else time.thread_time
 
     @property
     def least_forced(self) -> int:
@@ -67,10 +57,6 @@ class StepContext:
     def now() -> float:
         """Return ``time.perf_counter()``."""
         return time.perf_counter()
-
-    def start(self) -> StartTimes:
-        """Return the times before a submission."""
-        return StartTimes(self.now(), self.speculation.clock())
 
     def note_result(self) -> float:
         """Note that a result arrived now, and return the time."""
@@ -99,8 +85,6 @@ class StepContext:
     def advance(self, members: Members) -> None:
         """Record that the tokens of a step are in the cache, or will be once it ends."""
         for running, n_new in members:
-            if running.began is None:
-                self.speculation.wake()
             self.scheduler.computed(running, n_new)
 
     def report(self, members: Members) -> None:

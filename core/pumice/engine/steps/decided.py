@@ -13,7 +13,7 @@ from pumice.backend.step import Batch, Pending
 from pumice.engine.batches import Part, batch_of
 from pumice.engine.generation import Running
 from pumice.engine.schedule import Members
-from pumice.engine.steps.context import StartTimes, StepContext
+from pumice.engine.steps.context import StepContext
 from pumice.engine.steps.flight import Flight, discarding, goes_on
 
 
@@ -44,7 +44,7 @@ class DecidedSteps(Flight):
     @classmethod
     def submit(cls, context: StepContext, members: Members, n_steps: int) -> Self:
         """Submit ``n_steps`` steps of sequences that generate."""
-        start, whole = context.start(), [running for running, _ in members]
+        start, whole = context.now(), [running for running, _ in members]
         ask = context.lookahead.ask([running.generation for running in whole], n_steps)
         for running in whole:
             running.n_ahead = n_steps
@@ -71,7 +71,7 @@ class DecidedSteps(Flight):
         current = [running for running, _ in self.members if not running.generation.finish_reason]
         if self.lost or len(current) != len(self.members) or len(current) != len(context.scheduler.running):
             return 0
-        n_free = drafting.n_free(self.members, self.kind) - 1  # steps after the latest one that ask for no drafts
+        n_free = drafting.n_free(self.members) - 1  # steps after the latest one that ask for no drafts
         if drafting.is_left_to_program([(running, 1) for running in current]):
             n_free = 0 if drafting.plan(current).n_steps else context.speculation.device.most_plain(current)
         if n_free < 1 or context.scheduler.may_admit():
@@ -80,7 +80,7 @@ class DecidedSteps(Flight):
 
     def _submit_behind(self, n_steps: int) -> DecidedSteps:
         """Submit ``n_steps`` steps of the same sequences behind these; unchanged arrays are reused."""
-        context, start = self.context, self.context.start()
+        context, start = self.context, self.context.now()
         ask = context.lookahead.ask([item.generation for item in self.whole], n_steps, self.n_steps, self.ask)
         versions = [running.tables.version for running in self.whole]
         tables = self.batch.block_tables
@@ -99,11 +99,11 @@ class DecidedSteps(Flight):
         others = set(context.scheduler.running) - self.current()
         if others or context.scheduler.may_admit() or context.drafting.is_left_to_program(going):
             return None
-        most = min(context.drafting.n_free(self.members, self.kind) - 1, 2 * self.n_steps)
+        most = min(context.drafting.n_free(self.members) - 1, 2 * self.n_steps)
         n_steps = lookahead.steps(going, self.n_steps, most) if most >= 1 else 0
         if not n_steps:
             return None
-        start, whole = context.start(), [running for running, _ in going]
+        start, whole = context.now(), [running for running, _ in going]
         rows = {running: -1 - row for row, (running, _) in enumerate(self.members)}
         parts = [Part(item, [0], item.n_past + self.n_steps, [0], item.generation.adapter_scales) for item in whole]
         batch = batch_of(context.cache, parts)
@@ -114,20 +114,15 @@ class DecidedSteps(Flight):
         return self._submitted(start, going, batch, pending, ask, versions)
 
     def _submitted(
-        self, start: StartTimes, members: Members, batch: Batch, pending: Pending, ask: Ask, versions: Sequence[int]
+        self, start: float, members: Members, batch: Batch, pending: Pending, ask: Ask, versions: Sequence[int]
     ) -> DecidedSteps:
         """Return the flight of steps that were submitted behind these."""
-        n_steps, is_same = len(ask.numbers), members is self.members
+        n_steps = len(ask.numbers)
         for running, _ in members:
             running.n_ahead = self.n_steps + n_steps
         self.context.speculation.passed(n_steps)
         submitted = self.context, start, members, [running for running, _ in members], batch, pending, ask
-        return DecidedSteps(
-            *submitted,
-            versions=versions,
-            behind=True,
-            kind=self.kind if is_same else self.context.drafting.kind(members),
-        )
+        return DecidedSteps(*submitted, versions=versions, behind=True)
 
     def _is_left(self, running: Running) -> bool:
         """Return True if a member is not known to end with these steps."""
@@ -149,9 +144,8 @@ class DecidedSteps(Flight):
 
     def _wait(self) -> list[_Landed]:
         """Return the picked tokens of each sequence, up to the first token without a finite logit."""
-        ahead, before = next(self.pending.tokens()), self.context.landed
-        now = self.context.note_result()
-        self.context.lookahead.took(len(self.members), self.n_steps, now - max(self.start.wall, before))
+        ahead = next(self.pending.tokens())
+        self.context.note_result()
         finite = np.isfinite(ahead.logits[:, :, 0])
         n_good = np.where(finite.all(axis=0), self.n_steps, finite.argmin(axis=0)).tolist()
         rows = enumerate(zip(self.members, n_good, strict=True))
@@ -185,10 +179,9 @@ class DecidedSteps(Flight):
         """Compare the tokens of these steps with what the program would have drafted."""
         context = self.context
         current = [(running, 1) for running, _ in self.members if not running.generation.finish_reason]
-        seconds = context.lookahead.seconds(len(self.members))
-        if seconds and len(current) == len(self.members) and context.drafting.is_left_to_program(current):
-            lengths = context.lookahead.lengths(len(current))
-            context.speculation.device.took_plain([item for item, _ in current], lengths, self.n_steps, seconds)
+        if len(current) == len(self.members) and context.drafting.is_left_to_program(current):
+            longest = context.lookahead.lengths(len(current))[-1]
+            context.speculation.device.took_plain([item for item, _ in current], longest, self.n_steps)
 
 
 class _Landed(NamedTuple):

@@ -8,13 +8,15 @@ from pumice.architecture import MAIN
 from pumice.engine.device_drafts import DraftPlan
 from pumice.engine.drafts import Draft, may_draft
 from pumice.engine.generation import Running
-from pumice.engine.host_drafts import MEASURED, HostDrafts, Kind
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.lookahead import Lookahead
 from pumice.engine.runner import Runner
 from pumice.engine.schedule import Members
 from pumice.engine.scheduler import Scheduler
 from pumice.engine.speculation import Speculation
+
+WAITING = 8
+"""Steps without drafts that are submitted while a program prepares those that verify drafts."""
 
 
 class Drafting:
@@ -54,50 +56,28 @@ class Drafting:
         n_steps = lookahead.passes(sequences, plan.n_drafted, plan.n_steps) if plan.n_steps else 0
         return plan._replace(n_steps=n_steps)
 
-    # --- drafts of the host, beside steps that the program computes by itself
+    # --- drafts of the host
 
-    def kind(self, members: Members) -> Kind | None:
-        """Return the kind of a batch whose steps without drafts have a pace of their own.
-
-        None if the program computes no steps by itself, or nobody would draft for it.
-        """
-        if self.speculation.host is None or not all(may_draft(running, n_new) for running, n_new in members):
-            return None
-        names = self.speculation.chosen(members)
-        if not names:
-            return None
-        sequences = [running for running, _ in members]
-        decides = self._lookahead.decides(sequences)
-        return len(members), names, decides and self._lookahead.restricts([item.generation for item in sequences])
-
-    def of_host(self, members: Members, kind: Kind | None) -> tuple[Mapping[Running, Draft], int]:
+    def of_host(self, members: Members) -> tuple[Mapping[Running, Draft], int]:
         """Return the drafts of proposers, and the number of steps that need not ask them again."""
-        speculation, pace = self.speculation, None
-        if kind is not None and speculation.host is not None:
-            if n_free := self._n_left_to_program(members, kind, speculation.host):
-                speculation.passed(1)
-                return {}, n_free
-            pace = speculation.host.pace(kind)
-        speculation.length.keep_pace(len(members), pace)
-        drafts = speculation.draft(members, self._cache, self._scheduler.limits, self._most_drafted(members))
-        if speculation.gives_up and kind is not None and speculation.host is not None:
-            speculation.host.give_up(kind)
-            return drafts, speculation.host.n_free(kind)
-        return drafts, speculation.n_free
+        if self.waits_for_program(members):
+            self.speculation.passed(1)
+            return {}, WAITING
+        drafts = self.speculation.draft(members, self._cache, self._scheduler.limits, self._most_drafted(members))
+        return drafts, self.speculation.n_free(members)
 
-    def n_free(self, members: Members, kind: Kind | None) -> int:
+    def n_free(self, members: Members) -> int:
         """Return the number of steps, from the latest submitted one on, after which no proposer is asked."""
-        host = self.speculation.host
-        n_own = self._n_left_to_program(members, kind, host) if host and kind else 0
-        return 1 + n_own if n_own else self.speculation.n_free
+        return 1 + WAITING if self.waits_for_program(members) else self.speculation.n_free(members)
 
-    def _n_left_to_program(self, members: Members, kind: Kind, host: HostDrafts) -> int:
-        """Return the number of next steps without drafts of the host; trials wait until their steps are prepared."""
-        if self._lookahead.verifies(members):
-            self.prepare()
-            if self._runner.prepares_drafts:
-                return MEASURED
-        return host.n_free(kind)
+    def waits_for_program(self, members: Members) -> bool:
+        """Return True while the program prepares the steps that would verify drafts of this batch."""
+        if self.speculation.choice.is_fixed or not self._lookahead.verifies(members):
+            return False
+        if self.speculation.n_free(members) > 1:
+            return False
+        self.prepare()
+        return self._runner.prepares_drafts
 
     def _most_drafted(self, members: Members) -> int | None:
         """Return the maximum tokens of a draft: with masks those that the program verifies, since the host takes long.
@@ -112,22 +92,7 @@ class Drafting:
 
     # --- drafts of a layer
 
-    def affords_round(self, kind: Kind | None, lengths: Sequence[int]) -> bool:
-        """Return True if there is credit for a round, and it could pay."""
-        host, rounds = self.speculation.host, self.speculation.rounds
-        if host is None:
-            return True
-        if kind is None:
-            return False
-        if host.has_pace(kind) and rounds.promises(kind, host.pace(kind)):
-            host.lend(kind)
-        if host.n_free(kind):
-            return False
-        if not rounds.pays(kind, lengths, host.pace(kind)):
-            host.give_up(kind)
-        return not host.n_free(kind)
-
-    def missed(self, members: Members, kind: Kind | None) -> Members:
+    def missed(self, members: Members) -> Members:
         """Return the members with the tokens whose hidden states a layer that drafts missed; none if it missed none.
 
         A program that picks tokens gives none. The layer may begin at any block, so the tokens of the latest block are
@@ -138,8 +103,7 @@ class Drafting:
             return []
         if self._runner.listening == MAIN or not all(may_draft(running, n_new) for running, n_new in members):
             return []
-        is_free = speculation.host is not None and (kind is None or speculation.host.n_free(kind) > 0)
-        missing = [] if is_free else speculation.missing(members)
+        missing = [] if self.waits_for_program(members) else speculation.missing(members)
         if not missing or limits.n_batch < len(members) + limits.block_size:
             return []
         for running in missing[: (limits.n_batch - len(members)) // limits.block_size]:

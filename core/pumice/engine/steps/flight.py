@@ -12,9 +12,8 @@ from pumice.backend.pick import Ask, Restriction
 from pumice.backend.step import Batch, Pending
 from pumice.engine.drafts import Draft
 from pumice.engine.generation import Running
-from pumice.engine.host_drafts import Kind
 from pumice.engine.schedule import Members
-from pumice.engine.steps.context import StartTimes, StepContext
+from pumice.engine.steps.context import StepContext
 
 
 @dataclass(eq=False)
@@ -22,7 +21,7 @@ class Flight(ABC):
     """A submitted step of some sequences, or several consecutive ones with one token per sequence each.
 
     Attributes:
-        start: the times before submission.
+        start: ``time.perf_counter()`` before submission.
         whole: members whose next token the step yields.
         ask: how the program picks tokens; None: the host samples from the logits.
         lost: sequences whose tokens are no longer of use.
@@ -30,13 +29,10 @@ class Flight(ABC):
         drafts: drafted tokens of members, which the step verifies for proposers.
         repeats: True if tokens of a member are computed again after a wrong draft.
         hears: True if a layer that drafts gets its hidden states.
-        kind: the kind of batch for which drafts of the host compete with steps of the program; None: they do not.
-        asks: True if proposers were asked before it, or are to be asked behind it.
-        n_round: tokens of each member that were drafted in steps submitted with it; 0: it is no round.
     """
 
     context: StepContext
-    start: StartTimes
+    start: float
     members: Members
     whole: Sequence[Running]
     batch: Batch
@@ -47,19 +43,11 @@ class Flight(ABC):
     drafts: Mapping[Running, Draft] = field(default_factory=dict)
     repeats: bool = False
     hears: bool = False
-    kind: Kind | None = None
-    asks: bool = False
-    n_round: int = 0
 
     @property
     def n_steps(self) -> int:
         """Consecutive steps of the submission."""
         return len(self.ask.numbers) if self.ask else 1
-
-    @property
-    def n_generated(self) -> int:
-        """Generated tokens of all members."""
-        return sum(len(running.generation.generated) for running, _ in self.members)
 
     def following(self) -> Flight | None:
         """Submit the flight behind this one, which has not ended; None if its tokens are to be known first."""

@@ -34,7 +34,7 @@ class GuessedSteps(Flight):
             stack.enter_context(context.states.taking_back([(running, n_steps) for running in whole]))
             ask = context.lookahead.ask([running.generation for running in whole], n_steps)
             batch = batch_of(context.cache, [running.part(n_new) for running, n_new in members])
-            start = context.start()
+            start = context.now()
             pending = context.runner.submit(batch, ask)
             context.speculation.passed(n_steps - 1)
             submitted = context, start, members, whole, batch, pending, ask
@@ -45,18 +45,15 @@ class GuessedSteps(Flight):
         members, n_steps = self.members, self.n_steps
         n_right = [0] * len(members)
         guessed = list(enumerate(running for running, _ in members))  # sequences with only right guesses so far
-        seconds, n_computed, started = 0.0, 0, self.start.wall
+        n_computed = 0
         with self.open:
             parts = self.pending.tokens()
             while guessed and n_computed < n_steps:
                 ahead = next(parts)
-                seconds += self.context.now() - started
                 n_computed += len(ahead.picked)
                 for row, running in guessed:
                     n_right[row] += self._take_guesses(running, ahead, row)
                 guessed = [(row, running) for row, running in guessed if n_right[row] == n_computed]
-                started = self.context.now()
-        self.context.lookahead.took(len(members), n_computed, seconds)
         for (running, _), n in zip(members, n_right, strict=True):
             if not running.generation.finish_reason:
                 running.generation.guessed(n, n_steps)

@@ -66,7 +66,7 @@ class PickedStep(Flight):
 
     def _submit_after(self, members: Members) -> PickedStep | None:
         """Submit a step behind this one; None if the program cannot decide all of its tokens."""
-        context, start = self.context, self.context.start()
+        context, start = self.context, self.context.now()
         if any(running.generation.media or running.memory for running, _ in members):
             return None
         whole = [running for running, n_new in members if running.pending == n_new]

@@ -27,7 +27,7 @@ class ProgramDraftedSteps(Flight):
     @classmethod
     def submit(cls, context: StepContext, members: Members, plan: DraftPlan, before: Flight | None = None) -> Self:
         """Submit the steps of a plan, optionally behind others of the same kind."""
-        start, sequences = context.start(), [running for running, _ in members]
+        start, sequences = context.now(), [running for running, _ in members]
         if before:
             assert before.ask is not None
             ask, tables = before.ask, context.cache.batch_tables([running.tables for running in sequences])
@@ -89,9 +89,8 @@ class ProgramDraftedSteps(Flight):
                 for index, running in going
                 if take_rows(context, running, ahead, step, range(index * first, index * first + taken[running][step]))
             ]
-        before, now = context.landed, context.note_result()
+        context.note_result()
         ended = self.lost | {running for running in taken if running.generation.finish_reason}
         current = {running: numbers for running, numbers in taken.items() if running not in ended}
-        lengths = context.lookahead.lengths(len(taken))
-        context.speculation.device.took(current, len(taken), lengths, plan, now - before)
+        context.speculation.device.took(current, plan)
         return set(taken) - {running for _, running in going}

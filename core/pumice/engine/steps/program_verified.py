@@ -64,7 +64,7 @@ class ProgramVerifiedStep(Flight):
 
         Drafts are padded; those that pending steps pick are ``passed``. ``before``: a step of the kind that it follows.
         """
-        start, sequences = context.start(), [running for running, _ in members]
+        start, sequences = context.now(), [running for running, _ in members]
         ask, parts = ask_rows(context.lookahead, sequences, DraftPlan(n_drafted, 2 if before else 1), bool(before)), []
         if any(pick.restricted for pick in ask.picks):
             generations = [running.generation for running in sequences]
@@ -74,9 +74,10 @@ class ProgramVerifiedStep(Flight):
             parts.append(running.part(1, [*drafted, *padding]))
         batch = batch_of(context.cache, parts)
         batch.passed_tokens = passed
+        graph = context.listening(members, batch) or MAIN
         if passed and (layer := context.speculation.next_tokens):
             batch.bases = layer.bases(sequences)
-        graph = context.listening(members, batch) or MAIN
+            graph = context.runner.listening or MAIN  # steps behind each other are of one graph
         pending = context.runner.submit(batch, ask, before.pending if before else None, graph)
         for running in sequences:
             running.n_ahead += 1

@@ -12,7 +12,6 @@ import numpy as np
 from pumice.backend.pick import Ahead
 from pumice.engine.draft_steps import Drafter, passed_to
 from pumice.engine.generation import Running
-from pumice.engine.host_drafts import Kind
 from pumice.engine.next_tokens import NextTokens
 from pumice.engine.schedule import Members
 from pumice.engine.steps.context import StepContext
@@ -24,25 +23,31 @@ UNKNOWN = -1  # in place of a token that the host does not know
 
 @dataclass(eq=False, kw_only=True)
 class Round(ProgramVerifiedStep):
-    """The step that verifies the ``n_round`` drafted tokens of each sequence."""
+    """The step that verifies the drafted tokens of each sequence.
+
+    Attributes:
+        name: the proposer.
+        n_round: tokens of each sequence that were drafted in steps submitted with it.
+    """
+
+    name: str = ""
+    n_round: int = 0
 
     @classmethod
-    def begin(cls, context: StepContext, members: Members, kind: Kind | None) -> Round | None:
+    def begin(cls, context: StepContext, members: Members) -> Round | None:
         """Submit a round; None if nobody drafts in rounds for these sequences, or it would not pay."""
         speculation, lookahead = context.speculation, context.lookahead
         sequences, lengths = [running for running, _ in members], lookahead.lengths(len(members))
-        drafter = speculation.drafter(members)
+        drafter = speculation.drafter(members, context.runner)
         if drafter is None or not lookahead.drafts(members) or not all(map(drafter.knows, sequences)):
             return None
-        if not context.drafting.affords_round(kind, lengths):
+        if context.drafting.waits_for_program(members) or speculation.looks_up(members):
             return None
-        n = speculation.round_length(sequences, kind, lengths)
+        n = speculation.round_length(drafter, sequences, lengths)
         n_drafted = next((length for length in lengths if length >= n), 0)
-        if not n or speculation.looks_up(members) or not drafter.holds(sequences, n):
+        if not n or not drafter.holds(sequences, n) or not lookahead.passes(sequences, n_drafted, 1):
             return None
-        if not lookahead.passes(sequences, n_drafted, 1):
-            return None
-        return cls._submit(context, drafter, members, kind, n, n_drafted)
+        return cls._submit(context, drafter, members, n, n_drafted)
 
     @classmethod
     def _submit(
@@ -50,13 +55,12 @@ class Round(ProgramVerifiedStep):
         context: StepContext,
         drafter: Drafter,
         members: Members,
-        kind: Kind | None,
         n: int,
         n_drafted: int,
         before: Round | None = None,
     ) -> Round | None:
         """Submit a round of ``n`` tokens, padded to ``n_drafted``; None after an error of the drafter."""
-        start, speculation, sequences = context.start(), context.speculation, [running for running, _ in members]
+        start, speculation, sequences = context.now(), context.speculation, [running for running, _ in members]
         try:
             if before and isinstance(drafter, NextTokens):
                 drafts = drafter.submit_after(sequences, before.pending, n, n_drafted)
@@ -68,7 +72,7 @@ class Round(ProgramVerifiedStep):
         speculation.passed(1)
         passed = passed_to(drafts, len(members), n_drafted, n)
         flight = cls.submit_rows(context, members, [()] * len(members), n_drafted, passed, before)
-        flight.start, flight.kind, flight.n_round, flight.asks = start, kind, n, True
+        flight.start, flight.name, flight.n_round = start, drafter.name, n
         return flight
 
     def following(self) -> Round | None:
@@ -78,19 +82,16 @@ class Round(ProgramVerifiedStep):
         n_drafted, lengths = self.ask.n_drafted, context.lookahead.lengths(len(sequences))
         if not (self.hears and context.can.follows) or self.lost or not context.is_alone(sequences):
             return None
-        if not context.drafting.affords_round(self.kind, lengths):
-            return None
         layer = speculation.lone_layer(self.members)
         if layer is None or not layer.holds_after(sequences, n_drafted):
             return None
         if any(running.generation.n_left <= 1 + n_drafted for running in sequences):
             return None
-        n = speculation.round_length(sequences, self.kind, lengths)
-        if n != self.n_round or context.lookahead.passes(sequences, n_drafted, 2) < 2:
+        if speculation.looks_up(self.members) or speculation.round_length(layer, sequences, lengths) != self.n_round:
             return None
-        if speculation.looks_up(self.members):
+        if context.lookahead.passes(sequences, n_drafted, 2) < 2:
             return None
-        return self._submit(context, layer, self.members, self.kind, n, n_drafted, self)
+        return self._submit(context, layer, self.members, self.n_round, n_drafted, self)
 
     def take(self, following: Flight | None) -> None:
         """Continue with the tokens of this round.
@@ -112,7 +113,7 @@ class Round(ProgramVerifiedStep):
         tokens, positions = (array.reshape(len(self.whole), -1) for array in (self.batch.tokens, self.batch.positions))
         picked, lost = ahead.picked[0].reshape(tokens.shape), set(self.whole)
         assert ahead.n_taken is not None
-        drafter = speculation.drafter(self.members)
+        drafter = speculation.drafter(self.members, self.context.runner)
         for index, running in enumerate(self.whole):
             tokens[index, 0] = running.generation.tokens[-1]
             positions[index] = running.n_past + np.arange(tokens.shape[1])
@@ -123,7 +124,7 @@ class Round(ProgramVerifiedStep):
             tokens[index, n_taken:] = UNKNOWN
             running.generation.timings.drafted(n, min(max(0, n_accepted), n))
             running.generation.timings.drafts_exact = speculation.is_exact
-            speculation.rounds.judged(self.kind, min(n_taken - 1, n), n)
+            speculation.judge_round(self.name, running, n, min(n_taken - 1, n))
             if n_accepted == n_taken - 1 and goes_on(running):
                 lost.discard(running)
         return lost

@@ -61,7 +61,7 @@ class HostVerifiedStep(Flight):
         if not n:
             return False
         draft = drafts[verified.running]
-        draft.n_accepted, draft.n_forced = draft.n_accepted + n, draft.n_forced + n - 1
+        draft.n_accepted += n
         self.context.scheduler.computed(verified.running, n)
         verified.row, verified.drafted = verified.row + n, verified.drafted[n:]
         return verified.running.pending == 0

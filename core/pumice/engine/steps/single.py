@@ -28,7 +28,7 @@ class SingleSteps:
 
         ``hears``: whether a layer that drafts may want its hidden states.
         """
-        context, can, start = self._context, self._context.can, self._context.start()
+        context, can, start = self._context, self._context.can, self._context.now()
         whole = [running for running, n_new in members if running.pending == n_new]
         drafted = {running: draft.tokens for running, draft in drafts.items()}
         with ExitStack() as stack:

@@ -1,0 +1,125 @@
+"""Lengths of drafts by the costs of rows and acceptance: simulated texts, and the measurement of costs."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from pumice.engine.draft_choice import Acceptance, DraftChoice, DraftingCost, StepCosts, measure_draft, measure_rows
+
+SIZES = (1, 2, 4, 8, 16)
+
+
+def choice(cost: float, computing: float = 0.0) -> DraftChoice:
+    """Return a choice where each row more takes ``cost`` of the first, and a computed token ``computing``."""
+    made = DraftChoice()
+    drafting = {"draft": DraftingCost(computing, computing)} if computing else {}
+    made.costs = StepCosts({n: 1 + cost * (n - 1) for n in SIZES}, drafting)
+    return made
+
+
+def simulate(
+    right: Callable[[int], float], cost: float, n_seqs: int, n_tokens: int = 512, computing: float = 0.0
+) -> float:
+    """Return the speed of writing texts, relative to that without drafts.
+
+    Args:
+        right: probability of a drafted token to be right by its position in the text.
+        cost: time of a row more, in steps of one row.
+        n_seqs: sequences that are computed together.
+        n_tokens: tokens of each text.
+        computing: time of a token that a model computes; 0: drafts are looked up.
+    """
+    random, made = np.random.default_rng(1), choice(cost, computing)
+    owners = [Acceptance(computing > 0) for _ in range(n_seqs)]
+    written, seconds, step = [0] * n_seqs, 0.0, 0
+    while (done := min(written)) < n_tokens:
+        step += 1
+        awake = [i for i, own in enumerate(owners) if own.wakes <= step]
+        n = 15
+        if computing and awake:
+            n, pays = made.common_length("draft", [owners[i].every for i in awake], n_seqs, range(1, 16))
+            for i in awake:
+                owners[i].end_rest() if pays else owners[i].rest(step)
+            seconds += made.costs.draft("draft", n)
+        chances = [own.of(0).chances(n) if i in awake else [] for i, own in enumerate(owners)]
+        lengths = made.lengths(chances, n_seqs, 64 - n_seqs)
+        seconds += made.costs.of(n_seqs + sum(lengths)) / made.costs.of(n_seqs)
+        for i in range(n_seqs):
+            hits = random.random(n) < right(done)
+            n_right = int(np.argmin([*hits, False]))
+            if i in awake:
+                owners[i].count(0, lengths[i] or 1, min(n_right, lengths[i] or 1))
+                if not computing:
+                    owners[i].end_rest() if lengths[i] else owners[i].rest(step)
+            written[i] += 1 + min(n_right, lengths[i])
+    return sum(written) / n_seqs / seconds
+
+
+@pytest.mark.parametrize("n_seqs", [1, 4])
+@pytest.mark.parametrize("cost", [0.02, 0.2, 0.45, 1.0])
+@pytest.mark.parametrize("right", [0.0, 0.3, 0.6, 0.95])
+def test_drafts_cost_little_and_bring_most_of_what_they_can(right: float, cost: float, n_seqs: int) -> None:
+    speed = simulate(lambda _: right, cost / n_seqs, n_seqs)
+    assert speed >= 0.97
+    base = 1 + cost / n_seqs * (n_seqs - 1)
+    most = (64 - n_seqs) // n_seqs
+    best = max(sum(right**i for i in range(k + 1)) * base / (base + cost * k) for k in range(min(15, most) + 1))
+    assert speed >= 0.85 * best
+
+
+@pytest.mark.parametrize(
+    ("right", "cost", "least"),
+    [(0.0, 0.2, 0.97), (0.3, 0.4, 0.95), (0.95, 0.2, 1.6), (0.95, 0.3, 1.35), (0.9, 0.3, 1.15)],
+)
+def test_a_draft_model_is_asked_if_it_pays(right: float, cost: float, least: float) -> None:
+    assert simulate(lambda _: right, cost, 1, computing=0.15) >= least
+
+
+@pytest.mark.parametrize("period", [10, 50])
+@pytest.mark.parametrize("cost", [0.2, 0.45])
+def test_texts_that_stop_repeating_cost_little(period: int, cost: float) -> None:
+    assert simulate(lambda position: 0.95 if position // period % 2 else 0.0, cost, 1) >= 0.97
+
+
+def test_tries_are_at_doubling_intervals() -> None:
+    own, tried = Acceptance(is_computed=True), []
+    for step in range(1, 513):
+        if own.wakes <= step:
+            tried.append(step)
+            own.rest(step)
+    gaps = np.diff(tried)
+    assert len(tried) < 14
+    assert gaps[:6].tolist() == [2, 2, 4, 8, 16, 32]
+
+
+def test_a_set_number_is_always_verified() -> None:
+    made = DraftChoice(4)
+    assert made.lengths([[0.0] * 9, [0.0] * 2, []], 3, 63) == [4, 2, 0]
+    assert made.lengths([[0.0] * 9, [0.0] * 9], 2, 6) == [4, 2]
+    assert made.common_length("", [], 1, (1, 3, 7)) == (3, True)
+    assert DraftChoice(0).common_length("", [], 1, (1, 3, 7)) == (0, False)
+
+
+def test_costs_are_measured_once_and_more_rows_take_no_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fastest of several steps counts; the first of a size prepares kernels."""
+    now, calls = 0.0, dict.fromkeys(SIZES, 0)
+
+    def step(n_rows: int) -> None:
+        nonlocal now
+        calls[n_rows] += 1
+        slow = 50.0 if calls[n_rows] % 3 == 1 else 1.0
+        now += 1e-3 * slow * {1: 1.0, 2: 1.5, 4: 1.4, 8: 2.0, 16: 40.0}[n_rows]
+
+    monkeypatch.setattr("pumice.engine.draft_choice.time.perf_counter", lambda: now)
+    costs = measure_rows(step)
+    assert costs.seconds == pytest.approx(1e-3)
+    assert costs.rows == pytest.approx({1: 1.0, 2: 1.5, 4: 1.5, 8: 2.0, 16: 16.0})
+    assert costs.of(6) == pytest.approx(1.75)
+    assert costs.of(17) > costs.of(16)
+
+    def draft(n: int) -> None:
+        nonlocal now
+        now += 1e-3 * (0.1 + 0.2 * n)
+
+    assert measure_draft(draft, costs) == pytest.approx((0.1, 0.2))
