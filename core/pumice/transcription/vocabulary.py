@@ -57,7 +57,8 @@ class TranscriptTokens:
     @classmethod
     def of(cls, metadata: Mapping[str, Any]) -> Self:
         """Return the tokens of a model. Raises RequestError if it lacks one."""
-        ids = {text: id for id, text in enumerate(metadata.get("tokenizer.ggml.tokens", ())) if text[:2] == "<|"}
+        tokens = metadata.get("tokenizer.ggml.tokens")
+        ids = {text: id for id, text in enumerate(tokens if isinstance(tokens, list) else ()) if text[:2] == "<|"}
 
         def find(*names: str) -> int:
             for name in names:

@@ -11,9 +11,13 @@ import pytest
 import pumice
 from hearing_models import RATE, SECONDS, sound
 from pumice.convert import ConvertOptions, write_model
+from pumice.engine.tracing import trace
 from pumice.errors import ConvertError
 from pumice.gguf import GGMLType, GGUFFile
 from pumice.model_files.opening import open_model
+from pumice.plugin import HParams, ModelError
+from pumice.transcription import TranscriptTokens
+from pumice_architectures.whisper import Whisper
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.backend import SOFTWARE
 from whisper_models import DECODED, FIRST_TIME, FIXTURES, START, STEP, TRANSCRIBE, write_folder
@@ -44,6 +48,28 @@ def test_logits_are_those_of_transformers(file: Path, backend: str, monkeypatch:
         logits = model.logits(DECODED, prompt=[AUDIO])[:, ::STEP]
     expected = np.load(FIXTURES / "logits.npz")["logits"]
     np.testing.assert_allclose(logits, expected, rtol=0, atol=TOLERANCE[backend] * np.abs(expected).max())
+
+
+HOSTILE = [0, 1, 3, 2**32 - 1, 2**63, -1, 0.0, float("nan"), float("inf"), True, "text", []]
+
+
+def test_hostile_metadata_is_a_model_error(file: Path) -> None:
+    refusals: list[str] = []
+    with GGUFFile.open(file) as model:
+        for key in [key for key in model.metadata if key.startswith("whisper.")]:
+            for value in HOSTILE:
+                try:
+                    trace(model, Whisper(HParams({**model.metadata, key: value})), 64)
+                except ModelError as error:
+                    refusals.append(str(error))
+    assert len(refusals) > 50
+    assert not any("\n" in refusal for refusal in refusals)
+
+
+@pytest.mark.parametrize("tokens", [None, 5, [], ["<|endoftext|>"]])
+def test_a_vocabulary_without_special_tokens_is_named(tokens: object) -> None:
+    with pytest.raises(pumice.RequestError, match="has no token <"):
+        TranscriptTokens.of({"tokenizer.ggml.tokens": tokens})
 
 
 def test_a_prompt_is_a_sound_and_the_tokens_after_it(file: Path) -> None:
