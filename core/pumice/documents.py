@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import functools
 from importlib.util import find_spec
 from typing import NamedTuple
@@ -58,7 +57,7 @@ def read_pdf(encoded: str) -> tuple[str, int]:
 
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # damaged files fill the log
     try:
-        reader = pypdf.PdfReader(io.BytesIO(base64.b64decode(encoded)))
+        reader = pypdf.PdfReader(io.BytesIO(decode_base64(encoded, "pdf")))
         if reader.is_encrypted and not reader.decrypt(""):
             raise RequestError("pdf: the file is encrypted; save it without a password")
         n_pages = len(reader.pages)

@@ -16,23 +16,48 @@ from pumice.wording import show_python
 
 MAX_BYTES = 32 << 20  # of an encoded image or sound
 _MAX_BASE64 = 4 * -(-MAX_BYTES // 3)  # characters
+_MAX_TEXT = _MAX_BASE64 + _MAX_BASE64 // 16  # characters with line breaks
 _PIECE = 1 << 18  # characters of base64 that are decoded at once; a multiple of 4
+_STANDARD = str.maketrans("-_", "+/", " \t\r\n")  # url-safe letters, and spaces, which encoders put in
 _MAX_HEAD = 256  # characters of a data: URL before its data
 _MAX_NAME = 1024  # characters of a path in an error: it may be a whole image in base64
 
 
 def decode_base64(text: str, kind: str) -> bytes:
-    """Return the file in a text of base64. Raises RequestError, with ``kind`` in front, unless it is one in bounds."""
-    if len(text) > _MAX_BASE64:
+    """Return the file in a text of base64.
+
+    As MIME and browsers allow, there may be spaces and line breaks in it, url-safe letters, and no padding.
+
+    Raises:
+        RequestError: The text is not base64, or too long; ``kind`` is the first word of the message.
+    """
+    if len(text) > _MAX_TEXT:
         raise too_large(kind)
     try:  # in pieces, since other threads wait for each
-        pieces = (text[begin : begin + _PIECE] for begin in range(0, len(text), _PIECE))
-        data = b"".join(base64.b64decode(piece, validate=True) for piece in pieces)
+        letters = padded("".join(map(standard_base64, _pieces(text))))
+        data = b"".join(base64.b64decode(piece, validate=True) for piece in _pieces(letters))
     except (binascii.Error, ValueError):  # ValueError: letters beyond ASCII
         raise MediaError(kind, "the data is not valid base64") from None
+    if len(data) > MAX_BYTES:
+        raise too_large(kind)
     if not data:
         raise MediaError(kind, "the data is empty")
     return data
+
+
+def standard_base64(text: str) -> str:
+    """Return a text of base64 with the standard letters, and without spaces and line breaks."""
+    return text.translate(_STANDARD)
+
+
+def padded(letters: str) -> str:
+    """Return base64 with its padding, whether it has some or not."""
+    bare = letters.rstrip("=") if len(letters) - len(letters.rstrip("=")) <= 2 else letters
+    return bare + "=" * (-len(bare) % 4)
+
+
+def _pieces(text: str) -> Iterator[str]:
+    return (text[begin : begin + _PIECE] for begin in range(0, len(text), _PIECE))
 
 
 def decode_data_url(url: str, kind: str, example: str) -> bytes:

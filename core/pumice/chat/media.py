@@ -9,6 +9,7 @@ from typing import Any
 from pumice.architecture import MediaKind
 from pumice.audio import AUDIO_TYPES, Audio, is_sound
 from pumice.chat.mixed import MEDIA, Media
+from pumice.encoded import standard_base64
 from pumice.errors import RequestError
 from pumice.images import IMAGE_TYPES, MAX_IMAGES, Image
 from pumice.videos import VIDEO_TYPES, Video, is_video
@@ -92,7 +93,7 @@ def media_from_base64(text: str) -> Media:
 def kind_of_base64(text: str) -> MediaKind:
     """Return the kind of a file in base64 by its first bytes; "image" for any other text."""
     try:
-        head = base64.b64decode(text[:16], validate=True)
+        head = base64.b64decode(standard_base64(text[:64])[:16], validate=True)
     except ValueError:  # also letters beyond ASCII
         head = b""
     return "audio" if is_sound(head) else "video" if is_video(head) else "image"
