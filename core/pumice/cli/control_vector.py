@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +14,7 @@ from pumice.cli.confined import ConfinedCommand
 from pumice.cli.files import InputFile, OutputFile
 from pumice.cli.named_models import load_model
 from pumice.cli.options import force_option, load_options, model_argument
+from pumice.cli.output import echo
 from pumice.cli.progress import show_progress
 from pumice.cli.vocabulary import option
 
@@ -86,7 +88,7 @@ def command(
         architecture = loaded.metadata["general.architecture"]
     directions = contrast.directions(method)
     write_directions(out, directions, architecture, force=force)
-    click.echo(f"{out}: {len(directions)} directions of {len(pairs)} pairs", err=True)
+    echo(f"{out}: {len(directions)} directions of {len(pairs)} pairs", err=True)
 
 
 def read_pairs(positive: Path, negative: Path) -> list[tuple[str, str]]:
@@ -102,7 +104,7 @@ def read_pairs(positive: Path, negative: Path) -> list[tuple[str, str]]:
 def read_lines(path: Path) -> Iterator[str]:
     """Yield the lines that are not empty, with llama.cpp's escapes decoded."""
     try:
-        lines = path.read_bytes().splitlines()
+        lines = path.read_bytes().removeprefix(BOM_UTF8).splitlines()
     except OSError as error:
         raise click.ClickException(f"{path}: {(error.strerror or str(error)).lower()}") from None
     for number, line in enumerate(lines, 1):

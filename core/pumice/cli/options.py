@@ -14,6 +14,7 @@ import click
 from pumice.cli.files import InputFile, ModelName
 from pumice.cli.messages import show_logs
 from pumice.cli.metadata_options import METADATA_OPTIONS
+from pumice.cli.output import echo
 from pumice.cli.vocabulary import GroupedCommand, defined, option, with_options
 from pumice.demo import demo_model_path
 from pumice.options import CHAT, ENGINE, SAMPLING, KVType
@@ -167,7 +168,7 @@ def read_bounded(noun: str, path: Path) -> str:
 
     Raises ClickException that names the content by ``noun`` if it is too long, OSError and UnicodeDecodeError.
     """
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding="utf-8-sig") as file:  # Windows editors write a byte order mark
         text = file.read(_MAX_TEXT + 1)
     if len(text) > _MAX_TEXT:
         raise click.ClickException(f"cannot read {noun}: {path}: more than {_MAX_TEXT} characters")
@@ -433,7 +434,7 @@ def _list_devices(ctx: click.Context, param: click.Parameter, value: bool) -> No
     if value and not ctx.resilient_parsing:
         from pumice.cli.device_list import list_devices
 
-        click.echo(list_devices())
+        echo(list_devices())
         ctx.exit()
 
 

@@ -106,7 +106,7 @@ def read_prompt(prompt: str | None, file: Path | None, default: str | None = Non
             data = stream.read(_MAX_PROMPT + 1)  # a device may never end
         if len(data) > _MAX_PROMPT:
             raise click.ClickException(f"cannot read the prompt: {where}: more than {_MAX_PROMPT} bytes")
-        return data.decode("utf-8").removesuffix("\n").removesuffix("\r")
+        return data.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
     except OSError as error:
         raise click.ClickException(f"cannot read the prompt: {where}: {error.strerror}") from None
     except UnicodeDecodeError as error:

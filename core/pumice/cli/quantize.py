@@ -10,6 +10,7 @@ import click
 from pumice.cli.confined import ConfinedCommand
 from pumice.cli.files import InputFile, ModelPath, OutputFile
 from pumice.cli.options import force_option, no_sandbox_option
+from pumice.cli.output import echo
 from pumice.cli.progress import show_progress
 from pumice.cli.vocabulary import option
 from pumice.wording import counted_as
@@ -97,14 +98,14 @@ def command(source: str, out: str, type: str, dry_run: bool, threads: int | None
     if dry_run:
         with open_model(source) as file:
             plan = plan_quantization(file, type, imatrix=imatrix, options=options)
-        click.echo("\n".join([*lines(plan), *coverage(plan, imatrix)]))
+        echo("\n".join([*lines(plan), *coverage(plan, imatrix)]))
         return
     threads = max(threads or 0, 0)
     with show_progress("quantizing") as progress:
         plan = quantize(
             source, out, type, imatrix=imatrix, options=options, threads=threads, force=force, progress=progress
         )
-    click.echo("\n".join([summary(plan), *coverage(plan, imatrix)]), err=True)
+    echo("\n".join([summary(plan), *coverage(plan, imatrix)]), err=True)
 
 
 def lines(plan: QuantizationPlan) -> list[str]:
@@ -172,7 +173,7 @@ def _tensor_types(arguments: tuple[str, ...], file: Path | None) -> list[tuple[s
     items = list(arguments)
     if file is not None:
         try:
-            items += file.read_text().split()
+            items += file.read_text("utf-8-sig").split()
         except (OSError, UnicodeDecodeError) as error:
             raise click.ClickException(f"{file}: cannot be read: {error}") from None
     pairs = []

@@ -243,7 +243,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > MAX_JSON_BYTES:
             raise ConvertError(f"{path}: the file is larger than {MAX_JSON_BYTES >> 20} MiB")
-        value = json.loads(path.read_text("utf-8"))
+        value = json.loads(path.read_text("utf-8-sig"))
     except OSError as error:
         raise ConvertError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     except (ValueError, RecursionError) as error:

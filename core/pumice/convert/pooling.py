@@ -30,7 +30,7 @@ def _module(folder: Folder) -> str | None:
     if not folder.has(MODULES):
         return None
     try:
-        modules = json.loads((folder.path / MODULES).read_text("utf-8"))
+        modules = json.loads((folder.path / MODULES).read_text("utf-8-sig"))
         return next((str(module["path"]) for module in modules if str(module["type"]).endswith("Pooling")), None)
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise ConvertError(f"{folder.path / MODULES}: not a list of modules: {error}") from None

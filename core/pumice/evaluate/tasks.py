@@ -156,7 +156,7 @@ class _Reader:
 
 def _lines(data: bytes) -> list[str]:
     try:
-        return data.decode("utf-8").removesuffix("\n").split("\n")
+        return data.decode("utf-8-sig").removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
         raise RequestError(f"not valid UTF-8 at byte {error.start}") from None
 

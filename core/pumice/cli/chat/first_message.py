@@ -98,7 +98,7 @@ def take_first_message(message: str | None, options: dict[str, Any]) -> FirstMes
 def _with_piped(text: str | None) -> str:
     """Return piped input, or the text, or both, the piped one first."""
     try:
-        piped = sys.stdin.buffer.read().decode("utf-8").strip()
+        piped = sys.stdin.buffer.read().decode("utf-8-sig").strip()
     except UnicodeDecodeError as error:
         raise click.ClickException(f"the message is not UTF-8: byte {error.start} of standard input") from None
     return "\n\n".join(part for part in (piped, text) if part)

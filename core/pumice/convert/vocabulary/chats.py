@@ -26,7 +26,7 @@ def _template(folder: Folder) -> dict[str, str]:
     if not folder.has(TEMPLATE):
         return {}
     with reading(folder.path):
-        return {"tokenizer.chat_template": (folder.path / TEMPLATE).read_text("utf-8")}
+        return {"tokenizer.chat_template": (folder.path / TEMPLATE).read_text("utf-8-sig")}
 
 
 def _ends(folder: Folder, keys: Mapping[str, Any]) -> dict[str, int]:

@@ -25,7 +25,7 @@ def rwkv(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:
         return None
     tokens = TokenList(conversion.n_vocab(N_VOCAB))
     tokens.set(END_OF_TEXT, "<s>", TokenType.CONTROL)
-    for number, line in enumerate((folder.path / FILE).read_text("utf-8").splitlines(), 1):
+    for number, line in enumerate((folder.path / FILE).read_text("utf-8-sig").splitlines(), 1):
         tokens.set(number, _escaped(folder, number, line), TokenType.NORMAL)
     special = special_tokens(folder.path, conversion.architecture, tokens.n, merges=False)
     keys = tokens.metadata("rwkv", "")
