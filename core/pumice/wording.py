@@ -4,6 +4,7 @@ import difflib
 import reprlib
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
+from unicodedata import category
 
 _MAX_COMPARED = 100  # compared characters of a name, since comparing takes quadratic time
 _MAX_LISTED = 64  # maximum names in a message
@@ -92,9 +93,15 @@ def json_problem(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def printable(text: str) -> str:
-    """Return ``text`` with ``?`` for each unprintable character, so that a log or a terminal shows it safely."""
-    return "".join(character if character.isprintable() else "?" for character in text)
+def printable(text: str, layout: str = "") -> str:
+    """Return ``text`` with ``?`` for each unprintable character, so that a log or a terminal shows it safely.
+
+    Those are controls, characters that are hidden or change the direction of text, and halves of surrogate pairs.
+    ``layout``: control characters to keep. Spaces of any width stay.
+    """
+    if text.isprintable():
+        return text
+    return "".join(mark if mark.isprintable() or mark in layout or category(mark) == "Zs" else "?" for mark in text)
 
 
 def format_bytes(n: int) -> str:

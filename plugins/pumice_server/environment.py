@@ -9,6 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 import click
 
+from pumice.cli.output import echo
+
 PREFIX = "LLAMA_ARG_"
 _OPTIONS = {
     "BATCH": "--batch-size",
@@ -71,7 +73,7 @@ def arguments_of(
         if name in refused:
             arguments += [] if off else [name]
         elif name not in takes:
-            click.echo(f"warning: {variable} has no meaning for pumice serve, and is ignored", err=True)
+            echo(f"warning: {variable} has no meaning for pumice serve, and is ignored", err=True)
         else:
             arguments += argument_of(name, value, takes, refused, variable)
     return arguments

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import click
 
+from pumice.cli.output import echo
 from pumice_server.arguments import OPTIONS
 from pumice_server.environment import PREFIX, argument_of, option_of
 from pumice_server.limits import MAX_MODELS
@@ -104,7 +105,7 @@ class _Reader:
         for key, value in keys.items():
             where = f"--models-preset: {self._path}: [{section}] {key}"
             if key in _THEIRS:
-                click.echo(f"warning: {where} is ignored: {_THEIRS[key]}", err=True)
+                echo(f"warning: {where} is ignored: {_THEIRS[key]}", err=True)
                 continue
             name = self._name(key)
             if name in OPTIONS.refused:

@@ -22,6 +22,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 
 import pumice
+from pumice.cli.output import echo
 from pumice.cli.progress import show_progress
 from pumice.mcp import HostedTools, hosted_tools
 from pumice.plugin.unstable import ModelSpec
@@ -193,15 +194,15 @@ async def _begin(models: Models, address: str, failed: Failing) -> None:
             is_own = threading.current_thread() is threading.main_thread()
             with without_collections() if is_own else contextlib.nullcontext():
                 async with models.using(served_model):
-                    click.echo(_summary(served_model, models.settings), err=True)
+                    echo(_summary(served_model, models.settings), err=True)
         except Exception as error:
             if not models.draining:
                 models.draining = True  # no retry
                 failed(error)
             return
     else:
-        click.echo(f"serving {', '.join(served.name for served in models.served_models)}", err=True)
-    click.echo(f"listening on {address}", err=True)
+        echo(f"serving {', '.join(served.name for served in models.served_models)}", err=True)
+    echo(f"listening on {address}", err=True)
     notify("READY=1")
 
 

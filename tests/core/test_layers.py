@@ -28,6 +28,7 @@ COMMANDS = {
     "pumice.cli.llama_samplers",
     "pumice.cli.named_models",
     "pumice.cli.options",
+    "pumice.cli.output",
     "pumice.cli.progress",
     "pumice.cli.reasoning_options",
     "pumice.cli.sampler_options",

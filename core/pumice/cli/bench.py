@@ -14,6 +14,7 @@ import click
 from pumice.cli.confined import ConfinedCommand
 from pumice.cli.named_models import load_model
 from pumice.cli.options import json_option, load_options, model_argument
+from pumice.cli.output import echo
 from pumice.cli.progress import show_progress
 from pumice.cli.vocabulary import option
 from pumice.wording import counted_as
@@ -115,14 +116,14 @@ def command(
         about = {"backend": ",".join(loaded.backends), "model": model}
         if speculate != "off":
             drafts = measure_drafts(loaded, speculate, n_gen, repetitions)
-            click.echo(json.dumps([row.result() | about for row in drafts], indent=2) if as_json else table_of(drafts))
+            echo(json.dumps([row.result() | about for row in drafts], indent=2) if as_json else table_of(drafts))
             return
         if parallel:
             rows = measure_parallel(loaded, n_prompt, n_gen, parallel, repetitions, profile)
             results = [result | about for row in rows for result in row.results()]
-            click.echo(json.dumps(results, indent=2) if as_json else format_parallel(rows))
+            echo(json.dumps(results, indent=2) if as_json else format_parallel(rows))
             for row in rows if profile else []:
-                click.echo(row.format_profile(), err=True)
+                echo(row.format_profile(), err=True)
             return
         results = []
         for name, n_tokens in (("pp", n_prompt), ("tg", n_gen)):
@@ -137,8 +138,8 @@ def command(
             if profile:
                 from pumice.evaluate.speed import kernel_times
 
-                click.echo(format_profile(result["test"], kernel_times(loaded)), err=True)
-    click.echo(json.dumps(results, indent=2) if as_json else format_results(results))
+                echo(format_profile(result["test"], kernel_times(loaded)), err=True)
+    echo(json.dumps(results, indent=2) if as_json else format_results(results))
 
 
 def _settle(model: Model) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pumice.cli.options import json_option, load_options
+from pumice.cli.output import echo
 
 if TYPE_CHECKING:
     from pumice.config import Config
@@ -31,7 +32,7 @@ def command(as_json: bool, config: dict[str, Any], **options: Any) -> None:
 
     settings = load_config({**config, **{key: value for key, value in options.items() if value is not None}})
     shown = describe(settings, get_registry(settings))
-    click.echo(json.dumps(shown, indent=2, default=str) if as_json else format_settings(shown))
+    echo(json.dumps(shown, indent=2, default=str) if as_json else format_settings(shown))
 
 
 def describe(config: Config, registry: Registry) -> dict[str, Any]:

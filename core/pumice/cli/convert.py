@@ -15,6 +15,7 @@ from pumice.cli.confined import ConfinedCommand
 from pumice.cli.files import InputFile, OutputFile, WrittenFiles
 from pumice.cli.gguf.parts import max_size_option, max_tensors_option
 from pumice.cli.options import force_option, no_sandbox_option
+from pumice.cli.output import echo
 from pumice.cli.progress import show_progress
 from pumice.cli.vocabulary import option
 from pumice.wording import counted_as
@@ -166,7 +167,7 @@ def convert_model(folder: Path, arguments: dict[str, Any]) -> None:
         name = Path(f"mmproj-{name}") if options.mmproj else name
         target = _target(folder, arguments["out"], name)
         if arguments["dry_run"]:
-            click.echo(f"{target}: {counted_as(len(file.tensors), 'tensor')}, {file.n_bytes:,} bytes as {stored}")
+            echo(f"{target}: {counted_as(len(file.tensors), 'tensor')}, {file.n_bytes:,} bytes as {stored}")
             return
         how: dict[str, Any] = {"parts": _parts(arguments), "force": _may_replace(target, arguments)}
         with show_progress("converting") as progress:
@@ -175,7 +176,7 @@ def convert_model(folder: Path, arguments: dict[str, Any]) -> None:
             else:
                 n_parts = len(quantize(file, target, type, progress=progress, **how).parts or ())
                 paths = [part_path(target, i, n_parts) for i in range(n_parts)] or [target]
-    click.echo("\n".join(map(str, paths)))
+    echo("\n".join(map(str, paths)))
 
 
 def _quantizer(kind: GGMLType | None) -> Quantizer | None:
@@ -227,4 +228,4 @@ def convert_adapter(folder: Path, arguments: dict[str, Any]) -> None:
         if not arguments["dry_run"]:
             write_model(file, target, force=arguments["force"])
         size = f": {counted_as(len(file.tensors), 'tensor')}, {file.n_bytes:,} bytes" if arguments["dry_run"] else ""
-        click.echo(f"{target}{size}")
+        echo(f"{target}{size}")

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from pumice.cli.messages import say
+from pumice.cli.output import echo
 from pumice.cli.vocabulary import option
 from pumice.wording import printable
 
@@ -52,7 +53,7 @@ def command(name: str, file: Path) -> None:
     path = create_model(name, record)
     for parameter in parsed.ignored:
         say("warning", f"PARAMETER {parameter} has no effect here")
-    click.echo(f"created {name.removesuffix(':latest')} from {printable(parsed.base)}: {path}", err=True)
+    echo(f"created {name.removesuffix(':latest')} from {printable(parsed.base)}: {path}", err=True)
 
 
 def _check_present(record: Mapping[str, Any], file: Path) -> None:

@@ -8,6 +8,7 @@ import click
 
 from pumice.cli.device_list import format_backend, list_backends
 from pumice.cli.options import json_option
+from pumice.cli.output import echo
 
 
 @click.command("devices")
@@ -18,4 +19,4 @@ def command(as_json: bool) -> None:
     Shows why a backend is not available on this machine, and what to install.
     """
     backends = list_backends()
-    click.echo(json.dumps(backends, indent=2) if as_json else "\n".join(map(format_backend, backends)))
+    echo(json.dumps(backends, indent=2) if as_json else "\n".join(map(format_backend, backends)))

@@ -15,6 +15,7 @@ import click
 from pumice.cli.files import OutputFile
 from pumice.cli.machine_report import Finding, survey
 from pumice.cli.options import json_option
+from pumice.cli.output import echo
 from pumice.cli.progress import show_progress
 from pumice.cli.vocabulary import option
 from pumice.wording import printable
@@ -44,10 +45,10 @@ def command(as_json: bool, no_measure: bool, report: Path | None) -> None:
     setting = _sandbox_setting()
     findings = [*survey(not no_measure), sandbox_finding(setting)]
     if as_json:
-        click.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
+        echo(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
         for finding in findings:
-            click.echo("\n".join([f"{finding.name}: {finding.state}", *(f"  {line}" for line in finding.details)]))
+            echo("\n".join([f"{finding.name}: {finding.state}", *(f"  {line}" for line in finding.details)]))
     if report is not None:
         _write_report(report, findings)
     if setting == "on" and findings[-1].state != "ok":
@@ -91,8 +92,8 @@ def _write_report(path: Path, findings: list[Finding]) -> None:
 
         lines = write_report(path, findings, progress)
     for line in lines:
-        click.echo(line, err=True)
-    click.echo(f"the report is in {printable(str(path))}", err=True)
+        echo(line, err=True)
+    echo(f"the report is in {printable(str(path))}", err=True)
 
 
 def _sandbox_setting() -> str:

@@ -12,6 +12,7 @@ import click
 from pumice.chat.mixed import MARKER, Media
 from pumice.cli.named_models import load_model
 from pumice.cli.options import advised_on_arguments, json_option, load_options, model_argument
+from pumice.cli.output import echo
 from pumice.cli.prompt import SeeingCommand, chosen, file_option, media_option, read_prompt, with_media
 from pumice.cli.vocabulary import option
 
@@ -93,7 +94,7 @@ def command(
         else:
             values = loaded.embed(mixed, **vectors).tolist()
             lines = [" ".join(f"{value:.6g}" for value in row) for row in values]
-    click.echo(json.dumps(values) if as_json else "\n".join(lines))
+    echo(json.dumps(values) if as_json else "\n".join(lines))
 
 
 def _mixed(

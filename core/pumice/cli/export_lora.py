@@ -10,6 +10,7 @@ from pumice.cli.confined import ConfinedCommand
 from pumice.cli.files import InputFile, ModelName, OutputFile
 from pumice.cli.named_models import locate_model
 from pumice.cli.options import force_option, no_sandbox_option, separated, split_scale
+from pumice.cli.output import echo
 from pumice.cli.progress import show_progress
 from pumice.cli.vocabulary import option
 
@@ -59,4 +60,4 @@ def command(model: str, out: Path, adapters: tuple[str, ...], scaled: tuple[str,
                 read.append((read_adapter(file, base.architecture), scale))
         with merge(base, read) as merged, show_progress("merging") as progress:
             write_model(merged, out, force=force, progress=progress)
-    click.echo(out)
+    echo(out)

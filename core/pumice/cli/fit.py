@@ -12,6 +12,7 @@ import click
 
 from pumice.cli.confined import ConfinedCommand, settings_of
 from pumice.cli.options import json_option, load_options, model_argument
+from pumice.cli.output import echo
 from pumice.cli.vocabulary import option
 from pumice.wording import format_bytes
 
@@ -89,9 +90,9 @@ def command(
         plan = others[0].plan
     if as_json:
         more = {"quantizations": [item.to_dict() for item in others]} if others else {}
-        click.echo(json.dumps(plan.to_dict() | more, indent=2))
+        echo(json.dumps(plan.to_dict() | more, indent=2))
     else:
-        click.echo("\n".join([format_plan(plan), *(["", *_quantizations(others)] if others else [])]))
+        echo("\n".join([format_plan(plan), *(["", *_quantizations(others)] if others else [])]))
     if not plan.fits:
         raise click.exceptions.Exit(1)
 

@@ -13,6 +13,7 @@ from pumice.cli.confined import ConfinedCommand
 from pumice.cli.files import InputFile, OutputFile
 from pumice.cli.named_models import load_model
 from pumice.cli.options import force_option, load_options, model_argument
+from pumice.cli.output import echo
 from pumice.cli.perplexity import bos_of, estimate_line, last, running_line, text_ids
 from pumice.cli.prompt import read_prompt
 from pumice.cli.vocabulary import option
@@ -112,7 +113,7 @@ def command(model: str, file: Path | None, in_files: tuple[str, ...], show_stati
     if show_statistics:
         if len(paths) != 1:
             raise click.UsageError("--show-statistics needs one --in-file")
-        click.echo("\n".join(statistics_lines(read_sums(paths[0], chunk_size))))
+        echo("\n".join(statistics_lines(read_sums(paths[0], chunk_size))))
         return
     if file is None and not paths:
         raise click.UsageError("give a text with --file, or --in-file")
@@ -125,13 +126,11 @@ def command(model: str, file: Path | None, in_files: tuple[str, ...], show_stati
         text = read_prompt(None, file)
         sums.datasets.append(str(file))
         estimate = last(output.kept(measured(model, text, output, rest), *frequencies), running_line)
-        click.echo(f"perplexity {estimate_line(estimate, chunk_size)}", err=True)
+        echo(f"perplexity {estimate_line(estimate, chunk_size)}", err=True)
     output.save()
-    click.echo(
-        f"{output.path}: {counted_as(len(sums.tensors), 'tensor')}, {counted_as(sums.n_chunks, 'chunk')}", err=True
-    )
+    echo(f"{output.path}: {counted_as(len(sums.tensors), 'tensor')}, {counted_as(sums.n_chunks, 'chunk')}", err=True)
     for name, count in sums.unreached.items():
-        click.echo(f"{name}: {count} of {len(sums.tensors[name].counts)} experts were never chosen", err=True)
+        echo(f"{name}: {count} of {len(sums.tensors[name].counts)} experts were never chosen", err=True)
 
 
 def measured(model: str, text: str, output: ImatrixFile, rest: dict[str, Any]) -> Iterator[Estimate]:

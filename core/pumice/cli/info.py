@@ -13,6 +13,7 @@ from pumice.cli.confined import ConfinedCommand
 from pumice.cli.fit import device_table, placement_of
 from pumice.cli.named_models import locate_model
 from pumice.cli.options import json_option, load_options, model_argument
+from pumice.cli.output import echo
 from pumice.cli.vocabulary import option
 from pumice.errors import PumiceError
 from pumice.wording import format_bytes
@@ -38,7 +39,7 @@ def command(model: str, as_json: bool, graph: bool, config: dict[str, Any], **op
     if graph:
         from pumice.api import describe_graph
 
-        click.echo(describe_graph(model, **config, **options))
+        echo(describe_graph(model, **config, **options))
         return
     from pumice.model_files.opening import open_model
 
@@ -52,7 +53,7 @@ def command(model: str, as_json: bool, graph: bool, config: dict[str, Any], **op
         facts["placement"], shown = None, [f"{'placement':<13} - ({error})"]
     else:
         facts["placement"], shown = plan.placement, [f"{'placement':<13} {placement_of(plan)}", "", *device_table(plan)]
-    click.echo(json.dumps(facts, indent=2, ensure_ascii=False) if as_json else "\n".join([format_facts(facts), *shown]))
+    echo(json.dumps(facts, indent=2) if as_json else "\n".join([format_facts(facts), *shown]))
 
 
 def describe(file: GGUFFile) -> dict[str, Any]:

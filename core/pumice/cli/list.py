@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pumice.cli.options import json_option
+from pumice.cli.output import echo
 from pumice.cli.vocabulary import option
 from pumice.wording import format_bytes, printable
 
@@ -38,8 +39,8 @@ def command(catalogue: bool, as_json: bool) -> None:
         lines = [format_model(model, width) for model in models]
         lines += [printable(f"{row['name']:<{width}}  {'created':>10}  from {row['from']}") for row in created]
     if not rows and not as_json:
-        click.echo("no models were fetched yet: `pumice pull NAME` fetches one (`pumice list --catalogue`)", err=True)
-    click.echo(json.dumps(rows, indent=2) if as_json else "\n".join(lines), nl=as_json or bool(lines))
+        echo("no models were fetched yet: `pumice pull NAME` fetches one (`pumice list --catalogue`)", err=True)
+    echo(json.dumps(rows, indent=2) if as_json else "\n".join(lines), nl=as_json or bool(lines))
 
 
 def list_catalogue() -> list[dict[str, Any]]:

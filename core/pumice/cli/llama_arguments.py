@@ -18,6 +18,7 @@ from pumice.cli.llama_names import (
     Translation,
     by_name,
 )
+from pumice.cli.output import echo
 
 _SWITCHES = ("-fa", "--flash-attn", "-co", "--color", "--log-colors")
 """Options whose value was added later, so that it may be missing."""
@@ -120,7 +121,7 @@ class LlamaOptions:
         for name in ignored:
             meaningless = f"has no meaning for pumice {command.name}, and is ignored"
             why = f"is ignored: {self.undone[name]}" if name in self.undone else meaningless
-            click.echo(f"warning: {name} {why}", err=True)
+            echo(f"warning: {name} {why}", err=True)
         return kept
 
 

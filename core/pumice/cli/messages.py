@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pumice.cli.output import echo
+
 if TYPE_CHECKING:
     import logging
 
@@ -17,7 +19,7 @@ INTERRUPTED = 130  # the status a shell gives a program that Ctrl-C ended
 
 def say(kind: str, message: object) -> None:
     """Write ``kind: message`` to standard error as a single line."""
-    click.echo(f"{kind}: {' '.join(str(message).split())}", err=True)
+    echo(f"{kind}: {' '.join(str(message).split())}", err=True)
 
 
 def show_logs(verbose: bool = False) -> None:
@@ -38,7 +40,7 @@ def _handler() -> logging.Handler:
         def emit(self, record: logging.LogRecord) -> None:
             say(record.levelname.lower(), record.getMessage())
             if record.exc_info:
-                click.echo(logging.Formatter().formatException(record.exc_info), err=True)
+                echo(logging.Formatter().formatException(record.exc_info), err=True)
 
     return Handler()
 

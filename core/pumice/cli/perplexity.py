@@ -15,6 +15,7 @@ from pumice.cli.confined import ConfinedCommand
 from pumice.cli.files import InputFile, OutputFile
 from pumice.cli.named_models import load_model
 from pumice.cli.options import force_option, json_option, load_options, model_argument
+from pumice.cli.output import echo
 from pumice.cli.prompt import read_prompt
 from pumice.cli.vocabulary import option
 from pumice.errors import RequestError
@@ -109,7 +110,7 @@ def command(
     n_ctx = rest["n_ctx"] = rest["n_ctx"] or 512
     with load_model(model, rest) as loaded:
         facts, lines = measure(loaded)
-    click.echo(json.dumps({**facts, "n_ctx": n_ctx, "model": model}) if as_json else "\n".join(lines))
+    echo(json.dumps({**facts, "n_ctx": n_ctx, "model": model}) if as_json else "\n".join(lines))
 
 
 def take_kind(options: dict[str, Any]) -> str | None:
@@ -189,9 +190,9 @@ def last(steps: Iterator[Counted], line: Callable[[Counted], str]) -> Counted:
     shown = sys.stderr.isatty()
     for step in steps:
         if shown:
-            click.echo(f"\r{line(step)}  ", nl=False, err=True)
+            echo(f"\r{line(step)}  ", nl=False, err=True)
     if shown:
-        click.echo(err=True)
+        echo(err=True)
     return step
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pumice.cli.options import json_option
+from pumice.cli.output import echo
 from pumice.cli.plugin_package import MODULES, package_files
 
 if TYPE_CHECKING:
@@ -56,10 +57,10 @@ def list_command(names: tuple[str, ...], as_json: bool) -> None:
     problems = registry.problems()
     if as_json:
         plugins = [{**dataclasses.asdict(info), "problems": problems.get(info.name, [])} for info in shown]
-        click.echo(json.dumps(plugins, indent=2))
+        echo(json.dumps(plugins, indent=2))
     else:
         most = None if names else MOST_NAMES
-        click.echo("\n".join(format_plugin(info, problems.get(info.name, []), most) for info in shown))
+        echo("\n".join(format_plugin(info, problems.get(info.name, []), most) for info in shown))
 
 
 @command.command("new")
@@ -84,7 +85,7 @@ def new_command(name: str, kinds: tuple[str, ...]) -> None:
     for path, text in package_files(name, [kind for kind in MODULES if kind in (kinds or ("sampler",))]).items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
-    click.echo(f"wrote {name}; install it with `pip install -e {name}`, then `pumice plugins` lists it")
+    echo(f"wrote {name}; install it with `pip install -e {name}`, then `pumice plugins` lists it")
 
 
 def format_plugin(info: PluginInfo, problems: Sequence[str], most_names: int | None = None) -> str:

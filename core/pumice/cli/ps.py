@@ -11,6 +11,7 @@ import click
 
 from pumice.cli.cluster import find_cluster, ray_option
 from pumice.cli.options import json_option
+from pumice.cli.output import echo
 from pumice.wording import format_bytes
 
 if TYPE_CHECKING:
@@ -34,10 +35,10 @@ def command(address: str | None, as_json: bool) -> None:
         with cluster.connected(start=False):
             models = cluster.running()
     if not models and not as_json:
-        click.echo("no models are loaded", err=True)
+        echo("no models are loaded", err=True)
     lines = [format_running(running) for running in models]
     text = json.dumps([asdict(running) for running in models], indent=2) if as_json else "\n".join(lines)
-    click.echo(text, nl=as_json or bool(lines))
+    echo(text, nl=as_json or bool(lines))
 
 
 def format_running(running: RunningModel) -> str:

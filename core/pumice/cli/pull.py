@@ -2,6 +2,7 @@
 
 import click
 
+from pumice.cli.output import echo
 from pumice.cli.progress import download_bar
 
 
@@ -18,4 +19,4 @@ def command(models: tuple[str, ...]) -> None:
     for model in models:
         with download_bar() as progress:
             paths = fetch(model, progress=progress)
-        click.echo(str(paths[0]))
+        echo(str(paths[0]))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pumice.cli.output import echo
 from pumice.cli.vocabulary import option
 from pumice.wording import format_bytes
 
@@ -28,14 +29,14 @@ def command(models: tuple[str, ...], yes: bool) -> None:
     for name in created:
         if yes or click.confirm(f"Remove {name}?", err=True):
             remove_created(name)
-            click.echo(f"removed {name}", err=True)
+            echo(f"removed {name}", err=True)
     fetched = [name for name in models if name not in created]
     chosen = {(model.name, model.unfinished): model for name in fetched for model in [find(name)]}
     for model in chosen.values():
         title = f"{model.name} ({format_bytes(model.size)})"
         if yes or click.confirm(f"Remove {title}?", err=True):
             remove(model)
-            click.echo(f"removed {title}", err=True)
+            echo(f"removed {title}", err=True)
 
 
 def find(name: str) -> StoredModel:

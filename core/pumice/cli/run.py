@@ -14,6 +14,7 @@ from pumice.cli.escapes import escape_option, unescape
 from pumice.cli.llama_options import LlamaCommand
 from pumice.cli.named_models import load_model
 from pumice.cli.options import load_options, model_argument, offline_option, sampling_options, take_sampling
+from pumice.cli.output import echo
 from pumice.cli.prompt import SeeingCommand, chosen, file_option, media_option, one_prompt, read_prompt, with_media
 from pumice.cli.sampler_options import chain_options, logit_bias_option, take_chain
 from pumice.cli.structured_output import output_options, take_output
@@ -130,13 +131,13 @@ def command(
     options |= {name: value for name in _PASSED if (value := rest.pop(name)) is not None}
     with load_model(model, rest) as loaded:
         if not demo and (of_chats := _of_chats(loaded, defaults)):
-            click.echo(f"note: {model} has {of_chats}; `run` applies none, `pumice chat {model}` does", err=True)
+            echo(f"note: {model} has {of_chats}; `run` applies none, `pumice chat {model}` does", err=True)
         read = with_media(text, images, sounds, videos) if has_media else text
         stops = stop or tuple(defaults.stop)
         stream = loaded.stream(read, max_tokens=None if max_tokens < 0 else max_tokens, stop=stops, **options)
         with stream:
             completed = write(stream, text if shown else "")
-        click.echo(format_timings(loaded, stream), err=True)
+        echo(format_timings(loaded, stream), err=True)
     if not completed:
         raise click.Abort
 
@@ -164,7 +165,7 @@ def write(stream: Stream, prompt: str = "") -> bool:
             completed = True
     finally:
         if sys.stdout.isatty() or _is_shared(sys.stdout, sys.stderr):
-            click.echo()
+            echo()
     return completed
 
 

@@ -11,6 +11,7 @@ from pumice.cli.confined import ConfinedCommand
 from pumice.cli.files import InputFile, OutputFile
 from pumice.cli.named_models import load_model
 from pumice.cli.options import force_option, load_options, model_argument
+from pumice.cli.output import echo
 from pumice.cli.progress import show_progress
 from pumice.cli.prompt import read_prompt
 from pumice.cli.vocabulary import defined, option
@@ -104,4 +105,4 @@ def command(
             )
         file.next()
         file.write(encode_file(sound.source, RATE, kind))
-    click.echo(f"{out}: {len(sound.source) / RATE:.1f} s", err=True)
+    echo(f"{out}: {len(sound.source) / RATE:.1f} s", err=True)

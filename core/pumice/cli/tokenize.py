@@ -9,6 +9,7 @@ from pumice.cli.confined import ConfinedCommand
 from pumice.cli.escapes import escape_option, unescape
 from pumice.cli.named_models import locate_model
 from pumice.cli.options import TextCommand, model_argument, no_sandbox_option
+from pumice.cli.output import echo
 from pumice.cli.prompt import file_option, one_prompt, read_prompt
 from pumice.cli.vocabulary import option
 from pumice.wording import counted_as
@@ -54,8 +55,8 @@ def command(
     add, parse = not special["no_add_special"], not special["no_parse_special"]
     ids = tokenizer.tokenize(text, add_special=add, parse_special=parse)
     if as_json:
-        click.echo(json.dumps(ids))
+        echo(json.dumps(ids))
     else:
-        click.echo("\n".join(f"{token:>6}  {tokenizer.token_text(token)!r}" for token in ids))
+        echo("\n".join(f"{token:>6}  {tokenizer.token_text(token)!r}" for token in ids))
     if show_count:
-        click.echo(counted_as(len(ids), "token"), err=True)
+        echo(counted_as(len(ids), "token"), err=True)

@@ -13,6 +13,7 @@ from pumice.cli.confined import ConfinedCommand
 from pumice.cli.files import InputFile, ModelName, OutputFile
 from pumice.cli.named_models import load_model
 from pumice.cli.options import force_option, load_options
+from pumice.cli.output import echo
 from pumice.cli.vocabulary import option
 
 if TYPE_CHECKING:
@@ -101,9 +102,9 @@ def command(
             transcript = loaded.transcribe(file, **options)
             if new is None:
                 if len(files) > 1:
-                    click.echo(f"{file}:")
+                    echo(f"{file}:")
                 for text in _texts(transcript, format or "txt"):
-                    click.echo(text, nl=False)
+                    echo(text, nl=False)
                 continue
             new.next()
             new.write("".join(_texts(transcript, format or _ending(outs[number]))).encode())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
 
+from pumice.cli.output import echo
 from pumice.errors import ConfigError
 from pumice.machine import size_in
 from pumice.options.option import Option as Definition
@@ -269,7 +270,7 @@ def _typed(definition: Definition) -> dict[str, Any]:
 def _show_everything(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
         ctx.meta[_ALL] = True
-        click.echo(ctx.get_help(), color=ctx.color)
+        echo(ctx.get_help())
         ctx.exit()
 
 

@@ -16,6 +16,7 @@ import click
 from pumice.cli.cluster import cluster_options, take_cluster
 from pumice.cli.named_models import locate_model
 from pumice.cli.options import load_options, separated, take_template, template_options
+from pumice.cli.output import echo
 from pumice.cli.progress import show_progress
 from pumice.cli.vocabulary import GroupedCommand, defined, option
 from pumice.options import ENGINE
@@ -134,7 +135,7 @@ def _run(source: Path, target: Path, errors: Path | None, answer: Answer) -> Non
     with Results(target, errors, ids) as results:
         n_before = len(results.done)
         if n_before:
-            click.echo(f"{n_before} of {len(ids)} results are in {target} already", err=True)
+            echo(f"{n_before} of {len(ids)} results are in {target} already", err=True)
         began = time.monotonic()
         if n_before < len(ids):
             rows = (row for row in read_rows(source) if row.custom_id not in results.done)
@@ -151,7 +152,7 @@ def _run(source: Path, target: Path, errors: Path | None, answer: Answer) -> Non
         results.finish()
         spent = time.monotonic() - began
         noun = "row" if len(ids) == 1 else "rows"
-        click.echo(f"{len(ids)} {noun}, {results.n_failed} of them failed; {spent:.1f} seconds", err=True)
+        echo(f"{len(ids)} {noun}, {results.n_failed} of them failed; {spent:.1f} seconds", err=True)
 
 
 @contextlib.contextmanager

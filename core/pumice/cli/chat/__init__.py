@@ -26,6 +26,7 @@ from pumice.cli.options import (
     take_template,
     template_options,
 )
+from pumice.cli.output import echo
 from pumice.cli.prompt import SeeingCommand, chosen
 from pumice.cli.reasoning_options import (
     answer_length_option,
@@ -196,9 +197,9 @@ def command(
             from pumice.cli.chat.editor import Editor
 
             about = f"{Path(model).stem} on {', '.join(loaded.backends)}, {loaded.n_ctx} tokens of context"
-            click.secho(about, bold=True, err=True)
+            echo(about, bold=True, err=True)
             if resumed is not None:
-                click.echo(f"resumed {resumed}: {len(messages)} messages", err=True)
+                echo(f"resumed {resumed}: {len(messages)} messages", err=True)
             editor = Editor()
             session = Session(conversation, editor.read, stats, editor.edit, resumed or LAST, chat_model)
             session.run(first.text, first.is_single)
@@ -208,7 +209,7 @@ def command(
         if resumed is not None:
             write_session(resumed, conversation.messages)
     if stats:
-        click.echo(answered.statistics, err=True)
+        echo(answered.statistics, err=True)
     if not answered.completed:
         raise click.Abort
 

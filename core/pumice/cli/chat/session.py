@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from pumice.chat import Message
 from pumice.chat.media import kind_of
 from pumice.cli.chat.clipboard import choose_text, copy
@@ -19,6 +17,7 @@ from pumice.cli.chat.sessions import check_session_name, session_names, write_se
 from pumice.cli.chat.shown import shown
 from pumice.cli.messages import explain, say
 from pumice.cli.named_models import warn_of_assumed_template
+from pumice.cli.output import echo
 from pumice.errors import PumiceError
 from pumice.hub.catalogue import chat_defaults
 from pumice.wording import counted_as, printable, unknown_name
@@ -104,14 +103,14 @@ class Session:
             first: First message of the user, which is no command; None if the user types it.
             is_single: End after the first answer.
         """
-        click.secho("Ctrl-C stops an answer, Ctrl-D ends the chat, /help lists commands.", dim=True, err=True)
+        echo("Ctrl-C stops an answer, Ctrl-D ends the chat, /help lists commands.", dim=True, err=True)
         if self._conversation.media:
             self._tell_media()
         while True:
             try:
                 if first is not None:
                     text, first = first, None
-                    click.echo(">>> " + "\n... ".join(map(printable, text.splitlines())), err=True)
+                    echo(">>> " + "\n... ".join(map(printable, text.splitlines())), err=True)
                     self._answer(text)
                     self._keep()
                     continue
@@ -169,7 +168,7 @@ class Session:
             if answered is None or not any(message.content for message in answered.messages):
                 self._forget_last()
         if self._stats:
-            click.secho(answered.statistics, dim=True, err=True)
+            echo(answered.statistics, dim=True, err=True)
 
     def _regenerate(self, _: str) -> None:
         text = self._conversation.unsay()
@@ -281,12 +280,12 @@ class Session:
     def _help(self, _: str) -> None:
         width = max(map(len, HELP))
         for name, meaning in HELP.items():
-            click.echo(f"{name:{width}}  {meaning}", err=True)
+            echo(f"{name:{width}}  {meaning}", err=True)
 
     def _system(self, text: str) -> None:
         if text:
             self._conversation.system = None if text == "-" else text
-        click.echo(self._conversation.system or "(no system message)", err=True)
+        echo(self._conversation.system or "(no system message)", err=True)
 
     def _set(self, argument: str) -> None:
         import yaml
@@ -361,7 +360,7 @@ def _warn_of_tools(take: Callable[[], list[str]]) -> None:
 
 
 def _tell(text: str) -> None:
-    click.echo(text, err=True)
+    echo(text, err=True)
 
 
 def _counted(messages: Sequence[object]) -> str:
@@ -417,7 +416,7 @@ def _answer_with_tools(conversation: Conversation, loop: ToolLoop) -> tuple[Chat
 def _tell_result(text: str) -> None:
     line = printable(text.strip().partition("\n")[0])
     more = "" if line == text.strip() and len(line) <= _MAX_RESULT_LINE else f" ... ({len(text)} characters)"
-    click.secho(f"-> {line[:_MAX_RESULT_LINE]}{more}", dim=True, err=True)
+    echo(f"-> {line[:_MAX_RESULT_LINE]}{more}", dim=True, err=True)
 
 
 def _show(stream: ChatStream, markdown: bool) -> tuple[Message, bool]:

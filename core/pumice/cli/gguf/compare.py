@@ -11,8 +11,8 @@ import click
 
 from pumice.cli.confined import FileCommand
 from pumice.cli.files import InputFile, ModelPath
-from pumice.cli.gguf.show import printable
 from pumice.cli.options import json_option, no_sandbox_option
+from pumice.cli.output import echo
 from pumice.cli.progress import show_progress
 from pumice.cli.vocabulary import option
 
@@ -40,10 +40,10 @@ def diff_command(ctx: click.Context, first: str, second: str, no_data: bool, as_
     with GGUFFile.open(first) as a, GGUFFile.open(second) as b:
         rows = list(differences(a, b, data=not no_data))
     if as_json:
-        click.echo(json.dumps([difference._asdict() for difference in rows], indent=2))
+        echo(json.dumps([difference._asdict() for difference in rows], indent=2))
     else:
         for line in (line for difference in rows for line in difference_lines(difference)):
-            click.echo(printable(line))
+            echo(line)
     ctx.exit(1 if rows else 0)
 
 
@@ -70,7 +70,7 @@ def check_command(ctx: click.Context, file: str, no_data: bool) -> None:
     with GGUFFile.open(file) as opened, show_progress("checking") as progress:
         lines = list(problems(opened, data=not no_data, progress=progress))
     for line in lines:
-        click.echo(f"{file}: {printable(line)}")
+        echo(f"{file}: {line}")
     ctx.exit(1 if lines else 0)
 
 
@@ -116,18 +116,18 @@ def hash_command(
                 checksum = missing.pop((algorithm, tensor), None)
                 if checksum not in (None, digest):
                     failed += 1
-                    click.echo(f"{algorithm:<8}  {digest}  {file}{':' + tensor if tensor else ''}: differs")
+                    echo(f"{algorithm:<8}  {digest}  {file}{':' + tensor if tensor else ''}: differs")
             elif not tensor or not no_tensors:
-                click.echo(f"{algorithm:<8}  {digest}  {file}{':' + tensor if tensor else ''}")
+                echo(f"{algorithm:<8}  {digest}  {file}{':' + tensor if tensor else ''}")
     for (algorithm, tensor), digest in missing.items():
-        click.echo(f"{algorithm:<8}  {digest}  {file}:{printable(tensor)}: missing")
+        echo(f"{algorithm:<8}  {digest}  {file}:{tensor}: missing")
     ctx.exit(1 if failed or missing else 0)
 
 
 def read_manifest(path: Path) -> dict[tuple[str, str], str]:
     """Return digests by algorithm and name of a tensor, empty for the whole model. Raises ClickException."""
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text("utf-8-sig").splitlines()
     except OSError as error:
         raise click.ClickException(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

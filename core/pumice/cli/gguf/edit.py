@@ -118,7 +118,7 @@ def string_from_file(item: str) -> tuple[str, EncodedValue]:
 
     key, path = divide(item, "KEY=PATH")
     try:
-        return key, encode(Path(path).read_bytes().decode())
+        return key, encode(Path(path).read_bytes().decode("utf-8-sig"))
     except OSError as error:
         raise click.ClickException(f"{path}: {(error.strerror or str(error)).lower()}") from None
     except UnicodeDecodeError as error:

@@ -10,6 +10,7 @@ import click
 from pumice.cli.confined import FileCommand
 from pumice.cli.files import ModelPath, OutputFile, OutputPrefix
 from pumice.cli.options import force_option, no_sandbox_option
+from pumice.cli.output import echo
 from pumice.cli.progress import show_progress
 from pumice.cli.vocabulary import option
 from pumice.errors import ConfigError
@@ -84,7 +85,7 @@ def split_command(
         paths = split(
             file, out, lambda tensors: [*([0] if no_tensor_first else []), *by(tensors)], force=force, progress=progress
         )
-    click.echo("\n".join(map(str, paths)))
+    echo("\n".join(map(str, paths)))
 
 
 @click.command("merge", cls=FileCommand)

@@ -10,6 +10,7 @@ import click
 from pumice.cli.confined import FileCommand
 from pumice.cli.files import ModelPath
 from pumice.cli.options import json_option, no_sandbox_option
+from pumice.cli.output import echo, echo_value
 from pumice.cli.vocabulary import option
 from pumice.wording import counted_as, did_you_mean
 
@@ -32,12 +33,12 @@ def show_command(file: str, key: str | None, no_tensors: bool, as_json: bool) ->
 
     with GGUFFile.open(file) as opened:
         if key is not None:
-            click.echo(whole_value(opened, key, as_json))
+            echo_value(whole_value(opened, key, as_json))
         elif as_json:
-            click.echo(json.dumps(facts(opened, tensors=not no_tensors), indent=2))
+            echo(json.dumps(facts(opened, tensors=not no_tensors), indent=2))
         else:
             for line in lines(opened, tensors=not no_tensors):
-                click.echo(printable(line))
+                echo(line)
 
 
 def whole_value(file: GGUFFile, key: str, as_json: bool) -> str:
@@ -47,7 +48,7 @@ def whole_value(file: GGUFFile, key: str, as_json: bool) -> str:
     if key not in file.metadata:
         raise GGUFError(f"{file.path}: there is no metadata key {key!r}{did_you_mean(key, file.metadata)}")
     value = plain(file.metadata[key])
-    return printable(value) if isinstance(value, str) and not as_json else json.dumps(value)
+    return value if isinstance(value, str) and not as_json else json.dumps(value)
 
 
 def facts(file: GGUFFile, tensors: bool) -> dict[str, Any]:
@@ -84,8 +85,3 @@ def lines(file: GGUFFile, tensors: bool) -> list[str]:
 def plain(value: Any) -> Any:
     """Return a metadata value as a JSON-compatible object."""
     return value.tolist() if hasattr(value, "tolist") else value
-
-
-def printable(text: str) -> str:
-    """Return text with bytes that are not UTF-8 escaped, so that a terminal can show it."""
-    return text.encode("utf-8", "backslashreplace").decode()

@@ -18,6 +18,7 @@ from pumice.cli.launch.clients import CLIENTS, Client, ConfigFile, Endpoint, Set
 from pumice.cli.launch.config_files import add_endpoint, added_part
 from pumice.cli.launch.server import endpoint, running_server, started_server
 from pumice.cli.named_models import is_here, locate_model
+from pumice.cli.output import echo
 from pumice.cli.vocabulary import GroupedCommand, defined, option
 from pumice.options import ENGINE
 from pumice.wording import unknown_name
@@ -91,7 +92,7 @@ def command(
 
 def _warn_of_small_context(row: Client, served: Endpoint) -> None:
     if 0 < served.n_ctx < row.min_ctx:
-        click.echo(
+        echo(
             f"warning: the context has {served.n_ctx} tokens; {row.title} works best with {row.min_ctx} or more "
             f"(pumice serve --ctx-size {row.min_ctx})",
             err=True,
@@ -101,14 +102,14 @@ def _warn_of_small_context(row: Client, served: Endpoint) -> None:
 def _print(row: Client, served: Endpoint, command: Sequence[str], setup: Setup, as_json: bool) -> None:
     """Print how to start a client: lines for a POSIX shell, or JSON."""
     if as_json:
-        click.echo(json.dumps({"command": list(command), "environment": dict(setup.environment)}, indent=2))
+        echo(json.dumps({"command": list(command), "environment": dict(setup.environment)}, indent=2))
         return
     if row.config_file is not None:
-        click.echo(f"# {row.config_file.path()}\n{added_part(row.config_file, served)}", nl=False)
-    click.echo(f"# {row.title}")
+        echo(f"# {row.config_file.path()}\n{added_part(row.config_file, served)}", nl=False)
+    echo(f"# {row.title}")
     for name, value in setup.environment.items():
-        click.echo(f"export {name}={shlex.quote(value)}" if value else f"unset {name}")
-    click.echo(shlex.join([row.program, *command[1:]]))
+        echo(f"export {name}={shlex.quote(value)}" if value else f"unset {name}")
+    echo(shlex.join([row.program, *command[1:]]))
 
 
 def _configure(row: Client, file: ConfigFile, served: Endpoint, write: bool) -> None:
@@ -118,9 +119,9 @@ def _configure(row: Client, file: ConfigFile, served: Endpoint, write: bool) -> 
         ClickException: Without ``write``, since the client would not find the server.
     """
     if write:
-        click.echo(f"wrote {add_endpoint(file, served)}", err=True)
+        echo(f"wrote {add_endpoint(file, served)}", err=True)
         return
-    click.echo(added_part(file, served), nl=False)
+    echo(added_part(file, served), nl=False)
     raise click.ClickException(f"{row.title} takes models from {file.path()}: add these lines there, or give --write")
 
 
@@ -130,10 +131,10 @@ def _list_clients(as_json: bool) -> None:
         for name, row in CLIENTS.items()
     ]
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
+        echo(json.dumps(rows, indent=2))
         return
     for row in rows:
-        click.echo(f"{row['name']:<12} {row['title']:<12} {'installed' if row['installed'] else row['install']}")
+        echo(f"{row['name']:<12} {row['title']:<12} {'installed' if row['installed'] else row['install']}")
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from typing import IO
 import click
 
 from pumice.cli.launch.clients import Endpoint
+from pumice.cli.output import echo
 from pumice.process_list import RunningServer, servers
 
 _ASK_SECONDS = 10.0
@@ -82,7 +83,7 @@ def _address(server: subprocess.Popen[bytes], log: Path) -> str:
         while True:
             ended = server.poll() is not None
             for line in _complete_lines(messages):
-                click.echo(line, err=True, nl=False)
+                echo(line, err=True, nl=False)
                 if listening := _LISTENING.search(line):
                     return listening[1]
             if ended:

@@ -1,0 +1,90 @@
+"""Text from outside is written by one function, which leaves nothing that a terminal obeys or hides."""
+
+import ast
+import json
+import re
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+import pumice
+from gguf_files import write_gguf
+from pumice.gguf import GGUFFile
+from pumice.wording import printable
+
+ROOT = Path(__file__).parents[3]
+EVIL = "\x1b[31m\x1b]0;owned\x07\x9b31m\u202e\u2066\u200b\U000e0041\x7f\r\b\u2028"
+UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+
+
+def test_printable_keeps_what_is_seen():
+    assert printable("Größe 中文 é😀 \u3000\u00a0") == "Größe 中文 é😀 \u3000\u00a0"
+    assert printable("a\nb\tc\rd", "\n\t") == "a\nb\tc?d"
+    assert set(printable(EVIL)) == {*"?[31m]0;owned"}
+    shown = printable("".join(map(chr, range(0x110000))))
+    assert not {mark for mark in shown if unicodedata.category(mark) in UNSEEN}
+
+
+def test_commands_write_by_one_function():
+    """Besides what a model generates, and the streams of the terminal's own interface."""
+    may = {"output.py", "run.py", "clipboard.py", "shown.py"}
+    found = []
+    for path in (*(ROOT / "core/pumice/cli").rglob("*.py"), *(ROOT / "plugins").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            is_write = re.fullmatch(r"click\.s?echo|sys\.std(out|err)(\.buffer)?\.write", name)
+            if is_write and path.name not in may:
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {name}")
+    assert found == []
+
+
+@pytest.fixture
+def file(model, home) -> str:
+    """A model whose texts are hostile: names, notes, the template, and the names of a key and a tensor."""
+    notes = {f"general.{name}": EVIL for name in ("name", "author", "license", "description", "url")}
+    evil = {"x" + EVIL: "y", "tokenizer.chat_template": "{{ messages }}" + EVIL, "general.tags": [EVIL]}
+    with GGUFFile.open(model) as opened:
+        tensors = {name: tensor.dequantize() for name, tensor in opened.tensors.items()}
+        metadata = {**opened.metadata, **notes, **evil}
+    name = str(home / "evil.gguf")
+    write_gguf(name, metadata, {**tensors, "t" + EVIL: next(iter(tensors.values()))})
+    return name
+
+
+COMMANDS = [
+    ["info", "FILE"],
+    ["info", "FILE", "--json"],
+    ["info", "FILE", "--graph"],
+    ["fit", "FILE"],
+    ["gguf", "show", "FILE"],
+    ["gguf", "show", "FILE", "--json"],
+    ["gguf", "show", "FILE", "general.name", "--json"],
+    ["gguf", "show", "FILE", "nothing" + EVIL],
+    ["gguf", "check", "FILE"],
+    ["gguf", "diff", "FILE", "MODEL"],
+    ["gguf", "diff", "FILE", "MODEL", "--json"],
+    ["gguf", "hash", "FILE"],
+    ["gguf", "rename", "FILE", "-o", "out.gguf", "nothing" + EVIL + "=x"],
+    ["gguf", "set", "FILE", "-o", "out.gguf", "x" + EVIL + "=u32:a"],
+    ["perplexity", "FILE", "-f", "none" + EVIL],
+    ["run", "FILE", "-p", "a", "-n", "1", "--chat-template", EVIL],
+    ["quantize", "FILE", "out.gguf", "Q4" + EVIL],
+    ["none" + EVIL],
+]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: printable(" ".join(words)))
+def test_hostile_texts_are_written_as_text(words, file, model, run):
+    done = run(*({"FILE": file, "MODEL": model}.get(word, word) for word in words))
+    output = done.stdout + done.stderr
+    assert output or "check" in words
+    assert not [mark for mark in output if unicodedata.category(mark) in UNSEEN and mark not in "\n\t"], output
+    if "--json" in words and not done.returncode:
+        assert "owned" in json.dumps(json.loads(done.stdout))
+
+
+def test_a_value_for_a_program_is_unchanged(file, run):
+    assert run("gguf", "show", file, "general.name").stdout == EVIL + "\n"
+    with pumice.load(file, backend="numpy") as loaded:
+        assert loaded.metadata["general.name"] == EVIL
