@@ -403,6 +403,6 @@ def _measures(runner: Runner, config: Config, registry: Registry) -> bool:
     if not gpu_shares(parts):
         return False
     if not config.measure_rates:
-        log.info("devices have no measured rates, by which placement is faster: `pumice fit` or pumice.plan measures")
+        log.info("the speeds of the devices are not measured, so experts stay on the CPU; `pumice fit` measures them")
         return False
     return measure_before_loading(parts, registry, config, Model)

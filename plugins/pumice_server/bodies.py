@@ -88,7 +88,7 @@ Scales = Annotated[list[Scale], Meta(max_length=limits.MAX_SCALES)]
 
 
 class StructuredOutputs(Struct):
-    """The form of a text, by the names of vLLM."""
+    """The format of a text, by the names of vLLM."""
 
     json: JSONSchema | None = None
     """JSON schema."""
@@ -101,7 +101,7 @@ class StructuredOutputs(Struct):
 
 
 SAMPLING = tuple(name for name in options.SAMPLING if name != "logit_bias")
-"""Parameters of the sampler chain; ``logit_bias`` has a form of its own in requests."""
+"""Parameters of the sampler chain; ``logit_bias`` has a format of its own in requests."""
 
 _WIDER_TYPES: Mapping[str, Any] = {
     "temperature": Real,  # negative: 0
@@ -131,7 +131,7 @@ else:
 
 
 class Trigger(Struct):
-    """A text that begins a grammar, in llama-server's form."""
+    """A text that begins a grammar, in llama-server's format."""
 
     value: Stop
     """The text."""
@@ -171,7 +171,7 @@ class Generation(Sampling):
     choices: Choices | None = None
     json_whitespace: bool | None = None
     structured_outputs: StructuredOutputs | None = None
-    """Form of the text, by vLLM's names."""
+    """Format of the text, by vLLM's names."""
     guided_json: JSONSchema | None = None
     """vLLM's name of `json_schema`."""
     guided_grammar: Grammar | None = None
@@ -187,14 +187,14 @@ class Generation(Sampling):
     cache_prompt: bool = True
     """Use cached prompts of earlier requests."""
     grammar_lazy: bool = False
-    """Leave the text free until one of `grammar_triggers`, with which the form begins."""
+    """Leave the text free until one of `grammar_triggers`, from which on the grammar applies."""
     grammar_triggers: Triggers | None = None
-    """Texts that begin the form with `grammar_lazy`, or llama-server's objects with `type` and `value`."""
+    """Texts that trigger the grammar with `grammar_lazy`, or llama-server's objects with `type` and `value`."""
     image_data: Annotated[Any, refused(_OTHER_FIELD)] = None
     speculate: bool | Short | None = None
     """Speculative decoding: `auto` (true), `off` (false), or proposers with commas between (default: the server's)."""
     n_draft: Natural | None = None
-    """Maximum drafted tokens per step (0 = none)."""
+    """Maximum drafted tokens per batch (0 = none)."""
     speculative_n_max: Natural | None = field(name="speculative.n_max", default=None)
     """llama-server's name of `n_draft`."""
     min_tokens: Natural = 0
@@ -337,7 +337,7 @@ class TranscriptionBody(ModelBody, kw_only=True):
     prompt: Annotated[str, Meta(max_length=4096)] | None = None
     """Context, such as names that occur."""
     response_format: Literal["json", "text", "verbose_json", "srt", "vtt"] = "json"
-    """Form of the answer. `verbose_json` has the duration and segments, `srt` and `vtt` are subtitles."""
+    """Format of the answer. `verbose_json` has the duration and segments, `srt` and `vtt` are subtitles."""
     temperature: Annotated[float, Meta(ge=0, le=2)] = 0.0
     """Temperature of the sampler; with 0 Whisper raises it for a text that is improbable or repeats itself."""
     max_tokens: Count = -1
@@ -359,7 +359,7 @@ class SpeechBody(ModelBody, kw_only=True):
     voice: Word = "default"
     """Name of a file of `--voices` without its ending, or of a voice of the model; `default` leaves it to the model."""
     response_format: Literal["mp3", "opus", "flac", "wav", "pcm"] = "mp3"
-    """Form of the sound: one channel of 24,000 samples a second; `pcm` has 16 bits a sample and no header."""
+    """Format of the sound: one channel of 24,000 samples a second; `pcm` has 16 bits a sample and no header."""
     stream_format: Literal["audio", "sse"] = "audio"
     """`sse`: the file in base64, in events."""
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
@@ -429,7 +429,7 @@ class ResponseBody(TemplateBody, kw_only=True):
     max_tool_calls: Natural | None = None
     """Maximum number of calls of MCP servers' tools."""
     text: Object | None = None
-    """`{"format": …}` with the form of the text."""
+    """`{"format": …}` with the format of the text."""
     reasoning: ResponseReasoning | None = None
     """How long to reason."""
     metadata: SmallObject | None = None
@@ -486,7 +486,7 @@ class EmbeddingsBody(ModelBody, kw_only=True):
     input: EmbeddingInput
     """Text, token ids, both mixed, an object with `content`, a list of parts, or a list of these."""
     encoding_format: Literal["float", "base64"] = "float"
-    """Form of the vectors."""
+    """Format of the vectors."""
     dimensions: Dimensions | None = None
     """Number of components of a vector."""
     embd_normalize: Norm = EUCLIDEAN
@@ -499,13 +499,13 @@ class RerankBody(ModelBody, kw_only=True):
     query: str
     """Text that the documents are compared with."""
     documents: Texts | None = None
-    """Texts to rank, in Jina's form."""
+    """Texts to rank, in Jina's format."""
     texts: Texts | None = None
-    """Texts to rank, in TEI's form."""
+    """Texts to rank, in TEI's format."""
     top_n: Position | None = None
     """Number of documents to return (default: all)."""
     return_text: bool = False
-    """Return the texts too (TEI's form)."""
+    """Return the texts too (TEI's format)."""
 
 
 # --- llama-server
@@ -569,7 +569,7 @@ class InfillBody(NativeGenerationBody, kw_only=True):
 
 
 class NativeEmbeddingsBody(ModelBody):
-    """Texts to embed, in llama-server's form."""
+    """Texts to embed, in llama-server's format."""
 
     input: EmbeddingInput | None = None
     """Text, token ids, an object with `prompt_string` and `multimodal_data` or with `content`, or a list of these."""
@@ -654,7 +654,7 @@ class AnthropicPromptBody(Generation, kw_only=True):
     thinking: Thinking | None = None
     """Whether and how long to reason."""
     output_config: OutputConfig | None = None
-    """Effort, and the form of the answer."""
+    """Effort, and the format of the answer."""
 
 
 class AnthropicMessagesBody(AnthropicPromptBody):
@@ -744,11 +744,11 @@ class OllamaGenerateBody(OllamaGenerationBody):
     template: Annotated[Any, refused("requests cannot bring chat templates")] = None
     images: Annotated[list[str], Meta(max_length=MAX_IMAGES)] | None = None
     """Images of the prompt, in base64."""
-    context: Annotated[Any, refused("`/api/chat` takes the messages of a chat")] = None
+    context: Annotated[Any, refused("send the messages of the chat to `/api/chat`")] = None
 
 
 class OllamaEmbedBody(ModelBody):
-    """Texts to embed, in Ollama's form."""
+    """Texts to embed, in Ollama's format."""
 
     input: EmbeddingInput | None = None
     """Text, token ids, or a list of these."""
@@ -759,7 +759,7 @@ class OllamaEmbedBody(ModelBody):
 
 
 class OllamaEmbeddingBody(ModelBody):
-    """A text to embed, in Ollama's older form."""
+    """A text to embed, in Ollama's older format."""
 
     prompt: str = ""
     """Text."""
@@ -825,7 +825,7 @@ class PredictedChat(ChatBody, kw_only=True):
     """One chat of several."""
 
     format: Literal["chatCompletions"] = field(name="@requestFormat")
-    """Form of the instance."""
+    """Format of the instance."""
     stream: Annotated[Any, refused("predictions are not streamed")] = False
 
 

@@ -42,7 +42,7 @@ _CHAT: Sequence[Callable[[CommandFunction], CommandFunction]] = [
 _OTHERS = [
     chain_options,
     answer_length_option,
-    output_options("texts, for requests without a form", advanced=True),
+    output_options("texts, for requests without a format", advanced=True),
 ]
 
 

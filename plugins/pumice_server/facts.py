@@ -171,7 +171,7 @@ async def snapshot_of(service: Service) -> pumice.Snapshot:
     try:
         return await service.snapshot(BEAT_SECONDS)
     except TimeoutError:
-        raise HTTPException(503, f"the engine has not finished a step for {BEAT_SECONDS:.0f} seconds") from None
+        raise HTTPException(503, f"the engine has not finished a batch for {BEAT_SECONDS:.0f} seconds") from None
 
 
 async def _snapshot_if_alive(service: Service) -> pumice.Snapshot | None:

@@ -23,7 +23,7 @@ ENGINE_GAUGES = {
     "slots_free": "Free slots for sequences",
     "cache_blocks": "KV-cache blocks",
     "cache_blocks_free": "Free KV-cache blocks",
-    "steps": "Engine steps since the model was loaded",
+    "steps": "Batches computed since the model was loaded",
 }
 """State of an engine: names of gauges, and their help."""
 

@@ -39,7 +39,7 @@ def prompt_string(prompt: Any) -> Any:
     if not isinstance(prompt, Mapping):
         return prompt
     if prompt.get("multimodal_data"):
-        raise bad_request("multimodal_data is not supported here: /completion and /embeddings take it")
+        raise bad_request("multimodal_data is not supported here; send it to /completion or /embeddings")
     return prompt.get("prompt_string")
 
 

@@ -402,7 +402,7 @@ class Service:
                 return
         finally:
             asking.cancel()
-        logger.error("%s: its engine has not finished a step for %.0f seconds", self.name, timeout)
+        logger.error("%s: its engine has not finished a batch for %.0f seconds", self.name, timeout)
         if isinstance(self.model, pumice.ProcessModel):
             await asyncio.to_thread(self.model.process.kill)
 

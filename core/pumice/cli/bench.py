@@ -80,7 +80,7 @@ WARM_SECONDS = 1.0  # of runs before each test: an idle GPU begins at a fraction
     "--profile",
     is_flag=True,
     advanced=True,
-    help="Write each kernel's time in the last step of a test to standard error (GPUs only).",
+    help="Write each kernel's time in the last batch of a test to standard error (GPUs only).",
 )
 @json_option
 @load_options

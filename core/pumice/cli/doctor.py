@@ -29,7 +29,7 @@ _SECONDS = 60
     "--report",
     type=OutputFile(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Check every device's kernels beside NumPy's, measure its rates, and write a file to attach to an issue; "
+    help="Check every device's kernels beside NumPy's, measure its speed, and write a file to attach to an issue; "
     "replaces an earlier one.",
 )
 @json_option

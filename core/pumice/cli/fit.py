@@ -74,9 +74,9 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Show where a model would live, and how fast it would be.
+    """Show on which devices a model would be placed, and how fast it would be.
 
-    Shows bytes on each device, the largest context and predicted rates, and loads nothing. A name such as
+    Shows bytes on each device, the largest context and predicted speeds, and loads nothing. A name such as
     hf.co/owner/repository also lists which quantizations would fit; only headers are read. Options of the context, the
     cache and the placement apply. The default model is the demo model. The exit status is 1 if the model does not fit.
     """

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -74,7 +76,7 @@ def report(error: Exception | KeyboardInterrupt) -> int:
 
 def explain(error: Exception) -> tuple[str, int]:
     """Return the message for an error, and the exit status."""
-    from pumice.errors import NoChatTemplateError, PumiceError
+    from pumice.errors import ConfigError, NoChatTemplateError, PumiceError
 
     if isinstance(error, click.UsageError):
         command = error.ctx.command_path if error.ctx else "pumice"
@@ -83,8 +85,8 @@ def explain(error: Exception) -> tuple[str, int]:
         return error.format_message(), error.exit_code
     if isinstance(error, NoChatTemplateError):
         return error.in_commands, 1
-    if isinstance(error, PumiceError):
-        return str(error), 1
+    if isinstance(error, PumiceError):  # one of a configuration file names the keys there
+        return name_flags(str(error), sys.argv[1:], only_first=isinstance(error, ConfigError)), 1
     if isinstance(error, MemoryError):
         return "out of memory; try a smaller model, --ctx-size or --batch-size", 1
     if isinstance(error, OSError) and error.strerror:
@@ -92,3 +94,22 @@ def explain(error: Exception) -> tuple[str, int]:
             return f"cannot write to standard output: {error.strerror}", 1
         return f"{error.filename}: {error.strerror.lower()}", 1
     return f"internal error: {type(error).__name__}: {error}; set PUMICE_DEBUG=1 for the traceback", 1
+
+
+def name_flags(message: str, words: Sequence[str], *, only_first: bool = False) -> str:
+    """Return a message of the library with the flags of the command line in place of the options' names.
+
+    A flag is the one among ``words``, the command line, or else the long one. A name of a single word, which may be a
+    word of the message, is replaced only at its beginning, and if its flag was typed; with ``only_first`` every name.
+    """
+    from pumice.options import CHAT, ENGINE
+
+    typed = {word.partition("=")[0] for word in words}
+    for name, option in {**CHAT, **ENGINE}.items():
+        chosen = [flag for flag in option.flags if flag in typed]
+        long = [flag for flag in option.flags if flag.startswith("--")]
+        if "_" in name and option.flags and not only_first:
+            message = re.sub(rf"(?<![\w.'/-]){name}(?![\w(.'=-])", (chosen or long or option.flags)[0], message)
+        elif chosen:
+            message = re.sub(rf"^{name}(?=: )", chosen[0], message)
+    return message

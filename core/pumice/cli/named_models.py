@@ -34,7 +34,7 @@ def configured_models() -> list[str]:
 def warn_of_assumed_template(model: str) -> None:
     """Warn, once per model, that chats use ``ASSUMED_TEMPLATE``, although the model may need another template."""
     logger.warning(
-        "%s: the file has no chat template: chats take ChatML, --chat-template names another (see docs/chat.md)", model
+        "%s: the file has no chat template: chats use ChatML; --chat-template names another (see docs/chat.md)", model
     )
 
 

@@ -252,7 +252,7 @@ def take_template(options: dict[str, Any]) -> str | None:
         return read_text("the chat template", file)
     if template is not None and len(template) < _LONGEST_PATH and Path(template).suffix and Path(template).is_file():
         raise click.UsageError(
-            f"--chat-template takes a name or a text, and {template} is a file: use --chat-template-file {template}"
+            f"--chat-template expects a name or a text, and {template} is a file: use --chat-template-file {template}"
         )
     return template
 
@@ -322,7 +322,7 @@ offline_option = option(
     callback=_go_offline,
     group="Model",
     advanced=True,
-    help="Download nothing; take a model of this machine.",
+    help="Download nothing; use models of this machine only.",
 )
 
 verbose_option = option(

@@ -37,7 +37,7 @@ from pumice.options import SAMPLING
     type=InputFile(path_type=Path),
     metavar="FILE",
     group="Prompt",
-    help="Voice to speak with: OuteTTS's form (JSON), else a sound.  [default: the model's choice]",
+    help="Voice to speak with: OuteTTS's JSON format, else a sound.  [default: the model's choice]",
 )
 @option(
     "--speaker",

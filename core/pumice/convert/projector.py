@@ -47,7 +47,7 @@ class ProjectorConversion(Conversion):
         self.config = folder.config
         values = folder.config.get("vision_config")
         if not isinstance(values, dict):
-            raise ConvertError(f"{folder.config.path}: 'vision_config' is missing; the model takes no images")
+            raise ConvertError(f"{folder.config.path}: 'vision_config' is missing; the model has no vision encoder")
         renamed = {ours: values[theirs] for theirs, ours in self.aliases.items() if theirs in values}
         self.vision = HFConfig(folder.config.path, {**self.usual, **values, **renamed})
         self.n_layer = self.count_layers()

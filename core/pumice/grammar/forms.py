@@ -76,7 +76,7 @@ def read_triggers(triggers: Sequence[str] | None, source: str | None) -> Sequenc
     if triggers is None:
         return ()
     if source is None:
-        raise RequestError("grammar_triggers: there is no form to begin; give a grammar, a schema, a regex or choices")
+        raise RequestError("grammar_triggers: nothing to trigger; add a grammar, json_schema, regex or choices")
     if not 0 < len(triggers) <= MAX_TRIGGERS:
         raise RequestError(f"grammar_triggers: expected 1 to {MAX_TRIGGERS} texts, not {len(triggers)}")
     if not all(0 < len(trigger) <= MAX_TRIGGER for trigger in triggers):

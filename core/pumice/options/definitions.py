@@ -49,7 +49,7 @@ class SamplingOptions(TypedDict, total=False):
         Ge(0),
         _Sampling(
             0.8,
-            "Temperature: above 1 flattens the distribution, below 1 sharpens it; 0 takes the most probable token.",
+            "Temperature: above 1 flattens the distribution, below 1 sharpens it; 0 selects the most probable token.",
             ("--temp", "--temperature"),
         ),
     ]
@@ -301,7 +301,7 @@ class SamplingParams:
 
 
 class OutputOptions(TypedDict, total=False):
-    """The form of the text; at most one of the first four."""
+    """The format of the text; at most one of the first four."""
 
     grammar: Annotated[str | None, _Output(None, "Grammar of the text, in GBNF or Lark.", ("--grammar",))]
     json_schema: Annotated[
@@ -319,14 +319,14 @@ class OutputOptions(TypedDict, total=False):
         Sequence[str] | None,
         _Output(
             None,
-            "Texts, the first of which to occur begins the form, which holds from there on; the text before is free.",
+            "Texts from the first of which on the grammar applies; the text before is free.",
             noun="a list of texts",
         ),
     ]
 
 
 class RequestOptions(TypedDict, total=False):
-    """Options of one request beside its prompt, its samplers' parameters, and the form of its text."""
+    """Options of one request beside its prompt, its samplers' parameters, and the format of its text."""
 
     max_tokens: Annotated[
         int | None,
@@ -342,7 +342,8 @@ class RequestOptions(TypedDict, total=False):
         int,
         Ge(0),
         _Text(
-            0, "Minimum number of tokens before an end token or a stop string ends the text; a form may end earlier."
+            0,
+            "Minimum number of tokens before an end token or a stop string ends the text; a grammar may end earlier.",
         ),
     ]
     stop: Annotated[
@@ -365,7 +366,7 @@ class RequestOptions(TypedDict, total=False):
         Sequence[str] | None,
         _Sampling(
             None,
-            "Names of the chain's samplers, first to last; None takes the configured chain.",
+            "Names of the chain's samplers, first to last; None: the configured chain.",
             ("--samplers",),
             noun="a list of names",
         ),
@@ -426,7 +427,7 @@ class RequestOptions(TypedDict, total=False):
     n_draft: Annotated[
         int | None,
         Ge(0),
-        _Request(None, "Maximum number of drafted tokens per step; 0: none; None: that of the configuration."),
+        _Request(None, "Maximum number of drafted tokens per batch; 0: none; None: that of the configuration."),
     ]
     prediction: Annotated[
         str | None,
@@ -526,13 +527,13 @@ class TemplateOptions(TypedDict, total=False):
     parallel_tool_calls: Annotated[bool, _Chat(True, "Allow several calls in one answer.")]
     response_format: Annotated[
         Mapping[str, object] | None,
-        _Chat(None, 'Form of the answer, as chat completions have it: type "text", "json_object" or "json_schema".'),
+        _Chat(None, 'Format of the answer, as in chat completions: type "text", "json_object" or "json_schema".'),
     ]
     chat_template: Annotated[
         str | None,
         _Chat(
             None,
-            "Name of a chat template, or its text in Jinja; None takes the model's.",
+            "Name of a chat template, or its text in Jinja; None: the model's.",
             ("--chat-template",),
         ),
     ]
@@ -585,7 +586,7 @@ class EngineOptions(TypedDict, total=False):
 
     backend: Annotated[
         str,
-        _Device("auto", "Name of the backend; auto takes the first of backends that is available.", ("--backend",)),
+        _Device("auto", "Name of the backend; auto: the first available one of `backends`.", ("--backend",)),
     ]
     backends: Annotated[
         Sequence[str],
@@ -677,7 +678,7 @@ class EngineOptions(TypedDict, total=False):
         _Device(
             "auto",
             "Copy weights that stay in host memory (experts, or matrices of dense layers) to a GPU for prompts, layer "
-            "by layer: auto where measured rates predict that it is faster, on for all steps of at least 32 tokens.",
+            "by layer: auto where measured speeds predict that it is faster, on for all batches of at least 32 tokens.",
         ),
     ]
     moe_in_place: Annotated[
@@ -751,12 +752,12 @@ class EngineOptions(TypedDict, total=False):
         ),
     ]
     n_batch: Annotated[
-        int, Ge(1), _Context(512, "Maximum number of tokens computed in one step.", ("-b", "--batch-size", "--n-batch"))
+        int, Ge(1), _Context(512, "Maximum number of tokens in a batch.", ("-b", "--batch-size", "--n-batch"))
     ]
     n_parallel: Annotated[
         int,
         Ge(1),
-        _Context(4, "Maximum number of sequences computed in one step; they share the context.", ("-np", "--parallel")),
+        _Context(4, "Maximum number of sequences in a batch; they share the context.", ("-np", "--parallel")),
     ]
     kv_type: Annotated[KVType, _Context("f16", "Type of the key/value cache.", ("-ctk", "--cache-type-k", "--kv-type"))]
     kv_rotate: Annotated[
@@ -825,7 +826,7 @@ class EngineOptions(TypedDict, total=False):
         Ge(0),
         _Engine(
             0.0,
-            "Seconds that a step may spend on prompts while other sequences generate; 0: 0.05 on a GPU; "
+            "Seconds of a batch that prompts may use while other sequences generate; 0: 0.05 on a GPU; "
             "elsewhere 0.1 beside up to 4 sequences, and up to 0.2 beside 8 and more.",
         ),
     ]
@@ -852,7 +853,7 @@ class EngineOptions(TypedDict, total=False):
         Ge(-1),
         _Engine(
             -1,
-            "Number of drafted tokens per sequence that a step verifies; 0: none; -1: as many as are expected to save "
+            "Number of drafted tokens per sequence that a batch verifies; 0: none; -1: as many as are expected to save "
             "time, 15 at most.",
         ),
     ]
@@ -940,7 +941,7 @@ class EngineOptions(TypedDict, total=False):
         Interval(ge=1, le=31),
         _Engine(
             8,
-            "Maximum number of tokens that the draft model proposes per step.",
+            "Maximum number of tokens that the draft model proposes per batch.",
             ("--draft-max", "--spec-draft-n-max"),
         ),
     ]

@@ -142,7 +142,7 @@ def test_a_model_without_a_template_takes_chatml_and_says_so(run, model):
     options = ["--backend", "numpy", "-n", "4", "--temp", "0"]
     done = run("chat", model, *options, input="Hi")
     assert done.returncode == 0
-    assert done.stderr.count("has no chat template: chats take ChatML, --chat-template names another") == 1
+    assert done.stderr.count("has no chat template: chats use ChatML; --chat-template names another") == 1
     named = run("chat", model, *options, "--chat-template", "chatml", input="Hi")
     assert (named.stdout, named.stderr) == (done.stdout, "")
     assert run("chat", input=b"\xff").stderr.startswith("error: the message is not UTF-8: byte 0")
@@ -260,7 +260,7 @@ def test_a_file_that_cannot_be_written_says_so(chat, tmp_path):
 
 def test_an_error_takes_the_message_back(chat, demo):
     conversation, _, stderr = chat("x " * 5000, KeyboardInterrupt(), "Once")
-    assert "n_ctx is" in stderr
+    assert "--ctx-size is" in stderr
     assert len(conversation.messages) == 2
 
 
@@ -385,7 +385,7 @@ def test_messages_are_changed_and_taken_back(chat, demo):
     assert "give the new text: /edit TEXT" in stderr
     assert len(conversation.messages) == 2
     conversation, _, stderr = chat("Once", "/edit " + "x " * 5000)
-    assert "n_ctx is" in stderr
+    assert "--ctx-size is" in stderr
     assert conversation.messages[0]["content"] == "Once"
     assert chat("One", "Two", "Three", "/undo 2")[0].messages[0]["content"] == "One"
     assert len(chat("One", "Two", "/undo 9")[0].messages) == 0

@@ -15,6 +15,7 @@ import pytest
 from installed_plugins import backend_plugin, install
 from pumice.backend import KernelTime
 from pumice.cli.bench import ParallelRow, measure, repeated
+from pumice.cli.messages import name_flags
 from pumice.cli.options import parse_settings
 from pumice.commands import COMMANDS, GROUPS, OTHER_NAMES
 from pumice.wording import format_bytes
@@ -339,3 +340,19 @@ def test_interrupting_while_modules_are_imported_is_silent(tmp_path):
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=PATIENCE) == (b"", b"")
     assert process.returncode == -signal.SIGINT  # a shell says 130
+
+
+@pytest.mark.parametrize(
+    ("message", "words", "expected"),
+    [
+        ("n_ctx is 16; raise n_ctx", ["run", "-c", "16"], "-c is 16; raise -c"),
+        ("n_ctx is 16; raise n_ctx", ["run"], "--ctx-size is 16; raise --ctx-size"),
+        ("n_ctx is 16", ["run", "--ctx-size=16"], "--ctx-size is 16"),
+        ("devices: '9' is not a device", ["run", "-dev", "9"], "-dev: '9' is not a device"),
+        ("the devices: none", ["run", "-dev", "9"], "the devices: none"),
+        ("unknown key 'n_ctx'; n_ctx=3 and x.n_ctx stay", [], "unknown key 'n_ctx'; n_ctx=3 and x.n_ctx stay"),
+        ("json_schema: not valid JSON", ["run", "-j", "{"], "-j: not valid JSON"),
+    ],
+)
+def test_errors_name_the_flag_that_was_typed(message, words, expected):
+    assert name_flags(message, words) == expected

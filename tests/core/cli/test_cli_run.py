@@ -310,7 +310,7 @@ def test_structured_output(run, tmp_path):
     assert run("run", "-p", "Is it?", "--grammar", f"@{tmp_path}/form.gbnf").stdout in ("maybe", "never")
     assert run("run", "-p", "Is it?", "-j", '{"enum": [true]}').stdout == "true"
     assert "missing.json: No such file" in run("run", "-p", "x", "-j", "@missing.json").stderr
-    assert run("run", "-p", "x", "-j", "{").stderr.startswith("error: json_schema: not valid JSON")
+    assert run("run", "-p", "x", "-j", "{").stderr.startswith("error: -j: not valid JSON")
     assert run("run", "-p", "Is it?", "--grammar-file", f"{tmp_path}/form.gbnf").stdout in ("maybe", "never")
     (tmp_path / "form.json").write_text('{"enum": [true]}')
     assert run("run", "-p", "Is it?", "-jf", f"{tmp_path}/form.json").stdout == "true"

@@ -211,7 +211,7 @@ def test_chats_of_a_file_without_a_template_take_chatml(tmp_path, caplog, monkey
     warn_of_assumed_template.cache_clear()
     with pumice.load(tiny_llama(tmp_path / "untaught.gguf"), backend="numpy") as model, running(model) as server:
         assert {record.message for record in caplog.records if "no chat template" in record.message} == {
-            "demo: the file has no chat template: chats take ChatML, --chat-template names another (see docs/chat.md)"
+            "demo: the file has no chat template: chats use ChatML; --chat-template names another (see docs/chat.md)"
         }
         asked = server.client.post("/apply-template", json=CHAT).json()["prompt"]
         assert asked == model.apply_template(CHAT["messages"], chat_template="chatml")

@@ -107,6 +107,7 @@ class Session:
         if self._conversation.media:
             self._tell_media()
         while True:
+            line = ""
             try:
                 if first is not None:
                     text, first = first, None
@@ -127,7 +128,8 @@ class Session:
             except KeyboardInterrupt:
                 continue
             except PumiceError as error:
-                say("error", explain(error)[0])
+                named = line.startswith("/set")  # by the options' names, which the user typed
+                say("error", str(error) if named else explain(error)[0])
 
     def _do(self, line: str) -> None:
         if not line.startswith("/"):

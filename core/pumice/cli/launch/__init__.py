@@ -62,7 +62,7 @@ def command(
 ) -> None:
     """Start a coding agent with a local model.
 
-    CLIENT is one of the names that `pumice launch` lists; arguments behind -- are passed to it.
+    CLIENT is one of the names that `pumice launch` lists; arguments after -- are passed to it.
 
     The client uses the server that runs on this machine (see `pumice ps`), with MODEL if it is given. If there is none,
     a server of MODEL is started, and stopped when the client ends. The client's own files are changed by --write alone.

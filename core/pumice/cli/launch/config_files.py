@@ -44,7 +44,7 @@ def add_endpoint(file: ConfigFile, endpoint: Endpoint) -> Path:
     except OSError as error:
         raise click.ClickException(f"{path}: {(error.strerror or str(error)).lower()}") from None
     except (AttributeError, TypeError, UnicodeDecodeError) as error:
-        raise click.ClickException(f"{path}: its form is not the documented one: {error}") from None
+        raise click.ClickException(f"{path}: unexpected structure: {error}") from None
     return path
 
 
