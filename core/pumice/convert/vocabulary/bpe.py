@@ -21,15 +21,25 @@ FILE = "tokenizer.json"
 
 
 def load_fast(folder: Folder) -> Tokenizer | None:
-    """Return the tokenizer, read by Hugging Face's library, or None without a file. Raises ConvertError."""
+    """Return the tokenizer, read by Hugging Face's library, or None without a file.
+
+    It encodes a text as a whole and always in the same way: without the file's truncation, padding and dropout, which
+    are settings of batches and of training. Raises ConvertError.
+    """
     from tokenizers import Tokenizer
+    from tokenizers.models import BPE
 
     if not folder.has(FILE):
         return None
     try:
-        return Tokenizer.from_file(str(folder.path / FILE))
+        tokenizer = Tokenizer.from_file(str(folder.path / FILE))
     except Exception as error:  # the library raises nothing narrower
         raise ConvertError(f"{folder.path / FILE}: {error}") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    if isinstance(tokenizer.model, BPE):
+        tokenizer.model.dropout = None
+    return tokenizer
 
 
 def bpe(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:

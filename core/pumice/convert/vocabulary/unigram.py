@@ -60,6 +60,9 @@ def _of_json(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:
         if id in added and id != unknown:
             type = TokenType.CONTROL if added[id].special else TokenType.USER_DEFINED
         tokens.set(id, text, type, float(score))
+    for id, token in added.items():
+        if id >= len(vocab):
+            tokens.add(id, token.content, token.special)
     tokens.add_control(conversion.steering_tokens())
     charsmap = b64decode(_find(file.get("normalizer"), "precompiled_charsmap") or "")
     cleans = folder.optional_json("tokenizer_config.json").get("clean_up_tokenization_spaces")
