@@ -28,9 +28,10 @@ from pumice_server.body import Body
 from pumice_server.errors import bad_request
 from pumice_server.field_types import EUCLIDEAN
 from pumice_server.limits import MAX_TEXTS
+from pumice_server.model_texts import TextOrTokens
 from pumice_server.models import service_of
 from pumice_server.prompts import is_mixed, media_prompt, mixed_tokens, prompt_string
-from pumice_server.service import Service, TextOrTokens
+from pumice_server.service import Service
 
 _NONE, _LARGEST = -1, 0  # values of embd_normalize beside norms
 _NUMBER_BYTES = 12  # as text

@@ -17,11 +17,12 @@ from pumice_server.answers import json_response, titled
 from pumice_server.bodies import NamedModelBody
 from pumice_server.errors import no_model
 from pumice_server.figures import build_info
+from pumice_server.model_service import BEAT_SECONDS, ModelService
 from pumice_server.models import Models, service_of
 from pumice_server.pools import FACTS
 from pumice_server.properties import properties
 from pumice_server.served_model import ServedModel
-from pumice_server.service import BEAT_SECONDS, Service
+from pumice_server.service import Service
 from pumice_server.summaries import capabilities, listed, meta, summaries_of, summary_of
 from pumice_server.work import aside
 
@@ -133,7 +134,9 @@ async def props(request: Request) -> Annotated[Response, Properties]:
     served_model = models.find(name)
     if served_model.sleeps:  # answer without loading it
         return json_response({**(served_model.properties or {}), "ui_settings": page, "is_sleeping": True})
-    service = served_model.service or await service_of(request, name)  # a query is no use of the model
+    service = (
+        Service(served_model.service) if served_model.service else await service_of(request, name)
+    )  # a query is no use
     answer = await FACTS(properties, served_model, service, models.settings)
     return json_response({**answer, "ui_settings": page, "is_sleeping": False})
 
@@ -166,7 +169,7 @@ async def metrics(request: Request) -> Response:
     return titled(Response(text, media_type="text/plain; version=0.0.4; charset=utf-8", headers=started))
 
 
-async def snapshot_of(service: Service) -> pumice.Snapshot:
+async def snapshot_of(service: ModelService) -> pumice.Snapshot:
     """Return the state of the engine. Raises HTTPException if the engine does not answer in time."""
     try:
         return await service.snapshot(BEAT_SECONDS)
@@ -174,7 +177,7 @@ async def snapshot_of(service: Service) -> pumice.Snapshot:
         raise HTTPException(503, f"the engine has not finished a batch for {BEAT_SECONDS:.0f} seconds") from None
 
 
-async def _snapshot_if_alive(service: Service) -> pumice.Snapshot | None:
+async def _snapshot_if_alive(service: ModelService) -> pumice.Snapshot | None:
     with contextlib.suppress(TimeoutError, pumice.EngineDiedError, pumice.ModelClosedError):
         return await service.snapshot(BEAT_SECONDS)
     return None

@@ -15,12 +15,13 @@ from pumice_server.answers import Streaming, event, make_answer, unless_gone
 from pumice_server.bodies import NativeCompletionBody, NativeGenerationBody
 from pumice_server.figures import size_of
 from pumice_server.limits import MAX_PROMPTS
+from pumice_server.model_texts import WORK
 from pumice_server.models import service_of
 from pumice_server.native_answer import NativeAnswer, Selection
 from pumice_server.options import caching_options, generation_options
 from pumice_server.prompts import is_mixed, media_prompt, mixed_tokens, prompt_string, read_prompts
 from pumice_server.report import Reading, Report
-from pumice_server.service import WORK, MediaPrompt, Service
+from pumice_server.service import MediaPrompt, Service
 from pumice_server.work import aside
 
 

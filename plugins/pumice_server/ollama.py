@@ -18,11 +18,12 @@ from pumice_server.answers import Streaming, Wire, json_response, to_json, unles
 from pumice_server.bodies import OllamaChatBody, OllamaGenerateBody, OllamaGenerationBody
 from pumice_server.errors import bad_request
 from pumice_server.figures import chat_logprob, finish_reason
+from pumice_server.model_texts import TextOrTokens
 from pumice_server.models import Models, service_of
 from pumice_server.options import caching_options, generation_options
 from pumice_server.prompts import fill_in
 from pumice_server.served_model import FOREVER
-from pumice_server.service import Service, TextOrTokens
+from pumice_server.service import Service
 from pumice_server.streams import merge
 
 NDJSON = Wire("application/x-ndjson", lambda problem: to_json(problem.ollama_body()) + b"\n", None)

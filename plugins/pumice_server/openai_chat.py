@@ -18,11 +18,12 @@ from pumice_server.control import RunningAnswer, RunningAnswers
 from pumice_server.errors import bad_request
 from pumice_server.field_types import MAX_INT
 from pumice_server.figures import finish_reason, size_of, timings
+from pumice_server.model_texts import WORK
 from pumice_server.models import service_of
 from pumice_server.options import caching_options, generation_options
 from pumice_server.report import Reading, Report
 from pumice_server.resumable import streaming
-from pumice_server.service import WORK, Service
+from pumice_server.service import Service
 from pumice_server.tools.chatting import answer_with_tools
 from pumice_server.tools.chosen import names_servers
 from pumice_server.work import aside

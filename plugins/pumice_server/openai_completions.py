@@ -18,12 +18,13 @@ from pumice_server.bodies import CompletionBody
 from pumice_server.errors import bad_request
 from pumice_server.figures import finish_reason, size_of, timings, usage
 from pumice_server.limits import MAX_N
+from pumice_server.model_texts import TextOrTokens
 from pumice_server.models import service_of
 from pumice_server.options import caching_options, generation_options
 from pumice_server.prompt_logprobs import PromptReport, TextLogprobs, read_head
 from pumice_server.prompts import fill_in, read_prompts
 from pumice_server.report import Reading, Report
-from pumice_server.service import Service, TextOrTokens
+from pumice_server.service import Service
 
 _MAX_TOKENS = 16  # OpenAI's default for completions
 

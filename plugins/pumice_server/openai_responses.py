@@ -19,13 +19,14 @@ from pumice_server.bodies import ResponseBody
 from pumice_server.errors import Problem, bad_request
 from pumice_server.figures import size_of, timings
 from pumice_server.limits import MAX_APPROVED, MAX_KEPT
+from pumice_server.model_texts import WORK
 from pumice_server.models import service_of
 from pumice_server.options import caching_options
 from pumice_server.report import Reading, Report
 from pumice_server.response_items import Event, Items, item_id, output_items
 from pumice_server.response_store import Kept, ResponseStore, is_reference
 from pumice_server.responses_request import functions, prompt_options, read_input, response_options, with_instructions
-from pumice_server.service import WORK, Service
+from pumice_server.service import Service
 from pumice_server.tools.chosen import ChosenTools, choose, names_servers
 from pumice_server.tools.items import (
     ask,

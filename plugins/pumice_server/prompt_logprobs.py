@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from pumice_server.bodies import CompletionBody
 from pumice_server.errors import bad_request
 from pumice_server.figures import LEAST_LOGPROB, HasLogprob
-from pumice_server.service import Service, TextOrTokens
+from pumice_server.model_texts import TextOrTokens
+from pumice_server.service import Service
 from pumice_server.work import aside
 
 _ENTRY_BYTES = 1024  # approximate bytes of a prompt token's entry

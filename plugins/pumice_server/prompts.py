@@ -13,7 +13,8 @@ import pumice
 from pumice.plugin.unstable import MAX_IMAGES, at_markers, media_from_base64
 from pumice_server.errors import bad_request
 from pumice_server.limits import MAX_PROMPTS
-from pumice_server.service import MediaPrompt, Service, TextOrTokens
+from pumice_server.model_texts import TextOrTokens
+from pumice_server.service import MediaPrompt, Service
 
 MEDIA_MARKER = os.environ.get("LLAMA_MEDIA_MARKER") or f"<__media_{secrets.token_hex(16)}__>"
 """Stands for an image or a sound in a prompt; random, so that texts of others do not contain it, unless it is named."""

@@ -18,11 +18,11 @@ from starlette.exceptions import HTTPException
 
 import pumice
 from pumice.plugin.unstable import ModelSpec
-from pumice_server.service import Service
+from pumice_server.model_service import ModelService
 from pumice_server.variant import Variant
 
 if TYPE_CHECKING:
-    from pumice_server.service import AnyModel
+    from pumice_server.model_texts import AnyModel
 
 FOREVER = float("inf")
 
@@ -96,7 +96,7 @@ class ServedModel:
         self.variants: dict[str, Variant] = {}  # names that clients made
         self.created = int(time.time())
         self.state = State.ABSENT
-        self.service: Service | None = None
+        self.service: ModelService | None = None
         self.loading: asyncio.Task[None] | None = None
         self.properties: Mapping[str, Any] | None = None  # last properties of a model that sleeps
         self.summary: pumice.Summary | None = None  # summary of its file, once it has been read
@@ -198,7 +198,7 @@ class ServedModel:
             self.asked_at, self.most_beside = time.monotonic(), math.inf
         self.n_waiting += 1
 
-    def use(self) -> Service | None:
+    def use(self) -> ModelService | None:
         """Return the service, and count a user of it; None if the model is not loaded."""
         if self.service:
             if self.state is State.READY:
@@ -206,7 +206,7 @@ class ServedModel:
             self.n_users += 1
         return self.service
 
-    def leave(self, service: Service) -> None:
+    def leave(self, service: ModelService) -> None:
         """End a use. A service whose engine has died meanwhile has no users any more."""
         if service is self.service:
             self.last_used = time.monotonic()
@@ -220,7 +220,7 @@ class ServedModel:
         self._move(Change.LOAD)
         self.loading, self.progress, self._is_asked_for = loading, (0, 0), False
 
-    def loaded(self, service: Service, seconds: float) -> None:
+    def loaded(self, service: ModelService, seconds: float) -> None:
         self._move(Change.LOADED)
         self.service, self.error, self.load_seconds, self.is_too_large = service, None, seconds, False
         self.last_used = self._loaded_at = time.monotonic()
@@ -238,7 +238,7 @@ class ServedModel:
         wait = 0.0 if self.n_crashes == 1 else min(_MAX_BACKOFF_SECONDS, 2.0 ** (self.n_crashes - 2))
         self.service, self.n_users, self.error, self._retry_at = None, 0, error, now + wait
 
-    def drain(self, change: Change = Change.UNLOAD) -> Service:
+    def drain(self, change: Change = Change.UNLOAD) -> ModelService:
         """Remove and return the service of a loaded model, whose model the caller closes.
 
         This resets the count of consecutive crashes.

@@ -25,9 +25,10 @@ from pumice_server.answers import json_response
 from pumice_server.bodies import SlotBody
 from pumice_server.errors import bad_request
 from pumice_server.facts import snapshot_of
+from pumice_server.model_service import SlotText
 from pumice_server.models import service_of
 from pumice_server.pools import FILES
-from pumice_server.service import Service, SlotText
+from pumice_server.service import Service
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 _SAVED = re.compile(rb'{"model": ?("(?:[^"\\\\]|\\\\.)*"), ?"tokens": ?\[')  # the beginning of a file
@@ -42,7 +43,7 @@ async def slots(request: Request) -> Annotated[Response, list[SlotState]]:
     ``?model=``: Name of the model. ``?fail_on_no_slot=``: Answer 503 if no slot is free.
     """
     service = await service_of(request, request.query_params.get("model"))
-    snapshot = await snapshot_of(service)
+    snapshot = await snapshot_of(service.shared)
     busy = snapshot.n_slots - snapshot.n_slots_free
     if busy == snapshot.n_slots and request.query_params.get("fail_on_no_slot"):
         raise HTTPException(503, "no slot is free")

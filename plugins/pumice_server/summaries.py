@@ -8,9 +8,9 @@ from typing import Any
 
 import pumice
 from pumice.cli.named_models import summarize_models
+from pumice_server.model_texts import ModelTexts
 from pumice_server.pools import FACTS
 from pumice_server.served_model import ServedModel
-from pumice_server.service import Service
 
 #: llama.cpp's numbers of tokenizers, by `tokenizer.ggml.model`.
 _VOCAB_TYPES = {"llama": 1, "gpt2": 2, "bert": 3, "t5": 4, "rwkv": 5, "plamo2": 6}
@@ -62,7 +62,7 @@ def details(summary: pumice.Summary | None) -> dict[str, Any]:
     }
 
 
-def capabilities(summary: pumice.Summary | None, service: Service | None = None) -> Sequence[str]:
+def capabilities(summary: pumice.Summary | None, service: ModelTexts | None = None) -> Sequence[str]:
     """Return the capabilities of a model by Ollama's names; ``service`` is that of a loaded one, which may see."""
     if summary is None:
         return ["completion"]

@@ -15,9 +15,10 @@ from pumice_server.chat_answer import PartBuilder, delta_parts, total_usage
 from pumice_server.control import RunningAnswer, RunningAnswers
 from pumice_server.errors import bad_request
 from pumice_server.figures import finish_reason, timings
+from pumice_server.model_texts import WORK
 from pumice_server.report import Reading, Report
 from pumice_server.resumable import streaming
-from pumice_server.service import WORK, Service
+from pumice_server.service import Service
 from pumice_server.tools.chosen import choose
 from pumice_server.tools.items import ended_call
 from pumice_server.tools.turns import ToolTurns

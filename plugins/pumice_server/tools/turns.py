@@ -13,7 +13,8 @@ from pumice.chat.tools import MAX_TURNS, fitting_result, later_options, room_for
 from pumice.mcp import HostedTools, ToolError
 from pumice_server.errors import too_late
 from pumice_server.limits import MAX_RUN_CALLS
-from pumice_server.service import WORK, CompletionProgress, Service
+from pumice_server.model_texts import WORK
+from pumice_server.service import CompletionProgress, Service
 from pumice_server.tools.chosen import ChosenTools, ServerTool
 from pumice_server.work import aside
 

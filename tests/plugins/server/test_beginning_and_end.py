@@ -77,7 +77,7 @@ def test_while_the_model_is_loaded(model, caplog):
 
 
 def test_a_model_that_loads_for_long_is_one_line_of_the_log(model, caplog, monkeypatch):
-    monkeypatch.setattr("pumice_server.models._LONG_LOAD_SECONDS", 0.1)
+    monkeypatch.setattr("pumice_server.model_loading._LONG_LOAD_SECONDS", 0.1)
 
     def load(spec, progress, deliver):
         progress(5, 10)

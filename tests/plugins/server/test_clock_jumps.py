@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
-from pumice_server import service
-from pumice_server.service import Service
+from pumice_server import model_service
+from pumice_server.model_service import ModelService
 from server_thread import running
 
 DAY = 86400.0
@@ -37,10 +37,10 @@ class Sleeper:
 def ask(monkeypatch, answers: bool) -> list[str]:
     """Return the log if the clock jumps by a day while an engine is asked for a sign of life."""
     logged: list[str] = []
-    monkeypatch.setattr(service.logger, "error", lambda *line: logged.append(line[0] % line[1:]))
+    monkeypatch.setattr(model_service.logger, "error", lambda *line: logged.append(line[0] % line[1:]))
 
     async def run() -> None:
-        asked = Service.__new__(Service)
+        asked = ModelService.__new__(ModelService)
         asked.model, asked.names = Sleeper(), ["name"]  # type: ignore[assignment]
         loop = asyncio.get_running_loop()
         clock, jump = loop.time, [0.0]

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 
 import pumice
 from pumice.plugin.unstable import ModelSpec
-from pumice_server import models as models_module
+from pumice_server import model_loading
 from pumice_server.models import Models
 from pumice_server.served_model import FOREVER, TRANSITIONS, ServedModel, State
 from pumice_server.settings import Settings
@@ -55,13 +55,14 @@ class Server:
         self.loop = asyncio.new_event_loop()
         self._patches = pytest.MonkeyPatch()
         patch = self._patches.setattr
-        patch(models_module, "Service", FakeService)
+        patch(model_loading, "ModelService", FakeService)
+        patch(model_loading, "Service", FakeService)
         patch(ServedModel, "scales_of", lambda self, model: {})
-        patch(models_module, "_in_thread", self._load)
-        patch(models_module, "properties", lambda *_: {})
-        patch(models_module, "capabilities", lambda *_: [])
-        patch(models_module, "_collect_unloaded", lambda: None)
-        patch(models_module, "_freeze_loaded", lambda: None)
+        patch(model_loading, "_in_thread", self._load)
+        patch(model_loading, "properties", lambda *_: {})
+        patch(model_loading, "capabilities", lambda *_: [])
+        patch(model_loading, "_collect_unloaded", lambda: None)
+        patch(model_loading, "_freeze_loaded", lambda: None)
         patch(Model, "summary", None, raising=False)
         self.models = Models(
             [ModelSpec([name], f"{name}.gguf") for name in NAMES], lambda *_: None, Settings(**options)

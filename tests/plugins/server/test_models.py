@@ -20,11 +20,11 @@ import pytest
 import pumice
 from gguf_files import tiny_llama
 from pumice.plugin.unstable import ModelSpec
-from pumice_server import body, facts, models
+from pumice_server import body, facts, model_loading, models
 from pumice_server.application import POST, body_of
+from pumice_server.model_service import ModelService
 from pumice_server.ollama import keep_alive
 from pumice_server.served_model import FOREVER, ServedModel
-from pumice_server.service import Service
 from pumice_server.serving import load_process
 from pumice_server.settings import Settings
 from server_thread import Serving, serving
@@ -215,7 +215,7 @@ def test_a_request_that_comes_while_its_model_is_unloaded_loads_it_again(one, mo
 
     assert complete(one, "one").status_code == 200
     before = pid_of(one, "one")
-    monkeypatch.setattr(models, "properties", slow)
+    monkeypatch.setattr(model_loading, "properties", slow)
     body = {"model": "one"}
     unloading = threading.Thread(target=lambda: answers.append(one.client.post("/models/unload", json=body)))
     unloading.start()
@@ -238,7 +238,7 @@ def test_errors_do_not_end_the_watch_of_models(specs, monkeypatch, caplog, error
 
     with serving(specs[0], keep_alive=0.0) as server:
         with monkeypatch.context() as failing:
-            failing.setattr(models, "properties", fail)
+            failing.setattr(model_loading, "properties", fail)
             assert complete(server, "one").status_code == 200
             wait_until(lambda: str(error) in caplog.text)
         if isinstance(error, pumice.PumiceError):  # it is unloaded without them
@@ -285,7 +285,7 @@ def test_an_engine_that_dies_right_after_its_load_is_loaded_again(specs, monkeyp
                 wait_until(lambda: model.error)
                 served.load(served_model)
 
-        monkeypatch.setattr(models, "_freeze_loaded", die)
+        monkeypatch.setattr(model_loading, "_freeze_loaded", die)
         async with served.using(served_model):
             state = served_model.state
         await served.close()
@@ -435,7 +435,7 @@ def test_an_engine_that_is_unloaded_ends_a_row_of_crashes():
     entry = ServedModel(ModelSpec(["x"], "x"), FOREVER)
     for _ in range(9):
         entry.begin(cast(Any, None))
-        entry.loaded(cast(Service, SimpleNamespace(model=None)), 1.0)
+        entry.loaded(cast(ModelService, SimpleNamespace(model=None)), 1.0)
         entry.drain()
         entry.closed()
         entry.begin(cast(Any, None))
