@@ -74,6 +74,18 @@ export const newId = (): string =>
 
 /** Ask the server what it is, then show what the address names. */
 export async function start(): Promise<void> {
+  const isKnown = await introduce();
+  if (needsKey.value) return;
+  await attempt(refresh);
+  await openAddressed();
+  isReady.value = true;
+  addEventListener("hashchange", () => void openAddressed());
+  addEventListener("focus", () => void attempt(refresh));
+  if (!isKnown) void introduceLater();
+}
+
+/** Ask the server for its models, and where it keeps conversations. Returns false if it does not tell now. */
+async function introduce(): Promise<boolean> {
   try {
     await refreshModels();
     const { sampling, keepsConversations, runsTools } = await api.properties();
@@ -83,15 +95,19 @@ export async function start(): Promise<void> {
     if (runsTools) await findTools();
     notice.value = "";
     needsKey.value = false;
+    return true;
   } catch (error) {
     report(error);
-    if (needsKey.value) return;
+    return false;
   }
+}
+
+/** Ask until the server tells: else this tab would show the browser's conversations instead of the server's. */
+async function introduceLater(): Promise<void> {
+  do await new Promise((done) => setTimeout(done, RETRY_EVERY));
+  while (!(await introduce()));
   await attempt(refresh);
-  await openAddressed();
-  isReady.value = true;
-  addEventListener("hashchange", () => void openAddressed());
-  addEventListener("focus", () => void attempt(refresh));
+  if (!current.value) await openAddressed();
 }
 
 /** Do something whose failure is a line on the page. */

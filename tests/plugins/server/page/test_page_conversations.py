@@ -419,3 +419,21 @@ def test_the_answer_of_a_deleted_conversation_ends(browser, tmp_path):
         page.wait_for_timeout(1500)  # in which the answer would be kept again
         expect(page.get_by_role("alert")).to_have_count(0)
         assert page.problems == []
+
+
+def test_a_server_that_fails_at_first_shows_its_conversations_later(browser, tmp_path):
+    with scripted(tmp_path / "chats.db") as server, profile(browser) as context:
+        say(opened(context, server.url), "greeting")
+        failed = []
+
+        def fail_once(route) -> None:
+            if failed:
+                route.continue_()
+            else:
+                failed.append(route)
+                route.fulfill(status=503, json={"error": {"message": "try again later"}})
+
+        context.route(re.compile(r"/v1/models$"), fail_once)
+        page = opened(context, server.url)
+        expect(page.get_by_role("navigation", name="Conversations")).to_contain_text("greeting")
+        assert failed
