@@ -63,4 +63,4 @@ def test_an_engine_that_slept_with_its_machine_may_answer(monkeypatch):
 
 
 def test_an_engine_that_does_not_answer_is_noticed_all_the_same(monkeypatch):
-    assert ask(monkeypatch, answers=False) == ["name: its engine has not finished a step for 1 seconds"]
+    assert ask(monkeypatch, answers=False) == ["name: its engine has not finished a batch for 1 seconds"]
