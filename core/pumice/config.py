@@ -544,6 +544,15 @@ def _shown(value: Any) -> str:
     return short.repr(value)
 
 
+_ADVICE = {
+    "model_path": 'the model is the first argument: pumice.load("model.gguf")',
+    **dict.fromkeys(("n_threads", "threads", "n_threads_batch"), "threads belong to the backend: cpu.threads"),
+    "flash_attn": "leave it out: attention always is computed so",
+    "verbose": 'leave it out: messages go to the logger "pumice"',
+}
+"""What to write for options of other programs that are no key here."""
+
+
 def _describe(schema: type[BaseModel], problem: Any) -> str:
     """Return one line for an error of pydantic: the key, and the nearest known key or what was expected."""
     path = [str(part) for part in problem["loc"]]
@@ -553,12 +562,12 @@ def _describe(schema: type[BaseModel], problem: Any) -> str:
         fields = getattr(section, "model_fields", {})
         section = fields[part].annotation if part in fields else next(reversed(get_args(section)), None)
     keys: dict[str, Any] = dict(getattr(section, "model_fields", {}))
-    if len(path) == 1 and key not in schema.model_fields and problem["type"] != "extra_forbidden":
-        hint = f" (a backend's section should be a map, not {_shown(problem['input'])})"
-        return f"unknown key {key!r}{did_you_mean(key, keys) or hint}"
-    if problem["type"] == "extra_forbidden":
-        hint = did_you_mean(path[-1], keys) or f" (known: {', '.join(keys)})"
-        return f"unknown key {key!r}{hint}"
+    is_forbidden = problem["type"] == "extra_forbidden"
+    if is_forbidden or (len(path) == 1 and key not in schema.model_fields):
+        known = f" (known: {', '.join(keys)})"
+        hint = known if is_forbidden else f" (a backend's section should be a map, not {_shown(problem['input'])})"
+        advice = f"; {_ADVICE[key]}" if key in _ADVICE else did_you_mean(path[-1], keys)
+        return f"unknown key {key!r}{advice or hint}"
     expected = re.sub(r" or instance of \w+", "", problem["msg"])
     for pydantic_says, yaml_says in _WORDS.items():
         expected = expected.replace(pydantic_says, yaml_says)

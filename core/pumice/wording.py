@@ -8,20 +8,42 @@ from unicodedata import category
 
 _MAX_COMPARED = 100  # compared characters of a name, since comparing takes quadratic time
 _MAX_LISTED = 64  # maximum names in a message
+_MAX_BESIDE_HINT = 12  # names in a message that suggests one of them
 _MAX_BITS = 1024  # of an integer whose digits a message shows
+
+_ELSEWHERE = {
+    "backend": {"cuda": "vulkan", "rocm": "vulkan", "hip": "vulkan", "sycl": "vulkan", "gpu": "vulkan", "metal": "mlx"},
+    "llama-cpp-python": {
+        "n_ubatch": "n_batch", "type_k": "kv_type", "type_v": "kv_type", "use_mmap": "mmap", "use_mlock": "mlock",
+        "chat_format": "chat_template", "lora_path": "adapters", "draft_model": "draft", "mirostat_mode": "mirostat",
+    },
+    "llama.cpp": {"ctx_size": "n_ctx", "cache_type_k": "kv_type", "cache_type_v": "kv_type", "n_predict": "max_tokens"},
+    "Ollama": {"num_ctx": "n_ctx", "num_predict": "max_tokens", "num_gpu": "n_gpu_layers"},
+    "transformers and vLLM": {
+        "max_new_tokens": "max_tokens", "repetition_penalty": "repeat_penalty", "stop_strings": "stop",
+        "stop_sequences": "stop", "max_model_len": "n_ctx", "max_num_seqs": "n_parallel", "top_logprobs": "logprobs",
+    },
+}  # fmt: skip
+"""Names that other programs give to what has another name here."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ``"; did you mean 'temperature'?"`` if ``name`` is close to a known name or begins one, else ``""``."""
+    """Return ``"; did you mean 'temperature'?"``, or ``""`` if no known name is near.
+
+    A known name is near if another program calls it ``name``, if ``name`` begins it, if it is the first word of
+    ``name``, or if their letters are alike.
+    """
     names = list(known)
+    same = [ours for others in _ELSEWHERE.values() if (ours := others.get(name.lower(), "")) in names]
     longer = sorted((other for other in names if name and other.startswith(name)), key=len)
+    shorter = sorted((other for other in names if other and name.startswith(f"{other}_")), key=len, reverse=True)
     compared = [other[:_MAX_COMPARED] for other in names]
-    close = longer or difflib.get_close_matches(name[:_MAX_COMPARED], compared, n=1)
+    close = same or longer or shorter or difflib.get_close_matches(name[:_MAX_COMPARED], compared, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], never: Collection[str] = ()) -> str:
-    """Return one line about an unknown name, with a suggestion and the known names.
+    """Return one line about an unknown name, with a suggestion and the known names, unless they are many.
 
     Args:
         kind: noun for the named object, such as "option".
@@ -31,6 +53,8 @@ def unknown_name(kind: str, name: str, known: Iterable[str], never: Collection[s
     """
     names = sorted(known)
     hint = did_you_mean(name, [other for other in names if other not in never])
+    if hint and len(names) > _MAX_BESIDE_HINT:
+        return f"unknown {kind} {name[:_MAX_COMPARED]!r}{hint}"
     listed = ", ".join(names[:_MAX_LISTED]) + (", ..." if len(names) > _MAX_LISTED else "")
     return f"unknown {kind} {name[:_MAX_COMPARED]!r}{hint} (known: {listed or 'none'})"
 

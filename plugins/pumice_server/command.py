@@ -621,6 +621,8 @@ def _load_options(adapters: Mapping[str, Any], options: dict[str, Any], slot_fol
         config["cpu"] = {**config.get("cpu", {}), "threads": threads}
     template = take_template(options)
     n_parallel, max_queue = options["n_parallel"], options.pop("max_queue")
+    if n_parallel == 0:
+        raise click.BadParameter("0 sequences serve nothing; give 1 or more, or -1 for the default", param_hint="'-np'")
     if n_parallel is not None and n_parallel < 1:
         options["n_parallel"] = n_parallel = None  # llama-server's -1: it decides
     defaults = take_sampling(options)

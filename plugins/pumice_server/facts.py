@@ -82,7 +82,7 @@ async def list_models(request: Request) -> Annotated[Response, ModelList]:
 def _abilities(served_model: ServedModel, summary: pumice.Summary | None) -> list[str]:
     """Return the capabilities of a model by the names of Ollama and llama-server."""
     service = served_model.service
-    abilities = capabilities(summary, service)
+    abilities = capabilities(summary, service, served_model.projector)
     watches = service is not None and service.watches
     return [*abilities, *(["video"] if watches else []), *(["multimodal"] if "vision" in abilities else [])]
 

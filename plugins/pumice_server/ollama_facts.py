@@ -70,7 +70,7 @@ async def show(request: Request, body: OllamaNameBody) -> Annotated[Response, Ol
             "template": template,
             "details": details(summary),
             "model_info": facts,
-            "capabilities": capabilities(summary, served_model.service),
+            "capabilities": capabilities(summary, served_model.service, served_model.projector),
             "modified_at": time_text(summary.modified or served_model.created),
         }
     )

@@ -100,6 +100,7 @@ class ServedModel:
         self.loading: asyncio.Task[None] | None = None
         self.properties: Mapping[str, Any] | None = None  # last properties of a model that sleeps
         self.summary: pumice.Summary | None = None  # summary of its file, once it has been read
+        self.projector: pumice.Summary | None = None  # the same for the projector beside it
         self.progress = (0, 0)  # steps of loading: done, in all
         self.load_seconds = 0.0
         self.error: Exception | None = None  # reason why it failed

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pumice
-from pumice.cli.named_models import summarize_models
+from pumice.cli.named_models import projector_of, summarize_models
+from pumice.plugin.unstable import ModelSpec
 from pumice_server.model_texts import ModelTexts
 from pumice_server.pools import FACTS
 from pumice_server.served_model import ServedModel
@@ -29,13 +30,28 @@ async def summaries_of(served_models: Sequence[ServedModel]) -> list[tuple[Serve
         served_model for served_model in served_models if not served_model.service and served_model.summary is None
     ]
     if unread:
-        summaries = await FACTS(summarize_models, [served_model.spec.path for served_model in unread])
-        for served_model, summary in zip(unread, summaries, strict=True):
-            served_model.summary = summary
+        summaries = await FACTS(_summaries, [served_model.spec for served_model in unread])
+        for served_model, (summary, projector) in zip(unread, summaries, strict=True):
+            served_model.summary, served_model.projector = summary, projector
     return [
         (served_model, served_model.service.model.summary if served_model.service else served_model.summary)
         for served_model in served_models
     ]
+
+
+def _summaries(specs: Sequence[ModelSpec]) -> list[tuple[pumice.Summary | None, pumice.Summary | None]]:
+    """Return the summaries of models and of their projectors."""
+    projectors = [projector_of(spec.path, _mmproj(spec)) for spec in specs]
+    summaries = summarize_models([*(spec.path for spec in specs), *filter(None, projectors)])
+    of_projectors = iter(summaries[len(specs) :])
+    return [
+        (summary, next(of_projectors) if projector else None)
+        for summary, projector in zip(summaries, projectors, strict=False)
+    ]
+
+
+def _mmproj(spec: ModelSpec) -> str:
+    return str(spec.options.get("mmproj") or spec.options.get("config", {}).get("mmproj") or "")
 
 
 def listed(served_model: ServedModel, summary: pumice.Summary | None, name: str = "") -> dict[str, Any]:
@@ -62,8 +78,16 @@ def details(summary: pumice.Summary | None) -> dict[str, Any]:
     }
 
 
-def capabilities(summary: pumice.Summary | None, service: ModelTexts | None = None) -> Sequence[str]:
-    """Return the capabilities of a model by Ollama's names; ``service`` is that of a loaded one, which may see."""
+def capabilities(
+    summary: pumice.Summary | None, service: ModelTexts | None = None, projector: pumice.Summary | None = None
+) -> Sequence[str]:
+    """Return the capabilities of a model by Ollama's names.
+
+    Args:
+        summary: summary of the model's file.
+        service: a loaded model, which knows whether it sees and hears.
+        projector: summary of the projector of one that is not loaded.
+    """
     if summary is None:
         return ["completion"]
     metadata = summary.metadata
@@ -73,13 +97,17 @@ def capabilities(summary: pumice.Summary | None, service: ModelTexts | None = No
     abilities = {
         "embedding": embeds,
         "completion": not embeds,
-        "vision": service is not None and service.sees,
-        "audio": service is not None and service.hears,
+        "vision": service.sees if service else _encodes(projector, "vision"),
+        "audio": service.hears if service else _encodes(projector, "audio"),
         "tools": "tools" in template or "tokenizer.chat_template.tool_use" in metadata,
         "insert": fills_in,
         "thinking": any(mark in template for mark in _REASONING),
     }
     return [name for name, can in abilities.items() if can]
+
+
+def _encodes(projector: pumice.Summary | None, kind: str) -> bool:
+    return projector is not None and bool(projector.metadata.get(f"clip.has_{kind}_encoder"))
 
 
 def meta(summary: pumice.Summary) -> Mapping[str, Any]:

@@ -335,7 +335,7 @@ def test_unknown_names_are_answered_with_the_known_ones():
     registry = get_registry(load_config())
     with pytest.raises(BackendError, match=r"unknown backend 'nunpy'; did you mean 'numpy'\?.*known: .*numpy"):
         registry.backends.find("nunpy")
-    with pytest.raises(ModelError, match=r"unknown architecture 'lama'.*known: .*docs/plugins\.md"):
+    with pytest.raises(ModelError, match=r"unknown architecture 'lama'; did you mean 'llama'.*docs/plugins\.md"):
         registry.architectures.find("lama")
     with pytest.raises(ConfigError, match=r"unknown sampler 'topk'; did you mean 'top_k'"):
         registry.samplers.find("topk")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pumice.wording import counted_as, json_problem, show_python, show_value
+from pumice.wording import counted_as, did_you_mean, json_problem, show_python, show_value, unknown_name
 
 
 def test_values_of_requests_are_shown_in_jsons_words():
@@ -49,3 +49,25 @@ def test_problems_of_json_are_one_line_without_advice_for_programs(text, problem
     with pytest.raises(ValueError) as caught:
         json.loads(text)
     assert json_problem(caught.value) == problem
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "meant"),
+    [
+        ("cuda", ["cpu", "vulkan"], "vulkan"),
+        ("metal", ["cpu", "mlx"], "mlx"),
+        ("ctx_size", ["n_ctx", "fit_ctx"], "n_ctx"),
+        ("mirostat_mode", ["mirostat", "mirostat_eta", "mirostat_tau"], "mirostat"),
+        ("temp", ["temperature", "top_p"], "temperature"),
+        ("max_new_tokens", ["max_tokens", "min_tokens"], "max_tokens"),
+    ],
+)
+def test_names_of_other_programs_are_known(name, known, meant):
+    assert did_you_mean(name, known) == f"; did you mean {meant!r}?"
+
+
+def test_a_suggestion_is_not_buried_under_a_list():
+    many = [f"name{i}" for i in range(30)]
+    assert unknown_name("thing", "nam", many) == "unknown thing 'nam'; did you mean 'name0'?"
+    assert unknown_name("thing", "xyz", many).count("name") == 30
+    assert unknown_name("thing", "nam", many[:2]) == "unknown thing 'nam'; did you mean 'name0'? (known: name0, name1)"

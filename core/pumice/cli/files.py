@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -61,7 +62,11 @@ class ModelPath(InputFile):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str) and _NAMED.match(value) and not Path(value).exists():
-            self.fail(f"{value}: no such file; `pumice pull {value}` prints the path of a named model", param, ctx)
+            self.fail(
+                f"{value}: no such file; `pumice pull {shlex.quote(value)}` prints the path of a named model",
+                param,
+                ctx,
+            )
         return super().convert(value, param, ctx)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
@@ -35,12 +36,41 @@ def show_logs(verbose: bool = False) -> None:
     warnings.showwarning = lambda message, *_: say("warning", message)
 
 
+def in_flags(message: str) -> str:
+    """Replace names of options, such as ``n_ctx``, by their flags: the typed one, else the first long one.
+
+    Names in quotes and lists of known names stay, and keys behind a colon, which are those of a file.
+    """
+    message, known, names = message.partition(" (known: ")
+    flags = _flags()
+    single = "|".join(name for name in flags if "_" not in name)
+    others = "|".join(name for name in flags if "_" in name)
+    pattern = rf"^(?:{single}|{others})(?=: )|(?<![\w'\".-])(?<!: )(?:{others})\b(?![\w'\".(]|: )=?"
+
+    def flag_of(match: re.Match[str]) -> str:
+        name = match[0].removesuffix("=")
+        typed = (flag for flag in flags[name] if any(arg.partition("=")[0] == flag for arg in sys.argv[1:]))
+        long = next((flag for flag in flags[name] if flag.startswith("--")), flags[name][0])
+        return next(typed, long) + (" " if match[0] != name else "")
+
+    return re.sub(pattern, flag_of, message) + known + names
+
+
+@functools.cache
+def _flags() -> dict[str, tuple[str, ...]]:
+    """Return the flags of each option by its name in Python."""
+    from pumice.options import CHAT, ENGINE, REQUEST, SAMPLING
+
+    options = [*REQUEST.values(), *CHAT.values(), *SAMPLING.values(), *ENGINE.values()]
+    return {option.name: option.flags for option in options if option.flags}
+
+
 def _handler() -> logging.Handler:
     import logging
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            say(record.levelname.lower(), record.getMessage())
+            say(record.levelname.lower(), in_flags(record.getMessage()))
             if record.exc_info:
                 echo(logging.Formatter().formatException(record.exc_info), err=True)
 
@@ -68,7 +98,7 @@ def report(error: Exception | KeyboardInterrupt) -> int:
     if debugging():
         raise error
     message, status = explain(error)
-    say("error", message)
+    say("error", message if isinstance(error, click.ClickException) else in_flags(message))
     if isinstance(error, OSError) and sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # buffered output would fail again at exit
     return status

@@ -49,6 +49,15 @@ def summarize_models(models: Sequence[str]) -> list[Summary | None]:
         return [None] * len(models)
 
 
+def projector_of(model: str, mmproj: str = "") -> str:
+    """Return the projector that a model is loaded with, by the option ``mmproj``; empty if there is none."""
+    from pumice.hub.projectors import find_projector
+
+    path = _file_of(model)
+    projector = find_projector(Path(path), mmproj) if path else None
+    return str(projector) if projector and projector.is_file() else ""
+
+
 def summarize_model(model: str) -> Summary | None:
     """Return the summary of a model by its header; None if it is absent or no model.
 

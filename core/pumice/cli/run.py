@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -131,7 +132,8 @@ def command(
     options |= {name: value for name in _PASSED if (value := rest.pop(name)) is not None}
     with load_model(model, rest) as loaded:
         if not demo and (of_chats := _of_chats(loaded, defaults)):
-            echo(f"note: {model} has {of_chats}; `run` applies none, `pumice chat {model}` does", err=True)
+            chat = f"pumice chat {shlex.quote(model)}"
+            echo(f"note: {model} has {of_chats}; `run` applies none, `{chat}` does", err=True)
         read = with_media(text, images, sounds, videos) if has_media else text
         stops = stop or tuple(defaults.stop)
         stream = loaded.stream(read, max_tokens=None if max_tokens < 0 else max_tokens, stop=stops, **options)

@@ -108,6 +108,9 @@ class GroupedCommand(click.Command):
         arguments = list(args)
         try:
             return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            near = _near(error.option_name, self.get_params(ctx))
+            raise click.NoSuchOption(error.option_name, possibilities=near, ctx=ctx) from None
         except click.BadParameter as error:
             options = [name for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts)]
             if name := _misread_option(error.param, arguments):
@@ -188,6 +191,15 @@ def _is_option(text: str, ctx: click.Context) -> bool:
     """Return True for the name of an option of the command."""
     params = ctx.command.get_params(ctx) if text.startswith("-") else []
     return any(text in (*param.opts, *param.secondary_opts) for param in params)
+
+
+def _near(name: str, params: Sequence[click.Parameter]) -> list[str]:
+    """Return at most three options for an unknown one: those that it begins, else those whose letters are alike."""
+    spelt = {name: param for param in params for name in (*param.opts, *param.secondary_opts)}
+    begun = sorted((other for other in spelt if other.startswith(name) and name.startswith("--")), key=len)
+    close = begun or get_close_matches(name, spelt, n=3)
+    main = [spelt[other].opts[-1] if other not in getattr(spelt[other], "shown", [other]) else other for other in close]
+    return list(dict.fromkeys(main))[:3]
 
 
 def _misread_option(param: click.Parameter | None, args: Sequence[str]) -> str | None:

@@ -21,7 +21,7 @@ from pumice.engine.experts import (
     stream_parts,
 )
 from pumice.engine.matrix_stream import stream_matrices
-from pumice.engine.overrides import host_layers, unmatched_overrides
+from pumice.engine.overrides import EXPERTS, FEED_FORWARD, host_layers, unmatched_overrides
 from pumice.engine.placement import (
     Activations,
     Backends,
@@ -163,8 +163,17 @@ def _stream(
 
 
 def _warn_of_unused(traced: Sequence[Graph], backends: Backends, config: Config) -> None:
-    """Log a warning for each option that places nothing: a GPU that is not chosen, a pattern without tensors."""
-    if config.main_gpu and not any(backend.offload for _, backend in backends):
+    """Log a warning for each option that places nothing: layers or a GPU without a GPU, patterns without tensors."""
+    has_gpu = any(backend.offload for _, backend in backends)
+    if config.n_gpu_layers > 0 and not has_gpu:
+        logger.warning("n_gpu_layers: %d has no effect: no GPU is in use; see `pumice devices`", config.n_gpu_layers)
+    for name, count, pattern in (
+        ("n_cpu_moe", config.n_cpu_moe, EXPERTS),
+        ("n_cpu_ffn", config.n_cpu_ffn, FEED_FORWARD),
+    ):
+        if count and unmatched_overrides(traced, [f"{pattern}=CPU"]):
+            logger.warning("%s: %d has no effect: no layer of the model has such tensors", name, count)
+    if config.main_gpu and not has_gpu:
         logger.warning("main_gpu: %d has no effect: no GPU is in use", config.main_gpu)
     elif config.main_gpu and config.split_mode != "none":
         reason = f"split_mode is {config.split_mode}; it chooses a GPU with --split-mode none"

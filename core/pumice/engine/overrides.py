@@ -15,7 +15,7 @@ from pumice.graph import Graph, KVState, Node, Sizes, Tensor, Weight, concrete, 
 _DEVICE = re.compile(r"(?P<backend>[a-z][a-z_]*?):?(?P<number>\d{1,3})", re.IGNORECASE | re.ASCII)
 EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 """Pattern of the names of experts."""
-_FEED_FORWARD = r"\.ffn_(up|down|gate)\."
+FEED_FORWARD = r"\.ffn_(up|down|gate)\."
 _RANGE = re.compile(r"\[\d+:\d+\]$")  # rows of a tensor, in the name of a weight
 
 
@@ -73,7 +73,7 @@ def host_layers(n_cpu_moe: int, n_cpu_ffn: int) -> list[Override]:
         n_cpu_moe: number of layers whose experts stay in host memory; -1: all.
         n_cpu_ffn: likewise for matrices of dense feed-forward networks.
     """
-    counts = ((n_cpu_moe, EXPERTS), (n_cpu_ffn, _FEED_FORWARD))
+    counts = ((n_cpu_moe, EXPERTS), (n_cpu_ffn, FEED_FORWARD))
     return [Override(re.compile(_layers(count) + names), HOST) for count, names in counts if count]
 
 

@@ -151,6 +151,12 @@ def explained(name: str, *, downloads: bool = False) -> Iterator[None]:
         raise HubError(f"{name}: {status_line(error.response.status_code)}") from None
     except httpx2.TimeoutException:
         raise HubError(f"{name}: the server does not respond; {again}") from None
+    except httpx2.ConnectError as error:
+        cause = re.sub(r"^\[Errno -?\d+\] ", "", _first_line(error))
+        raise HubError(
+            f"{name}: no connection: {cause}; check the network, and behind a proxy HTTPS_PROXY; a model on this "
+            "machine is given by the path of its file"
+        ) from None
     except httpx2.HTTPError as error:
         raise HubError(f"{name}: no connection: {_first_line(error)}; {again}") from None
     except (errors.HFValidationError, httpx2.InvalidURL) as error:

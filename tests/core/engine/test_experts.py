@@ -150,6 +150,10 @@ def test_experts_that_a_gpu_reads_in_host_memory(path: Path, monkeypatch: pytest
             ],
         ),
         ({"main_gpu": 3, "devices": ["none"]}, ["main_gpu: 3 has no effect: no GPU is in use"]),
+        (
+            {"n_gpu_layers": 99, "devices": ["none"]},
+            ["n_gpu_layers: 99 has no effect: no GPU is in use; see `pumice devices`"],
+        ),
     ],
 )
 def test_options_without_effect_are_named(

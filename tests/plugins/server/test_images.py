@@ -337,6 +337,22 @@ def test_a_model_without_a_projector_says_so(path):
         assert blind.client.get("/props").json()["modalities"]["vision"] is False
 
 
+def test_a_model_that_is_not_loaded_lists_what_its_projector_sees(tmp_path):
+    specs = []
+    for name, more in (("sees", OPTIONS), ("blind", {**OPTIONS, "mmproj": "off"})):
+        folder = tmp_path / name
+        folder.mkdir()
+        tiny_llama(folder / "model.gguf")
+        write_projector(folder / "mmproj.gguf", "mlp")
+        specs.append(ModelSpec([name], str(folder / "model.gguf"), more))
+    with serving(*specs) as server:
+        listed = server.client.get("/v1/models").json()["models"]
+        assert {row["name"]: "vision" in row["capabilities"] for row in listed} == {"sees": True, "blind": False}
+        shown = server.client.post("/api/show", json={"model": "sees"}).json()
+        assert "vision" in shown["capabilities"]
+        assert {row["status"]["value"] for row in server.client.get("/v1/models").json()["data"]} == {"unloaded"}
+
+
 def test_few_calls_with_images_wait():
     async def call() -> None:
         let = threading.Event()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -102,7 +103,7 @@ def _check_readable(name: str) -> None:
 
     paths = cached(resolve_name(name)[0])
     if not paths:
-        raise PumiceError(f"{name} is not on this machine; `pumice pull {name}` fetches it")
+        raise PumiceError(f"{name} is not on this machine; `pumice pull {shlex.quote(name)}` fetches it")
     try:
         if paths[0].is_file():
             paths[0].open("rb").close()
@@ -111,7 +112,7 @@ def _check_readable(name: str) -> None:
     except PermissionError:
         raise PumiceError(
             f"{paths[0]}: this chat reads downloaded models and those of the configuration alone; leave it, and go on "
-            f"with pumice chat {name} --resume"
+            f"with pumice chat {shlex.quote(name)} --resume"
         ) from None
     except OSError as error:
         raise ConfigError(f"{paths[0]}: cannot be read: {error.strerror}") from None
