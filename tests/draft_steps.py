@@ -39,9 +39,9 @@ def outputs(model: pumice.Model, steps: Sequence[Step]) -> list[dict[str, np.nda
     """The outputs of each step of one sequence."""
 
     def steps_of(engine: Engine) -> Generator[None, None, list[dict[str, np.ndarray]]]:
-        place = engine.scheduler.take_place(must=True)
+        place = engine.scheduler.take_place()
         assert place is not None
-        engine.scheduler.hold(place, 0, N, must=True)
+        engine.scheduler.hold(place, 0, N)
         found = []
         for graph, ids, first, inputs in steps:
             batch = batch_of(engine.cache, [Part(place, ids, first, range(len(ids)))])

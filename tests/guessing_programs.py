@@ -260,7 +260,7 @@ class Runner:
     limits: Limits
 
     def __post_init__(self) -> None:
-        self.encodes = self.lost = False
+        self.encodes = self.lost = self.needs_whole_sequences = False
         self.takes = True
         self.recurrent = self.keeps_states = isinstance(self.program, Slots)
         self.capabilities = self.program.capabilities
@@ -274,6 +274,9 @@ class Runner:
     @property
     def prepares_drafts(self) -> bool:
         return self.program.prepares_drafts
+
+    def outputs(self, batch: Batch) -> Mapping[str, Any]:
+        return self.submit(batch).outputs()
 
     def picks(self, batch: Batch) -> bool:
         return self.capabilities.max_steps > 0
@@ -310,9 +313,9 @@ def request(prompt: list[int], sampling: Mapping[str, Any], max_tokens: int, **o
     return Request(prompt, max_tokens, {**sampling, "seed": sum(prompt)}, **options)
 
 
-def add(made: Engine, each: Request) -> Generation:
+def add(made: Engine, each: Request, id: int = 0) -> Generation:
     prepare = Preparer(made.limits.n_ctx, N_VOCAB, lambda: None, SAMPLERS, list(SAMPLERS), proposers=PROPOSERS)
-    (generation,) = prepare([0], each)
+    (generation,) = prepare([id], each)
     made.add(generation)
     return generation
 

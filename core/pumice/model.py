@@ -16,7 +16,7 @@ from pumice.architecture import HEAD, MAIN, Architecture, MediaKind
 from pumice.audio import Audio
 from pumice.chat.mixed import PromptPart
 from pumice.config import Config
-from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner, lone
+from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner
 from pumice.engine.arguments import adapter_scales, check_ids, token_ids
 from pumice.engine.backends import OpeningBackends
 from pumice.engine.experts import known_device_rates
@@ -29,6 +29,7 @@ from pumice.engine.messages import Event, Facts
 from pumice.engine.overrides import DeviceName
 from pumice.engine.projector import LazyProjector, Projector
 from pumice.engine.projector_parts import ChosenProjector
+from pumice.engine.reading import LogitRows, ReadRequest, Rows
 from pumice.engine.runner import Observer
 from pumice.engine.schedule import FairPolicy, SchedulingPolicy
 from pumice.engine.sizing import EngineSizes, make_limits
@@ -225,7 +226,12 @@ class Model(SpeakingModel):
         check_ids(read, self.n_vocab)
         encoder_prompt = self._preparation.encoder_prompt(read, spans) if read else None
         scales = adapter_scales(self.config.adapter_scales, adapters)
-        return self.engine.call(lambda engine: lone.logits(engine, tokens, scales, encoder_prompt))
+        self._check_length(max(len(tokens), len(encoder_prompt.tokens) if encoder_prompt else 0))
+
+        def whole(request: ReadRequest[Rows]) -> None:
+            LogitRows(request, tokens, range(len(tokens)), scales, encoder_prompt=encoder_prompt)
+
+        return self.engine.read(whole)[0]
 
     def continuation_logits(
         self, beginning: Sequence[int], endings: Sequence[Sequence[int]], adapters: Mapping[str, float] | None = None
@@ -247,11 +253,22 @@ class Model(SpeakingModel):
         if self.runner.encodes:
             raise RequestError("continuation_logits: an encoder-decoder cannot continue a beginning; use logits")
         scales = adapter_scales(self.config.adapter_scales, adapters)
-        return self.engine.call(lambda engine: lone.continuations(engine, begun, ends, scales))
+        self._check_length(len(begun) + max(map(len, ends), default=0))
+
+        def each(request: ReadRequest[Rows]) -> None:
+            for ending in ends:
+                tokens = [*begun, *ending[:-1]]
+                LogitRows(request, tokens, range(len(begun) - 1, len(tokens)), scales, shares=True)
+
+        return self.engine.read(each)
 
     def close(self) -> None:
         """Free the memory and close the file. Open streams end with the reason ``cancelled``."""
         self._finalizer()
+
+    def _check_length(self, n_tokens: int) -> None:
+        if n_tokens > self.facts.n_ctx:
+            raise RequestError(f"{n_tokens} tokens exceed the context of {self.facts.n_ctx}; increase n_ctx")
 
     def _checked(self, what: str, ids: Sequence[int]) -> list[int]:
         """Return checked token ids. Raises RequestError for a model without logits."""

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import pumice
-from pumice.engine.encodings import Encodings
+from pumice.engine.read_steps import ReadSteps
 from tiny_encoders import MODELS as ENCODERS
 from tiny_models import IDS, N_VOCAB
 from tiny_zoo import ZOO
@@ -64,9 +64,9 @@ def test_vectors_are_cut_and_made_of_length_1(model: pumice.Model) -> None:
 
 def test_steps_are_packed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[int] = []
-    compute = Encodings._compute
+    compute = ReadSteps.compute
     monkeypatch.setattr(
-        Encodings, "_compute", lambda self, members: steps.append(sum(n for _, n in members)) or compute(self, members)
+        ReadSteps, "compute", lambda self, members: steps.append(sum(n for _, n in members)) or compute(self, members)
     )
     with load(path, n_batch=64, n_parallel=8) as model:
         model.embed([IDS[:8]] * 16)
@@ -122,7 +122,7 @@ def test_reranking_without_a_reranker_is_an_error(model: pumice.Model) -> None:
 
 def test_a_failed_step_fails_its_request_alone(model: pumice.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(Encodings, "_compute", lambda self, members: 1 // 0)
+        patched.setattr(ReadSteps, "compute", lambda self, members: 1 // 0)
         with pytest.raises(ZeroDivisionError):
             model.embed(TEXTS)
     assert model.embed(TEXTS).shape == (5, 64)
@@ -131,9 +131,9 @@ def test_a_failed_step_fails_its_request_alone(model: pumice.Model, monkeypatch:
 
 def test_closing_tells_who_waits(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = load(path)
-    compute = Encodings._compute
+    compute = ReadSteps.compute
     monkeypatch.setattr(
-        Encodings, "_compute", lambda self, m: model.engine.send(pumice.engine.messages.Close()) or compute(self, m)
+        ReadSteps, "compute", lambda self, m: model.engine.send(pumice.engine.messages.Close()) or compute(self, m)
     )
     with pytest.raises(pumice.ModelClosedError):
         model.embed([IDS] * 100)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.engine.messages import (
+    LAST,
     Add,
     Cancel,
     Command,
@@ -26,7 +27,6 @@ from pumice.engine.messages import (
     EndReasoning,
     Event,
     Failed,
-    Finished,
     Inspect,
     Inspected,
     Logprobs,
@@ -55,18 +55,6 @@ from pumice.videos import VideoForm, VideoPlan
 
 T = TypeVar("T")
 
-_LAST = (
-    Finished,
-    Failed,
-    Inspected,
-    Encoded,
-    MediaEncoded,
-    VideoPlanned,
-    SpeechDecoded,
-    SpeechEnded,
-    Scored,
-    PromptSaved,
-)
 Listener = Callable[[Event], None]
 Vectors = Sequence[NDArray[np.float32]]
 
@@ -124,10 +112,11 @@ class EngineClient:
         scores: bool = False,
         adapter_scales: Sequence[float] = (),
         media: Sequence[Sequence[Span]] = (),
+        priority: int = 0,
     ) -> Future[Vectors]:
         """Encode texts, given as token ids, to vectors, like ``Encode``. Cancelling the future cancels the work."""
         return self._future(
-            lambda id: Encode(id, texts, pooling, scores, adapter_scales, media),
+            lambda id: Encode(id, texts, pooling, scores, adapter_scales, media, priority),
             lambda event: cast(Encoded, event).values,
             [span for spans in media for span in spans],
         )
@@ -183,14 +172,20 @@ class EngineClient:
         stream.cancel = lambda: self.cancel(id)
 
     def score(
-        self, tokens: Sequence[int], n_top: int, adapter_scales: Sequence[float] = (), cache_salt: str = ""
+        self,
+        tokens: Sequence[int],
+        n_top: int,
+        adapter_scales: Sequence[float] = (),
+        cache_salt: str = "",
+        priority: int = 0,
     ) -> Future[Sequence[Logprobs]]:
         """Return the log-probabilities of a text's tokens after the first, like ``Score``.
 
         The future can be cancelled.
         """
         return self._future(
-            lambda id: Score(id, tokens, n_top, adapter_scales, cache_salt), lambda event: cast(Scored, event).logprobs
+            lambda id: Score(id, tokens, n_top, adapter_scales, cache_salt, priority),
+            lambda event: cast(Scored, event).logprobs,
         )
 
     def save_prompt(
@@ -241,7 +236,7 @@ class EngineClient:
     def receive(self, events: Iterable[Event]) -> None:
         """Pass events to their requesters."""
         for event in events:
-            last = isinstance(event, _LAST)
+            last = isinstance(event, LAST)
             listener = self._listeners.pop(event.id, None) if last else self._listeners.get(event.id)
             if last:
                 self._named.pop(event.id, None)

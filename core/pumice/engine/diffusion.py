@@ -6,19 +6,17 @@ prefix is returned as text. Schedules and their rounding are those of llama.cpp.
 
 from __future__ import annotations
 
-from collections.abc import Container, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pumice.architecture import Masks
-from pumice.engine.batches import Part, batch_of
-from pumice.engine.encodings import Places
 from pumice.engine.generation import Generation
-from pumice.engine.kv_cache import KVCache
-from pumice.engine.messages import Event, Failed
-from pumice.engine.runner import Runner
+from pumice.engine.messages import EngineFinishReason, Event, Failed
+from pumice.engine.reading import Reading, ReadRequest
 from pumice.sampler.candidates import Candidates
 
 LENGTH = 128  # default number of tokens
@@ -146,80 +144,57 @@ def _choose(generation: Generation, row: Rows, algorithm: str, random: np.random
 
 
 @dataclass(eq=False)
-class _Job:
-    generation: Generation
-    asking: Asking
-    query: tuple[list[int], list[int]] | None = None
+class Denoising(Reading[None]):
+    """A generation by diffusion: each of its queries reads the whole sequence. Its events are the generation's."""
 
-
-class Denoising:
-    """The texts that an engine fills, one step of each in turn."""
-
-    def __init__(self, runner: Runner, cache: KVCache, places: Places, masks: Masks) -> None:
-        self._runner, self._cache, self._places, self._masks = runner, cache, places, masks
-        self._jobs: list[_Job] = []
-        self._events: list[Event] = []
+    generation: Generation = field(kw_only=True)
+    asking: Asking = field(kw_only=True)
+    rows: list[Rows] = field(default_factory=list)
 
     @property
-    def busy(self) -> bool:
-        return bool(self._jobs)
+    def priority(self) -> int:
+        return self.generation.priority
 
-    def add(self, generation: Generation) -> None:
-        self._jobs.append(_Job(generation, fill(generation, self._masks)))
+    def take(self, rows: Rows) -> None:
+        """Take the logits of a query's rows, and with the last of them ask the next query."""
+        self.rows.append(rows.copy())
+        if not self.done:
+            return
+        with suppress(StopIteration):
+            self.tokens, self.wanted = self.asking.send(np.concatenate(self.rows))
+            self.n_done, self.rows = 0, []
 
-    def cancel(self, ids: Container[int] | None) -> None:
-        """Cancel these requests, or all."""
-        for job in list(self._jobs):
-            if ids is None or job.generation.id in ids:
-                job.generation.finish_reason = job.generation.finish_reason or "cancelled"
-                self._end(job)
+    def value(self) -> None: ...
 
-    def fail(self, error: Exception) -> None:
-        """Fail all requests with an error."""
-        self._events += [Failed(job.generation.id, error) for job in self._jobs]
-        self._jobs.clear()
+    def events(self) -> list[Event]:
+        return self.generation.output()
 
-    def drain(self) -> list[Event]:
-        """Return the events since the last call."""
-        events, self._events = self._events, []
-        return events
+    def begin(self) -> list[Event]:
+        if not self.request.begun:
+            self.generation.admitted(0)
+        return super().begin()
 
-    def step(self) -> None:
-        """Compute one step of the text that waits longest. On an error that text fails."""
-        job = self._jobs.pop(0)
-        self._jobs.append(job)
-        try:
-            if job.query is None:
-                job.generation.admitted(0)
-                job.query = next(job.asking)
-            else:
-                job.query = job.asking.send(self._compute(*job.query, job.generation.adapter_scales))
-            self._events += job.generation.output()
-        except StopIteration:
-            self._end(job)
-        except Exception as error:
-            self._jobs.remove(job)
-            self._events.append(Failed(job.generation.id, error))
-            raise
-        if job in self._jobs and job.generation.is_late:
-            job.generation.finish_reason = "timeout"
-            self._end(job)
+    def stop(self, reason: EngineFinishReason) -> list[Event]:
+        self.generation.finish_reason = self.generation.finish_reason or reason
+        self.request.n_left = 0
+        return self.request.end()
 
-    def _compute(self, tokens: list[int], rows: list[int], scales: Sequence[float]) -> Rows:
-        """Return the logits of these rows; beyond a step's outputs the whole sequence is computed again."""
-        place = self._places.take_place(must=True)
-        assert place is not None
-        parts, n_outputs = [], self._places.limits.n_outputs
-        try:
-            self._places.hold(place, 0, len(tokens), must=True)
-            for first in range(0, len(rows), n_outputs):
-                part = Part(place, tokens, 0, rows[first : first + n_outputs], scales)
-                parts.append(self._runner.run(batch_of(self._cache, [part])).copy())
-        finally:
-            self._places.give_back(place)
-        return np.concatenate(parts)
 
-    def _end(self, job: _Job) -> None:
-        self._jobs.remove(job)
-        job.asking.close()
-        self._events += job.generation.end()
+def denoising(generation: Generation, masks: Masks) -> ReadRequest[None]:
+    """Return the request of a generation by diffusion, with its first query."""
+    request: ReadRequest[None] = ReadRequest(
+        generation.id, lambda _: generation.end(), lambda error: Failed(generation.id, error), generation.priority
+    )
+    asking = fill(generation, masks)
+    with suppress(StopIteration):
+        tokens, wanted = next(asking)
+        Denoising(
+            request,
+            tokens,
+            wanted,
+            generation.adapter_scales,
+            deadline=generation.deadline,
+            generation=generation,
+            asking=asking,
+        )
+    return request

@@ -1,32 +1,45 @@
-"""Continuous batching: many sequences, one batch a step; prompts in chunks (prefill), then tokens (decode)."""
+"""Continuous batching: many sequences, one batch a step; prompts in chunks (prefill), then tokens (decode).
+
+Everything that computes is a job of one scheduler. Generations share steps; readings (scores, logits, embeddings,
+diffusion) have steps of their kind. Kinds take turns.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Generator, Iterator
+from collections.abc import Callable, Container, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import Any
 
 from pumice.architecture import ENCODER, MAIN, Masks
 from pumice.backend import KernelTime
 from pumice.engine.batches import Part, Place, batch_of
 from pumice.engine.checkpoints import Checkpoints
-from pumice.engine.diffusion import Denoising
-from pumice.engine.encodings import Encodings, PreparedTexts
+from pumice.engine.diffusion import denoising
 from pumice.engine.flights import Flights
-from pumice.engine.generation import EncoderPrompt, Generation
+from pumice.engine.generation import Generation, salt_of
+from pumice.engine.job import Active, EncoderPrompt, Job
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.lookahead import Lookahead
 from pumice.engine.media import MediaRows
-from pumice.engine.messages import Event, Failed, Snapshot
+from pumice.engine.messages import LAST, Event, Failed, SavePrompt, Snapshot
+from pumice.engine.read_steps import ReadSteps
+from pumice.engine.reading import ReadRequest
 from pumice.engine.runner import Runner
 from pumice.engine.schedule import FairPolicy, Members, SchedulingPolicy
-from pumice.engine.scheduler import Scheduler
+from pumice.engine.scheduler import ReadMembers, Scheduler
 from pumice.engine.speculation import Speculation
 from pumice.engine.states import RecurrentStates
 from pumice.engine.steps.flight import Flight
 from pumice.engine.tiers import Tiers
+from pumice.engine.turns import Turns
 from pumice.errors import BackendError
 from pumice.grammar import BudgetedReasoning
+
+GENERATE = "generate"
+"""The kind of generations, beside those of readings."""
+BACKGROUND = 0.1
+"""Weight of a request beside others of a higher priority."""
 
 
 class Engine:
@@ -66,42 +79,58 @@ class Engine:
         self.speculation = speculation or Speculation({})
         if self.speculation.next_tokens:
             self.speculation.next_tokens.cache = self.cache
-        self.scheduler = Scheduler(limits, policy or FairPolicy(), self.cache, states, self.speculation.close)
+        self.scheduler = Scheduler(
+            *(limits, policy or FairPolicy(), self.cache, states, self.speculation.close),
+            reads_whole=self._reads_whole,
+            is_recurrent=runner.recurrent,
+        )
+        self._turns = Turns()
+        self._read_steps = ReadSteps(runner, self.cache, self.scheduler)
         can = replace(runner.capabilities, n_in_flight=1) if runner.encodes else runner.capabilities
         self._computes_apart = can.max_steps > 0
         ahead = Lookahead(can, self.cache, self.speculation.choice, lookahead)
         self.flights = Flights(runner, ahead, self.scheduler, self.cache, states, self._tell, self.speculation)
         if can.drafted and self.speculation.is_default:
             runner.prepare_drafts()
-        self.encodings = Encodings(runner, self.cache, self.scheduler)
-        self.denoising = Denoising(runner, self.cache, self.scheduler, masks) if masks else None
+        self._masks = masks
+        self._jobs: dict[int, list[Job]] = {}  # by the ids of requests that have not ended
         self._events: list[Event] = []
         self.tell: Callable[[], None] = lambda: None
 
-    @property
-    def n_queued(self) -> int:
-        """Return the number of waiting sequences, except those with a free slot. Thread-safe."""
-        n_slots_free = (
-            self.scheduler.n_slots_free
-        )  # read first, so that a sequence admitted meanwhile is not counted as waiting
-        return len(self.scheduler.waiting) - n_slots_free
+    def n_queued(self, n_generations: int = 0, n_readings: int = 0) -> int:
+        """Return the number of waiting requests, with so many more, except those with a free slot. Thread-safe."""
+        scheduler = self.scheduler
+        # Read first, so that a sequence that is admitted meanwhile is not counted as waiting.
+        n_slots, n_reader_slots = scheduler.n_slots_free, scheduler.n_reader_slots_free
+        n_generations += len(scheduler.waiting) - n_slots
+        return max(0, n_generations) + max(0, scheduler.n_unread + n_readings - n_reader_slots)
 
     @property
     def busy(self) -> bool:
         """True if ``step`` has something to do."""
-        return bool(self._generates or self._apart or (self.tiers and self.tiers.busy))
+        return bool(self._generates or self._reads or (self.tiers and self.tiers.busy))
 
     @property
     def tells_later(self) -> bool:
-        """True if the next step passes on the events of this one, once it is submitted: the device computes meanwhile.
+        """True if the events of this step are delivered after the next step is submitted.
 
         Programs that pick no tokens compute in this thread, so their events would come a step late.
         """
-        return self._computes_apart and self._generates and not self._apart
+        return self._computes_apart and self._generates and not self._reads
 
     @property
     def _generates(self) -> bool:
         return bool(self.scheduler.running or self.scheduler.waiting or self.flights.on_way)
+
+    @property
+    def _reads(self) -> bool:
+        return bool(self.scheduler.readers or self.scheduler.unread)
+
+    def _reads_whole(self, kind: str) -> bool:
+        """Return True if steps of a kind of readings compute whole sequences."""
+        if kind != "hidden":
+            return self._masks is not None or self.runner.needs_whole_sequences
+        return self.runner.embedder is not None and self.runner.wants_whole(self.runner.embedder)
 
     def add(self, generation: Generation) -> None:
         """Queue a generation, or fail it if its media have no program."""
@@ -115,11 +144,26 @@ class Engine:
             generation.finish_reason = "length"
         elif mask is not None and not mask.any():
             generation.finish_reason = "stop"
-        if self.denoising and not generation.finish_reason:
-            self.denoising.add(generation)
-            return
-        self.scheduler.waiting.append(generation)
-        self.scheduler.retire()
+        if generation.finish_reason:
+            self.scheduler.finish_waiting(generation)
+        elif self._masks:
+            self.read(denoising(generation, self._masks))
+        else:
+            self._jobs[generation.id] = [generation]
+            self.scheduler.add(generation)
+
+    def read(self, request: ReadRequest[Any]) -> None:
+        """Queue the readings of a request, or fail it if its media have no program."""
+        for reading in request.readings:
+            graph = (self.runner.embedder or MAIN) if reading.kind == "hidden" else MAIN
+            if reading.media and (error := self._media_error(graph, reading.media)):
+                self._events += request.end_with(error)
+                return
+        self._events += request.end()  # without readings
+        if request.readings and not request.ended:
+            self._jobs[request.id] = [request.readings[0]]
+            for reading in request.readings:
+                self.scheduler.add_reading(reading)
 
     def _media_error(self, graph: str, media: MediaRows) -> Exception | None:
         """Compile programs for media outside of any step, whose members an error would fail; return the error."""
@@ -131,53 +175,52 @@ class Engine:
             return error
         return None
 
-    def encode(self, texts: PreparedTexts) -> None:
-        """Queue texts to be encoded, or fail them if their media have no program."""
-        for media in filter(None, texts.media):
-            if error := self._media_error(self.runner.embedder or MAIN, media):
-                self._tell(Failed(texts.command.id, error))
-                return
-        self.encodings.add(texts)
-
     def cancel(self, ids: Container[int] | None = None) -> None:
-        """Cancel these sequences, or all, at once."""
-        if ids is not None:
-            self.encodings.cancel(ids)
-        if self.denoising:
-            self.denoising.cancel(ids)
-        for generation in self.scheduler.generations:
-            if ids is None or generation.id in ids:
-                generation.finish_reason = generation.finish_reason or "cancelled"
-        self.scheduler.retire()
+        """Cancel these requests, or all, at once."""
+        for id in list(self._jobs) if ids is None else [id for id in self._jobs if id in ids]:
+            for job in self._jobs.pop(id):
+                self.scheduler.stop(job, "cancelled")
+
+    def end(self, error: Exception) -> None:
+        """End all requests: generations are cancelled, others fail with an error."""
+        for id in list(self._jobs):
+            for job in self._jobs.pop(id):
+                if isinstance(job, Generation):
+                    self.scheduler.stop(job, "cancelled")
+                else:
+                    self.scheduler.fail_job(job, error)
 
     def end_reasoning(self, id: int) -> None:
         """End the reasoning of a sequence after its next token, if it has a reasoning budget."""
-        for generation in self.scheduler.generations:
-            if generation.id == id:
-                for sampler in generation.chain.masking:
-                    if isinstance(sampler, BudgetedReasoning):
-                        sampler.spend()
-                        generation.chain.changed()
+        for generation in (job for job in self._jobs.get(id, ()) if isinstance(job, Generation)):
+            for sampler in generation.chain.masking:
+                if isinstance(sampler, BudgetedReasoning):
+                    sampler.spend()
+                    generation.chain.changed()
 
     def fail(self, error: Exception) -> None:
-        """Fail all sequences with an error."""
-        self.encodings.fail(error)
-        if self.denoising:
-            self.denoising.fail(error)
-        self.scheduler.fail_all(error)
+        """Fail all requests with an error; the engine is usable afterwards."""
+        for flight in self.flights.on_way:
+            with suppress(Exception):  # the first error is the reason
+                flight.discard()
         self.flights.on_way.clear()
+        self.cache.forget()
+        self.scheduler.fail_all(error)
 
     def drain(self) -> list[Event]:
         """Return the events since the last call."""
-        events = [*self._events, *self.scheduler.events, *self.encodings.drain()]
-        events += self.denoising.drain() if self.denoising else []
+        events = [*self._events, *self.scheduler.events]
         self._events, self.scheduler.events = [], []
+        for event in events:
+            if isinstance(event, LAST):
+                self._jobs.pop(event.id, None)
         return events
 
     def snapshot(self) -> Snapshot:
         return Snapshot(
-            n_waiting=len(self.scheduler.waiting),
+            n_waiting=len(self.scheduler.waiting) + self.scheduler.n_unread,
             n_running=len(self.scheduler.running),
+            n_reading=len(self.scheduler.readers),
             n_slots=self.limits.n_seqs,
             n_slots_free=self.scheduler.n_slots_free,
             n_blocks=self.limits.n_blocks,
@@ -192,17 +235,44 @@ class Engine:
             self.tiers.close()
 
     def step(self) -> None:
-        """Submit as many steps as useful, and continue with the tokens of the first of them.
+        """Compute a step of the kind of work whose turn it is.
 
-        If a step fails, its sequences fail, and the others continue. Encodings and diffusion have separate steps.
+        Of generations, submit as many steps as useful, and continue with the tokens of the first of them. If a step
+        fails, its sequences fail, and the others continue.
         """
-        for apart in self._apart:
-            self._step_of(apart)
         self.scheduler.end_late()
         if self.tiers and not self.flights.on_way:
             with self.failing_lost():
-                self.tiers.write_behind(idle=not (self._generates or self._apart))
-        while members := self.flights.choose():
+                self.tiers.write_behind(idle=not (self._generates or self._reads))
+        if not self.flights.on_way and self._reads:
+            self.scheduler.admit()
+            kind = self._next_kind()
+            if kind != GENERATE and (members := self.scheduler.choose_readers(kind)):
+                self._tell_of_entered()
+                self._read(kind, members)
+                return
+        self._generate()
+
+    def _weights(self) -> dict[str, float]:
+        """Return the weights of the kinds that have work: their requests, fewer if others have a higher priority."""
+        active = self.scheduler.active
+        highest = max((item.priority for item in active), default=0)
+        requests: dict[str, dict[object, float]] = {}
+        for running in self.scheduler.running:
+            requests.setdefault(GENERATE, {})[running] = 1.0 if running.priority == highest else BACKGROUND
+        for reader in self.scheduler.readers:
+            weight = 1.0 if reader.priority == highest else BACKGROUND
+            requests.setdefault(reader.kind, {})[reader.reading.request] = weight
+        return {kind: sum(weights.values()) for kind, weights in requests.items()}
+
+    def _next_kind(self) -> str:
+        weights = self._weights()
+        return self._turns.next(weights) if weights else GENERATE
+
+    def _generate(self) -> None:
+        """Submit steps of generations, and land the first."""
+        is_draining = bool(self.flights.on_way and self._reads)
+        while not is_draining and (members := self.flights.choose()):
             if not self._computes_apart:
                 self._tell_of_entered()
             flight = self._begin(members)
@@ -215,6 +285,31 @@ class Engine:
         self._tell_meanwhile()
         if self.flights.on_way:
             self._land(self.flights.on_way[0])
+
+    def _read(self, kind: str, members: ReadMembers) -> None:
+        """Compute a step of readings; if it fails, each alone, so that an error is that of one request."""
+        weight = self._weights()[kind]
+        try:
+            self._read_encoder_prompts([reader for reader, _ in members])
+            seconds = self._read_steps.compute(members)
+            self._turns.took(kind, seconds, weight)
+            self.scheduler.policy.took(members, seconds)
+        except Exception as error:
+            self._fail_lost(error)
+            if len(members) > 1 and not self.runner.lost:
+                for member in members:
+                    if member[0] in self.scheduler.readers:
+                        self._read(kind, [member])
+                return
+            self.scheduler.fail([reader for reader, _ in members], error)
+        self.scheduler.n_steps += 1
+
+    def _read_encoder_prompts(self, members: Sequence[Active]) -> None:
+        for active in members:
+            prompt = active.job.encoder_prompt
+            if prompt and not active.is_read:
+                self.encode_prompt(active, prompt)
+                active.is_read = True
 
     def _tell(self, event: Event) -> None:
         self._events.append(event)
@@ -232,11 +327,7 @@ class Engine:
     def _begin(self, members: Members) -> Flight | None:
         """Submit a step; on an error, fail its members and return None."""
         try:
-            for running, _ in members:
-                prompt = running.generation.encoder_prompt
-                if prompt and not running.is_read:
-                    self.read(running, prompt)
-                    running.is_read = True
+            self._read_encoder_prompts([running for running, _ in members])
             return self.flights.begin(members)
         except Exception as error:
             self._fail_lost(error)
@@ -250,6 +341,7 @@ class Engine:
             seconds = self.flights.land(flight, goes_on)
             if not flight.repeats:  # repeated tokens would count as a prompt's
                 self.scheduler.policy.took(flight.members, seconds / flight.n_steps)
+            self._turns.took(GENERATE, seconds, self._weights().get(GENERATE, 1.0))
             for running, _ in flight.members:
                 self._events += running.generation.output()
         except Exception as error:
@@ -263,18 +355,6 @@ class Engine:
             self.scheduler.fail([running for running, _ in members], error)
         self.scheduler.n_steps += 1
         self.scheduler.retire()
-
-    @property
-    def _apart(self) -> list[Encodings | Denoising]:
-        """Return the work with separate steps that has something to do."""
-        return [work for work in (self.encodings, self.denoising) if work and work.busy]
-
-    def _step_of(self, apart: Encodings | Denoising) -> None:
-        self.scheduler.n_steps += 1
-        with suppress(Exception):  # these report their own errors
-            self.settle()
-            with self.failing_lost():
-                apart.step()
 
     # --- for work outside of the schedule
 
@@ -296,15 +376,27 @@ class Engine:
         """Fail all sequences and forget cached blocks if an error affects released steps."""
         if self.runner.lost:
             self.cache.forget()
-            self.scheduler.fail(self.scheduler.running, error)
+            self.scheduler.fail(self.scheduler.active, error)
 
-    def read(self, place: Place, prompt: EncoderPrompt) -> None:
+    def encode_prompt(self, place: Place, prompt: EncoderPrompt) -> None:
         """Let the encoder read a prompt into a place's memory."""
         assert place.memory is not None
         encoder_place = Place(place.slot, place.memory.tables)
         for start in range(0, len(prompt.tokens), self.limits.n_batch):
             part = Part(encoder_place, prompt.tokens[start : start + self.limits.n_batch], start, media=prompt.media)
             self.runner.outputs(batch_of(self.cache, [part]), ENCODER)
+
+    def save(self, prompt: SavePrompt) -> Generator[None, None, int]:
+        """Write the cache of a prompt to disk; return the number of its first tokens that are there."""
+        turns = self.cache.save(prompt.tokens, salt_of(prompt.cache_salt, prompt.adapter_scales))
+        while True:
+            self.settle()
+            try:
+                with self.failing_lost():
+                    next(turns)
+            except StopIteration as end:
+                return int(end.value)
+            yield
 
     def profile(self) -> Generator[None, None, list[KernelTime]]:
         """Return the times of the last step's kernels by name, longest first."""

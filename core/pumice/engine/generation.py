@@ -6,16 +6,26 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pumice.backend.pick import Ahead, Pick
 from pumice.engine import logprobs
-from pumice.engine.batches import Part, Place
+from pumice.engine.batches import Part
+from pumice.engine.job import Active, EncoderPrompt, Job
 from pumice.engine.media import MediaRows
-from pumice.engine.messages import EngineFinishReason, Event, Finished, Logprobs, Output, Progress, Request, Timings
+from pumice.engine.messages import (
+    EngineFinishReason,
+    Event,
+    Failed,
+    Finished,
+    Logprobs,
+    Output,
+    Progress,
+    Request,
+    Timings,
+)
 from pumice.engine.text import TextStream
 from pumice.grammar import BudgetedReasoning
 from pumice.sampler import Chain
@@ -26,15 +36,8 @@ def salt_of(cache_salt: str, adapter_scales: Sequence[float]) -> bytes:
     return cache_salt.encode(errors="surrogatepass") + np.array(adapter_scales, np.float32).tobytes()
 
 
-class EncoderPrompt(NamedTuple):
-    """What an encoder reads: token ids, or negative ids of ``media``."""
-
-    tokens: Sequence[int]
-    media: MediaRows | None = None
-
-
 @dataclass(eq=False)
-class Generation:
+class Generation(Job):
     """A waiting or running request. ``tokens`` is the context: the prompt and the generated tokens.
 
     ``chain`` has accepted the prompt. If an encoder reads the prompt (``encoder_prompt``), the context is the
@@ -52,6 +55,7 @@ class Generation:
     encoder_prompt: EncoderPrompt | None = None
     prediction: Sequence[int] = ()  # tokens of the text that the request expects
     media: MediaRows | None = None  # rows of the negative ids among the tokens
+    turn: int | None = None
     after: Generation | None = None  # a generation with the same prompt, which reads it for both
     tokens: list[int] = field(default_factory=list)
     generated: list[int] = field(default_factory=list)
@@ -88,9 +92,12 @@ class Generation:
         return limit - len(self.generated) if limit is not None and limit >= 0 else 1 << 62
 
     @property
-    def is_late(self) -> bool:
-        """True if its deadline has passed."""
-        return self.deadline is not None and time.perf_counter() >= self.deadline
+    def priority(self) -> int:
+        return self.request.priority
+
+    @property
+    def shareable(self) -> Sequence[int]:
+        return self.tokens
 
     @property
     def ready(self) -> bool:
@@ -244,6 +251,15 @@ class Generation:
         assert self.finish_reason is not None
         return [*self.output(), Finished(self.id, self.text.finish(), self.finish_reason, self.timings)]
 
+    def stop(self, reason: EngineFinishReason) -> list[Event]:
+        """End it with its text so far."""
+        self.finish_reason = self.finish_reason or reason
+        return self.end()
+
+    def fail(self, error: Exception) -> list[Event]:
+        self.finish_reason = "cancelled"
+        return [Failed(self.id, error)]
+
     def _lap(self) -> float:
         """Return the seconds since the last call."""
         before, self._clock = self._clock, time.perf_counter()
@@ -251,15 +267,10 @@ class Generation:
 
 
 @dataclass(eq=False, kw_only=True)
-class Running(Place):
+class Running(Active):
     """A generation with a place in the cache."""
 
     generation: Generation
-    n_past: int  # leading tokens whose keys and values are in the cache
-    admitted: float = field(default_factory=time.perf_counter)
-    began: float | None = None  # when the next token could first be sampled
-    last_step: int = 0  # number of its last step
-    is_read: bool = False  # True if an encoder has read the prompt
     n_behind: int = 0  # tokens that its recurrent state lacks after its end
     n_again: int = 0  # tokens computed again, since the state had seen wrong ones
     n_coming: int = 0  # tokens behind those of the text that a pending step picks
@@ -267,13 +278,8 @@ class Running(Place):
     undecided: bool = False  # its next token needs all logits rather than the highest
 
     @property
-    def priority(self) -> int:
-        return self.generation.request.priority
-
-    @property
-    def waits_since(self) -> float:
-        """The start of its waiting time before admission."""
-        return self.generation.waits_since
+    def job(self) -> Generation:
+        return self.generation
 
     @property
     def pending(self) -> int:
@@ -282,29 +288,12 @@ class Running(Place):
 
     @property
     def reads_on(self) -> bool:
-        """True if more than the last generated token is to compute: a prompt, or forced tokens."""
         return self.pending > 1 + self.n_again
 
     @property
     def next_mark(self) -> int:
         """The number of tokens after which its state is kept next."""
         return next((mark for mark in self.tables.marks if mark > self.n_past), 1 << 62)
-
-    @property
-    def n_together(self) -> int:
-        """The next positions that attend to each other in both directions, which one step reads; 0 for tokens."""
-        media, tokens = self.generation.media, self.generation.tokens
-        if media is None or self.n_past >= len(tokens):
-            return 0
-        return media.n_together(tokens[self.n_past])
-
-    def before_media(self, n: int) -> int:
-        """Return ``n``, or fewer next tokens up to positions that one step reads together."""
-        media = self.generation.media
-        if media is None or not media.together:
-            return n
-        tokens = self.generation.tokens[self.n_past : self.n_past + n]
-        return next((i for i, token in enumerate(tokens) if token < 0 and media.n_together(token)), n)
 
     @property
     def at_mark(self) -> bool:

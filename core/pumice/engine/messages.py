@@ -197,8 +197,9 @@ class Snapshot:
     """The state of the engine between two steps.
 
     Attributes:
-        n_waiting: sequences that wait for room in the KV cache.
-        n_running: sequences that are computed.
+        n_waiting: requests of every kind that wait for room in the KV cache.
+        n_running: sequences that are generated.
+        n_reading: sequences of given tokens that are computed: scores, logits, embeddings.
         n_slots: slots of concurrent sequences.
         n_slots_free: free slots.
         n_blocks: KV cache blocks by attention window in tokens (0: all tokens).
@@ -215,6 +216,7 @@ class Snapshot:
     n_blocks_free: Mapping[Count, Count]
     n_steps: Count
     tiers: Mapping[Name, Tally] = field(default_factory=dict)
+    n_reading: Count = 0
 
 
 MAX_MEDIA_BYTES: Final = 2 << 30
@@ -324,6 +326,7 @@ class Encode(EngineMessage, frozen=True):
     scores: bool = False
     adapter_scales: Sequence[float] = ()
     media: Sequence[Sequence[Span]] = ()
+    priority: int = 0
 
 
 class EncodeImage(EngineMessage, frozen=True):
@@ -408,6 +411,7 @@ class Score(EngineMessage, frozen=True):
     n_top: int = 0
     adapter_scales: Sequence[float] = ()
     cache_salt: str = ""
+    priority: int = 0
 
 
 class SavePrompt(EngineMessage, frozen=True):
@@ -612,3 +616,17 @@ Event = (
     | Scored
     | PromptSaved
 )
+
+LAST: Final = (
+    Finished,
+    Failed,
+    Inspected,
+    Encoded,
+    MediaEncoded,
+    VideoPlanned,
+    SpeechDecoded,
+    SpeechEnded,
+    Scored,
+    PromptSaved,
+)
+"""Events that are the last of their request."""

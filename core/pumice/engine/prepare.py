@@ -9,11 +9,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pumice.architecture import Masks, MediaRules
-from pumice.engine.arguments import adapter_scales, check_arguments, check_ids
-from pumice.engine.encodings import PreparedTexts
-from pumice.engine.generation import EncoderPrompt, Generation
+from pumice.engine.arguments import NO_PREDICTION, adapter_scales, check_arguments, check_ids
+from pumice.engine.generation import Generation
+from pumice.engine.job import EncoderPrompt
 from pumice.engine.media import MediaIds, MediaRows, place_spans
-from pumice.engine.messages import Encode, Request, Span
+from pumice.engine.messages import Encode, Encoded, Logprobs, Request, Score, Scored, Span
+from pumice.engine.reading import ReadRequest, Rows, Scores, TextRows, wanted_by, with_event
 from pumice.engine.text import TextStream
 from pumice.errors import PromptTooLongError, PumiceError, RequestError
 from pumice.grammar import BudgetedReasoning, Constraint
@@ -117,21 +118,46 @@ class Preparer:
             generation.prediction = prediction
         return generations
 
-    def texts(self, command: Encode) -> PreparedTexts:
-        """Return the texts of a command with their media. Raises RequestError for media that do not fit."""
-        if not any(command.media):
-            return PreparedTexts(command, command.texts)
-        if not self.embeds_media:
+    def texts(self, command: Encode) -> ReadRequest[Rows]:
+        """Return the readings of texts to embed or to rank. Raises RequestError for media that do not fit."""
+        if any(command.media) and not self.embeds_media:
             raise RequestError("this model does not embed images or sound: it was loaded without a projector for them")
-        if len(command.media) != len(command.texts):
+        media = command.media if any(command.media) else [()] * len(command.texts)
+        if len(media) != len(command.texts):
             raise RequestError(f"media of {len(command.media)} texts, for {len(command.texts)}")
-        texts: list[Sequence[int]] = []
-        media: list[MediaRows | None] = []
-        for text, spans in zip(command.texts, command.media, strict=True):
-            placed = self.place(text, spans) if spans else (text, None)
-            texts.append(placed[0])
-            media.append(placed[1])
-        return PreparedTexts(command, texts, media)
+        request: ReadRequest[Rows] = with_event(
+            command.id, lambda values: Encoded(command.id, values), command.priority
+        )
+        for text, spans in zip(command.texts, media, strict=True):
+            tokens, rows = self.place(text, spans) if spans else (text, None)
+            TextRows(
+                request,
+                tokens,
+                wanted_by(command.pooling, len(tokens)),
+                command.adapter_scales,
+                rows,
+                pooling=command.pooling,
+                scores=command.scores,
+            )
+        return request
+
+    def scores(self, command: Score) -> ReadRequest[list[Logprobs]]:
+        """Return the reading of a text to score. Raises RequestError for an encoder-decoder."""
+        if self.decoder_start is not None:
+            raise RequestError(NO_PREDICTION)
+        request: ReadRequest[list[Logprobs]] = with_event(
+            command.id, lambda values: Scored(command.id, values[0]), command.priority
+        )
+        Scores(
+            request,
+            command.tokens,
+            range(len(command.tokens) - 1),
+            command.adapter_scales,
+            cache_salt=command.cache_salt,
+            shares=True,
+            n_top=command.n_top,
+        )
+        return request
 
     def encoder_prompt(self, tokens: Sequence[int], spans: Sequence[Span]) -> EncoderPrompt:
         """Return what an encoder reads of a prompt: its sound if it takes one, else all tokens.

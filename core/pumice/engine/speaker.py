@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine import lone
 from pumice.engine.arguments import check_ids
 from pumice.engine.batches import Part, Place, batch_of
 from pumice.engine.engine import Engine
@@ -22,7 +21,7 @@ from pumice.engine.messages import Speak
 from pumice.engine.speech_graphs import SpeechGraphs
 from pumice.engine.thread import EngineThread
 from pumice.engine.tracing import SPEAK
-from pumice.errors import ModelClosedError, PumiceError, QueueFullError, RequestError
+from pumice.errors import ModelClosedError, QueueFullError, RequestError
 from pumice.graph.media import IS_TOKEN, N_AXES, PLACES, ROWS
 from pumice.images import cancelled_request
 from pumice.speech_model import AddedRows, PromptRows, SpeechModel, SpeechTask
@@ -158,11 +157,15 @@ def _frames(
         )
     task = replace(task, text=replace(task.text, max_frames=min(task.text.max_frames, most)))
     n = 0
-    with lone.sequence(engine) as (place, _):
+    engine.settle()
+    place = engine.scheduler.take_place()
+    try:
         for frame in graphs.model.frames(graphs, _Sequence(engine, place), task):
             put(frame)
             n += 1
             yield
+    finally:
+        engine.scheduler.give_back(place)
     return n
 
 
@@ -216,8 +219,7 @@ class _Sequence:
     ) -> Mapping[str, NDArray[Any]]:
         engine, n = self._engine, len(ids)
         engine.settle()
-        if not engine.scheduler.hold(self._place, self._n_past, n, must=True):
-            raise PumiceError("speech: no room in the cache of the language model")
+        engine.scheduler.hold(self._place, self._n_past, n)
         part = Part(self._place, np.maximum(ids, 0).tolist(), self._n_past, [n - 1] if is_last else [])
         batch = batch_of(engine.cache, [part])
         inputs: dict[str, NDArray[Any]] = {ROWS: rows, IS_TOKEN: (ids[:, None] >= 0).astype(np.float32)}

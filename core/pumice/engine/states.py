@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pumice.engine.generation import Running
+from pumice.engine.job import Active
 from pumice.engine.kv_cache import BlockTables, KVCache
 from pumice.engine.runner import Runner
 
@@ -49,7 +50,7 @@ class RecurrentStates:
                 sources[slot] = running.slot
         self._copy([(source, slot) for slot, source in sources.items()])
 
-    def restore(self, running: Running) -> None:
+    def restore(self, running: Active) -> None:
         """Restore the states after a prefix from which a sequence continues."""
         if running.tables.checkpoint is not None:
             self._copy([(running.tables.checkpoint, running.slot)])

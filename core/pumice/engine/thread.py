@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from pumice.engine import lone
-from pumice.engine.encodings import PreparedTexts
 from pumice.engine.engine import Engine
 from pumice.engine.generation import Generation
 from pumice.engine.messages import (
@@ -32,8 +31,8 @@ from pumice.engine.messages import (
     Request,
     SavePrompt,
     Score,
-    Scored,
 )
+from pumice.engine.reading import ReadRequest, with_future
 from pumice.errors import ModelClosedError, QueueFullError, RequestError
 
 T = TypeVar("T")
@@ -48,12 +47,17 @@ class EngineTask:
     id: int | None = None  # of its command
 
 
+Item = Command | list[Generation] | ReadRequest[Any] | EngineTask
+
+
 class Prepares(Protocol):
-    """Prepares requests."""
+    """Prepares requests. Raises RequestError for invalid ones."""
 
     def __call__(self, ids: Sequence[int], request: Request) -> list[Generation]: ...
 
-    def texts(self, command: Encode) -> PreparedTexts: ...
+    def texts(self, command: Encode) -> ReadRequest[Any]: ...
+
+    def scores(self, command: Score) -> ReadRequest[Any]: ...
 
 
 class EngineThread:
@@ -64,7 +68,7 @@ class EngineThread:
             thread, so that neither its errors nor its time affect the engine.
         emit: called with the events of each step, in the engine's thread.
         release: called last in the engine's thread, to release its resources.
-        max_queue: maximum number of waiting requests; None is unlimited.
+        max_queue: maximum number of waiting requests of every kind, those in preparation included; None is unlimited.
     """
 
     def __init__(
@@ -81,10 +85,12 @@ class EngineThread:
         self.emit = emit
         self._release = release
         self._max_queue = max_queue
-        self._inbox: queue.SimpleQueue[Command | Generation | PreparedTexts | EngineTask] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
         self._tasks: deque[EngineTask] = deque()
         self._sending = threading.RLock()  # the garbage collector may call `cancel` while its thread sends
         self._ended = False
+        self._coming = [0, 0]  # accepted generations, and other requests, that the engine has not queued yet
+        self._own_ids = itertools.count(-1, -1)  # of requests without a command
         self._process = os.getpid()
         self._thread = threading.Thread(target=self._run, name="pumice-engine", daemon=True)
         self._thread.start()
@@ -95,19 +101,57 @@ class EngineThread:
         Raises RequestError for an invalid command, QueueFullError if it can be tried again later, and ModelClosedError
         if the model is closed.
         """
-        if not isinstance(command, Add):
-            self._put(self._prepare.texts(command) if isinstance(command, Encode) else command)
-            return
-        n_queued = self._engine.n_queued + self._inbox.qsize()
-        if self._max_queue is not None and n_queued + len(command.ids) > self._max_queue:
-            raise QueueFullError(n_queued, self._max_queue)
-        for generation in self._prepare(command.ids, command.request):
-            self._put(generation)
+        if isinstance(command, Add):
+            with self._accepting(len(command.ids), 0):
+                self._put(self._prepare(command.ids, command.request))
+        elif isinstance(command, Encode):
+            with self._accepting(0, 1):
+                self._put(self._prepare.texts(command))
+        elif isinstance(command, Score):
+            with self._accepting(0, 1):
+                self._put(self._prepare.scores(command))
+        elif isinstance(command, SavePrompt):
+            with self._accepting(0, 1):
+                self._put(self._saving(command))
+        else:
+            self._put(command)
+
+    @contextlib.contextmanager
+    def _accepting(self, n_generations: int, n_others: int) -> Iterator[None]:
+        """Count requests as waiting from now on, until the engine queues them. Raises QueueFullError."""
+        with self._sending:
+            n_queued = self._engine.n_queued(self._coming[0] + n_generations, self._coming[1] + n_others)
+            if self._max_queue is not None and n_queued > self._max_queue:
+                raise QueueFullError(n_queued - n_generations - n_others, self._max_queue)
+            self._coming = [self._coming[0] + n_generations, self._coming[1] + n_others]
+        try:
+            yield
+        except BaseException:
+            self._arrived(n_generations, n_others)
+            raise
+
+    def _arrived(self, n_generations: int, n_others: int) -> None:
+        with self._sending:
+            self._coming = [self._coming[0] - n_generations, self._coming[1] - n_others]
 
     def rehearse(self) -> None:
         """Prepare a request and drop it: tokenizer and samplers are then made before the first one arrives."""
         with contextlib.suppress(Exception):  # a request that fails for the same reason gets the error
             self._prepare([0], Request(prompt=[0]))
+
+    def read(self, readings: Callable[[ReadRequest[T]], None]) -> list[T]:
+        """Return the values of a request's readings, which ``readings`` adds to it. Raises QueueFullError."""
+        future: Future[list[T]] = Future()
+        request = with_future(next(self._own_ids), future)
+        readings(request)
+        with self._accepting(0, 1):
+            self._put(request)
+        try:
+            return future.result()
+        except BaseException:
+            with contextlib.suppress(ModelClosedError):
+                self._put(Cancel(request.id))
+            raise
 
     def begin(self, turns: Callable[[Engine], Generator[None, None, T]]) -> Future[T]:
         """Like ``call``, but return a future, which can be cancelled."""
@@ -137,7 +181,7 @@ class EngineThread:
         """Wait until the engine ends because it was closed or failed."""
         self._thread.join()
 
-    def _put(self, item: Command | Generation | PreparedTexts | EngineTask) -> None:
+    def _put(self, item: Item) -> None:
         if self._process != os.getpid():
             raise ModelClosedError(
                 "this model was loaded before the process was forked; load it again in the new process"
@@ -154,16 +198,21 @@ class EngineThread:
         try:
             while self._obey():
                 if self._engine.busy:
-                    self._engine.step()
+                    self._step()
                 if self._tasks:
                     self._take_turn(self._tasks[0])
                 if self._tasks or not self._engine.tells_later:
                     self._tell()
-        except Exception as defect:
-            self._engine.fail(defect)
+        except Exception as defect:  # a plugin's policy, for example: nobody knows whose request it was
             error = defect
         finally:
             self._end(error)
+
+    def _step(self) -> None:
+        try:
+            self._engine.step()
+        except Exception as error:  # of a plugin's policy, for example: it is not known whose request it was
+            self._engine.fail(error)
 
     def _obey(self) -> bool:
         """Execute sent commands in order, waiting for them if there is nothing else to do. Return False to close."""
@@ -173,16 +222,17 @@ class EngineThread:
             idle = False
             if isinstance(item, Close):
                 return False
-            if isinstance(item, Generation):
-                self._engine.add(item)
+            if isinstance(item, list):
+                for generation in item:
+                    self._engine.add(generation)
+                self._arrived(len(item), 0)
+            elif isinstance(item, ReadRequest):
+                self._engine.read(item)
+                self._arrived(0, 1)
             elif isinstance(item, EngineTask):
                 self._tasks.append(item)
-            elif isinstance(item, PreparedTexts):
-                self._engine.encode(item)
-            elif isinstance(item, Score):
-                self._tasks.append(self._answering(item, lone.score(self._engine, item), Scored))
-            elif isinstance(item, SavePrompt):
-                self._tasks.append(self._answering(item, lone.save(self._engine, item), PromptSaved))
+                if item.id is not None:
+                    self._arrived(0, 1)
             elif isinstance(item, Cancel):
                 self._engine.cancel([item.id])
                 for task in self._tasks:
@@ -194,19 +244,17 @@ class EngineThread:
                 self.emit([Inspected(item.id, self._engine.snapshot())])
         return True
 
-    def _answering(
-        self, command: Score | SavePrompt, turns: Generator[None, None, T], answer: Callable[[int, T], Event]
-    ) -> EngineTask:
-        """Return work whose result is an event."""
+    def _saving(self, command: SavePrompt) -> EngineTask:
+        """Return the work of saving a prompt, whose result is an event."""
 
-        def tell(future: Future[T]) -> None:
+        def tell(future: Future[int]) -> None:
             error = RequestError("the request was cancelled") if future.cancelled() else future.exception()
             failed = Failed(command.id, error) if isinstance(error, Exception) else None
-            self.emit([failed or answer(command.id, future.result())])
+            self.emit([failed or PromptSaved(command.id, future.result())])
 
-        future: Future[T] = Future()
+        future: Future[int] = Future()
         future.add_done_callback(tell)
-        return EngineTask(turns, future, command.id)
+        return EngineTask(self._engine.save(command), future, command.id)
 
     def _take_turn(self, task: EngineTask) -> None:
         if not task.future.cancelled():
@@ -236,14 +284,17 @@ class EngineThread:
                 item = self._inbox.get()
                 if isinstance(item, EngineTask):
                     self._tasks.append(item)
-                elif isinstance(item, (Generation, PreparedTexts, Score, SavePrompt, Inspect)):
+                elif isinstance(item, list):
+                    self.emit([Failed(generation.id, error) for generation in item])
+                elif isinstance(item, ReadRequest):
+                    self.emit(item.end_with(error))
+                elif isinstance(item, Inspect):
                     self.emit([Failed(item.id, error)])
             for task in self._tasks:
                 task.turns.close()
                 with contextlib.suppress(InvalidStateError):
                     task.future.set_exception(error)
-            self._engine.cancel()
-            self._engine.encodings.fail(error)
+            self._engine.end(error)
             self._tell()
             self._engine.close()
         finally:

@@ -12,9 +12,10 @@ from dataclasses import replace
 import numpy as np
 
 from pumice.backend import KernelTime
-from pumice.engine import Engine, Request, Timings, lone
+from pumice.engine import Engine, Request, Timings
 from pumice.engine.messages import Event, Failed, Finished, Output
 from pumice.engine.messages import Progress as Read
+from pumice.engine.reading import MeasuredSteps, ReadRequest
 from pumice.errors import RequestError
 from pumice.model import Model
 
@@ -38,7 +39,12 @@ def settle(model: Model) -> None:
 def prompt_seconds(model: Model, n_tokens: int, depth: int = 0, progress: TokenProgress | None = None) -> float:
     """Return the seconds to read a prompt of ``n_tokens`` random tokens after an untimed prefix of ``depth`` tokens."""
     ids = random_tokens(model, depth + n_tokens)
-    return model.engine.call(lambda engine: lone.measure(engine, ids, depth, progress))
+    ends = [depth - 1, depth + n_tokens - 1] if depth else [n_tokens - 1]
+
+    def steps(request: ReadRequest[float]) -> None:
+        MeasuredSteps(request, ids, ends, depth=depth, progress=progress)
+
+    return model.engine.read(steps)[0]
 
 
 def generation_seconds(model: Model, n_tokens: int, depth: int = 0, progress: TokenProgress | None = None) -> float:

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -24,13 +25,14 @@ from guessing_programs import (
     request,
     run,
 )
-from pumice.engine import Request, lone
+from pumice.engine import Request
 from pumice.engine import lookahead as lookahead_module
 from pumice.engine.draft_choice import StepCosts
 from pumice.engine.flights import Flights
 from pumice.engine.generation import Running
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.messages import Finished, Output
+from pumice.engine.reading import LogitRows, with_future
 from pumice.engine.schedule import FairPolicy
 from pumice.engine.speculation import Speculation
 from pumice.engine.steps.flight import Flight
@@ -72,8 +74,12 @@ def test_steps_behind_others_change_nothing(kind: type[Behind], sampling: dict[s
             made.step()
         later = [add(made, request(prompt, sampling, n, end_tokens=ends)) for prompt, n in pairs[3:]]
         run(made)
-        with lone.sequence(made) as (_, forward):
-            forward([1, 2], 0, [1])
+        future: Future[list[Any]] = Future()
+        reading = with_future(-1, future)
+        LogitRows(reading, [1, 2], [1])
+        made.read(reading)
+        run(made)
+        assert future.result(0)
         return [(each.generated, each.finish_reason) for each in [*first, *later]]
 
     program = kind(steps=8)
@@ -102,14 +108,17 @@ def test_steps_of_prompts_after_others_change_nothing(
         for _ in range(2):
             made.step()
         later = [add(made, request(prompt, sampling, n, end_tokens=ends)) for prompt, n in pairs[4:]]
-        gone = add(made, request([9] * 50, sampling, 9))
-        gone.id = 1
+        gone = add(made, request([9] * 50, sampling, 9), 1)
         for _ in range(3):
             made.step()
         made.cancel([gone.id])
         run(made)
-        with lone.sequence(made) as (_, forward):
-            forward([1, 2], 0, [1])
+        future: Future[list[Any]] = Future()
+        reading = with_future(-1, future)
+        LogitRows(reading, [1, 2], [1])
+        made.read(reading)
+        run(made)
+        assert future.result(0)
         return [(each.generated, each.finish_reason) for each in [*first, *later]]
 
     program = kind(steps=8)

@@ -1,6 +1,7 @@
 """Programs of several devices in a row: they work at the same time, in order, and nothing is mixed up."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,9 +15,10 @@ from graphs import batch, picked, step_of
 from pumice.backend import Capabilities, Program
 from pumice.backend.pick import Ahead, Ask, Pick
 from pumice.backend.step import Batch, Pending, Step
-from pumice.engine import Engine, Preparer, Request, lone
+from pumice.engine import Engine, Preparer, Request
 from pumice.engine.messages import Failed
 from pumice.engine.pipeline import Pipeline
+from pumice.engine.reading import LogitRows, with_future
 from pumice.graph import Segment, Tensor
 from pumice.plugin import hookimpl
 from pumice_numpy import NumpyBackend
@@ -334,12 +336,19 @@ def test_a_step_lost_by_a_call_for_logits_fails_its_sequence(failing: pumice.Mod
         """A prompt of which a step was let go, when somebody asks for logits."""
         prepare = Preparer(engine.limits.n_ctx, failing.n_vocab, lambda: None, SAMPLERS, list(SAMPLERS))
         (generation,) = prepare([0], Request(PROMPT, 9))
+        yield
         engine.add(generation)
         engine.step()
         assert not [event for event in engine.drain() if isinstance(event, Failed)]
         failures.append(MemoryError("no more"))
+        future: Future[list[Any]] = Future()
+        reading = with_future(-1, future)
+        LogitRows(reading, [1, 2, 3], range(3))
+        engine.read(reading)
+        while not future.done():
+            engine.step()
         with pytest.raises(MemoryError):
-            yield from lone.logits(engine, [1, 2, 3])
+            future.result()
         assert [event.id for event in engine.drain() if isinstance(event, Failed)] == [0]
         assert not engine.busy
         return engine.snapshot().n_slots_free

@@ -284,8 +284,7 @@ def test_proposers_are_closed_when_their_sequence_ends(end, texts, monkeypatch):
     elif end == "cancel":
         made.cancel()
     elif end == "late":
-        generation.deadline = 0.0
-        made.step()
+        made.scheduler.stop(generation, "timeout")
     elif end == "fail":
         made.scheduler.fail(made.scheduler.running, ValueError("no memory"))
     else:

@@ -24,9 +24,9 @@ def logits_of(model: pumice.Model, sizes: Sequence[int]) -> np.ndarray:
     """The logits of all tokens of a text that is read in steps of these sizes."""
 
     def steps(engine: Engine) -> Generator[None, None, np.ndarray]:
-        place = engine.scheduler.take_place(must=True)
+        place = engine.scheduler.take_place()
         assert place is not None
-        engine.scheduler.hold(place, 0, sum(sizes), must=True)
+        engine.scheduler.hold(place, 0, sum(sizes))
         found, first = [], 0
         for n in sizes:
             ids = [(7 * i + 3) % 30 for i in range(first, first + n)]

@@ -280,10 +280,10 @@ def logits_of_steps(model: Any, sizes: Sequence[int], n_seqs: int = 1) -> NDArra
     """The logits of ``IDS``, read by each of ``n_seqs`` sequences in steps of these sizes: [sequence, token, logit]."""
 
     def steps(engine: Engine) -> Generator[None, None, NDArray[np.float32]]:
-        places = [engine.scheduler.take_place(must=True) for _ in range(n_seqs)]
+        places = [engine.scheduler.take_place() for _ in range(n_seqs)]
         found, first = [], 0
         for place in places:
-            engine.scheduler.hold(place, 0, sum(sizes), must=True)
+            engine.scheduler.hold(place, 0, sum(sizes))
         for n in sizes:
             parts = [Part(place, IDS[first : first + n], first, range(n)) for place in places]
             result = engine.runner.outputs(batch_of(engine.cache, parts))["logits"]

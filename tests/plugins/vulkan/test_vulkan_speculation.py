@@ -195,9 +195,9 @@ def test_a_head_computes_several_tokens_per_submission(head: dict[str, Any], mon
 
 def stream_of(engine: Engine, tokens: Sequence[int]) -> Generator[None, None, NDArray[np.float32]]:
     """Return the hidden states of a text, computed in steps of 16 tokens."""
-    place, parts = engine.scheduler.take_place(must=True), []
+    place, parts = engine.scheduler.take_place(), []
     assert place is not None
-    engine.scheduler.hold(place, 0, len(tokens), must=True)
+    engine.scheduler.hold(place, 0, len(tokens))
     for begin in range(0, len(tokens), 16):
         batch = batch_of(engine.cache, [Part(place, tokens[begin : begin + 16], begin)])
         parts.append(engine.runner.outputs(batch, STREAMED)["stream"].copy())
