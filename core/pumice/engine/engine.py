@@ -97,13 +97,10 @@ class Engine:
         self._events: list[Event] = []
         self.tell: Callable[[], None] = lambda: None
 
-    def n_queued(self, n_generations: int = 0, n_readings: int = 0) -> int:
-        """Return the number of waiting requests, with so many more, except those with a free slot. Thread-safe."""
-        scheduler = self.scheduler
-        # Read first, so that a sequence that is admitted meanwhile is not counted as waiting.
-        n_slots, n_reader_slots = scheduler.n_slots_free, scheduler.n_reader_slots_free
-        n_generations += len(scheduler.waiting) - n_slots
-        return max(0, n_generations) + max(0, scheduler.n_unread + n_readings - n_reader_slots)
+    @property
+    def n_requests(self) -> int:
+        """Return the number of requests of every kind that have not ended. Thread-safe."""
+        return self.scheduler.n_requests
 
     @property
     def busy(self) -> bool:

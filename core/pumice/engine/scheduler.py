@@ -67,6 +67,7 @@ class Scheduler:
         self.events: list[Event] = []
         self.n_steps = 0
         self.n_unread = 0  # requests none of whose readings has had a place
+        self._n_read_requests = 0
         self._cache = cache
         self._states = states
         self._ended = ended
@@ -84,8 +85,9 @@ class Scheduler:
         return len(self._slots)
 
     @property
-    def n_reader_slots_free(self) -> int:
-        return len(self._reader_slots)
+    def n_requests(self) -> int:
+        """Return the number of generations and of requests of readings that have not ended."""
+        return len(self.waiting) + len(self.running) + self._n_read_requests
 
     @property
     def generations(self) -> list[Generation]:
@@ -107,6 +109,7 @@ class Scheduler:
         request = reading.request
         if reading is request.readings[0]:
             self.n_unread += 1
+            self._n_read_requests += 1
         reading.turn = request.turn = max(self._turn, request.turn) + 1
         self._queue(reading, self.unread)
 
@@ -393,7 +396,8 @@ class Scheduler:
     def fail_job(self, job: Job, error: Exception) -> None:
         """Fail the request of a waiting or running job with an error."""
         if isinstance(job, Reading):
-            self._drop(job, job.fail(error))
+            if not job.request.ended:
+                self._drop(job, job.fail(error))
         elif isinstance(job, Generation) and self._leave(job, ()):
             self._ended(job)
             self.events += job.fail(error)
@@ -407,7 +411,8 @@ class Scheduler:
     def stop(self, job: Job, reason: EngineFinishReason) -> None:
         """End the request of a job before its time; the blocks of a running generation stay cached."""
         if isinstance(job, Reading):
-            self._drop(job, job.stop(reason))
+            if not job.request.ended:
+                self._drop(job, job.stop(reason))
         elif isinstance(job, Generation):
             job.finish_reason = job.finish_reason or reason
             if job in self.waiting:
@@ -445,10 +450,12 @@ class Scheduler:
             reading = reader.reading
             self._give_back(reader, reading.tokens[: reader.n_past] if reading.shares else ())
             self.events += reading.end()
+            self._n_read_requests -= reading.request.ended
 
     def _drop(self, reading: Reading[Any], events: Sequence[Event]) -> None:
         """Let all readings of a request leave."""
         request = reading.request
+        self._n_read_requests -= 1
         if not request.begun:
             request.begun, self.n_unread = True, self.n_unread - 1
         for reader in [reader for reader in self.readers if reader.reading.request is request]:

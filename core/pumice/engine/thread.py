@@ -89,7 +89,7 @@ class EngineThread:
         self._tasks: deque[EngineTask] = deque()
         self._sending = threading.RLock()  # the garbage collector may call `cancel` while its thread sends
         self._ended = False
-        self._coming = [0, 0]  # accepted generations, and other requests, that the engine has not queued yet
+        self._n_coming = 0  # accepted requests that the engine has not queued yet, and prompts to save
         self._own_ids = itertools.count(-1, -1)  # of requests without a command
         self._process = os.getpid()
         self._thread = threading.Thread(target=self._run, name="pumice-engine", daemon=True)
@@ -102,37 +102,37 @@ class EngineThread:
         if the model is closed.
         """
         if isinstance(command, Add):
-            with self._accepting(len(command.ids), 0):
+            with self._accepting(len(command.ids)):
                 self._put(self._prepare(command.ids, command.request))
         elif isinstance(command, Encode):
-            with self._accepting(0, 1):
+            with self._accepting(1):
                 self._put(self._prepare.texts(command))
         elif isinstance(command, Score):
-            with self._accepting(0, 1):
+            with self._accepting(1):
                 self._put(self._prepare.scores(command))
         elif isinstance(command, SavePrompt):
-            with self._accepting(0, 1):
+            with self._accepting(1):
                 self._put(self._saving(command))
         else:
             self._put(command)
 
     @contextlib.contextmanager
-    def _accepting(self, n_generations: int, n_others: int) -> Iterator[None]:
+    def _accepting(self, n: int) -> Iterator[None]:
         """Count requests as waiting from now on, until the engine queues them. Raises QueueFullError."""
         with self._sending:
-            n_queued = self._engine.n_queued(self._coming[0] + n_generations, self._coming[1] + n_others)
-            if self._max_queue is not None and n_queued > self._max_queue:
-                raise QueueFullError(n_queued - n_generations - n_others, self._max_queue)
-            self._coming = [self._coming[0] + n_generations, self._coming[1] + n_others]
+            n_queued = self._engine.n_requests + self._n_coming - self._engine.limits.n_seqs
+            if self._max_queue is not None and n_queued + n > self._max_queue:
+                raise QueueFullError(max(0, n_queued), self._max_queue)
+            self._n_coming += n
         try:
             yield
         except BaseException:
-            self._arrived(n_generations, n_others)
+            self._arrived(n)
             raise
 
-    def _arrived(self, n_generations: int, n_others: int) -> None:
+    def _arrived(self, n: int) -> None:
         with self._sending:
-            self._coming = [self._coming[0] - n_generations, self._coming[1] - n_others]
+            self._n_coming -= n
 
     def rehearse(self) -> None:
         """Prepare a request and drop it: tokenizer and samplers are then made before the first one arrives."""
@@ -144,7 +144,7 @@ class EngineThread:
         future: Future[list[T]] = Future()
         request = with_future(next(self._own_ids), future)
         readings(request)
-        with self._accepting(0, 1):
+        with self._accepting(1):
             self._put(request)
         try:
             return future.result()
@@ -225,14 +225,12 @@ class EngineThread:
             if isinstance(item, list):
                 for generation in item:
                     self._engine.add(generation)
-                self._arrived(len(item), 0)
+                self._arrived(len(item))
             elif isinstance(item, ReadRequest):
                 self._engine.read(item)
-                self._arrived(0, 1)
+                self._arrived(1)
             elif isinstance(item, EngineTask):
                 self._tasks.append(item)
-                if item.id is not None:
-                    self._arrived(0, 1)
             elif isinstance(item, Cancel):
                 self._engine.cancel([item.id])
                 for task in self._tasks:
@@ -248,6 +246,7 @@ class EngineThread:
         """Return the work of saving a prompt, whose result is an event."""
 
         def tell(future: Future[int]) -> None:
+            self._arrived(1)
             error = RequestError("the request was cancelled") if future.cancelled() else future.exception()
             failed = Failed(command.id, error) if isinstance(error, Exception) else None
             self.emit([failed or PromptSaved(command.id, future.result())])

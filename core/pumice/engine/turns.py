@@ -15,7 +15,7 @@ class Turns:
         self._used: dict[str, float] = {}  # seconds by weight of the kinds that had work at the last choice
 
     def next(self, weights: Mapping[str, float]) -> str:
-        """Return the kind whose turn it is, of those that have work; one that had none is next, but has saved no time."""
+        """Return the kind whose turn it is, of those that have work; a new one is next but has saved no time."""
         known = {kind: self._used[kind] for kind in weights if kind in self._used}
         least = min(known.values(), default=0.0)
         self._used = {kind: known.get(kind, least) for kind in weights}
