@@ -491,6 +491,8 @@ class EmbeddingsBody(ModelBody, kw_only=True):
     """Number of components of a vector."""
     embd_normalize: Norm = EUCLIDEAN
     """Norm of the vectors (-1: none, 0: largest component, 2: Euclidean)."""
+    priority: Priority = 0
+    """Requests with a lower one come first."""
 
 
 class RerankBody(ModelBody, kw_only=True):
@@ -506,6 +508,8 @@ class RerankBody(ModelBody, kw_only=True):
     """Number of documents to return (default: all)."""
     return_text: bool = False
     """Return the texts too (TEI's format)."""
+    priority: Priority = 0
+    """Requests with a lower one come first."""
 
 
 # --- llama-server

@@ -45,7 +45,7 @@ async def embeddings(request: Request, body: EmbeddingsBody) -> Annotated[Respon
     """Embed texts, in OpenAI's form."""
     service = await service_of(request, body.model)
     texts = await _read(body, service, body.input, "input")
-    vectors = await unless_gone(request, _embed(service, texts, body.embd_normalize, body.dimensions))
+    vectors = await unless_gone(request, _embed(service, texts, body.embd_normalize, body.dimensions, body.priority))
 
     def told() -> dict[str, Any]:
         data = [
@@ -103,7 +103,7 @@ async def rerank(request: Request, body: RerankBody) -> Annotated[Response, Rank
         raise HTTPException(501, "this model does not rank texts: its file has no classifier")
     await body.aside(lambda: [service.model.check_fits([query, document]) for document in documents])
     began = time.monotonic()
-    ranking = service.model.arerank(query, documents, service.adapters)
+    ranking = service.model.arerank(query, documents, service.adapters, -body.priority)
     scores = await unless_gone(request, service.in_time(ranking))
     counted = await service.read_prompts([query, *documents])
     n_tokens = sum(map(len, counted[1:])) + len(counted[0]) * len(documents)
@@ -118,7 +118,11 @@ async def rerank(request: Request, body: RerankBody) -> Annotated[Response, Rank
 
 
 async def _embed(
-    service: Service, texts: Sequence[pumice.PreparedText], norm: int, dimensions: int | None = None
+    service: Service,
+    texts: Sequence[pumice.PreparedText],
+    norm: int,
+    dimensions: int | None = None,
+    priority: int = 0,
 ) -> Vectors:
     """Return a vector for each text, whose norm of this order is 1."""
     if not service.model.facts.n_embd:
@@ -131,6 +135,7 @@ async def _embed(
             pooling=service.pooling,
             dimensions=dimensions,
             adapters=service.adapters,
+            priority=-priority,
         )
     )
     service.note_encoded(_count(texts), began)

@@ -103,7 +103,10 @@ class Service(RequestView):
         """Return log-probabilities of a prompt's tokens after the first. Raises RequestError, and as ``in_time``."""
         self.check_length(prompt)
         scales, salt = options.get("adapters", self.adapters), options["cache_salt"]
-        return await self.in_time(self.model.aprompt_logprobs(prompt, n_top, adapters=scales, cache_salt=salt))
+        priority = options.get("priority", 0)
+        return await self.in_time(
+            self.model.aprompt_logprobs(prompt, n_top, adapters=scales, cache_salt=salt, priority=priority)
+        )
 
     async def save_prompt(self, prompt: list[int], salt: str) -> int:
         """Write the cache of a prompt that was read to disk; return the number of its tokens there. As ``in_time``."""

@@ -15,6 +15,7 @@ from pumice.engine.arguments import adapter_scales, check_ids, check_switch, tok
 from pumice.engine.messages import Facts, Pooling, PreparedText, Span
 from pumice.errors import ModelClosedError, PromptTooLongError, RequestError
 from pumice.frontend.base import Base
+from pumice.options import REQUEST
 from pumice.tokenizers import Tokenizer
 from pumice.tracebacks import short_traceback
 from pumice.wording import show_python
@@ -72,7 +73,12 @@ class Embedder:
         return pooling or ("last" if self._is_causal else "mean")
 
     def embed(
-        self, texts: Texts, pooling: Pooling | None, dimensions: int | None, adapters: Adapters
+        self,
+        texts: Texts,
+        pooling: Pooling | None,
+        dimensions: int | None,
+        adapters: Adapters,
+        priority: int = 0,
     ) -> Future[Sequence[Rows]]:
         """Submit texts, and return the future of the engine's vectors, which ``finish`` takes."""
         n_embd = self._model.facts.n_embd
@@ -87,7 +93,10 @@ class Embedder:
         read = [self.read(text) for text in _listed(texts)]
         media = [text.media for text in read] if any(text.media for text in read) else []
         ids, scales = [text.tokens for text in read], self._scales(adapters)
-        return self._model.client.encode(ids, pooling or self.pooling, adapter_scales=scales, media=media)
+        REQUEST["priority"].check(priority)
+        return self._model.client.encode(
+            ids, pooling or self.pooling, adapter_scales=scales, media=media, priority=priority
+        )
 
     def finish(self, values: Sequence[Rows], normalize: bool, dimensions: int | None) -> Rows | list[Rows]:
         """Return vectors cut to ``dimensions``: float32 ``[n, dimensions]``, or a list of those of tokens."""
@@ -100,7 +109,9 @@ class Embedder:
             return cut
         return np.array(cut, np.float32).reshape(len(values), dimensions or self._model.facts.n_embd)
 
-    def rank(self, query: str, documents: Sequence[str], adapters: Adapters) -> Future[Sequence[Rows]]:
+    def rank(
+        self, query: str, documents: Sequence[str], adapters: Adapters, priority: int = 0
+    ) -> Future[Sequence[Rows]]:
         """Submit pairs of the query and each document, and return the future of the engine's scores."""
         if not self._model.facts.n_labels:
             raise RequestError("this model does not rank texts: its file has no classifier (cls, cls.output)")
@@ -108,7 +119,10 @@ class Embedder:
         if not isinstance(query, str) or not listed or not all(isinstance(document, str) for document in documents):
             raise RequestError("rerank takes a query and a list of documents, all of them strings")
         pairs = [self._checked(self._pair(query, document)) for document in documents]
-        return self._model.client.encode(pairs, self._pooling_of_scores, True, self._scales(adapters))
+        REQUEST["priority"].check(priority)
+        return self._model.client.encode(
+            pairs, self._pooling_of_scores, True, self._scales(adapters), priority=priority
+        )
 
     def _scales(self, adapters: Adapters) -> tuple[float, ...]:
         return adapter_scales(self._model.config.adapter_scales, adapters)
@@ -182,6 +196,7 @@ class Embedding(Base):
         dimensions: int | None = None,
         pooling: Literal["none"],
         adapters: Mapping[str, float] | None = None,
+        priority: int = 0,
     ) -> list[Rows]: ...
 
     @overload
@@ -193,6 +208,7 @@ class Embedding(Base):
         dimensions: int | None = None,
         pooling: Literal["mean", "cls", "last"] | None = None,
         adapters: Mapping[str, float] | None = None,
+        priority: int = 0,
     ) -> Rows: ...
 
     @short_traceback
@@ -204,6 +220,7 @@ class Embedding(Base):
         dimensions: int | None = None,
         pooling: Pooling | None = None,
         adapters: Mapping[str, float] | None = None,
+        priority: int = 0,
     ) -> Rows | list[Rows]:
         """Return the embeddings of texts.
 
@@ -215,6 +232,7 @@ class Embedding(Base):
             pooling: Which hidden states become the vector: "mean", "cls" or "last". None follows the model's file, else
                 the last state of a decoder and the mean of an encoder. "none" returns the states of all tokens.
             adapters: Scale of each adapter by name; None as configured.
+            priority: Requests with a higher one come first.
 
         Returns:
             float32 ``[n, n_embd]``; without pooling, as "none" or the file says, a list of float32
@@ -224,7 +242,7 @@ class Embedding(Base):
             RequestError: The model has no embeddings, a text does not fit, or an argument is wrong.
         """
         check_switch("normalize", normalize)
-        with self._waiting(self._embedder.embed(texts, pooling, dimensions, adapters)) as values:
+        with self._waiting(self._embedder.embed(texts, pooling, dimensions, adapters, priority)) as values:
             return self._embedder.finish(values, normalize, dimensions)
 
     @short_traceback
@@ -250,6 +268,7 @@ class Embedding(Base):
         dimensions: int | None = None,
         pooling: Literal["none"],
         adapters: Mapping[str, float] | None = None,
+        priority: int = 0,
     ) -> list[Rows]: ...
 
     @overload
@@ -261,6 +280,7 @@ class Embedding(Base):
         dimensions: int | None = None,
         pooling: Literal["mean", "cls", "last"] | None = None,
         adapters: Mapping[str, float] | None = None,
+        priority: int = 0,
     ) -> Rows: ...
 
     @short_traceback
@@ -272,22 +292,32 @@ class Embedding(Base):
         dimensions: int | None = None,
         pooling: Pooling | None = None,
         adapters: Mapping[str, float] | None = None,
+        priority: int = 0,
     ) -> Rows | list[Rows]:
         """Like ``embed``, for a coroutine."""
         from asyncio import to_thread, wrap_future
 
         check_switch("normalize", normalize)
-        values = await wrap_future(await to_thread(self._embedder.embed, texts, pooling, dimensions, adapters))
+        values = await wrap_future(
+            await to_thread(self._embedder.embed, texts, pooling, dimensions, adapters, priority)
+        )
         return await to_thread(self._embedder.finish, values, normalize, dimensions)
 
     @short_traceback
-    def rerank(self, query: str, documents: Sequence[str], adapters: Mapping[str, float] | None = None) -> list[float]:
+    def rerank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        adapters: Mapping[str, float] | None = None,
+        priority: int = 0,
+    ) -> list[float]:
         """Score documents by their relevance for a query.
 
         Args:
             query: Text of the query.
             documents: Texts to score.
             adapters: Scale of each adapter by name; None as configured.
+            priority: Requests with a higher one come first.
 
         Returns:
             A score for each document, in the order of ``documents``; higher is more relevant.
@@ -295,17 +325,21 @@ class Embedding(Base):
         Raises:
             RequestError: The model has no classifier, or a text does not fit the context.
         """
-        with self._waiting(self._embedder.rank(query, documents, adapters)) as values:
+        with self._waiting(self._embedder.rank(query, documents, adapters, priority)) as values:
             return [float(scores[0]) for scores in values]
 
     @short_traceback
     async def arerank(
-        self, query: str, documents: Sequence[str], adapters: Mapping[str, float] | None = None
+        self,
+        query: str,
+        documents: Sequence[str],
+        adapters: Mapping[str, float] | None = None,
+        priority: int = 0,
     ) -> list[float]:
         """Like ``rerank``, for a coroutine."""
         from asyncio import to_thread, wrap_future
 
-        values = await wrap_future(await to_thread(self._embedder.rank, query, documents, adapters))
+        values = await wrap_future(await to_thread(self._embedder.rank, query, documents, adapters, priority))
         return [float(scores[0]) for scores in values]
 
     @cached_property
