@@ -142,6 +142,7 @@ class Engine:
         elif mask is not None and not mask.any():
             generation.finish_reason = "stop"
         if generation.finish_reason:
+            self.scheduler.add(generation)
             self.scheduler.finish_waiting(generation)
         elif self._masks:
             self.read(denoising(generation, self._masks))

@@ -75,7 +75,7 @@ class Flights:
         if self._can.n_in_flight == 1:
             return self._scheduler.choose()
         busy = [running for flight in self.on_way for running, _ in flight.members]
-        n_waiting = len([generation for generation in self._scheduler.waiting if generation.ready])
+        n_waiting = self._scheduler.waiting.n_ready
         n_all = min(len(self._scheduler.running) + n_waiting, self._scheduler.limits.n_seqs)
         return self._scheduler.choose(busy, -(-n_all // self._can.n_in_flight))
 

@@ -67,7 +67,7 @@ class Scheduler:
         self.events: list[Event] = []
         self.n_steps = 0
         self.n_unread = 0  # requests none of whose readings has had a place
-        self._n_read_requests = 0
+        self._n_requests = 0
         self._cache = cache
         self._states = states
         self._ended = ended
@@ -86,8 +86,8 @@ class Scheduler:
 
     @property
     def n_requests(self) -> int:
-        """Return the number of generations and of requests of readings that have not ended."""
-        return len(self.waiting) + len(self.running) + self._n_read_requests
+        """Return the number of generations and of requests of readings that have not ended. Thread-safe."""
+        return self._n_requests
 
     @property
     def generations(self) -> list[Generation]:
@@ -102,6 +102,7 @@ class Scheduler:
 
     def add(self, generation: Generation) -> None:
         """Queue a generation."""
+        self._n_requests += 1
         self._queue(generation, self.waiting)
 
     def add_reading(self, reading: Reading[Any]) -> None:
@@ -109,7 +110,7 @@ class Scheduler:
         request = reading.request
         if reading is request.readings[0]:
             self.n_unread += 1
-            self._n_read_requests += 1
+            self._n_requests += 1
         reading.turn = request.turn = max(self._turn, request.turn) + 1
         self._queue(reading, self.unread)
 
@@ -398,9 +399,8 @@ class Scheduler:
         if isinstance(job, Reading):
             if not job.request.ended:
                 self._drop(job, job.fail(error))
-        elif isinstance(job, Generation) and self._leave(job, ()):
-            self._ended(job)
-            self.events += job.fail(error)
+        elif isinstance(job, Generation) and self._leave(job):
+            self._end(job, job.fail(error))
 
     def fail_all(self, error: Exception) -> None:
         """Fail all requests with an error."""
@@ -433,15 +433,18 @@ class Scheduler:
         for running in [running for running in self.running if running.generation.finish_reason]:
             self._release(running)
             self.running.remove(running)
-            self._ended(running.generation)
-            self.events += running.generation.end()
+            self._end(running.generation, running.generation.end())
 
     def finish_waiting(self, generation: Generation) -> None:
         """Report the end of a finished generation that has no place."""
         self.waiting.remove(generation)
         generation.admitted(0)  # records the end of waiting
+        self._end(generation, generation.end())
+
+    def _end(self, generation: Generation, events: Sequence[Event]) -> None:
+        self._n_requests -= 1
         self._ended(generation)
-        self.events += generation.end()
+        self.events += events
 
     def end_reading(self, reader: Reader) -> None:
         """Release the resources of a reading that is done, and report the end of its request."""
@@ -450,12 +453,12 @@ class Scheduler:
             reading = reader.reading
             self._give_back(reader, reading.tokens[: reader.n_past] if reading.shares else ())
             self.events += reading.end()
-            self._n_read_requests -= reading.request.ended
+            self._n_requests -= reading.request.ended
 
     def _drop(self, reading: Reading[Any], events: Sequence[Event]) -> None:
         """Let all readings of a request leave."""
         request = reading.request
-        self._n_read_requests -= 1
+        self._n_requests -= 1
         if not request.begun:
             request.begun, self.n_unread = True, self.n_unread - 1
         for reader in [reader for reader in self.readers if reader.reading.request is request]:
@@ -465,14 +468,14 @@ class Scheduler:
             self.unread.remove(other)
         self.events += events
 
-    def _leave(self, generation: Generation, kept: Sequence[int]) -> bool:
+    def _leave(self, generation: Generation) -> bool:
         """Let a generation leave the queue or its place; return False if it had left."""
         if generation in self.waiting:
             self.waiting.remove(generation)
             return True
         for running in self.running:
             if running.generation is generation:
-                self._give_back(running, kept)
+                self._give_back(running)
                 self.running.remove(running)
                 return True
         return False
