@@ -64,7 +64,7 @@ class Ranking:
     def __getattr__(self, name):
         return getattr(self._model, name)
 
-    async def arerank(self, query, documents, adapters):
+    async def arerank(self, query, documents, adapters, priority=0):
         return [float(len(document)) for document in documents]
 
 
