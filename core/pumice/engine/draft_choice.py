@@ -19,6 +19,7 @@ import numpy as np
 
 MEASURED = (1, 2, 4, 8, 16)  # rows of measured steps
 MEASURING_SECONDS = 0.4  # after which no further round is measured
+LEAST_ROUNDS = 5  # of steps that are not slow, however long they take: one that others delay is an outlier then
 SLOW_SECONDS = 0.1  # of a step of one row, above which a round is enough
 RUNS = 3  # measured drafts of a length
 ASSUMED = {1: 1.0, 2: 1.7, 4: 2.8, 8: 3.0, 16: 3.5}  # where no table is measured: an NVIDIA GPU
@@ -82,7 +83,9 @@ def measure_rows(step: Callable[[int], None], sizes: Sequence[int] = MEASURED) -
         step(size)  # prepares kernels
     ratios: dict[int, list[float]] = {size: [] for size in sizes[1:]}
     singles, began = [_seconds(step, sizes[0])], time.perf_counter()
-    while len(singles) == 1 or time.perf_counter() - began < MEASURING_SECONDS:
+    n_rounds = 0
+    while n_rounds < LEAST_ROUNDS or time.perf_counter() - began < MEASURING_SECONDS:
+        n_rounds += 1
         for size, own in ratios.items():
             own.append(_seconds(step, size) / singles[-1])
             singles += [] if is_slow else [_seconds(step, sizes[0])]
