@@ -72,8 +72,8 @@ def read_pdf(encoded: str) -> tuple[str, int]:
                 raise RequestError(f"pdf: more than {MAX_TEXT} characters of text; send fewer pages")
     except (RequestError, MemoryError):
         raise
-    except Exception as error:  # pypdf raises many kinds for damaged files
-        raise RequestError(f"pdf: the file cannot be read: {type(error).__name__}") from None
+    except Exception:  # pypdf raises many kinds for damaged files
+        raise RequestError("pdf: the file is damaged; open it in a viewer, and save it again") from None
     text = "\f".join(texts).encode("utf-8", "replace").decode()  # half a surrogate pair becomes "?"
     if not text.strip():
         raise RequestError("pdf: the pages have no text; they may be scanned pictures")

@@ -6,6 +6,7 @@ import { key, t } from "./language";
 import type { Model } from "./types";
 
 const KEY = "pumice.key";
+const CUT = key("The connection ended before the answer did.");
 export const LOST = key("The server does not answer. Is it still running?");
 
 export class ApiError extends Error {
@@ -97,7 +98,7 @@ export async function* chat(body: object, signal: AbortSignal): AsyncGenerator<D
     if (part.error) throw new ApiError(part.error.message ?? t("The answer ended with an error."), part.error.code ?? 500);
     yield deltaOf(part);
   }
-  throw new ApiError(t("The connection ended before the answer did."), 0);
+  throw new ApiError(t(CUT), 0);
 }
 
 function deltaOf(part: any): Delta {
@@ -120,7 +121,9 @@ async function* events(response: Response): AsyncGenerator<string> {
   let rest = "";
   try {
     for (;;) {
-      const { done, value } = await reader.read();
+      const { done, value } = await reader.read().catch((error: Error) => {
+        throw error.name === "AbortError" ? error : new ApiError(t(CUT), 0);
+      });
       if (done) return;
       const lines = (rest + value).split(/\r?\n/);
       rest = lines.pop()!;
@@ -134,6 +137,10 @@ async function* events(response: Response): AsyncGenerator<string> {
 async function problemOf(response: Response): Promise<string> {
   try {
     const { error } = await response.json();
+    if (error.type === "exceed_context_size_error" && error.n_prompt_tokens) {
+      const { n_prompt_tokens: n, n_ctx: most } = error;
+      return t("This conversation has {n} tokens, and the model reads {most}. Leave out a file, or begin a new one.", { n, most });
+    }
     return error.message ?? error;
   } catch {
     return t("The server answered {status}.", { status: `${response.status} ${response.statusText}` });

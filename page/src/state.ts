@@ -125,6 +125,11 @@ export function report(error: unknown): void {
   else notice.value = error instanceof Error ? error.message : String(error);
 }
 
+/** What was reported belongs to the conversation that was open; what the start of the page reports stays. */
+function forgetNotice(): void {
+  if (isReady.value) notice.value = "";
+}
+
 export async function refreshModels(): Promise<void> {
   models.value = await api.models();
 }
@@ -163,6 +168,7 @@ async function openAddressed(): Promise<void> {
 export async function open(conversation: Conversation): Promise<void> {
   if (current.value?.id === conversation.id) return;
   const turn = ++opening;
+  forgetNotice();
   await attempt(async () => {
     const found = await store.messages(conversation.id);
     if (turn !== opening) return;
@@ -174,6 +180,7 @@ export async function open(conversation: Conversation): Promise<void> {
 
 export function startNew(): void {
   opening++;
+  forgetNotice();
   current.value = null;
   messages.value = new Map();
   setAddress("");

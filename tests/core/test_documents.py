@@ -29,7 +29,7 @@ def test_the_text_of_each_page():
 @needs_pypdf
 def test_files_that_cannot_be_read_are_one_line(monkeypatch):
     for data, problem in (
-        (b"%PDF-1.4\nnothing", "the file cannot be read: "),
+        (b"%PDF-1.4\nnothing", "the file is damaged; open it in a viewer"),
         (pdf_file(["", " "]), "the pages have no text"),
     ):
         with pytest.raises(RequestError, match=problem) as error:
