@@ -74,7 +74,7 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Show on which devices a model would be placed, and how fast it would be.
+    """Show where a model would be placed, and its speed.
 
     Shows bytes on each device, the largest context and predicted speeds, and loads nothing. A name such as
     hf.co/owner/repository also lists which quantizations would fit; only headers are read. Options of the context, the

@@ -87,7 +87,7 @@ def command(
     force: bool,
     **rest: Any,
 ) -> None:
-    """Measure how well a model predicts a text or solves tasks.
+    """Measure how well a model predicts or solves tasks.
 
     The result is the perplexity, or the share of right answers, as llama-perplexity computes them. A text is read in
     chunks of --ctx-size tokens (default: 512). A terminal shows the running estimate. With --kl-divergence-base the

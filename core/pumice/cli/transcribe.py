@@ -28,10 +28,9 @@ FORMATS = ("txt", "srt", "vtt", "json")
     "-m", "--model", "model", required=True, type=ModelName(), metavar="MODEL", group="Model", help="Whisper model."
 )
 @option(
-    "-l",
     "--language",
     metavar="NAME",
-    group="Speech",
+    group="Generation",
     help="Spoken language, as a code (en) or a name (english).  [default: detected in the first 30 seconds]",
 )
 @option(
@@ -39,32 +38,34 @@ FORMATS = ("txt", "srt", "vtt", "json")
     type=click.Choice(["transcribe", "translate"]),
     default="transcribe",
     show_default=True,
-    group="Speech",
+    group="Generation",
     help="Write down what is said, or translate it to English.",
 )
 @option(
+    "-p",
     "--prompt",
     default="",
     metavar="TEXT",
-    group="Speech",
+    group="Generation",
     help="Text that might come before the speech, with names and spellings that occur.",
 )
 @option(
     "--no-previous-text",
     is_flag=True,
-    group="Speech",
+    group="Generation",
     help="Hear each 30 seconds without the text before them, so that mistakes do not go on.",
 )
 @option(
-    "--temperature",
+    "--temp",
+    "temperature",
+    aliases=["--temperature"],
     type=click.FloatRange(0, 2),
     metavar="N",
-    group="Speech",
+    group="Generation",
     help="Temperature of the sampler.  [default: 0, higher for a text that is improbable or repeats itself]",
 )
-@option("--seed", type=click.IntRange(0), default=0, metavar="N", group="Speech", help="Seed of the sampler.")
+@option("-s", "--seed", type=click.IntRange(0), default=0, metavar="N", group="Generation", help="Seed of the sampler.")
 @option(
-    "-f",
     "--format",
     type=click.Choice(FORMATS),
     group="Output",
