@@ -258,6 +258,7 @@ class Generation(Job):
 
     def fail(self, error: Exception) -> list[Event]:
         self.finish_reason = "cancelled"
+        self._new.clear()
         return [Failed(self.id, error)]
 
     def _lap(self) -> float:

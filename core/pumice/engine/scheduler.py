@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from heapq import heappop, heappush
 from itertools import chain, count
 from typing import Any, TypeVar
@@ -347,7 +348,7 @@ class Scheduler:
             self._cache.publish(reader.tables, reader.reading.tokens, reader.n_past)
 
     def take(self, tokens: Sequence[tuple[Running, int]], least_forced: int = 1) -> None:
-        """Append a token to each sequence, or end it; an error of a mask fails only its sequence.
+        """Append a token to each sequence, or end it; an error of a sampler fails only its sequence.
 
         ``least_forced``: see ``Generation.follow_mask``.
         """
@@ -355,14 +356,15 @@ class Scheduler:
             running.undecided = False
             try:
                 running.generation.accept(token)
-            except RequestError as error:
+            except Exception as error:
                 self.fail([running], error)
         current = [running for running, _ in tokens if not running.generation.finish_reason]
-        make_masks([running.generation.chain for running in current])
+        with suppress(Exception):  # then each mask is made alone, with its own error
+            make_masks([running.generation.chain for running in current])
         for running in current:
             try:
                 running.generation.follow_mask(least_forced)
-            except RequestError as error:
+            except Exception as error:
                 self.fail([running], error)
             if len(running.generation.tokens) > running.generation.n_ctx and not running.generation.finish_reason:
                 self._shift(running)

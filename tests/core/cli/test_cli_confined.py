@@ -127,7 +127,10 @@ def test_every_command_that_reads_models_is_confined():
 
     assert COMMANDS
     others = {name for name, command in commands(cli, click.Context(cli)) if not isinstance(command, ConfinedCommand)}
-    fetching, listing = {"pull", "list", "rm", "ps", "create"}, {"config", "new", "devices", "doctor"}  # "new" is of plugins
+    fetching, listing = (
+        {"pull", "list", "rm", "ps", "create"},
+        {"config", "new", "devices", "doctor"},
+    )  # "new" is of plugins
     with_engines = {"serve", "batch", "launch"}
     assert others == fetching | listing | with_engines
 

@@ -96,11 +96,18 @@ class StepContext:
             self.states.keep([running for running, _ in members if running.at_mark])
 
     def sample(self, whole: Sequence[Running], logits: NDArray[np.float32]) -> None:
-        """Continue with the tokens that the chains of sequences choose from their rows of logits."""
+        """Continue with the tokens that the chains of sequences choose from their rows of logits.
+
+        An error, such as logits that are not finite, is that of its sequence alone.
+        """
         totals = logprobs.totals(logits, [running.generation.wants_raw for running in whole])
         tokens: list[tuple[Running, int]] = []
         for running, row, total in zip(whole, logits, totals, strict=True):
-            token = running.generation.sample(row, total=total)
+            try:
+                token = running.generation.sample(row, total=total)
+            except Exception as error:
+                self.scheduler.fail([running], error)
+                continue
             assert token is not None
             tokens.append((running, token))
         self.scheduler.take(tokens)
