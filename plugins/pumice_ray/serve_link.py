@@ -307,6 +307,7 @@ def added(snapshots: list[Snapshot]) -> Snapshot:
     return Snapshot(
         n_waiting=sum(snapshot.n_waiting for snapshot in snapshots),
         n_running=sum(snapshot.n_running for snapshot in snapshots),
+        n_reading=sum(snapshot.n_reading for snapshot in snapshots),
         n_slots=sum(snapshot.n_slots for snapshot in snapshots),
         n_slots_free=sum(snapshot.n_slots_free for snapshot in snapshots),
         n_blocks={window: sum(snapshot.n_blocks.get(window, 0) for snapshot in snapshots) for window in windows},

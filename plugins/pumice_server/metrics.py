@@ -47,7 +47,7 @@ def engine_gauges(snapshot: pumice.Snapshot) -> dict[str, int]:
     """Return the values of the gauges from a ``Snapshot``."""
     return {
         "sequences_waiting": snapshot.n_waiting,
-        "sequences_running": snapshot.n_running,
+        "sequences_running": snapshot.n_running + snapshot.n_reading,
         "slots": snapshot.n_slots,
         "slots_free": snapshot.n_slots_free,
         "cache_blocks": sum(snapshot.n_blocks.values()),

@@ -218,7 +218,7 @@ class Engine:
         return Snapshot(
             n_waiting=len(self.scheduler.waiting) + self.scheduler.n_unread,
             n_running=len(self.scheduler.running),
-            n_reading=len(self.scheduler.readers),
+            n_reading=self.scheduler.n_reading,
             n_slots=self.limits.n_seqs,
             n_slots_free=self.scheduler.n_slots_free,
             n_blocks=self.limits.n_blocks,

@@ -199,7 +199,7 @@ class Snapshot:
     Attributes:
         n_waiting: requests of every kind that wait for room in the KV cache.
         n_running: sequences that are generated.
-        n_reading: sequences of given tokens that are computed: scores, logits, embeddings.
+        n_reading: other requests that are computed: scores, logits, embeddings.
         n_slots: slots of concurrent sequences.
         n_slots_free: free slots.
         n_blocks: KV cache blocks by attention window in tokens (0: all tokens).

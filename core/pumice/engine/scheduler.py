@@ -91,6 +91,11 @@ class Scheduler:
         return self._n_requests
 
     @property
+    def n_reading(self) -> int:
+        """Return the number of requests of readings that have begun."""
+        return self._n_requests - len(self.waiting) - len(self.running) - self.n_unread
+
+    @property
     def generations(self) -> list[Generation]:
         return [*self.waiting, *(running.generation for running in self.running)]
 
@@ -193,20 +198,14 @@ class Scheduler:
         return self.policy.gives_way(self.running, first) is not None
 
     def admit(self) -> None:
-        """Admit waiting sequences, preempting others if the policy decides so, and load their blocks from tiers."""
-        self.waiting.wake()
-        heads: list[Generation | Reading[Any]] = [job for job in (self.waiting.first(), self.unread.first()) if job]
-        for head in sorted(heads, key=lambda job: job.waits_since):
-            if isinstance(head, Generation):
-                self._admit_from(self.waiting)
-            else:
-                self._admit_from(self.unread)
-            if self._refused is not None:
-                break  # blocks are for the one that waits longest
-        self._load()
+        """Admit waiting sequences, preempting others if the policy decides so, and load their blocks from tiers.
 
-    def _admit_from(self, jobs: WaitingJobs[J]) -> None:
-        while (job := jobs.first()) is not None:
+        Blocks come first to the sequence that is next, whatever its kind: others wait until it has them.
+        """
+        self.waiting.wake()
+        queues: list[WaitingJobs[Generation] | WaitingJobs[Reading[Any]]] = [self.waiting, self.unread]
+        while heads := [(queue, job) for queue in queues if (job := queue.first()) is not None]:
+            queue, job = min(heads, key=lambda head: self._order(head[1]))
             try:
                 is_admitted = self._enter(job)
             except Exception as error:
@@ -214,12 +213,19 @@ class Scheduler:
                 continue
             if is_admitted:
                 continue
-            loser = self._gives_way(job)
-            if loser is None:
-                return
-            self._put_back(loser)
-            loser.job.turn, loser.job.queued = self._turn + 1, time.perf_counter()
-            self._requeue(loser)
+            if loser := self._gives_way(job):
+                self._put_back(loser)
+                loser.job.turn, loser.job.queued = self._turn + 1, time.perf_counter()
+                self._requeue(loser)
+            elif job is self._refused:
+                break
+            else:  # it waits for a slot of its kind
+                queues.remove(queue)
+        self._load()
+
+    def _order(self, job: Job) -> tuple[bool, tuple[float, ...]]:
+        is_patient = time.perf_counter() - job.waits_since < self.policy.patience
+        return is_patient, self.policy.key(job)
 
     def _gives_way(self, job: Job) -> Active | None:
         """Return the sequence to preempt for a job; readings wait for no generation that holds a recurrent state."""

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -244,3 +245,13 @@ def test_a_full_queue_refuses(path):
         for stream in streams:
             stream.close()
         assert isinstance(streams[0], Stream)
+
+
+def test_many_texts_leave_a_generation_its_blocks(path):
+    """Blocks come first to the sequence that is next, also where shorter ones of another kind would fit."""
+    with load(path, FairPolicy(quantum=0.02), n_ctx=128, n_parallel=2) as model, ThreadPoolExecutor() as pool:
+        texts = pool.submit(model.embed, [[1 + i % 60 for i in range(70)]] * 600)
+        expected = model.generate([5, 6, 7], max_tokens=110, temperature=0)
+        assert not texts.done()
+        assert len(expected.tokens) == 110
+        texts.result()
