@@ -42,7 +42,9 @@ def measure_costs(runner: Runner, cache: KVCache, drafters: Mapping[str, Measura
         with rehearsing(cache, DEPTH + MEASURED[-1]) as place:
             if place is None:
                 return StepCosts()
-            runner.outputs(batch_of(cache, [Part(place, [0] * DEPTH, 0, [DEPTH - 1])]))
+            for start in range(0, DEPTH, runner.limits.n_batch):
+                n = min(DEPTH - start, runner.limits.n_batch)
+                runner.outputs(batch_of(cache, [Part(place, [0] * n, start, [n - 1])]))
             if not is_chosen:
                 return replace(StepCosts(), seconds=measure_rows(_step(runner, cache, place), [1]).seconds)
             most = min(runner.limits.n_batch, runner.limits.n_outputs, runner.limits.n_ctx - DEPTH)

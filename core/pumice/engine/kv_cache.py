@@ -61,7 +61,7 @@ class KVCache:
 
     def __init__(self, limits: Limits, share_prefixes: bool = True, checkpoints: Checkpoints | None = None) -> None:
         self._block_size = limits.block_size
-        self._n_batch = limits.n_batch
+        self.n_batch = limits.n_batch
         self._n_max = -(-limits.n_ctx // limits.block_size)
         self._pools: Mapping[int, BlockPool] = {w: BlockPool(n) for w, n in limits.n_blocks.items()}
         self.checkpoints = checkpoints
@@ -273,7 +273,7 @@ class KVCache:
         missing = max(0, n_blocks - tables.n_blocks)
         if not window:
             return missing
-        reach = -(-(window + self._n_batch) // self._block_size) + 1
+        reach = -(-(window + self.n_batch) // self._block_size) + 1
         held = int(np.count_nonzero(tables.tables[window][: tables.n_blocks] >= 0))
         return min(missing, max(0, reach - held))
 
