@@ -132,12 +132,20 @@ def write_experts(path: Path) -> Path:
     return write_gguf(path, keys | {f"qwen3moe.{key}": value for key, value in metadata.items()}, tensors, types)
 
 
+NOTED: list[list[Any]] = []
+"""What fixtures note of the steps of a test."""
+
+
 def load(path: Path, persistent: str, rows_in_one_dispatch: Any = 1, n_draft: int = 0, **options: Any) -> Any:
     section = {"persistent": persistent, "activations": "int8", "driver": "native"}
     config: dict[str, Any] = {"vulkan": {**section, "rows_in_one_dispatch": rows_in_one_dispatch}}
     if n_draft:
         config["n_draft"] = n_draft
-    return pumice.load(path, backend="vulkan", n_ctx=256, config=config, **options)
+    sizes = [len(noted) for noted in NOTED]
+    model = pumice.load(path, backend="vulkan", n_ctx=256, config=config, **options)
+    for noted, size in zip(NOTED, sizes, strict=True):
+        del noted[size:]  # steps that the load measures
+    return model
 
 
 def logits(path: Path, persistent: str, ids: list[int] = IDS, n_batch: int = 1) -> NDArray[np.float32]:
@@ -156,6 +164,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         return answers[-1]
 
     monkeypatch.setattr(PersistentPath, "works", noted)
+    monkeypatch.setattr(f"{__name__}.NOTED", [answers])
     return answers
 
 
@@ -309,6 +318,7 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return works(path, rows)
 
     monkeypatch.setattr(PersistentPath, "works", noted)
+    monkeypatch.setattr(f"{__name__}.NOTED", [sizes])
     return sizes
 
 
