@@ -6,6 +6,7 @@ diffusion) have steps of their kind. Kinds take turns.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Container, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -286,10 +287,11 @@ class Engine:
 
     def _read(self, kind: str, members: ReadMembers) -> None:
         """Compute a step of readings; if it fails, each alone, so that an error is that of one request."""
-        weight = self._weights()[kind]
+        weight, began = self._weights()[kind], time.perf_counter()
         try:
             self._read_encoder_prompts([reader for reader, _ in members])
-            seconds = self._read_steps.compute(members)
+            self._read_steps.compute(members)
+            seconds = time.perf_counter() - began  # with log-probabilities, which take the host longer than a device
             self._turns.took(kind, seconds, weight)
             self.scheduler.policy.took(members, seconds)
         except Exception as error:

@@ -25,8 +25,8 @@ class ReadSteps:
         self._cache = cache
         self._scheduler = scheduler
 
-    def compute(self, members: Sequence[tuple[Reader, int]]) -> float:
-        """Compute a step, give each member its rows, and return the step's seconds. An error is that of all members.
+    def compute(self, members: Sequence[tuple[Reader, int]]) -> None:
+        """Compute a step, and give each member its rows. An error is that of all members.
 
         Readings that are done leave the schedule; what one of them cannot take is its own error.
         """
@@ -44,7 +44,6 @@ class ReadSteps:
             self._take(reader, n_new, output[first : first + len(wanted)], seconds)
             first += len(wanted)
         self._finish([reader for reader, _ in members if reader.reading.done])
-        return seconds
 
     def _outputs(self, first: Reader, batch: Batch) -> Rows:
         if first.kind != "hidden":
