@@ -15,7 +15,6 @@ SHOWN = {
     "plugins/pumice_server/resumable.py": "when a kept stream began and ended",
     "plugins/pumice_server/openai_completions.py": "when an answer was begun",
     "plugins/pumice_server/openai_responses.py": "when an answer was begun",
-    "plugins/pumice_server/service.py": "when a model was loaded",
     "core/pumice/chat/jinja.py": "strftime_now of templates",
     "core/pumice/chat/template.py": "a date in a built-in template",
     "plugins/pumice_server/ollama.py": "when an answer was made",

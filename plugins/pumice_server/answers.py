@@ -131,7 +131,7 @@ class Streaming(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._write = scope.get("extensions", {}).get(WRITE)
         try:
-            if scope["method"] == "HEAD":  # parts would be written past the server, which drops the bodies of HEAD
+            if scope.get("method") == "HEAD":  # parts would be written past the server, which drops the bodies of HEAD
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
                 await send({"type": "http.response.body"})
             else:

@@ -378,7 +378,10 @@ def test_settings_of_plugins_are_checked_and_the_file_named(site, home, text, me
 
 
 def test_backends_of_other_programs_lead_to_one_here(home):
-    with pytest.raises(BackendError, match=r"unknown backend 'cuda' \(known: .*\); GPUs are used through vulkan$"):
+    with pytest.raises(
+        BackendError,
+        match=r"unknown backend 'cuda'; did you mean 'vulkan'\? \(known: .*\); GPUs are used through vulkan$",
+    ):
         get_registry(load_config({"backend": "cuda"}))
 
 

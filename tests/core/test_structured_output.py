@@ -67,7 +67,7 @@ def test_a_form_that_a_text_begins(model):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"grammar_triggers": ["a"]}, "there is no form to begin"),
+        ({"grammar_triggers": ["a"]}, "nothing to trigger"),
         ({"regex": "a", "grammar_triggers": []}, "expected 1 to 16 texts, not 0"),
         ({"regex": "a", "grammar_triggers": [""]}, "each text must have 1 to 256 characters"),
         ({"regex": "a", "grammar_triggers": "a"}, "must be a list of texts, not 'a'"),

@@ -209,7 +209,7 @@ def test_a_model_transcribes(model: pumice.Model, tmp_path: Path) -> None:
     pumice.Audio(samples[: 2 * RATE], rate=RATE).save(tmp_path / "a.wav")
     path = str(model._file.path)
     for form in ("txt", "srt", "vtt", "json"):
-        arguments = ["transcribe", str(tmp_path / "a.wav"), "-m", path, "--backend", "numpy", "-l", "de"]
+        arguments = ["transcribe", str(tmp_path / "a.wav"), "-m", path, "--backend", "numpy", "--language", "de"]
         result = CliRunner().invoke(cli, [*arguments, "-o", str(tmp_path / f"a.{form}")])
         assert result.exit_code == 0, result.output
     values = json.loads((tmp_path / "a.json").read_text())

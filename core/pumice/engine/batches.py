@@ -50,9 +50,11 @@ class Part(NamedTuple):
 def batch_of(cache: KVCache, parts: Sequence[Part]) -> Batch:
     """Return the batch of these sequences' next tokens, for all of which blocks are held."""
     batch = _batch(cache, parts)
-    assert len(batch.tokens) <= cache.n_batch, "a step has more tokens than n_batch"
+    if len(batch.tokens) > cache.n_batch:
+        raise RuntimeError(f"a step has {len(batch.tokens)} tokens, more than n_batch, {cache.n_batch}")
     for part in parts:
-        assert cache.covers(part.place.tables, part.n_past + len(part.tokens)), "positions of a step lack blocks"
+        if not cache.covers(part.place.tables, part.n_past + len(part.tokens)):
+            raise RuntimeError("positions of a step lack blocks of the KV cache")
     return batch
 
 

@@ -14,6 +14,7 @@ from pumice.engine.draft_choice import MEASURED, DraftingCost, StepCosts, measur
 from pumice.engine.draft_steps import quiet, rehearsing
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.runner import Runner
+from pumice.errors import PumiceError
 from pumice.guard import describe
 
 log = logging.getLogger("pumice")
@@ -51,6 +52,8 @@ def measure_costs(runner: Runner, cache: KVCache, drafters: Mapping[str, Measura
             sizes = [1, *(1 + n for n in can.drafted)] if can.drafted else MEASURED
             runner.wait_until_prepared()
             costs = measure_rows(_step(runner, cache, place), [n for n in sizes if n <= most])
+    except PumiceError:
+        raise
     except Exception as error:
         log.info("cannot measure steps: %s", describe(error))
         return StepCosts()

@@ -211,11 +211,11 @@ class Generating(Base):
         settings = {"max_tokens": REQUEST["max_tokens"].default, **options.request}
         stop = settings.get("stop")
         settings["stop"] = [stop] if isinstance(stop, str) else () if stop is None else stop
-        if "" in settings["stop"]:
-            raise RequestError("stop: a text is empty, which would end every answer; leave it out")
         grammar = self._grammar(options.output)
         request = Request(ids, sampling=options.sampling, grammar=grammar, budget=budget, media=media, **settings)
         check_arguments(request)
+        if "" in request.stop:
+            raise RequestError("stop: a text is empty, which would end every answer; leave it out")
         return request
 
     def _read(self, prompt: Prompt, salt: str) -> tuple[list[int], list[Span]]:

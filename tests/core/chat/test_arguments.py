@@ -179,7 +179,7 @@ LIMITED = {
         ("unit", " C", False),
         ("code", "ab", True),
         ("code", "abc", False),
-        ("odd", "anything", True),
+        ("odd", "anything", False),
         ("short", "ab", True),
         ("short", "a", False),
         ("short", "abcd", False),

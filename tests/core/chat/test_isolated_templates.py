@@ -44,7 +44,7 @@ BOMBS = {
     "format": ("{{ '%1000000000000d' % 1 }}", "memory"),
     "width": ("{{ '{:>1000000000000}'.format(1) }}", "memory"),
     "center": ("{{ 'a' | center(2000000000) }}", "memory"),
-    "doubled text": (GROWING, "memory"),
+    "doubled text": (GROWING, "memory|processor time"),
     "doubled list": ("{% set l = [1] %}{% for i in range(60) %}{% set _ = l.extend(l) %}{% endfor %}", "memory"),
     "power": ("{{ n ** (n ** n) % 7 }}", "time"),
     "loops": ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "time"),

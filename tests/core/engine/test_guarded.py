@@ -75,18 +75,6 @@ def misshape(self, step):
         (program(submit=fail), "submit: RuntimeError: two lines"),
         (program(submit=lambda self, step: Pending()), "submit: NotImplementedError"),
         (program(submit=lambda self, step: None), "submit: expected a Pending, not None"),
-        (
-            program(run=lambda self, inputs, batch: {}),
-            "FaultyProgram.run must take a Step instead of inputs and batch; use step.inputs and step.batch",
-        ),
-        (
-            program(copies_slots=True),
-            "FaultyProgram.copies_slots is no longer a member of Program; use capabilities",
-        ),
-        (
-            program(run_ahead=fail),
-            "FaultyProgram.run_ahead is no longer a member of Program; use submit, with the Step's ask",
-        ),
     ],
 )
 def test_a_backend(path, faulty, error):

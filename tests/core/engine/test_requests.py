@@ -204,7 +204,7 @@ def test_a_minimum_of_tokens(model):
         assert stopper not in longer.tokens
         assert len(longer.tokens) >= n
     assert len(model.generate("a", stop_tokens=[stopper], **GREEDY).tokens) < 9
-    text = model.generate("a", stop="", min_tokens=9, **GREEDY).text
+    text = model.generate("a", min_tokens=9, **GREEDY).text
     assert len(model.generate("a", stop=list(filter(None, text)), min_tokens=9, **GREEDY).tokens) == 10
     assert model.generate("a", choices=["yes"], min_tokens=19, **GREEDY).text == "yes"
     with pytest.raises(pumice.RequestError, match=r"^min_tokens: 21 is above max_tokens, 20$"):

@@ -68,7 +68,7 @@ def asked_of(model: pumice.ProcessModel) -> list[Callable[[], Any]]:
     streams = [model.stream([5 + number] * 40, **GREEDY) for number in range(2)]
     cancelled = model.stream([9] * 40, **{**GREEDY, "max_tokens": 100})
     cancelled.close()
-    scored = model._score([5, 6, 7, 8], 1, None, "")
+    scored = model._score([5, 6, 7, 8], 1, None, "", 0)
     asked = model.client.ask()
     return [
         *(lambda stream=stream: stream.completion().tokens for stream in streams),
@@ -133,7 +133,7 @@ def test_a_stopped_engine_can_be_closed(faulty, monkeypatch):
     monkeypatch.setattr(pumice.process.engine, "_CLOSE_SECONDS", 0.5)
     model = faulty("read", 3, signal.SIGSTOP)
     stream = model.stream([5] * 40, **GREEDY)
-    scored = model._score([5, 6, 7, 8], 1, None, "")
+    scored = model._score([5, 6, 7, 8], 1, None, "", 0)
     model.close()
     assert model.process._child.poll() == -signal.SIGKILL
     with pytest.raises(pumice.ModelClosedError):

@@ -16,7 +16,8 @@ COLUMN = dict(re.findall(r"^\| `([\w.-]+)` (?:\|[^|\n]*){3}\| ([^|\n]*) \|[^|\n]
 
 def test_the_table_in_the_documentation_tells_of_every_type():
     assert {name: COLUMN[name] for name in NOT_RUN} == NOT_RUN
-    assert KINDS.keys() | NOT_RUN.keys() == COLUMN.keys() == SOUND_ENCODERS.keys()
+    apart = {"whisper"}  # test_whisper.py
+    assert KINDS.keys() | NOT_RUN.keys() | apart == COLUMN.keys() == SOUND_ENCODERS.keys()
 
 
 @pytest.mark.parametrize("name", KINDS)

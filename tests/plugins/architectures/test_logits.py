@@ -38,7 +38,8 @@ def test_tiny_models(tiny_file: Any, tiny_logits: Any, name: str) -> None:
 
 def test_every_architecture_has_tiny_models() -> None:
     models = [*ZOO.values(), *ENCODERS.values(), *ENCODER_DECODERS.values(), *DRAFTS.values()]
-    assert {model.architecture for model in models} == set(ARCHITECTURES)
+    apart = {"whisper"}  # test_whisper.py
+    assert {model.architecture for model in models} | apart == set(ARCHITECTURES)
 
 
 def test_every_scaling_shows(tiny_logits: Any) -> None:

