@@ -140,7 +140,8 @@ def test_a_head_drafts_again_behind_steps_of_the_device(head: dict[str, Any], mo
     monkeypatch.setattr(Speculation, "_is_awake", lambda *args: next(turns) // 24 % 2 == 0 and awake(*args))
     monkeypatch.setattr(Speculation, "_wakes", lambda *args: wakes(*args) if next(turns) // 24 % 2 == 0 else 1 << 62)
     heard: list[tuple[int, NDArray[np.float32]]] = []
-    with pumice.load(**head, backend="vulkan", config={"draft_p_min": 0.0, "n_draft": 3}) as model:
+    config = {"draft_p_min": 0.0, "n_draft": 3, "lookahead": 2}
+    with pumice.load(**head, backend="vulkan", config=config) as model:
         layer = model.engine._engine.speculation.next_tokens
         assert layer is not None
         keep = layer._keep
