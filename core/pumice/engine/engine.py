@@ -94,7 +94,7 @@ class Engine:
         if can.drafted and self.speculation.is_default:
             runner.prepare_drafts()
         self._masks = masks
-        self._jobs: dict[int, list[Job]] = {}  # by the ids of requests that have not ended
+        self._jobs: dict[int, Job] = {}  # by the ids of requests that have not ended
         self._events: list[Event] = []
         self.tell: Callable[[], None] = lambda: None
 
@@ -148,7 +148,7 @@ class Engine:
         elif self._masks:
             self.read(denoising(generation, self._masks))
         else:
-            self._jobs[generation.id] = [generation]
+            self._jobs[generation.id] = generation
             self.scheduler.add(generation)
 
     def read(self, request: ReadRequest[Any]) -> None:
@@ -160,7 +160,7 @@ class Engine:
                 return
         self._events += request.end()  # without readings
         if request.readings and not request.ended:
-            self._jobs[request.id] = [request.readings[0]]
+            self._jobs[request.id] = request.readings[0]
             for reading in request.readings:
                 self.scheduler.add_reading(reading)
 
@@ -177,25 +177,26 @@ class Engine:
     def cancel(self, ids: Container[int] | None = None) -> None:
         """Cancel these requests, or all, at once."""
         for id in list(self._jobs) if ids is None else [id for id in self._jobs if id in ids]:
-            for job in self._jobs.pop(id):
-                self.scheduler.stop(job, "cancelled")
+            self.scheduler.stop(self._jobs.pop(id), "cancelled")
 
     def end(self, error: Exception) -> None:
         """End all requests: generations are cancelled, others fail with an error."""
         for id in list(self._jobs):
-            for job in self._jobs.pop(id):
-                if isinstance(job, Generation):
-                    self.scheduler.stop(job, "cancelled")
-                else:
-                    self.scheduler.fail_job(job, error)
+            job = self._jobs.pop(id)
+            if isinstance(job, Generation):
+                self.scheduler.stop(job, "cancelled")
+            else:
+                self.scheduler.fail_job(job, error)
 
     def end_reasoning(self, id: int) -> None:
         """End the reasoning of a sequence after its next token, if it has a reasoning budget."""
-        for generation in (job for job in self._jobs.get(id, ()) if isinstance(job, Generation)):
-            for sampler in generation.chain.masking:
-                if isinstance(sampler, BudgetedReasoning):
-                    sampler.spend()
-                    generation.chain.changed()
+        job = self._jobs.get(id)
+        if not isinstance(job, Generation):
+            return
+        for sampler in job.chain.masking:
+            if isinstance(sampler, BudgetedReasoning):
+                sampler.spend()
+                job.chain.changed()
 
     def fail(self, error: Exception) -> None:
         """Fail all requests with an error; the engine is usable afterwards."""

@@ -96,10 +96,6 @@ class Scheduler:
         return self._n_requests - len(self.waiting) - len(self.running) - self.n_unread
 
     @property
-    def generations(self) -> list[Generation]:
-        return [*self.waiting, *(running.generation for running in self.running)]
-
-    @property
     def active(self) -> list[Active]:
         """Return all sequences with a place."""
         return [*self.running, *self.readers]
@@ -214,9 +210,8 @@ class Scheduler:
             if is_admitted:
                 continue
             if loser := self._gives_way(job):
-                self._put_back(loser)
                 loser.job.turn, loser.job.queued = self._turn + 1, time.perf_counter()
-                self._requeue(loser)
+                self._put_back(loser)
             elif job is self._refused:
                 break
             else:  # it waits for a slot of its kind
@@ -313,25 +308,19 @@ class Scheduler:
             others = [other for other in self.active if other is not active and other not in members]
             if not others:
                 return False
-            loser = self.policy.yields_blocks(others)
-            self._put_back(loser)
-            self._requeue(loser)
+            self._put_back(self.policy.yields_blocks(others))
         return True
 
     def _put_back(self, active: Active) -> None:
-        """Preempt a sequence; its evicted blocks are computed again later. The caller queues it again."""
+        """Preempt a sequence, which waits again; its evicted blocks are computed again later."""
+        active.job.waits_since = time.perf_counter()
         if isinstance(active, Running):
             self._release(active)
             self.running.remove(active)
+            self.waiting.add(active.generation)
         elif isinstance(active, Reader):
             self._give_back(active)
             self.readers.remove(active)
-        active.job.waits_since = time.perf_counter()
-
-    def _requeue(self, active: Active) -> None:
-        if isinstance(active, Running):
-            self.waiting.add(active.generation)
-        elif isinstance(active, Reader):
             self.unread.add(active.reading)
 
     # --- progress of sequences
@@ -522,9 +511,7 @@ class Scheduler:
         """Preempt the generation, or else the reading, that began last; return False if there is none."""
         if not self.active:
             return False
-        loser = self.running[-1] if self.running else self.readers[-1]
-        self._put_back(loser)
-        self._requeue(loser)
+        self._put_back(self.running[-1] if self.running else self.readers[-1])
         return True
 
     def give_back(self, place: Place) -> None:
