@@ -183,7 +183,7 @@ def run_encoder(settings: dict[str, Any]) -> None:
     """Encode the pictures of each line of the standard input, or generate after them, and print the seconds."""
     import pumice
     from pumice.config import load_config
-    from pumice.engine.projector import Projector
+    from pumice.engine.media.projector import Projector
     from pumice.registry import get_registry
 
     config = load_config(overrides={key: settings[key] for key in ("backend", "cpu")})

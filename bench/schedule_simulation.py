@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from pumice.engine import schedule
+from pumice.engine.loop import policy as schedule
 
 SLOTS, ROOM, SECONDS = 16, 512, 600.0  # concurrent sequences, tokens per step, seconds of arrivals
 DELAYS = (0.2, 0.1, 0.07, 1e9)  # the last one reads a prompt in one step

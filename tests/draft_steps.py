@@ -12,7 +12,7 @@ import numpy as np
 import pumice
 from pumice.architecture import DRAFT, FEATURES, MAIN
 from pumice.engine import Engine
-from pumice.engine.batches import Part, batch_of
+from pumice.engine.requests.batches import Part, batch_of
 from tiny_drafts import DRAFTS, FOR_TARGETS, features_of, hidden_of
 from tiny_models import IDS, N_CTX, TinyModel
 from tiny_zoo import ZOO

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pumice.engine.speculation import Speculation
+from pumice.engine.drafts.speculation import Speculation
 from pumice.proposers import Proposal, Proposer, ProposerContext
 from pumice.proposers.llama_ngrams import NgramCache, NgramMapK, NgramMapK4V, NgramMod, NgramSimple
 from pumice.proposers.ngram import Ngram

@@ -14,7 +14,7 @@ import numpy as np
 import pumice
 from adapters import ATTENTION, write_adapter
 from pumice.backend.step import Batch
-from pumice.engine.runner import Runner
+from pumice.engine.placement.runner import Runner
 from pumice.gguf import GGMLType, GGUFFile, TensorInfo
 from pumice.gguf.copy import copy_tensors, encoded_metadata
 from pumice.gguf.writer import Writer

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from types import ModuleType
 
 from pumice.backend.step import Limits
-from pumice.engine.expert_cache import OF_HOST
+from pumice.engine.placement.expert_cache import OF_HOST
 from pumice.graph import Node
 from pumice.plugin import hookimpl
 from pumice_numpy import NumpyBackend

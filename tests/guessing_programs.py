@@ -12,7 +12,7 @@ from pumice.backend import Capabilities, Program
 from pumice.backend.pick import Ahead, Ask, Pick, Restriction
 from pumice.backend.step import Batch, Limits, Pending, Step
 from pumice.engine import Engine, Generation, Preparer, Request
-from pumice.engine.speculation import Speculation
+from pumice.engine.drafts.speculation import Speculation
 from pumice.sampler import mask
 from pumice_samplers import SAMPLERS
 

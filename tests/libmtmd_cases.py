@@ -22,7 +22,7 @@ from checkpoints import weights, write_checkpoint
 from gguf_files import write_gguf
 from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
-from pumice.engine.projector import Projector
+from pumice.engine.media.projector import Projector
 from pumice.gguf import GGMLType, GGUFFile
 from pumice.graph import N_TOKENS, GraphBuilder, Tensor
 from pumice.media_encoder import Embeddings, ImagePiece

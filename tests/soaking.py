@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pumice
 from pumice.backend.arena import Arena
 from pumice.config import load_config
-from pumice.engine.schedule import FairPolicy
+from pumice.engine.loop.policy import FairPolicy
 from pumice.model import Model
 
 BURST = 12  # requests at once, more than the queue takes

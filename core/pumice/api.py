@@ -151,7 +151,7 @@ def describe_graph(
     Raises:
         PumiceError: As ``load``.
     """
-    from pumice.engine.backends import OpeningBackends
+    from pumice.engine.placement.backends import OpeningBackends
     from pumice.model import prepare
 
     located, settings = locate_configured(path, config, options)

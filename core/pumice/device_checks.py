@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from pumice.backend import Backend
 from pumice.config import load_config
-from pumice.engine.backends import configured_backend, unavailable
-from pumice.engine.overrides import DeviceName
-from pumice.engine.rates import measure_rates, product_seconds
+from pumice.engine.placement.backends import configured_backend, unavailable
+from pumice.engine.placement.overrides import DeviceName
+from pumice.engine.placement.rates import measure_rates, product_seconds
 from pumice.errors import BackendError, GGUFError, PumiceError
 from pumice.gguf import GGMLType, TensorSource, block_size, dequantize, row_bytes
 from pumice.graph import BlocksSource, GraphBuilder, Tensor

@@ -11,7 +11,7 @@ from pumice.switching import without_collections
 from pumice.tracebacks import short_traceback
 
 if TYPE_CHECKING:
-    from pumice.engine.runner import Observer
+    from pumice.engine.placement.runner import Observer
     from pumice.model import Model
 
 
@@ -48,8 +48,8 @@ def load(
 
         file, settings = locate_configured(path, config, options)
         registry = get_registry(settings, plugins)
-        from pumice.engine.backends import OpeningBackends
-        from pumice.engine.host_memory import numa_policy
+        from pumice.engine.placement.backends import OpeningBackends
+        from pumice.engine.placement.host_memory import numa_policy
 
         with numa_policy(settings.numa):
             opening = OpeningBackends(registry, settings)

@@ -17,23 +17,23 @@ from pumice.audio import Audio
 from pumice.chat.mixed import PromptPart
 from pumice.config import Config
 from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner
-from pumice.engine.arguments import adapter_scales, check_ids, token_ids
-from pumice.engine.backends import OpeningBackends
-from pumice.engine.experts import known_device_rates
-from pumice.engine.fitting import fit_graphs
-from pumice.engine.held import facts_of
-from pumice.engine.host_memory import lock_memory, numa_policy
-from pumice.engine.make_tiers import make_tiers
-from pumice.engine.media import keyed
+from pumice.engine.cache.make_tiers import make_tiers
+from pumice.engine.drafts.speculation import Speculation
+from pumice.engine.loop.policy import FairPolicy, SchedulingPolicy
+from pumice.engine.media.projector import LazyProjector, Projector
+from pumice.engine.media.projector_parts import ChosenProjector
+from pumice.engine.media.rows import keyed
 from pumice.engine.messages import Event, Facts
-from pumice.engine.overrides import DeviceName
-from pumice.engine.projector import LazyProjector, Projector
-from pumice.engine.projector_parts import ChosenProjector
-from pumice.engine.reading import LogitRows, ReadRequest, Rows
-from pumice.engine.runner import Observer
-from pumice.engine.schedule import FairPolicy, SchedulingPolicy
-from pumice.engine.sizing import EngineSizes, make_limits
-from pumice.engine.speculation import Speculation
+from pumice.engine.placement.backends import OpeningBackends
+from pumice.engine.placement.experts import known_device_rates
+from pumice.engine.placement.fitting import fit_graphs
+from pumice.engine.placement.held import facts_of
+from pumice.engine.placement.host_memory import lock_memory, numa_policy
+from pumice.engine.placement.overrides import DeviceName
+from pumice.engine.placement.runner import Observer
+from pumice.engine.placement.sizing import EngineSizes, make_limits
+from pumice.engine.requests.arguments import adapter_scales, check_ids, token_ids
+from pumice.engine.requests.reading import LogitRows, ReadRequest, Rows
 from pumice.errors import ModelClosedError, ModelError, PumiceError, RequestError
 from pumice.frontend import LazyTokenizer
 from pumice.gguf import GGUFFile
@@ -414,7 +414,7 @@ def _measures(runner: Runner, config: Config, registry: Registry) -> bool:
         return False
     if devices <= set(known_device_rates(runner.backends, config)):
         return False
-    from pumice.engine.measuring import gpu_shares, measure_before_loading
+    from pumice.engine.placement.measuring import gpu_shares, measure_before_loading
 
     parts = runner.costs()
     if not gpu_shares(parts):

@@ -12,15 +12,15 @@ from typing import Any, cast
 from pumice.architecture import DRAFT
 from pumice.config import Config
 from pumice.engine import Runner
-from pumice.engine.block_tokens import BlockTokens
-from pumice.engine.draft_model import DraftLimits, DraftModel
-from pumice.engine.draft_vocabulary import DraftVocabulary, SameVocabulary, have_same_tokens, other_vocabulary
-from pumice.engine.next_tokens import CachedTokens, NextTokens
-from pumice.engine.placement import PlacementRules
-from pumice.engine.prepare import check_proposers
-from pumice.engine.sizing import EngineSizes, make_limits, states_of_all
-from pumice.engine.speculation import Speculation
-from pumice.engine.tracing import trace_alone
+from pumice.engine.drafts.block_tokens import BlockTokens
+from pumice.engine.drafts.model import DraftLimits, DraftModel
+from pumice.engine.drafts.next_tokens import CachedTokens, NextTokens
+from pumice.engine.drafts.speculation import Speculation
+from pumice.engine.drafts.vocabulary import DraftVocabulary, SameVocabulary, have_same_tokens, other_vocabulary
+from pumice.engine.placement.placement import PlacementRules
+from pumice.engine.placement.sizing import EngineSizes, make_limits, states_of_all
+from pumice.engine.placement.tracing import trace_alone
+from pumice.engine.requests.prepare import check_proposers
 from pumice.errors import BackendError, ConfigError, ModelError
 from pumice.gguf import GGUFFile
 from pumice.graph import RecurrentState

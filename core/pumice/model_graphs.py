@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from pumice.adapters import Adapter, is_control_vector, read_adapter, read_control_vector
 from pumice.architecture import Architecture, HParams
 from pumice.config import AdapterOptions, Config
-from pumice.engine.sizing import EngineSizes
-from pumice.engine.tracing import trace, trace_alone
+from pumice.engine.placement.sizing import EngineSizes
+from pumice.engine.placement.tracing import trace, trace_alone
 from pumice.errors import ModelError, PluginError
 from pumice.gguf import CODINGS, KV_TYPES, GGUFFile
 from pumice.gguf.kinds import why_no_model

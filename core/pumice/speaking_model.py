@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from pumice.config import Config
 from pumice.engine import EngineThread
+from pumice.engine.media.projector_parts import ChosenProjector
 from pumice.engine.messages import Speak
-from pumice.engine.projector_parts import ChosenProjector
-from pumice.engine.speaker import Speaker
-from pumice.engine.speech_graphs import SpeechGraphs
+from pumice.engine.speech.graphs import SpeechGraphs
+from pumice.engine.speech.speaker import Speaker
 from pumice.errors import ModelClosedError, PumiceError, RequestError
 from pumice.frontend import Frontend
 from pumice.registry import Registry

@@ -23,7 +23,7 @@ from pumice.architecture import MAIN
 from pumice.backend import Backend, Program
 from pumice.backend.step import Batch, Limits, Step
 from pumice.config import bundled_config, load_config
-from pumice.engine.tracing import trace as trace_file
+from pumice.engine.placement.tracing import trace as trace_file
 from pumice.gguf import GGUFFile, TensorSource
 from pumice.graph import (
     N_TOKENS,

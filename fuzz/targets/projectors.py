@@ -11,13 +11,13 @@ from fuzz.files import folder
 from gguf_files import write_gguf
 from libmtmd_cases import changed_file, write_file
 from pumice.config import load_config
-from pumice.engine.projector import trace_projector
+from pumice.engine.media.projector import trace_projector
 from pumice.errors import PumiceError
 from pumice.gguf import GGUFFile
 from pumice.graph import N_TOKENS, Graph
 from pumice.registry import get_registry
 
-MODULES = ("pumice_architectures.hearing", "pumice_architectures.vision", "pumice.engine.projector")
+MODULES = ("pumice_architectures.hearing", "pumice_architectures.vision", "pumice.engine.media.projector")
 MAX_LEN = 24
 RUNS = 50
 KINDS = ("dots3note", "cogvlm2", "gemma4", "granite4vision", "mlp", "qwen25vl", "hunyuanvl")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import pumice
-from pumice.engine.read_steps import ReadSteps
+from pumice.engine.loop.read_steps import ReadSteps
 from tiny_encoders import MODELS as ENCODERS
 from tiny_models import IDS, N_VOCAB
 from tiny_zoo import ZOO

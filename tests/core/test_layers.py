@@ -105,6 +105,22 @@ def test_modules_of_the_core_import_only_layers_above():
     assert wrong == []
 
 
+def test_rooms_of_the_engine_import_only_rooms_named_before_them():
+    (named,) = re.findall(r"^    engine/ .*its rooms: (.*)$", MAP, flags=re.MULTILINE)
+    rooms = ["messages", "client", *named.split(", ")]
+    level = {room: index for index, room in enumerate(rooms)}
+    folder = ROOT / "core" / "pumice" / "engine"
+    assert {path.stem for path in folder.iterdir() if not path.stem.startswith("__")} == set(rooms)
+    wrong = []
+    for path in folder.rglob("*.py"):
+        own = path.relative_to(folder).parts[0].removesuffix(".py")
+        for line, name in imports(path):
+            room = name.removeprefix("pumice.engine.").partition(".")[0] if name.startswith("pumice.engine.") else own
+            if own in level and level[room] > level[own]:
+                wrong.append(f"{path.relative_to(ROOT)}:{line}: {own} imports {name}")
+    assert wrong == []
+
+
 def test_the_core_knows_no_plugin():
     plugins = {path.name for path in (ROOT / "plugins").iterdir()}
     wrong = [

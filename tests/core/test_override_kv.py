@@ -8,7 +8,7 @@ import pumice
 from gguf_files import tiny_llama
 from pumice.cache_tiers.identity import identity_of
 from pumice.cli.metadata_options import METADATA_OPTIONS
-from pumice.engine import make_tiers
+from pumice.engine.cache import make_tiers
 from pumice.errors import ConfigError
 from pumice.gguf import GGUFFile
 from pumice.gguf.metadata import override_metadata

@@ -12,7 +12,7 @@ import qwen_speech_models as tiny
 from gguf_files import write_gguf
 from pumice.audio import VOICE_RATE
 from pumice.cli import cli
-from pumice.engine import speaker
+from pumice.engine.speech import speaker
 from pumice.errors import ModelError, RequestError
 from pumice.frontend.speaking import TokenizerVocabulary
 from pumice.gguf import GGUFFile

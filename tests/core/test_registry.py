@@ -10,8 +10,8 @@ import pytest
 from installed_plugins import backend_plugin, install
 from pumice import hookspecs
 from pumice.config import Plugins, load_config
-from pumice.engine.backends import backend_line
-from pumice.engine.gpus import named_devices
+from pumice.engine.placement.backends import backend_line
+from pumice.engine.placement.gpus import named_devices
 from pumice.errors import BackendError, ConfigError, ModelError, PluginError
 from pumice.registry import Registry, get_registry
 from pumice.registry.kinds import KINDS, Kind

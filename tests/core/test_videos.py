@@ -14,7 +14,7 @@ from pumice.chat.messages import read_messages
 from pumice.chat.prompt import PromptJob, write_prompt
 from pumice.chat.template import ChatTemplate
 from pumice.chat.traits import with_traits
-from pumice.engine.media import MediaIds, place_spans
+from pumice.engine.media.rows import MediaIds, place_spans
 from pumice.engine.messages import Span
 from pumice.errors import RequestError
 from pumice.videos import MAX_PIXELS, Video, VideoForm, VideoPlan

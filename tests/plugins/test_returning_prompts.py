@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import pumice
-from pumice.engine.tiers import STATES
+from pumice.engine.cache.tiers import STATES
 from pumice_vulkan import VulkanBackend
 from tiny_zoo import ZOO
 

@@ -18,10 +18,10 @@ from pumice.architecture import DRAFT, FEATURES
 from pumice.backend import Capabilities
 from pumice.config import load_config
 from pumice.engine import Engine
-from pumice.engine.batches import Part, batch_of
-from pumice.engine.draft_choice import ASSUMED
-from pumice.engine.prepare import check_proposers
-from pumice.engine.runner import Runner
+from pumice.engine.drafts.choice import ASSUMED
+from pumice.engine.placement.runner import Runner
+from pumice.engine.requests.batches import Part, batch_of
+from pumice.engine.requests.prepare import check_proposers
 from pumice.gguf import GGUFFile
 from pumice.gguf.copy import encoded_metadata
 from pumice.gguf.writer import Writer

@@ -104,7 +104,7 @@ def command(
     speculate = options["speculate"] or "off"
     _check_tests(n_prompt, n_gen, n_depth, parallel, speculate != "off")
     if options["n_ctx"] is None and speculate == "off":
-        from pumice.engine.sizing import BLOCK_SIZE
+        from pumice.engine.placement.sizing import BLOCK_SIZE
 
         length = n_prompt + n_gen + 2 if parallel else n_depth + max(n_prompt, n_gen, 1)
         length = -(-length // BLOCK_SIZE) * BLOCK_SIZE if parallel else length  # each sequence has whole blocks

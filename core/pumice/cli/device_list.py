@@ -37,7 +37,7 @@ def describe(name: str, registry: Registry) -> dict[str, Any]:
 
 
 def _devices(name: str, registry: Registry) -> dict[str, Any]:
-    from pumice.engine.backends import unavailable
+    from pumice.engine.placement.backends import unavailable
     from pumice.guard import guarded
 
     reason = unavailable(registry, name)

@@ -9,12 +9,12 @@ from pumice.lazy import lazy_names
 
 if TYPE_CHECKING:
     from pumice.engine.client import EngineClient, EngineLink
-    from pumice.engine.engine import Engine
-    from pumice.engine.generation import Generation
+    from pumice.engine.loop.engine import Engine
+    from pumice.engine.loop.thread import EngineThread
     from pumice.engine.messages import EngineFinishReason, Request, Snapshot, Timings
-    from pumice.engine.prepare import Preparer
-    from pumice.engine.runner import Runner
-    from pumice.engine.thread import EngineThread
+    from pumice.engine.placement.runner import Runner
+    from pumice.engine.requests.generation import Generation
+    from pumice.engine.requests.prepare import Preparer
 
 __all__ = [
     "Engine",
@@ -32,12 +32,12 @@ __all__ = [
 
 _HOMES = {
     "client": ["EngineClient", "EngineLink"],
-    "engine": ["Engine"],
-    "generation": ["Generation"],
+    "loop.engine": ["Engine"],
+    "requests.generation": ["Generation"],
     "messages": ["EngineFinishReason", "Request", "Snapshot", "Timings"],
-    "prepare": ["Preparer"],
-    "runner": ["Runner"],
-    "thread": ["EngineThread"],
+    "requests.prepare": ["Preparer"],
+    "placement.runner": ["Runner"],
+    "loop.thread": ["EngineThread"],
 }
 
 __getattr__ = lazy_names(__name__, _HOMES)

@@ -15,7 +15,7 @@ from pumice.backend import KernelTime
 from pumice.engine import Engine, Request, Timings
 from pumice.engine.messages import Event, Failed, Finished, Output
 from pumice.engine.messages import Progress as Read
-from pumice.engine.reading import MeasuredSteps, ReadRequest
+from pumice.engine.requests.reading import MeasuredSteps, ReadRequest
 from pumice.errors import RequestError
 from pumice.model import Model
 

@@ -14,9 +14,9 @@ from pumice.audio import Audio, SoundBudget, samples_of
 from pumice.chat.mixed import Media, PlacedEmbeddings, PromptPart, encode_media, tokenize_parts, within
 from pumice.config import Config
 from pumice.engine import EngineClient
-from pumice.engine.arguments import token_ids
-from pumice.engine.encoded_media import MAX_BYTES, EncodedMedia
+from pumice.engine.media.encoded_media import MAX_BYTES, EncodedMedia
 from pumice.engine.messages import Facts, Span
+from pumice.engine.requests.arguments import token_ids
 from pumice.errors import RequestError, TokenizerError
 from pumice.gguf import GGUFFile
 from pumice.grammar import GrammarChecker

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, overload
 from pumice.chat.mixed import MEDIA, Media
 from pumice.config import Config
 from pumice.engine import EngineClient
-from pumice.engine.arguments import adapter_scales, check_ids, check_switch, token_ids
 from pumice.engine.messages import Facts, Pooling, PreparedText, Span
+from pumice.engine.requests.arguments import adapter_scales, check_ids, check_switch, token_ids
 from pumice.errors import ModelClosedError, PromptTooLongError, RequestError
 from pumice.frontend.base import Base
 from pumice.options import REQUEST

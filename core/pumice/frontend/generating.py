@@ -8,8 +8,8 @@ from typing import Any, TypeVar, Unpack, overload
 
 from pumice.chat.mixed import MEDIA, Media
 from pumice.engine import Request
-from pumice.engine.arguments import check_arguments, token_ids
 from pumice.engine.messages import Span
+from pumice.engine.requests.arguments import check_arguments, token_ids
 from pumice.errors import ModelClosedError, RequestError
 from pumice.frontend.base import Base
 from pumice.grammar import Grammar, ReasoningBudget, grammar_source, read_triggers

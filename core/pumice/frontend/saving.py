@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
-from pumice.engine.arguments import adapter_scales, check_ids, token_ids
+from pumice.engine.requests.arguments import adapter_scales, check_ids, token_ids
 from pumice.errors import ModelClosedError
 from pumice.frontend.base import Base
 from pumice.options import REQUEST

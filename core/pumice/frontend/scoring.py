@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from pumice.engine.arguments import NO_PREDICTION, adapter_scales, check_ids, token_ids
 from pumice.engine.messages import Logprobs
+from pumice.engine.requests.arguments import NO_PREDICTION, adapter_scales, check_ids, token_ids
 from pumice.errors import ModelClosedError, PromptTooLongError, RequestError
 from pumice.frontend.base import Base
 from pumice.options import REQUEST

@@ -196,7 +196,7 @@ def check_model(file: GGUFFile, registry: Registry | None = None, target: str | 
         PumiceError: TokenizerError or ModelError.
     """
     from pumice.architecture import HParams
-    from pumice.engine.tracing import trace
+    from pumice.engine.placement.tracing import trace
     from pumice.graph.builder import NoTargetError
     from pumice.tokenizers import from_metadata, has_tokenizer
 
@@ -219,9 +219,9 @@ def check_model(file: GGUFFile, registry: Registry | None = None, target: str | 
 
 def check_projector(file: GGUFFile, registry: Registry | None = None) -> None:
     """Check the tensors of a projector, or of a speech model, by tracing its graphs. Raises ModelError."""
-    from pumice.engine.projector import trace_projector
-    from pumice.engine.projector_parts import ProjectorParts
-    from pumice.engine.speech_graphs import trace_speech
+    from pumice.engine.media.projector import trace_projector
+    from pumice.engine.media.projector_parts import ProjectorParts
+    from pumice.engine.speech.graphs import trace_speech
 
     registry, parts = registry or load_registry(load_config()), ProjectorParts.of(file.metadata)
     if parts.speech:

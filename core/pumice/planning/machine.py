@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from pumice.backend import Backend
 from pumice.backend.step import Limits
-from pumice.engine.expert_cache import OF_HOST
+from pumice.engine.placement.expert_cache import OF_HOST
 from pumice.errors import ConfigError
 from pumice.graph import MemoryPlan, Node, Segment
 from pumice.machine import parse_size

@@ -12,19 +12,19 @@ from pumice.architecture import MAIN, Architecture
 from pumice.backend import Backend
 from pumice.backend.step import Limits
 from pumice.config import Config
-from pumice.engine.backends import backend_line
-from pumice.engine.costs import StepPart, step_parts
-from pumice.engine.expert_stream import ExpertStream
-from pumice.engine.experts import known_device_rates
-from pumice.engine.fitting import fit_graphs, has_room, largest_context
-from pumice.engine.held import Held, facts_of, held_parts, held_ready
-from pumice.engine.measuring import measure_devices
-from pumice.engine.overrides import HOST, DeviceName, parse_device
-from pumice.engine.placement import Backends, Placement, PlacementRules, find_placement
-from pumice.engine.rates import Rates, step_seconds, stream_seconds
-from pumice.engine.runner import LATER
-from pumice.engine.sizing import BLOCK_SIZE, EngineSizes, make_limits
-from pumice.engine.tracing import prompts_of
+from pumice.engine.placement.backends import backend_line
+from pumice.engine.placement.costs import StepPart, step_parts
+from pumice.engine.placement.expert_stream import ExpertStream
+from pumice.engine.placement.experts import known_device_rates
+from pumice.engine.placement.fitting import fit_graphs, has_room, largest_context
+from pumice.engine.placement.held import Held, facts_of, held_parts, held_ready
+from pumice.engine.placement.measuring import measure_devices
+from pumice.engine.placement.overrides import HOST, DeviceName, parse_device
+from pumice.engine.placement.placement import Backends, Placement, PlacementRules, find_placement
+from pumice.engine.placement.rates import Rates, step_seconds, stream_seconds
+from pumice.engine.placement.runner import LATER
+from pumice.engine.placement.sizing import BLOCK_SIZE, EngineSizes, make_limits
+from pumice.engine.placement.tracing import prompts_of
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph
 from pumice.machine import available_memory_bytes

@@ -15,8 +15,8 @@ from pumice.chat.mixed import PromptPart
 from pumice.config import Config
 from pumice.engine import EngineClient
 from pumice.engine.client import EngineLink
+from pumice.engine.media.projector_parts import no_projector, refusal
 from pumice.engine.messages import Event, Facts, MediaPart, Speak
-from pumice.engine.projector_parts import no_projector, refusal
 from pumice.errors import RequestError
 from pumice.frontend import Frontend, LazyTokenizer
 from pumice.gguf import GGUFFile

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from pumice.backend.step import Batch, Limits, Step
 from pumice.config import Config, load_config
-from pumice.engine.backends import backend_line
-from pumice.engine.placed import PlacedGraph
-from pumice.engine.placement import PlacementRules, layer_bytes, layers_that_fit, place_layers, share_layers
-from pumice.engine.sizing import make_limits
-from pumice.engine.tracing import prompts_of
+from pumice.engine.placement.backends import backend_line
+from pumice.engine.placement.placed import PlacedGraph
+from pumice.engine.placement.placement import PlacementRules, layer_bytes, layers_that_fit, place_layers, share_layers
+from pumice.engine.placement.sizing import make_limits
+from pumice.engine.placement.tracing import prompts_of
 from pumice.errors import BackendError
 from pumice.graph import Graph, Node, RecurrentState, Segment, State, Target, Weight, place
 from pumice.hub import Located, locate

@@ -11,7 +11,7 @@ from pumice.chat.messages import read_messages
 from pumice.chat.prompt import PromptJob, write_prompt
 from pumice.chat.template import ChatTemplate
 from pumice.chat.traits import with_traits
-from pumice.engine.projector import Projector
+from pumice.engine.media.projector import Projector
 from pumice.errors import RequestError
 from pumice.images import MAX_IMAGES, Image
 from vision_files import encoded, picture, write_projector

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pumice.engine import lookahead
+from pumice.engine.loop import lookahead
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pumice.backend.step import Limits
-from pumice.engine.kv_cache import KVCache
+from pumice.engine.cache.kv_cache import KVCache
 
 SIZE = 4
 

@@ -11,11 +11,11 @@ import pytest
 from guessing_programs import GREEDY, N_VOCAB, Behind, Picked, Timed, add, engine, request, run
 from pumice.backend.pick import Ahead, Ask
 from pumice.backend.step import Batch, Pending, Step
-from pumice.engine.device_drafts import NO_DRAFTS, DeviceDrafts, DraftPlan
-from pumice.engine.draft_choice import DraftChoice, StepCosts
-from pumice.engine.generation import Running
-from pumice.engine.speculation import Speculation
-from pumice.engine.steps import context
+from pumice.engine.drafts.choice import DraftChoice, StepCosts
+from pumice.engine.drafts.device_drafts import NO_DRAFTS, DeviceDrafts, DraftPlan
+from pumice.engine.drafts.speculation import Speculation
+from pumice.engine.loop.steps import context
+from pumice.engine.requests.generation import Running
 from pumice.proposers.ngram import Ngram
 
 LENGTHS = (1, 3, 7, 15)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from pumice.engine.draft_choice import Acceptance, DraftChoice, DraftingCost, StepCosts, measure_draft, measure_rows
+from pumice.engine.drafts.choice import Acceptance, DraftChoice, DraftingCost, StepCosts, measure_draft, measure_rows
 
 SIZES = (1, 2, 4, 8, 16)
 
@@ -111,7 +111,7 @@ def test_costs_are_measured_once_and_more_rows_take_no_less(monkeypatch: pytest.
         slow = 50.0 if calls[n_rows] % 3 == 1 else 1.0
         now += 1e-3 * slow * {1: 1.0, 2: 1.5, 4: 1.4, 8: 2.0, 16: 40.0}[n_rows]
 
-    monkeypatch.setattr("pumice.engine.draft_choice.time.perf_counter", lambda: now)
+    monkeypatch.setattr("pumice.engine.drafts.choice.time.perf_counter", lambda: now)
     costs = measure_rows(step)
     assert costs.seconds == pytest.approx(1e-3)
     assert costs.rows == pytest.approx({1: 1.0, 2: 1.5, 4: 1.5, 8: 2.0, 16: 16.0})

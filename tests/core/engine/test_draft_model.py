@@ -25,9 +25,9 @@ from guessing_programs import (
 from nightly import variants
 from pumice.backend.pick import Ahead, Ask, Raw
 from pumice.backend.step import Batch, Limits
-from pumice.engine.draft_model import CONFIDENCES, DraftLimits, DraftModel, ModelProposer
-from pumice.engine.draft_vocabulary import OtherVocabulary, SameVocabulary, have_same_tokens, other_vocabulary
-from pumice.engine.speculation import Speculation
+from pumice.engine.drafts.model import CONFIDENCES, DraftLimits, DraftModel, ModelProposer
+from pumice.engine.drafts.speculation import Speculation
+from pumice.engine.drafts.vocabulary import OtherVocabulary, SameVocabulary, have_same_tokens, other_vocabulary
 from pumice.errors import ModelError
 from pumice.proposers import ProposerContext
 

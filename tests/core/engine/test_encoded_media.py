@@ -9,8 +9,8 @@ import pytest
 
 import pumice
 from pumice.chat.mixed import AHEAD, encode_media
-from pumice.engine import encoded_media
-from pumice.engine.encoded_media import EncodedMedia
+from pumice.engine.media import encoded_media
+from pumice.engine.media.encoded_media import EncodedMedia
 from pumice.errors import MediaError
 from waiting import PATIENCE, wait_until
 

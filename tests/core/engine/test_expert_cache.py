@@ -10,7 +10,7 @@ import pytest
 
 import pumice
 from gpu_plugins import DenseGpu, gpu_plugin
-from pumice.engine.expert_cache import CachedMixture, ExpertCache
+from pumice.engine.placement.expert_cache import CachedMixture, ExpertCache
 from pumice.plugin import Weight
 from pumice_numpy import NumpyBackend
 from tiny_models import ATTENTION, EXPERTS, tiny

@@ -11,9 +11,9 @@ import pumice
 from gpu_plugins import DenseGpu, gpu_plugin
 from pumice.backend.step import Limits
 from pumice.config import load_config
-from pumice.engine.expert_cache import OF_HOST
-from pumice.engine.expert_stream import PREFIX, StreamedMixture
-from pumice.engine.rates import Rates
+from pumice.engine.placement.expert_cache import OF_HOST
+from pumice.engine.placement.expert_stream import PREFIX, StreamedMixture
+from pumice.engine.placement.rates import Rates
 from pumice.gguf import GGUFFile
 from pumice.graph import Node, State, Weight
 from pumice.planning.plan import plan_file
@@ -92,7 +92,7 @@ def test_dense_matrices_are_copied(tmp_path: Path, options: dict[str, Any], n_bl
 
 def test_rates_decide(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rates: dict[str, Rates] = {}
-    monkeypatch.setattr("pumice.engine.experts.known_rates", lambda name, *_: rates.get(name))
+    monkeypatch.setattr("pumice.engine.placement.experts.known_rates", lambda name, *_: rates.get(name))
 
     def streams() -> int:
         with load(path) as model:
@@ -128,7 +128,7 @@ def test_copies_that_are_not_wanted_do_not_count(path: Path, monkeypatch: pytest
         "numpy": Rates(memory=1e12, compute=1e8, link=1e12, node_seconds=0.0, run_seconds=0.0),
         "gpu": Rates(1e12, 1e14, 1e12, 0.0, 0.0, upload=1e12, read=1.6e8),
     }
-    monkeypatch.setattr("pumice.engine.experts.known_rates", lambda name, *_: rates.get(name))
+    monkeypatch.setattr("pumice.engine.placement.experts.known_rates", lambda name, *_: rates.get(name))
 
     def is_read_in_place(op_offload: str) -> bool:
         config = {"backends": ["gpu", "numpy"]}
@@ -149,7 +149,7 @@ def test_a_plan_follows_the_rates_that_it_measured(path: Path, monkeypatch: pyte
         known.update(numpy=slow, gpu=Rates(1e12, 1e14, 1e12, 0.0, 0.0, upload=1e9))
         return {}
 
-    monkeypatch.setattr("pumice.engine.experts.known_rates", lambda name, *_: known.get(name))
+    monkeypatch.setattr("pumice.engine.placement.experts.known_rates", lambda name, *_: known.get(name))
     monkeypatch.setattr("pumice.planning.plan.measure_devices", measured)
     config = load_config({"backends": ["gpu", "numpy"], **OPTIONS})
     with GGUFFile.open(path) as file:

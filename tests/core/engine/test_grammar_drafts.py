@@ -15,7 +15,7 @@ from guessing_programs import GREEDY, N_VOCAB, RANDOM, Behind, Cells, Picked, en
 from pumice.backend.pick import Ahead, Ask
 from pumice.backend.step import Pending, Step
 from pumice.engine import Engine, Generation, Preparer, Request
-from pumice.engine.speculation import Speculation
+from pumice.engine.drafts.speculation import Speculation
 from pumice.sampler import MaskSampler, SamplerContext, mask
 from pumice_samplers import SAMPLERS
 

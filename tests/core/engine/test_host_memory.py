@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import pumice
-from pumice.engine import host_memory
-from pumice.engine.host_memory import lock_memory, numa_policy
+from pumice.engine.placement import host_memory
+from pumice.engine.placement.host_memory import lock_memory, numa_policy
 from pumice.gguf import GGUFFile
 from tiny_zoo import ZOO
 

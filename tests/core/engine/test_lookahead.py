@@ -26,16 +26,16 @@ from guessing_programs import (
     run,
 )
 from pumice.engine import Request
-from pumice.engine import lookahead as lookahead_module
-from pumice.engine.draft_choice import StepCosts
-from pumice.engine.flights import Flights
-from pumice.engine.generation import Running
-from pumice.engine.kv_cache import KVCache
+from pumice.engine.cache.kv_cache import KVCache
+from pumice.engine.drafts.choice import StepCosts
+from pumice.engine.drafts.speculation import Speculation
+from pumice.engine.loop import lookahead as lookahead_module
+from pumice.engine.loop.flights import Flights
+from pumice.engine.loop.policy import FairPolicy
+from pumice.engine.loop.steps.flight import Flight
 from pumice.engine.messages import Finished, Output
-from pumice.engine.reading import LogitRows, with_future
-from pumice.engine.schedule import FairPolicy
-from pumice.engine.speculation import Speculation
-from pumice.engine.steps.flight import Flight
+from pumice.engine.requests.generation import Running
+from pumice.engine.requests.reading import LogitRows, with_future
 
 pytestmark = pytest.mark.usefixtures("patient")
 

@@ -10,12 +10,12 @@ from gguf_files import tiny_llama
 from pumice.architecture import MEDIA, MediaRules
 from pumice.backend.step import Limits
 from pumice.engine import Request
-from pumice.engine import media as media_module
-from pumice.engine.batches import Part, Place, batch_of
-from pumice.engine.kv_cache import KVCache
-from pumice.engine.media import MediaIds, MediaRows, place_spans
+from pumice.engine.cache.kv_cache import KVCache
+from pumice.engine.media import rows as media_module
+from pumice.engine.media.rows import MediaIds, MediaRows, place_spans
 from pumice.engine.messages import Add, Failed, Span
-from pumice.engine.runner import Runner
+from pumice.engine.placement.runner import Runner
+from pumice.engine.requests.batches import Part, Place, batch_of
 from pumice.gguf import GGUFFile
 from pumice.process.codec import decode_command, encode_command
 from pumice.streaming.stream import Stream
@@ -270,7 +270,7 @@ def test_media_of_gemma_3n_have_the_layer_inputs_of_the_padding_token(tmp_path):
 
 
 def test_spans_of_large_images_have_the_ids_of_their_contents(monkeypatch):
-    monkeypatch.setattr("pumice.engine.media.MANY_BYTES", 1)
+    monkeypatch.setattr("pumice.engine.media.rows.MANY_BYTES", 1)
     ids, random = MediaIds(), np.random.default_rng(0)
     spans = [random.standard_normal((n, 8)).astype(np.float32) for n in (3, 5, 2, 4)]
     _, together = ids.of([*spans, spans[1]])

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from pumice.backend.step import Batch, Limits
-from pumice.engine import block_tokens
-from pumice.engine.draft_model import DraftLimits, Guess
-from pumice.engine.kv_cache import KVCache
-from pumice.engine.next_tokens import NextTokens
-from pumice.engine.speculation import Speculation
+from pumice.engine.cache.kv_cache import KVCache
+from pumice.engine.drafts import block_tokens
+from pumice.engine.drafts.model import DraftLimits, Guess
+from pumice.engine.drafts.next_tokens import NextTokens
+from pumice.engine.drafts.speculation import Speculation
 from pumice.proposers import Proposer
 
 N_VOCAB, N_EMBD = 50, 4

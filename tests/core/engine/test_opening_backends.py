@@ -13,8 +13,8 @@ import pytest
 import pumice
 from gguf_files import tiny_llama
 from pumice.config import load_config
-from pumice.engine import backends as backends_module
-from pumice.engine.backends import OpeningBackends
+from pumice.engine.placement import backends as backends_module
+from pumice.engine.placement.backends import OpeningBackends
 from pumice.errors import BackendError
 from pumice.registry import get_registry
 

@@ -17,8 +17,8 @@ from pumice.backend.pick import Ahead, Ask, Pick
 from pumice.backend.step import Batch, Pending, Step
 from pumice.engine import Engine, Preparer, Request
 from pumice.engine.messages import Failed
-from pumice.engine.pipeline import Pipeline
-from pumice.engine.reading import LogitRows, with_future
+from pumice.engine.placement.pipeline import Pipeline
+from pumice.engine.requests.reading import LogitRows, with_future
 from pumice.graph import Segment, Tensor
 from pumice.plugin import hookimpl
 from pumice_numpy import NumpyBackend

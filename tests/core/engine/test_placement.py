@@ -12,10 +12,10 @@ import pytest
 import pumice
 from graphs import batch, builder, limits
 from pumice.config import load_config
-from pumice.engine.fitting import largest_context
-from pumice.engine.gpus import choose_gpus
-from pumice.engine.overrides import host_layers, parse_overrides
-from pumice.engine.placement import (
+from pumice.engine.placement.fitting import largest_context
+from pumice.engine.placement.gpus import choose_gpus
+from pumice.engine.placement.overrides import host_layers, parse_overrides
+from pumice.engine.placement.placement import (
     PlacementRules,
     devices_in_use,
     layer_bytes,
@@ -23,9 +23,9 @@ from pumice.engine.placement import (
     place_layers,
     share_layers,
 )
-from pumice.engine.runner import Runner
-from pumice.engine.sizing import EngineSizes, make_limits
-from pumice.engine.tracing import trace
+from pumice.engine.placement.runner import Runner
+from pumice.engine.placement.sizing import EngineSizes, make_limits
+from pumice.engine.placement.tracing import trace
 from pumice.errors import BackendError, ConfigError, PumiceError
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph, Weight

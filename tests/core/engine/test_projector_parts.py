@@ -8,9 +8,9 @@ import pocket_models as pocket
 from gguf_files import write_gguf
 from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
-from pumice.engine.projector import Projector, trace_projector
-from pumice.engine.projector_parts import ChosenProjector, ProjectorParts
-from pumice.engine.speech_graphs import SpeechGraphs
+from pumice.engine.media.projector import Projector, trace_projector
+from pumice.engine.media.projector_parts import ChosenProjector, ProjectorParts
+from pumice.engine.speech.graphs import SpeechGraphs
 from pumice.errors import ModelError
 from pumice.gguf import GGMLType, GGUFFile
 from pumice.model_files.opening import check_projector, open_model

@@ -214,7 +214,7 @@ def test_a_minimum_of_tokens(model):
 def test_a_mask_of_a_minimum_is_made_once_for_all_completions(model, monkeypatch):
     made = []
     monkeypatch.setattr(
-        "pumice.engine.prepare.without_tokens", lambda *args: made.append(args) or without_tokens(*args)
+        "pumice.engine.requests.prepare.without_tokens", lambda *args: made.append(args) or without_tokens(*args)
     )
     model.generate("a", stop_tokens=[1], min_tokens=9, n=4, **GREEDY)
     assert len(made) == 1

@@ -11,7 +11,7 @@ import pumice
 from gguf_files import tiny_llama
 from pumice.config import load_config
 from pumice.engine import Request, Runner
-from pumice.engine.schedule import FairPolicy
+from pumice.engine.loop.policy import FairPolicy
 from pumice.model import Model
 from pumice.streaming.stream import Stream
 from waiting import PATIENCE

@@ -27,9 +27,9 @@ from guessing_programs import (
 )
 from nightly import variants
 from pumice.engine import Engine, Request
-from pumice.engine.drafts import possible_tokens
+from pumice.engine.drafts.drafts import possible_tokens
+from pumice.engine.drafts.speculation import Speculation
 from pumice.engine.messages import Failed
-from pumice.engine.speculation import Speculation
 from pumice.errors import RequestError
 from pumice.proposers import Proposal, Proposer
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from pumice.engine.schedule import FairPolicy
-from pumice.engine.step_times import StepTimes
+from pumice.engine.loop.policy import FairPolicy
+from pumice.engine.loop.step_times import StepTimes
 
 SIZES = (32, 64, 128, 256, 512)
 SECONDS = {32: 0.0065, 64: 0.008, 128: 0.0115, 256: 0.0165, 512: 0.032}  # llama-8b on an H100

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumice.engine.text import TextStream
+from pumice.engine.requests.text import TextStream
 
 
 class Letters:

@@ -127,7 +127,7 @@ def test_a_load_that_fails_closes_what_it_opened(path, monkeypatch):
 def test_a_failure_in_the_engine_itself_reaches_who_waits(model, monkeypatch):
     stream = model.stream("a", **ENDLESS)
     next(stream)
-    monkeypatch.setattr("pumice.engine.scheduler.Scheduler.choose", None)
+    monkeypatch.setattr("pumice.engine.loop.scheduler.Scheduler.choose", None)
     with pytest.raises(TypeError):
         stream.completion()
     with pytest.raises((TypeError, ModelClosedError)):  # the second, if it is noticed before the end

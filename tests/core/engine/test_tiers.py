@@ -13,7 +13,7 @@ import pytest
 import pumice
 from pumice.backend.contract import CacheForm
 from pumice.cache_tiers import RamTier, Tally
-from pumice.engine.tiers import Tiers
+from pumice.engine.cache.tiers import Tiers
 from tiny_zoo import ZOO
 
 PROMPTS = [[(k * i + i // 5 + k) % 32 for i in range(70)] for k in (3, 7)]

@@ -5,7 +5,7 @@ import pytest
 
 from graphs import builder, limits
 from pumice.backend.step import Batch, Step
-from pumice.engine.placed import step_inputs
+from pumice.engine.placement.placed import step_inputs
 from pumice.errors import BackendError, ModelError, RequestError
 from pumice.graph import (
     N_OUTPUTS,

@@ -15,10 +15,10 @@ from pumice.backend import Backend
 from pumice.cli.bench import command as bench
 from pumice.config import load_config
 from pumice.demo import demo_model_path
-from pumice.engine.costs import NodeCost, StepPart
-from pumice.engine.measuring import gpu_shares, measure_before_loading
-from pumice.engine.overrides import DeviceName
-from pumice.engine.rates import Rates
+from pumice.engine.placement.costs import NodeCost, StepPart
+from pumice.engine.placement.measuring import gpu_shares, measure_before_loading
+from pumice.engine.placement.overrides import DeviceName
+from pumice.engine.placement.rates import Rates
 from pumice.errors import BackendError
 from pumice.gguf import GGMLType
 from pumice.model import Model
@@ -40,9 +40,9 @@ class Forgetful(dict[str, Rates]):
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of backends that were measured, each in a tenth of a second."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("pumice.engine.rates._is_busy", lambda: False)
-    monkeypatch.setattr("pumice.engine.rates._measured", Forgetful())
-    monkeypatch.setattr("pumice.engine.measuring.host_seconds", lambda load: 0.0)
+    monkeypatch.setattr("pumice.engine.placement.rates._is_busy", lambda: False)
+    monkeypatch.setattr("pumice.engine.placement.rates._measured", Forgetful())
+    monkeypatch.setattr("pumice.engine.placement.measuring.host_seconds", lambda load: 0.0)
     names: list[str] = []
 
     def measure(name: str, backend: Backend) -> Rates:
@@ -50,7 +50,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(name)
         return RATES
 
-    monkeypatch.setattr("pumice.engine.measuring.measure_rates", measure)
+    monkeypatch.setattr("pumice.engine.placement.measuring.measure_rates", measure)
     return names
 
 
@@ -77,7 +77,7 @@ def test_a_failure_is_a_warning(
     def fail(*_: Any) -> Rates:
         raise BackendError("device lost")
 
-    monkeypatch.setattr("pumice.engine.measuring.measure_rates", fail)
+    monkeypatch.setattr("pumice.engine.placement.measuring.measure_rates", fail)
     assert not measures()
     (record,) = [item for item in caplog.records if item.levelno == logging.WARNING]
     assert "device lost" in record.getMessage()
@@ -86,7 +86,7 @@ def test_a_failure_is_a_warning(
 def test_no_device_is_measured_after_the_longest_time(
     measured: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("pumice.engine.measuring._LONGEST_SECONDS", 0.05)
+    monkeypatch.setattr("pumice.engine.placement.measuring._LONGEST_SECONDS", 0.05)
     assert not measures()
     assert measured == ["numpy"]
     assert "longer than 0.05 s" in caplog.text
@@ -132,7 +132,7 @@ def test_types_are_those_of_products(measured: list[str], monkeypatch: pytest.Mo
         types.extend(more)
         return rates
 
-    monkeypatch.setattr("pumice.engine.measuring.measure_types", measure)
+    monkeypatch.setattr("pumice.engine.placement.measuring.measure_types", measure)
     parts = [StepPart(DEVICES[0], (NodeCost(9, type="F16"), NodeCost(1)), 0.0)]
     assert measure_before_loading(parts, get_registry(CONFIG), CONFIG, Model)
     assert types == [GGMLType.F16]

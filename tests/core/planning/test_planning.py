@@ -17,13 +17,13 @@ from pumice.backend import Backend, DeviceInfo
 from pumice.backend.step import Limits
 from pumice.cli import cli
 from pumice.cli.fit import command
-from pumice.engine.costs import StepPart, step_parts
-from pumice.engine.held import held_parts, part_of
-from pumice.engine.host_time import host_seconds
-from pumice.engine.overrides import DeviceName, host_layers
-from pumice.engine.placement import PlacementRules, find_placement
-from pumice.engine.rates import measure_rates, measure_types, rates_of, step_seconds
-from pumice.engine.sizing import EngineSizes, make_limits
+from pumice.engine.placement.costs import StepPart, step_parts
+from pumice.engine.placement.held import held_parts, part_of
+from pumice.engine.placement.host_time import host_seconds
+from pumice.engine.placement.overrides import DeviceName, host_layers
+from pumice.engine.placement.placement import PlacementRules, find_placement
+from pumice.engine.placement.rates import measure_rates, measure_types, rates_of, step_seconds
+from pumice.engine.placement.sizing import EngineSizes, make_limits
 from pumice.errors import ConfigError
 from pumice.gguf import GGMLType, row_bytes
 from pumice.graph import Graph, GraphBuilder, Segment, Weight
@@ -353,8 +353,8 @@ class Forgetful(dict[str, Rates]):
 
 def test_rates_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("pumice.engine.rates._is_busy", lambda: False)
-    monkeypatch.setattr("pumice.engine.rates._measured", Forgetful())
+    monkeypatch.setattr("pumice.engine.placement.rates._is_busy", lambda: False)
+    monkeypatch.setattr("pumice.engine.placement.rates._measured", Forgetful())
     device = DeviceInfo("processor", "cpu", 0, {"driver": "1"})
     backend = NumpyBackend()
     measured: list[Rates] = []
@@ -379,11 +379,11 @@ def test_rates_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(measured) == 6, "a damaged file is measured again, as is one of a build that measured less"
     rates("2")
     assert len(measured) == 7, "as is a new driver"
-    monkeypatch.setattr("pumice.engine.rates._is_busy", lambda: True)
+    monkeypatch.setattr("pumice.engine.placement.rates._is_busy", lambda: True)
     rates("3")
     rates("3")
     assert len(measured) == 9, "rates of a busy machine are not kept"
-    monkeypatch.setattr("pumice.engine.rates._is_busy", lambda: False)
+    monkeypatch.setattr("pumice.engine.placement.rates._is_busy", lambda: False)
     whole = rates("1", GGMLType.Q4_0, GGMLType.F16, GGMLType.IQ2_S)
     assert len(measured) == 10, "types are measured that were not"
     assert whole.memory == rates("1").memory

@@ -11,8 +11,8 @@ import pytest
 import pumice
 from gguf_files import tiny_llama
 from pumice.chat.mixed import tokenize_parts
-from pumice.engine import media as media_module
 from pumice.engine.client import EngineClient
+from pumice.engine.media import rows as media_module
 from pumice.engine.messages import (
     Add,
     Cancel,

@@ -14,7 +14,7 @@ import pytest
 import pumice
 from gguf_files import tiny_llama
 from pumice.engine.client import EngineLink
-from pumice.engine.thread import EngineThread
+from pumice.engine.loop.thread import EngineThread
 from pumice.process.engine import EngineProcess
 from waiting import PATIENCE, at_best, gone, wait_until
 

@@ -12,7 +12,7 @@ import pumice
 from draft_steps import N, Step, after_hidden, block, logits_of, run, whole, write
 from pumice.architecture import DRAFT, FEATURES, MAIN
 from pumice.engine import Engine
-from pumice.engine.batches import Part, batch_of
+from pumice.engine.requests.batches import Part, batch_of
 from pumice.errors import ModelError, RequestError
 from reference_models import error
 from tiny_drafts import BLOCKS, CHAINS, EAGLES, FOR_TARGETS, LATTICES, MODELS, features_of, hidden_of

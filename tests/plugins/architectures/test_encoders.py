@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 import pumice
 from pumice.architecture import HParams
-from pumice.engine.sizing import EngineSizes, make_limits
-from pumice.engine.tracing import trace
+from pumice.engine.placement.sizing import EngineSizes, make_limits
+from pumice.engine.placement.tracing import trace
 from pumice.errors import ModelError
 from pumice.gguf import GGUFFile
 from pumice.lazy import resolve

@@ -14,8 +14,8 @@ from hearing_models import CASES, FIXTURE, ODD_SECONDS, RATE, SECONDS, SHAPES, S
 from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
 from pumice.engine import Request
+from pumice.engine.media.projector import Projector
 from pumice.engine.messages import Span
-from pumice.engine.projector import Projector
 from pumice.gguf import GGMLType
 from pumice.images import REQUEST_CANCELLED
 from pumice.media_encoder import Embeddings, SoundPiece

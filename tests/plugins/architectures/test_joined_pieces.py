@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pumice.config import load_config
-from pumice.engine.projector import Projector
+from pumice.engine.media.projector import Projector
 from pumice.errors import BackendError
 from pumice.media_encoder import ImagePiece, JoinedPieces
 from pumice.registry import get_registry
@@ -72,7 +72,7 @@ def test_a_step_has_room_for_so_many_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(NumpyBackend, "offload", True)
     found = []
     for most in (0, 40, 100, 4096):
-        monkeypatch.setattr("pumice.engine.projector.MOST_ROWS", most)
+        monkeypatch.setattr("pumice.engine.media.projector.MOST_ROWS", most)
         projector = Projector(folder / "mmproj.gguf", config, get_registry(config))
         assert all(
             sum(len(piece.inputs["patches"]) for piece in group) <= projector._steps["image"].n_rows

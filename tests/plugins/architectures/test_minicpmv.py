@@ -6,7 +6,7 @@ import pytest
 import pumice
 from minicpmv_files import FIXTURE, N_QUERIES, PATCH, PICTURES, write_minicpmv
 from pumice.config import load_config
-from pumice.engine.projector import Projector
+from pumice.engine.media.projector import Projector
 from pumice.media_encoder import Embeddings
 from pumice.registry import get_registry
 from vision_files import picture

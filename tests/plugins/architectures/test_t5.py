@@ -14,7 +14,7 @@ import pytest
 import pumice
 from pumice.engine import Request
 from pumice.engine.messages import Span
-from pumice.engine.tracing import trace
+from pumice.engine.placement.tracing import trace
 from pumice.gguf import GGUFFile
 from pumice.gguf.metadata import Metadata
 from pumice.plugin import HParams, ModelError

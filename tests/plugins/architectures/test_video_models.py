@@ -8,8 +8,8 @@ import pytest
 import pumice
 from pumice.config import load_config
 from pumice.engine import Request
+from pumice.engine.media.projector import Projector
 from pumice.engine.messages import Span
-from pumice.engine.projector import Projector
 from pumice.media_encoder import Embeddings, JoinedPieces
 from pumice.registry import get_registry
 from pumice.streaming.stream import Stream

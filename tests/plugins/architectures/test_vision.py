@@ -9,7 +9,7 @@ import pytest
 
 from gguf_files import write_gguf
 from pumice.config import load_config
-from pumice.engine.projector import Projector
+from pumice.engine.media.projector import Projector
 from pumice.errors import ModelError, PromptTooLongError, RequestError
 from pumice.hub.projectors import find_projector
 from pumice.registry import get_registry

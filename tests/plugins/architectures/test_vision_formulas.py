@@ -14,8 +14,8 @@ from pumice import ConvertError, ModelError, RequestError
 from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
 from pumice.engine import Request
+from pumice.engine.media.projector import Projector
 from pumice.engine.messages import Span
-from pumice.engine.projector import Projector
 from pumice.gguf import GGMLType
 from pumice.media_encoder import Embeddings, ImagePiece, JoinedPieces
 from pumice.model_files.opening import open_model

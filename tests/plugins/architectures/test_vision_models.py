@@ -14,9 +14,9 @@ from checkpoints import weights
 from gguf_files import write_gguf
 from pumice.config import load_config
 from pumice.engine import Request
+from pumice.engine.media.projector import Projector
 from pumice.engine.messages import Span
-from pumice.engine.projector import Projector
-from pumice.engine.sizing import BLOCK_SIZE
+from pumice.engine.placement.sizing import BLOCK_SIZE
 from pumice.gguf import GGUFFile
 from pumice.media_encoder import Embeddings, ImagePiece, JoinedPieces
 from pumice.registry import get_registry

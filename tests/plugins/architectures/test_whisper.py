@@ -11,7 +11,7 @@ import pytest
 import pumice
 from hearing_models import RATE, SECONDS, sound
 from pumice.convert import ConvertOptions, write_model
-from pumice.engine.tracing import trace
+from pumice.engine.placement.tracing import trace
 from pumice.errors import ConvertError
 from pumice.gguf import GGMLType, GGUFFile
 from pumice.model_files.opening import open_model

@@ -18,7 +18,7 @@ import mlx.core as mx
 import pumice
 from graphs import limits
 from pumice.config import load_config
-from pumice.engine.backends import backend_line
+from pumice.engine.placement.backends import backend_line
 from pumice.gguf import block_size, dequantize
 from pumice.graph import KVState, RecurrentState
 from pumice.plugin import BackendError, GGMLType, GraphBuilder, Tensor, Weight

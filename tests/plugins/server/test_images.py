@@ -24,7 +24,7 @@ from gguf_files import tiny_llama
 from hostile_images import KINDS, hostile
 from imported_late import Late
 from loop_monitor import held_at_best
-from pumice.engine.encoded_media import EncodedMedia
+from pumice.engine.media.encoded_media import EncodedMedia
 from pumice.frontend import base
 from pumice.hub.client import _Transport
 from pumice.images import REQUEST_CANCELLED

@@ -10,7 +10,7 @@ import pytest
 import pumice
 from imported_late import Late
 from pumice.config import load_config
-from pumice.engine.schedule import FairPolicy
+from pumice.engine.loop.policy import FairPolicy
 from server_thread import Running, running
 from waiting import wait_until
 

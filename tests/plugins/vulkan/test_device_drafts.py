@@ -15,11 +15,11 @@ from nightly import variants
 from pumice.backend import Program
 from pumice.backend.pick import Ahead, Ask, Pick, Restriction
 from pumice.backend.step import Batch, Limits
-from pumice.engine.device_drafts import DeviceDrafts
-from pumice.engine.generation import Running
-from pumice.engine.steps.program_drafted import ProgramDraftedSteps
-from pumice.engine.steps.program_verified import ProgramVerifiedStep
-from pumice.engine.steps.sampled import HostVerifiedStep
+from pumice.engine.drafts.device_drafts import DeviceDrafts
+from pumice.engine.loop.steps.program_drafted import ProgramDraftedSteps
+from pumice.engine.loop.steps.program_verified import ProgramVerifiedStep
+from pumice.engine.loop.steps.sampled import HostVerifiedStep
+from pumice.engine.requests.generation import Running
 from pumice.sampler import mask
 from pumice_vulkan import VulkanBackend
 

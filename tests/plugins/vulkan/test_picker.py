@@ -15,8 +15,8 @@ from nightly import variants
 from pumice.backend.pick import Ask, Pick, Restriction
 from pumice.backend.step import Batch, Limits, Pending, Step
 from pumice.config import Config, load_config
-from pumice.engine import lookahead
-from pumice.engine.runner import Runner
+from pumice.engine.loop import lookahead
+from pumice.engine.placement.runner import Runner
 from pumice.evaluate.speed import generation_seconds, kernel_times
 from pumice.model import Model
 from pumice.sampler import Chain, SamplerContext, mask

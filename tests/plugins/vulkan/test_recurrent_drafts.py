@@ -8,12 +8,12 @@ import pytest
 
 import pumice
 from equal_texts import GRAMMARS, write_model
-from pumice.engine.generation import Running
-from pumice.engine.scheduler import Scheduler
-from pumice.engine.steps.program_drafted import ProgramDraftedSteps
-from pumice.engine.steps.program_verified import ProgramVerifiedStep
-from pumice.engine.steps.round import Round
-from pumice.engine.steps.sampled import HostVerifiedStep
+from pumice.engine.loop.scheduler import Scheduler
+from pumice.engine.loop.steps.program_drafted import ProgramDraftedSteps
+from pumice.engine.loop.steps.program_verified import ProgramVerifiedStep
+from pumice.engine.loop.steps.round import Round
+from pumice.engine.loop.steps.sampled import HostVerifiedStep
+from pumice.engine.requests.generation import Running
 
 pytestmark = pytest.mark.usefixtures("vulkan_device", "kept_pipelines")
 

@@ -11,7 +11,7 @@ import pumice
 from equal_texts import write_model
 from nightly import variants
 from pumice.engine import Engine
-from pumice.engine.batches import Part, batch_of
+from pumice.engine.requests.batches import Part, batch_of
 
 pytestmark = pytest.mark.usefixtures("vulkan_device", "kept_pipelines")
 

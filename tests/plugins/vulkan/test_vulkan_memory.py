@@ -19,8 +19,8 @@ from gguf_files import tiny_llama
 from nightly import variants
 from pumice.backend import Backend
 from pumice.demo import demo_model_path
-from pumice.engine.placement import layer_bytes
-from pumice.engine.rates import Rates
+from pumice.engine.placement.placement import layer_bytes
+from pumice.engine.placement.rates import Rates
 from pumice.gguf import GGMLType
 from pumice.graph import Weight
 from pumice_vulkan import backend
@@ -269,7 +269,7 @@ def test_copies_of_weights_that_are_kept_ready(tmp_path: Path, monkeypatch: pyte
         fill(staging, piece, first, padded)
 
     def logits(share: float) -> tuple[NDArray[np.float32], int, dict[str, int]]:
-        monkeypatch.setattr("pumice.engine.fitting.READY_SHARE", share)
+        monkeypatch.setattr("pumice.engine.placement.fitting.READY_SHARE", share)
         plan = pumice.plan(path, measure=False, **options)
         with pumice.load(path, **options) as loaded:
             (host,) = (device for device in loaded.facts.devices if not device.is_gpu)
@@ -395,11 +395,11 @@ def test_devices_are_measured_before_a_model_without_room_is_placed(
 ) -> None:
     """Rates that make the link fast let the device read experts in host memory; they are measured once, and on wish."""
     path = write_experts(tmp_path / "model.gguf", monkeypatch, "Q4_0")
-    monkeypatch.setattr("pumice.engine.rates._folders", lambda: [tmp_path])
-    monkeypatch.setattr("pumice.engine.rates._is_busy", lambda: False)
-    monkeypatch.setattr("pumice.engine.rates._measured", {})
-    monkeypatch.setattr("pumice.engine.measuring.host_seconds", lambda load: 0.0)
-    monkeypatch.setattr("pumice.engine.measuring.measure_types", lambda name, backend, rates, types: rates)
+    monkeypatch.setattr("pumice.engine.placement.rates._folders", lambda: [tmp_path])
+    monkeypatch.setattr("pumice.engine.placement.rates._is_busy", lambda: False)
+    monkeypatch.setattr("pumice.engine.placement.rates._measured", {})
+    monkeypatch.setattr("pumice.engine.placement.measuring.host_seconds", lambda load: 0.0)
+    monkeypatch.setattr("pumice.engine.placement.measuring.measure_types", lambda name, backend, rates, types: rates)
     measured: list[str] = []
 
     def measure(name: str, backend: Backend) -> Rates:
@@ -408,7 +408,7 @@ def test_devices_are_measured_before_a_model_without_room_is_placed(
         slow = {"memory": 1e9, "compute": 1e10, "link": 1e10}
         return Rates(**(fast if name == "vulkan" else slow), node_seconds=1e-6, run_seconds=1e-6)
 
-    monkeypatch.setattr("pumice.engine.measuring.measure_rates", measure)
+    monkeypatch.setattr("pumice.engine.placement.measuring.measure_rates", measure)
     options: dict[str, Any] = {"n_ctx": 64, "n_batch": 48, "n_parallel": 1, "backend": "vulkan"}
 
     def reads_in_place(memory: str, **more: Any) -> bool:

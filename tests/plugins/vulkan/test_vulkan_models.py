@@ -130,7 +130,7 @@ def test_layers_without_room_go_to_the_next_backend(
     tmp_path: Path, tiny_logits: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = ZOO["gemma2"].write(tmp_path / "model.gguf")
-    monkeypatch.setattr("pumice.engine.placement.layers_that_fit", lambda sizes, free: 2)
+    monkeypatch.setattr("pumice.engine.placement.placement.layers_that_fit", lambda sizes, free: 2)
     with pumice.load(path, backend="vulkan", kv_type="f32", n_ctx=N_CTX, n_batch=32) as model:
         assert error(model.logits(IDS), tiny_logits["gemma2"]) < 1e-4
         assert set(model.backends) == {"vulkan", "cpu"}

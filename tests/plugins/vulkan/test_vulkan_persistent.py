@@ -19,7 +19,7 @@ from gguf_files import byte_tokenizer, tiny_llama, write_gguf
 from llama_relatives import RELATIVES
 from nightly import variants
 from pumice.engine import Engine
-from pumice.engine.batches import Part, batch_of
+from pumice.engine.requests.batches import Part, batch_of
 from pumice.evaluate.speed import settle
 from pumice.gguf import GGMLType, GGUFFile
 from pumice_vulkan import program as program_module

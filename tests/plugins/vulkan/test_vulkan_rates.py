@@ -9,15 +9,15 @@ import pytest
 
 from pumice.backend.step import Limits
 from pumice.config import load_config
-from pumice.engine.costs import NodeCost, StepPart, step_parts
-from pumice.engine.expert_cache import OF_HOST
-from pumice.engine.experts import stream_parts
-from pumice.engine.matrix_stream import stream_matrices
-from pumice.engine.overrides import DeviceName, host_layers
-from pumice.engine.placement import PlacementRules, find_placement
-from pumice.engine.rates import Rates, step_seconds, stream_seconds
-from pumice.engine.sizing import EngineSizes, make_limits
-from pumice.engine.tracing import trace
+from pumice.engine.placement.costs import NodeCost, StepPart, step_parts
+from pumice.engine.placement.expert_cache import OF_HOST
+from pumice.engine.placement.experts import stream_parts
+from pumice.engine.placement.matrix_stream import stream_matrices
+from pumice.engine.placement.overrides import DeviceName, host_layers
+from pumice.engine.placement.placement import PlacementRules, find_placement
+from pumice.engine.placement.rates import Rates, step_seconds, stream_seconds
+from pumice.engine.placement.sizing import EngineSizes, make_limits
+from pumice.engine.placement.tracing import trace
 from pumice.gguf import GGMLType, GGUFFile
 from pumice.gguf.writer import TensorInfo, Writer
 from pumice.graph import Graph, Node, Segment

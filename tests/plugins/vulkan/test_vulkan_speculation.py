@@ -15,16 +15,16 @@ from equal_texts import write_model
 from nightly import variants
 from pumice.backend.pick import Ahead
 from pumice.engine import Engine, next_tokens
-from pumice.engine.batches import Part, batch_of
-from pumice.engine.block_tokens import BlockTokens
-from pumice.engine.draft_model import Guess
-from pumice.engine.generation import Running
-from pumice.engine.next_tokens import NextTokens
-from pumice.engine.speculation import Speculation
-from pumice.engine.steps.program_verified import ProgramVerifiedStep
-from pumice.engine.steps.round import Round
-from pumice.engine.steps.sampled import HostVerifiedStep
-from pumice.engine.tracing import STREAMED
+from pumice.engine.drafts.block_tokens import BlockTokens
+from pumice.engine.drafts.model import Guess
+from pumice.engine.drafts.next_tokens import NextTokens
+from pumice.engine.drafts.speculation import Speculation
+from pumice.engine.loop.steps.program_verified import ProgramVerifiedStep
+from pumice.engine.loop.steps.round import Round
+from pumice.engine.loop.steps.sampled import HostVerifiedStep
+from pumice.engine.placement.tracing import STREAMED
+from pumice.engine.requests.batches import Part, batch_of
+from pumice.engine.requests.generation import Running
 from pumice.quantize import QuantizeOptions, quantize
 from tiny_drafts import ALONE, FOR_TARGETS, fitted
 from tiny_models import IDS

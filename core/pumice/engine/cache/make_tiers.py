@@ -1,0 +1,72 @@
+"""The tiers of a loaded model, by its configuration."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from pumice.cache_tiers import DiskTier, RamTier
+from pumice.cache_tiers.identity import identity_of
+from pumice.config import Config
+from pumice.engine.cache.tiers import Tiers
+from pumice.engine.placement.runner import Runner
+from pumice.errors import ModelError
+
+log = logging.getLogger("pumice")
+
+_IRRELEVANT_KEYS = {
+    *("cache_ram", "cache_disk", "cache_saved", "cache_disk_limit", "chat_template", "lookahead"),
+    *("draft_max", "draft_min", "draft_p_min", "draft_n_ctx", "draft_n_gpu_layers", "n_draft", "speculate"),
+    *("max_delay", "max_queue", "memory_limit", "models", "n_batch", "n_parallel", "plugins", "samplers", "sampling"),
+    *("sandbox", "sandbox_read", "sandbox_write"),
+    # known from the placed graphs; these do not say which GPU ``devices``, ``main_gpu`` and ``split_mode`` choose
+    *("backend", "backends", "fit", "fit_target", "kv_offload", "n_cpu_ffn", "n_cpu_moe", "n_gpu_layers"),
+    *("kv_rotate", "moe_cache_mib", "override_tensors", "tensor_split"),
+    *("mlock", "mmap", "numa"),
+    # known from the limits
+    *("fit_ctx", "kv_type", "n_ctx"),
+    *("mmproj", "image_min_tokens", "image_max_tokens"),  # known from the rows of images
+    "vocoder",
+}
+"""Keys of the configuration that change no value in the cache, or whose effect is hashed apart from them."""
+
+
+def make_tiers(
+    config: Config, runner: Runner, files: Sequence[str], plugins: Sequence[tuple[str, str | None]]
+) -> Tiers | None:
+    """Return the configured tiers behind the cache of a compiled model; None without any.
+
+    Args:
+        files: the model's files, and those of adapters and drafts.
+        plugins: names and versions of those in use.
+
+    Raises:
+        ConfigError: the folder cannot be used.
+        ModelError: a file cannot be read.
+    """
+    if not (config.cache_ram or config.cache_folder):
+        return None
+    form = runner.cache_form
+    if form is None or (runner.recurrent and not runner.keeps_states) or runner.encodes or not _has_cache(runner):
+        log.warning(
+            "cache_ram, cache_disk, cache_saved: not used: on %s, this model's cache cannot leave the device",
+            ", ".join(runner.backends_used),
+        )
+        return None
+    limits = runner.limits
+    settings = {name: getattr(config, name) for name in type(config).model_fields if name not in _IRRELEVANT_KEYS}
+    facts = (limits.n_ctx, limits.block_size, limits.kv_type, settings, list(plugins), runner.describe())
+    try:
+        identity = identity_of(files, *facts)
+    except OSError as error:
+        raise ModelError(f"{error.filename}: cannot be read: {error.strerror}") from None
+    ram = RamTier(config.cache_ram * 2**20) if config.cache_ram else None
+    folder = Path(os.path.abspath(os.path.expanduser(config.cache_folder)))
+    disk = DiskTier(folder, int(config.cache_disk_limit * 2**30)) if config.cache_folder else None
+    return Tiers(runner, form, identity, ram, disk, saves_all=bool(config.cache_disk))
+
+
+def _has_cache(runner: Runner) -> bool:
+    return bool(runner.limits.n_blocks) or runner.keeps_states

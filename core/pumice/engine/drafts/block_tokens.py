@@ -1,0 +1,168 @@
+"""Blocks of tokens that a draft model drafts in one step (DFlash, arXiv:2602.06036), as a proposer.
+
+The draft's layers attend to features of all confirmed tokens, which they cache in the blocks of the sequence, and to
+the block: the last token of the text, and mask tokens behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate
+
+import numpy as np
+
+from pumice.architecture import DRAFT, FEATURES, MAIN, STREAM
+from pumice.backend.step import PassedPositions, Pending
+from pumice.engine.cache.kv_cache import BlockTables
+from pumice.engine.drafts.draft_steps import quiet, rehearsing
+from pumice.engine.drafts.model import DraftLimits, Guess, guess_of
+from pumice.engine.drafts.next_tokens import Hidden, NextTokens, Rows
+from pumice.engine.placement.runner import Runner
+from pumice.engine.requests.batches import Part, Place
+from pumice.engine.requests.generation import Running
+
+
+class BlockTokens(NextTokens):
+    """Runs a draft model of blocks for the sequences of its target model.
+
+    Positions of a cached prefix that was computed without drafts have unknown features; that affects proposals only.
+    """
+
+    def __init__(self, runner: Runner, limits: DraftLimits) -> None:
+        super().__init__(runner, limits)
+        assert runner.block is not None
+        self._block = runner.block
+
+    def _unknown(self, tables: BlockTables, first: int, n_stream: int) -> Hidden:
+        return Hidden(tables, first, [np.zeros((0, n_stream), np.float32)])
+
+    def _part(self, running: Running, kept: Hidden, n: int, is_last: bool) -> Part:
+        return Part(running, running.generation.tokens[kept.first : kept.first + n], kept.first)
+
+    def _read(self, parts: Sequence[Part], rows: Rows) -> None:
+        self._outputs(self._batch(parts), FEATURES, features=rows)
+
+    def _draft(self, most: Mapping[Running, int]) -> dict[Running, list[Guess]]:
+        """Return the guesses for sequences: the rest of the features, then a block for each."""
+        waiting, features = self._waiting(most)
+        if waiting:
+            self._read(waiting, features)
+        limits, sequences = self._runner.limits, list(most)
+        drafts: dict[Running, list[Guess]] = {}
+        n_at_once = max(1, min(limits.n_batch, limits.n_outputs) // self._block.size)
+        for begin in range(0, len(sequences), n_at_once):
+            some = sequences[begin : begin + n_at_once]
+            parts = [self._masks(running, most[running]) for running in some]
+            outputs = self._outputs(self._batch(parts), DRAFT)
+            ends = accumulate(len(part.output_rows) for part in parts)
+            for running, part, end in zip(some, parts, ends, strict=True):
+                rows = {name: values[end - len(part.output_rows) : end] for name, values in outputs.items()}
+                drafts[running] = self._probable(_guesses(rows))
+        return drafts
+
+    def rehearse(self, n: int) -> None:
+        assert self.cache is not None
+        with rehearsing(self.cache, 1 + self._block.size) as place:
+            if place is not None:
+                width = self._runner.results(self._runner.listening or MAIN)[STREAM]
+                self._read([Part(place, [0], 0)], np.zeros((1, width), np.float32))
+                self._outputs(self._batch([self._block_at(place, 0, 1, self._block.size, n)]), DRAFT)
+
+    @property
+    def _drafts_in_rounds(self) -> bool:
+        """True if the program picks all tokens of a block."""
+        return self._runner.max_picked(DRAFT) > 0
+
+    @property
+    def _longest_round(self) -> int:
+        return min(self._limits.most, self._block.size - self._block.first)
+
+    def holds(self, sequences: Sequence[Running], n: int) -> bool:
+        """Return True if a step can draft ``n`` tokens for each sequence now; blocks for them are held."""
+        limits, n_seqs = self._runner.limits, len(sequences)
+        fits = n_seqs * n <= min(self._runner.max_picked(DRAFT), limits.n_outputs)
+        is_whole = all(self._size(running) >= self._block.first + n for running in sequences)
+        return fits and is_whole and n_seqs * self._block.size <= limits.n_batch and super().holds(sequences, n)
+
+    def submit(self, sequences: Sequence[Running], n: int) -> list[Pending]:
+        """Submit a step that reads the rest of the features, and the one that drafts a block of each sequence."""
+        parts, rows = self._waiting(sequences)
+        return self._submit_blocks(parts, rows, [self._masks(running, n) for running in sequences], n)
+
+    def submit_after(self, sequences: Sequence[Running], verified: Pending, n: int, n_drafted: int) -> list[Pending]:
+        n_rows, size, listening = 1 + n_drafted, self._block.size, self._runner.listening
+        assert listening is not None
+        starts = [(running, running.n_past) for running in sequences]
+        reads = self._batch([Part(place, [0] * n_rows, position) for place, position in starts])
+        reads.passed = {"features": self._runner.passed(verified, listening, STREAM, len(reads.tokens))}
+        self._runner.submit(reads, graph=FEATURES)
+        batch = self._batch([self._block_at(place, 0, position + n_rows, size, n) for place, position in starts])
+        batch.positions_of = PassedPositions(verified, -1, takes_token=True)
+        return [self._runner.submit(batch, quiet(n * len(starts), 1), graph=DRAFT)]
+
+    def holds_after(self, sequences: Sequence[Running], n_drafted: int) -> bool:
+        assert self.cache is not None
+        n_rows, size = 1 + n_drafted, self._block.size
+        if size > 1 + max(self._runner.capabilities.drafted, default=0):
+            return False
+        has_room = all(item.generation.n_ctx - item.n_past >= n_rows + size for item in sequences)
+        return has_room and all(self.cache.extend(item.tables, item.n_past, n_rows + size) for item in sequences)
+
+    def went_on(self, sequences: Collection[Running], lost: Collection[Running]) -> None:
+        for running in sequences:
+            if running in lost:
+                self._hidden.pop(running, None)
+            elif (kept := self._hidden.get(running)) is not None:
+                first = len(running.generation.tokens) - 1
+                self._hidden[running] = Hidden(running.tables, first, [kept.rows[:0]], kept.n_skipped)
+
+    def _submit_blocks(self, parts: Sequence[Part], rows: Rows, blocks: Sequence[Part], n: int) -> list[Pending]:
+        """Submit a step that reads the features of ``parts``, and one that drafts ``n`` tokens of each block."""
+        if parts:
+            batch = self._batch(parts)
+            batch.inputs = {"features": np.ascontiguousarray(rows, np.float32)}
+            self._runner.submit(batch, graph=FEATURES)
+        return [self._runner.submit(self._batch(blocks), quiet(n * len(blocks), 1), graph=DRAFT)]
+
+    def _waiting(self, sequences: Collection[Running]) -> tuple[list[Part], Rows]:
+        """Return the parts and features of sequences that the draft has not read, which are read then."""
+        waiting = {running: kept for running in sequences if (kept := self._hidden[running]).n_rows}
+        parts = [self._part(running, kept, kept.n_rows, True) for running, kept in waiting.items()]
+        rows = np.concatenate([kept.rows for kept in waiting.values()]) if waiting else np.zeros((0, 0), np.float32)
+        for kept in waiting.values():
+            kept.drop(kept.n_rows)
+        return parts, rows
+
+    def _masks(self, running: Running, n: int) -> Part:
+        """Return the block after the text of a sequence, with outputs for at most ``n`` tokens."""
+        tokens = running.generation.tokens
+        return self._block_at(running, tokens[-1], len(tokens) - 1, self._size(running), n)
+
+    def _block_at(self, place: Place, token: int, position: int, size: int, n: int) -> Part:
+        """Return a block of ``size`` tokens that begins with this one, with outputs for at most ``n`` tokens."""
+        block = self._block
+        rows = range(block.first, min(size, block.first + n))
+        return Part(place, [token, *[block.mask] * (size - 1)], position, rows)
+
+    def _size(self, running: Running) -> int:
+        """Return the tokens of a block after the text of a sequence, which may be near the end of the context."""
+        limits = self._runner.limits
+        return min(self._block.size, limits.n_ctx - len(running.generation.tokens) + 1, limits.n_batch)
+
+    def _holds(self, running: Running, n: int) -> bool:
+        return n > 0 and super()._holds(running, max(n, self._size(running) - 1))
+
+    def _probable(self, guesses: Sequence[Guess]) -> list[Guess]:
+        """Return the guesses before the first that is not probable enough."""
+        ends = (i for i, guess in enumerate(guesses) if self._limits.ends(guess))
+        n = next(ends, len(guesses))
+        return list(guesses[:n])
+
+
+def _guesses(outputs: Mapping[str, Rows]) -> list[Guess]:
+    """Return the guess of each output row of a block, by the draft's own estimate of its probability if it has one."""
+    guesses = [guess_of(row) for row in outputs["logits"]]
+    if "confidence" not in outputs:
+        return guesses
+    sure = np.nan_to_num(outputs["confidence"][:, 0])
+    return [Guess(guess.token, float(p)) for guess, p in zip(guesses, sure, strict=True)]

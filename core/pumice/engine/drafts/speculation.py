@@ -1,0 +1,378 @@
+"""Speculative decoding: draft the next tokens of sequences, and verify them in one step (arXiv:2211.17192).
+
+A draft is a guess of the tokens that the sampler chain will choose. The chain chooses every token from the model's
+logits, with or without drafts; if its choice equals the drafted token, the logits of the next position exist already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.backend.step import Batch, Limits, Pending
+from pumice.engine.cache.kv_cache import KVCache
+from pumice.engine.drafts.choice import Acceptance, DraftChoice, promise
+from pumice.engine.drafts.costs import Measurable, measure_costs
+from pumice.engine.drafts.device_drafts import DeviceDrafts
+from pumice.engine.drafts.draft_steps import Drafter
+from pumice.engine.drafts.drafts import Draft, draft_of, forced_draft, held_drafts, may_draft, most_drafted
+from pumice.engine.drafts.model import DraftModel, ModelProposer
+from pumice.engine.drafts.next_tokens import NextTokens
+from pumice.engine.drafts.sequence_proposers import DRAFT_MODEL, NEVER, NGRAM, PREDICTION, ProposerPool
+from pumice.engine.placement.runner import Runner
+from pumice.engine.requests.generation import Generation, Members, Running
+from pumice.errors import BackendError
+from pumice.proposers import COMPUTED, Proposer
+
+ENOUGH = 4.0  # expected accepted tokens of a draft above which no further proposer is asked
+LONGEST = 15  # maximum tokens of a draft, unless ``n_draft`` is set
+
+
+class Speculation:
+    """Creates the proposers of each sequence, and asks those for drafts that are expected to pay.
+
+    A step in which all of them rest costs nothing: texts are passed to proposers when they are asked next.
+
+    Args:
+        proposers: factories of proposers by name.
+        auto: names of the proposers that the choice ``auto`` selects.
+        default: choice of requests without their own.
+        n_draft: drafted tokens per sequence and step; -1: as many as are expected to save time.
+        is_invariant: whether results are independent of the number of rows.
+        next_tokens: the drafting layer of the model or of its draft model, if there is one.
+        model: the draft model, if there is one.
+
+    Attributes:
+        choice: chooses the lengths of drafts.
+        is_exact: True if texts are the same with drafts and without.
+        longest: maximum tokens that a model drafts.
+    """
+
+    def __init__(
+        self,
+        proposers: Mapping[str, Callable[[], Proposer]],
+        auto: Sequence[str] = (),
+        default: str = "off",
+        n_draft: int = -1,
+        is_invariant: bool = False,
+        next_tokens: NextTokens | None = None,
+        model: DraftModel | None = None,
+    ) -> None:
+        self.choice = DraftChoice(n_draft)
+        self.device = DeviceDrafts(self.choice)
+        self.model = model
+        self.next_tokens = next_tokens
+        self.is_exact = is_invariant
+        self.longest = LONGEST
+        self._pool = ProposerPool(proposers, auto, default, next_tokens)
+        self._n_steps = 0
+
+    @property
+    def names(self) -> Collection[str]:
+        """Names of proposers that requests may choose."""
+        return self._pool.factories
+
+    @property
+    def auto(self) -> list[str]:
+        """Names of the proposers that the choice ``auto`` selects."""
+        return self._pool.auto
+
+    @property
+    def is_default(self) -> bool:
+        """True if requests without a choice of their own have proposers."""
+        return bool(self._pool.chosen())
+
+    def prepare(self, runner: Runner, cache: KVCache) -> None:
+        """Measure what steps cost, and the drafts that requests have by default, before there are sequences."""
+        drafters: dict[str, Measurable] = {DRAFT_MODEL: self.model} if self.model else {}
+        drafters |= {self.next_tokens.name: self.next_tokens} if self.next_tokens else {}
+        chosen = {name: drafter for name, drafter in drafters.items() if name in self._pool.chosen()}
+        if runner.capabilities.max_steps and self.next_tokens and self.next_tokens.name in chosen:
+            with suppress(BackendError):  # left to the first draft of a sequence
+                runner.compile_drafts()
+        self.choice.costs = measure_costs(runner, cache, chosen, self.is_default and not self.choice.is_fixed)
+
+    def passed(self, n_steps: int) -> None:
+        """Count steps that were submitted without asking for drafts."""
+        self._n_steps += n_steps
+
+    def n_free(self, members: Members) -> int:
+        """Return the number of steps, from the current one on, after whose first no proposer is asked; at least 1."""
+        return max(1, self._wakes(members) - self._n_steps)
+
+    def _wakes(self, members: Members) -> int:
+        """Return the number of the step in which a proposer of a batch is asked next."""
+        if not self.choice.may_pay(len(members)):
+            return NEVER
+        return min((self._pool.wakes(running.generation) for running, _ in members), default=NEVER)
+
+    def matches_text(self, generation: Generation) -> bool:
+        """Return True if the only drafts of a sequence are continuations of matches in its text."""
+        return list(self._pool.names(generation)) == [NGRAM]
+
+    # --- drafts of proposers, which the host passes to a step
+
+    def draft(self, members: Members, cache: KVCache, limits: Limits, most: int | None = None) -> dict[Running, Draft]:
+        """Return the drafts for the members of a step, of ``most`` tokens each, and hold cache blocks for them."""
+        self._n_steps += 1
+        n_rows = sum(n_new for _, n_new in members)
+        if self._wakes(members) > self._n_steps or not self.choice.may_pay(n_rows):
+            return {}
+        if not all(may_draft(running, n_new) for running, n_new in members):
+            return {}
+        sequences = [running for running, _ in members]
+        self._read_texts([running.generation for running in sequences])
+        room = min(limits.n_batch - n_rows, limits.n_outputs - len(members))
+        longest = self.choice.n_draft if self.choice.is_fixed else LONGEST
+        drafts = self._propose(sequences, min(room, longest, room if most is None else most), n_rows)
+        chances = [
+            self._pool[running.generation].chances(draft) for running, draft in zip(sequences, drafts, strict=True)
+        ]
+        lengths = self.choice.lengths(chances, n_rows, room)
+        held = held_drafts(members, drafts, lengths, cache) if any(lengths) else {}
+        for running, draft in zip(sequences, drafts, strict=True):
+            self._note(running.generation, draft, running in held)
+        return held
+
+    def _propose(self, sequences: Sequence[Running], longest: int, n_rows: int) -> list[Draft]:
+        """Return the most promising draft of each sequence, of ``longest`` tokens at most; it may be empty."""
+        owners = [self._pool[running.generation] for running in sequences]
+        most = [max(0, min(most_drafted(running), longest)) for running in sequences]
+        drafts = [
+            forced_draft(running.generation, limit if own.by_name else 0)
+            for running, own, limit in zip(sequences, owners, most, strict=True)
+        ]
+        promised = [promise(own.chances(draft)) for own, draft in zip(owners, drafts, strict=True)]
+        for name in dict.fromkeys(name for own in owners for name in own.by_name):
+            asked = [i for i, running in enumerate(sequences) if most[i] and self._is_asked(name, running)]
+            asked = [i for i in asked if promised[i] < ENOUGH]
+            if not asked:
+                continue
+            limit = self._computed_length(name, [sequences[i] for i in asked], longest) if name in COMPUTED else longest
+            proposals = self._pool.ask(name, [sequences[i] for i in asked], [min(most[i], limit) for i in asked])
+            for i, proposal in zip(asked, proposals, strict=True):
+                draft = draft_of(name, proposal, sequences[i].generation)
+                promising = promise(owners[i].chances(draft)) if draft.tokens else 0.0
+                if promising > promised[i]:
+                    drafts[i], promised[i] = draft, promising
+                elif not draft.tokens and name in COMPUTED:  # it found no token probable enough
+                    owners[i].acceptance[name].every.count(1, 0)
+                elif not draft.tokens:
+                    self._rest(owners[i].acceptance[name], False)
+        return drafts
+
+    def _is_asked(self, name: str, running: Running) -> bool:
+        """Return True if a sequence has a proposer that does not rest, and has read what it needs."""
+        own = self._pool[running.generation]
+        if name not in own.by_name or own.acceptance[name].wakes > self._n_steps:
+            return False
+        if self.next_tokens and name == self.next_tokens.name:
+            return self.next_tokens.knows(running)
+        return name != DRAFT_MODEL or own.model is None or not own.model.is_reading
+
+    def _computed_length(
+        self, name: str, sequences: Sequence[Running], longest: int, lengths: Sequence[int] = ()
+    ) -> int:
+        """Return the number of tokens to compute for each sequence; it is a try if that is not expected to pay."""
+        accepted = [self._pool[running.generation].acceptance[name] for running in sequences]
+        possible = lengths or range(1, longest + 1)
+        n, pays = self.choice.common_length(name, [own.every for own in accepted], len(sequences), possible)
+        for own in accepted:
+            self._rest(own, pays)
+        return n
+
+    def _rest(self, accepted: Acceptance, pays: bool) -> None:
+        """Let a proposer rest that is not expected to pay, unless the number of drafted tokens is set."""
+        if pays:
+            accepted.end_rest()
+        elif not self.choice.is_fixed:
+            accepted.rest(self._n_steps)
+
+    def _note(self, generation: Generation, draft: Draft, is_verified: bool) -> None:
+        """Let the proposer rest whose draft is not verified, which is compared with the tokens that follow instead."""
+        own = self._pool[generation]
+        if not draft.tokens:
+            return
+        if not is_verified:
+            own.keep_unverified(draft, generation)
+        if draft.name in own.acceptance and draft.name not in COMPUTED:
+            self._rest(own.acceptance[draft.name], is_verified)
+
+    def took(self, drafts: Mapping[Running, Draft]) -> None:
+        """Record the accepted tokens of the drafts that a step verified."""
+        for running, draft in drafts.items():
+            n_drafted, generation = len(draft.tokens), running.generation
+            generation.timings.drafted(n_drafted, draft.n_accepted, draft.name == PREDICTION)
+            generation.timings.drafts_exact = self.is_exact
+            if generation in self._pool:  # it did not fail meanwhile
+                own = self._pool.updated(generation)
+                own.count(draft, n_drafted, draft.n_accepted)
+                own.judge(draft)
+
+    def close(self, generation: Generation) -> None:
+        """Pass the last tokens of an ended sequence to its proposers, and close them."""
+        self.device.close(generation)
+        if generation in self._pool:
+            self._pool.close(generation)
+
+    def _read_texts(self, generations: Sequence[Generation]) -> None:
+        """Create the proposers of new sequences, and let a draft model read a part of its new texts."""
+        self._pool.start([item for item in generations if item not in self._pool])
+        self._pool.read_texts([item for item in generations if self._is_awake(DRAFT_MODEL, item)])
+
+    def _is_awake(self, name: str, generation: Generation, n_ahead: int = 0) -> bool:
+        """Return True if a proposer of a sequence does not rest in the step that is ``n_ahead`` after the current."""
+        if name not in self._pool.names(generation):
+            return False
+        own = self._pool.get(generation)
+        return own is None or (name in own.by_name and own.acceptance[name].wakes <= self._n_steps + n_ahead)
+
+    # --- a layer that drafts from hidden states
+
+    def hears(self, members: Members) -> bool:
+        """Return True if the layer that drafts keeps hidden states of a step with these members."""
+        layer = self.next_tokens
+        if layer is None or layer.is_off or not self.choice.may_pay(len(members)):
+            return False
+        return any(self._is_awake(layer.name, running.generation, 1) for running, _ in members)
+
+    def missing(self, members: Members) -> list[Running]:
+        """Return the sequences whose latest hidden states the layer lacks, if it is to draft in the next step."""
+        layer = self.next_tokens
+        if layer is None or not self.choice.may_pay(len(members)):
+            return []
+        return [item for item, _ in members if layer.misses(item) and self._is_awake(layer.name, item.generation, 1)]
+
+    def landed(self, batch: Batch, members: Members, stream: NDArray[np.float32]) -> None:
+        """Pass the rows ``stream [n_tokens, n_stream]`` of a step to the layer that drafts, unless it rests.
+
+        After an error, the layer drafts no more for the sequence.
+        """
+        layer = self.next_tokens
+        assert layer is not None
+        drafting = [(i, item) for i, (item, _) in enumerate(members) if self._is_awake(layer.name, item.generation, 1)]
+        stream = stream.copy() if drafting else stream  # before the layer runs
+        for index, running in drafting:
+            try:
+                layer.landed(batch, index, running, stream)
+            except Exception as error:
+                layer.drop(running)
+                self._pool.drop(running.generation, layer.name, "landed", error)
+
+    # --- rounds, in which a layer or a draft model drafts on the device
+
+    def lone_layer(self, members: Members) -> NextTokens | None:
+        """Return the layer that drafts if no other computes drafts of members, and it passes them on the device."""
+        layer = self.next_tokens
+        if layer is None or any(self._pool.computing(running.generation) != [layer.name] for running, _ in members):
+            return None
+        return layer if layer.submits() else None
+
+    def drafter(self, members: Members, target: Runner) -> Drafter | None:
+        """Return what drafts in rounds if no other computes drafts of members: the layer, or the draft model."""
+        if layer := self.lone_layer(members):
+            return layer
+        if self.model is None or any(self._pool.computing(item.generation) != [DRAFT_MODEL] for item, _ in members):
+            return None
+        return _ModelRounds(self, self.model) if self.model.submits(target) else None
+
+    def round_length(self, drafter: Drafter, sequences: Sequence[Running], lengths: Sequence[int]) -> int:
+        """Return the number of tokens that are drafted of each sequence in a round; 0: none.
+
+        ``lengths``: numbers that the program verifies, ascending.
+        """
+        if any(not self._is_awake(drafter.name, running.generation, 1) for running in sequences):
+            return 0
+        most = max(lengths, default=0)
+        for running in sequences:
+            generation = running.generation
+            room = generation.n_ctx - len(generation.tokens)
+            most = min(most, room, most if generation.request.n_draft is None else generation.request.n_draft)
+        possible = [n for n in lengths if n <= min(most, self.longest)]
+        self._read_texts([running.generation for running in sequences])
+        if self.choice.is_fixed:
+            return min(self.choice.n_draft, most) if self.choice.n_draft <= self.longest else max(possible, default=0)
+        return self._computed_length(drafter.name, sequences, 0, possible) if possible else 0
+
+    def judge_round(self, name: str, running: Running, n: int, n_right: int) -> None:
+        """Record the tokens of a round that were right."""
+        if own := self._pool.get(running.generation):
+            own.acceptance[name].every.count(n, n_right)
+
+    def looks_up(self, members: Members) -> bool:
+        """Return True if a draft that is looked up promises enough, so that none is to be computed."""
+        sequences = [running for running, _ in members]
+        if all(set(self._pool.names(running.generation)) <= set(COMPUTED) for running in sequences):
+            return False
+        self._read_texts([running.generation for running in sequences])
+        return max(list(map(self._looks_up, sequences)))  # of all, whose texts are up to date then
+
+    def _looks_up(self, running: Running) -> bool:
+        """Return True if a draft that is looked up for a sequence promises enough.
+
+        Otherwise it is compared with the tokens that follow, and proposers that found nothing rest.
+        """
+        own, most = self._pool[running.generation], min(LONGEST, max(0, most_drafted(running)))
+        best, promised = Draft(), 0.0
+        for name in [name for name in own.by_name if name not in COMPUTED]:
+            if not most or own.acceptance[name].wakes > self._n_steps:
+                continue
+            draft = draft_of(name, self._pool.ask(name, [running], [most])[0], running.generation)
+            promising = promise(own.chances(draft)) if draft.tokens else 0.0
+            if promising > promised:
+                best, promised = draft, promising
+            else:
+                self._rest(own.acceptance[name], False)
+        if best.tokens:
+            own.acceptance[best.name].end_rest()
+            own.keep_unverified(best, running.generation)
+        return promised >= ENOUGH
+
+    def model_proposers(self, sequences: Sequence[Running]) -> list[ModelProposer] | None:
+        """Return the draft model's proposers of sequences, with all tokens; None after an error of one."""
+        generations = [running.generation for running in sequences]
+        self._read_texts(generations)
+        proposers = [self._pool.updated(generation).model for generation in generations]
+        of_model = [proposer for proposer in proposers if proposer]
+        return of_model if len(of_model) == len(proposers) else None
+
+    def guessed(self, running: Running, tokens: Sequence[int]) -> None:
+        """Note tokens that the draft model has in its cache behind the text of a sequence."""
+        own = self._pool.get(running.generation)
+        if own and own.model and own.model.place is not None:
+            own.model.guessed = list(tokens)
+
+    def drop_drafter(self, drafter: Drafter, sequences: Sequence[Running], error: Exception) -> None:
+        """Let sequences go on without what drafts in rounds, the layer or the draft model, after an error of it."""
+        for running in sequences:
+            if isinstance(drafter, NextTokens):
+                drafter.drop(running)
+            self._pool.drop(running.generation, drafter.name, "submit", error)
+
+
+class _ModelRounds:
+    """Drafts of a model in rounds, by the sequences of its target."""
+
+    name = DRAFT_MODEL
+
+    def __init__(self, speculation: Speculation, model: DraftModel) -> None:
+        self._speculation = speculation
+        self._model = model
+
+    def knows(self, running: Running) -> bool:
+        return True
+
+    def holds(self, sequences: Sequence[Running], n: int) -> bool:
+        proposers = self._speculation.model_proposers(sequences)
+        return proposers is not None and self._model.holds(proposers, n)
+
+    def submit(self, sequences: Sequence[Running], n: int) -> list[Pending]:
+        proposers = self._speculation.model_proposers(sequences)
+        assert proposers is not None
+        return self._model.submit(proposers, n)
+
+    def took(self, running: Running, tokens: Sequence[int]) -> None:
+        self._speculation.guessed(running, tokens)

@@ -1,0 +1,1 @@
+"""Images, sounds and videos of prompts: their encoders and rows."""

@@ -1,0 +1,324 @@
+"""The state of a request in the engine: its generated tokens and, while it runs, its place in the KV cache."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.backend.pick import Ahead, Pick
+from pumice.engine.media.rows import MediaRows
+from pumice.engine.messages import (
+    EngineFinishReason,
+    Event,
+    Failed,
+    Finished,
+    Logprobs,
+    Output,
+    Progress,
+    Request,
+    Timings,
+)
+from pumice.engine.requests import logprobs
+from pumice.engine.requests.batches import Part
+from pumice.engine.requests.job import Active, EncoderPrompt, Job
+from pumice.engine.requests.text import TextStream
+from pumice.grammar import BudgetedReasoning
+from pumice.sampler import Chain
+
+
+def salt_of(cache_salt: str, adapter_scales: Sequence[float]) -> bytes:
+    """Return the salt of cached blocks' keys, which includes the adapters' scales."""
+    return cache_salt.encode(errors="surrogatepass") + np.array(adapter_scales, np.float32).tobytes()
+
+
+@dataclass(eq=False)
+class Generation(Job):
+    """A waiting or running request. ``tokens`` is the context: the prompt and the generated tokens.
+
+    ``chain`` has accepted the prompt. If an encoder reads the prompt (``encoder_prompt``), the context is the
+    decoder's.
+    """
+
+    id: int
+    request: Request
+    chain: Chain
+    text: TextStream
+    end_tokens: frozenset[int]
+    n_ctx: int  # maximum positions
+    n_keep: int = 0  # leading tokens that a context shift keeps
+    adapter_scales: tuple[float, ...] = ()  # one per adapter of the model
+    encoder_prompt: EncoderPrompt | None = None
+    prediction: Sequence[int] = ()  # tokens of the text that the request expects
+    media: MediaRows | None = None  # rows of the negative ids among the tokens
+    turn: int | None = None
+    after: Generation | None = None  # a generation with the same prompt, which reads it for both
+    tokens: list[int] = field(default_factory=list)
+    generated: list[int] = field(default_factory=list)
+    finish_reason: EngineFinishReason | None = None
+    timings: Timings = field(default_factory=Timings)
+    queued: float = field(default_factory=time.perf_counter)  # time of arrival or preemption, which orders the queue
+    waits_since: float = field(
+        default_factory=time.perf_counter
+    )  # time of arrival, or of losing its place in the cache
+    deadline: float | None = None  # by time.perf_counter
+    spoken: Sequence[int] = field(init=False)  # tokens of the prompt, without media
+    n_right: float = math.inf  # moving average of consecutive correct guesses
+    trusted: bool | None = None  # True if a program picks tokens like the chain; None if unknown
+    _logprobs: Logprobs | None = None  # of the next token
+    _new: list[tuple[int, str, Logprobs | None]] = field(default_factory=list)  # not yet reported by events
+    _has_newline: bool = False
+    _clock: float = field(default_factory=time.perf_counter)
+
+    def __post_init__(self) -> None:
+        self.tokens = self.tokens or list(self.request.prompt)
+        self.spoken = [token for token in self.tokens if token >= 0] if self.media else self.request.prompt
+        self.timings.prompt_tokens = len(self.request.prompt)
+        timeout = self.request.timeout
+        self.deadline = time.perf_counter() + timeout if timeout is not None else None
+
+    @property
+    def _newline_timeout(self) -> float:
+        return math.inf if self.request.newline_timeout is None else self.request.newline_timeout
+
+    @property
+    def n_left(self) -> int:
+        """Return the maximum number of further tokens; a large number without a limit."""
+        limit = self.request.max_tokens
+        return limit - len(self.generated) if limit is not None and limit >= 0 else 1 << 62
+
+    @property
+    def priority(self) -> int:
+        return self.request.priority
+
+    @property
+    def shareable(self) -> Sequence[int]:
+        return self.tokens
+
+    @property
+    def ready(self) -> bool:
+        """True unless another generation reads its prompt."""
+        return self.after is None or bool(self.after.generated or self.after.finish_reason)
+
+    def past(self, n: int) -> list[int]:
+        """Return the last ``n`` tokens of the context without media, or fewer if it is shorter."""
+        missing = n - len(self.generated)
+        latest = self.generated[-n:] if n else []
+        return [*self.spoken[-missing:], *latest] if missing > 0 else latest
+
+    @property
+    def needs_media_graph(self) -> bool:
+        """True if the graph for media computes the last token: it is of media, or places differ from positions."""
+        return self.tokens[-1] < 0 or (self.media is not None and self.media.places is not None)
+
+    @property
+    def salt(self) -> bytes:
+        salt = salt_of(self.request.cache_salt, self.adapter_scales)
+        return salt + b"\xffmedia round %d" % self.media.round if self.media and self.media.round else salt
+
+    @property
+    def wants_raw(self) -> bool:
+        """True if it needs the logits of the whole vocabulary, for log-probabilities before sampling."""
+        return self.request.logprobs is not None and not self.request.logprobs_sampled
+
+    def sample(
+        self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None = None, total: float = 0.0
+    ) -> int | None:
+        """Return the next token, sampled by the chain unless a mask forces it.
+
+        ``total``: that of all logits, for log-probabilities.
+        """
+        n_top = self.request.logprobs
+        if n_top is None:
+            few = self.chain.few if self.chain.masking else None
+            return few[0] if few and not self.draws(few) else self.chain.sample(logits, ids)
+        candidates = self.chain.apply(logits, ids)
+        if candidates is None or candidates.selected is None:
+            return None
+        if self.wants_raw:
+            self._logprobs = logprobs.raw(logits, total, candidates.selected, n_top)
+        else:
+            self._logprobs = logprobs.sampled(candidates, n_top, self.chain.certain)
+        return candidates.selected
+
+    def picked(self, ahead: Ahead, step: int, row: int, pick: Pick) -> int:
+        """Return the next token that a program picked."""
+        n_top = self.request.logprobs
+        if n_top is not None and ahead.raw is not None and self.wants_raw:
+            self._logprobs = logprobs.found(ahead.raw, step, row, n_top)
+        elif n_top is not None:
+            self._logprobs = logprobs.kept(ahead, step, row, pick, n_top)
+        return int(ahead.picked[step, row])
+
+    def admitted(self, n_cached: int) -> None:
+        """Record the admission, the first time with ``n_cached`` cached tokens."""
+        if not self.generated:
+            self.timings.queue_seconds += self._lap()
+            self.loaded(n_cached)
+
+    def loaded(self, n_cached: int) -> None:
+        """Record that ``n_cached`` tokens of the prompt need not be computed, once they are in the cache."""
+        if not self.generated:
+            self.timings.prompt_cached = min(n_cached, self.timings.prompt_tokens)
+
+    def progress(self, n_read: int) -> Progress:
+        """Return the event that ``n_read`` tokens have been read."""
+        self.timings.prompt_seconds += self._lap()
+        return Progress(self.id, n_read, len(self.tokens), self.timings.prompt_cached, self.timings.prompt_seconds)
+
+    def accept(self, token: int) -> None:
+        """Accept a sampled token: end on an end token or a stop string, else append it.
+
+        Tokens that a budget inserts to end reasoning never end the answer.
+        """
+        if self.generated:
+            self.timings.generation_seconds += self._lap()
+        else:
+            self.timings.prompt_seconds += self._lap()
+        chosen = not any(
+            isinstance(sampler, BudgetedReasoning) and sampler.is_closing for sampler in self.chain.masking
+        )
+        if chosen and token in self.end_tokens:
+            self.finish_reason = "stop"
+            return
+        self.tokens.append(token)
+        self.generated.append(token)
+        self.timings.generated_tokens += 1
+        self.chain.accept(token)
+        text = self.text.push(token, stops=chosen and len(self.generated) > self.request.min_tokens)
+        self._new.append((token, text, self._logprobs))
+        self._has_newline |= chosen and "\n" in text
+        if self.text.stopped:
+            self.finish_reason = "stop"
+        elif self.n_left <= 0:
+            self.finish_reason = "length"
+        elif self._has_newline and self.timings.generation_seconds > self._newline_timeout:
+            self.finish_reason = "timeout"
+
+    def follow_mask(self, least_forced: int = 1) -> None:
+        """Append the tokens that the samplers' masks force, and end if they allow none.
+
+        Fewer than ``least_forced`` forced tokens are left to be picked one by one.
+        """
+        appends = self.request.logprobs is None
+        while not self.finish_reason:
+            forced = list(self.chain.forced) if appends else []
+            if forced:
+                if len(forced) < least_forced:
+                    _ = self.chain.mask  # computed here, so that its errors affect this sequence only
+                    return
+            elif (few := self.chain.few) is None:
+                return
+            elif not few:
+                self.finish_reason = "stop"
+            elif appends:
+                forced = [*few]
+            else:
+                return
+            self._accept_all(forced)
+
+    def _accept_all(self, tokens: Sequence[int]) -> None:
+        for token in tokens:
+            if not self.finish_reason:
+                self.accept(token)
+
+    def draws(self, few: Sequence[int] | None) -> int:
+        """Return the random numbers that a token takes, given ``few`` of its mask: none if it is forced."""
+        appends = self.generated and self.request.logprobs is None
+        return 0 if appends and few else 1
+
+    def guessed(self, n_right: int, n_steps: int) -> None:
+        """Record the number of correct guesses before the first wrong one."""
+        if n_right == n_steps:
+            self.n_right = max(self.n_right, n_steps)
+        else:
+            self.n_right = n_right if math.isinf(self.n_right) else 0.75 * self.n_right + 0.25 * n_right
+
+    def output(self) -> list[Event]:
+        """Return the event of the tokens since the last call, if any."""
+        if not self._new:
+            return []
+        tokens, texts, logprobs = zip(*self._new, strict=True)
+        self._new.clear()
+        return [Output(self.id, tokens, texts, logprobs if self.request.logprobs is not None else None)]
+
+    def end(self) -> list[Event]:
+        """Return the last events of a finished generation."""
+        assert self.finish_reason is not None
+        return [*self.output(), Finished(self.id, self.text.finish(), self.finish_reason, self.timings)]
+
+    def stop(self, reason: EngineFinishReason) -> list[Event]:
+        """End it with its text so far."""
+        self.finish_reason = self.finish_reason or reason
+        return self.end()
+
+    def fail(self, error: Exception) -> list[Event]:
+        self.finish_reason = "cancelled"
+        self._new.clear()
+        return [Failed(self.id, error)]
+
+    def _lap(self) -> float:
+        """Return the seconds since the last call."""
+        before, self._clock = self._clock, time.perf_counter()
+        return self._clock - before
+
+
+@dataclass(eq=False, kw_only=True)
+class Running(Active):
+    """A generation with a place in the cache."""
+
+    generation: Generation
+    n_behind: int = 0  # tokens that its recurrent state lacks after its end
+    n_again: int = 0  # tokens computed again, since the state had seen wrong ones
+    n_coming: int = 0  # tokens behind those of the text that a pending step picks
+    n_ahead: int = 0  # pending steps, or tokens that it did not take, which its recurrent state includes
+    undecided: bool = False  # its next token needs all logits rather than the highest
+
+    @property
+    def job(self) -> Generation:
+        return self.generation
+
+    @property
+    def pending(self) -> int:
+        """The number of tokens to compute: one while generating, more while reading the prompt."""
+        return len(self.generation.tokens) + self.n_coming - self.n_past
+
+    @property
+    def reads_on(self) -> bool:
+        return self.pending > 1 + self.n_again
+
+    @property
+    def next_mark(self) -> int:
+        """The number of tokens after which its state is kept next."""
+        return next((mark for mark in self.tables.marks if mark > self.n_past), 1 << 62)
+
+    @property
+    def at_mark(self) -> bool:
+        """True if its state is to be kept now."""
+        return self.n_past in self.tables.marks
+
+    @property
+    def reading(self) -> bool:
+        """True if no token was generated yet."""
+        return not self.generation.generated
+
+    def part(self, n_new: int, draft: Sequence[int] = ()) -> Part:
+        """Return its next tokens, and drafted ones after them, as part of a batch.
+
+        Outputs are the logits of the last token, if none remains to be computed, and of all drafted tokens.
+        """
+        tokens = [*self.generation.tokens[self.n_past : self.n_past + n_new], *draft]
+        tokens += [0] * (n_new + len(draft) - len(tokens))  # those that are coming
+        rows = range(n_new - 1, len(tokens)) if self.pending == n_new else []
+        return Part(self, tokens, self.n_past, rows, self.generation.adapter_scales, self.generation.media)
+
+    def progress(self) -> Progress:
+        return self.generation.progress(self.n_past)
+
+
+Members = list[tuple[Running, int]]
+"""The sequences of a batch, with their numbers of tokens."""

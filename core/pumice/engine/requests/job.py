@@ -1,0 +1,131 @@
+"""Jobs: the sequences of all requests, whatever they compute, from their arrival to their end."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pumice.engine.media.rows import MediaRows
+from pumice.engine.messages import EngineFinishReason, Event
+from pumice.engine.requests.batches import Place
+
+
+class EncoderPrompt(NamedTuple):
+    """What an encoder reads: token ids, or negative ids of ``media``."""
+
+    tokens: Sequence[int]
+    media: MediaRows | None = None
+
+
+class Job(ABC):
+    """A sequence that waits for a place in the KV cache, or has one.
+
+    Attributes:
+        id: that of its request's command.
+        tokens: the sequence, with negative ids at positions of ``media``.
+        adapter_scales: one per adapter of the model.
+        encoder_prompt: what an encoder reads before.
+        priority: higher ones come first.
+        queued: ``time.perf_counter()`` of arrival or of losing its place to another, which orders equal priorities.
+        waits_since: that of arrival, or of losing its place in the cache.
+        deadline: that of its latest end; None without one.
+        turn: its turn among the sequences of all requests, which orders the queue before ``queued``.
+    """
+
+    id: int
+    tokens: Sequence[int]
+    media: MediaRows | None
+    adapter_scales: Sequence[float]
+    encoder_prompt: EncoderPrompt | None
+    queued: float
+    waits_since: float
+    deadline: float | None
+    turn: int | None = None
+
+    @property
+    @abstractmethod
+    def priority(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def salt(self) -> bytes:
+        """Salt of the keys of its blocks."""
+
+    @property
+    @abstractmethod
+    def shareable(self) -> Sequence[int]:
+        """Tokens whose blocks may come from earlier sequences; at least the last of them is computed."""
+
+    @property
+    def ready(self) -> bool:
+        """True unless another job reads its prompt."""
+        return True
+
+    @abstractmethod
+    def stop(self, reason: EngineFinishReason) -> list[Event]:
+        """End it before its time; return the last events."""
+
+    @abstractmethod
+    def fail(self, error: Exception) -> list[Event]:
+        """End it with an error; return the last events."""
+
+
+@dataclass(eq=False, kw_only=True)
+class Active(Place):
+    """A job with a place in the cache.
+
+    Attributes:
+        n_past: leading tokens whose keys and values are in the cache.
+        admitted: ``time.perf_counter()`` of its admission.
+        began: that of the first time that a next token could be sampled.
+        last_step: number of its last step.
+        is_read: True if an encoder has read its prompt.
+    """
+
+    n_past: int
+    admitted: float = field(default_factory=time.perf_counter)
+    began: float | None = None
+    last_step: int = 0
+    is_read: bool = False
+
+    @property
+    def job(self) -> Job:
+        raise NotImplementedError
+
+    @property
+    def pending(self) -> int:
+        """The number of tokens to compute."""
+        return len(self.job.tokens) - self.n_past
+
+    @property
+    def reads_on(self) -> bool:
+        """True if more than the last generated token is to compute: a prompt, or forced tokens."""
+        return True
+
+    @property
+    def priority(self) -> int:
+        return self.job.priority
+
+    @property
+    def waits_since(self) -> float:
+        """The start of its waiting time before admission."""
+        return self.job.waits_since
+
+    @property
+    def n_together(self) -> int:
+        """The next positions that attend to each other in both directions, which one step reads; 0 for tokens."""
+        media, tokens = self.job.media, self.job.tokens
+        if media is None or self.n_past >= len(tokens):
+            return 0
+        return media.n_together(tokens[self.n_past])
+
+    def before_media(self, n: int) -> int:
+        """Return ``n``, or fewer next tokens up to positions that one step reads together."""
+        media = self.job.media
+        if media is None or not media.together:
+            return n
+        tokens = self.job.tokens[self.n_past : self.n_past + n]
+        return next((i for i, token in enumerate(tokens) if token < 0 and media.n_together(token)), n)

@@ -1,0 +1,296 @@
+"""Turn a request into generations: check arguments, build sampler chains, and pass them the prompt."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pumice.architecture import Masks, MediaRules
+from pumice.engine.media.rows import MediaIds, MediaRows, place_spans
+from pumice.engine.messages import Encode, Encoded, Logprobs, Request, Score, Scored, Span
+from pumice.engine.requests.arguments import NO_PREDICTION, adapter_scales, check_arguments, check_ids
+from pumice.engine.requests.generation import Generation
+from pumice.engine.requests.job import EncoderPrompt
+from pumice.engine.requests.reading import ReadRequest, Rows, Scores, TextRows, wanted_by, with_event
+from pumice.engine.requests.text import TextStream
+from pumice.errors import PromptTooLongError, PumiceError, RequestError
+from pumice.grammar import BudgetedReasoning, Constraint
+from pumice.proposers import ALONE, COMPUTED, names_of
+from pumice.sampler import Chain, Sampler, SamplerContext, parameters
+from pumice.sampler.least import LeastTokens
+from pumice.sampler.mask import Mask, without_tokens
+from pumice.sampler.suppressed import Suppressed
+from pumice.tokenizers import Tokenizer
+from pumice.wording import unknown_name
+
+if TYPE_CHECKING:
+    from pumice.grammar import Compiler
+
+MOST_DIFFUSION_STEPS = 2**16  # each reads the whole text; the default is the number of new tokens
+NEEDS_DRAFT = "'draft' needs a draft model: load the model with its file as draft"
+NEEDS_LAYER = "'mtp': this model has no layer that drafts (MTP), or was loaded without it, as speculate: off does"
+VERIFIES_NONE = "this backend verifies no drafts; leave it out, or load the model on the CPU"
+NEEDS_SOUND = "this model writes down speech: give it a sound, or use transcribe"
+OF_DIFFUSION = (
+    "diffusion_steps",
+    "diffusion_algorithm",
+    "block_length",
+    "cfg_scale",
+)  # options for diffusion models only
+
+PlacedSpans = tuple[list[int], MediaRows]
+"""A prompt with ids of media, and their rows."""
+
+
+@dataclass(frozen=True)
+class Preparer:
+    """Prepares requests for one model. Thread-safe, and independent of the engine's thread.
+
+    Attributes:
+        masks: settings of a model that generates by diffusion.
+        proposers: names of proposers that requests may choose.
+        verifies: whether the backend's steps verify drafts.
+        decoder_start: first token of a decoder whose prompt an encoder reads.
+        samplers: registered samplers by name; ``order``: names of the chain; ``sampling``: default parameters.
+        media_width: values of a row of media; 0 if the model takes none.
+        media_rules: how the model reads media.
+        n_batch: maximum positions of a step.
+        embeds_media: media can be embedded.
+        adapters: default scales of the model's adapters by name, in the order of the graph's input.
+    """
+
+    n_ctx: int
+    n_vocab: int
+    load_tokenizer: Callable[[], Tokenizer | None]
+    samplers: Mapping[str, type[Sampler]]
+    order: Sequence[str]
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    adapters: Mapping[str, float] = field(default_factory=dict)
+    decoder_start: int | None = None
+    masks: Masks | None = None  # of a model that generates by diffusion
+    proposers: Collection[str] = ()
+    verifies: bool = True
+    media_width: int = 0
+    media_rules: MediaRules = field(default_factory=MediaRules)
+    n_batch: int = 1 << 31
+    embeds_media: bool = False
+    media_ids: MediaIds = field(default_factory=MediaIds)
+
+    @cached_property
+    def _compiler(self) -> Compiler:
+        """The compiler of grammars."""
+        from pumice.grammar import Compiler
+
+        return Compiler(self.load_tokenizer, self.n_vocab)
+
+    def __call__(self, ids: Sequence[int], request: Request) -> list[Generation]:
+        """Return one generation per id. Raises RequestError for a prompt that does not fit or an invalid argument."""
+        check_arguments(request)
+        n_ctx = min(self.n_ctx, request.n_ctx or self.n_ctx)
+        check_ids(request.prompt, self.n_vocab)
+        if len(request.prompt) == 0:
+            raise RequestError("the prompt has no tokens; give some text")
+        if len(request.prompt) > n_ctx:
+            raise PromptTooLongError(len(request.prompt), n_ctx)
+        check_diffusion(request, self.masks)
+        check_proposers(request.speculate, self.proposers, self.verifies)
+        media: PlacedSpans | None = None
+        if request.media:
+            media = self.place(request.prompt, request.media)
+            if request.context_shift:
+                raise RequestError("context_shift: prompts with images or sound cannot shift, since parts would remain")
+        ends = self._ends(request)
+        late = without_tokens(ends, self.n_vocab) if request.min_tokens and ends else None
+        first = self._generation(ids[0], request, n_ctx, late, media)
+        seeds = range(first.chain.seed + 1, first.chain.seed + len(ids))
+        others = [replace(request, sampling={**request.sampling, "seed": seed}) for seed in seeds]
+        generations = [
+            first,
+            *(self._generation(*pair, n_ctx, late, media) for pair in zip(ids[1:], others, strict=True)),
+        ]
+        for generation in generations[1:]:
+            generation.after = first
+        prediction = self._predicted(request)
+        for generation in generations:
+            generation.prediction = prediction
+        return generations
+
+    def texts(self, command: Encode) -> ReadRequest[Rows]:
+        """Return the readings of texts to embed or to rank. Raises RequestError for media that do not fit."""
+        if any(command.media) and not self.embeds_media:
+            raise RequestError("this model does not embed images or sound: it was loaded without a projector for them")
+        media = command.media if any(command.media) else [()] * len(command.texts)
+        if len(media) != len(command.texts):
+            raise RequestError(f"media of {len(command.media)} texts, for {len(command.texts)}")
+        request: ReadRequest[Rows] = with_event(
+            command.id, lambda values: Encoded(command.id, values), command.priority
+        )
+        for text, spans in zip(command.texts, media, strict=True):
+            tokens, rows = self.place(text, spans) if spans else (text, None)
+            TextRows(
+                request,
+                tokens,
+                wanted_by(command.pooling, len(tokens)),
+                command.adapter_scales,
+                rows,
+                pooling=command.pooling,
+                scores=command.scores,
+            )
+        return request
+
+    def scores(self, command: Score) -> ReadRequest[list[Logprobs]]:
+        """Return the reading of a text to score. Raises RequestError for an encoder-decoder."""
+        if self.decoder_start is not None:
+            raise RequestError(NO_PREDICTION)
+        request: ReadRequest[list[Logprobs]] = with_event(
+            command.id, lambda values: Scored(command.id, values[0]), command.priority
+        )
+        Scores(
+            request,
+            command.tokens,
+            range(len(command.tokens) - 1),
+            command.adapter_scales,
+            cache_salt=command.cache_salt,
+            shares=True,
+            n_top=command.n_top,
+        )
+        return request
+
+    def encoder_prompt(self, tokens: Sequence[int], spans: Sequence[Span]) -> EncoderPrompt:
+        """Return what an encoder reads of a prompt: its sound if it takes one, else all tokens.
+
+        Raises RequestError for a prompt without the sound, or with one that does not fit.
+        """
+        if not spans and not self.media_width:
+            return EncoderPrompt(tokens)
+        if not spans:
+            raise RequestError(NEEDS_SOUND)
+        placed, rows = self.place(tokens, spans)
+        return EncoderPrompt([token for token in placed if token < 0], rows)
+
+    def place(self, tokens: Sequence[int], spans: Sequence[Span]) -> PlacedSpans:
+        """Return a prompt with ids of media, and their rows. Raises RequestError for media that do not fit."""
+        return place_spans(tokens, spans, self.media_ids, self.media_width, self.media_rules, self.n_batch)
+
+    def _ends(self, request: Request) -> frozenset[int]:
+        """Return the tokens that end the text of a request."""
+        end_tokens = request.end_tokens
+        if end_tokens is None:
+            tokenizer = self.load_tokenizer()
+            end_tokens = tokenizer.eog if tokenizer else frozenset()
+        return frozenset(end_tokens) | set(request.stop_tokens)
+
+    def _generation(
+        self, id: int, request: Request, n_ctx: int, late: Mask | None, media: PlacedSpans | None
+    ) -> Generation:
+        """Return a generation. ``late``: mask without the end tokens, if they are forbidden at first."""
+        tokenizer = self.load_tokenizer()
+        context = SamplerContext(n_vocab=self.n_vocab, tokenizer=tokenizer)
+        first: list[Sampler] = []
+        if tokenizer and tokenizer.suppressed:
+            first.append(Suppressed(tokenizer.suppressed, self.n_vocab))
+        tokens, rows = media or ([], None)
+        spoken = [token for token in tokens if token >= 0] if media else request.prompt
+        ends = self._ends(request)
+        if late is not None:
+            first.append(LeastTokens(request.min_tokens, ends, late, len(spoken)))
+        first += self._masks_of(request, len(spoken))
+        order, sampling = self.order, {**self.sampling, **request.sampling}
+        if request.samplers is not None:
+            order = request.samplers
+            every = [self.samplers[name] for name in self.samplers]
+            parameters.check_known(
+                request.sampling.keys() - parameters.SHARED, every, self.samplers, parameters.ARGUMENTS
+            )
+            sampling = parameters.of_chain(sampling, [self.samplers[name] for name in order if name in self.samplers])
+        chain = Chain.build(self.samplers, order, sampling, context, first)
+        for token in spoken:
+            chain.accept(token)
+        _ = chain.mask  # cached; refuses a grammar whose first mask exceeds the limits
+        begins = tokenizer is not None and request.prompt[0] == tokenizer.bos
+        text = TextStream(tokenizer, request.stop, frozenset(request.special))
+        scales = adapter_scales(self.adapters, request.adapters)
+        generation = Generation(
+            *(id, request, chain, text, ends, n_ctx),
+            n_keep=int(begins),
+            adapter_scales=scales,
+            media=rows,
+            tokens=list(tokens),
+        )
+        if self.decoder_start is not None:
+            self._decode(generation, self.decoder_start)
+        return generation
+
+    def _decode(self, generation: Generation, start: int) -> None:
+        """Let the encoder read the prompt, or its sound; the decoder continues the tokens beside that, or ``start``."""
+        request, media = generation.request, generation.media
+        if media is None:
+            generation.encoder_prompt, generation.tokens = self.encoder_prompt(request.prompt, ()), [start]
+        else:
+            ids = [token for token in generation.tokens if token < 0]
+            generation.encoder_prompt = EncoderPrompt(ids, media)
+            generation.tokens, generation.media = list(generation.spoken) or [start], None
+        generation.n_keep = 1
+
+    def _predicted(self, request: Request) -> list[int]:
+        """Return the tokens of a request's prediction, as many as fit into the context."""
+        tokenizer = self.load_tokenizer() if request.prediction and request.speculate != "off" else None
+        if tokenizer is None or request.prediction is None:
+            return []
+        text = request.prediction[: tokenizer.longest * self.n_ctx]
+        return tokenizer.tokenize_following(text)[: self.n_ctx] if text else []
+
+    def _masks_of(self, request: Request, n_prompt: int) -> list[Sampler]:
+        """Return the samplers of grammar and reasoning budget, which follow ``n_prompt`` tokens."""
+        constraint = Constraint(request.grammar, self._compiler, n_prompt) if request.grammar else None
+        if request.budget:
+            tokenizer = self.load_tokenizer()
+            if tokenizer is None:
+                raise RequestError("budget: this model has no supported tokenizer, which a reasoning budget needs")
+            check_ids(request.budget.closing, self.n_vocab)
+            return [BudgetedReasoning(request.budget, tokenizer, self.n_vocab, n_prompt, constraint)]
+        return [constraint] if constraint else []
+
+
+def check_proposers(
+    choice: str | None, known: Collection[str], verifies: bool = True, error: type[PumiceError] = RequestError
+) -> None:
+    """Raise ``error`` for names that are no proposers of this model, occur twice, or stand alone (``auto``)."""
+    names = [] if choice is None or choice in ALONE else names_of(choice)
+    for name in names:
+        if name in known and names.count(name) > 1:
+            raise error(f"speculate: {name!r} is named twice, in {choice!r}; name each proposer once")
+        if name in known:
+            continue
+        if name in ALONE or not name:
+            alone = f"{name!r} stands alone" if name else "a name is empty"
+            raise error(f"speculate: {alone}, in {choice!r}: use auto, off, or names of proposers with commas between")
+        if name in COMPUTED and not verifies:
+            raise error(f"speculate: {name!r}: {VERIFIES_NONE}")
+        if name in COMPUTED:
+            raise error(f"speculate: {NEEDS_DRAFT if name == 'draft' else NEEDS_LAYER}")
+        raise error(f"speculate: {unknown_name('proposer', name, [*known, *ALONE])}")
+
+
+def check_diffusion(request: Request, masks: Masks | None) -> None:
+    """Raise RequestError for options of diffusion that the model does not support, that are too large, or missing."""
+    if masks is None:
+        for field in dataclasses.fields(Request):
+            if field.name in OF_DIFFUSION and getattr(request, field.name) != field.default:
+                raise RequestError(f"{field.name}: this model does not generate by diffusion; remove the option")
+        return
+    if (request.diffusion_steps or 0) > MOST_DIFFUSION_STEPS:
+        raise RequestError(f"diffusion_steps must be at most {MOST_DIFFUSION_STEPS}, not {request.diffusion_steps}")
+    lacking = {
+        "a grammar": request.grammar is not None,
+        "a budget of reasoning": request.budget is not None,
+        "logprobs": request.logprobs is not None,
+        "min_tokens": request.min_tokens > 0,
+        "context_shift": request.context_shift,
+    }
+    for name, asked in lacking.items():
+        if asked:
+            raise RequestError(f"{name} is not supported by models that generate by diffusion")

@@ -1,0 +1,300 @@
+"""Requests that read given tokens for rows of outputs: scores, logits, embeddings, and steps of diffusion."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import ClassVar, Generic, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.engine.media.rows import MediaRows
+from pumice.engine.messages import EngineFinishReason, Event, Failed, Logprobs, Pooling
+from pumice.engine.requests import logprobs
+from pumice.engine.requests.batches import Part
+from pumice.engine.requests.generation import salt_of
+from pumice.engine.requests.job import Active, EncoderPrompt, Job
+from pumice.errors import RequestError
+
+T = TypeVar("T")
+
+Rows = NDArray[np.float32]
+Kind = Literal["logits", "hidden", "measure"]
+"""Work that shares steps: rows of logits or of hidden states, or steps that are measured."""
+
+
+@dataclass(eq=False)
+class ReadRequest(Generic[T]):
+    """A request that is answered once all of its readings have a value.
+
+    Attributes:
+        id: that of its command; a negative one without a command.
+        answer: called with the values; returns the last events.
+        fail: called with an error instead; returns the last event, or None.
+        priority: higher ones come first.
+        begun: True if one of its readings has had a place.
+        turn: the latest turn of its readings.
+    """
+
+    id: int
+    answer: Callable[[list[T]], Sequence[Event]]
+    fail: Callable[[Exception], Event | None]
+    priority: int = 0
+    readings: list[Reading[T]] = field(default_factory=list)
+    n_left: int = 0
+    begun: bool = False
+    ended: bool = False
+    turn: int = 0
+
+    def end(self) -> list[Event]:
+        """Return the last event if all readings have a value."""
+        if self.n_left or self.ended:
+            return []
+        self.ended = True
+        return [*self.answer([reading.value() for reading in self.readings])]
+
+    def end_with(self, error: Exception) -> list[Event]:
+        """Fail, once, and return the last event."""
+        if self.ended:
+            return []
+        self.ended = True
+        event = self.fail(error)
+        return [event] if event else []
+
+
+def with_event(id: int, answer: Callable[[list[T]], Event], priority: int = 0) -> ReadRequest[T]:
+    """Return a request of a command, which is answered by an event."""
+    return ReadRequest(id, lambda values: [answer(values)], lambda error: Failed(id, error), priority)
+
+
+def with_future(id: int, future: Future[list[T]]) -> ReadRequest[T]:
+    """Return a request without a command, which is answered by a future."""
+
+    def answer(values: list[T]) -> list[Event]:
+        with suppress(InvalidStateError):  # cancelled
+            future.set_result(values)
+        return []
+
+    def fail(error: Exception) -> None:
+        with suppress(InvalidStateError):
+            future.set_exception(error)
+
+    return ReadRequest(id, answer, fail)
+
+
+@dataclass(eq=False)
+class Reading(Job, Generic[T]):
+    """A sequence of given tokens, some of whose output rows are wanted.
+
+    Attributes:
+        request: what it belongs to.
+        wanted: positions whose rows are wanted, ascending; the first ``n_done`` of them are known.
+        shares: True if its blocks are those of any request with these tokens.
+    """
+
+    request: ReadRequest[T]
+    tokens: Sequence[int]
+    wanted: Sequence[int]
+    adapter_scales: Sequence[float] = ()
+    media: MediaRows | None = None
+    encoder_prompt: EncoderPrompt | None = None
+    cache_salt: str = ""
+    shares: bool = False
+    n_done: int = 0
+    turn: int | None = None
+    queued: float = field(default_factory=time.perf_counter)
+    waits_since: float = field(default_factory=time.perf_counter)
+    deadline: float | None = None
+    stops_at_rows: ClassVar[bool] = False
+    kind: ClassVar[Kind] = "logits"
+
+    def __post_init__(self) -> None:
+        self.request.readings.append(self)
+        self.request.n_left += 1
+
+    @property
+    def id(self) -> int:  # type: ignore[override]
+        return self.request.id
+
+    @property
+    def priority(self) -> int:
+        return self.request.priority
+
+    @property
+    def salt(self) -> bytes:
+        return salt_of(self.cache_salt, self.adapter_scales)
+
+    @property
+    def shareable(self) -> Sequence[int]:
+        return self.tokens[: self.wanted[self.n_done] + 1] if self.shares and not self.done else ()
+
+    @property
+    def done(self) -> bool:
+        return self.n_done == len(self.wanted)
+
+    @abstractmethod
+    def take(self, rows: Rows) -> None:
+        """Take the next wanted rows; they are valid until the call returns."""
+
+    @abstractmethod
+    def value(self) -> T:
+        """Return the result, once it is done."""
+
+    def took(self, first: int, n_new: int, seconds: float) -> None:
+        """Note the seconds of a step that read ``n_new`` tokens after the first ``first`` ones."""
+
+    def events(self) -> list[Event]:
+        """Return events before the last."""
+        return []
+
+    def begin(self) -> list[Event]:
+        """Note its admission; return the events."""
+        self.request.begun = True
+        return []
+
+    def end(self) -> list[Event]:
+        """Note that it is done; return the last events of its request, if all of them are done."""
+        self.request.n_left -= 1
+        return self.request.end()
+
+    def stop(self, reason: EngineFinishReason) -> list[Event]:
+        message = "its time was over" if reason == "timeout" else "the request was cancelled"
+        return self.fail(RequestError(message))
+
+    def fail(self, error: Exception) -> list[Event]:
+        return self.request.end_with(error)
+
+
+@dataclass(eq=False)
+class LogitRows(Reading[Rows]):
+    """Logits ``[len(wanted), n_vocab]``."""
+
+    rows: list[Rows] = field(default_factory=list)
+
+    def take(self, rows: Rows) -> None:
+        self.rows.append(rows.copy())
+
+    def value(self) -> Rows:
+        return np.concatenate(self.rows)
+
+
+@dataclass(eq=False)
+class Scores(Reading[list[Logprobs]]):
+    """The log-probabilities of the tokens after the first, and of ``n_top`` alternatives each."""
+
+    n_top: int = 0
+    logprobs: list[Logprobs] = field(default_factory=list)
+
+    def take(self, rows: Rows) -> None:
+        targets = self.tokens[1 + len(self.logprobs) :]
+        for row, total, target in zip(rows, logprobs.totals(rows, [True] * len(rows)), targets, strict=False):
+            self.logprobs.append(logprobs.raw(row, total, target, self.n_top))
+
+    def value(self) -> list[Logprobs]:
+        return self.logprobs
+
+
+@dataclass(eq=False)
+class TextRows(Reading[Rows]):
+    """Hidden states of a text, pooled to its embedding ``[n]``, or ``[n_tokens, n]`` without pooling.
+
+    ``scores``: the model's head turns them into scores.
+    """
+
+    pooling: Pooling = "mean"
+    scores: bool = False
+    rows: list[Rows] = field(default_factory=list)
+    result: Rows | None = None
+    kind: ClassVar[Kind] = "hidden"
+
+    def take(self, rows: Rows) -> None:
+        self.rows.append(rows.copy())
+
+    def pooled(self) -> Rows:
+        """Return the pooled hidden states: ``[1, n_embd]``, or ``[n_tokens, n_embd]``."""
+        rows = np.concatenate(self.rows)
+        return rows.mean(axis=0, keepdims=True, dtype=np.float64).astype(np.float32) if self.pooling == "mean" else rows
+
+    def value(self) -> Rows:
+        assert self.result is not None
+        return self.result
+
+
+def wanted_by(pooling: Pooling, n_tokens: int) -> Sequence[int]:
+    """Return the positions whose hidden states a pooling needs."""
+    if pooling == "cls":
+        return range(1)
+    return range(n_tokens - 1, n_tokens) if pooling == "last" else range(n_tokens)
+
+
+@dataclass(eq=False)
+class MeasuredSteps(Reading[float]):
+    """Seconds of the steps after the first ``depth`` tokens; ``progress`` gets the tokens read, and all."""
+
+    depth: int = 0
+    progress: Callable[[int, int], None] | None = None
+    seconds: float = 0.0
+    stops_at_rows: ClassVar[bool] = True
+    kind: ClassVar[Kind] = "measure"
+
+    def take(self, rows: Rows) -> None: ...
+
+    def took(self, first: int, n_new: int, seconds: float) -> None:
+        if first >= self.depth:
+            self.seconds += seconds
+        if self.progress:
+            self.progress(first + n_new, len(self.tokens))
+
+    def value(self) -> float:
+        return self.seconds
+
+
+@dataclass(eq=False, kw_only=True)
+class Reader(Active):
+    """A reading with a place in the cache. ``whole``: each step computes the whole sequence."""
+
+    reading: Reading[object]
+    whole: bool
+
+    @property
+    def job(self) -> Reading[object]:
+        return self.reading
+
+    @property
+    def kind(self) -> Kind:
+        return self.reading.kind
+
+    def rows(self, n_new: int, n_rows: int) -> Sequence[int]:
+        """Return the positions of the wanted rows among the next ``n_new`` tokens, at most ``n_rows`` of them."""
+        wanted, n_done = self.reading.wanted, self.reading.n_done
+        end = bisect_left(wanted, self.n_past + n_new, lo=n_done)
+        return wanted[n_done : min(end, n_done + n_rows)]
+
+    def fit(self, n_new: int, n_rows: int) -> int:
+        """Return ``n_new``, or fewer next tokens that have no more than ``n_rows`` wanted rows."""
+        wanted, n_done = self.reading.wanted, self.reading.n_done
+        if self.whole:
+            return n_new
+        if self.reading.stops_at_rows and n_done < len(wanted):
+            n_new = min(n_new, wanted[n_done] + 1 - self.n_past)
+        if n_done + n_rows < len(wanted):
+            n_new = min(n_new, wanted[n_done + n_rows] - self.n_past)
+        return n_new
+
+    def part(self, n_new: int, rows: Sequence[int]) -> Part:
+        """Return its next tokens as part of a batch, with these positions' rows as outputs."""
+        tokens = self.reading.tokens[self.n_past : self.n_past + n_new]
+        return Part(
+            self,
+            tokens,
+            self.n_past,
+            [row - self.n_past for row in rows],
+            self.reading.adapter_scales,
+            self.reading.media,
+        )

@@ -1,0 +1,1 @@
+"""Models that speak: their graphs, and the engine that runs them."""
