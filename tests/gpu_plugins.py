@@ -3,20 +3,14 @@
 from collections.abc import Callable
 from types import ModuleType
 
-from pumice.backend.step import Limits
-from pumice.engine.placement.expert_cache import OF_HOST
-from pumice.graph import Node
 from pumice.plugin import hookimpl
 from pumice_numpy import NumpyBackend
 
 
-class DenseGpu(NumpyBackend):
-    """A GPU that leaves experts to the host."""
+class Gpu(NumpyBackend):
+    """NumPy's backend as a GPU."""
 
     offload = True
-
-    def supports(self, node: Node, limits: Limits) -> bool:
-        return node.op not in OF_HOST and super().supports(node, limits)
 
 
 def gpu_plugin(gpu: type[NumpyBackend]) -> ModuleType:

@@ -137,8 +137,6 @@ class Config(BaseModel):
     override_tensors: list[str]
     n_cpu_moe: int = Field(ge=-1)
     n_cpu_ffn: int = Field(ge=-1)
-    moe_cache_mib: int = Field(ge=0, le=2**20)
-    op_offload: Literal["auto", "on", "off"]
     moe_in_place: Literal["auto", "on", "off"]
     measure_rates: bool
     kv_offload: bool
@@ -190,7 +188,7 @@ class Config(BaseModel):
             expected = f"should be a number of {ENGINE[info.field_name or ''].unit}, or a size such as 12GiB or 512MiB"
             raise PydanticCustomError("size", expected) from None
 
-    @field_validator("sandbox", "op_offload", "moe_in_place", mode="before")
+    @field_validator("sandbox", "moe_in_place", mode="before")
     @classmethod
     def _on_is_true(cls, value: Any) -> Any:
         """Accept true and false, which YAML reads for the words on and off."""

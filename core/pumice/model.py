@@ -25,11 +25,11 @@ from pumice.engine.media.projector_parts import ChosenProjector
 from pumice.engine.media.rows import keyed
 from pumice.engine.messages import Event, Facts
 from pumice.engine.placement.backends import OpeningBackends
-from pumice.engine.placement.experts import known_device_rates
-from pumice.engine.placement.fitting import fit_graphs
+from pumice.engine.placement.fitting import fit_model
 from pumice.engine.placement.held import facts_of
 from pumice.engine.placement.host_memory import lock_memory, numa_policy
 from pumice.engine.placement.overrides import DeviceName
+from pumice.engine.placement.rates import known_device_rates
 from pumice.engine.placement.runner import Observer
 from pumice.engine.placement.sizing import EngineSizes, make_limits
 from pumice.engine.requests.arguments import adapter_scales, check_ids, token_ids
@@ -384,14 +384,12 @@ def prepare(
     graphs = trace_configured(stack, file, architecture, sizes.n_ctx, config, registry, drafts)
     if observer:
         graphs = {name: observer.watch(graph) if name == MAIN else graph for name, graph in graphs.items()}
-        config = config.model_copy(update={"moe_cache_mib": 0, "op_offload": "off"})
     host_bytes = available_memory_bytes() or None
     opening.wait(meanwhile)
 
     def fitted() -> tuple[EngineSizes, Runner]:
-        placed, fitting, rules, experts, stream = fit_graphs(graphs, backends, sizes, config, host_bytes)
-        limits = make_limits(placed, fitting)
-        return fitting, Runner(placed, backends, limits, rules, progress, observer, experts, stream)
+        fitting, rules = fit_model(graphs, backends, sizes, config, host_bytes)
+        return fitting, Runner(graphs, backends, make_limits(graphs, fitting), rules, progress, observer)
 
     fitting, runner = fitted()
     if _measures(runner, config, registry):
@@ -422,4 +420,4 @@ def _measures(runner: Runner, config: Config, registry: Registry) -> bool:
     if not config.measure_rates:
         log.info("the speeds of the devices are not measured, so experts stay on the CPU; `pumice fit` measures them")
         return False
-    return measure_before_loading(parts, registry, config, Model)
+    return measure_before_loading(parts, registry, config)

@@ -60,7 +60,6 @@ class NumpyOptions:
 class NumpyBackend(Backend):
     """The reference backend, which runs every operation on the CPU."""
 
-    renews_weights = True
     Options = NumpyOptions
 
     def __init__(self, options: Any = None) -> None:
@@ -147,9 +146,6 @@ class NumpyProgram(HostProgram):
             if isinstance(state, RecurrentState):
                 for source, target in pairs:
                     array[target] = array[source]
-
-    def renew_weight(self, weight: Weight, index: int, matrix: Weight) -> None:
-        self._weights.forget(weight)
 
     @property
     def host_weights(self) -> Sequence[NDArray[Any]]:

@@ -46,12 +46,6 @@ def mul_mat_id(x: F32Array, weight: F32Array, ids: I32Array) -> F32Array:
     return y
 
 
-def mul_mat_some(x: F32Array, weight: F32Array, ids: I32Array) -> F32Array:
-    y = mul_mat_id(x, weight, np.maximum(ids, 0))
-    y[ids < 0] = 0
-    return y
-
-
 # --- norms and positions
 
 
@@ -142,14 +136,6 @@ def top_k(x: F32Array, k: int) -> I32Array:
     return np.argsort(-x, axis=-1, kind="stable")[..., :k].astype(np.int32)
 
 
-def renumber(ids: I32Array, table: I32Array) -> I32Array:
-    return table[ids]
-
-
-def keep_chosen(weights: F32Array, ids: I32Array) -> F32Array:
-    return np.where(ids < 0, np.float32(0), weights)
-
-
 def quotient(x: I32Array, size: int) -> I32Array:
     return x // np.int32(size)
 
@@ -193,7 +179,6 @@ OPS: dict[str, Any] = {
         linear,
         batched_linear,
         mul_mat_id,
-        mul_mat_some,
         rms_norm,
         layer_norm,
         rope,
@@ -202,8 +187,6 @@ OPS: dict[str, Any] = {
         hadamard,
         top_k,
         quotient,
-        renumber,
-        keep_chosen,
         remainder,
         ngram_rows,
         gather,

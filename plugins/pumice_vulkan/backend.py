@@ -106,8 +106,6 @@ class VulkanBackend(Backend):
     """
 
     offload = True
-    renews_weights = True
-    keeps_ready = True
     reads_in_place = True
     expert_rows = 64
     scratch_bytes = SCRATCH_BYTES

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
-from operator import itemgetter
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +23,7 @@ STAGING_BYTES = 8 * 2**20
 N_STAGING = 8  # buffers of an upload
 N_COPYING = 4  # minimum threads that read a file's pages; a single one reaches 7 GB/s
 MOST_COPYING = 8  # ... and maximum
-READY_BYTES = 16 * 2**20  # of a part of a copy that stays ready, which a thread writes
 LEAST_COPIED = 2**20  # minimum bytes per thread
-RENEWED_BYTES = 4 * STAGING_BYTES  # of a piece of matrices that change while a model runs, of which few take less time
 
 
 @dataclass(frozen=True)
@@ -138,8 +132,6 @@ class Weights:
         self._in_place = Arena(device, host=True)
         self._places: dict[Hashable, tuple[list[BufferSlice], object]] = {}
         self._staging: Staging | None = None
-        self._renewing: Staging | None = None
-        self._ready = ReadyCopies(device)
 
     @property
     def nbytes(self) -> int:
@@ -176,27 +168,6 @@ class Weights:
                 self._places[key] = [self._upload(self._staging, part, arena) for part in parts], owner
             return self._places[key][0]
 
-    def renew(self, changes: Iterable[tuple[Hashable, Packing | NDArray[np.generic], int]]) -> None:
-        """Write matrices of uploaded stacks again, while no step uses them.
-
-        ``changes``: keys, matrices, and offsets in words, of dense ones.
-        """
-        with self._lock:
-            if self._renewing is None:
-                n_copying = max(cores() // 2, N_COPYING)
-                self._renewing = Staging(self._device, RENEWED_BYTES, 2, n_copying, self._ready, gathers=True)
-            for key, matrix, offset in changes:
-                (place,), _ = self._places[key]
-                if isinstance(matrix, Packing):
-                    self._renewing.repack(place, matrix)
-                else:
-                    self._renewing.write(place.part(offset, matrix.nbytes // 4), [matrix])
-            self._renewing.wait()
-
-    def keep_ready(self, data: NDArray[np.generic]) -> None:
-        """Copy bytes that ``renew`` will get, as a whole or in part, to host memory that the device reads."""
-        self._ready.add(data)
-
     def finish(self) -> None:
         """Wait for the uploads and free their staging buffers."""
         with self._lock:
@@ -219,51 +190,11 @@ class Weights:
         return place
 
     def close(self) -> None:
-        for staging in (self._staging, self._renewing):
-            if staging is not None:
-                staging.close()
-        self._staging = self._renewing = None
-        self._ready.close()
+        if self._staging is not None:
+            self._staging.close()
+        self._staging = None
         self._in_place.close()
         self._arena.close()
-
-
-class ReadyCopies:
-    """Copies of weights in host memory that the device reads, found by the addresses of the bytes in the file."""
-
-    def __init__(self, device: Device) -> None:
-        self._device = device
-        self._copies: list[tuple[int, NDArray[np.uint8], Buffer]] = []  # by address; bytes stay alive, and so in place
-
-    def add(self, data: NDArray[np.generic]) -> None:
-        """Copy the bytes of an array, unless they are not contiguous. Raises BackendError if there is no memory."""
-        if not data.flags.c_contiguous or self.find(flat := data.reshape(-1).view(np.uint8)):
-            return
-        buffer = self._device.new_buffer(-(-len(flat) // 4) * 4, host=True)
-        try:
-            with ThreadPoolExecutor(max(cores() // 2, 1), "pumice-vulkan-ready") as pool:
-                parts = [slice(start, start + READY_BYTES) for start in range(0, len(flat), READY_BYTES)]
-                list(pool.map(lambda part: np.copyto(buffer.contents[: len(flat)][part], flat[part]), parts))
-        except BaseException:  # such as no further thread
-            buffer.close()
-            raise
-        buffer.contents[len(flat) :] = 0
-        insort(self._copies, (flat.ctypes.data, flat, buffer), key=itemgetter(0))
-
-    def find(self, piece: NDArray[np.uint8]) -> tuple[Buffer, int] | None:
-        """Return the place of a copy of a piece's bytes, whose offset is in whole words; None if there is none."""
-        start = piece.ctypes.data
-        index = bisect_right(self._copies, start, key=itemgetter(0)) - 1
-        if index < 0:
-            return None
-        first, data, buffer = self._copies[index]
-        is_inside = start + len(piece) <= first + len(data) and (start - first) % 4 == 0
-        return (buffer, start - first) if is_inside else None
-
-    def close(self) -> None:
-        for *_, buffer in self._copies:
-            buffer.close()
-        self._copies = []
 
 
 class Staging:
@@ -271,26 +202,10 @@ class Staging:
 
     A command is committed once its buffer is filled, in order: waiting for the threads after each piece instead took
     0.6 ms for 8 MiB, which they copy in 0.3. Buffers are allocated when they are needed.
-
-    Bytes of which ``ready`` has a copy are copied from there. With ``gathers``, a command takes as many pieces as a
-    buffer has room for, since many small ones would each be waited for; the last one starts with ``wait``.
     """
 
-    def __init__(
-        self,
-        device: Device,
-        n_bytes: int,
-        n_buffers: int,
-        n_copying: int,
-        ready: ReadyCopies | None = None,
-        gathers: bool = False,
-    ) -> None:
+    def __init__(self, device: Device, n_bytes: int, n_buffers: int, n_copying: int) -> None:
         self._device = device
-        self._ready = ready
-        self._gathers = gathers
-        self._encoder: Encoder | None = None  # of the command that is recorded
-        self._used = 0  # bytes of the buffers whose turn it is that the command uses
-        self._repacks: list[Callable[[Encoder], None]] = []  # dispatches after its copies
         self._n_bytes = n_bytes
         self._n_parts = max(1, 2 * n_copying // n_buffers)  # of a piece, so that all threads have work
         self._pipelines: dict[str, ComputePipeline] = {}
@@ -302,11 +217,9 @@ class Staging:
     def write(self, place: BufferSlice, chunks: Iterable[NDArray[np.generic]]) -> None:
         offset = 4 * place.offset
         for piece in _pieces(chunks, self._n_bytes):
-            encoder, start = self._begin(len(piece))
-            source = self._source(piece, start)
-            encoder.copy_buffer(source.buffer, source.offset, place.buffer, offset, source.n_bytes)
-            if not self._gathers:
-                self._commit()
+            buffer, n_bytes, encoder = self._begin(piece)
+            encoder.copy_buffer(buffer, 0, place.buffer, offset, n_bytes)
+            self._commit(encoder)
             offset += len(piece)
 
     def repack(self, place: BufferSlice, packing: Packing) -> None:
@@ -315,23 +228,21 @@ class Staging:
             n_bytes = interface(packing.kernel).n_bytes
             self._pipelines[packing.kernel] = self._device.new_pipeline(shader(packing.kernel), 2, n_bytes)
         for piece in packing.pieces(self._n_bytes):
-            encoder, start = self._begin(len(piece.data))
-            source = self._source(piece.data, start)
+            buffer, n_bytes, encoder = self._begin(piece.data)
             raw = self._turn.raw = self._turn.raw or self._device.new_buffer(self._n_bytes)
-            encoder.copy_buffer(source.buffer, source.offset, raw, start, source.n_bytes)
-            self._repacks.append(partial(self._repack, place, packing, piece, start))
-            if not self._gathers:
-                self._commit()
+            encoder.copy_buffer(buffer, 0, raw, 0, n_bytes)
+            encoder.barrier()
+            self._repack(place, packing, piece, raw, encoder)
+            self._commit(encoder)
 
-    def _repack(self, place: BufferSlice, packing: Packing, piece: Piece, start: int, encoder: Encoder) -> None:
-        """Repack the blocks from byte ``start`` of the raw ones on."""
-        assert self._turn.raw is not None
+    def _repack(self, place: BufferSlice, packing: Packing, piece: Piece, raw: Buffer, encoder: Encoder) -> None:
+        """Repack raw blocks to their place."""
         encoder.set_pipeline(self._pipelines[packing.kernel])
-        encoder.set_buffer(0, self._turn.raw)
+        encoder.set_buffer(0, raw)
         encoder.set_buffer(1, place.buffer)
         encoder.set_bytes(
             interface(packing.kernel).pack(
-                source_offset=start // 4,
+                source_offset=0,
                 target_offset=place.offset,
                 n_matrix=packing.n_blocks,
                 first=piece.first,
@@ -340,53 +251,28 @@ class Staging:
         )
         encoder.dispatch_threadgroups(piece.n_workgroups)
 
-    def _source(self, piece: NDArray[np.uint8], start: int) -> _Source:
-        """Return where the device finds the piece, in whole words: in a copy, or from ``start`` of the ring on."""
+    def _begin(self, piece: NDArray[np.uint8]) -> tuple[Buffer, int, Encoder]:
+        """Begin to fill the next buffer with a piece; return it, its bytes in whole words, and a command's encoder."""
+        self._number = (self._number + 1) % len(self._turns)
+        turn = self._turn
+        self._wait(turn)
+        buffer = turn.buffer = turn.buffer or self._device.new_buffer(self._n_bytes, host=True)
         padded = -(-len(piece) // 4) * 4
-        ready = self._ready.find(piece) if self._ready is not None else None
-        if ready is not None:
-            return _Source(*ready, padded)
-        buffer = self._turn.buffer = self._turn.buffer or self._device.new_buffer(self._n_bytes, host=True)
-        self._fill(piece, start, padded)
-        return _Source(buffer, start, padded)
-
-    def _fill(self, piece: NDArray[np.uint8], first: int, padded: int) -> None:
-        """Begin to fill the buffer whose turn it is from byte ``first`` on."""
-        assert self._turn.buffer is not None
-        contents = self._turn.buffer.contents[first:]
         share = max(-(-len(piece) // self._n_parts), LEAST_COPIED)
         parts = [slice(start, min(start + share, len(piece))) for start in range(0, len(piece), share)]
-        self._turn.fills += [self._copying.submit(np.copyto, contents[part], piece[part]) for part in parts]
-        contents[len(piece) : padded] = 0
-
-    def _begin(self, n_bytes: int) -> tuple[Encoder, int]:
-        """Return a command's encoder, and the offset of ``n_bytes`` bytes in the buffers whose turn it is."""
-        if self._encoder is not None and self._used + n_bytes > self._n_bytes:
-            self._commit()
-        if self._encoder is None:
-            self._number = (self._number + 1) % len(self._turns)
-            self._wait(self._turn)
-            command = self._turn.command = self._device.new_command_buffer()
-            self._encoder, self._used = command.encoder(), 0
-        start = self._used
-        self._used += -(-n_bytes // (4 * ALIGNMENT)) * 4 * ALIGNMENT
-        return self._encoder, start
+        turn.fills = [self._copying.submit(np.copyto, buffer.contents[part], piece[part]) for part in parts]
+        buffer.contents[len(piece) : padded] = 0
+        turn.command = self._device.new_command_buffer()
+        self._filling.append(turn)
+        return buffer, padded, turn.command.encoder()
 
     @property
     def _turn(self) -> _Turn:
         return self._turns[self._number]
 
-    def _commit(self) -> None:
-        """End the command that is recorded, and commit those whose buffers are filled."""
-        encoder = self._encoder
-        assert encoder is not None
-        if self._repacks:
-            encoder.barrier()
-        for repack in self._repacks:
-            repack(encoder)
+    def _commit(self, encoder: Encoder) -> None:
+        """End the recorded command, and commit those whose buffers are filled."""
         encoder.end()
-        self._encoder, self._repacks = None, []
-        self._filling.append(self._turn)
         while self._filling and all(fill.done() for fill in self._filling[0].fills):
             self._commit_filled()
 
@@ -417,17 +303,12 @@ class Staging:
 
     def wait(self) -> None:
         """Wait until all written bytes are on the device."""
-        if self._encoder is not None:
-            self._commit()
         for turn in self._turns:
             self._wait(turn)
 
     def close(self) -> None:
         """Free the buffers, once no thread fills them. What is not committed yet is not copied."""
         self._copying.shutdown(cancel_futures=True)
-        if self._encoder is not None:
-            self._filling.append(self._turn)
-            self._encoder = None
         for turn in self._filling:
             if turn.command is not None:
                 turn.command.close()
@@ -451,14 +332,6 @@ class _Turn:
     raw: Buffer | None = None
     fills: list[Future[None]] = field(default_factory=list)
     command: CommandBuffer | None = None
-
-
-class _Source(NamedTuple):
-    """Bytes in a host buffer."""
-
-    buffer: Buffer
-    offset: int
-    n_bytes: int
 
 
 def _pieces(chunks: Iterable[NDArray[np.generic]], most: int) -> Iterator[NDArray[np.uint8]]:

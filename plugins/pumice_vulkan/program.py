@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -41,10 +40,8 @@ from pumice_vulkan.fuse import parts
 from pumice_vulkan.host_memory import N_TURNS, HostMemory
 from pumice_vulkan.kernels import Kernels
 from pumice_vulkan.lower import RULES
-from pumice_vulkan.lower.matrices import PLANES
-from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory, StateUse, weight_key
+from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory, StateUse
 from pumice_vulkan.memory import Arena, Scratch, Weights
-from pumice_vulkan.packing import Packing, pack_some
 from pumice_vulkan.passing import Found, copies_of
 from pumice_vulkan.persistent import PersistentPath, expect_cache
 from pumice_vulkan.picker import MAX_BEST, Choice, GoesOn, Picker
@@ -541,15 +538,6 @@ class DeviceProgram(Program):
     def write_slots(self, slots: Sequence[int], data: NDArray[np.uint8]) -> None:
         self._moves.write(SLOTS, slots, data)
 
-    def renew_weight(self, weight: Weight, index: int, matrix: Weight) -> None:
-        self.renew_weights([(weight, index, matrix)])
-
-    def renew_weights(self, changes: Sequence[tuple[Weight, int, Weight]]) -> None:
-        self._shared.weights.renew(starmap(_renewed, changes))
-
-    def keep_ready(self, weight: Weight) -> None:
-        self._shared.weights.keep_ready(weight.data)
-
     def profile(self) -> list[KernelTime]:
         """Run the last step again (the first of several) with timestamps; recurrent states advance."""
         return self._recorder.profile()
@@ -715,12 +703,6 @@ def _kept(segment: Segment) -> set[Tensor]:
         if node.op == "reshape" and node.output in kept:
             kept.add(node.inputs["x"])
     return kept
-
-
-def _renewed(weight: Weight, index: int, matrix: Weight) -> tuple[Hashable, Packing | NDArray[np.generic], int]:
-    """Return a stack's key, matrices in their form for upload, and the place of dense ones, in words."""
-    packed = pack_some(weight, matrix, index)
-    return weight_key(weight, PLANES), packed, packed.nbytes // 4 // int(matrix.shape[0]) * index
 
 
 def _weight_bytes(weights: Iterable[Weight]) -> int:

@@ -218,25 +218,6 @@ class Program(ABC):
         """Write what ``read_slots`` returned, ``[len(slots), slot_bytes]``; later steps find it there."""
         raise NotImplementedError
 
-    def renew_weight(self, weight: Weight, index: int, matrix: Weight) -> None:
-        """Replace the matrices of a stack from ``index`` on by ``matrix``, ``[n, ...]``, as its source did before.
-
-        For backends that declare ``renews_weights``. No step is pending. Matrices have a multiple of 256 values.
-        """
-        raise NotImplementedError
-
-    def renew_weights(self, changes: Sequence[tuple[Weight, int, Weight]]) -> None:
-        """Replace matrices like ``renew_weight``, whose arguments ``changes`` has; at once, where that is faster."""
-        for weight, index, matrix in changes:
-            self.renew_weight(weight, index, matrix)
-
-    def keep_ready(self, weight: Weight) -> None:  # noqa: B027 - a faster way that few programs have
-        """Keep a copy of a weight's bytes where the device reads them fastest, for ``renew_weight``.
-
-        For backends that declare ``keeps_ready``. Raises BackendError if there is no memory; ``renew_weight`` works
-        without.
-        """
-
     @property
     @abstractmethod
     def memory(self) -> dict[str, int]:
@@ -273,10 +254,6 @@ class Backend(ABC):
 
     #: True for GPUs: ``n_gpu_layers`` limits the layers placed on this backend.
     offload: ClassVar[bool] = False
-    #: True if programs implement ``renew_weight``.
-    renews_weights: ClassVar[bool] = False
-    #: True if programs implement ``keep_ready``.
-    keeps_ready: ClassVar[bool] = False
     #: True if programs read weights in host memory, those of ``Limits.in_place``; ``host_footprint`` counts them.
     reads_in_place: ClassVar[bool] = False
     #: Rows in which products of experts with many rows are computed: an expert with fewer takes as long.

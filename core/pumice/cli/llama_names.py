@@ -15,7 +15,7 @@ logger = logging.getLogger("pumice")
 
 FLAGS = {
     "loading of the model": "--warmup --no-warmup --check-tensors --repack -nr --no-repack --no-host",
-    "the computation": "-bs --backend-sampling --perf --no-perf",
+    "the computation": "-bs --backend-sampling --perf --no-perf --no-op-offload",
     "the key/value cache": "--swa-full",
     "chat templates": "--jinja --no-skip-chat-parsing --reasoning-preserve --no-reasoning-preserve",
     "images, sounds and videos": "--mmproj-auto --mmproj-offload --no-mmproj-offload",
@@ -53,7 +53,10 @@ VALUES = {
 }
 """Options that change no text, without and with a value, by their subject."""
 
-NOT_DONE = {"templates are always rendered as Jinja": "--no-jinja"}
+NOT_DONE = {
+    "templates are always rendered as Jinja": "--no-jinja",
+    "weights in host memory are not copied to a GPU, which may read experts there: --moe-in-place": "--op-offload",
+}
 NOT_DONE_VALUES = {
     "download the draft model, and give the file as --draft": "--spec-draft-hf -hfd -hfrd --hf-repo-draft",
     "prompts are not logged": "--log-prompts-dir",

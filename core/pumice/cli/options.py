@@ -379,16 +379,7 @@ _PLACEMENT = [
         help="Keep the experts of all layers in host memory, like --n-cpu-moe -1.",
     ),
     defined(ENGINE["n_cpu_ffn"], advanced=True),
-    defined(ENGINE["moe_cache_mib"], advanced=True),
     defined(ENGINE["moe_in_place"], advanced=True),
-    option(
-        "--op-offload/--no-op-offload",
-        default=None,
-        callback=lambda ctx, param, value: {True: "on", False: "off"}.get(value),
-        group="Backend",
-        advanced=True,
-        help="Copy experts that stay in host memory to a GPU for prompts.  [default: where that is faster]",
-    ),
     option(
         "--measure/--no-measure",
         "measure_rates",

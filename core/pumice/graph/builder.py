@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pumice.errors import ModelError
@@ -114,11 +113,6 @@ class GraphBuilder(Ops):
         if (value.shape, value.dtype) != (shape, dtype):
             raise ModelError(f"input {value} of {value.dtype} is also used as {format_shape(shape)} of {dtype}")
         return value
-
-    def table(self, name: str, values: Callable[[], NDArray[np.int32]]) -> Input:
-        """Return an int32 input with as many values in each step, which ``renumber`` reads; ``values`` returns them."""
-        self._inputs[name] = Input(name, values().shape, "i32", builder=self, fill=lambda batch: values())
-        return self._inputs[name]
 
     def size(self, name: str, most: int) -> str:
         """Return a name for a dimension whose size each step brings; ``most`` is its maximum."""

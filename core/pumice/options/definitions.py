@@ -662,25 +662,6 @@ class EngineOptions(TypedDict, total=False):
             ("-ncffn", "--n-cpu-ffn"),
         ),
     ]
-    moe_cache_mib: Annotated[
-        int | str,
-        Interval(ge=0, le=2**20),
-        _Device(
-            0,
-            "Memory of GPUs for copies of experts that stay in host memory, of those that tokens choose most: in MiB, "
-            "or with a unit such as 4GiB; 0: none.",
-            ("--moe-cache-mib",),
-            unit="MiB",
-        ),
-    ]
-    op_offload: Annotated[
-        Literal["auto", "on", "off"],
-        _Device(
-            "auto",
-            "Copy weights that stay in host memory (experts, or matrices of dense layers) to a GPU for prompts, layer "
-            "by layer: auto where measured speeds predict that it is faster, on for all batches of at least 32 tokens.",
-        ),
-    ]
     moe_in_place: Annotated[
         Literal["auto", "on", "off"],
         _Device(

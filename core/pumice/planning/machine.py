@@ -8,7 +8,6 @@ from typing import NoReturn
 
 from pumice.backend import Backend
 from pumice.backend.step import Limits
-from pumice.engine.placement.expert_cache import OF_HOST
 from pumice.errors import ConfigError
 from pumice.graph import MemoryPlan, Node, Segment
 from pumice.machine import parse_size
@@ -68,8 +67,6 @@ class PlannedGPUs(Backend):
     """GPUs that are not here: they support what GPUs compute, and hold weights and caches as files store them."""
 
     offload = True
-    renews_weights = True
-    keeps_ready = True
     shares_arenas = True
 
     def __init__(self, sizes: Sequence[int]) -> None:
@@ -77,7 +74,7 @@ class PlannedGPUs(Backend):
         self._sizes = sizes
 
     def supports(self, node: Node, limits: Limits) -> bool:
-        return node.op not in OF_HOST
+        return True
 
     def free_memory(self) -> list[int | None]:
         return [max(size - RESERVE, 0) for size in self._sizes]

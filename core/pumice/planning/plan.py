@@ -14,28 +14,24 @@ from pumice.backend.step import Limits
 from pumice.config import Config
 from pumice.engine.placement.backends import backend_line
 from pumice.engine.placement.costs import StepPart, step_parts
-from pumice.engine.placement.expert_stream import ExpertStream
-from pumice.engine.placement.experts import known_device_rates
-from pumice.engine.placement.fitting import fit_graphs, has_room, largest_context
-from pumice.engine.placement.held import Held, facts_of, held_parts, held_ready
+from pumice.engine.placement.fitting import fit_model, has_room, largest_context
+from pumice.engine.placement.held import Held, facts_of, held_parts
 from pumice.engine.placement.measuring import measure_devices
 from pumice.engine.placement.overrides import HOST, DeviceName, parse_device
 from pumice.engine.placement.placement import Backends, Placement, PlacementRules, find_placement
-from pumice.engine.placement.rates import Rates, step_seconds, stream_seconds
+from pumice.engine.placement.rates import Rates, known_device_rates, step_seconds
 from pumice.engine.placement.runner import LATER
 from pumice.engine.placement.sizing import BLOCK_SIZE, EngineSizes, make_limits
 from pumice.engine.placement.tracing import prompts_of
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph
 from pumice.machine import available_memory_bytes
-from pumice.model import Model
 from pumice.model_graphs import chosen_sizes, make_architecture, trace_configured
 from pumice.planning.machine import PlannedGPUs, PlannedMachine
 from pumice.registry import Registry
 
 logger = logging.getLogger("pumice")
 
-_STREAM = "prompts with copied experts"  # name of a graph
 _GPUS = "gpu"  # name of the backend of planned GPUs
 
 
@@ -135,14 +131,12 @@ class _Subject:
     sizes: EngineSizes
     rules: PlacementRules
     host_bytes: int | None
-    stream: ExpertStream | None = None
 
     @property
     def traced(self) -> dict[str, Graph]:
         """All graphs by name, with those for prompts."""
         prompts = {name if name in LATER else f"{name} of prompts": g for name, g in prompts_of(self.graphs).items()}
-        streamed = {_STREAM: self.stream.graph} if self.stream else {}
-        return {**prompts, **self.graphs, **streamed}
+        return {**prompts, **self.graphs}
 
     @property
     def named(self) -> dict[str, Backend]:
@@ -180,12 +174,11 @@ def plan_file(
         limits = make_limits(subject.graphs, subject.sizes)
         placement = find_placement(list(subject.traced.values()), subject.backends, limits, subject.rules)
         held = held_parts(dict(zip(subject.traced, placement.segments, strict=True)), subject.named, limits, LATER)
-        held += held_ready(subject.stream.ready_bytes if subject.stream else 0, subject.named)
         parts = _main_parts(placement, subject, limits)
         uses_planned = machine.gpus and any(item.device.backend == _GPUS for item in held)  # nothing can be predicted
         rates_before = known_device_rates(subject.backends, config)
         holding = dict.fromkeys(item.device for item in held)
-        rates = measure_devices(holding, parts, registry, config, Model) if measure and not uses_planned else {}
+        rates = measure_devices(holding, parts, registry, config) if measure and not uses_planned else {}
         if known_device_rates(subject.backends, config) != rates_before:  # loading may choose another placement by them
             stack.close()
             return plan_file(file, config, registry, machine, model=model)
@@ -205,7 +198,7 @@ def plan_file(
             devices=devices,
             held=held,
             fits=fits,
-            **(_predict(parts, limits, rates, subject.named) | _predict_stream(placement, subject, limits, rates)),
+            **_predict(parts, limits, rates),
         )
 
 
@@ -229,9 +222,7 @@ def _subject(
     backends = _backends(stack, registry, config, machine)
     graphs = trace_configured(stack, file, architecture, sizes.n_ctx, config, registry)
     host = machine.host_bytes if machine.host_bytes is not None else available_memory_bytes() or None
-    subject = _Subject(graphs, backends, sizes, PlacementRules.of(config), host)
-    graphs, sizes, rules, _, stream = fit_graphs(graphs, backends, sizes, config, host)
-    return replace(subject, graphs=graphs, sizes=sizes, rules=rules, stream=stream)
+    return _Subject(graphs, backends, *fit_model(graphs, backends, sizes, config, host), host)
 
 
 def _backends(stack: ExitStack, registry: Registry, config: Config, machine: PlannedMachine) -> Backends:
@@ -293,40 +284,13 @@ def _main_parts(placement: Placement, subject: _Subject, limits: Limits) -> list
     return step_parts(placement.segments[main], subject.graphs[MAIN], limits, subject.named)
 
 
-def _predict_stream(
-    placement: Placement, subject: _Subject, limits: Limits, rates: Mapping[DeviceName, Rates]
-) -> dict[str, float | None]:
-    """Return the predicted rate of prompts by its name in ``ModelPlan``, if their experts are copied to a GPU."""
-    stream, n_tokens = subject.stream, min(limits.n_batch, limits.n_ctx)
-    if stream is None or n_tokens < stream.least:
-        return {}
-    placed = placement.segments[list(subject.traced).index(_STREAM)]
-    parts = step_parts(placed, stream.graph, limits, subject.named)
-    if not all(part.device in rates for part in parts):
-        return {}
-    return {"prompt_per_second": n_tokens / stream_seconds(parts, rates, n_tokens, stream.layer_bytes)}
-
-
-def _predict(
-    parts: Sequence[StepPart], limits: Limits, rates: Mapping[DeviceName, Rates], backends: Mapping[str, Backend]
-) -> dict[str, float | None]:
-    """Return the predicted rates by the names of ``ModelPlan``; empty if the rates of a device are unknown.
-
-    The host samples a token after each step; while a GPU computes the next steps, which pick their tokens themselves,
-    it processes the ones before.
-    """
+def _predict(parts: Sequence[StepPart], limits: Limits, rates: Mapping[DeviceName, Rates]) -> dict[str, float]:
+    """Return the predicted rates by the names of ``ModelPlan``; empty if the rates of a device are unknown."""
     if not all(part.device in rates for part in parts):
         return {}
     n_tokens = min(limits.n_batch, limits.n_ctx)
-    last = parts[-1].device
-    host = rates[last].host_seconds
-
-    def token_seconds(depth: int) -> float:
-        step = step_seconds(parts, rates, 1, 1, depth)
-        return max(step, host) if backends[last.backend].offload else step + host
-
     return {
         "prompt_per_second": n_tokens / step_seconds(parts, rates, n_tokens, 1, 0),
-        "generation_per_second": 1 / token_seconds(0),
-        "generation_per_second_full": 1 / token_seconds(limits.n_ctx - 1),
+        "generation_per_second": 1 / step_seconds(parts, rates, 1, 1, 0),
+        "generation_per_second_full": 1 / step_seconds(parts, rates, 1, 1, limits.n_ctx - 1),
     }

@@ -13,7 +13,7 @@ import numpy as np
 
 from pumice_cpu.formats import BY_NAME, Format
 from pumice_cpu.kernels import linear_float
-from pumice_cpu.kernels.common import inline, next_part, part_start, store_up_to
+from pumice_cpu.kernels.common import inline, next_part
 from pumice_cpu.kernels.linear import CACHED, RUN, STREAMS, run_multiplier, store_tile, tile_multiplier, tiles_at_once
 from pumice_cpu.simd import (
     fma,
@@ -75,15 +75,6 @@ def group(thread, n_threads, count, ids, order, matrices, starts, places, totals
             put_i32(place, np.int32(index + 1))
     put_i64(totals, n_groups)
     put_i64(totals + 8, end)
-
-
-def clear(thread, n_threads, count, ids, y, n_used, width):
-    """Clear the rows of y whose pairs ``group`` leaves out."""
-    n_pairs = get_i64(count) * n_used
-    for pair in range(part_start(n_pairs, thread, n_threads), part_start(n_pairs, thread + 1, n_threads)):
-        if get_i32(ids + 4 * pair) < 0:
-            for i in range(0, width, 16):
-                store_up_to(y + 4 * (pair * width + i), splat_f32(np.float32(0)), width - i)
 
 
 @inline

@@ -137,20 +137,6 @@ def divide(result: str) -> Any:
     return kernel
 
 
-def renumber(thread, n_threads, count, ids, table, y, width):
-    """Look every id up in a table of int32."""
-    n = get_i64(count) * width
-    for i in range(part_start(n, thread, n_threads), part_start(n, thread + 1, n_threads)):
-        put_i32(y + 4 * i, get_i32(table + 4 * get_i32(ids + 4 * i)))
-
-
-def keep_chosen(thread, n_threads, count, weights, ids, y, width):
-    """Copy weights, or 0 where the id is below 0."""
-    n = get_i64(count) * width
-    for i in range(part_start(n, thread, n_threads), part_start(n, thread + 1, n_threads)):
-        put_f32(y + 4 * i, get_f32(weights + 4 * i) if get_i32(ids + 4 * i) >= 0 else np.float32(0))
-
-
 def weigh(gate: str) -> Any:
     """Return a kernel for ``expert_weights``; ``normalize`` is 0 or 1, ``scale`` the bits of a float32."""
     open = (OPENED | {"softmax_of_chosen": softmax})[gate]

@@ -53,19 +53,6 @@ def _mul_mat_id(lowering: Lowering, node: Node) -> None:
     _multiply(lowering, x, weight, grouped, n_used if len(x.shape) == 2 else 1, node.output)
 
 
-def _mul_mat_some(lowering: Lowering, node: Node) -> None:
-    ids = node.inputs["ids"]
-    lowering.add(
-        "experts.clear",
-        count=lowering.size(N_TOKENS),
-        ids=lowering.address(ids),
-        y=lowering.address(node.output),
-        n_used=int(ids.shape[-1]),
-        width=int(node.output.shape[-1]),
-    )
-    _mul_mat_id(lowering, node)
-
-
 def _batched_linear(lowering: Lowering, node: Node) -> None:
     """Multiply every token by every matrix, each with a row of its own."""
     x, weight = node.operands()
@@ -216,6 +203,5 @@ def kernels() -> Iterator[str]:
 
 RULES = {
     "mul_mat_id": Rule(_mul_mat_id, _claims),
-    "mul_mat_some": Rule(_mul_mat_some, _claims),
     "batched_linear": Rule(_batched_linear, _claims),
 }

@@ -45,30 +45,6 @@ def _divide(lowering: Lowering, node: Node) -> None:
     )
 
 
-def _renumber(lowering: Lowering, node: Node) -> None:
-    ids, table = node.operands()
-    lowering.add(
-        "route.renumber",
-        count=lowering.count_address(ids),
-        ids=lowering.address(ids),
-        table=lowering.address(table),
-        y=lowering.address(node.output),
-        width=row_size(ids.shape),
-    )
-
-
-def _keep_chosen(lowering: Lowering, node: Node) -> None:
-    weights, ids = node.operands()
-    lowering.add(
-        "route.keep_chosen",
-        count=lowering.count_address(weights),
-        weights=lowering.address(weights),
-        ids=lowering.address(ids),
-        y=lowering.address(node.output),
-        width=row_size(weights.shape),
-    )
-
-
 def _expert_weights(lowering: Lowering, node: Node) -> None:
     logits, ids = node.operands()
     lowering.add(
@@ -106,8 +82,6 @@ RULES = {
     "expert_ids": Rule(_expert_ids),
     "quotient": Rule(_divide),
     "remainder": Rule(_divide),
-    "renumber": Rule(_renumber),
-    "keep_chosen": Rule(_keep_chosen),
     "expert_weights": Rule(_expert_weights),
     "expert_sum": Rule(_expert_sum),
 }

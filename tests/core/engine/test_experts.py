@@ -73,9 +73,7 @@ def test_experts_stay_in_host_memory(path: Path, monkeypatch: pytest.MonkeyPatch
         ({"gpu": FAR, "numpy": FAST}, False),  # to and fro takes longer than computing
     ]
     for rates, moves in several:
-        monkeypatch.setattr(
-            "pumice.engine.placement.experts.known_rates", lambda name, *_, rates=rates: rates.get(name)
-        )
+        monkeypatch.setattr("pumice.engine.placement.rates.known_rates", lambda name, *_, rates=rates: rates.get(name))
         with load(path, room) as model:
             found = experts(model)
             on_gpu = next(device for device in model.facts.devices if device.is_gpu)
@@ -101,7 +99,7 @@ def test_the_context_is_not_lowered_for_experts_that_move(path: Path, monkeypatc
 
     assert context() == context(N_CTX) == (N_CTX, True)
     rates = {"gpu": FAR, "numpy": FAST}
-    monkeypatch.setattr("pumice.engine.placement.experts.known_rates", lambda name, *_: rates.get(name))
+    monkeypatch.setattr("pumice.engine.placement.rates.known_rates", lambda name, *_: rates.get(name))
     assert context() == (32, True), "whole layers are faster"
 
 
@@ -124,9 +122,7 @@ def test_experts_that_a_gpu_reads_in_host_memory(path: Path, monkeypatch: pytest
         ("off", {"gpu": reads, "numpy": SLOW}, {}, 0),
     ]
     for moe_in_place, rates, options, n_layers in several:
-        monkeypatch.setattr(
-            "pumice.engine.placement.experts.known_rates", lambda name, *_, rates=rates: rates.get(name)
-        )
+        monkeypatch.setattr("pumice.engine.placement.rates.known_rates", lambda name, *_, rates=rates: rates.get(name))
         with load(path, room, moe_in_place=moe_in_place, **options) as model:
             assert (list(model.runner.backends_used) == ["gpu"]) is (n_layers > 0)
             if n_layers:

@@ -13,14 +13,13 @@ import pytest
 from click.testing import CliRunner
 
 import pumice
-from pumice.backend import Backend, DeviceInfo
+from pumice.backend import DeviceInfo
 from pumice.backend.step import Limits
 from pumice.cli import cli
 from pumice.cli.fit import command
-from pumice.engine.placement.costs import StepPart, step_parts
+from pumice.engine.placement.costs import step_parts
 from pumice.engine.placement.held import held_parts, part_of
-from pumice.engine.placement.host_time import host_seconds
-from pumice.engine.placement.overrides import DeviceName, host_layers
+from pumice.engine.placement.overrides import host_layers
 from pumice.engine.placement.placement import PlacementRules, find_placement
 from pumice.engine.placement.rates import measure_rates, measure_types, rates_of, step_seconds
 from pumice.engine.placement.sizing import EngineSizes, make_limits
@@ -28,10 +27,8 @@ from pumice.errors import ConfigError
 from pumice.gguf import GGMLType, row_bytes
 from pumice.graph import Graph, GraphBuilder, Segment, Weight
 from pumice.machine import parse_size
-from pumice.model import Model
 from pumice.planning import Held, NodeCost, PlannedMachine, Rates
 from pumice.planning.machine import RESERVE, PlannedGPUs
-from pumice.planning.plan import _predict
 from pumice_numpy import NumpyBackend
 from tiny_models import N_CTX
 from tiny_zoo import ZOO
@@ -371,7 +368,7 @@ def test_rates_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(measured) == 1
     assert measured[0].memory > 0
     (file,) = (tmp_path / "pumice" / "rates").iterdir()
-    older = {name: value for name, value in json.loads(file.read_bytes()).items() if name != "upload"}
+    older = {name: value for name, value in json.loads(file.read_bytes()).items() if name != "read"}
     damaged = (b"", b"[1]", b'{"memory": -1}', b"{" * 2000, json.dumps(older).encode())
     for content in damaged:
         file.write_bytes(content)
@@ -433,21 +430,3 @@ def test_options_of_placement_are_read() -> None:
 def test_wrong_options_of_placement_are_refused(arguments: list[str], message: str) -> None:
     with pytest.raises(click.BadParameter, match=message):
         command.make_context("fit", arguments)
-
-
-def test_the_host_takes_time_for_each_token() -> None:
-    """The host's time is added on the CPU; on a GPU, which runs the next steps meanwhile, it is a least time."""
-    assert 1e-5 < host_seconds(Model) < 0.1
-    parts = [StepPart(DeviceName("d"), (NodeCost(weight_bytes=10**6),), 0.0)]
-    limits = make_limits({"main": random_graph(random.Random(1))}, EngineSizes(1024, 256, 1, "f16"))
-    step = step_seconds(parts, {DeviceName("d"): RATES}, 1, 1, 0)
-
-    def rate(backend: Backend, host: float) -> float:
-        rates = {DeviceName("d"): replace(RATES, host_seconds=host)}
-        predicted = _predict(parts, limits, rates, {"d": backend})
-        assert predicted["prompt_per_second"] == 256 / step_seconds(parts, rates, 256, 1, 0)
-        return predicted["generation_per_second"] or 0.0
-
-    assert rate(NumpyBackend(), 0.5) == pytest.approx(1 / (step + 0.5))
-    assert rate(PlannedGPUs([1]), 0.5) == pytest.approx(1 / 0.5)
-    assert rate(PlannedGPUs([1]), 0.0) == pytest.approx(1 / step)

@@ -28,7 +28,7 @@ def rounded(x: np.ndarray) -> np.ndarray:
 
 
 def run(threads: int, type: GGMLType, matrices: np.ndarray, x: np.ndarray, ids: np.ndarray | None) -> np.ndarray:
-    """``mul_mat_id``, or ``mul_mat_some`` with negative ids, or without ids ``batched_linear``."""
+    """``mul_mat_id``, or without ids ``batched_linear``."""
     shape = (*matrices.shape[:2], x.shape[-1])
     tensors = {"w": GGUFTensor("w", type, shape, 0, matrices.nbytes, matrices.tobytes())}
     g = GraphBuilder(tensors, 1, 64)
@@ -38,7 +38,7 @@ def run(threads: int, type: GGMLType, matrices: np.ndarray, x: np.ndarray, ids: 
             output = g.batched_linear(given, g.weight("w"))
         else:
             chosen = Tensor("ids", ("n_tokens", ids.shape[1]), "i32", builder=g)
-            output = (g.mul_mat_some if (ids < 0).any() else g.mul_mat_id)(given, g.weight("w"), chosen)
+            output = g.mul_mat_id(given, g.weight("w"), chosen)
     backend = CpuBackend(CpuBackend.Options(threads=threads))
     program = compile_graph(backend, g.finish(output), limits())
     result = program.run(Step(batch([len(x)]), {"x": x, "ids": ids}))[output.name].copy()
@@ -53,7 +53,6 @@ def check(type: GGMLType, matrices: np.ndarray, x: np.ndarray, ids: np.ndarray |
     rows = rows if type.name in FLOATS else rounded(rows)
     which = np.arange(n_used)[None] if ids is None else ids
     expected = np.einsum("temk,tek->tem", dequantize(matrices, type).astype(np.float64)[which], rows, optimize=True)
-    expected[np.broadcast_to(which < 0, expected.shape[:2])] = 0
     np.testing.assert_allclose(one, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
     np.testing.assert_array_equal(one, two)
 
@@ -79,19 +78,6 @@ def test_an_expert_that_all_tokens_choose(name: str) -> None:
     ids = np.concatenate([np.full((40, 1), 2), rng.choice([0, 1, 3, 4], (40, 1))], axis=1).astype(np.int32)
     matrices = random_rows(rng, name, 5 * 200, 512).reshape(5, 200, -1)
     check(GGMLType[name], matrices, f32(40, 512), ids)
-
-
-@pytest.mark.parametrize("name", ["Q4_0", "F16", "IQ2_S"])
-@pytest.mark.parametrize("n_tokens", [1, 5])
-def test_experts_that_are_left_out(name: str, n_tokens: int) -> None:
-    width = 256 if name == "IQ2_S" else 64
-    if name == "IQ2_S":
-        matrices = random_rows(rng, name, 4 * 18, width).reshape(4, 18, -1)
-    else:
-        matrices = quantize(f32(4, 18, width), GGMLType[name])
-    ids = rng.integers(0, 4, (n_tokens, 3)).astype(np.int32)
-    for left_out in (ids == ids[0, 0], ids >= 0):
-        check(GGMLType[name], matrices, f32(n_tokens, width), np.where(left_out, np.int32(-1), ids))
 
 
 @pytest.mark.parametrize("n_tokens", [1, 37])

@@ -29,16 +29,6 @@ def test_float_experts(tmp_path: Path, backends: Any, type: str, n_tokens: int) 
     compare(tmp_path, backends, _experts, {"x": x, "ids": np.ascontiguousarray(ids)}, weights)
 
 
-def test_ids_in_other_numbers(tmp_path: Path, backends: Any) -> None:
-    ids = rng.integers(0, 5, (5, 3)).astype(np.int32)
-    arrays = {"weights": f32(5, 3), "ids": ids, "table": np.array([3, -1, 0, 7, -1], np.int32)}
-
-    def build(g: GraphBuilder, a: Mapping[str, Tensor]) -> Tensor:
-        return g.keep_chosen(a["weights"], g.renumber(a["ids"], a["table"]))
-
-    compare(tmp_path, backends, build, arrays)
-
-
 def _experts(g: GraphBuilder, a: Mapping[str, Tensor]) -> Tensor:
     return g.mul_mat_id(g.mul_mat_id(a["x"], g.weight("up"), a["ids"]), g.weight("down"), a["ids"])
 

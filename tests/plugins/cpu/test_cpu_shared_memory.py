@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import pumice
-from gpu_plugins import DenseGpu, gpu_plugin
+from gpu_plugins import Gpu, gpu_plugin
 from pumice_cpu.backend import CpuProgram
 from tiny_models import ATTENTION, EXPERTS, tiny
 
@@ -23,10 +23,10 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_experts_of_layers_share_activations(path: Path) -> None:
-    options: dict[str, Any] = {"n_ctx": 128, "n_batch": 32, "n_parallel": 2, "op_offload": "off"}
+    options: dict[str, Any] = {"n_ctx": 128, "n_batch": 32, "n_parallel": 2}
     with pumice.load(path, backend="numpy", **options) as model:
         expected = model.logits(PROMPT), model.generate(PROMPT, max_tokens=24, temperature=0).tokens
-    by_gpu = {"config": {"backends": ["gpu", "cpu"]}, "plugins": [gpu_plugin(DenseGpu)], "n_cpu_moe": -1, **options}
+    by_gpu = {"config": {"backends": ["gpu", "cpu"]}, "plugins": [gpu_plugin(Gpu)], "n_cpu_moe": -1, **options}
     with pumice.load(path, **by_gpu) as model:
         np.testing.assert_allclose(model.logits(PROMPT), expected[0], atol=1e-3)
         assert model.generate(PROMPT, max_tokens=24, temperature=0).tokens == expected[1]

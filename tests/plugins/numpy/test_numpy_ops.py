@@ -98,20 +98,6 @@ def test_experts_with_shared_and_with_own_inputs(tmp_path):
     check(run(tmp_path, build, {"w": w, "down": down}, x=x, ids=ids), expected, 1e-5)
 
 
-def test_experts_that_are_left_out(tmp_path):
-    w, x, weights = f32(4, 6, 8), f32(3, 8), f32(3, 2)
-    ids = np.array([[0, 2], [2, 1], [1, 1]], np.int32)
-    table = np.array([3, -1, 0], np.int32)
-
-    def some(g, a):
-        return g.mul_mat_some(a["x"], g.weight("w"), g.renumber(a["ids"], a["table"]))
-
-    expected = np.stack([[w[table[e]] @ x[t] if table[e] >= 0 else np.zeros(6) for e in ids[t]] for t in range(3)])
-    check(run(tmp_path, some, {"w": w}, x=x, ids=ids, table=table), expected)
-    kept = run(tmp_path, lambda g, a: g.keep_chosen(a["shares"], a["ids"]), shares=weights, ids=table[ids])
-    check(kept, np.where(table[ids] < 0, 0, weights))
-
-
 def test_embedding_and_get_rows(tmp_path):
     w = f32(9, 4)
     ids = np.array([3, 0, 8, 3], np.int32)

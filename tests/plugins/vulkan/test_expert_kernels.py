@@ -14,7 +14,7 @@ from nightly import variants
 from pumice.backend import Backend, Program
 from pumice.backend.step import Step
 from pumice.gguf import GGMLType, GGUFTensor
-from pumice.graph import GraphBuilder, Tensor, Weight
+from pumice.graph import GraphBuilder, Tensor
 from pumice.testing import compile_graph
 from pumice_numpy import NumpyBackend
 from pumice_vulkan import VulkanBackend
@@ -132,28 +132,6 @@ def test_experts_in_float16(vulkan_device: None, rng: np.random.Generator) -> No
         check(vulkan, weight(rng, GGMLType.Q4_K, 5, 76, 256), [step], experts_of, (33, MOST))
         if not vulkan._open()[0].cooperative:
             assert any(kernel.startswith("matmul_half.q4_k") for kernel in vulkan._open()[0].kernels.names())
-
-
-@pytest.mark.parametrize("name", ["Q4_0", "Q4_1", "Q5_K", "MXFP4", "F16"])
-def test_renewed_experts(vulkan: VulkanBackend, rng: np.random.Generator, name: str) -> None:
-    """Matrices of a stack are replaced between steps; all others stay as they are."""
-    w, other = (weight(rng, GGMLType[name], 5, 76, 256) for _ in range(2))
-    inputs = {"x": f32(rng, MOST, 256), "ids": routing(rng, 5, 5)}
-    mine = compiled(vulkan, w, inputs, experts_of)
-    result(mine, inputs, 7)
-    assert isinstance(mine, DeviceProgram)
-    (stack,) = mine._segment.weights
-    blocks = w.data.copy()
-    for index, expert in ((3, 1), (0, 4)):
-        matrix = Weight("other", (5, 76, 256), source=other).rows(expert, expert + 1)
-        mine.renew_weight(stack, index, matrix)
-        blocks[index] = other.data[expert]
-    changed = GGUFTensor("w", w.type, w.shape, 0, blocks.nbytes, blocks.tobytes())
-    right = compiled(NumpyBackend(), changed, inputs, experts_of)
-    actual, expected = (result(program, inputs, 7) for program in (mine, right))
-    tolerance = FLOAT if vulkan.options.activations == "float" or FORMATS[w.type].dense else INT8
-    assert np.mean((actual - expected) ** 2) <= tolerance * np.mean(expected**2)
-    mine.close()
 
 
 @pytest.mark.parametrize("seed", variants(range(8), range(4)))

@@ -4,11 +4,11 @@ import importlib
 import random
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock, patch
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -16,18 +16,16 @@ from numpy.typing import NDArray
 
 import pumice
 from gguf_files import tiny_llama
-from nightly import variants
 from pumice.backend import Backend
 from pumice.demo import demo_model_path
 from pumice.engine.placement.placement import layer_bytes
 from pumice.engine.placement.rates import Rates
 from pumice.gguf import GGMLType
-from pumice.graph import Weight
 from pumice_vulkan import backend
 from pumice_vulkan.device import Device, list_devices, open_device
-from pumice_vulkan.memory import N_STAGING, ReadyCopies, Staging, Weights
+from pumice_vulkan.memory import N_STAGING, Weights
 from pumice_vulkan.program import DeviceProgram
-from tiny_models import ATTENTION, EXPERTS, LLAMA, N_CTX, tiny
+from tiny_models import ATTENTION, EXPERTS, N_CTX, tiny
 from tiny_zoo import ZOO
 
 pytestmark = pytest.mark.usefixtures("vulkan_device", "kept_pipelines")
@@ -157,32 +155,6 @@ def test_a_random_model_takes_what_was_planned(tmp_path: Path, monkeypatch: pyte
     assert "layers" in cases.run(case, tmp_path / "model.gguf")
 
 
-def test_copies_of_experts_give_the_same_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A device with little memory holds few of the experts, and others than at first after some tokens."""
-    layer = f"{ATTENTION} attn_q_norm attn_k_norm {EXPERTS}"
-    sizes = {"expert_count": 16, "expert_used_count": 2, "expert_feed_forward_length": 256}
-    model = tiny("qwen3moe", layer, n_layer=2, dims={"n": 256, "d": 64, "f": 256, "E": 16}, **sizes)
-    path = model.write(tmp_path / "model.gguf")
-    renewed: list[int] = []
-    renew = DeviceProgram.renew_weight
-
-    def counted(program: DeviceProgram, weight: Weight, index: int, matrix: Weight) -> None:
-        renewed.append(index)
-        renew(program, weight, index, matrix)
-
-    monkeypatch.setattr(DeviceProgram, "renew_weight", counted)
-
-    def text(n_mib: int) -> list[int]:
-        limit = {"vulkan": {"memory": "290MiB", "prepare": "never"}}
-        options: dict[str, Any] = {"n_ctx": 64, "n_batch": 16, "n_parallel": 1, "n_cpu_moe": -1, "config": limit}
-        with pumice.load(path, backend="vulkan", moe_cache_mib=n_mib, **options) as model:
-            assert any("expert_cache" in device.parts for device in model.facts.devices) == (n_mib > 0)
-            return model.generate([5, 6, 7, 9, 11], max_tokens=40, temperature=0).tokens
-
-    assert text(0) == text(6)
-    assert renewed
-
-
 def write_experts(path: Path, monkeypatch: pytest.MonkeyPatch, type: str) -> Path:
     """Write a model with three layers of eight experts, and return its path."""
     monkeypatch.syspath_prepend(Path(__file__).resolve().parents[3] / "bench")
@@ -192,98 +164,6 @@ def write_experts(path: Path, monkeypatch: pytest.MonkeyPatch, type: str) -> Pat
     model = tiny("qwen3moe", layer, n_layer=3, dims={"n": 256, "d": 64, "f": 256, "E": 8}, **sizes)
     cases.write_model(cases.Case("experts", model, GGMLType[type], {}, 1.0), path, 1)
     return path
-
-
-@pytest.mark.parametrize("type", variants(["F32", "Q4_0"], ["Q4_0"]))
-def test_prompts_with_copied_experts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, type: str) -> None:
-    """Logits are those of a model whose experts are all on the device: the same kernels get the same matrices."""
-    path = write_experts(tmp_path / "model.gguf", monkeypatch, type)
-    options: dict[str, Any] = {"n_ctx": 64, "n_batch": 32, "n_parallel": 1, "backend": "vulkan"}
-    prompt = [(7 * i + 3) % 31 for i in range(64)]
-
-    def logits(**more: Any) -> NDArray[np.float32]:
-        with pumice.load(path, config={"vulkan": {"prepare": "never"}}, **options, **more) as loaded:
-            return loaded.logits(prompt)
-
-    renewed: list[int] = []
-    renew = DeviceProgram.renew_weights
-
-    def counted(program: DeviceProgram, changes: Sequence[tuple[Weight, int, Weight]]) -> None:
-        renewed.extend(int(matrix.shape[0]) for _, _, matrix in changes)
-        renew(program, changes)
-
-    monkeypatch.setattr(DeviceProgram, "renew_weights", counted)
-    on_device, by_copies = logits(), logits(n_cpu_moe=-1, op_offload="on")
-    assert sum(renewed) >= 2 * 3 * 3 * 4
-    np.testing.assert_allclose(by_copies, on_device, atol=1e-5 * np.abs(on_device).max())
-
-
-@pytest.mark.parametrize("kib", [274_250, 275_500, 276_000])
-def test_layers_that_leave_for_copied_experts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kib: int) -> None:
-    """Memory for copies of experts moves layers to the processor; experts of the others are copied."""
-    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[3] / "bench")
-    cases = importlib.import_module("random_placements")
-    layer = f"{ATTENTION} attn_q_norm attn_k_norm {EXPERTS}"
-    sizes = {"expert_count": 16, "expert_used_count": 2, "expert_feed_forward_length": 256}
-    model = tiny("qwen3moe", layer, n_layer=6, dims={"n": 256, "d": 64, "f": 256, "V": 2048, "E": 16}, **sizes)
-    path = tmp_path / "model.gguf"
-    cases.write_model(cases.Case("experts", model, GGMLType.Q4_0, {}, 1.0), path, 1)
-    limit = {"vulkan": {"memory": f"{kib}KiB", "prepare": "never"}}
-    options: dict[str, Any] = {"n_ctx": 256, "n_batch": 128, "n_parallel": 1, "backend": "vulkan", "config": limit}
-    with pumice.load(path, n_cpu_moe=5, op_offload="on", fit_target=0, **options) as loaded:
-        stream = loaded.runner._stream
-        assert stream is not None
-        assert 0 < len(stream.mixtures) < 5
-
-
-@pytest.mark.parametrize("type", variants(["F16", "Q4_K"], ["Q4_K"]))
-def test_prompts_with_copied_matrices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, type: str) -> None:
-    """Products of layers in host memory are computed on the device, as in a model that is there as a whole."""
-    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[3] / "bench")
-    cases = importlib.import_module("random_placements")
-    model = tiny("llama", LLAMA, n_layer=4, dims={"n": 256, "d": 64, "f": 512})
-    path = tmp_path / "model.gguf"
-    cases.write_model(cases.Case("dense", model, GGMLType[type], {}, 1.0), path, 1)
-    options: dict[str, Any] = {"n_ctx": 64, "n_batch": 32, "n_parallel": 1, "backend": "vulkan"}
-    prompt = [(7 * i + 3) % 31 for i in range(64)]
-
-    def logits(**more: Any) -> NDArray[np.float32]:
-        with pumice.load(path, config={"vulkan": {"prepare": "never"}}, **options, **more) as loaded:
-            return loaded.logits(prompt)
-
-    on_device, by_copies = logits(), logits(n_gpu_layers=2, op_offload="on")
-    np.testing.assert_allclose(by_copies, on_device, atol=2e-3 * np.abs(on_device).max())
-
-
-@pytest.mark.parametrize("type", variants(["F16", "Q4_K"], ["F16"]))
-def test_copies_of_weights_that_are_kept_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, type: str) -> None:
-    """The device copies the same bytes by itself, as the plan says; only where memory is scarce do threads."""
-    path = write_experts(tmp_path / "model.gguf", monkeypatch, type)
-    options: dict[str, Any] = {"n_ctx": 64, "n_batch": 48, "n_cpu_moe": -1, "op_offload": "on", "n_parallel": 1}
-    options |= {"config": {"vulkan": {"prepare": "never"}}, "backend": "vulkan"}
-    filled: list[int] = []
-    fill = Staging._fill
-
-    def counted(staging: Staging, piece: NDArray[np.uint8], first: int, padded: int) -> None:
-        filled.append(padded)
-        fill(staging, piece, first, padded)
-
-    def logits(share: float) -> tuple[NDArray[np.float32], int, dict[str, int]]:
-        monkeypatch.setattr("pumice.engine.placement.fitting.READY_SHARE", share)
-        plan = pumice.plan(path, measure=False, **options)
-        with pumice.load(path, **options) as loaded:
-            (host,) = (device for device in loaded.facts.devices if not device.is_gpu)
-            assert host.parts == next(device.parts for device in plan.devices if not device.is_gpu)
-            with patch.object(Staging, "_fill", counted):
-                filled.clear()
-                return loaded.logits([(7 * i + 3) % 31 for i in range(48)]), len(filled), dict(host.parts)
-
-    ready, n_ready, parts = logits(0.75)
-    staged, n_staged, less = logits(0.0)
-    np.testing.assert_array_equal(ready, staged)
-    assert n_ready == 0 < 3 * 3 <= n_staged
-    assert parts["expert_stream"] == parts["experts"]
-    assert "expert_stream" not in less
 
 
 def test_uploads_keep_their_staging_buffers_while_another_thread_finishes() -> None:
@@ -351,23 +231,6 @@ def test_an_upload_that_fails_leaves_no_buffer(monkeypatch: pytest.MonkeyPatch) 
         assert device.allocated_bytes == 0
 
 
-def test_a_ready_copy_that_fails_leaves_no_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = np.arange(9, dtype=np.uint8)
-    with open_device("native") as device:
-        copies, before = ReadyCopies(device), device.allocated_bytes
-        error = RuntimeError("no further thread")
-        with monkeypatch.context() as failing:
-            failing.setattr("pumice_vulkan.memory.ThreadPoolExecutor.map", Mock(side_effect=error))
-            with pytest.raises(RuntimeError, match="no further thread"):
-                copies.add(data)
-        assert (device.allocated_bytes, copies.find(data)) == (before, None)
-        copies.add(data)
-        buffer, offset = copies.find(data[4:]) or pytest.fail("no copy")
-        np.testing.assert_array_equal(buffer.contents[offset : offset + 8], [4, 5, 6, 7, 8, 0, 0, 0])
-        assert copies.find(data[3:]) is None, "not at a whole word"
-        copies.close()
-
-
 def test_experts_that_the_device_reads_in_host_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Results equal those from device memory bit by bit, and the bytes on each side are those of the plan."""
     path = write_experts(tmp_path / "model.gguf", monkeypatch, "F16")
@@ -398,7 +261,6 @@ def test_devices_are_measured_before_a_model_without_room_is_placed(
     monkeypatch.setattr("pumice.engine.placement.rates._folders", lambda: [tmp_path])
     monkeypatch.setattr("pumice.engine.placement.rates._is_busy", lambda: False)
     monkeypatch.setattr("pumice.engine.placement.rates._measured", {})
-    monkeypatch.setattr("pumice.engine.placement.measuring.host_seconds", lambda load: 0.0)
     monkeypatch.setattr("pumice.engine.placement.measuring.measure_types", lambda name, backend, rates, types: rates)
     measured: list[str] = []
 

@@ -10,17 +10,14 @@ import pytest
 from pumice.backend.step import Limits
 from pumice.config import load_config
 from pumice.engine.placement.costs import NodeCost, StepPart, step_parts
-from pumice.engine.placement.expert_cache import OF_HOST
-from pumice.engine.placement.experts import stream_parts
-from pumice.engine.placement.matrix_stream import stream_matrices
 from pumice.engine.placement.overrides import DeviceName, host_layers
 from pumice.engine.placement.placement import PlacementRules, find_placement
-from pumice.engine.placement.rates import Rates, step_seconds, stream_seconds
+from pumice.engine.placement.rates import Rates, step_seconds
 from pumice.engine.placement.sizing import EngineSizes, make_limits
 from pumice.engine.placement.tracing import trace
 from pumice.gguf import GGMLType, GGUFFile
 from pumice.gguf.writer import TensorInfo, Writer
-from pumice.graph import Graph, Node, Segment
+from pumice.graph import Graph, Segment
 from pumice.model_graphs import make_architecture
 from pumice.plugin.unstable import Launches
 from pumice.registry import get_registry
@@ -109,7 +106,6 @@ class GPU(NumpyBackend):
     """A device that starts operations as Vulkan does; ``joins``: tokens are one dispatch."""
 
     offload = True
-    renews_weights = True
     reads_in_place = True
 
     def __init__(self, joins: bool) -> None:
@@ -117,9 +113,6 @@ class GPU(NumpyBackend):
         self._joins = joins
 
     expert_rows = VulkanBackend.expert_rows
-
-    def supports(self, node: Node, limits: Limits) -> bool:
-        return node.op not in OF_HOST
 
     def launches(self, segment: Segment, limits: Limits) -> Launches:
         return launches_of(segment, lambda decoder: self._joins)
@@ -186,15 +179,15 @@ def machine(
     stands for all: the others had the same cores, which read 72 to 101 GB/s by NumPy's sum.
 
     Args:
-        gpu: ``memory``, ``compute``, ``link``, ``node_seconds``, ``run_seconds``, ``upload``, ``host_seconds``.
+        gpu: ``memory``, ``compute``, ``link``, ``node_seconds``, ``run_seconds``.
         cpu: ``compute``, ``link``, ``node_seconds``, ``run_seconds``.
         products: ``memory`` and ``compute`` of the GPU by type.
         flops: ``compute`` of the processor by type.
     """
-    memory, compute, link, node, run, upload, host = gpu
+    memory, compute, link, node, run = gpu
     of_types = {name: (1e9 * of_memory, 1e12 * of_flops) for name, (of_memory, of_flops) in products.items()}
-    times = {"node_seconds": 1e-6 * node, "run_seconds": 1e-6 * run, "host_seconds": 1e-6 * host}
-    fast = Rates(1e9 * memory, 1e12 * compute, 1e9 * link, upload=1e9 * upload, read=50e9, products=of_types, **times)
+    times = {"node_seconds": 1e-6 * node, "run_seconds": 1e-6 * run}
+    fast = Rates(1e9 * memory, 1e12 * compute, 1e9 * link, read=50e9, products=of_types, **times)
     compute, link, node, run = cpu
     of_types = {name: (CPU_MEMORY[name], 1e12 * rate) for name, rate in flops.items()}
     times |= {"node_seconds": 1e-6 * node, "run_seconds": 1e-6 * run, "cold_seconds": 163e-6}
@@ -205,25 +198,25 @@ CPU_MEMORY = {"Q4_K": 87e9, "Q6_K": 98e9, "F16": 98e9}
 
 #: Machines with an H100 or an H200 and 16 cores, by the run that measured them.
 RUN_10 = machine(
-    (1831, 152.2, 15.3, 4.0, 124, 8.6, 420),
+    (1831, 152.2, 15.3, 4.0, 124),
     (2.82, 18.4, 4.5, 27),
     {"Q4_K": (1909, 146.4), "Q6_K": (2564, 75.7), "F16": (3601, 114.1)},
     {"Q4_K": 2.27, "Q6_K": 2.91, "F16": 1.16},
 )
 RUN_15 = machine(
-    (1885, 183.1, 15.0, 3.5, 63, 12.1, 350),
+    (1885, 183.1, 15.0, 3.5, 63),
     (3.02, 14.2, 6.8, 47),
     {"Q4_K": (2116, 84.1), "Q6_K": (502, 46.7), "F16": (2860, 111.1)},
     {"Q4_K": 2.74, "Q6_K": 2.82, "F16": 1.18},
 )
 H100_A = machine(
-    (2038, 174.2, 14.2, 3.5, 67, 10.6, 360),
+    (2038, 174.2, 14.2, 3.5, 67),
     (2.45, 9.1, 5.2, 31),
     {"Q4_K": (565, 57.2), "Q6_K": (502, 57.6), "F16": (2340, 110.7)},
     {"Q4_K": 2.00, "Q6_K": 2.42, "F16": 1.03},
 )
 H200 = machine(
-    (2454, 185.5, 16.0, 3.7, 44, 8.9, 600),
+    (2454, 185.5, 16.0, 3.7, 44),
     (2.84, 10.2, 6.1, 26),
     {"Q4_K": (2147, 182.9), "Q6_K": (2453, 168.5), "F16": (3600, 114.1)},
     {"Q4_K": 2.61, "Q6_K": 2.31, "F16": 1.10},
@@ -243,7 +236,6 @@ class Split:
         n_gpu_layers: layers on the GPU; -1: all.
         n_cpu_moe: layers whose experts the processor computes.
         in_place: pattern of weights that the GPU reads in host memory.
-        copies: prompts copy the matrices of layers in host memory to the GPU.
     """
 
     sizes: Mapping[str, int]
@@ -251,7 +243,6 @@ class Split:
     n_gpu_layers: int = -1
     n_cpu_moe: int = 0
     in_place: str = ""
-    copies: bool = False
 
 
 def chosen(node: NodeCost, share: float) -> NodeCost:
@@ -277,12 +268,7 @@ def split_rates(path: Path, split: Split, rates: Machine) -> tuple[float, float]
     parts = step_parts(placed.segments[0], graph, limits, dict(backends))
     of_device = {DeviceName("gpu", 0): rates.gpu, DeviceName("cpu", 0): rates.cpu}
     prompt = step_seconds([with_chosen(part) for part in parts], of_device, N_PROMPT, 1, 0)
-    if split.copies:
-        stream = stream_matrices(graph, [graph], backends, limits, rules)
-        assert stream is not None
-        copied = stream_parts(stream, [graph], backends, limits, rules)
-        prompt = stream_seconds(copied, of_device, N_PROMPT, stream.layer_bytes)
-    return N_PROMPT / prompt, 1 / max(step_seconds(parts, of_device, 1, 1, 32), rates.gpu.host_seconds)
+    return N_PROMPT / prompt, 1 / step_seconds(parts, of_device, 1, 1, 32)
 
 
 IN_PLACE = r"^blk\.([0-9]|1[0-6])\.ffn_(up|gate|down)_exps|^blk\.17\.ffn_(up|gate)_exps"
@@ -290,7 +276,6 @@ EXPERTS_IN_PLACE = Split(MOE_48, "Q4_K_M", in_place=IN_PLACE)
 EXPERTS_ON_CPU = Split(MOE_48, "Q4_K_M", n_cpu_moe=18)
 MOE_LAYERS_ON_CPU = Split(MOE_48, "Q4_K_M", n_gpu_layers=32)
 DENSE = Split(LLAMA_8B, "F16", n_gpu_layers=25)
-DENSE_COPIED = replace(DENSE, copies=True)
 
 
 @pytest.mark.parametrize(
@@ -300,9 +285,8 @@ DENSE_COPIED = replace(DENSE, copies=True)
         (EXPERTS_ON_CPU, H100_A, None, 51.5),
         (MOE_LAYERS_ON_CPU, RUN_10, None, 61.8),
         (DENSE, RUN_10, 388, 21.9),
-        (DENSE_COPIED, RUN_10, 869, None),  # 16.4 were generated by 65 programs a token, which are two since
-        (DENSE_COPIED, RUN_15, 1223, 19.8),
-        (DENSE_COPIED, H200, 1081, 20.6),
+        (DENSE, RUN_15, None, 19.8),
+        (DENSE, H200, None, 20.6),
     ],
 )
 def test_predicted_rates_of_split_models_are_those_measured(

@@ -23,7 +23,7 @@ _IRRELEVANT_KEYS = {
     *("sandbox", "sandbox_read", "sandbox_write"),
     # known from the placed graphs; these do not say which GPU ``devices``, ``main_gpu`` and ``split_mode`` choose
     *("backend", "backends", "fit", "fit_target", "kv_offload", "n_cpu_ffn", "n_cpu_moe", "n_gpu_layers"),
-    *("kv_rotate", "moe_cache_mib", "override_tensors", "tensor_split"),
+    *("kv_rotate", "override_tensors", "tensor_split"),
     *("mlock", "mmap", "numa"),
     # known from the limits
     *("fit_ctx", "kv_type", "n_ctx"),

@@ -12,8 +12,7 @@ from pumice.backend.step import Limits
 from pumice.engine.placement.overrides import DeviceName
 from pumice.graph import N_OUTPUTS, Graph, KVState, Node, RecurrentState, Segment, Weight, concrete
 
-EXPERT_PRODUCTS = ("mul_mat_id", "mul_mat_some")
-PRODUCTS = ("linear", "batched_linear", *EXPERT_PRODUCTS)
+PRODUCTS = ("linear", "batched_linear", "mul_mat_id")
 ATTENTION = "attention"
 _FLOAT_COST = 3.0  # an operation of attention on a processor, in float32, in operations of products of int8
 
@@ -149,7 +148,7 @@ def node_costs(node: Node, limits: Limits) -> Iterator[NodeCost]:
     weights = [tensor for tensor in node.operands() if isinstance(tensor, Weight)]
     if node.op in PRODUCTS:
         weight = node.weight("weight")
-        share = int(node.inputs["ids"].shape[-1]) / int(weight.shape[0]) if node.op in EXPERT_PRODUCTS else 1.0
+        share = int(node.inputs["ids"].shape[-1]) / int(weight.shape[0]) if node.op == "mul_mat_id" else 1.0
         flops = 2.0 * math.prod(map(int, weight.shape)) * share
         n_bytes = sum(item.nbytes for item in weights)
         in_place = limits.is_in_place(weight.name)

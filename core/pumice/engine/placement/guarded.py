@@ -78,7 +78,7 @@ class _Checked(Pending):
 def _guard_program(program: Program, segment: Segment, where: str) -> None:
     """Wrap a program: errors name it, and its results are checked for an array of the right shape per output."""
     moving = ["copy_slots", "read_blocks", "write_blocks", "read_slots", "write_slots"]
-    guard(program, where, ["run", *moving, "renew_weight", "renew_weights", "keep_ready", "profile", "close", "finish"])
+    guard(program, where, ["run", *moving, "profile", "close", "finish"])
     run, submit = program.run, program.submit
 
     expected = [

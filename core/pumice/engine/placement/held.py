@@ -14,8 +14,6 @@ from pumice.engine.placement.placement import DeviceUse, uses_at_load
 from pumice.graph import RecurrentState, Segment, State, Weight
 
 PARTS = {
-    "expert_cache": re.compile(r"^expert_cache\."),
-    "expert_stream": re.compile(r"^expert_stream\."),
     "experts": re.compile(r"_(ch)?exps|exp_probs"),
     "embeddings": re.compile(r"^(token_embd|token_types|position_embd|per_layer)"),
     "output": re.compile(r"^(output|cls|score)"),
@@ -55,12 +53,6 @@ def held_parts(
     """
     uses = uses_at_load(list(placed.values()), [name in later for name in placed], backends, limits)
     return held_by(uses, [segment for segments in placed.values() for segment in segments], backends, limits)
-
-
-def held_ready(n_bytes: int, backends: Mapping[str, Backend]) -> list[Held]:
-    """Return what copies of weights that a GPU reads take in host memory."""
-    host = next((name for name, backend in backends.items() if not backend.offload), None)
-    return [Held(DeviceName(host), None, "expert_stream", n_bytes)] if host is not None and n_bytes else []
 
 
 def held_by(

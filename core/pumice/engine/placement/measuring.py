@@ -5,21 +5,16 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from pumice.config import Config
 from pumice.engine.placement.backends import backend_line
 from pumice.engine.placement.costs import StepPart
-from pumice.engine.placement.host_time import host_seconds
 from pumice.engine.placement.overrides import DeviceName
 from pumice.engine.placement.rates import Rates, measure_rates, measure_types, rates_folder, rates_of
-from pumice.errors import BackendError
 from pumice.gguf import GGMLType
 from pumice.guard import guarded
 from pumice.registry import Registry
@@ -27,7 +22,6 @@ from pumice.registry import Registry
 logger = logging.getLogger("pumice")
 
 _LEAST_SHARE = 0.05  # of the bytes of products, for a type whose rates are measured
-_LONGEST_SECONDS = 20.0  # of measuring before a load, after which no further device or type is measured
 _LOCK_SECONDS = 60.0  # to wait for another process that measures
 
 
@@ -36,8 +30,6 @@ def measure_devices(
     parts: Sequence[StepPart],
     registry: Registry,
     config: Config,
-    load: Callable[..., Any],
-    seconds: float = float("inf"),
 ) -> dict[DeviceName, Rates]:
     """Return the rates of devices, measured if they are not known; those of a backend's devices are taken to be equal.
 
@@ -46,13 +38,10 @@ def measure_devices(
         parts: costs of the model's segments, whose types of weights are measured.
         registry: registered plugins.
         config: options of the backends.
-        load: as for ``host_seconds``.
-        seconds: time after which no further device or type is measured.
 
     Raises:
         PumiceError: a device cannot be measured.
     """
-    end = time.monotonic() + seconds
     rates: dict[DeviceName, Rates] = {}
     for device in devices:
         name, _ = device
@@ -60,20 +49,16 @@ def measure_devices(
         if measured is not None:
             rates[device] = measured
             continue
-        if time.monotonic() > end:
-            raise BackendError(f"measuring took longer than {seconds:g} s; `pumice fit` measures without a limit")
         where = registry.backends.describe(name)
         infos = guarded(registry.backends[name].devices, f"{where}: devices")()
         if infos:
-            measure = partial(_measure, name, registry, config, load, end)
+            measure = partial(_measure, name, registry, config)
             types = _types_of([part for part in parts if part.device.backend == name])
             rates[device] = rates_of(name, infos[0], config.backend_options(name), types, measure)
     return rates
 
 
-def measure_before_loading(
-    parts: Sequence[StepPart], registry: Registry, config: Config, load: Callable[..., Any]
-) -> bool:
+def measure_before_loading(parts: Sequence[StepPart], registry: Registry, config: Config) -> bool:
     """Measure the devices of a model's segments, and return True if that succeeded; a failure is a warning.
 
     A second process that starts meanwhile waits, and takes the rates of the first. Standard error has a line if it is
@@ -86,7 +71,7 @@ def measure_before_loading(
         sys.stderr.write(f"{text}\n")
     try:
         with _measuring_alone():
-            measure_devices(devices, parts, registry, config, load, _LONGEST_SECONDS)
+            measure_devices(devices, parts, registry, config)
     except Exception as error:
         logger.warning("%s cannot be measured, so the placement goes without rates: %s", names, error)
         return False
@@ -128,22 +113,13 @@ def _measure(
     name: str,
     registry: Registry,
     config: Config,
-    load: Callable[..., Any],
-    end: float,
     kept: Rates | None,
     types: Sequence[GGMLType],
 ) -> Rates:
-    """Measure a backend by an instance of its own, whose memory is free again for the plan.
-
-    ``end``: time on the monotonic clock after which no further type is measured.
-    """
+    """Measure a backend by an instance of its own, whose memory is free again for the plan."""
     with ExitStack() as stack:
         backends = backend_line(registry, config.model_copy(update={"backend": name, "devices": []}))
         for _, backend in backends:
             stack.callback(backend.close)
         backend = dict(backends)[name]
-        rates = kept or replace(measure_rates(name, backend), host_seconds=host_seconds(load))
-        for type in types:
-            if time.monotonic() < end:
-                rates = measure_types(name, backend, rates, [type])
-        return rates
+        return measure_types(name, backend, kept or measure_rates(name, backend), types)

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from pumice.backend import Backend, Program
 from pumice.backend.pick import Ahead, Ask
 from pumice.backend.step import Batch, Limits, Pending, Step
-from pumice.engine.placement.expert_cache import PREFIX, ExpertCache
-from pumice.engine.placement.expert_stream import ExpertStream
 from pumice.engine.placement.pipeline import Pipeline
 from pumice.engine.placement.placement import Activations, activations_of
 from pumice.errors import RequestError
@@ -23,8 +21,7 @@ from pumice.graph import Graph, RecurrentState, Segment, concrete, format_graph,
 class PlacedGraph:
     """One graph of a model.
 
-    ``placed``: its segments before their backends rewrite them. ``experts``: copies of experts that its steps use.
-    ``stream``: copies matrices to its programs between their runs.
+    ``placed``: its segments before their backends rewrite them.
     """
 
     def __init__(
@@ -33,8 +30,6 @@ class PlacedGraph:
         placed: Sequence[Segment],
         backends: Mapping[str, Backend],
         limits: Limits,
-        experts: ExpertCache | None = None,
-        stream: ExpertStream | None = None,
     ) -> None:
         self.graph = graph
         self.placed = placed
@@ -43,9 +38,6 @@ class PlacedGraph:
         self.keeps_states = False  # True if it has recurrent states and all can be copied
         self._backends = backends
         self._limits = limits
-        self._experts = experts
-        self._stream = stream
-        self._holders: dict[str, Program] = {}  # of copies of experts, by name of the weight
         self._plans = [plan_memory(segment, limits.sizes) for segment in self.segments]
 
     def compile(self, compiled: Callable[[], None] = lambda: None) -> None:
@@ -63,14 +55,8 @@ class PlacedGraph:
             if any(isinstance(state, RecurrentState) for state in segment.states)
         ]
         self.keeps_states = bool(stateful) and all(program.capabilities.copies_slots for program in stateful)
-        if self._stream is not None:
-            self._stream.attach(self.placed, programs)
         takes_one = self.graph.block is not None  # a block is one step, whose results pass to others
         alone = len(programs) == 1 and (takes_one or programs[0].capabilities.max_steps != 1)
-        for placed, segment, program in zip(self.placed, self.segments, programs, strict=True):
-            self._holders |= {weight.name: program for weight in placed.weights if weight.name.startswith(PREFIX)}
-            if self._experts is not None:
-                self._experts.watch(segment, program)
         self.program = programs[0] if alone else Pipeline(self.segments, programs, partial(step_inputs, self.graph))
 
     def submit(
@@ -78,22 +64,11 @@ class PlacedGraph:
     ) -> Pending:
         """Submit a step. Raises RequestError for an invalid or missing input."""
         assert self.program is not None, "compile comes first"
-        if self._holders:
-            self._renew_experts(self.program)
         inputs = step_inputs(self.graph, batch)
         pending = self.program.submit(Step(batch, inputs, ask, behind, after=after))
         is_single = ask is not None and (ask.n_drafted > 0 or len(ask.numbers) == 1)
         gives_more = is_single and len(self.graph.outputs) > 1
         return pending if ask and not gives_more else _GraphStep(self.graph, inputs, pending)
-
-    def _renew_experts(self, program: Program) -> None:
-        """Copy the experts that should be on a GPU, between two steps."""
-        assert self._experts is not None, "weights for copies belong to a cache"
-        wishes = self._experts.wishes()
-        if wishes:
-            program.finish()
-        for mixture, expert, slot in wishes:
-            mixture.put(expert, slot, lambda weight: self._holders[weight.name])
 
     def finish(self) -> None:
         """Wait for the released steps."""

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from pumice.backend import Backend, DeviceInfo
 from pumice.backend.step import Batch, Limits
 from pumice.cache_files import read_file, write_file
+from pumice.config import Config
 from pumice.engine.placement.costs import NodeCost, StepPart
 from pumice.engine.placement.overrides import DeviceName
 from pumice.engine.placement.placed import PlacedGraph
@@ -59,8 +60,6 @@ class Rates:
         link: bytes per second of values that enter and leave a program.
         node_seconds: overhead of an operation.
         run_seconds: overhead of a run of a program.
-        upload: bytes per second of weights that a running program gets; 0 if it can get none.
-        host_seconds: time of a generated token beside its step, which engine and samplers take on the host.
         products: ``memory`` and ``compute`` of other types, by their names, as far as they were measured.
         read: bytes of weights per second that a GPU reads in host memory; 0 if it cannot.
         cold_seconds: overhead of a run after other programs have filled the processor's caches; 0 for a GPU.
@@ -71,8 +70,6 @@ class Rates:
     link: float
     node_seconds: float
     run_seconds: float
-    upload: float = 0.0
-    host_seconds: float = 0.0
     products: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     read: float = 0.0
     cold_seconds: float = 0.0
@@ -80,8 +77,7 @@ class Rates:
     def __post_init__(self) -> None:
         of_types = [rate for memory, compute in self.products.values() for rate in (memory, compute)]
         positive = (self.memory, self.compute, self.link, *of_types)
-        overheads = self.node_seconds, self.run_seconds, self.cold_seconds, self.host_seconds
-        times = *overheads, self.upload, self.read
+        times = self.node_seconds, self.run_seconds, self.cold_seconds, self.read
         values = (*positive, *times)
         finite = all(isinstance(value, (int, float)) and math.isfinite(value) for value in values)
         if not finite or min(positive) <= 0 or min(times) < 0:
@@ -146,25 +142,14 @@ def _joined_seconds(group: Sequence[NodeCost], rate: Rates, depth: int) -> float
     return max(ahead, rate.node_seconds) if not later else ahead + later + rate.node_seconds
 
 
-def stream_seconds(
-    parts: Sequence[StepPart], rates: Mapping[DeviceName, Rates], n_tokens: int, layer_bytes: Sequence[int]
-) -> float:
-    """Return the predicted time of a step whose weights are copied to a GPU.
-
-    The sum of both times: although a layer's weights are copied while another is computed, copies share the link and
-    host memory with the step, and both get slower (bench/notes/performance.md, "Experts read in place").
-
-    Args:
-        parts: segments of the step.
-        rates: rates of each device.
-        n_tokens: rows of the step.
-        layer_bytes: bytes of the copied weights of each layer.
-    """
-    uploads = [rates[part.device].upload for part in parts]
-    upload = min((rate for rate in uploads if rate), default=0.0)  # programs in host memory get weights at once, or not
-    if not upload:
-        return math.inf
-    return sum(layer_bytes) / upload + step_seconds(parts, rates, n_tokens, 1, 0)
+def known_device_rates(backends: Sequence[tuple[str, Backend]], config: Config) -> dict[DeviceName, Rates]:
+    """Return the rates of devices as far as they have been measured; those of a backend's devices are equal."""
+    rates: dict[DeviceName, Rates] = {}
+    for name, backend in backends:
+        devices = backend.devices()
+        if devices and (device_rates := known_rates(name, devices[0], config.backend_options(name))):
+            rates |= {DeviceName(name, number): device_rates for number in range(len(devices))}
+    return rates
 
 
 def known_rates(backend: str, device: DeviceInfo, options: Mapping[str, object]) -> Rates | None:
@@ -252,9 +237,8 @@ def measure_rates(name: str, backend: Backend, width: int = WIDTH) -> Rates:
         link = copied.value_bytes * _ROWS / copied.seconds(_ROWS)
     overheads = Rates(1.0, 1.0, link, node_seconds, run_seconds, cold_seconds=cold_seconds)
     memory, compute = _product_rates(name, backend, overheads, _TYPE, width)
-    upload = _upload_rate(name, backend, width) if backend.renews_weights else 0.0
     read = _read_rate(name, backend, overheads, width) if backend.reads_in_place else 0.0
-    return replace(overheads, memory=memory, compute=compute, upload=upload, read=read)
+    return replace(overheads, memory=memory, compute=compute, read=read)
 
 
 def _read_rate(name: str, backend: Backend, overheads: Rates, width: int) -> float:
@@ -263,32 +247,6 @@ def _read_rate(name: str, backend: Backend, overheads: Rates, width: int) -> flo
         read = chain.seconds(1)
         moving = max(read - overheads.run_seconds - overheads.node_seconds * chain.n_matrices, read / 2)
         return chain.weight_bytes / moving
-
-
-def _upload_rate(name: str, backend: Backend, width: int) -> float:
-    """Return the bytes of matrices per second that replace those of a program; 0 if the backend has no such product."""
-    blocks = _blocks(width, _TYPE)
-    g = GraphBuilder({"stack": BlocksSource(blocks.reshape(8, -1, blocks.shape[-1]), _TYPE)}, 1, _ROWS)
-    x, ids = g.input("x", (N_TOKENS, width)), g.input("ids", (N_TOKENS, 1), "i32")
-    stack = g.weight("stack")
-    g.output("y", g.mul_mat_id(x, stack, ids))
-    graph = g.finish()
-    limits = _limits(graph)
-    segment = Segment(name, graph.nodes, [x, ids], list(graph.outputs.values()))
-    if not all(backend.supports(node, limits) for node in graph.nodes):
-        return 0.0
-    placed = PlacedGraph(graph, [segment], {name: backend}, limits)
-    try:
-        placed.compile()
-        assert placed.program is not None
-        times = []
-        for _ in range(3):
-            begun = time.perf_counter()
-            placed.program.renew_weight(stack, 0, stack)
-            times.append(time.perf_counter() - begun)
-        return blocks.nbytes / max(min(times), 1e-9)
-    finally:
-        placed.close()
 
 
 def _limits(graph: Graph, in_place: str = "") -> Limits:

@@ -15,9 +15,7 @@ from pumice.backend import Backend, CacheForm, Capabilities, KernelTime, Program
 from pumice.backend.pick import Ahead, Ask
 from pumice.backend.step import Batch, Limits, Passed, Pending
 from pumice.engine.placement.costs import StepPart, step_parts
-from pumice.engine.placement.expert_cache import ExpertCache
-from pumice.engine.placement.expert_stream import ExpertStream
-from pumice.engine.placement.held import Held, held_by, held_ready
+from pumice.engine.placement.held import Held, held_by
 from pumice.engine.placement.placed import PlacedGraph
 from pumice.engine.placement.placement import PlacementRules, place_layers, uses_of
 from pumice.engine.placement.sizing import states_of_all
@@ -75,8 +73,7 @@ class Runner:
 
     Each node goes to the first of ``backends`` that supports it. Steps in which every sequence begins run the graph's
     expansion for prompts, if it has one and the first backend is not ``batch_invariant``. ``observe`` is called with
-    the outputs of each step of the main graph, which then has no separate expansion. ``experts``: copies of experts on
-    GPUs that the graphs use. ``stream``: the graph of steps with many tokens, whose experts are copied to a GPU.
+    the outputs of each step of the main graph, which then has no separate expansion.
     """
 
     def __init__(
@@ -87,8 +84,6 @@ class Runner:
         rules: PlacementRules | None = None,
         progress: Callable[[int, int], None] | None = None,
         observe: Callable[[Mapping[str, NDArray[Any]]], None] | None = None,
-        experts: ExpertCache | None = None,
-        stream: ExpertStream | None = None,
     ) -> None:
         self.limits = limits
         self.recurrent = any(isinstance(state, RecurrentState) for state in states_of_all(graphs))
@@ -97,17 +92,12 @@ class Runner:
         self._observe = observe
         graphs = apart_from_stream(graphs) if backends[0][1].offload else graphs  # GPUs pick tokens by themselves
         prompts = {} if observe or _is_invariant(backends[0][1]) else prompts_of(graphs)
-        traced = [*graphs.values(), *prompts.values(), *([stream.graph] if stream else [])]
+        traced = [*graphs.values(), *prompts.values()]
         placed = place_layers(traced, backends, limits, rules or PlacementRules())
-        self._experts = experts
         graphs_and_prompts = [
-            PlacedGraph(
-                *pair, dict(backends), _limits_of(pair[0], limits), experts, stream if pair[0] is traced[-1] else None
-            )
-            for pair in zip(traced, placed, strict=True)
+            PlacedGraph(graph, segments, dict(backends), _limits_of(graph, limits))
+            for graph, segments in zip(traced, placed, strict=True)
         ]
-        self._stream = stream
-        self._streaming = graphs_and_prompts.pop() if stream else None
         self._graphs = dict(zip(graphs, graphs_and_prompts, strict=False))
         self._prompts = dict(zip(prompts, graphs_and_prompts[len(graphs) :], strict=True))
         self._last = self._main
@@ -131,7 +121,6 @@ class Runner:
         """Compile every segment by its backend. Raises BackendError, for example when memory runs out."""
         first = [placed for name, placed in self._graphs.items() if name not in LATER]
         first += [placed for name, placed in self._prompts.items() if name not in LATER]
-        first += [self._streaming] if self._streaming else []
         n_done, n_all = 0, sum(len(placed.segments) for placed in first)
 
         def compiled() -> None:
@@ -191,8 +180,6 @@ class Runner:
         if ROWS in batch.inputs:
             graph = MEDIA_GRAPHS.get((graph, batch.together), graph)
         placed = (self._prompts if not ask and self._is_prompts(batch, graph) else self._graphs)[graph]
-        if self._streaming and not ask and self._streams(batch, graph):
-            placed = self._streaming
         if placed.program is None:
             placed.compile()
         in_turn = placed is not self._main and self.capabilities.n_in_flight == 1
@@ -230,7 +217,7 @@ class Runner:
     @property
     def takes(self) -> bool:
         """True if a step may be submitted after one that is still running: all steps are of one program."""
-        is_lone = not (self._prompts or self._streaming or self._experts or self._observe)
+        is_lone = not (self._prompts or self._observe)
         return is_lone and self.capabilities.takes and self.listening is None
 
     def passes_on(self, graphs: Collection[str]) -> tuple[str, int] | None:
@@ -266,13 +253,9 @@ class Runner:
 
     def picks(self, batch: Batch) -> bool:
         """Return True if the program can pick tokens after such a batch."""
-        if self._is_prompts(batch, MAIN) or self._streams(batch, MAIN):
+        if self._is_prompts(batch, MAIN):
             return False
         return self.capabilities.max_steps > 0 and ROWS not in batch.inputs
-
-    def _streams(self, batch: Batch, graph: str) -> bool:
-        """Return True if a batch is computed with experts that are copied to a GPU."""
-        return self._stream is not None and graph == MAIN and len(batch.positions) >= self._stream.least
 
     def _is_prompts(self, batch: Batch, graph: str) -> bool:
         """Return True if the expansion for prompts computes a batch: it exists, and every sequence begins."""
@@ -444,8 +427,7 @@ class Runner:
         activations = [n_bytes for placed in compiled for n_bytes in placed.activations]
         backends = dict(self._backends)
         uses = uses_of(zip(segments, activations, strict=True), backends)
-        ready = held_ready(self._stream.ready_bytes if self._stream else 0, backends)
-        return [*held_by(uses, segments, backends, self.limits), *ready]
+        return held_by(uses, segments, backends, self.limits)
 
     @property
     def host_weights(self) -> list[NDArray[Any]]:
@@ -473,12 +455,8 @@ class Runner:
 
     def close(self) -> None:
         """Close the programs; the backends belong to the caller."""
-        if self._stream:
-            self._stream.close()
         for placed in self._all:
             placed.close()
-        if self._experts:
-            self._experts.close()
 
     def _media_to_compile(self, graph: str, forms: Collection[bool]) -> list[PlacedGraph]:
         names = {MEDIA_GRAPHS[graph, together] for together in forms if (graph, together) in MEDIA_GRAPHS}
@@ -491,5 +469,4 @@ class Runner:
 
     @property
     def _all(self) -> list[PlacedGraph]:
-        streaming = [self._streaming] if self._streaming else []
-        return [*self._graphs.values(), *self._prompts.values(), *streaming]
+        return [*self._graphs.values(), *self._prompts.values()]

@@ -21,7 +21,6 @@ class Ops:
     linear = rows.linear
     batched_linear = rows.batched_linear
     mul_mat_id = rows.mul_mat_id
-    mul_mat_some = rows.mul_mat_some
 
     rms_norm = norms.rms_norm
     layer_norm = norms.layer_norm
@@ -57,8 +56,6 @@ class Ops:
     expert_ids = route.expert_ids
     quotient = route.quotient
     remainder = route.remainder
-    renumber = route.renumber
-    keep_chosen = route.keep_chosen
     expert_weights = route.expert_weights
     expert_sum = route.expert_sum
 

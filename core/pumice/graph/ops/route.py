@@ -91,21 +91,6 @@ def remainder(x: Tensor, size: int) -> Result:
     return Result(x.shape, "i32")
 
 
-@operation
-def renumber(ids: Tensor, table: Tensor) -> Result:
-    """int32 ``[t, e]``: ``table [n]`` at int32 ``ids [t, e]``, each from 0 to ``n``, not included."""
-    need(ids.dtype == table.dtype == "i32", f"renumber: {ids} and {table} must be int32")
-    need(len(table.shape) == 1, f"renumber: {table} must have one dimension")
-    return Result(ids.shape, "i32")
-
-
-@operation
-def keep_chosen(weights: Tensor, ids: Tensor) -> Result:
-    """``weights [t, e]`` where int32 ``ids [t, e]`` are at least 0, else 0."""
-    need(ids.shape == weights.shape, f"keep_chosen: ids {ids} do not fit {weights}")
-    return Result(weights.shape)
-
-
 def _weigh(g: Tracer, logits: Tensor, ids: Tensor, *, gate: str, normalize: bool = False, scale: float = 1.0) -> Tensor:
     weights = gather(g, _open(g, logits, gate), ids)
     if gate == "softmax_of_chosen":

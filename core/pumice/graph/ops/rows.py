@@ -66,9 +66,3 @@ def mul_mat_id(x: Tensor, weight: Weight, ids: Tensor) -> Result:
     fits = len(weight.shape) == 3 and weight.shape[2] == x.shape[-1]
     need(fits, f"{weight} cannot multiply {x}: experts must have rows of {x.shape[-1]} values")
     return Result((*ids.shape, weight.shape[1]))
-
-
-@operation
-def mul_mat_some(x: Tensor, weight: Weight, ids: Tensor) -> Result:
-    """Like ``mul_mat_id``, for some of the experts of a token: ids below 0 give zeros."""
-    return mul_mat_id.rule(x, weight, ids)
