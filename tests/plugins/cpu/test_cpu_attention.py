@@ -123,10 +123,6 @@ def test_keys_of_a_step_alone_in_whole_tiles(tmp_path, lengths):
     compare(tmp_path, [lengths], heads=(2, 2), dims=(64, 96), cache=False, causal=False)
 
 
-def test_every_query_sees_what_came_before_and_all_of_its_step(tmp_path):
-    compare(tmp_path, STEPS, heads=(4, 2), dims=(32, 32), causal=False)
-
-
 @pytest.mark.parametrize("lengths", [[3, 1], [1, 2, 30]])
 @pytest.mark.parametrize("weights", [(), ("sinks", "bias")], ids=["plain", "relative"])
 def test_attention_to_keys_stored_by_another_graph(tmp_path, lengths, weights):

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
-from pumice.sandbox.launch import OUTER_CACHE
 from pumice_cpu import cache
 from pumice_cpu.cache import CompiledKernel
 from pumice_cpu.isa import ISAS
@@ -104,28 +102,6 @@ def test_a_cache_that_others_may_write_to_is_not_used(
     folder.chmod(0o755)
     cache._folders.cache_clear()
     assert cache.load("name") == ENTRY
-
-
-def test_a_process_that_confines_itself_keeps_kernels_in_another_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its permissions are made of the folders before, and the environment changes then."""
-    monkeypatch.delenv("PUMICE_CACHE", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
-    assert cache.folders()[0] == tmp_path / "user" / "pumice" / "kernels"
-    monkeypatch.setenv(OUTER_CACHE, str(tmp_path / "user"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
-    assert cache.folders()[:2] == [tmp_path / folder / "pumice" / "kernels" for folder in ("user", "own")]
-
-
-def test_without_a_folder_of_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> str:
-        raise FileNotFoundError("No usable temporary directory found")
-
-    monkeypatch.delenv("PUMICE_CACHE", raising=False)
-    monkeypatch.setattr(tempfile, "gettempdir", refuse)
-    (folder,) = cache._folders.__wrapped__(None, tuple(cache._homes()))
-    assert folder.parts[-2:] == ("pumice", "kernels")
 
 
 def test_processes_that_compile_at_once_and_one_that_comes_later(tmp_path: Path) -> None:

@@ -2,46 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
-import time
-from collections import deque
 
 import numpy as np
 import pytest
 
 from pumice.plugin import BackendError
-from pumice_cpu import compiler, kernel
+from pumice_cpu import kernel
 from pumice_cpu.cache import CompiledKernel
 from pumice_cpu.codegen import function_source, kernel_source, object_file, parameters
-from pumice_cpu.compiler import compile_all, compile_one, function_of, symbol
-from pumice_cpu.kernel import load_kernels
+from pumice_cpu.compiler import symbol
 from pumice_cpu.runtime import OperationTable, ThreadPool, float_bits, kernel_function
-from waiting import PATIENCE, at_best, wait_until
-
-
-def test_names_stand_for_functions_and_for_what_factories_return() -> None:
-    from pumice_cpu.kernels import norms
-
-    assert function_of("norms.rms_norm") is norms.rms_norm
-    assert function_of("elementwise.unary:silu").__code__ is function_of("elementwise.unary:relu").__code__
-    with pytest.raises(AttributeError):
-        function_of("norms.nothing")
-
-
-def test_kernels_are_loaded_once() -> None:
-    first = load_kernels(["rows.copy"])["rows.copy"]
-    both = load_kernels(["rows.copy", "rows.pick", "rows.copy"])
-    assert list(both) == ["rows.copy", "rows.pick"]
-    assert both["rows.copy"] is first
-    assert first.parameters == ("count", "x", "y", "n_rows", "repeat", "width", "x_stride", "y_stride")
-
-
-def test_tables_want_every_parameter() -> None:
-    table = OperationTable()
-    table.add("rows.copy", {"count": 0})
-    with pytest.raises(TypeError, match=r"rows.copy expects the arguments \('count', 'x'"):
-        ThreadPool(1).run(table)
+from waiting import PATIENCE
 
 
 def counting(x: np.ndarray, y: np.ndarray, count: np.ndarray, steps: int) -> OperationTable:
@@ -65,21 +37,6 @@ def test_steps_run_in_order_on_any_number_of_threads(n_threads: int) -> None:
         pool.run(table)
     pool.close()
     np.testing.assert_array_equal(x, np.full(width, 20 * steps))
-
-
-def test_threads_sleep_soon_after_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pumice_cpu.contention.Pace.choose", lambda self, now: False)
-    pool, (x, y), count = ThreadPool(2), np.zeros((2, 8), np.float32), np.ones(1, np.int64)
-    table = counting(x, y, count, 2)
-
-    def seconds_used() -> float:
-        pool.run(table)
-        began = time.process_time()
-        time.sleep(0.05)
-        return time.process_time() - began
-
-    assert at_best(seconds_used, 0.01) < 0.01
-    pool.close()
 
 
 @pytest.mark.parametrize("method", ["_start", "_run"])
@@ -108,19 +65,6 @@ def test_an_interrupted_step_leaves_no_thread_waiting(monkeypatch: pytest.Monkey
     np.testing.assert_array_equal(x, np.full(width, 210))
 
 
-def test_steps_alone_and_together_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However the cores are shared with others, every operation is run once, on the whole row."""
-    pool, width = ThreadPool(3), 4000
-    x, y, count = np.zeros(width, np.float32), np.zeros(width, np.float32), np.ones(1, np.int64)
-    table, asked = counting(x, y, count, 10), itertools.count()
-    monkeypatch.setattr("pumice_cpu.contention.Pace.choose", lambda self, now: next(asked) % 3 > 0)
-    for _ in range(60):
-        pool.run(table)
-    pool.close()
-    np.testing.assert_array_equal(x, np.full(width, 600))
-    assert next(asked) == 60
-
-
 def test_operations_alongside_others_are_all_done_before_the_next_that_waits() -> None:
     pool, width = ThreadPool(3), 5000
     x, y, count = np.ones(width, np.float32), np.zeros((4, width), np.float32), np.ones(1, np.int64)
@@ -136,45 +80,6 @@ def test_operations_alongside_others_are_all_done_before_the_next_that_waits() -
         pool.run(table)
         np.testing.assert_array_equal(total, np.full(width, 16.0))
     pool.close()
-
-
-NAMES = ["rows.copy", "rows.pick", "elementwise.unary:silu", "elementwise.unary:relu", "norms.rms_norm", "step.run"]
-
-
-def test_helping_processes_compile_what_this_one_would(monkeypatch: pytest.MonkeyPatch) -> None:
-    here, takers, take = [], set(), compiler._take
-
-    def seen(todo: deque[str]) -> str | None:
-        takers.add(threading.current_thread())
-        return take(todo)
-
-    def slowly(name: str) -> CompiledKernel:  # so that the helper gets some
-        here.append(name)
-        wait_until(lambda: len(takers) == 2)
-        return compile_one(name)
-
-    monkeypatch.setattr(compiler, "_take", seen)
-    monkeypatch.setattr(compiler, "cores", lambda: 2)
-    monkeypatch.setattr(compiler, "compile_one", slowly)
-    entries = dict(compile_all(NAMES))
-    assert set(entries) == set(NAMES)
-    assert len(here) < len(NAMES)
-    for name, entry in entries.items():
-        assert entry.parameters == compile_one(name).parameters
-        assert symbol(name).encode() in entry.code
-
-
-def test_kernels_that_helping_processes_leave_are_compiled_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "cores", lambda: 3)
-    monkeypatch.setattr(compiler.sys, "executable", "/bin/false")
-    assert set(dict(compile_all(NAMES))) == set(NAMES)
-
-
-def test_large_kernels_are_compiled_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "cores", lambda: 1)
-    monkeypatch.setattr(compiler, "compile_one", lambda name: CompiledKernel([], name.encode()))
-    names = ["rows.copy", "linear.matmul:q8_0:4", "attention.attend:f16:4x1:tiles:plain:causal", "norms.rms_norm"]
-    assert [name for name, _ in compile_all(names)] == [names[2], names[1], names[0], names[3]]
 
 
 def test_functions_that_numba_compiles_apart_are_refused() -> None:

@@ -94,26 +94,3 @@ def test_experts(type: GGMLType, monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_allclose(np.array(y), expected, **close)
     x = rng.standard_normal((3, 4, 512)).astype(np.float32)
     np.testing.assert_allclose(np.array(matrix.product(mx.array(x))), x @ numbers.swapaxes(1, 2), **close)
-
-
-@pytest.mark.usefixtures("emulated")
-@pytest.mark.parametrize(
-    ("name", "old", "new"),
-    [
-        ("PRODUCT", "+= 32", "+= 64"),
-        ("GATHERED", "ids[pair]", "0"),
-        ("NUMBERS", "+ c] = v[c]", "+ c] = v[7 - c]"),
-        ("HEADER", "const float value = scale", "const float value = -scale"),
-        ("PRODUCT", "float v", "no C++"),
-    ],
-)
-def test_a_kernel_that_is_wrong_is_not_used(name: str, old: str, new: str) -> None:
-    iq_kernels.kernels_for.cache_clear()
-    with mock.patch.object(iq_kernels, name, getattr(iq_kernels, name).replace(old, new, 1)):
-        assert iq_kernels.kernels_for(GGMLType.IQ3_S) is None
-    iq_kernels.kernels_for.cache_clear()
-
-
-def test_without_metal_there_are_no_kernels() -> None:
-    iq_kernels.kernels_for.cache_clear()
-    assert not mx.metal.is_available() or not iq_kernels.is_gpu() or iq_kernels.kernels_for(GGMLType.IQ2_XS)

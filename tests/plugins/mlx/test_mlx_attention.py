@@ -41,21 +41,6 @@ def test_block_sizes(tmp_path, block_size, kv_type):
     compare(tmp_path, STEPS, block_size=block_size, kv_type=kv_type, window=40)
 
 
-@pytest.mark.parametrize("kv_type", ["f32", "f16", "q8_0"])
-def test_caches_that_grow(tmp_path, monkeypatch, kv_type):
-    monkeypatch.setattr(kv_cache, "FIRST_CELLS", 16)
-    cache = KVCache(KVState("kv", 2, 32, 32), Limits(64, 8, 1, 1, 8, {0: 6}, kv_type))
-    x = mx.random.normal((16, 2, 32))
-    cache.write(mx.arange(16), x, x)
-    before = np.array(cache.read(mx.array([[1, 0]]), 32, mx.float32)[0])
-    for n_blocks, n_cells in [(2, 16), (3, 32), (6, 48)]:
-        cache.reserve(n_blocks)
-        assert {len(array) for array in cache.arrays} == {n_cells}
-        np.testing.assert_array_equal(np.array(cache.read(mx.array([[1, 0]]), 32, mx.float32)[0]), before)
-    cache.clear()
-    compare(tmp_path, STEPS, kv_type=kv_type, block_size=8)
-
-
 @pytest.mark.parametrize("window", [1, 7, 64, 300])
 def test_windows(tmp_path, window):
     compare(tmp_path, [*STEPS, (1, 380, 1), (0, 1, 0), (1, 1, 2)], window=window)

@@ -21,18 +21,14 @@ from pumice.config import load_config
 from pumice.engine.placement.backends import backend_line
 from pumice.gguf import block_size, dequantize
 from pumice.graph import KVState, RecurrentState
-from pumice.plugin import BackendError, GGMLType, GraphBuilder, Tensor, Weight
-from pumice.plugin.unstable import install_command
+from pumice.plugin import BackendError, GGMLType, Weight
 from pumice.registry import get_registry
-from pumice_mlx import ops
 from pumice_mlx import weights as mlx_weights
 from pumice_mlx.backend import MlxBackend
 from pumice_mlx.device import KERNELS, errors, keep_kernels
-from pumice_mlx.joins import Joins, Results
 from pumice_mlx.kv_cache import KVCache, state_bytes
 from pumice_mlx.weights import Weights, matrix_bytes
 from random_weights import random_rows
-from reference_models import error
 from tiny_models import IDS, N_CTX
 from waiting import wait_until
 
@@ -46,11 +42,6 @@ def test_devices() -> None:
     assert device.kind in ("cpu", "gpu")
     assert device.memory_bytes > 0
     assert "mlx" in device.details
-
-
-def test_systems_without_mlx(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert MlxBackend.unavailable() == f"MLX is not installed: {install_command('mlx')}"
 
 
 @pytest.mark.parametrize(("system", "machine", "chosen"), [("Darwin", "arm64", True), ("Linux", "aarch64", False)])
@@ -122,42 +113,6 @@ def test_a_part_of_the_rows_in_several_chunks(type: GGMLType, monkeypatch: pytes
     np.testing.assert_allclose(y, x @ expected.T, rtol=1e-5, atol=3e-6 * np.abs(x @ expected.T).max())
 
 
-@pytest.mark.parametrize("type", [GGMLType.Q4_0, GGMLType.Q6_K, GGMLType.MXFP4], ids=str)
-def test_parts_of_one_matrix(type: GGMLType) -> None:
-    """A joined matrix has the rows of its parts, which share its memory; it is made once."""
-    held = Weights(mx.float32)
-    parts = [random_weight(type, (n, 1024)) for n in (16, 8, 24)]
-    x = mx.array(np.random.default_rng(0).standard_normal((2, 1024)).astype(np.float32))
-    alone = [np.array(held.matrix(part).product(x)) for part in parts]
-    joined = held.join(parts)
-    assert joined is not None
-    matrix, rows = joined
-    assert rows == [(0, 16), (16, 24), (24, 48)]
-    np.testing.assert_array_equal(np.array(matrix.product(x)), np.concatenate(alone, axis=-1))
-    for part, y in zip(parts, alone, strict=True):
-        np.testing.assert_array_equal(np.array(held.matrix(part).product(x)), y)
-    assert held.join(parts) is joined
-
-
-@pytest.mark.parametrize(
-    ("types", "rows"),
-    [
-        pytest.param((GGMLType.Q4_0, GGMLType.Q8_0), 16, id="formats"),
-        pytest.param((GGMLType.F32, GGMLType.F32), 16, id="plain"),
-        pytest.param((GGMLType.Q4_0, GGMLType.Q4_0), 3, id="alignment"),
-    ],
-)
-def test_matrices_that_are_not_joined(types: tuple[GGMLType, ...], rows: int) -> None:
-    assert Weights(mx.float16).join([random_weight(type, (rows, 512)) for type in types]) is None
-
-
-def test_a_matrix_is_a_part_of_one_other() -> None:
-    held, parts = Weights(mx.float16), [random_weight(GGMLType.Q4_0, (16, 512)) for _ in range(3)]
-    assert held.join(parts[:2]) is not None
-    assert held.join(parts[1:]) is None
-    assert held.join([parts[2], parts[2]]) is None
-
-
 def random_weight(type: GGMLType, shape: tuple[int, int]) -> Weight:
     data = random_rows(np.random.default_rng(1), type.name, *shape)
 
@@ -176,12 +131,6 @@ def random_weight(type: GGMLType, shape: tuple[int, int]) -> Weight:
     return Weight("w", shape, source=Source())
 
 
-def test_no_rows_have_no_product() -> None:
-    """The part of a prompt that ends before its last token has no output row."""
-    matrix = Weights(mx.float32).matrix(random_weight(GGMLType.Q8_0, (4, 64)))
-    assert np.array(matrix.product(mx.zeros((0, 64)))).shape == (0, 4)
-
-
 @pytest.mark.parametrize("name", ["gemma3", "mamba", "deepseek2-v3", "gpt-oss"])
 def test_sequences_beside_each_other(tiny_file: Any, name: str) -> None:
     """Prompts of several lengths in small steps, more than fit at once, with blocks that are shared and taken away."""
@@ -192,14 +141,6 @@ def test_sequences_beside_each_other(tiny_file: Any, name: str) -> None:
         with pumice.load(tiny_file(name), config=FLOAT if backend == "mlx" else {}, **options) as model:
             texts.append([each.tokens for each in model.generate_many(prompts, max_tokens=30, temperature=0)])
     assert texts[0] == texts[1]
-
-
-def test_several_models(tiny_file: Any, tiny_logits: Any) -> None:
-    options: dict[str, Any] = {"backend": "mlx", "kv_type": "f32", "n_ctx": N_CTX, "config": FLOAT}
-    with pumice.load(tiny_file("gemma3"), **options) as one, pumice.load(tiny_file("rwkv7"), **options) as other:
-        for _ in range(2):
-            for model, name in ((one, "gemma3"), (other, "rwkv7")):
-                assert error(model.logits(IDS), tiny_logits[name]) < 1e-6
 
 
 def test_memory_is_given_back(tiny_file: Any) -> None:
@@ -232,31 +173,3 @@ def test_a_step_that_fails_leaves_the_others(tiny_file: Any, monkeypatch: pytest
             with pytest.raises(BackendError, match=r"mlx: computing a step: .*allocate 7 bytes; set"):
                 model.logits(IDS)
         np.testing.assert_allclose(model.logits(IDS), expected, rtol=1e-5, atol=1e-5)
-
-
-def test_heads_of_a_product_with_other_results_are_turned_alone() -> None:
-    """An attention between a product and its rotation divides a step."""
-    g = GraphBuilder({}, 1, 64)
-    positions, x = Tensor("at", ("n_tokens",), "i32", builder=g), Tensor("x", ("n_tokens", 512), builder=g)
-    with g.layer(0):
-        heads = [g.linear(x, random_weight(GGMLType.Q4_0, (64, 512))) for _ in range(2)]
-        turned = [g.rope(g.reshape(y, ("n_tokens", 2, 32)), positions, freqs=(1.0, 0.5), neox=True) for y in heads]
-        graph = g.finish(g.concat(*turned))
-    joins, results = Joins(graph.nodes, Weights(mx.float32)), Results()
-    products = [node for node in graph.nodes if node.op == "linear"]
-    first, second = (node for node in graph.nodes if node.op == "rope")
-    assert joins.turned(first, lambda x: x, results) is None
-    assert joins.product(products[0], mx.zeros((3, 512)), None, results) is not None
-    for node in (first, second):
-        y = joins.turned(node, lambda x: x, results)
-        assert y is not None
-        assert y.shape == (3, 2, 32)
-    assert joins.turned(second, lambda x: x, Results()) is None
-
-
-def test_kept_cosines_are_those_of_their_positions():
-    key = ((1.0, 0.1), False, 1.5, (), 6)
-    for positions in (np.array([3]), np.array([300, 0, 255]), np.arange(40)):
-        for kept, right in zip(ops._known_turns(positions, key), ops._turns(positions, np, *key), strict=True):
-            np.testing.assert_array_equal(kept, right)
-            assert kept.shape == (len(positions), 1, 6)

@@ -90,12 +90,3 @@ def test_matrices_that_it_multiplies(
         np.testing.assert_allclose(np.array(found.astype(mx.float32)), right, atol=4e-3 * np.abs(right).max())
     assert calls == ([3, 16] if is_multiplied else [])
     assert lengths == ([33] if is_multiplied else [3, 8, 9])
-
-
-@pytest.mark.parametrize("bits", [4, 8])
-def test_a_wrong_kernel_is_not_used(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert few_rows.works(bits)
-    few_rows._kernel.cache_clear()
-    few_rows.works.cache_clear()
-    monkeypatch.setattr(few_rows, "SOURCE", few_rows.SOURCE.replace("v.x[1]", "v.x[3]"))
-    assert not few_rows.works(bits)

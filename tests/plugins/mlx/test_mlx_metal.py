@@ -15,7 +15,7 @@ import mlx.core as mx
 from pumice.gguf import GGMLType, GGUFTensor, dequantize
 from pumice.graph import GraphBuilder
 from pumice_mlx import metal
-from pumice_mlx.weights import Quantized, Weights, _composed_halves
+from pumice_mlx.weights import Quantized, Weights
 from quantizers import quantize
 
 CPLUSPLUS = """
@@ -81,20 +81,3 @@ def test_products_of_few_rows(metal_here: None, tmp_path: Path, type: GGMLType) 
         x = rng.standard_normal((n, 768)).astype(np.float32)
         np.testing.assert_allclose(np.array(matrix.product(mx.array(x))), x @ numbers.T, rtol=1e-4, atol=1e-3)
         assert kernel.call_count == calls
-
-
-def test_a_kernel_that_is_wrong_is_not_used(metal_here: None, tmp_path: Path) -> None:
-    broken = emulated(tmp_path, metal.SOURCE.replace("code |= codes[word + 1] << (32 - shift)", "code |= 0"))
-    with mock.patch.object(metal, "multiply", broken):
-        assert metal.product_for(6, mx.float32, _composed_halves) is None
-        assert metal.product_for(8, mx.float32, _composed_halves) is broken  # no code crosses words
-
-
-def test_a_kernel_without_numbers_is_not_used(metal_here: None) -> None:
-    with mock.patch.object(metal, "multiply", lambda x, codes, scales, bits: mx.full((len(x), len(codes)), mx.nan)):
-        assert metal.product_for(6, mx.float32, _composed_halves) is None
-
-
-def test_without_metal_the_operations_of_mlx_multiply() -> None:
-    metal.product_for.cache_clear()
-    assert not mx.metal.is_available() or not metal.is_gpu() or metal.product_for(6, mx.float32, _composed_halves)

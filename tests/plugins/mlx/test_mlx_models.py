@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -20,10 +20,7 @@ import pumice
 from demo_models import TYPES, write_demo_model
 from nightly import variants
 from pumice.gguf import GGMLType
-from pumice_mlx import compiled, fused, step
 from pumice_mlx.compiled import Compiled
-from pumice_mlx.kv_cache import KVCache
-from pumice_mlx.step import NotAlike
 from reference_models import SHARED_IDS, SHARED_MODELS, error
 from tiny_models import IDS, N_CTX
 from tiny_zoo import CHUNKED, CLUSTERS, DAILY, LIMITS, ZOO
@@ -94,20 +91,6 @@ def test_compiled_steps(tiny_file: Any, tiny_logits: Any, name: str, caplog: pyt
     check_compiled(tiny_file(name), ZOO[name].ids, tiny_logits[name], LIMITS.get(name, 1e-6), caplog)
 
 
-@pytest.mark.usefixtures("uncompiled")
-@pytest.mark.parametrize("name", COMPILED)
-def test_prompts_with_fused_functions_and_joint_products(tiny_file: Any, tiny_logits: Any, name: str) -> None:
-    assert error(logits(tiny_file(name), ZOO[name].ids, compile="always"), tiny_logits[name]) < LIMITS.get(name, 1e-6)
-
-
-@pytest.mark.skipif(not shutil.which("c++"), reason="MLX compiles for the processor with c++")
-def test_a_prompt_with_compiled_functions(tiny_file: Any, tiny_logits: Any) -> None:
-    with mock.patch.object(fused.mx, "compile", wraps=fused.mx.compile) as compile:
-        found = logits(tiny_file("llama-bias"), ZOO["llama-bias"].ids, compile="always")
-    assert error(found, tiny_logits["llama-bias"]) < 1e-6
-    assert any(call.kwargs.get("shapeless") for call in compile.call_args_list)
-
-
 @pytest.mark.skipif(not shutil.which("c++"), reason="MLX compiles for the processor with c++")
 def test_a_compiled_step(tiny_file: Any, tiny_logits: Any, caplog: pytest.LogCaptureFixture) -> None:
     check_compiled(tiny_file("gpt-oss"), ZOO["gpt-oss"].ids, tiny_logits["gpt-oss"], 1e-6, caplog)
@@ -124,71 +107,6 @@ def test_compiled_steps_of_several_sequences() -> None:
             tell = partial(model.generate, max_tokens=25, temperature=0)
             texts[compile] = [told.text for told in pool.map(tell, prompts)]
     assert texts["always"] == texts["never"]
-
-
-@pytest.mark.usefixtures("uncompiled")
-def test_steps_that_run_ahead_share_copies(tiny_file: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arrays of consecutive steps are copied to the device together; the tokens are those of single steps."""
-    copied: list[int] = []
-
-    def uploaded(arrays: Sequence[NDArray[Any]]) -> list[Any]:
-        copied.append(len(arrays))
-        return step.uploaded(arrays)
-
-    monkeypatch.setattr(compiled, "uploaded", uploaded)
-    texts = []
-    for compile, most in (("never", 0), ("always", 8)):
-        options: dict[str, Any] = {"lookahead": most, "config": {"mlx": {"activations": "float32", "compile": compile}}}
-        with pumice.load(tiny_file("gemma3"), backend="mlx", kv_type="f32", n_ctx=N_CTX, **options) as model:
-            texts.append(model.generate(IDS[:9], max_tokens=60, temperature=0).tokens)
-    assert texts[0] == texts[1]
-    assert max(copied) == 8
-
-
-@pytest.mark.usefixtures("uncompiled")
-@pytest.mark.parametrize("compile", ["never", "always"])
-@pytest.mark.parametrize("name", ["llama-bias", "gemma3", "gpt-oss"])
-def test_lone_tokens_attend_in_place(tiny_file: Any, name: str, compile: str) -> None:
-    """A sequence that generates alone reads its keys where they are, without a mask, also within windows."""
-    import mlx.core as mx
-
-    seen: list[tuple[int, int, Any]] = []
-    attend = mx.fast.scaled_dot_product_attention
-
-    def noted(q: Any, k: Any, v: Any, **options: Any) -> Any:
-        seen.append((q.shape[2], k.shape[2], options["mask"]))
-        return attend(q, k, v, **options)
-
-    config = {"mlx": {"activations": "float32", "compile": compile}}
-    copied = mock.Mock(side_effect=KVCache.read)
-    with (
-        pumice.load(tiny_file(name), backend="mlx", kv_type="f32", n_ctx=N_CTX, config=config) as model,
-        mock.patch.object(mx.fast, "scaled_dot_product_attention", noted),
-        mock.patch.object(KVCache, "read", lambda self, *arguments: copied(self, *arguments)),
-    ):
-        model.generate(IDS[:3], max_tokens=30, temperature=0)
-    generated = [(n_keys, mask) for n_queries, n_keys, mask in seen if n_queries == 1]
-    assert all(mask is None for _, mask in generated)
-    assert {n_keys for n_keys, _ in generated} >= set(range(4, 30 if name == "llama-bias" else 6))
-    assert not copied.called
-
-
-@pytest.mark.parametrize("shapes", [[(2,), (2,), (3,), (2,)], [(1, 4)] * 5, []], ids=str)
-def test_copies_of_arrays(shapes: list[tuple[int, ...]]) -> None:
-    arrays = [np.full(shape, i, np.float32) for i, shape in enumerate(shapes)]
-    for array, result in zip([*arrays, *arrays], step.uploaded([*arrays, *arrays]), strict=True):
-        np.testing.assert_array_equal(np.array(result), array)
-
-
-def test_a_step_that_asks_for_more_is_not_compiled(
-    tiny_file: Any, tiny_logits: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(Compiled, "__call__", mock.Mock(side_effect=NotAlike("cells")))
-    name = COMPILED[0]
-    with caplog.at_level(logging.INFO, "pumice"):
-        found = logits(tiny_file(name), ZOO[name].ids, 1, compile="always")
-    assert error(found, tiny_logits[name]) < LIMITS.get(name, 1e-6)
-    assert caplog.text.count("steps are not compiled, since they differ in cells") == 1
 
 
 @pytest.mark.parametrize("name", ["gemma3", "gpt-oss", "deepseek2-v3"])

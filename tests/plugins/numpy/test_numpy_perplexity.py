@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import pumice
 from demo_models import TYPES, perplexity
 
 EXPECTED = json.loads((Path(__file__).parents[2] / "fixtures" / "demo_model.json").read_text())
@@ -26,11 +25,6 @@ def test_perplexity(demo_model, name):
     assert measured == pytest.approx(RECORDED[name]["numpy"], rel=1e-3)
     assert measured == pytest.approx(RECORDED[name]["llama.cpp"], rel=2e-3)
     assert measured < RECORDED["F16"]["llama.cpp"] * (1 + COST.get(name, COST_OF_4_BITS))
-
-
-def test_the_packaged_file():
-    measured = perplexity(pumice.demo_model_path(), TEXTS, backend="numpy")
-    assert measured == pytest.approx(RECORDED["Q8_0"]["numpy"], rel=1e-5)
 
 
 @pytest.mark.parametrize("writer", ["llama.cpp", "tests"])

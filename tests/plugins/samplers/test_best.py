@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from pumice.backend.pick import Pick
 from pumice.errors import BackendError
 from pumice.sampler import Chain, SamplerContext
 from pumice_samplers import SAMPLERS
@@ -74,49 +73,6 @@ def test_after_lowering_the_same_token_or_none(case: int) -> None:
         for made in (whole, few):
             made.accept(found)
     assert decided > (30 if params["top_k"] == 1 else 0)
-
-
-def test_number_of_relevant_logits() -> None:
-    assert chain({"temperature": 0.0}).n_best == 1
-    assert chain({"top_k": 7}).n_best == 7
-    assert (chain({"repeat_penalty": 1.1}).n_best, chain({"logit_bias": {3: -1.0}, "top_k": 7}).n_best) == (40, 7)
-    for params in ({"top_k": 0}, {"top_k": N_VOCAB}, {"top_n_sigma": 1.0}, {"repeat_penalty": 0.9}):
-        assert chain(params).n_best is None, params
-    for order in (["top_p", "top_k", "dist"], ["dist"]):
-        assert chain({}, order=order).n_best is None, order
-
-
-def test_picks_of_sampler_chains() -> None:
-    default = {"top_k": 40, "top_p": 0.95, "min_p": 0.05, "temperature": 0.8}
-    assert chain({}).pick == Pick(**default)
-    assert chain({"temperature": 0.0, "top_k": 5}).pick == Pick(1, temperature=0.0)
-    assert chain({"top_k": 5, "top_p": 1.0, "min_p": 0.0, "temperature": 1.0}).pick == Pick(5)
-    refused = [{"xtc_probability": 0.5}, {"dynatemp_range": 0.1}, {"typical_p": 0.5}, {"mirostat": 2}, {"min_keep": 3}]
-    assert [chain(params).pick for params in refused] == [None] * len(refused)
-    for order in (["temperature", "top_k"], ["top_k", "temperature", "top_p"], ["top_k", "min_p", "top_p"]):
-        assert chain({}, order=[*order, "dist"]).pick is None, order
-
-
-def test_adjustments_behind_top_k_make_a_guess() -> None:
-    """A bias makes none of the tokens that were dropped before likelier than those that were kept."""
-    order = ["top_k", "logit_bias", "dry", "penalties", "dist"]
-    lowered = chain({"top_k": 5, "logit_bias": {1: -1.0}, "dry_multiplier": 1.0, "repeat_penalty": 1.1}, order=order)
-    assert lowered.pick == Pick(5, exact=False)
-    assert lowered.n_best == 5
-    assert chain({"top_k": 5, "logit_bias": {1: 1.0}}, order=order).pick is None
-    exact = chain({"top_k": 5, "logit_bias": {1: 1.0}}, order=["logit_bias", "top_k", "dist"])
-    assert exact.pick == Pick(5, biases=((1, 1.0),))
-    assert exact.n_best is None, "the highest may be none of those that were"
-
-
-def test_random_numbers_can_be_seen_before_they_are_drawn() -> None:
-    made = chain({"top_k": 0, "top_p": 1.0, "min_p": 0.0, "temperature": 1.0})
-    flat = np.zeros(N_VOCAB, np.float32)
-    for _ in range(3):
-        expected = made.peek(4)
-        assert expected.dtype == np.float32
-        found = [made.sample(flat) for _ in range(4)]
-        assert found == (expected * N_VOCAB).astype(int).tolist()
 
 
 @pytest.mark.parametrize(("value", "message"), [(np.nan, "contain NaN"), (np.inf, "infinity"), (-np.inf, "all -inf")])

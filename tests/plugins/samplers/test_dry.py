@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pumice.errors import RequestError
 from pumice.sampler import Candidates, Chain, SamplerContext
 from pumice_samplers.breakers import Breakers, Breaks
-from pumice_samplers.dry import Dry, Repeats, match_lengths
+from pumice_samplers.dry import Dry
 from pumice_samplers.select import Greedy
 from waiting import seconds_of
 
@@ -65,23 +65,6 @@ def test_penalties_are_those_of_a_naive_search(history: list[int], base: float, 
     np.testing.assert_allclose(result, naive(history, 4, base, allowed), rtol=1e-5)
 
 
-def test_match_lengths() -> None:
-    tokens = np.array([1, 2, 3, 3, 2, 3, 9, 1, 2, 3], np.int32)
-    assert match_lengths(tokens).tolist() == [0, 0, 3, 1, 0, 2, 0, 0, 0]
-
-
-@given(st.lists(st.integers(0, 2), min_size=1, max_size=60), st.integers(1, 20), st.sets(st.integers(0, 59)))
-@example([0, 0, 0, 0], 2, {0, 1})
-def test_lengths_follow_from_those_before(history: list[int], window: int, asked: set[int]) -> None:
-    """Whenever they are asked for, they are those of the window alone."""
-    repeats = Repeats()
-    for i in range(len(history)):
-        repeats.append()
-        if i in asked or i == len(history) - 1:
-            tokens = np.array(history[max(0, i + 1 - window) : i + 1], np.int32)
-            assert repeats.lengths(tokens).tolist() == match_lengths(tokens).tolist()
-
-
 def test_a_step_of_a_long_repetition_is_quick() -> None:
     """Whatever base, window and breakers a request chooses: only its first token costs a walk through all."""
     n = 20_000
@@ -103,11 +86,6 @@ def test_a_step_of_a_long_repetition_is_quick() -> None:
 def test_long_repetitions_stay_finite() -> None:
     result = penalties([0] * 3000, 2, dry_base=4.0, dry_penalty_last_n=3000)
     assert 1e37 < result[0] < float("inf")
-
-
-def test_only_the_last_tokens_count() -> None:
-    assert penalties([0, 1, 2, 3, 0, 1], 4, dry_penalty_last_n=6)[2] == 1
-    assert penalties([0, 1, 2, 3, 0, 1], 4, dry_penalty_last_n=5)[2] == 0
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import pytest
 from imported_late import Late
 from pumice.sampler import Candidates, Chain, SamplerContext
 from pumice_samplers import SAMPLERS
-from pumice_samplers.mirostat import Mirostat, zipf_exponent, zipf_rank
 from pumice_samplers.select import draw
 from waiting import seconds_of
 
@@ -47,14 +46,6 @@ def test_dist_draws_with_the_probabilities(params: dict[str, Any], kept: Any) ->
     masked[list(kept)] = logits[list(kept)] / params["temperature"]
     chain = build(8, **params)
     assert fits([chain.sample(logits) for _ in range(8000)], scipy.special.softmax(masked))
-
-
-def test_the_chi_square_notices_a_wrong_distribution() -> None:
-    chain = build(4, **OFF)
-    logits = np.array([0, 0.1, 0, 0], np.float32)
-    tokens = [chain.sample(logits) for _ in range(8000)]
-    assert fits(tokens, scipy.special.softmax(logits.astype(float)))
-    assert not fits(tokens, np.full(4, 0.25))
 
 
 def test_draw_spans_blocks() -> None:
@@ -104,23 +95,6 @@ def test_mirostat_holds_the_surprise_at_its_target(version: int, tau: float) -> 
         at = candidates.ids.tolist().index(candidates.selected)
         surprises.append(-math.log2(candidates.probabilities()[at]))
     assert statistics.fmean(surprises[500:]) == pytest.approx(tau, abs=0.1)
-
-
-def test_mirostat_updates_mu_by_the_surprise() -> None:
-    sampler = Mirostat(mirostat=2, mirostat_tau=3.0, mirostat_eta=0.25)
-    sampler.start(SamplerContext(2, seed=1))
-    sampler.apply(Candidates(np.zeros(2, np.float32)))
-    assert sampler.mu == pytest.approx(6 - 0.25 * (1 - 3))
-
-
-def test_zipf_estimate_is_exact_on_zipf() -> None:
-    assert zipf_exponent((-1.3 * np.log(np.arange(1, 101))).astype(np.float32)) == pytest.approx(1.3, abs=1e-5)
-
-
-@pytest.mark.parametrize("exponent", [0.0, 1e-9, 0.5, 1.0, 3.0, math.inf])
-@pytest.mark.parametrize("mu", [-50.0, 0.0, 10.0, 5000.0])
-def test_zipf_rank_is_a_rank(exponent: float, mu: float) -> None:
-    assert 1 <= zipf_rank(exponent, mu, 1000) <= 1000
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,14 @@
 """When the backend is there to be used, and what it says when it is not."""
 
-import ctypes
 import json
 import os
 import subprocess
 import sys
 from dataclasses import replace
-from unittest import mock
 
 import pytest
 
-from pumice.plugin import BackendError
 from pumice_vulkan.backend import _unusable
-from pumice_vulkan.device import resolve_driver
 from pumice_vulkan.profiles import PROFILES
 
 native = pytest.mark.parametrize("driver", ["native"], indirect=True)
@@ -80,15 +76,6 @@ ctypes.CDLL = Library
     assert found["reason"].startswith("no Vulkan loader found: install the graphics driver of your GPU")
 
 
-@native
-def test_an_old_loader_is_to_be_updated(driver, monkeypatch):
-    from pumice_vulkan.device.native import loader
-
-    monkeypatch.setitem(loader.SIGNATURES, "vkOfTomorrow", (None, ()))
-    with pytest.raises(BackendError, match=r"the Vulkan loader \S+ has no vkOfTomorrow; update it to 1\.2 or later$"):
-        loader.load()
-
-
 @pytest.mark.parametrize(
     ("system", "first", "some"),
     [
@@ -108,53 +95,10 @@ def test_the_loader_is_looked_for_where_each_system_has_it(vulkan_device, monkey
     assert some in found
 
 
-def enabled(how):
-    """The extensions that a structure enables."""
-    names = (ctypes.c_char_p * how.enabledExtensionCount).from_address(how.ppEnabledExtensionNames or 1)
-    return [name.decode() for name in names]
-
-
-@native
-@pytest.mark.parametrize("is_listed", [True, False])
-def test_moltenvk_is_listed_where_the_loader_has_it(driver, monkeypatch, is_listed):
-    from pumice_vulkan.device.native import instance as module
-    from pumice_vulkan.device.native.binding import VkExtensionProperties
-
-    listed = [VkExtensionProperties(extensionName=name) for name in (b"VK_KHR_portability_enumeration", b"VK_other")]
-    asked = []
-    monkeypatch.setattr(module, "listed", lambda *_: listed if is_listed else listed[1:])
-    create = mock.Mock(side_effect=lambda how, *_: asked.append((how._obj.flags, enabled(how._obj))) or 0)
-    monkeypatch.setattr(module, "lib", mock.Mock(vkCreateInstance=create))
-    monkeypatch.setattr(module.Instance, "physical_devices", lambda self: [])
-    module.Instance()
-    assert asked == [(1, ["VK_KHR_portability_enumeration"]) if is_listed else (0, [])]
-
-
-@native
-def test_a_device_that_is_not_fully_conformant_is_opened_as_such(driver, monkeypatch):
-    from pumice_vulkan.device.native import logical
-    from pumice_vulkan.device.native.instance import Instance
-
-    device = Instance().devices[0]
-    device.extensions.add("VK_KHR_portability_subset")
-    asked = []
-    create = mock.Mock(side_effect=lambda device, how, *_: asked.extend(enabled(how._obj)) or -3)
-    monkeypatch.setattr(logical, "lib", mock.Mock(wraps=logical.lib, vkCreateDevice=create))
-    with pytest.raises(BackendError, match="cannot open"):
-        logical.LogicalDevice(device, 0)
-    assert "VK_KHR_portability_subset" in asked
-
-
 def test_the_plugin_loads_no_driver():
     code = "import sys, pumice_vulkan; print([n for n in ('pumice_vulkan.device.native', 'kp') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
-
-
-def test_auto_is_the_native_driver_where_kompute_is_installed_too(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
-    assert resolve_driver() == "native"
-    assert resolve_driver("kompute") == "kompute"
 
 
 def test_a_device_of_small_workgroups_is_refused():

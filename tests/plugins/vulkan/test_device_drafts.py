@@ -27,7 +27,6 @@ pytestmark = pytest.mark.usefixtures("vulkan_device", "kept_pipelines")
 
 LIMITS = Limits(n_ctx=64, n_batch=16, n_outputs=16, n_seqs=2, block_size=8, n_blocks={}, kv_type="f32")
 N_VOCAB = 300
-PROMPTS = ["abcabcabc", "fe fe fe", "ab ab ab"]
 
 
 def drafted(made: Program, texts: list[list[int]], picks: list[Pick], numbers: np.ndarray) -> Ahead:
@@ -76,14 +75,6 @@ def test_a_cycle_is_drafted_to_its_end(tmp_path: Path, vulkan: VulkanBackend) ->
     assert found.n_taken is not None
     assert found.n_taken[:, 0].tolist() == [8, 8, 8, 8]
     assert taken_of(found) == [4 + (2 + i) % 6 for i in range(32)]
-
-
-def test_nothing_repeats(tmp_path: Path, vulkan: VulkanBackend) -> None:
-    made = table_program(tmp_path, vulkan, np.roll(np.eye(N_VOCAB, dtype=np.float32), 1, axis=1), LIMITS)
-    found = drafted(made, [[1, 2, 3]], [Pick(1, temperature=0)], np.zeros((4, 1, 4), np.float32))
-    assert found.n_taken is not None
-    assert found.n_taken[:, 0].tolist() == [1, 1, 1, 1]
-    assert taken_of(found) == [4, 5, 6, 7]
 
 
 def test_the_longest_match_is_continued(tmp_path: Path, vulkan: VulkanBackend) -> None:
@@ -153,13 +144,6 @@ def test_penalties_count_drafted_tokens(tmp_path: Path, vulkan: VulkanBackend, l
     tokens = taken_of(drafted(made, [text], [pick], numbers[:, None]))
     assert tokens == one_by_one(made, text, pick, numbers)[: len(tokens)]
     assert 12 < len(tokens) < 64
-
-
-def test_steps_with_drafts_have_no_more_rows_than_others(tmp_path: Path, vulkan: VulkanBackend) -> None:
-    """Of three sequences that draft three tokens each there are 12, for which no step of 8 tokens has room."""
-    limits = replace(LIMITS, n_batch=8, n_outputs=8, n_seqs=3)
-    made = table_program(tmp_path, vulkan, np.eye(N_VOCAB, dtype=np.float32), limits)
-    assert made.capabilities.drafted_rows == 8
 
 
 @pytest.mark.parametrize("pick", [Pick(1, temperature=0), Pick(40, 0.9, 0.02, 0.8, last_n=9, repeat_penalty=1.2)])
@@ -304,12 +288,6 @@ def test_texts_at_once_are_those_without_drafts(tmp_path: Path, monkeypatch: pyt
         )
     assert [one.tokens for one in done] == [one.tokens for one in expected]
     assert sum(one.timings.n_accepted for one in done) > 20
-
-
-def test_lengths_are_measured(tmp_path: Path) -> None:
-    """Whatever the clock says, the text is that without drafts."""
-    path = write_model("rope-plain", tmp_path)
-    assert texts(path, speculate="ngram")[0] == texts(path, speculate="off")[0]
 
 
 def test_steps_follow_others_whose_tokens_are_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,11 +13,6 @@ from pumice.plugin import BackendError
 from pumice_vulkan.device import list_devices, open_device
 
 
-def test_only_host_buffers_show_their_contents(device):
-    with pytest.raises(ValueError, match="host=True"):
-        _ = device.new_buffer(16).contents
-
-
 def test_a_buffer_that_is_too_large_is_an_error(device):
     size = device.max_buffer_bytes + 4
     with pytest.raises(BackendError, match=rf"a buffer of {size} bytes is too large for .*: at most \d+"):
@@ -41,19 +36,6 @@ def test_memory_runs_out_with_an_error(device):
     assert (device.n_allocations, device.allocated_bytes) == (10, 10 * size)
 
 
-def test_host_buffers_take_nothing_of_a_discrete_gpus_memory(device):
-    size = 4096
-    device.description = dataclasses.replace(device.description, memory_bytes=2 * size, type="discrete")
-    for _ in range(4):
-        device.new_buffer(size, host=True).close()
-        device.new_buffer(size, host=True)
-    device.new_buffer(size)
-    assert (device.own_bytes, device.allocated_bytes) == (size, 5 * size)
-    device.description = dataclasses.replace(device.description, type="integrated")
-    with pytest.raises(BackendError, match=rf"{size} bytes more than {5 * size} on .*: out of memory; lower"):
-        device.new_buffer(size, host=True)
-
-
 def test_memory_of_a_gpu_runs_out_with_an_error(device):
     if device.description.type != "discrete":
         pytest.skip("only for a discrete GPU: elsewhere the memory is that of everybody")
@@ -65,20 +47,6 @@ def test_memory_of_a_gpu_runs_out_with_an_error(device):
     with pytest.raises(BackendError, match="out of memory"):
         fill()
     assert device.allocated_bytes > 0.5 * device.memory_bytes
-
-
-def test_memory_that_others_hold_runs_out_with_an_error(device, monkeypatch):
-    if device.description.driver == "native":
-        from pumice_vulkan.device.native import memory
-
-        lib = mock.Mock(wraps=memory.lib)
-        lib.vkAllocateMemory = lambda *arguments: -2  # VK_ERROR_OUT_OF_DEVICE_MEMORY
-        monkeypatch.setattr(memory, "lib", lib)
-    else:
-        monkeypatch.setattr(type(device), "free_memory_bytes", 100)
-    with pytest.raises(BackendError, match=r"cannot allocate 4096 bytes on .*, which holds 0 already: out of memory; "):
-        device.new_buffer(4096)
-    assert device.n_allocations == 0
 
 
 @pytest.mark.parametrize("function", ["vkQueueSubmit", "vkWaitForFences"])

@@ -97,10 +97,6 @@ def heads_of(g: GraphBuilder, a: dict[str, Tensor]) -> Tensor:
     return g.batched_linear(a["x"], g.weight("w"))
 
 
-def product_of_vectors(g: GraphBuilder, a: dict[str, Tensor]) -> Tensor:
-    return g.linear(a["x"], g.weight("w"))
-
-
 def f32(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return rng.standard_normal(shape).astype(np.float32)
 
@@ -154,33 +150,6 @@ def test_tiles_of_random_shapes(
 @pytest.mark.parametrize("name", variants(["Q8_0", "Q3_K", "F32"], ["Q3_K", "F32"]))
 def test_a_matrix_for_each_head(vulkan: VulkanBackend, rng: np.random.Generator, name: str) -> None:
     check(vulkan, weight(rng, GGMLType[name], 3, 92, 256), [{"x": f32(rng, MOST, 3, 256)}], heads_of, (1, 8, 9, MOST))
-
-
-@pytest.mark.parametrize(
-    ("type", "columns"), [(GGMLType.F32, 9), (GGMLType.F32, 256), (GGMLType.F16, 64)], ids=["F32-9", "F32", "F16"]
-)
-def test_a_matrix_for_all_vectors_of_a_row(
-    vulkan: VulkanBackend, rng: np.random.Generator, type: GGMLType, columns: int
-) -> None:
-    matrix = dataclasses.replace(weight(rng, type, 1, 49, columns), shape=(49, columns))
-    check(vulkan, matrix, [{"x": f32(rng, MOST, 3, columns)}], product_of_vectors, (1, 8, 9, MOST))
-
-
-def test_pairs_are_grouped_once_for_all_products_with_the_same_ids(
-    vulkan: VulkanBackend, rng: np.random.Generator
-) -> None:
-    def build(g: GraphBuilder, a: dict[str, Tensor]) -> Tensor:
-        first = g.mul_mat_id(a["x"], g.weight("w"), a["ids"])
-        return g.mul_mat_id(first, g.weight("w"), a["ids"]) + g.mul_mat_id(first, g.weight("w"), a["others"])
-
-    inputs = {"x": f32(rng, MOST, 64), "ids": routing(rng, 4, 2), "others": routing(rng, 4, 2)}
-    check(vulkan, weight(rng, GGMLType.Q8_0, 4, 64, 64), [inputs], build, (1, MOST))
-    program = compiled(vulkan, weight(rng, GGMLType.Q8_0, 4, 64, 64), inputs, build)
-    assert isinstance(program, DeviceProgram)
-    lowered = {bucket.n_tokens: program._lower(bucket) for bucket in program._buckets.all}
-    groups = {n: [each.kernel for each in at].count("group") for n, at in lowered.items()}
-    assert (groups[1], groups[MOST]) == (0, 2)
-    program.close()
 
 
 @pytest.mark.parametrize("size", variants([64, 128], [128]))

@@ -6,7 +6,6 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -20,27 +19,23 @@ from pumice.gguf import GGMLType, GGUFTensor, dequantize
 from pumice.graph import GraphBuilder, MemoryPlan, Tensor
 from pumice.testing import compile_graph
 from pumice_vulkan import VulkanBackend
-from pumice_vulkan.device import MatrixShape, list_devices, open_device
-from pumice_vulkan.formats import BLOCK_COLUMNS, FORMATS
+from pumice_vulkan.device import MatrixShape, list_devices
+from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.lower import few, products, tiles, vectors
 from pumice_vulkan.lower.matrices import matrix
 from pumice_vulkan.lower.rule import Lowering, SegmentMemory
 from pumice_vulkan.lower.vectors import VectorProduct, vector_product
 from pumice_vulkan.memory import Arena, BufferSlice, Scratch, Weights
-from pumice_vulkan.packing import pack
-from pumice_vulkan.probe import KERNEL, SHAPES, _probe, matrix_shape, run
+from pumice_vulkan.probe import KERNEL, SHAPES, _probe, matrix_shape
 from pumice_vulkan.recorder import launch
-from pumice_vulkan.shaders import FOLDERS, shader
 from pumice_vulkan.step import SIZE_WORDS
 from pumice_vulkan.tuning import (
     BLOCKS,
-    PROCESSORS,
     BlockShape,
     FewShape,
     LanesShape,
     TileNumbers,
     TileShape,
-    block_shape,
     lanes_shape,
 )
 from quantizers import quantize
@@ -315,41 +310,6 @@ def test_more_parts_of_columns_than_columns(vulkan: VulkanBackend, type: GGMLTyp
     check_in_tiles(vulkan, type, dataclasses.replace(shape, splits=48), 512, [17])
 
 
-@pytest.mark.parametrize("kind", TileNumbers)
-def test_tiles_occupy_a_device_or_leave_it_to_passes(kind: TileNumbers) -> None:
-    assert block_shape(8192, 2048, 512, kind, shared_bytes=49152) == BLOCKS[kind][0]
-    assert block_shape(64, 512, 16, kind) is None
-    for n_rows, n_columns, n_tokens in ((28672, 4096, 32), (2048, 2048, 64), (2048, 8192, 16)):
-        shape = block_shape(n_rows, n_columns, n_tokens, kind)
-        assert shape
-        assert shape.n < 2 * n_tokens
-        n_workgroups = -(-n_rows // shape.m) * -(-n_tokens // shape.n) * shape.splits
-        assert n_workgroups >= 7 / 8 * PROCESSORS
-        assert n_columns // shape.splits >= 128
-    few = block_shape(8192, 2048, 512, kind, 128)
-    assert few
-    assert few.threads <= 128
-
-
-@pytest.mark.parametrize(
-    ("numbers", "shared", "depths"),
-    [
-        (TileNumbers.FLOAT, 16384, {16}),
-        (TileNumbers.FLOAT, 49152, {16, 32}),
-        (TileNumbers.HALF, 16384, {16, 32}),
-        (TileNumbers.HALF, 32768, {16, 32, 64}),
-        (TileNumbers.HALF, 49152, {16, 32, 64}),
-    ],
-)
-def test_tiles_fit_shared_memory(numbers: TileNumbers, shared: int, depths: set[int]) -> None:
-    shapes = {block_shape(4096, 4096, n, numbers, 256, shared) for n in (16, 32, 64, 512)}
-    for shape in shapes:
-        assert shape
-        assert (2 if numbers == TileNumbers.HALF else 4) * shape.depth * (shape.m + shape.n) < shared
-        assert shape.step <= shape.depth
-    assert {shape.depth for shape in shapes if shape} == depths
-
-
 @pytest.mark.parametrize(("type", "columns"), [("F32", 172), ("F32", 6), ("F16", 2), ("F16", 12), ("BF16", 20)])
 def test_dense_rows_of_any_width(vulkan: VulkanBackend, type: str, columns: int) -> None:
     w, numbers = weight("w", GGMLType[type], 33, columns)
@@ -511,47 +471,3 @@ def test_a_gate_in_lanes(lanes: VulkanBackend, shape: LanesShape | None, n_inner
     """96 columns are no step of lanes: the product of another kernel behind them reads float32."""
     with mock.patch.object(few, "lanes_shape", **({"return_value": shape} if shape else {"wraps": lanes_shape})):
         check_gate(lanes, n_inner, (9, 16, 40, 64))
-
-
-@pytest.mark.parametrize("type", QUANTIZED, ids=lambda type: type.name)
-def test_conversion_of_words(vulkan_device: None, monkeypatch: pytest.MonkeyPatch, type: GGMLType) -> None:
-    """The numbers that matmul_lanes.comp multiplies with few vectors, up to the rounding of float16."""
-    monkeypatch.setattr("pumice_vulkan.shaders.FOLDERS", [*FOLDERS, Path(__file__).parent / "shaders" / "spv"])
-    w, numbers = weight("w", type, 3, COLUMNS)
-    with open_device("native", 0) as device, closing(Weights(device)) as weights:
-        if "float16" not in device.features:
-            pytest.skip("the device does not compute in float16")
-        g = GraphBuilder({"w": w}, 1, 64)
-        place = weights.put("w", lambda: [pack(g.weight("w"))])[0]
-        weights.finish()
-        y = device.new_buffer(4 * numbers.size, host=True)
-        n_blocks = numbers.size // BLOCK_COLUMNS
-        push = np.array([place.offset, n_blocks], np.uint32).tobytes()
-        pipeline = device.new_pipeline(shader(f"two_quads.{FORMATS[type].name}"), 2, len(push))
-        run(device, pipeline, [place.buffer, y], push, (-(-n_blocks // 64), 1))
-        converted = y.contents.view(np.float32).reshape(numbers.shape)
-        largest = np.abs(numbers.reshape(-1, BLOCK_COLUMNS)).max(axis=1, keepdims=True)
-        difference = np.abs(converted - numbers).reshape(-1, BLOCK_COLUMNS)
-        assert np.all(difference <= 2**-9 * largest + 1e-6)
-        y.close()
-
-
-@pytest.mark.parametrize("paired", [False, True], ids=["one", "paired"])
-@pytest.mark.parametrize(
-    ("n_rows", "n_columns"), [(128, 128), (512, 2048), (4096, 14336), (28672, 4096), (128256, 384)]
-)
-def test_shapes_of_lanes_fit(n_rows: int, n_columns: int, paired: bool) -> None:
-    for n_tokens in (1, 16, 17, 32, 33, 48, 64, 65, 96, 128, 129, 512, 4096):
-        shape = lanes_shape(n_rows, n_columns, n_tokens, paired)
-        subgroups, fragments = shape.parts_m * shape.parts_k, shape.fragments_m * shape.fragments_n
-        assert max(subgroups, fragments) <= 16
-        assert shape.parts_k * 128 <= n_columns
-        assert not paired or shape.fragments_m % 2 == 0
-        assert fragments < 8 or subgroups <= 8  # registers for all of them
-
-
-def test_one_workgroup_for_each_processor() -> None:
-    """Gate and up of Llama 8B are 112 or 128 workgroups where few processors would be idle, else many."""
-    for n_tokens, n_rows in ((32, 224), (48, 224), (64, 256)):
-        assert lanes_shape(28672, 4096, n_tokens, paired=True).rows == n_rows
-        assert lanes_shape(2 * 18944, 3584, n_tokens, paired=True).rows == 128

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from llama_relatives import RELATIVES
 from pumice.graph import Node, Segment, Tensor
 from pumice_vulkan.fuse import GROUP, Group
 from pumice_vulkan.persistent import find_decoder
@@ -21,13 +20,6 @@ Change = Callable[[Node, Mapping[str, list[Node]]], Node]
 def llama(tmp_path_factory: pytest.TempPathFactory) -> Segment:
     path = tmp_path_factory.mktemp("llama") / "model.gguf"
     with gpu_profiles.captured(gpu_profiles.write_model(path)) as (segment, *_):
-        return segment
-
-
-@pytest.fixture(scope="module")
-def gpt_oss(tmp_path_factory: pytest.TempPathFactory) -> Segment:
-    path = tmp_path_factory.mktemp("gpt-oss") / "model.gguf"
-    with gpu_profiles.captured(RELATIVES["gpt-oss"].write(path)) as (segment, *_):
         return segment
 
 
@@ -91,30 +83,3 @@ def test_a_llama_has_the_pattern(llama: Segment) -> None:
 )
 def test_other_models_do_not(llama: Segment, op: str, number: int, change: Change) -> None:
     assert find_decoder(changed(llama, op, number, change)) is None
-
-
-def test_gpt_oss_has_the_pattern(gpt_oss: Segment) -> None:
-    decoder = find_decoder(gpt_oss)
-    assert decoder is not None
-    assert [layer.window for layer in decoder.layers] == [6, 0]
-    for layer in decoder.layers:
-        assert layer.sinks
-        assert layer.output_bias
-        assert len(layer.block.expert_biases) == 3
-        assert layer.block.activation == "clamped"
-        assert not layer.is_plain
-
-
-@pytest.mark.parametrize(
-    ("op", "number", "change"),
-    [
-        ("scale", 0, with_attrs(factor=1.7)),  # the slope of the sigmoid
-        ("scale", 1, with_attrs(bias=0.0)),  # what is added to up
-        ("clamp", 0, with_attrs(high=8.0)),
-        ("clamp", 1, with_attrs(low=-8.0)),
-        ("embedding", 2, with_input("ids", lambda _, by_op: by_op["embedding"][0].inputs["ids"])),
-        ("linear", 4, lambda node, _: replace(node, inputs={k: v for k, v in node.inputs.items() if k != "bias"})),
-    ],
-)
-def test_other_experts_with_biases_do_not(gpt_oss: Segment, op: str, number: int, change: Change) -> None:
-    assert find_decoder(changed(gpt_oss, op, number, change)) is None

@@ -21,7 +21,6 @@ from pumice_vulkan.persistent.shape import is_faster, kernel_of
 from pumice_vulkan.profiles import PROFILES
 from pumice_vulkan.shaders import shader
 from reference_models import error
-from tiny_zoo import ZOO
 from tools import gpu_profiles
 
 IDS = [(7 * i + 3) % 300 for i in range(12)]
@@ -85,12 +84,6 @@ def test_other_models_have_none(tmp_path: Path, name: str, changes: dict[str, An
     ):
         decoder = find_decoder(segment)
         assert decoder is None or not list(plans(decoder, limits, device))
-
-
-@pytest.mark.parametrize("name", ["olmoe", "minimax-m2"])
-def test_norms_of_all_heads_together_are_no_norms_of_heads(tmp_path: Path, name: str) -> None:
-    with gpu_profiles.captured(ZOO[name].write(tmp_path / "model.gguf")) as (segment, *_):
-        assert find_decoder(segment) is None
 
 
 @pytest.fixture

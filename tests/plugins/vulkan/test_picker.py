@@ -10,20 +10,17 @@ import pytest
 import pumice
 from adapters import write_case
 from gguf_files import tiny_llama
-from graphs import builder, picked, step_of, table_program
+from graphs import picked, step_of, table_program
 from nightly import variants
 from pumice.backend.pick import Ask, Pick, Restriction
 from pumice.backend.step import Batch, Limits, Pending, Step
 from pumice.config import Config, load_config
 from pumice.engine.loop import lookahead
 from pumice.engine.placement.runner import Runner
-from pumice.evaluate.speed import generation_seconds, kernel_times
 from pumice.model import Model
 from pumice.sampler import Chain, SamplerContext, mask
-from pumice.testing import compile_graph
 from pumice_samplers import SAMPLERS
 from pumice_vulkan import VulkanBackend
-from pumice_vulkan.host_memory import HostMemory
 from tiny_zoo import ZOO
 
 pytestmark = pytest.mark.usefixtures("vulkan_device", "kept_pipelines")
@@ -63,29 +60,6 @@ def test_the_best_of_any_width(tmp_path: Path, vulkan: VulkanBackend, width: int
             assert found.picked[0, row] == expected[0]
 
 
-def test_inputs_are_written_once(tmp_path, vulkan, monkeypatch):
-    """Those that are given, though the batch could bring them."""
-    table, written, write = np.eye(4, dtype=np.float32), [], HostMemory.write_inputs
-
-    def record(host, inputs, *places):
-        written.append(inputs["scale"][:, 0].tolist())
-        write(host, inputs, *places)
-
-    monkeypatch.setattr(HostMemory, "write_inputs", record)
-    g = builder(tmp_path, {"table": table})
-    with g.layer(0):
-        scale = g.input("scale", ("n_tokens", 1), fill=lambda batch: np.full((1, 1), 3, np.float32), of_sequences=True)
-        x = g.embedding(g.weight("table"), g.tokens) * scale
-        made = compile_graph(vulkan, g.finish(g.get_rows(x, g.output_ids)), LIMITS)
-    ask, given = Ask([Pick(1)], numbers(1, 1), 1), {"scale": np.full((1, 1), 5, np.float32)}
-    assert made.capabilities.max_steps > 1
-    begun, waiting = made.submit(Step(batch([2]), given, ask)), made.submit(Step(batch([2]), ask=ask, waits=True))
-    found = next(begun.tokens())
-    waiting.begin(given)
-    assert [ahead.logits[0, 0, 0] for ahead in (found, next(waiting.tokens()))] == [5, 5]
-    assert written == [[5], [5]]
-
-
 @pytest.mark.parametrize("bits", [0x7FC00000, 0xFFC00000, 0x7F800001])
 def test_nan_comes_first(tmp_path: Path, vulkan: VulkanBackend, bits: int) -> None:
     table = rng.standard_normal((1, 3000)).astype(np.float32)
@@ -123,13 +97,6 @@ def test_each_step_goes_on_with_what_the_one_before_picked(tmp_path: Path, vulka
                     low, high = interval(pick, table[tokens[row]][ids], at)
                     assert low - 1e-5 <= drawn[step, row] <= high + 1e-5
                 tokens = found.picked[step].tolist()
-
-
-def test_the_numbers_at_the_ends(tmp_path: Path, vulkan: VulkanBackend) -> None:
-    table = np.zeros((100, 100), np.float32)
-    made = table_program(tmp_path, vulkan, table, LIMITS)
-    drawn = np.array([[0.0, 0.4999, 1.0]], np.float32)  # 1 is what a number close to it is rounded to
-    assert picked(made, batch([1, 2, 3]), Ask([Pick(10)] * 3, drawn, 10)).picked.tolist() == [[0, 4, 9]]
 
 
 @pytest.mark.parametrize("n_steps", [1, 4])
@@ -502,12 +469,3 @@ def test_the_last_of_several_devices_picks(
                 assert model.generate("a", max_tokens=20, temperature=0).tokens[: len(expected)] == expected
     assert results[0] == results[1]
     assert in_runs > 40, "most tokens of a sequence come in runs of several steps"
-
-
-def test_picks_are_profiled(tmp_path: Path, driver: str) -> None:
-    config = {"vulkan": {"driver": driver}}
-    with pumice.load(tiny_llama(tmp_path / "tiny.gguf"), backend="vulkan", config=config) as model:
-        assert generation_seconds(model, 20) > 0
-        times = {kernel.name: kernel.count for kernel in kernel_times(model)}
-        assert (times["best"], times["pick"]) == (1, 1)
-        assert model.generate("a", max_tokens=20, temperature=0).tokens

@@ -6,29 +6,24 @@ import ctypes
 import logging
 import os
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import pytest
 
 import pumice
 from nightly import variants
 from pumice import ConfigError
-from pumice.plugin import N_OUTPUTS, N_SEQS, N_TOKENS, BackendError
+from pumice.plugin import BackendError
 from pumice.plugin.unstable import Limits
-from pumice_vulkan import folders, recorder
+from pumice_vulkan import folders
 from pumice_vulkan import program as programs
 from pumice_vulkan.buckets import Bucket, Buckets
 from pumice_vulkan.device import Device
-from pumice_vulkan.kernels import MOST_THREADS, Kernels
-from pumice_vulkan.lower import attention_decode
-from pumice_vulkan.lower.rule import Dispatch, Lowering
-from pumice_vulkan.memory import Weights
+from pumice_vulkan.kernels import Kernels
 from pumice_vulkan.preparer import Preparer, Work
 from tiny_models import IDS
 from waiting import wait_until
@@ -36,74 +31,6 @@ from waiting import wait_until
 LIMITS = Limits(n_ctx=64, n_batch=16, n_seqs=8, n_outputs=8, n_blocks={}, block_size=16, kv_type="f16")
 BUCKETS = Buckets(LIMITS)
 PROMPTS = [IDS[:n] for n in (6, 5, 4, 7, 3)]
-
-
-def sizes(n_tokens: int, n_outputs: int, n_seqs: int) -> dict[str, int]:
-    return {N_TOKENS: n_tokens, N_OUTPUTS: n_outputs, N_SEQS: n_seqs}
-
-
-@pytest.mark.parametrize("step", [sizes(1, 1, 1), sizes(3, 3, 3), sizes(8, 1, 1), sizes(9, 2, 2), sizes(16, 8, 8)])
-def test_a_step_fits_in_each_of_its_buckets(step: dict[str, int]) -> None:
-    own, largest = BUCKETS.of(step), BUCKETS.all[-1]
-    assert own.n_tokens >= step[N_TOKENS]
-    assert own.n_outputs >= step[N_OUTPUTS]
-    assert BUCKETS.of(step, {own, largest}) == own
-    assert BUCKETS.of(step, {largest}) == (own if step[N_SEQS] == 1 else largest)
-    assert BUCKETS.of(step, set()) == own
-
-
-def test_prompts_take_no_bucket_of_lone_tokens() -> None:
-    lone = Bucket(8, 8, lone=True)
-    assert BUCKETS.of(sizes(5, 2, 2), {lone, BUCKETS.all[-1]}) == BUCKETS.all[-1]
-    assert BUCKETS.of(sizes(3, 3, 3), {lone, BUCKETS.all[-1]}) == lone
-
-
-def test_the_largest_comes_first_and_all_come() -> None:
-    assert BUCKETS.likely[0] == BUCKETS.all[-1]
-    assert BUCKETS.likely[1:3] == [Bucket(1, 1, lone=True), Bucket(8, 8, lone=True)]
-    assert sorted(BUCKETS.likely) == sorted(BUCKETS.all)
-
-
-def test_first_requests_wait_for_long_prompts_and_tokens_alone() -> None:
-    buckets = Buckets(Limits(64, n_batch=512, n_seqs=8, n_outputs=8, n_blocks={}, block_size=16, kv_type="f16"))
-    needed = set(buckets.likely[: buckets.n_needed])
-    prompts = {Bucket(n, 1) for n in (128, 256, 512)}
-    assert needed == {Bucket(512, 8), *(Bucket(n, n, lone=True) for n in (1, 2, 4, 8)), *prompts}
-
-
-@pytest.mark.parametrize(("n_seqs", "between"), [(8, set()), (32, set()), (33, {48}), (64, {48}), (128, {48, 96})])
-def test_single_tokens_have_buckets_between_powers_of_two(n_seqs: int, between: set[int]) -> None:
-    """48 sequences cost less than 64. First requests do not wait for these buckets, and take larger ones until then."""
-    limits = Limits(64, n_batch=512, n_seqs=n_seqs, n_outputs=n_seqs, n_blocks={}, block_size=16, kv_type="f16")
-    buckets = Buckets(limits)
-    lone = {bucket.n_tokens for bucket in buckets.all if bucket.lone}
-    assert {n for n in lone if n & (n - 1)} == between
-    assert not any(bucket.n_tokens in between for bucket in buckets.likely[: buckets.n_needed])
-    if between:
-        larger = Bucket(64, min(64, n_seqs), lone=True)
-        assert buckets.of(sizes(33, 33, 33)) == Bucket(48, min(48, n_seqs), lone=True)
-        assert buckets.of(sizes(33, 33, 33), {larger}) == larger
-
-
-@pytest.mark.parametrize("quick", [True, False])
-def test_waiting_ends_with_the_needed_buckets_if_these_are_prepared_quickly(
-    monkeypatch: pytest.MonkeyPatch, quick: bool
-) -> None:
-    monkeypatch.setattr("pumice_vulkan.preparer.QUICK_SECONDS", 60 if quick else 0)
-    needed, go_on = BUCKETS.all[:2], threading.Event()
-    works = {bucket: [lambda: None] if bucket in needed else [lambda: go_on.wait(60)] for bucket in BUCKETS.all}
-    preparer = Preparer(BUCKETS.all, lambda bucket: iter(works[bucket]), n_needed=2)
-    preparer.start()
-    waiting = threading.Thread(target=preparer.wait)
-    waiting.start()
-    wait_until(lambda: preparer.ready == set(needed))
-    waiting.join(60 if quick else 0.2)
-    assert preparer.ready == set(needed)
-    assert waiting.is_alive() != quick
-    go_on.set()
-    waiting.join(60)
-    preparer.join()
-    assert preparer.ready == set(BUCKETS.all)
 
 
 def test_a_failed_preparation_is_left_to_the_step_that_needs_it(caplog: pytest.LogCaptureFixture) -> None:
@@ -136,36 +63,6 @@ def test_any_error_leaves_only_its_bucket(caplog: pytest.LogCaptureFixture) -> N
     assert [part in caplog.text for part in ("RuntimeError: a", "KeyError: 'b'", "OSError: c")] == [True] * 3
 
 
-def test_without_another_thread_nothing_is_prepared(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    preparer = Preparer(BUCKETS.all, lambda bucket: iter([]))
-    monkeypatch.setattr(preparer._thread, "start", mock.Mock(side_effect=RuntimeError("can't start new thread")))
-    with caplog.at_level(logging.INFO, "pumice"):
-        preparer.start()
-    preparer.wait()
-    preparer.close()
-    assert preparer.ready == set()
-    assert "can't start new thread" in caplog.text
-
-
-@pytest.mark.parametrize("beside", [False, True])
-def test_closing_waits_for_the_pipelines_at_hand_alone(beside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended, compiled = threading.Event(), []
-
-    def compile_one(_: Kernels, dispatch: Dispatch) -> Any:
-        compiled.append(dispatch)
-        ended.set()
-
-    monkeypatch.setattr(Kernels, "_compile", compile_one)
-    dispatches = [Dispatch(f"{n}", (), (), b"", (1, 1, 1), False, "") for n in range(4 * MOST_THREADS)]
-    kernels = Kernels(mock.Mock(compiles_beside=beside))
-    kernels.compile(dispatches, ended.is_set)
-    assert 1 <= len(compiled) <= MOST_THREADS
-    kernels.compile(dispatches)
-    assert len(compiled) == len(dispatches)
-
-
 def test_closing_waits_for_the_work_at_hand_alone() -> None:
     begun, go_on, done = threading.Event(), threading.Event(), []
 
@@ -183,46 +80,6 @@ def test_closing_waits_for_the_work_at_hand_alone() -> None:
     go_on.set()
     closing.join(60)
     assert (done, preparer.ready) == ([True], set())
-
-
-def test_one_that_is_waited_for_makes_no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that loads a model does nothing else: on a GPU's machine the pauses took 0.4 of 1.0 s."""
-    awaited, slept = threading.Event(), []
-    preparer = Preparer(BUCKETS.all, lambda bucket: iter([lambda: awaited.wait(60)] * 3))
-    monkeypatch.setattr(time, "sleep", slept.append)
-    preparer.start()
-    waiting = threading.Thread(target=preparer.wait)
-    waiting.start()
-    while not preparer._awaited:
-        threading.Event().wait(0.001)
-    awaited.set()
-    waiting.join(60)
-    assert preparer.ready == set(BUCKETS.all)
-    assert not slept
-
-
-def test_a_preparer_that_never_started_can_be_closed() -> None:
-    Preparer(BUCKETS.all, lambda bucket: iter([])).close()
-
-
-def test_a_device_is_closed_behind_the_threads_that_use_it() -> None:
-    """A backend may be closed before its programs: the driver would crash in a thread that still compiles."""
-    begun, order = threading.Event(), []
-
-    def work() -> None:
-        begun.set()
-        order.append("work")
-
-    preparer = Preparer(BUCKETS.all, lambda bucket: iter([work] * 1000))
-    device, cache = mock.Mock(), mock.Mock()
-    device.close.side_effect = lambda: order.append(f"closed, thread {preparer._thread.is_alive()}")
-    shared = programs.Shared(device, mock.Mock(), mock.Mock(), cache, mock.Mock(), mock.Mock())
-    shared.preparers.add(preparer)
-    preparer.start()
-    assert begun.wait(60)
-    shared.close()
-    assert order[-1] == "closed, thread False"
-    cache.close.assert_called_once()
 
 
 @pytest.fixture
@@ -308,57 +165,6 @@ class TestModels:
             assert drafting <= recorded
             assert len(made[-1]._shared.kernels._pipelines) == n_pipelines, "a step compiled what was not prepared"
 
-    @pytest.mark.parametrize("name", ["llama-bias", "qwen3moe", "qwen3next"])
-    def test_all_buckets_have_their_uploads_when_a_program_is_made(
-        self, tiny_file: Any, made: list[Any], name: str
-    ) -> None:
-        """An upload of the preparer would release a step that the engine holds."""
-        with load(tiny_file(name), "never"):
-            for program in made:
-                known = set(program._shared.weights._places)
-                for bucket in program._buckets.likely:
-                    program._lower(bucket)
-                assert set(program._shared.weights._places) == known
-
-    def test_the_preparer_leaves_uploads_to_the_step_that_needs_them(
-        self, tiny_file: Any, made: list[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        threads: set[threading.Thread] = set()
-        upload = Weights._upload
-
-        def watched(*arguments: Any) -> Any:
-            threads.add(threading.current_thread())
-            return upload(*arguments)
-
-        def counters(lowering: Lowering, n_head: int) -> Any:
-            """Return the counters of a bucket, which a new program lacks."""
-            n_words = n_head * lowering.n_tokens
-            return lowering.constant(("counters", n_words), lambda: np.zeros(n_words, np.uint32))
-
-        monkeypatch.setattr(Weights, "_upload", watched)
-        monkeypatch.setattr(attention_decode, "_counters", counters)
-        with caplog.at_level(logging.INFO, "pumice"), load(tiny_file("llama-bias"), "always") as model:
-            made[-1]._preparer.join()
-            assert made[-1]._preparer._thread not in threads
-            assert made[-1]._preparer.ready != set(made[-1]._buckets.all)
-            assert "is not on the device yet" in caplog.text
-            assert all(len(tokens) == 12 for tokens in texts(model))
-        assert threads
-        assert made[-1]._preparer._thread not in threads
-
-    def test_embeddings_take_no_larger_bucket_that_is_ready(self, tiny_file: Any, made: list[Any]) -> None:
-        """Which buckets are ready depends on the clock, and embeddings should not."""
-        path = tiny_file("llama-bias")
-        with load(path, "never") as model:
-            expected = model.embed([IDS[:4], IDS[:3]])
-        with load(path, "always") as model:
-            model.embed([IDS[:4], IDS[:3]])
-            program = made[-1]
-            program._preparer.join()
-            program._preparer.ready = {program._buckets.all[-1]}
-            assert (np.array(model.embed([IDS[:4], IDS[:3]])) == np.array(expected)).all()
-            assert program._recorder.last.bucket != program._buckets.all[-1]
-
     def test_closing_ends_what_is_compiled(
         self, tiny_file: Any, made: list[Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -398,11 +204,6 @@ class TestModels:
     def test_a_wrong_option_is_named(self, tiny_file: Any) -> None:
         with pytest.raises(ConfigError, match="prepare: should be 'auto', 'always' or 'never', not 'sometimes'"):
             load(tiny_file("llama-bias"), "sometimes")
-
-    def test_a_software_device_prepares_nothing_by_itself(self, tiny_file: Any, made: list[Any]) -> None:
-        with load(tiny_file("llama-bias"), "auto"):
-            shared = made[-1]._shared
-            assert shared.prepares is not shared.device.description.software
 
 
 @pytest.fixture
@@ -467,13 +268,6 @@ class TestPipelineCache:
             driver.begin(monkeypatch, device)
             assert driver.begun[-1] == b""
 
-    def test_nothing_new_writes_nothing(self, cache: Path, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-        Driver(grown=b"pipeline").begin(monkeypatch, device).save()
-        (file,) = cache.iterdir()
-        os.utime(file, (0, 0))
-        Driver().begin(monkeypatch, device).save()
-        assert file.stat().st_mtime == 0
-
     def test_a_folder_that_cannot_be_written_does_no_harm(
         self, cache: Path, device: Device, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -512,10 +306,6 @@ class TestPipelineCache:
         assert linked.read_bytes() == content
         assert not file.is_symlink()
 
-    def test_a_device_keeps_what_it_compiled(self, cache: Path, device: Device) -> None:
-        device.keep_pipelines()
-        assert [file.suffix for file in cache.iterdir()] == [suffix()]
-
 
 def test_threads_have_command_pools_of_their_own(device: Device) -> None:
     if not device.compiles_beside:
@@ -530,17 +320,3 @@ def test_threads_have_command_pools_of_their_own(device: Device) -> None:
         assert not mine._pool._left
         other.submit(lambda: device.new_command_buffer().close()).result()
     assert not theirs._pool._left
-
-
-@pytest.mark.usefixtures("vulkan_device")
-def test_command_buffers_that_were_not_used_for_longest_are_freed(
-    tiny_file: Any, made: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tiny_file("llama-bias")
-    with load(path, "never") as model:
-        expected = texts(model)
-        assert len(made[-1]._recorder._recorded) > 4
-    monkeypatch.setattr(recorder, "MOST_RECORDED", 4)
-    with load(path, "never") as model:
-        assert texts(model) == expected
-        assert len(made[-1]._recorder._recorded) == 4

@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import json
-import re
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from tools.paper_device import PaperDevice
 
 import pumice
-from attention_steps import attend
 from pumice.config import load_config
-from pumice.device_checks import all_cases, check_cases
-from pumice.gguf import GGMLType
 from pumice.registry import get_registry
-from pumice.testing import check_operation
-from pumice_numpy import NumpyBackend
 from pumice_vulkan import VulkanBackend
-from pumice_vulkan.backend import _use_int8
 from pumice_vulkan.device.driver_ids import DriverId
 from pumice_vulkan.device.resources import Resources, resources
-from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.probe import matrix_shape
-from pumice_vulkan.profiles import DOT, HALF, PROFILES, find_profile, narrowed
+from pumice_vulkan.profiles import PROFILES, find_profile, narrowed
 from pumice_vulkan.quirks import without_quirks
 from pumice_vulkan.shaders import interface, shader
-from pumice_vulkan.tuning import vector_shape
 from tools import gpu_profiles, shader_checks
 
 
@@ -40,24 +29,6 @@ def test_the_table_is_that_of_the_tool(tmp_path: Path) -> None:
         lowered = gpu_profiles.lowered_profiles(compiled)
     assert page == gpu_profiles.text(page, lowered), "run: python tools/gpu_profiles.py"
     assert len(PROFILES) >= 30
-
-
-def test_the_checks_of_the_table_find_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    validator, translator = (shader_checks.program(name) for name in ("spirv-val", "spirv-cross"))
-    if validator is None or translator is None:
-        pytest.skip("spirv-val and spirv-cross are not installed (Debian: spirv-tools, spirv-cross)")
-    kernel = gpu_profiles.Kernel("matmul", ["apple-m4-max-moltenvk", "hopper-h200"])
-    assert (kernel.vulkan, kernel.is_translated, kernel.needs_units) == ("1.2", True, False)
-    assert gpu_profiles.Kernel("matmul_lanes", ["hopper-h200"]).needs_units
-    monkeypatch.setattr(shader_checks, "SHADERS", tmp_path)
-    (tmp_path / "matmul.f32.spv").write_bytes(shader("matmul.f32"))
-    assert gpu_profiles.problems([kernel], validator, translator) == []
-    (tmp_path / "matmul.q4_0.spv").write_bytes(shader("matmul.q4_0")[:-40])
-    wrong = gpu_profiles.problems([kernel], validator, translator)
-    assert [line.partition(":")[0] for line in wrong] == ["matmul.q4_0 for Vulkan 1.2", "matmul.q4_0 to Metal"]
-    (tmp_path / "matmul.q4_0.spv").rename(tmp_path / "route.spv")
-    wrong = gpu_profiles.problems([kernel], validator, translator)
-    assert [line.partition(":")[0] for line in wrong] == ["route for Vulkan 1.2", "route to Metal"]
 
 
 @pytest.mark.parametrize(
@@ -90,39 +61,6 @@ def test_features_that_a_profile_lacks_are_refused(kernel: str, constants: tuple
         device.new_pipeline(shader(kernel), 1, interface(kernel).n_bytes, constants)
 
 
-def test_a_device_narrows_a_profile() -> None:
-    device = PROFILES["lavapipe-8"].described()
-    found = narrowed(device, PROFILES["rdna3-rx7900xtx-radv"])
-    assert not found.cooperative_matrices
-    assert found.features == device.features
-    assert (found.subgroup_size, found.threadgroup_memory_bytes) == (8, 32768)
-    assert found.vendor == "AMD"
-
-
-def test_int8_activations_need_subgroups_of_eight() -> None:
-    """Eight adjacent invocations quantize a block; results of smaller subgroups were wrong."""
-    small = replace(PROFILES["lavapipe-4"], features=HALF | DOT).described()
-    with PaperDevice(small) as device, PaperDevice(replace(small, subgroup_size=8)) as wide:
-        assert not _use_int8("auto", device)
-        assert _use_int8("auto", wide)
-        with pytest.raises(pumice.BackendError, match="subgroups of 8 invocations, llvmpipe has 4; set activations"):
-            _use_int8("int8", device)
-
-
-def test_unknown_profile() -> None:
-    with pytest.raises(pumice.BackendError, match="unknown profile 'pong'; choose one of gcn4-rx550-windows, "):
-        find_profile("pong")
-
-
-@pytest.mark.usefixtures("vulkan_device")
-def test_the_kernels_of_a_closed_backend_are_named() -> None:
-    vulkan = VulkanBackend()
-    x = np.ones((3, 8), np.float32)
-    check_operation(vulkan, lambda g, a: g.softmax(a["x"]), {"x": x})
-    (name,) = vulkan.kernels()
-    assert re.fullmatch(r"softmax( \d+)+", name)
-
-
 def test_a_wrong_size_of_memory_is_refused_with_the_configuration() -> None:
     """Also where no Vulkan device is used."""
     with pytest.raises(pumice.ConfigError) as error:
@@ -150,51 +88,6 @@ def test_a_wrong_profile_is_refused_with_the_configuration(tmp_path: Path, monke
     for name in ("v3d-71-mesa", "report.json", "''"):
         Path("pumice.yaml").write_text(f"vulkan:\n  profile: {name}\n")
         get_registry(load_config({}))
-
-
-@pytest.mark.usefixtures("vulkan_device")
-def test_attention_with_a_profile(tmp_path: Path) -> None:
-    """The least of the profiles: 16 KiB of shared memory, in which a tile has half the values at a time."""
-    options = {"heads": (4, 2), "dims": (64, 128), "scale": 0.2}
-    vulkan = VulkanBackend(VulkanBackend.Options(profile="v3d-71-mesa"))
-    with closing(vulkan):
-        (found,), (expected,) = (attend(tmp_path, each, [(40,)], **options) for each in (vulkan, NumpyBackend()))
-        assert vulkan._open()[0].device.name.startswith("V3D")
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-    for activations, problem in (("int8", "has no integer dot product"), ("half", "does not compute in float16")):
-        vulkan = VulkanBackend(VulkanBackend.Options(profile="v3d-71-mesa", activations=activations))
-        with pytest.raises(pumice.BackendError, match=rf"V3D .* {problem}"):
-            vulkan.free_memory()
-
-
-@pytest.mark.usefixtures("vulkan_device")
-def test_the_checks_of_a_device_without_matrix_units_divide_columns():
-    """So that a report shows whether workgroups of that GPU add up each other's sums."""
-    cases = (case for case in all_cases() if case.name == "linear Q4_0 with 4096 rows, 40 tokens")
-    (found,) = check_cases(lambda: VulkanBackend(VulkanBackend.Options(prepare="never")), cases)
-    (kernel,) = (name for name in found.kernels if name.startswith("matmul"))
-    assert int(kernel.split()[7]) > 1  # parts
-    assert not found.problem
-
-
-def test_pipelines_are_checked_with_their_constants() -> None:
-    validator, optimizer = (shader_checks.program(name) for name in ("spirv-val", "spirv-opt"))
-    if validator is None or optimizer is None:
-        pytest.skip("spirv-val and spirv-opt are not installed (Debian: spirv-tools)")
-    of_intel = (64, 12, 0, 64, 64, 2, 2, 64, 16, 1, 0, 8, 16, 16)
-    no_rows = (64, 12, 0, 0, 64, 2, 2, 64, 16, 1, 0, 8, 16, 16)
-    pipelines = {("matmul_cooperative.f16", constants): "1.3" for constants in (of_intel, no_rows)}
-    (wrong,) = shader_checks.invalid_pipelines(optimizer, validator, pipelines)
-    assert wrong.startswith(f"matmul_cooperative.f16 {no_rows} for Vulkan 1.3: ")
-    assert "Length" in wrong
-
-
-def test_several_vectors_of_floats_take_two_rows_at_a_time() -> None:
-    """Four need all registers of AMD's GPUs (docs/gpu_profiles.md)."""
-    with PaperDevice(PROFILES["gcn5-pro-vii-radv"].described()) as device:
-        rows = [vector_shape(device, 4096, 448, n, FORMATS[GGMLType.Q4_0], int8=False).rows for n in (1, 2, 4)]
-        assert vector_shape(device, 4096, 448, 4, FORMATS[GGMLType.Q4_0]).rows == 4
-    assert rows == [4, 2, 2]
 
 
 def test_matrix_units_of_each_shape_are_used() -> None:

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import itertools
-import re
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from unittest import mock
 
-import numpy as np
 import pytest
 from tools.paper_device import PaperDevice
 
 import pumice
 from device_commands import encode_scale, record, spirv, words
-from pumice.testing import check_operation
-from pumice_vulkan import VulkanBackend, backend, quirks
+from pumice_vulkan import VulkanBackend, backend
 from pumice_vulkan.device import Device, DeviceDescription, Launch, open_device
-from pumice_vulkan.device.driver_ids import DriverId, driver_version
+from pumice_vulkan.device.driver_ids import DriverId
 from pumice_vulkan.device.spirv import instructions
 from pumice_vulkan.kernels import Kernels
-from pumice_vulkan.lower.work import multiplications
 from pumice_vulkan.profiles import HALF, PROFILES, SQUARE
-from pumice_vulkan.quirks import QUIRKS, Quirk, without_quirks
+from pumice_vulkan.quirks import without_quirks
 from pumice_vulkan.shaders import FOLDERS, shader
 
 native = pytest.mark.parametrize("driver", ["native"], indirect=True)
@@ -152,79 +148,7 @@ def test_names_that_drivers_give(
     assert (device.subgroup_size, device.most_dispatches) == (subgroup, dispatches)
 
 
-DECIDED = {
-    "#10597)": ("rdna1-rx5700xt-amdvlk", ()),
-    "#24404)": ("xe-a770-windows", ()),
-    "#10721)": ("xe2-b50-mesa", (24, 2, 8)),
-    "#24406)": ("xe2-b50-mesa", (26, 2, 3)),
-    "#19290)": ("turing-rtx2060super", ()),
-    "#19846)": ("lavapipe-8-mesa25", ()),
-    "#22750)": ("rdna35-8060s-amdvlk", ()),
-    "RDNA 1 and 2": ("rdna2-rx6700xt-radv", ()),
-    "#2756)": ("rdna2-rx6800xt-moltenvk", ()),
-    "#26813)": ("gcn5-pro-vii-radv", ()),
-    "#21724": ("rdna35-8060s-radv", ()),
-    "#27634)": ("xe2-lnl-mesa", ()),
-    "16 lanes": ("xe2-b50-mesa", ()),
-    "since Gen9": ("gen9-uhd630-mesa", ()),
-    "#17374)": ("xe2-b60-windows", ()),
-    "#17628)": ("xe2-b60-windows", ()),
-    "#17302)": ("xe-mtl-mesa", ()),
-    "infinities": ("apple-m4-max-moltenvk", ()),
-    "Asahi": ("apple-m1-ultra-honeykrisp", ()),
-    "LLVM": ("lavapipe-8-mesa25", ()),
-}
 """A device and the version of its driver for each quirk, by a part of its reason."""
-
-OF_ANY_VENDOR = ("#19846)", "infinities")
-
-
-@pytest.mark.parametrize("quirk", QUIRKS, ids=lambda quirk: quirk.why)
-def test_each_quirk_decides_something(quirk: Quirk) -> None:
-    """Without the row its device would be taken as it says that it is."""
-    (reason,) = (reason for reason in DECIDED if reason in quirk.why)
-    device = claiming(*DECIDED[reason])
-    expected = without_quirks(device)
-    with mock.patch.object(quirks, "QUIRKS", [each for each in QUIRKS if each is not quirk]):
-        assert without_quirks(device) != expected
-    if quirk.drivers:
-        other = replace(device, driver_id=DriverId.UNKNOWN)
-        assert not quirk.applies(other)
-    assert quirk.applies(replace(device, vendor="Moon")) == (reason in OF_ANY_VENDOR)
-    assert len(DECIDED) == len(QUIRKS)
-
-
-@pytest.mark.parametrize(
-    ("driver", "packed", "expected"),
-    [
-        (DriverId.NVIDIA, 580 << 22 | 159 << 14 | 4 << 6, (580, 159, 4, 0)),
-        (DriverId.INTEL_WINDOWS, 101 << 14 | 8509, (101, 8509)),
-        (DriverId.MOLTENVK, 10402, (1, 4, 2)),
-        (DriverId.RADV, 25 << 22 | 0 << 12 | 7, (25, 0, 7)),
-    ],
-)
-def test_versions_are_those_that_vendors_write(driver: DriverId, packed: int, expected: tuple[int, ...]) -> None:
-    assert driver_version(driver, packed) == expected
-
-
-@native
-def test_the_driver_here_is_known(driver: str) -> None:
-    with open_device(driver) as device:
-        found = device.description
-    assert found.vulkan_driver.startswith("llvmpipe") == (found.driver_id == DriverId.LLVMPIPE)
-    if found.driver_id == DriverId.LLVMPIPE:  # "llvmpipe Mesa 25.0.7-2~bpo12+1 (LLVM 15.0.6)"; (0, 0, 1) before Mesa 26
-        written = re.findall(r"\d+", found.vulkan_driver.split()[2])[:3]
-        assert found.driver_version in (tuple(map(int, written)), (0, 0, 1))
-
-
-def test_a_fixed_moltenvk_is_used() -> None:
-    device = replace(claiming("rdna2-rx6800xt-moltenvk"), subgroup_size=32)
-    assert without_quirks(device).avoided == {S}
-
-
-def test_a_size_that_is_not_offered_is_not_asked_for() -> None:
-    device = replace(claiming("xe2-b50-mesa"), subgroup_sizes=(32, 32))
-    assert without_quirks(device).subgroup_size == 32
 
 
 def test_a_device_that_can_compute_no_model_is_not_available(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,15 +189,6 @@ def test_loops_stay_rolled_where_unrolling_is_bad() -> None:
         assert len(rolled) == len(controls(shader("softmax")))
         assert taken(profile, "persistent_general.all") == shader("persistent_general.all")
     assert taken("apple-m4-max-moltenvk", "softmax") == shader("softmax")
-
-
-@pytest.mark.usefixtures("vulkan_device")
-def test_experts_chosen_by_sigmoids_stay_off_moltenvk() -> None:
-    vulkan = VulkanBackend(VulkanBackend.Options(profile="apple-m4-max-moltenvk"))
-    sigmoid, softmax = (SimpleNamespace(op="expert_ids", attrs={"gate": gate}) for gate in ("sigmoid", "softmax"))
-    assert vulkan._avoids(sigmoid)  # type: ignore[arg-type]
-    assert not vulkan._avoids(softmax)  # type: ignore[arg-type]
-    vulkan.close()
 
 
 def test_no_kernel_computes_exp_in_float16() -> None:
@@ -342,51 +257,6 @@ def test_submits_have_as_little_work_as_the_watchdog_wants(driver: str) -> None:
 
 
 @native
-def test_a_profile_brings_submits_of_little_work(driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two products have a submit each if both have too much work for one."""
-    from pumice_vulkan.device.native import commands as module
-
-    rng = np.random.default_rng(0)
-    x, a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((4, 64), (96, 64), (32, 96)))
-    submits = {}
-    for most in (64 * 4 * 64 * 96, 4 * 64 * 96):
-        monkeypatch.setattr(quirks, "MOST_WORK", most)
-        lib = mock.Mock(wraps=module.lib)
-        vulkan = VulkanBackend(VulkanBackend.Options(profile="gcn4-rx550-windows", prepare="never"))
-        with mock.patch.object(module, "lib", lib):
-            check_operation(
-                vulkan,
-                lambda g, inputs: g.linear(g.linear(inputs["x"], g.weight("a")), g.weight("b")),
-                {"x": x},
-                {"a": a, "b": b},
-            )
-        submits[most] = lib.vkQueueSubmit.call_count
-    few, many = submits.values()
-    assert many == few + 1
-
-
-def test_the_work_of_operations() -> None:
-    sizes, n_ctx = {"n_tokens": 5}, 100
-
-    def work(op: str, *shape: int, weight: tuple[int, ...] = (), **attrs: object) -> int:
-        node = SimpleNamespace(
-            op=op,
-            output=SimpleNamespace(shape=("n_tokens", *shape)),
-            weight=lambda name: SimpleNamespace(shape=weight),
-            attrs=attrs,
-        )
-        nodes.append(node)
-        return multiplications(node, sizes, n_ctx)  # type: ignore[arg-type]
-
-    nodes: list[SimpleNamespace] = []
-    assert work("linear", 7, weight=(7, 3)) == 5 * 7 * 3
-    assert work("mul_mat_id", 2, 7, weight=(8, 7, 3)) == 5 * 2 * 7 * 3
-    assert work("attention", 4, 64) == 2 * 5 * 4 * 64 * 100
-    assert work("softmax", 7) == 0
-    assert work("group", group=SimpleNamespace(nodes=nodes[:2])) == 5 * 7 * 3 + 5 * 2 * 7 * 3
-
-
-@native
 def test_a_submit_of_several_that_fails_is_one_error(limited: Device) -> None:
     from pumice_vulkan.device.native import commands as module
 
@@ -405,28 +275,6 @@ def test_a_submit_of_several_that_fails_is_one_error(limited: Device) -> None:
     assert lib.vkQueueSubmit.call_count == 2
     assert lib.vkDeviceWaitIdle.call_count == 1
     commands.commit_and_wait()
-
-
-@native
-def test_a_profile_brings_the_watchdog(driver: str) -> None:
-    vulkan = VulkanBackend(VulkanBackend.Options(profile="xe-mtl-mesa"))
-    vulkan.free_memory()
-    device = vulkan._open()[0].device
-    assert (device.description.most_dispatches, device.description.type) == (16, "cpu")
-    assert device.description.most_work == quirks.MOST_WORK
-    assert device._logical.gate is None  # type: ignore[attr-defined]
-    vulkan.close()
-
-
-@native
-def test_pipelines_ask_for_the_subgroup_size_that_was_chosen(driver: str) -> None:
-    with open_device(driver) as device:
-        assert device._logical.subgroup_size_request is None  # type: ignore[attr-defined]
-        device.limit(replace(device.description, subgroup_size=32, subgroup_sizes=(32, 64)))
-        request = device._logical.subgroup_size_request  # type: ignore[attr-defined]
-        assert request.requiredSubgroupSize == 32
-        device.limit(replace(device.description, subgroup_sizes=(32, 32)))
-        assert device._logical.subgroup_size_request is None  # type: ignore[attr-defined]
 
 
 @native
@@ -477,37 +325,3 @@ def module(*instructions: tuple[int, ...], version: int = 0x10300) -> bytes:
     for opcode, *operands in (*instructions, (15, 5, 1, 0)):
         code += [(len(operands) + 1) << 16 | opcode, *operands]
     return struct.pack(f"<{len(code)}I", *code)
-
-
-def extension(name: str) -> tuple[int, ...]:
-    text = name.encode() + b"\0" * (4 - len(name) % 4)
-    return 10, *struct.unpack(f"<{len(text) // 4}I", text)
-
-
-@pytest.mark.parametrize(
-    ("code", "problem"),
-    [
-        (module(extension("SPV_KHR_storage_buffer_storage_class")), None),
-        (module(extension("SPV_KHR_cooperative_matrix")), "the shader needs SPV_KHR_cooperative_matrix"),
-        (module(extension("SPV_EXT_of_tomorrow")), "the shader needs SPV_EXT_of_tomorrow, which the device"),
-        (module(version=0x10500), None),
-        (module(version=0x10600), r"is SPIR-V 1\.6, which Vulkan 1\.2\.0 lacks; update the graphics driver"),
-    ],
-)
-def test_shaders_need_what_a_device_has(code: bytes, problem: str | None) -> None:
-    with PaperDevice(PROFILES["mali-g720-panvk"].described()) as device:
-        if problem is None:
-            device.new_pipeline(code, 16, 0)
-            with pytest.raises(
-                pumice.BackendError, match=r"17 buffers are too many for a shader on Mali.*: at most 16"
-            ):
-                device.new_pipeline(code, 17, 0)
-        else:
-            with pytest.raises(pumice.BackendError, match=problem):
-                device.new_pipeline(code, 1, 0)
-
-
-@pytest.mark.parametrize(("size", "vulkan", "expected"), [(8, "1.3.0", True), (4, "1.3.0", False), (8, "1.2.0", False)])
-def test_whole_tokens_need_eight_lanes_and_their_version(size: int, vulkan: str, expected: bool) -> None:
-    device = replace(PROFILES["hopper-h200"].described(), subgroup_size=size, api_version=vulkan)
-    assert backend._has_persistent(device) == expected

@@ -8,12 +8,9 @@ import pytest
 
 import pumice
 from equal_texts import GRAMMARS, write_model
-from pumice.engine.loop.scheduler import Scheduler
-from pumice.engine.loop.steps.program_drafted import ProgramDraftedSteps
 from pumice.engine.loop.steps.program_verified import ProgramVerifiedStep
 from pumice.engine.loop.steps.round import Round
 from pumice.engine.loop.steps.sampled import HostVerifiedStep
-from pumice.engine.requests.generation import Running
 
 pytestmark = pytest.mark.usefixtures("vulkan_device", "kept_pipelines")
 
@@ -58,20 +55,6 @@ def test_texts_are_those_without_drafts(tmp_path: Path, monkeypatch: pytest.Monk
     assert [done.tokens for done in plain] == numpys(path, prompts, each)
 
 
-def test_steps_with_drafts_follow_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drafts of the device: several steps of a submission, and submissions whose predecessors have not ended."""
-    submit, behind = ProgramDraftedSteps.submit, []
-    monkeypatch.setattr(ProgramDraftedSteps, "submit", lambda *args: behind.append(len(args) > 3) or submit(*args))
-    path, prompts = write_model("mamba", tmp_path), ["abcabcabcabc", "fe fe fe"]
-    options: dict[str, Any] = {"max_tokens": 120, "temperature": 0, "repeat_penalty": 1.01}
-    with pumice.load(path, backend="vulkan", config={**CONFIG, "n_draft": 3}, **SIZES) as model:
-        plain = model.generate_many(prompts, speculate="off", **options)
-        drafted = model.generate_many(prompts, speculate="ngram", **options)
-    assert [done.tokens for done in drafted] == [done.tokens for done in plain]
-    assert any(behind)
-    assert all(done.timings.drafts_exact for done in drafted)
-
-
 def test_rounds_of_a_layer_that_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a hybrid model: the graph with the layer's inputs leaves states to be settled, too."""
     take, rounds = Round.take, []
@@ -85,22 +68,3 @@ def test_rounds_of_a_layer_that_drafts(tmp_path: Path, monkeypatch: pytest.Monke
     assert [done.tokens for done in drafted] == [done.tokens for done in plain]
     assert sum(rounds) > 10
     assert sum(done.timings.n_accepted for done in drafted) > 0
-
-
-def test_a_state_behind_the_end_of_a_text_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text that goes on from one that ended among right rows is that of a prompt that is read anew."""
-    release, ahead = Scheduler._release, []
-
-    def noted(self: Scheduler, running: Running) -> None:
-        ahead.append(running.n_ahead)
-        release(self, running)
-
-    monkeypatch.setattr(Scheduler, "_release", noted)
-    options: dict[str, Any] = {"max_tokens": 30, "temperature": 0, "ignore_eos": True}
-    with pumice.load(write_model("mamba", tmp_path), backend="vulkan", config=CONFIG, **SIZES) as model:
-        text = model.generate("abcabc", speculate="off", **options).text
-        ended = model.generate("abcabc", prediction=text, stop=[text[18:21]], cache_salt="b", **options)
-        assert ahead[-1] > 0
-        prompt = [*model.tokenize("abcabc"), *ended.tokens, 3]
-        found = [model.generate(prompt, cache_salt=salt, speculate="off", **options).tokens for salt in ("b", "c")]
-    assert found[0] == found[1]

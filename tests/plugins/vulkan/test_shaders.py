@@ -2,18 +2,12 @@
 
 import re
 import shutil
-import struct
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from pumice.plugin import BackendError
-from pumice.plugin.unstable import ELEMENTWISE
 from pumice_vulkan.interface import Interface, Parameter, push_constants
-from pumice_vulkan.lower.rule import Lowering
-from pumice_vulkan.shaders import interface, shader
 from tools import compile_shaders
 
 ROOT = Path(__file__).parents[3]
@@ -92,20 +86,6 @@ def test_a_change_in_an_included_file_is_a_change(tmp_path):
     assert variant.digest(tmp_path) != before
 
 
-def test_there_is_a_shader_for_every_operation_element_by_element():
-    names = {variant.name for variant in compile_shaders.variants(ROOT / "shaders")}
-    kinds = {1: "unary", 2: "binary"}
-    assert {f"{kinds[len(each.operands)]}.{name}" for name, each in ELEMENTWISE.items()} == {
-        name for name in names if name.split(".")[0] in kinds.values()
-    }
-
-
-def test_parameters_are_packed_by_name():
-    declared = Interface("k", (Parameter("n", "uint", 0), Parameter("at", "uint", 4, 2), Parameter("eps", "float", 12)))
-    assert declared.pack(eps=0.5, at=[2, 3], n=-1) == struct.pack("<IIIf", 2**32 - 1, 2, 3, 0.5)
-    assert declared.n_bytes == 16
-
-
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -120,23 +100,3 @@ def test_parameters_that_a_shader_does_not_declare_are_an_error(values, message)
     declared = Interface("k", (Parameter("n", "uint", 0), Parameter("at", "uint", 4, 2), Parameter("eps", "float", 12)))
     with pytest.raises(ValueError, match=message):
         declared.pack(**values)
-
-
-def test_the_interface_of_a_variant_is_that_of_its_entry():
-    assert interface("unary.silu").parameters == interface("unary.relu").parameters
-    assert interface("unary.silu").places == ["x", "y"]
-    assert interface("rows.concat").places == ["x", "y", "z"]
-    with pytest.raises(BackendError, match="shader 'nothing' is missing"):
-        interface("nothing")
-
-
-def test_lowering_with_a_wrong_name_is_an_error():
-    at = Lowering(SimpleNamespace(step=None), 1, 1)
-    with pytest.raises(ValueError, match=r"parameters of the shader softmax: missing: .*x_at.*; unknown: length"):
-        at.dispatch("softmax", count=1, reads={}, writes={}, push={"length": 1}, grid=(1, 1, 1))
-
-
-def test_shaders_are_found_by_name():
-    assert shader("copy") == (ROOT / "shaders" / "spv" / "copy.spv").read_bytes()
-    with pytest.raises(BackendError, match="shader 'nothing' is missing"):
-        shader("nothing")

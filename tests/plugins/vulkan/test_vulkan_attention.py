@@ -7,7 +7,6 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from tools.paper_device import PaperDevice
 
 from attention_steps import BIASED, attend, attend_to_chosen, attend_to_memory, batches
 from graphs import Case, Graphed
@@ -23,7 +22,6 @@ from pumice_vulkan.kv_cache import is_quantized
 from pumice_vulkan.lower import attention, attention_decode, groups
 from pumice_vulkan.lower.attention import AttentionBlock
 from pumice_vulkan.probe import matrix_shape
-from pumice_vulkan.profiles import PROFILES
 from pumice_vulkan.shaders import FOLDERS
 from pumice_vulkan.tuning import DecodeShape, LanesAttentionShape, decode_shape
 
@@ -116,15 +114,6 @@ def test_blocks_of_scores(tmp_path, monkeypatch, shape, options):
     compare(tmp_path, STEPS, **IN_BLOCKS[options])
 
 
-@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
-def test_tiles_of_scores_where_no_shape_of_blocks_fits(tmp_path, monkeypatch, kv_type):
-    monkeypatch.setattr(attention, "BLOCKS", {32: [AttentionBlock(256, 16, 4)]})
-    monkeypatch.setattr(attention, "QUANTIZED_BLOCKS", {})
-    with mock.patch.object(attention, "_attend_in_tiles", wraps=attention._attend_in_tiles) as tiles:
-        compare(tmp_path, STEPS, kv_type=kv_type, heads=(6, 2), dims=(64, 64))
-    assert tiles.called
-
-
 def test_one_token_at_a_time(tmp_path):
     compare(tmp_path, [(127,), (1,), (1,), (150,), (1,), (1,)])
     compare(tmp_path, [(250,), (50,), (1,), (1,)], window=290)
@@ -150,16 +139,6 @@ def test_a_lone_token_of_several_heads_and_parts(tmp_path, kv_type):
     with mock.patch.object(attention_decode, "decode_shape", return_value=shape):
         compare(tmp_path, steps, kv_type=kv_type, heads=(6, 2))
         compare(tmp_path, steps, kv_type=kv_type, window=100, sinks=True, softcap=3.0)
-
-
-@pytest.mark.parametrize("n_tokens", [1, 4])
-def test_workgroups_of_software_devices_are_small_and_their_parts_as_long(n_tokens):
-    software, gpu = (
-        decode_shape(PaperDevice(PROFILES[name].described()), 32, 4, 2, 256, n_tokens)
-        for name in ("lavapipe-8", "pascal-gtx1070")
-    )
-    assert (software.threads, gpu.threads) == (64, 256)
-    assert software.chunk * software.rounds == gpu.chunk * gpu.rounds
 
 
 #: A prompt, then steps of a few tokens of each sequence.
@@ -297,11 +276,6 @@ def test_attention_over_the_step_alone(tmp_path, options, lengths):
     compare(tmp_path, [lengths], heads=(6, 2), dims=(40, 24), cache=False, **ALONE[options])
 
 
-def test_rows_of_the_step_that_are_no_whole_vectors_are_left_to_others(tmp_path):
-    with pytest.raises(BackendError, match="no backend can run operation attention"):
-        attend(tmp_path, VulkanBackend(), [(1,)], dims=(20, 20), cache=False, scale=1.0)
-
-
 @pytest.mark.parametrize("values", [True, False])
 def test_a_layer_attends_to_the_cache_of_another(tmp_path, values):
     shapes = {"q": (4, 16), "k": (2, 16), "v": (2, 16)}
@@ -339,11 +313,6 @@ def test_a_type_without_kernels_is_left_to_others(tmp_path, monkeypatch):
     with pytest.raises(BackendError, match="no backend can run operation attention"):
         attend(tmp_path, VulkanBackend(), [(1,)], kv_type="mxfp4", scale=1.0)
     assert len(attend(tmp_path, NumpyBackend(), [(3,), (1,)], kv_type="mxfp4", scale=1.0)) == 2
-
-
-def test_rows_of_no_whole_blocks_are_left_to_others(tmp_path):
-    with pytest.raises(BackendError, match="no backend can run operation attention"):
-        attend(tmp_path, VulkanBackend(), [(1,)], heads=(2, 2), dims=(20, 20), kv_type="q4_0", scale=1.0)
 
 
 FLOAT16 = 1e-6

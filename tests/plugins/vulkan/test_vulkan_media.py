@@ -1,7 +1,6 @@
 """Encoders of images and sounds on a Vulkan device, as a whole: also their ends, whose rows are fewer."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,18 +12,12 @@ from pumice.engine.media.projector import Projector
 from pumice.gguf import GGMLType
 from pumice.media_encoder import Embeddings
 from pumice.model_files.opening import open_model
-from pumice.plugin import N_OUTPUTS, N_SEQS, N_TOKENS
-from pumice.plugin.unstable import Limits
 from pumice.registry import get_registry
-from pumice.testing import is_supported
-from pumice_vulkan.buckets import Buckets
-from pumice_vulkan.lower.linear import MOST_COPIES
 from vision_files import picture
 from vision_models import SHAPES, SIZE, converted
 
 pytest.importorskip("PIL")
 FILES = json.loads(SHAPES.read_text())
-LIMITS = Limits(n_ctx=64, n_batch=64, n_outputs=64, n_seqs=1, block_size=32, n_blocks={}, kv_type="f32")
 
 
 SEVERAL = ((64, 64), (32, 96), (20, 20))
@@ -54,13 +47,6 @@ def test_rows_of_sounds_are_those_of_numpy(tmp_path, kind):
     check(folder / "mmproj.gguf", lambda projector: [projector.encode_sound(sound)])
 
 
-@pytest.mark.parametrize(("n_vectors", "claimed"), [(MOST_COPIES, True), (MOST_COPIES + 1, False)])
-def test_products_of_too_many_vectors_of_a_row_are_left_to_others(vulkan, n_vectors, claimed):
-    """Copies of a small matrix are few bytes, but each is a slice of a grid, which has 65,535."""
-    x, w = np.ones((1, n_vectors, 4), np.float32), np.eye(8, 4, dtype=np.float32)
-    assert is_supported(vulkan, lambda g, a: g.linear(a["x"], g.weight("w")), {"x": x}, {"w": w}) == claimed
-
-
 def check(path, encode):
     """Compare rows with NumPy's; every operation is computed by its backend."""
     rows = {}
@@ -73,11 +59,3 @@ def check(path, encode):
         projector.close()
     for mine, right in zip(rows["vulkan"], rows["numpy"], strict=True):
         np.testing.assert_allclose(mine, right, atol=1e-5 * np.abs(right).max())
-
-
-def test_a_bucket_has_room_for_sizes_that_the_architecture_names():
-    buckets = Buckets(replace(LIMITS, more_sizes={"n_merged": 16}))
-    step = {N_TOKENS: 8, N_OUTPUTS: 0, N_SEQS: 1}
-    assert buckets.of({**step, "n_merged": 2}).n_tokens == 8
-    assert buckets.of({**step, "n_merged": 3}).n_tokens == 16
-    assert buckets.of({**step, "n_merged": 16}).n_tokens == 64

@@ -2,13 +2,10 @@
 
 import importlib
 import random
-import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -25,8 +22,7 @@ from pumice_vulkan import backend
 from pumice_vulkan.device import Device, list_devices, open_device
 from pumice_vulkan.memory import N_STAGING, Weights
 from pumice_vulkan.program import DeviceProgram
-from tiny_models import ATTENTION, EXPERTS, N_CTX, tiny
-from tiny_zoo import ZOO
+from tiny_models import ATTENTION, EXPERTS, tiny
 
 pytestmark = pytest.mark.usefixtures("vulkan_device", "kept_pipelines")
 
@@ -107,44 +103,6 @@ def test_a_model_uses_no_more_memory_than_configured() -> None:
         backend.VulkanBackend(backend.VulkanOptions(memory="much")).free_memory()
 
 
-def test_parts_on_the_cpu_count_as_programs(tmp_path: Path) -> None:
-    """A plan counts the activations of each part of a layer as loading allocates them."""
-    path = ZOO["qwen3moe"].write(tmp_path / "model.gguf")
-    options: dict[str, Any] = {"backend": "vulkan", "n_ctx": N_CTX, "n_batch": 32, "n_cpu_moe": -1}
-    plan = pumice.plan(path, measure=False, **options)
-    with pumice.load(path, **options) as model:
-        allocated = model.runner.memory["activations"]
-    assert sum(device.parts["activations"] for device in plan.devices) == pytest.approx(allocated, rel=0.05)
-
-
-def test_programs_share_scratch_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With experts on the CPU each layer is a program of the device; four take as much memory of steps as two."""
-    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[3] / "bench")
-    cases = importlib.import_module("random_placements")
-    layer = f"{ATTENTION} attn_q_norm attn_k_norm {EXPERTS}"
-    sizes = {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 64}
-    dims = {"n": 64, "h": 64, "d": 64, "f": 64, "E": 4}
-    limits = {"vulkan": {"memory": "500MiB", "prepare": "never"}}
-    options: dict[str, Any] = {"n_ctx": 256, "n_batch": 256, "n_parallel": 1, "n_cpu_moe": -1, "config": limits}
-
-    def step_bytes(n_layer: int) -> int:
-        path = tiny("qwen3moe", layer, n_layer=n_layer, dims=dims, **sizes).write(tmp_path / f"{n_layer}.gguf")
-        watch = cases.Watch(500 * 2**20)
-        with watch.watching(), pumice.load(path, backend="vulkan", **options) as model:
-            model.generate([i % model.n_vocab for i in range(40)], max_tokens=2, temperature=0)
-            assert len(watch.programs) == n_layer + 1
-            plan = pumice.plan(path, measure=False, backend="vulkan", **options)
-            planned = sum(device.parts["activations"] for device in plan.devices if device.is_gpu)
-            assert watch.parts["activations"] + 2**20 == pytest.approx(planned, rel=0.01)
-            first, *others = watch.programs
-            counted = first.memory["activations"] - first._arena.nbytes
-            with patch.object(first._shared, "programs", others):  # as if the first were closed
-                assert others[0].memory["activations"] - others[0]._arena.nbytes == counted > 0
-            return int(watch.beyond) + int(watch.parts["activations"])
-
-    assert step_bytes(4) == step_bytes(2)
-
-
 @pytest.mark.nightly
 def test_a_random_model_takes_what_was_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A case of bench/random_placements.py, which enforces the limit of the device's memory."""
@@ -164,59 +122,6 @@ def write_experts(path: Path, monkeypatch: pytest.MonkeyPatch, type: str) -> Pat
     model = tiny("qwen3moe", layer, n_layer=3, dims={"n": 256, "d": 64, "f": 256, "E": 8}, **sizes)
     cases.write_model(cases.Case("experts", model, GGMLType[type], {}, 1.0), path, 1)
     return path
-
-
-def test_uploads_keep_their_staging_buffers_while_another_thread_finishes() -> None:
-    """The thread that prepares steps ends with ``finish``, while the engine may upload tables of its own."""
-    numbers = np.arange(64, dtype=np.uint32)
-    with open_device("native") as device:
-        weights, host = Weights(device), device.new_buffer(4 * len(numbers), host=True)
-        weights.put("first", lambda: [numbers])
-        other = threading.Thread(target=weights.finish)
-
-        def stream() -> Iterator[NDArray[np.uint32]]:
-            other.start()
-            other.join(0.1)
-            yield numbers
-
-        (place,) = weights.put("second", lambda: [(4 * len(numbers), stream())])
-        other.join()
-        weights.finish()
-        command = device.new_command_buffer()
-        encoder = command.encoder()
-        encoder.copy_buffer(place.buffer, 4 * place.offset, host, 0, 4 * len(numbers))
-        encoder.end()
-        command.commit_and_wait()
-        assert host.contents.view(np.uint32).tolist() == numbers.tolist()
-        command.close()
-        weights.close()
-        host.close()
-
-
-def test_pieces_of_an_upload_are_filled_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pumice_vulkan.memory.STAGING_BYTES", 2**12)
-    chance, copy = random.Random(3), np.copyto
-
-    def slow(target: NDArray[np.uint8], source: NDArray[np.uint8]) -> None:
-        time.sleep(chance.random() / 200)
-        copy(target, source)
-
-    monkeypatch.setattr("pumice_vulkan.memory.np.copyto", slow)
-    arrays = [np.frombuffer(chance.randbytes(4 * n), np.uint32) for n in (1, 1023, 1024, 40 * 1024 + 3, 7)]
-    with open_device("native") as device:
-        weights, host = Weights(device), device.new_buffer(2**18, host=True)
-        places = [weights.put(index, lambda array=array: [array])[0] for index, array in enumerate(arrays)]
-        weights.finish()
-        for place, array in zip(places, arrays, strict=True):
-            command = device.new_command_buffer()
-            encoder = command.encoder()
-            encoder.copy_buffer(place.buffer, 4 * place.offset, host, 0, array.nbytes)
-            encoder.end()
-            command.commit_and_wait()
-            np.testing.assert_array_equal(host.contents[: array.nbytes].view(np.uint32), array)
-            command.close()
-        weights.close()
-        host.close()
 
 
 def test_an_upload_that_fails_leaves_no_buffer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -20,7 +19,6 @@ from pumice.graph import GraphBuilder, Tensor
 from pumice.testing import compile_graph
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.formats import FORMATS
-from pumice_vulkan.memory import Weights
 from quantizers import quantize
 
 
@@ -57,21 +55,6 @@ def test_tables_of_every_type(tmp_path: Path, vulkan: Any, type: GGMLType) -> No
     graph = g.finish(g.embedding(g.weight("w"), x))
     (actual,) = compile_graph(vulkan, graph, limits()).run(Step(batch([4]), {"ids": ids})).values()
     np.testing.assert_allclose(actual, g.weight("w").dequantize()[ids], rtol=1e-6)
-
-
-def test_a_table_that_is_also_the_output_matrix_is_on_the_device_once(tmp_path: Path, vulkan: Any) -> None:
-    rows, ids = quantize(f32(70, 256), GGMLType.Q4_0), np.array([3, 69, 4], np.int32)
-    path = write_gguf(tmp_path / "tied.gguf", {"general.architecture": "test"}, {"w": rows}, {"w": GGMLType.Q4_0})
-    g = GraphBuilder(GGUFFile.open(path).tensors, 1, 64)
-    graph = g.finish(
-        g.linear(g.embedding(g.weight("w"), Tensor("ids", ("n_tokens",), "i32", builder=g)), g.weight("w"))
-    )
-    with mock.patch.object(Weights, "_upload", autospec=True, side_effect=Weights._upload) as upload:
-        program = compile_graph(vulkan, graph, limits())
-    assert upload.call_count == 1
-    (actual,) = program.run(Step(batch([3]), {"ids": ids})).values()
-    table = g.weight("w").dequantize()
-    np.testing.assert_allclose(actual, table[ids] @ table.T, rtol=1e-2, atol=1e-2 * np.abs(table).max() ** 2 * 256)
 
 
 @pytest.mark.parametrize("n_tokens", [1, 5])

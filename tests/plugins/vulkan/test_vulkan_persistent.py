@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Generator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tools.paper_device import PaperDevice
 
 import pumice
 from gguf_files import byte_tokenizer, tiny_llama, write_gguf
-from llama_relatives import RELATIVES
 from nightly import variants
 from pumice.engine import Engine
 from pumice.engine.requests.batches import Part, batch_of
-from pumice.evaluate.speed import settle
 from pumice.gguf import GGMLType, GGUFFile
 from pumice_vulkan import program as program_module
 from pumice_vulkan.device import list_devices
-from pumice_vulkan.kernels import Kernels
-from pumice_vulkan.persistent import PersistentPath, division, is_wanted
+from pumice_vulkan.persistent import PersistentPath, division
 from pumice_vulkan.persistent import path as path_module
 from pumice_vulkan.persistent.division import Shape
 from pumice_vulkan.persistent.families import FAMILIES
 from pumice_vulkan.persistent.shape import kernel_of
-from pumice_vulkan.profiles import PROFILES
 from pumice_vulkan.recorder import Recorder
-from pumice_vulkan.shaders import shader
 from quantizers import quantize
 from reference_models import error
-from tools import straight_line
 
 pytestmark = pytest.mark.usefixtures("vulkan_device", "kept_pipelines")
 
@@ -342,83 +332,6 @@ def test_several_rows_have_the_bits_of_one(tmp_path: Path, computed: list[int]) 
         assert {1, 4} == set(computed)
 
 
-def test_gated_values_lie_in_a_buffer_where_shared_memory_is_small() -> None:
-    shape = FAMILIES["llama_1b_q4_0"].of_rows(2)
-    spilled = replace(shape, spills=True)
-    assert (shape.shares_gated, spilled.shares_gated) == (True, False)
-    assert (shape.constants[-1], spilled.constants[-1]) == (1, 0)
-    assert spilled.shared_bytes < shape.shared_bytes
-    assert kernel_of(spilled) == kernel_of(shape) == "persistent_tokens.llama_1b_q4_0"
-
-
-@pytest.mark.usefixtures("any_shape")
-def test_a_token_is_one_dispatch_once_its_pipeline_is_compiled(
-    tmp_path: Path, computed: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In the first process of a device the first tokens are dispatches, since a driver takes seconds for the kernel."""
-    compiled, pipeline = threading.Event(), Kernels.pipeline
-
-    def late(kernels: Kernels, dispatch: Any) -> Any:
-        assert not dispatch.kernel.startswith("persistent") or compiled.wait(60)
-        return pipeline(kernels, dispatch)
-
-    monkeypatch.setattr(Kernels, "pipeline", late)
-    monkeypatch.setattr("pumice_vulkan.device.native.device.NativeDevice.knows_pipelines", False)
-    path = write_model(tmp_path / "model.gguf", GGMLType.Q4_K, MIXED)
-    section = {"persistent": "always", "activations": "int8", "driver": "native", "prepare": "always"}
-    with pumice.load(path, backend="vulkan", n_ctx=256, n_batch=2, config={"vulkan": section}) as model:
-        before = logits_of_steps(model, [1] * 4)
-        assert not computed
-        compiled.set()
-        deadline = time.monotonic() + 60
-        while 1 not in computed and time.monotonic() < deadline:
-            after = logits_of_steps(model, [1] * 4)
-        assert 1 in computed
-        assert error(after, before) < 1e-3
-
-
-@pytest.mark.usefixtures("any_shape")
-def test_no_step_waits_for_the_shader_for_any_shape(
-    tmp_path: Path, computed: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its pipeline takes many seconds, so that a thread compiles it, also where a device's pipelines are known."""
-    begun, ended, pipeline = threading.Event(), threading.Event(), Kernels.pipeline
-
-    def failing(kernels: Kernels, dispatch: Any) -> Any:
-        if not dispatch.kernel.startswith("persistent_general"):
-            return pipeline(kernels, dispatch)
-        begun.set()
-        assert ended.wait(60)
-        raise pumice.BackendError("cannot compile the shader")
-
-    monkeypatch.setattr(Kernels, "pipeline", failing)
-    monkeypatch.setattr("pumice_vulkan.device.native.device.NativeDevice.knows_pipelines", True)
-    path = RELATIVES["granite"].write(tmp_path / "model.gguf")
-    section = {"persistent": "always", "activations": "int8", "driver": "native", "prepare": "always"}
-    with pumice.load(path, backend="vulkan", n_ctx=256, n_batch=2, config={"vulkan": section}) as model:
-        assert begun.wait(60)
-        assert np.isfinite(logits_of_steps(model, [1] * 4)).all()
-        model.runner.wait_until_prepared()
-        ended.set()
-        assert np.isfinite(logits_of_steps(model, [1] * 4)).all()
-    assert not computed
-
-
-@pytest.mark.usefixtures("any_shape")
-def test_rows_are_one_dispatch_once_their_pipeline_is_compiled(
-    tmp_path: Path, computed: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pumice_vulkan.device.native.device.NativeDevice.knows_pipelines", True)
-    path = write_model(tmp_path / "model.gguf", GGMLType.Q4_K, MIXED)
-    section = {"persistent": "always", "activations": "int8", "driver": "native", "prepare": "always"}
-    with pumice.load(path, backend="vulkan", n_ctx=256, n_batch=4, config={"vulkan": section}) as model:
-        expected = logits_of_steps(model, [1] * 6)
-        settle(model)
-        computed.clear()
-        assert np.array_equal(logits_of_steps(model, [3] * 2), expected)
-        assert computed == [4] * 2
-
-
 @pytest.mark.nightly
 @pytest.mark.usefixtures("any_shape")
 def test_rows_whose_gated_values_lie_in_a_buffer(
@@ -430,19 +343,6 @@ def test_rows_whose_gated_values_lie_in_a_buffer(
         expected = logits_of_steps(model, [1] * 4)
         assert np.array_equal(logits_of_steps(model, [2] * 2), expected)
         assert computed == [1] * 4 + [2] * 2
-
-
-@pytest.mark.usefixtures("any_shape")
-def test_steps_are_dispatches_where_memory_for_others_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def probing(path: PersistentPath, rows: int) -> Any:
-        raise pumice.BackendError("out of memory")
-
-    monkeypatch.setattr(PersistentPath, "works", lambda path, rows=1: False)
-    monkeypatch.setattr(PersistentPath, "probing", probing)
-    path = write_model(tmp_path / "model.gguf", GGMLType.Q4_K, MIXED)
-    section = {"persistent": "always", "activations": "int8", "driver": "native", "prepare": "always"}
-    with pumice.load(path, backend="vulkan", n_ctx=256, n_batch=2, config={"vulkan": section}) as model:
-        assert np.isfinite(logits_of_steps(model, [2, 1])).all()
 
 
 @pytest.mark.parametrize("rows", [0, 9, "many"])
@@ -457,36 +357,3 @@ def test_other_models_take_dispatches(tmp_path: Path, used: list[bool]) -> None:
     path = tiny_llama(tmp_path / "model.gguf")  # float32 matrices
     assert logits(path, "always").shape == (len(IDS), 300)
     assert used == []
-
-
-def test_unknown_setting(tmp_path: Path) -> None:
-    with pytest.raises(pumice.ConfigError, match="persistent: should be 'auto', 'always' or 'never', not 'yes'"):
-        load(tiny_llama(tmp_path / "model.gguf"), "yes")
-
-
-@pytest.mark.parametrize("several", [False, True])
-def test_products_of_families_are_those_of_the_tool(several: bool) -> None:
-    text = straight_line.TARGETS[several].read_text()
-    assert text == straight_line.text(several), "run: python tools/straight_line.py"
-
-
-@pytest.mark.parametrize(
-    ("setting", "name", "expected"),
-    [
-        *(("auto", "hopper-h200", True), ("auto", "rdna3-rx7900xtx-radv", False), ("auto", "pascal-gtx1070", False)),
-        *(("always", "rdna3-rx7900xtx-radv", True), ("never", "hopper-h200", False)),
-    ],
-)
-def test_where_it_is_tried(setting: str, name: str, expected: bool) -> None:
-    with PaperDevice(PROFILES[name].described()) as device:
-        assert is_wanted(setting, device) == expected
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_families_have_a_variant(name: str) -> None:
-    """Each divides, fits in the shared memory that Vulkan devices of this size have, and is compiled."""
-    shape = FAMILIES[name]
-    assert shape.divides()
-    assert shape.shared_bytes <= 48 * 1024
-    assert kernel_of(shape) == f"persistent.{name}"
-    assert shader(kernel_of(shape))

@@ -1,29 +1,21 @@
 """The device verifies drafts: the texts are those without, or as likely up to the rounding of a GPU."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import pumice
 from equal_texts import write_model
 from nightly import variants
 from pumice.backend.pick import Ahead
-from pumice.engine import Engine, next_tokens
 from pumice.engine.drafts.block_tokens import BlockTokens
-from pumice.engine.drafts.model import Guess
 from pumice.engine.drafts.next_tokens import NextTokens
-from pumice.engine.drafts.speculation import Speculation
-from pumice.engine.loop.steps.program_verified import ProgramVerifiedStep
 from pumice.engine.loop.steps.round import Round
 from pumice.engine.loop.steps.sampled import HostVerifiedStep
-from pumice.engine.placement.tracing import STREAMED
-from pumice.engine.requests.batches import Part, batch_of
 from pumice.engine.requests.generation import Running
 from pumice.quantize import QuantizeOptions, quantize
 from tiny_drafts import ALONE, FOR_TARGETS, fitted
@@ -75,27 +67,6 @@ def test_nothing_is_drafted_by_default(tmp_path: Path) -> None:
     assert n_accepted == 0
 
 
-@pytest.mark.parametrize("options", [{"temperature": 0}, {"temperature": 0.7, "top_k": 4, "repeat_penalty": 1.1}])
-def test_the_device_verifies_drafts_of_the_host(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
-) -> None:
-    """Of one sequence and of two, with wrong tokens: predictions, cut to lengths that the device pads."""
-    monkeypatch.setattr(HostVerifiedStep, "take", None)
-    path, sizes = write_model("rope-plain", tmp_path), {"n_ctx": 128, "n_batch": 16, "n_parallel": 2}
-    config = {"n_draft": 5, "vulkan": {"batch_invariant": True}}  # so that texts are the same on every device
-    with pumice.load(path, backend="vulkan", config=config, **sizes) as model:
-        options = {"max_tokens": 40, "seed": 3, "ignore_eos": True, **options}
-        for prompts in (PROMPTS[:1], PROMPTS):
-            plain = model.generate_many(prompts, speculate="off", **options)
-            text = "".join(done.text for done in plain)
-            predicted = model.generate_many(prompts, prediction=text[:20] + "?" + text[22:], cache_salt="p", **options)
-            assert [done.tokens for done in predicted] == [done.tokens for done in plain]
-            n_drafted, n_accepted = (
-                sum(getattr(done.timings, name) for done in predicted) for name in ("n_drafted", "n_accepted")
-            )
-            assert n_drafted > n_accepted > 10
-
-
 def drafting(name: str, folder: Path) -> dict[str, Any]:
     """Return arguments of ``load`` for a model and a draft that reads its layers or caches."""
     target, draft = FOR_TARGETS[name] if name in FOR_TARGETS else ("rope-plain", ALONE[name])
@@ -133,31 +104,6 @@ def test_a_model_with_a_head_computes_steps_by_itself(head: dict[str, Any], monk
             check_greedy(model, prompt, tokens)
 
 
-def test_a_head_drafts_again_behind_steps_of_the_device(head: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It hears the tokens of the latest block again, by turns with steps of which it hears nothing."""
-    turns = count()
-    awake, wakes = Speculation._is_awake, Speculation._wakes
-    monkeypatch.setattr(Speculation, "_is_awake", lambda *args: next(turns) // 24 % 2 == 0 and awake(*args))
-    monkeypatch.setattr(Speculation, "_wakes", lambda *args: wakes(*args) if next(turns) // 24 % 2 == 0 else 1 << 62)
-    heard: list[tuple[int, NDArray[np.float32]]] = []
-    config = {"draft_p_min": 0.0, "n_draft": 3, "lookahead": 2}
-    with pumice.load(**head, backend="vulkan", config=config) as model:
-        layer = model.engine._engine.speculation.next_tokens
-        assert layer is not None
-        keep = layer._keep
-        monkeypatch.setattr(
-            layer, "_keep", lambda item, first, rows: heard.append((first, rows)) or keep(item, first, rows)
-        )
-        done = model.generate(TOKENS[0], max_tokens=120, temperature=0, speculate="draft", cache_salt="with")
-        assert done.timings.n_drafted > 20
-        check_greedy(model, TOKENS[0], done.tokens)
-        stream = model.engine.call(partial(stream_of, tokens=[*TOKENS[0], *done.tokens]))
-    assert sum(len(rows) > 4 for _, rows in heard) > 2
-    for first, rows in heard:
-        expected = stream[first : first + len(rows)]
-        assert np.abs(rows - expected).max() < NEAR * np.abs(expected).max()
-
-
 def proposals(head: dict[str, Any], monkeypatch: pytest.MonkeyPatch, ahead: bool) -> dict[tuple[int, ...], Any]:
     """Return what a head proposes after each text, with several steps per submission or one."""
     proposed: dict[tuple[int, ...], Any] = {}
@@ -180,31 +126,6 @@ def proposals(head: dict[str, Any], monkeypatch: pytest.MonkeyPatch, ahead: bool
         generated(model, speculate="draft", max_tokens=30)
     assert max(submitted, default=1) == (5 if ahead else 1)
     return proposed
-
-
-def test_a_head_computes_several_tokens_per_submission(head: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its hidden state passes from one step to the next on the device, which picks all tokens."""
-    guesses: list[Guess] = []
-    guess_of = next_tokens.guess_of
-    monkeypatch.setattr(next_tokens, "guess_of", lambda row: guesses.append(guess_of(row)) or guesses[-1])
-    ahead, one_by_one = (proposals(head, monkeypatch, several) for several in (True, False))
-    same = {text for text, proposal in ahead.items() if len(proposal.tokens) == 6} & one_by_one.keys()
-    assert len(same) > 35  # of two texts
-    assert len(guesses) <= 4  # of the first steps, for which the program is compiled
-    assert [ahead[text].tokens for text in same] == [one_by_one[text].tokens for text in same]
-
-
-def stream_of(engine: Engine, tokens: Sequence[int]) -> Generator[None, None, NDArray[np.float32]]:
-    """Return the hidden states of a text, computed in steps of 16 tokens."""
-    place, parts = engine.scheduler.take_place(), []
-    assert place is not None
-    engine.scheduler.hold(place, 0, len(tokens))
-    for begin in range(0, len(tokens), 16):
-        batch = batch_of(engine.cache, [Part(place, tokens[begin : begin + 16], begin)])
-        parts.append(engine.runner.outputs(batch, STREAMED)["stream"].copy())
-        yield
-    engine.scheduler.give_back(place)
-    return np.concatenate(parts)
 
 
 SAMPLED = {"temperature": 0.7, "top_k": 4, "repeat_penalty": 1.1}
@@ -294,25 +215,6 @@ class _Rounds:
         texts = [tuple(running.generation.tokens) for running in flight.whole]
         self.drafted.update(zip(texts, self._picked.pop(0), strict=True))
         return self._take(flight, ahead)
-
-
-def test_rounds_go_on_where_n_grams_promise_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Text that repeats is looked up, and verified in single steps; a head drafts the rest in rounds."""
-    config = {"n_draft": 7, "draft_p_min": 0.0, "vulkan": {"batch_invariant": True}}
-    looked_up, submitted = [], []
-    given, behind = ProgramVerifiedStep.submit, NextTokens.submit_after
-    monkeypatch.setattr(ProgramVerifiedStep, "submit", lambda *args: looked_up.append(args) or given(*args))
-    monkeypatch.setattr(NextTokens, "submit_after", lambda *args: submitted.append(args) or behind(*args))
-    with pumice.load(**drafting("eagle3", tmp_path), backend="vulkan", n_parallel=2, config=config) as model:
-        for prompts in ([IDS[:5]], [IDS[:5], IDS[3:12]]):
-            texts = [
-                [done.tokens for done in model.generate_many(prompts, **options)]
-                for choice in ("off", "ngram,draft")
-                for options in [{"max_tokens": 60, "temperature": 0, "speculate": choice, "cache_salt": choice}]
-            ]
-            assert texts[0] == texts[1]
-    assert len(submitted) > 10
-    assert looked_up
 
 
 @pytest.mark.parametrize(("name", "n_draft"), variants([("eagle3", 3), ("dflash", 1)], [("eagle3", 3)]))
