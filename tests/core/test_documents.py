@@ -9,7 +9,7 @@ import pytest
 from pdf_files import pdf_file
 from pumice import documents
 from pumice.documents import pdf_text, read_pdf
-from pumice.errors import ConfigError, RequestError, TooExpensiveError
+from pumice.errors import RequestError
 
 
 def encoded(data: bytes) -> str:
@@ -52,25 +52,3 @@ def test_damaged_files_raise_nothing_else():
             data[dice.randrange(9, len(data))] = dice.randrange(256)
         with contextlib.suppress(RequestError):
             read_pdf(encoded(bytes(data)))
-
-
-def test_other_files_and_a_missing_package(monkeypatch):
-    with pytest.raises(RequestError, match="does not begin as a PDF"):
-        pdf_text(encoded(b"PK\3\4"))
-    with pytest.raises(RequestError, match="not valid base64"):
-        pdf_text("%")
-    monkeypatch.setattr(documents, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"pip install .*\[pdf\]"):
-        pdf_text(encoded(pdf_file(["a"])))
-
-
-@needs_pypdf
-def test_a_page_that_takes_long_is_too_expensive(monkeypatch):
-    monkeypatch.setattr(documents, "_LIMITS", documents.CallLimits(cpu_seconds=1))
-    documents._workers.cache_clear()
-    try:
-        with pytest.raises(TooExpensiveError, match="reading the PDF"):
-            pdf_text(encoded(pdf_file(["fox"], repeated=1_000_000)))
-    finally:
-        documents._workers().close()
-        documents._workers.cache_clear()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -62,17 +61,6 @@ def test_vectors_are_cut_and_made_of_length_1(model: pumice.Model) -> None:
     assert model.embed([]).shape == (0, 64)
 
 
-def test_steps_are_packed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps: list[int] = []
-    compute = ReadSteps.compute
-    monkeypatch.setattr(
-        ReadSteps, "compute", lambda self, members: steps.append(sum(n for _, n in members)) or compute(self, members)
-    )
-    with load(path, n_batch=64, n_parallel=8) as model:
-        model.embed([IDS[:8]] * 16)
-        assert steps == [64, 64]
-
-
 def test_texts_of_several_threads_and_generations_go_together(path: Path, model: pumice.Model) -> None:
     expected = model.embed(TEXTS)
     alone = model.generate(IDS, max_tokens=20, temperature=0).tokens
@@ -83,15 +71,6 @@ def test_texts_of_several_threads_and_generations_go_together(path: Path, model:
             np.testing.assert_allclose(future.result(60), expected, atol=1e-5)
         assert [future.result(60).tokens for future in texts] == [alone] * 3
         assert busy.snapshot().n_slots_free == 2
-
-
-def test_coroutines(model: pumice.Model) -> None:
-    async def both() -> list[Any]:
-        return await asyncio.gather(model.aembed(TEXTS), model.aembed([IDS]))
-
-    found = asyncio.run(both())
-    np.testing.assert_allclose(found[0], model.embed(TEXTS), atol=1e-5)
-    np.testing.assert_allclose(found[1], model.embed([IDS]), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -115,11 +94,6 @@ def test_wrong_arguments(model: pumice.Model, texts: Any, options: Any, message:
         model.embed(texts, **options)
 
 
-def test_reranking_without_a_reranker_is_an_error(model: pumice.Model) -> None:
-    with pytest.raises(pumice.RequestError, match="does not rank texts: its file has no classifier"):
-        model.rerank("a", ["b"])
-
-
 def test_a_failed_step_fails_its_request_alone(model: pumice.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(ReadSteps, "compute", lambda self, members: 1 // 0)
@@ -127,19 +101,6 @@ def test_a_failed_step_fails_its_request_alone(model: pumice.Model, monkeypatch:
             model.embed(TEXTS)
     assert model.embed(TEXTS).shape == (5, 64)
     assert model.snapshot().n_slots_free == 4
-
-
-def test_closing_tells_who_waits(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = load(path)
-    compute = ReadSteps.compute
-    monkeypatch.setattr(
-        ReadSteps, "compute", lambda self, m: model.engine.send(pumice.engine.messages.Close()) or compute(self, m)
-    )
-    with pytest.raises(pumice.ModelClosedError):
-        model.embed([IDS] * 100)
-    model.close()
-    with pytest.raises(pumice.ModelClosedError):
-        model.embed([IDS])
 
 
 def test_an_engine_in_a_process_embeds_too(path: Path, model: pumice.Model) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama, write_gguf
-from installed_plugins import backend_plugin, install
+from installed_plugins import install
 from pumice.plugin import Selector, Tokenizer, hookimpl
 from pumice.proposers.ngram import Ngram
 from pumice_architectures.llama import Llama
@@ -94,16 +94,6 @@ def test_a_plugin_is_passed_for_one_load(model):
         pumice.load(model, backend="mine")
 
 
-def test_a_backend_may_use_the_names_of_options_for_attributes(model):
-    class Mine(NumpyBackend):
-        def __init__(self, options=None):
-            super().__init__(options)
-            self.batch_invariant = self.options.batch_invariant
-
-    with pumice.load(model, backend="mine", plugins=[plugin("backends", mine=Mine)]) as loaded:
-        assert loaded.backends == ["mine"]
-
-
 def test_passed_plugins_replace_installed_ones(model):
     class Mine(Llama):
         pass
@@ -120,14 +110,6 @@ def test_a_proposer_of_two_plugins_is_refused_where_it_is_chosen(model):
         pumice.load(model, plugins=twice, backend="numpy", speculate="guess")
     with pumice.load(model, plugins=twice, backend="numpy", speculate="ngram") as loaded:
         assert loaded.facts.speculates
-
-
-def test_an_installed_plugin_may_be_passed_again(model, site):
-    install(site, "mine", backend_plugin("mine", "cache_mib: int = 64; batch_invariant: bool = False"))
-    import mine
-
-    with pumice.load(model, plugins=[mine], backend="mine") as loaded:
-        assert loaded.backends == ["mine"]
 
 
 def test_a_module_is_a_plugin_and_a_sampler_is_chosen_by_configuration(model):
@@ -220,8 +202,3 @@ def test_an_architecture_that_breaks_the_contract_is_named(model, members, messa
     mine = plugin("architectures", llama=type("Mine", (Llama,), members))
     with pytest.raises(pumice.PluginError, match=rf"^architecture 'llama' \(plugin Plugin\): {message}"):
         pumice.load(model, backend="numpy", plugins=[mine])
-
-
-def test_a_single_plugin_is_no_list(model):
-    with pytest.raises(pumice.PluginError, match=r"plugins: expected a list, not <.*; give a single"):
-        pumice.load(model, plugins=plugin("architectures", llama=Llama))

@@ -1,11 +1,7 @@
 """Images in prompts: decoding, and a model that continues texts with them."""
 
-import asyncio
 import gc
-import io
 import re
-import threading
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -71,20 +67,6 @@ def test_errors_name_the_file_or_the_number(tmp_path):
         pumice.Image("a\0b").pixels()
 
 
-def test_errors_of_prompts_name_the_file_or_the_number(tmp_path):
-    write_projector(tmp_path / "mmproj.gguf", "mlp")
-    good, bad = pumice.Image(picture(8, 8)), tmp_path / "bad.png"
-    bad.write_bytes(b"text")
-    with pumice.load(tiny_llama(tmp_path / "tiny.gguf"), backend="numpy") as model:
-        for media, name in (
-            ([good, pumice.Image(b"text")], "image 2 of 2: "),
-            ([good, pumice.Image(bad)], f"image {str(bad)!r}: "),
-            ([pumice.Image(b"text")], "image: "),
-        ):
-            with pytest.raises(pumice.RequestError, match=rf"\A{re.escape(name)}the bytes are no image"):
-                model.generate([*media, "a"], max_tokens=1)
-
-
 def test_damaged_files_are_decoded_or_refused_in_one_line():
     rng = np.random.default_rng(0)
     image = Pillow.fromarray(picture(64, 48))
@@ -104,39 +86,6 @@ def test_damaged_files_are_decoded_or_refused_in_one_line():
     assert [text for text in refused if "\n" in text or not text.startswith("image: ")] == []
 
 
-def test_pillow_images_are_decoded_here_only_by_the_caller():
-    pixels = Pillow.fromarray(picture(20, 10))
-    opened = Pillow.open(io.BytesIO(encoded(pixels)))
-    np.testing.assert_array_equal(pumice.Image(opened).pixels(), picture(20, 10))
-    assert opened.tile, "decoded in the worker"
-    other = Pillow.open(io.BytesIO(encoded(pixels, "PPM")))
-    with pytest.raises(pumice.RequestError, match="no image; send PNG"):
-        pumice.Image(other).pixels()
-    other.load()
-    np.testing.assert_array_equal(pumice.Image(other).pixels(), picture(20, 10))
-
-
-def test_a_large_pillow_image_is_refused_before_it_is_decoded():
-    for source in (Pillow.open(io.BytesIO(encoded(Pillow.new("1", (9000, 9000))))), Pillow.new("1", (9000, 9000))):
-        with pytest.raises(pumice.RequestError, match="9000 x 9000 pixels"):
-            pumice.Image(source).pixels()
-
-
-def test_frames_and_closed_files_of_pillow_images_are_not_guessed(tmp_path):
-    frames = [Pillow.new("L", (4, 4), value) for value in (0, 255)]
-    later = Pillow.open(io.BytesIO(encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])))
-    later.seek(1)
-    with pytest.raises(pumice.RequestError, match="is not loaded"):
-        pumice.Image(later).pixels()
-    later.load()
-    assert (pumice.Image(later).pixels() == 255).all()
-    frames[0].save(tmp_path / "a.png")
-    with Pillow.open(tmp_path / "a.png") as closed:
-        pass
-    with pytest.raises(pumice.RequestError, match="is closed"):
-        pumice.Image(closed).pixels()
-
-
 def test_a_model_continues_texts_and_images(tmp_path, monkeypatch):
     path = tiny_llama(tmp_path / "tiny.gguf")
     prompt = ["a picture: ", pumice.Image(picture(50, 30)), " shows"]
@@ -152,19 +101,6 @@ def test_a_model_continues_texts_and_images(tmp_path, monkeypatch):
     assert first.timings.prompt_tokens == n_text + 16
     assert again.timings.prompt_cached == again.timings.prompt_tokens - 1
     assert first.tokens == again.tokens
-
-
-@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux's list of mapped files")
-def test_the_projector_is_closed_with_the_model(tmp_path):
-    path, projector = tiny_llama(tmp_path / "tiny.gguf"), write_projector(tmp_path / "mmproj.gguf", "mlp")
-    with pumice.load(path, backend="numpy") as model:
-        model.generate([pumice.Image(picture(50, 30))], max_tokens=1)
-        assert str(projector) in mapped_files()
-        load_projector = model._load_projector
-    gc.collect()  # graphs are cycles
-    assert str(projector) not in mapped_files()
-    with pytest.raises(pumice.ModelClosedError, match="the model is closed"):
-        load_projector()
 
 
 def test_the_engines_process_encodes(tmp_path):
@@ -229,60 +165,3 @@ def test_a_link_to_a_projector_elsewhere_is_not_followed(tmp_path):
 
 def mapped_files():
     return Path("/proc/self/maps").read_text()
-
-
-def test_coroutines_encode_images_in_a_thread(tmp_path, monkeypatch):
-    path = tiny_llama(tmp_path / "tiny.gguf")
-    write_projector(tmp_path / "mmproj.gguf", "mlp")
-    threads = []
-
-    def content(image):
-        threads.append(threading.current_thread())
-        return image.source
-
-    monkeypatch.setattr(pumice.Image, "content", content)
-    with pumice.load(path, backend="numpy") as model:
-        prompt = ["a picture: ", pumice.Image(picture(50, 30))]
-        expected = model.generate(prompt, max_tokens=4, temperature=0.0)
-        completion = asyncio.run(model.agenerate(prompt, max_tokens=4, temperature=0.0, cache_salt="other"))
-    assert completion.tokens == expected.tokens
-    assert [thread is threading.main_thread() for thread in threads] == [True, False]
-
-
-def test_streams_and_chats_of_coroutines_encode_in_a_thread(tmp_path, monkeypatch):
-    write_projector(tmp_path / "mmproj.gguf", "mlp")
-    image, options = pumice.Image(picture(50, 30)), {"max_tokens": 4, "temperature": 0.0}
-    with pumice.load(tiny_llama(tmp_path / "tiny.gguf"), backend="numpy", chat_template="chatml") as model:
-        plain, messages = model.generate(["a", image], **options), [{"role": "user", "content": [image]}]
-        answer = model.chat(messages, **options)
-        threads = []
-        monkeypatch.setattr(model, "encode_pixels", partial(noted, model.encode_pixels, threads))
-
-        async def streamed():
-            stream = model.astream(["a", image], cache_salt="b", **options)
-            assert not threads
-            return await stream.completion()
-
-        async def closed():
-            stream = model.astream(["a", image], cache_salt="d", **options)
-            stream.close()
-            with pytest.raises(pumice.RequestError, match="the request was cancelled"):
-                await anext(stream)
-
-        assert asyncio.run(streamed()).tokens == plain.tokens
-        chatted = asyncio.run(model.achat(messages, cache_salt="c", **options))
-        assert chatted.message.content == answer.message.content
-        asyncio.run(closed())
-        assert len(threads) == 2
-        assert threading.get_ident() not in threads
-        with pytest.raises(pumice.RequestError, match="the bytes are no image"):
-            asyncio.run(anext_of(model, [pumice.Image(b"no image")]))
-
-
-def noted(encode, threads, pixels):
-    threads.append(threading.get_ident())
-    return encode(pixels)
-
-
-async def anext_of(model, prompt):
-    return await anext(model.astream(prompt))

@@ -4,7 +4,6 @@ import dataclasses
 import inspect
 import typing
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated
 
 import numpy as np
@@ -13,95 +12,31 @@ import yaml
 from annotated_types import Ge
 
 import pumice
-from pumice.chat import ChatRequest
 from pumice.cli.vocabulary import SizeType
 from pumice.config import Config, load_config
-from pumice.engine import Request
 from pumice.gguf import KV_TYPES
-from pumice.grammar import Grammar, ReasoningBudget
 from pumice.options import (
     CHAT,
     ENGINE,
     GENERATE,
-    OUTPUT,
-    REQUEST,
-    RNG,
     SAMPLING,
-    TEMPLATE,
     KVType,
     SamplingParams,
     merge_options,
     sort_options,
 )
 from pumice.plugin import Candidates, Sampler, hookimpl
-from pumice.sampler.random import RNGS
-from pumice_samplers import SAMPLERS
 
 ROOT = Path(__file__).parents[2]
-TABLES = {"GENERATE": GENERATE, "REQUEST": REQUEST, "TEMPLATE": TEMPLATE, "ENGINE": ENGINE}
 
 
 def default(field: dataclasses.Field) -> object:
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
-@pytest.mark.parametrize("table", TABLES)
-def test_every_option_is_described(table):
-    for name, option in TABLES[table].items():
-        assert option.name == name
-        assert option.meaning.endswith("."), name
-        assert option.group, name
-        assert all(flag.startswith("-") for flag in option.flags), name
-
-
-@pytest.mark.parametrize("table", [GENERATE, CHAT, ENGINE], ids=["generate", "chat", "engine"])
-def test_every_flag_means_one_option(table):
-    flags = [flag for option in table.values() for flag in option.flags]
-    assert len(flags) == len(set(flags))
-
-
-@pytest.mark.parametrize("name", SAMPLERS)
-def test_parameters_of_bundled_samplers_are_defined(name):
-    hints = typing.get_type_hints(SAMPLERS[name], include_extras=True)
-    for field in dataclasses.fields(SAMPLERS[name]):
-        option = SAMPLING[field.name]
-        assert default(field) == option.default
-        bounds = getattr(hints[field.name], "__metadata__", ())
-        if name != "greedy" and field.name != "seed":  # other samplers and the context check these
-            assert bounds_of(bounds) == dict(option.limits), field.name
-
-
 def bounds_of(metadata: tuple) -> dict[str, float]:
     keys = ("ge", "gt", "le", "lt")
     return {key: getattr(bound, key) for bound in metadata for key in keys if getattr(bound, key, None) is not None}
-
-
-def test_every_sampling_option_is_a_parameter_of_a_bundled_sampler():
-    assert SAMPLING.keys() == {field.name for cls in SAMPLERS.values() for field in dataclasses.fields(cls)}
-    assert typing.get_args(RNG) == tuple(RNGS)
-
-
-def test_sampling_params_have_every_sampling_option():
-    hints = typing.get_type_hints(SamplingParams)
-    assert hints.pop("extra")
-    assert hints == {name: option.type | None for name, option in SAMPLING.items()}
-
-
-def test_requests_have_every_option():
-    fields = {field.name: field for field in dataclasses.fields(Request)}
-    assert fields.keys() == {*REQUEST, "prompt", "media", "sampling", "grammar", "budget", "end_tokens"}
-    for name, option in REQUEST.items():
-        assert default(fields[name]) == {"max_tokens": None, "stop": ()}.get(name, option.default), name
-    hints = typing.get_type_hints(Request)
-    assert hints["grammar"] == Grammar | None
-    assert hints["budget"] == ReasoningBudget | None
-
-
-def test_requests_of_chats_have_every_option():
-    fields = {field.name: field for field in dataclasses.fields(ChatRequest)}
-    assert fields.keys() == {*TEMPLATE, "messages", "media"}
-    for name, option in TEMPLATE.items():
-        assert default(fields[name]) == option.default, name
 
 
 def test_the_configuration_has_every_option_with_its_default_and_bounds():
@@ -158,37 +93,6 @@ def test_a_value_is_checked_by_its_definition(name, value, message):
     with pytest.raises(pumice.RequestError) as error:
         SAMPLING[name].check(value)
     assert str(error.value).startswith(message)
-
-
-def test_numbers_of_numpy_are_numbers():
-    SAMPLING["top_k"].check(np.int64(3))
-    SAMPLING["top_p"].check(np.float32(0.5))
-    SAMPLING["temperature"].check(1)
-
-
-def test_sampling_params_check_names_and_values():
-    params = SamplingParams(temperature=0.5, top_k=3, extra={"no_repeat": 2})
-    assert params.to_dict() == {"temperature": 0.5, "top_k": 3, "no_repeat": 2}
-    assert repr(params) == "SamplingParams(temperature=0.5, top_k=3, extra={'no_repeat': 2})"
-    assert dataclasses.replace(params, top_k=4).to_dict() == {"temperature": 0.5, "top_k": 4, "no_repeat": 2}
-    with pytest.raises(
-        pumice.RequestError, match="unknown sampling parameter 'temprature'; did you mean 'temperature'"
-    ):
-        SamplingParams(temprature=1)
-    with pytest.raises(pumice.RequestError, match=r"unknown sampling parameter 'no_repeat'; .* belong into extra"):
-        SamplingParams(no_repeat=1)
-    with pytest.raises(pumice.RequestError, match="top_p must be a number, at least 0 and at most 1, not 3"):
-        SamplingParams(top_p=3)
-
-
-def test_keywords_are_sorted_by_what_takes_them():
-    options = {"max_tokens": 3, "n": 2, "regex": "a", "tools": [], "temperature": 1.0, "no_repeat": 2}
-    parts = sort_options(options)
-    assert parts.request == {"max_tokens": 3, "n": 2}
-    assert parts.output == {"regex": "a"}
-    assert parts.template == {"tools": []}
-    assert parts.sampling == {"temperature": 1.0, "no_repeat": 2}
-    assert {*REQUEST, *OUTPUT, *SAMPLING, "sampling"} == {*GENERATE, "n"}
 
 
 @pytest.mark.parametrize("params", [SamplingParams(top_k=1, seed=2), {"top_k": 1, "seed": 2}])
@@ -269,22 +173,6 @@ def test_a_wrong_name_is_an_error_that_names_the_nearest():
             model.apply_template([{"role": "user", "content": "Hi"}], tool=[])
     with pytest.raises(pumice.ConfigError, match="arguments: unknown key 'n_paralel'; did you mean 'n_parallel'"):
         pumice.load(n_paralel=2)
-
-
-def test_values_are_those_of_their_types():
-    """NumPy's numbers, tuples and other mappings are what the types of the options allow."""
-    options = {"top_k": np.int64(3), "top_p": np.float32(0.5), "max_tokens": np.int64(2), "stop_tokens": {5}}
-    options |= {"logit_bias": MappingProxyType({np.int64(7): np.float32(50)}), "dry_sequence_breakers": ("a", "b")}
-    with pumice.load(n_ctx=64, backend="numpy") as model:
-        assert model.generate([1], dry_multiplier=0.1, **options).tokens == [7, 7]
-
-
-def test_loading_takes_every_key_of_the_configuration():
-    params = SamplingParams(top_k=1, extra={"min_p": 0.5})
-    with pumice.load(backend="numpy", n_ctx=64, max_queue=3, samplers=("top_k", "min_p", "dist"), sampling=params) as m:
-        assert m.config.max_queue == 3
-        assert m.config.samplers == ["top_k", "min_p", "dist"]
-        assert m.sampling == {"top_k": 1, "min_p": 0.5, "min_keep": 0, "seed": -1, "rng": "pcg64"}
 
 
 @pytest.mark.parametrize("method", ["generate", "agenerate", "stream", "astream", "generate_many", "request", "chat"])

@@ -6,12 +6,8 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
-from pumice.cache_tiers.identity import identity_of
 from pumice.cli.metadata_options import METADATA_OPTIONS
-from pumice.engine.cache import make_tiers
 from pumice.errors import ConfigError
-from pumice.gguf import GGUFFile
-from pumice.gguf.metadata import override_metadata
 
 YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 64}
 CASES = [
@@ -54,14 +50,6 @@ def test_values_of_a_tokenizer_are_overridden_too(file):
         assert model.metadata["tokenizer.ggml.add_bos_token"] is False
 
 
-def test_cached_prompts_are_those_of_the_same_values(file, monkeypatch):
-    hashed = []
-    monkeypatch.setattr(make_tiers, "identity_of", lambda *facts: hashed.append(identity_of(*facts)) or hashed[-1])
-    for override_kv in ({}, {"*.rope.freq_base": 5e5}, {"*.rope.freq_base": 5e5}):
-        pumice.load(file, backend="numpy", cache_ram=1, override_kv=override_kv).close()
-    assert hashed[0] != hashed[1] == hashed[2]
-
-
 @pytest.mark.parametrize(
     ("key", "value", "problem"),
     [
@@ -75,15 +63,6 @@ def test_cached_prompts_are_those_of_the_same_values(file, monkeypatch):
 def test_a_value_that_does_not_fit_is_an_error(file, key, value, problem):
     with pytest.raises(ConfigError, match=rf"^override_kv: {problem}"):
         pumice.load(file, backend="numpy", override_kv={key: value})
-
-
-def test_values_keep_the_types_of_the_file(file):
-    with GGUFFile.open(file) as opened:
-        metadata = override_metadata(opened.metadata, {"llama.attention.layer_norm_rms_epsilon": 1, "new": 2})
-        assert metadata["llama.attention.layer_norm_rms_epsilon"] == 1.0
-        assert metadata.encoded("llama.attention.layer_norm_rms_epsilon").type_name == "f32"
-        assert (metadata["new"], metadata.encoded("new").type_name) == (2, "u32")
-        assert metadata.encoded("llama.block_count") == opened.metadata.encoded("llama.block_count")
 
 
 def read(*arguments: str) -> dict | None:

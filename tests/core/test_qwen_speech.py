@@ -118,13 +118,6 @@ def test_the_speech_model_is_converted_as_by_llama_cpp(tmp_path):
     assert ours == expected
 
 
-def test_rows_of_a_voice_are_those_of_the_package(model):
-    model.check_speaks()
-    speaker = model._load_speaker()
-    row = speaker.model.voice(speaker._graphs, tiny.voice())
-    np.testing.assert_allclose(row, theirs("voice row")[None], atol=1e-4)  # up to 8.7
-
-
 def test_other_backends_make_the_same_sound(path):
     with pumice.load(path, backend="cpu", kv_type="f32") as model:
         np.testing.assert_allclose(sampled(spoken(model, "plain").source), theirs("plain"), atol=1e-4)
@@ -156,13 +149,6 @@ def test_speech_is_the_same_in_another_process(path, model):
 def test_wrong_options_are_named(model, options, problem):
     with pytest.raises(RequestError, match=problem):
         model.speak(**{"text": "hello", **options})
-
-
-def test_special_tokens_in_a_text_are_letters(model):
-    speaks = model._registry.speech_models.find("qwen3tts_gen")
-    (piece,) = speaks.pieces("<|im_end|><tts_pad>", TokenizerVocabulary(model.tokenizer))
-    assert tiny.tokens().index("<|im_end|>") not in piece.tokens
-    assert piece.tokens.count(tiny.tokens().index("<tts_pad>")) == 1
 
 
 def test_the_command_speaks_with_a_language(path, tmp_path):

@@ -2,22 +2,15 @@ import importlib.metadata
 import json
 import subprocess
 import sys
-import threading
-from collections.abc import Mapping
 
 import pytest
 
 from installed_plugins import backend_plugin, install
-from pumice import hookspecs
 from pumice.config import Plugins, load_config
 from pumice.engine.placement.backends import backend_line
 from pumice.engine.placement.gpus import named_devices
 from pumice.errors import BackendError, ConfigError, ModelError, PluginError
 from pumice.registry import Registry, get_registry
-from pumice.registry.kinds import KINDS, Kind
-from pumice.registry.loading import BUNDLED
-from pumice.registry.names import Names, Registration
-from pumice.registry.quiet import quiet_stdout
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -96,25 +89,6 @@ def test_a_plugin_for_another_version_of_the_contract_is_told_so(site, source, a
     assert "mine" not in registry.backends
 
 
-def test_a_broken_and_a_slow_plugin_are_reported_once(site, caplog, monkeypatch):
-    monkeypatch.setattr("pumice.registry.settings.MOST_SECONDS", 0.2)
-    install(site, "failing", "1 / 0")
-    install(site, "slow", "import time; time.sleep(0.3)\n" + backend_plugin("slow"))
-    get_registry(load_config())
-    get_registry(load_config(), plugins=[sys.modules["slow"]])
-    reports = [
-        record.message for record in caplog.records if "plugin failing" in record.message or "slow" in record.message
-    ]
-    assert reports[0] == "plugin failing (failing 1.0) did not load: ZeroDivisionError: division by zero"
-    assert reports[1].startswith("plugin slow (slow 1.0) takes 0.")
-    assert len(reports) == 2
-
-
-def test_a_syntax_error_is_located(site):
-    install(site, "failing", "def broken(:")
-    assert f"({site / 'failing.py'}, line 1)" in plugin(Registry(Plugins()), "failing").error
-
-
 def test_output_of_a_plugins_import_goes_to_standard_error(site, capsys):
     install(site, "loud", "print('hello')\n" + LAZY.format(kind="samplers", name="loud", target="late:Loud"))
     (site / "late.py").write_text("print('good day')\nLoud = 3")
@@ -122,51 +96,6 @@ def test_output_of_a_plugins_import_goes_to_standard_error(site, capsys):
     with pytest.raises(PluginError):
         registry.samplers["loud"]
     assert capsys.readouterr() == ("", "hello\ngood day\n")
-
-
-def test_output_of_other_threads_stays_where_it_belongs(capsys):
-    """The engine's thread imports what is used first, while a text is written."""
-    output = sys.stdout
-    first_leaves, first_left = threading.Event(), threading.Event()
-
-    def leave_first():
-        with quiet_stdout():
-            print("first")
-            entered.set()
-            first_leaves.wait(10)
-        first_left.set()
-
-    entered = threading.Event()
-    thread = threading.Thread(target=leave_first)
-    thread.start()
-    assert entered.wait(10)
-    print("text")
-    with quiet_stdout():
-        first_leaves.set()
-        assert first_left.wait(10)
-        print("second")
-    print("more text")
-    thread.join()
-    assert sys.stdout is output
-    assert capsys.readouterr() == ("text\nmore text\n", "first\nsecond\n")
-
-
-def test_a_name_is_looked_up_while_another_is_checked():
-    """A check compares a thing with the others of its kind, to which another thread may add one."""
-
-    def check(name: str, thing: object, others: Mapping[str, object]) -> None:
-        for _ in others:
-            if name == "new":
-                thread = threading.Thread(target=names.__getitem__, args=["newer"])
-                thread.start()
-                thread.join()
-
-    kind = Kind("things", check, PluginError)
-    names = Names[type](kind)
-    names.settle(
-        [Registration(kind, name, "mine", "json:JSONDecoder") for name in ("old", "older", "new", "newer")], {}, ""
-    )
-    assert names["old"] is names["older"] is names["new"] is names["newer"]
 
 
 LAZY = """
@@ -260,11 +189,6 @@ def test_objects_that_break_their_contract_are_refused_at_registration(site, sou
     assert error in plugin(Registry(Plugins()), "wrong").error
 
 
-def test_samplers_may_share_a_parameter(site):
-    install(site, "right", SAMPLER.format(field="temperature: float = 0.5; min_keep: int = 1"))
-    assert plugin(Registry(Plugins()), "right").error is None
-
-
 def test_two_plugins_that_claim_one_name_are_an_error_where_it_is_used(site, home):
     install(site, "first", BACKEND)
     install(site, "second", BACKEND)
@@ -280,21 +204,6 @@ def test_two_plugins_that_claim_one_name_are_an_error_where_it_is_used(site, hom
     assert get_registry(load_config()).backends["mine"].__module__ == "first"
 
 
-def test_a_clash_stops_only_who_uses_the_name(site, home):
-    source = (
-        "from pumice.plugin import hookimpl\n@hookimpl\ndef pumice_register_{}(register):\n    register({!r}, 'x:Y')\n"
-    )
-    install(site, "first", source.format("samplers", "top_k"))
-    install(site, "second", source.format("proposers", "ngram"))
-    install(site, "third", source.format("commands", "bench"))
-    pumice = [sys.executable, "-m", "pumice"]
-    for command in (["devices"], ["tokenize", "-p", "hello"], ["info"], ["fit", "--no-measure"], ["config"]):
-        done = subprocess.run([*pumice, *command], capture_output=True, text=True, cwd=home)
-        assert (done.returncode, done.stderr) == (0, ""), command
-    done = subprocess.run([*pumice, "run", "-n", "1"], capture_output=True, text=True, cwd=home)
-    assert done.stderr.startswith("error: plugins 'samplers' and 'first' both register the sampler 'top_k'")
-
-
 def test_a_third_party_may_replace_a_bundled_backend_if_preferred(site):
     install(site, "faster-numpy", backend_plugin("numpy"), name="faster")
     prefer = {"plugins": {"prefer": {"backends": {"numpy": "faster"}}}}
@@ -307,28 +216,6 @@ def test_a_disabled_plugin_is_listed_but_not_imported(site):
     assert info.disabled
     assert info.error is None
     assert "unwanted" not in sys.modules
-
-
-def test_two_entry_points_of_one_name_stay_apart(site):
-    install(site, "other-numpy", backend_plugin("other"), name="numpy")
-    registry = Registry(Plugins())
-    assert plugin(registry, "numpy").distribution == "pumice"
-    assert plugin(registry, "other-numpy:numpy").registered == {"backends": ["other"]}
-
-
-def test_a_bundled_plugin_without_an_entry_point_is_reported(monkeypatch):
-    monkeypatch.setattr("pumice.registry.loading.BUNDLED", ["warp"])
-    assert "install pumice again" in plugin(Registry(Plugins()), "warp").error
-
-
-def test_bundled_plugins_are_the_entry_points_of_the_distribution():
-    points = importlib.metadata.distribution("pumice").entry_points.select(group="pumice")
-    assert sorted(BUNDLED) == sorted(point.name for point in points)
-
-
-def test_every_kind_has_a_hook_and_every_hook_a_kind():
-    hooks = {name for name in vars(hookspecs) if name.startswith("pumice_register_")}
-    assert {kind.hook for kind in KINDS.values()} == hooks
 
 
 def test_unknown_names_are_answered_with_the_known_ones():
@@ -377,14 +264,6 @@ def test_settings_of_plugins_are_checked_and_the_file_named(site, home, text, me
     assert str(caught.value).startswith(f"pumice.yaml: {message}")
 
 
-def test_backends_of_other_programs_lead_to_one_here(home):
-    with pytest.raises(
-        BackendError,
-        match=r"unknown backend 'cuda'; did you mean 'vulkan'\? \(known: .*\); GPUs are used through vulkan$",
-    ):
-        get_registry(load_config({"backend": "cuda"}))
-
-
 def test_devices_and_backends_that_do_not_exist_are_named(home):
     (home / "pumice.yaml").write_text("devices: [cuda]\nbackends: [nowhere]")
     with pytest.raises(ConfigError, match=r"^pumice\.yaml: devices: 'cuda' is not a device such as Vulkan0, or"):
@@ -395,24 +274,6 @@ def test_devices_and_backends_that_do_not_exist_are_named(home):
     config = load_config({"devices": []})
     with pytest.raises(BackendError, match=r"^no backend is available \(backends: nowhere\); see `pumice devices`$"):
         backend_line(get_registry(config), config)
-
-
-def test_settings_of_plugins_that_are_right_pass(site, home):
-    install(site, "options", backend_plugin("mine", "threads: int = 1; names: tuple[str, ...] = ()"))
-    (home / "pumice.yaml").write_text("""
-backend: mine
-backends: [mine, absent]
-mine: {threads: 3, names: [a, b]}
-absent: {anything: true}      # a backend in the order that is not installed here
-sampling: {temperature: 0, top_k: 3, seed: 7, repeat_penalty: 1.1}
-""")
-    config = load_config()
-    assert get_registry(config).backends["mine"].Options(**config.backend_options("mine")).threads == 3
-
-
-def test_the_section_of_a_disabled_plugin_is_no_mistake(site):
-    install(site, "mine", backend_plugin("mine", "threads: int = 1"))
-    get_registry(load_config({"plugins": {"disabled": ["mine"]}, "mine": {"threads": 2}}))
 
 
 def test_loading_the_bundled_plugins_imports_no_compiler_no_driver_and_no_family():

@@ -1,9 +1,7 @@
 """Speech: prompts beside those of the package outetts, samples, voices, files of sound, and models that speak."""
 
 import asyncio
-import io
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,16 +12,13 @@ from pumice.audio import decode
 from pumice.config import load_config
 from pumice.errors import RequestError
 from pumice.frontend import speaking
-from pumice.frontend.speaking import MAX_SECONDS, most_samples
 from pumice.hub.projectors import find_vocoder
 from pumice.model_files.policy import files_beside
-from pumice.sound_files import FORMATS, SoundWriter, check_format, encode_file
-from pumice.speech.number_words import number_words
-from pumice.speech.outetts import MOST_WORDS, OuteTTS, OuteTTS02, OuteTTS03
-from pumice.speech.vocoder import MOST_CODES, Vocoder, check_codes
+from pumice.sound_files import FORMATS, SoundWriter, encode_file
+from pumice.speech.outetts import MOST_WORDS, OuteTTS
 from pumice.speech.voice import Voice
 from pumice.speech.waveform import RATE, samples_per_frame, waveform
-from speaking_models import FIXTURE, HOP, N_CODES, N_FFT, TEXTS, VOICE, frames, vocabulary, write_speaking
+from speaking_models import FIXTURE, HOP, N_CODES, TEXTS, VOICE, frames, vocabulary, write_speaking
 
 THEIRS = json.loads(FIXTURE.read_text())
 VOICE_FILE = json.dumps(VOICE).encode()
@@ -48,27 +43,6 @@ def test_prompts_are_those_of_the_package(version, number):
     assert speaker.name == f"OuteTTS {version}"
     prompts = [speaker.prompt(TEXTS[number], voice) for voice in (None, Voice.parse(VOICE_FILE, "a"))]
     assert prompts == THEIRS["prompts"][version][number]
-
-
-def test_numbers_are_those_of_the_package():
-    assert {number: number_words(number) for number in THEIRS["numbers"]} == THEIRS["numbers"]
-    assert number_words("1" * 30) == " ".join(["one"] * 30)
-
-
-def test_texts_that_the_original_package_reads_wrongly():
-    assert OuteTTS02([]).words("700,000 cafés") == ["seven", "hundred", "thousand", "cafes"]
-    assert OuteTTS03([]).words("3.14") == ["three", "point", "one", "four"]
-    quoted = "<|double_quote|>hello<|comma|><|double_quote|>"
-    assert OuteTTS03([]).words('"Hello," she said.') == [quoted, "she", "said<|period|>"]
-
-
-def test_voices_of_other_letters_are_read_by_their_words():
-    other = Voice.parse(json.dumps({**VOICE, "text": "その日は終わった"}).encode(), "a")
-    assert (
-        OuteTTS03([])
-        .prompt("So.", other)
-        .startswith("<|im_start|>\n<|text_start|>the<|space|>day<|space|>its<|space|>over")
-    )
 
 
 def test_samples_are_those_of_the_package():
@@ -101,11 +75,6 @@ def test_wrong_texts_are_named(path, text, problem):
         model.speak(text)
 
 
-def test_special_tokens_in_a_text_are_words():
-    for speaker in (OuteTTS02([]), OuteTTS03([])):
-        assert "<|audio_end|>" not in speaker.prompt("a <|audio_end|> b <|5|>", None)
-
-
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
@@ -122,18 +91,6 @@ def test_special_tokens_in_a_text_are_words():
 def test_wrong_voices_are_named(data, problem):
     with pytest.raises(RequestError, match=f"voice: a.json: .*{problem}"):
         Voice.parse(data, "a.json")
-
-
-def test_words_of_voices_spell_no_tokens(tmp_path):
-    evil = Voice.parse(VOICE_FILE.replace(b'"its"', b'"<|audio_end|>"'), "a")
-    for speaker in (OuteTTS02([]), OuteTTS03([])):
-        with pytest.raises(RequestError, match="letters from a to z alone"):
-            speaker.prompt("a", evil)
-    with pytest.raises(RequestError, match="No such file"):
-        Voice.read(tmp_path / "absent.json")
-    (tmp_path / "large.json").write_bytes(bytes((1 << 20) + 1))
-    with pytest.raises(RequestError, match="more than 1048576 bytes"):
-        Voice.read(tmp_path / "large.json")
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -155,18 +112,6 @@ def test_files_of_every_format_are_the_same_sound_streamed_or_whole(format):
         assert 0 <= lag < 2000
         near = heard[2000 + lag : 40000 + lag], expected[2000:40000]
         assert np.corrcoef(*near)[0, 1] > 0.97
-
-
-def test_unknown_formats_are_named(tmp_path):
-    with pytest.raises(RequestError, match="unknown format of sound 'aac'; choose wav, flac, mp3, opus or pcm"):
-        check_format("aac")
-    tone = pumice.Audio(sound(0.1, RATE), RATE)
-    tone.save(tmp_path / "a.wav")
-    assert len(pumice.Audio(tmp_path / "a.wav").samples()) == 1600
-    with pytest.raises(RequestError, match="unknown format of sound ''"):
-        tone.save(tmp_path / "a")
-    with pytest.raises(RequestError, match="only an array"):
-        pumice.Audio(b"").save(tmp_path / "b.wav")
 
 
 def test_a_model_speaks_in_this_process_and_another(path):
@@ -197,30 +142,6 @@ def test_a_model_speaks_in_this_process_and_another(path):
         assert len(decoding[0].result()) == 300 * HOP
 
 
-def test_the_codes_are_those_that_the_model_generates(path):
-    with pumice.load(path, backend="numpy") as model:
-        (piece,) = model.speech_pieces("Hello.", seed=1)
-        completion = model.generate(piece.prompt, **piece.options)
-        codes = model.speech_codes(completion)
-        first = model.tokenize("<|0|>", add_special=False)[0]
-        assert codes == [token - first for token in completion.tokens if token >= first]
-        assert len(codes) > 30
-        with pytest.raises(RequestError, match="generated no audio codes"):
-            model.speech_codes(replace(completion, tokens=[5, 6]))
-
-
-@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), MAX_SECONDS + 1, True, "5"])
-def test_seconds_are_bounded(seconds):
-    with pytest.raises(RequestError, match="max_seconds must be a number above 0 and up to 1800"):
-        most_samples(seconds)
-
-
-def test_codes_are_bounded():
-    for codes, problem in (([], "0 audio codes"), ([1] * (MOST_CODES + 1), "audio codes; 1 to"), ([-1], "none of")):
-        with pytest.raises(RequestError, match=problem):
-            check_codes(codes, 4096)
-
-
 def test_models_that_do_not_speak_say_so(path, tmp_path):
     with pumice.load(backend="numpy") as model, pytest.raises(RequestError, match="this model does not speak"):
         model.speak("Hello.")
@@ -237,29 +158,3 @@ def test_vocoders_are_found_beside_the_model(path, tmp_path):
     assert find_vocoder(path, "off") is None
     assert str(find_vocoder(path, "other.gguf")) == "other.gguf"
     assert vocoder in files_beside(load_config(), [path])  # a confined engine may read it
-
-
-def test_an_mp3_that_is_streamed_has_frames_of_one_size():
-    pytest.importorskip("soundfile")
-    import soundfile
-
-    writer = SoundWriter("mp3", RATE)
-    data = writer.write(sound(1.0, RATE)) + writer.end()
-    file = soundfile.SoundFile(io.BytesIO(data))
-    assert abs(file.frames - RATE) < 3000
-
-
-def test_samples_that_are_no_numbers_are_an_error(tmp_path):
-    class Broken:
-        n_vocab = 4
-
-        def embed(self, texts, *, normalize, pooling):
-            return [np.full((len(texts[0]), N_FFT + 2), np.nan, np.float32)]
-
-        def close(self):
-            pass
-
-    vocoder = Vocoder(Broken(), N_FFT + 2, tmp_path)
-    with pytest.raises(RequestError, match="a sample is not a finite number"):
-        vocoder.decode([1, 2]).result()
-    vocoder.close()

@@ -1,6 +1,5 @@
 """Structured output of a model: with every way to generate."""
 
-import asyncio
 import json
 import re
 import subprocess
@@ -11,7 +10,6 @@ import pytest
 
 import pumice
 from imported_late import Late
-from pumice.grammar import grammar_source
 
 jsonschema = Late("jsonschema")
 
@@ -94,22 +92,6 @@ def test_many_at_once_are_each_as_alone(model):
     assert together == [model.generate(prompt, **options).text for prompt in prompts]
 
 
-def test_a_coroutine(model):
-    assert asyncio.run(model.agenerate("Is it?", choices=["yes", "no"])).text in ("yes", "no")
-
-
-def test_several_prompts_share_a_schema_or_have_their_own(model, monkeypatch):
-    from pumice.frontend import generating
-
-    made = []
-    monkeypatch.setattr(generating, "grammar_source", lambda **given: made.append(given) or grammar_source(**given))
-    done = model.generate_many(["Is it?"] * 3, choices=["yes", "no"])
-    assert {each.text for each in done} <= {"yes", "no"}
-    assert len(made) == 1
-    own = [{"choices": ["one"]}, {"regex": "two"}]
-    assert [each.text for each in model.generate_many(["Is it?"] * 2, each=own)] == ["one", "two"]
-
-
 def test_errors_come_before_anything_is_generated(model):
     for options in ({"json_schema": {"type": "hiccup"}}, {"regex": "("}, {"grammar": "root ::= x"}):
         steps = model.snapshot().n_steps
@@ -129,11 +111,6 @@ def test_a_grammar_that_becomes_too_complex_ends_only_its_sequence(model, monkey
         with pytest.raises(pumice.RequestError, match="too much"):
             model.generate("x", choices=["a", "b"])
     assert model.generate("Is it?", choices=["yes", "no"]).text in ("yes", "no")
-
-
-def test_the_length_is_a_limit_still(model):
-    completion = model.generate("x", regex="[a-z]{200}", max_tokens=5)
-    assert completion.finish_reason == "length"
 
 
 @pytest.fixture(scope="module")
@@ -170,8 +147,3 @@ def test_a_form_ends_when_it_is_complete(two_ends, name, more):
     chat = two_ends.chat([{"role": "user", "content": "Is it?"}], **options)
     assert re.fullmatch(pattern, chat.message.content)
     assert chat.finish_reason == "stop"
-
-
-def test_a_form_that_may_go_on_goes_on_without_end_tokens(two_ends):
-    completion = two_ends.generate("1", regex="[0-9]+", ignore_eos=True, max_tokens=8)
-    assert (len(completion.tokens), completion.finish_reason) == (8, "length")

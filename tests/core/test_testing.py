@@ -1,7 +1,6 @@
 """The test kit for plugins finds what is wrong, and passes what is right."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -88,13 +87,6 @@ def test_an_architecture_that_forgets_positions_is_found(tmp_path):
     check_architecture(path)
     with pytest.raises(AssertionError, match="token by token the logits differ"):
         check_architecture(path, plugins=[Mine()])
-
-
-def test_an_architecture_is_checked_whatever_the_configuration_samples_with(tmp_path, monkeypatch):
-    path = tiny_llama(tmp_path / "llama.gguf")
-    monkeypatch.chdir(tmp_path)
-    Path("pumice.yaml").write_text("samplers: [top_k, temperature, greedy, dist]\nsampling: {top_k: 3, seed: 5}\n")
-    check_architecture(path)
 
 
 @pytest.mark.parametrize("name", ["top_k", "top_p", "dist"])

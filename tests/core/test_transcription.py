@@ -31,7 +31,6 @@ from pumice.transcription import TranscribeOptions, Transcriber, Transcript
 from pumice_samplers.timestamps import LATEST_FIRST, Timestamps
 from whisper_models import END, FIRST_TIME, GERMAN, N_VOCAB, PREVIOUS, SILENCE, SPECIAL, START, TRANSCRIBE, write_folder
 
-LANGUAGES = SPECIAL[2:4]
 METADATA = {
     "general.architecture": "whisper",
     "whisper.context_length": 64,
@@ -126,28 +125,6 @@ def transcribed(model: Scripted, seconds: float, **options: Any) -> tuple[list[t
     return [(round(segment.start, 2), round(segment.end, 2), segment.text) for segment in transcript], transcript
 
 
-def test_a_window_ends_at_its_last_pair_of_times() -> None:
-    first = [*times(0), 7, *times(4.0, 4.0), 8, 9, *times(20.0, 21.0), 10]
-    second = [*times(0), 10, *times(9.5)]
-    model = Scripted([(first, -0.1, 0.01), (second, -0.1, 0.01)])
-    segments, transcript = transcribed(model, 31)
-    assert segments == [(0, 4, " 7"), (4, 20, " 8 9"), (20.0, 29.5, " 10")]
-    assert model.heard == [30, 30, 11]  # the first for the language
-    assert (transcript.language, round(transcript.language_probability, 2)) == ("de", 0.75)
-    n = 3
-    assert model.requests[0].prompt[n:] == [START]
-    assert model.requests[1].prompt[n:] == [PREVIOUS, *times(0), 7, *times(4.0, 4.0), 8, 9, *times(20.0), START]
-    assert [segment.seek for segment in transcript.segments] == [0, 0, 20]
-
-
-def test_text_without_a_pair_of_times_takes_the_whole_window() -> None:
-    model = Scripted([([*times(0), 7], -0.1, 0), ([*times(0), 8, *times(3)], -0.1, 0)])
-    segments, _ = transcribed(model, 40, language="german", previous_text=False)
-    assert segments == [(0, 30, " 7"), (30, 33, " 8")]
-    assert model.heard == [30, 10]
-    assert model.requests[1].prompt[3:] == [START]
-
-
 def test_improbable_and_repeating_texts_are_decoded_again_and_silence_is_left_out() -> None:
     repeats = [*times(0), *[7, 8] * 20, *times(5)]
     good = [*times(0), 7, *times(5)]
@@ -162,13 +139,6 @@ def test_improbable_and_repeating_texts_are_decoded_again_and_silence_is_left_ou
     assert transcribed(Scripted([(good, -0.5, 0.9)]), 5, language="de")[0] == [(0, 5, " 7")]
     _, transcript = transcribed(Scripted([(repeats, -3, 0)]), 5, language="de", temperature=0.3)
     assert [segment.temperature for segment in transcript.segments] == [0.3]
-
-
-def test_a_prompt_comes_before_the_first_window() -> None:
-    model = Scripted([([*times(0), 7, *times(2)], -0.1, 0)])
-    transcribed(model, 2, language="de", prompt="11 12", task="translate")
-    assert model.requests[0].prompt[3:] == [PREVIOUS, 11, 12, START]
-    assert model.requests[0].sampling["forced_tokens"] == [GERMAN, TRANSCRIBE - 1]
 
 
 @settings(max_examples=100, deadline=None)

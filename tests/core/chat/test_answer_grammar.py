@@ -69,13 +69,6 @@ def test_other_text_than_calls_of_the_tools_is_not_allowed(name):
     assert not allows(grammar, written(name, ("get_weather", {"days": 3})))
 
 
-def test_control_tokens_are_tokens_and_not_their_spelling():
-    grammar = source(ChatFormat(calls=("<s>{name}<s>{arguments}",)))
-    assert allows(grammar, "<s>get_time<s>{}")
-    spelt = TOKENIZER.tokenize("<s>", add_special=False, parse_special=False)
-    assert COMPILER.lexers.of(grammar, COMPILER).matcher.validate_tokens(spelt) == 0
-
-
 @pytest.mark.parametrize("name", sorted(set(FORMATS) - {"gemma4", "functiongemma"}))
 def test_the_grammar_of_every_format_compiles(name):
     assert COMPILER.lexers.of(source(FORMATS[name]), COMPILER).matcher is not None
@@ -86,29 +79,3 @@ def test_a_wrong_schema_is_named_by_its_tool(name):
     for schema, says in (({"required": 5}, "Expected array"), ({"properties": {"a": {"$ref": "#/b"}}}, "'/b'")):
         with pytest.raises(RequestError, match=f"^tools: parameters of 'wrong': .*{says}"):
             source(FORMATS[name], [*TOOLS, {"name": "wrong", "parameters": schema}])
-
-
-def test_patterns_that_are_not_known_are_left_out():
-    """As zod writes them for an address, say: they look ahead."""
-    address = {"type": "string", "format": "email", "pattern": r"^(?!\.)(?!.*\.\.)([a-z.]+)@([a-z.]+)$"}
-    schema = {
-        "type": "object",
-        "properties": {"to": address, "pattern": {"type": "integer"}},
-        "required": ["to", "pattern"],
-    }
-    grammar = source(FORMATS["hermes"], [{"name": "f", "parameters": schema}])
-    assert allows(grammar, '<tool_call>{"name": "f", "arguments": {"to": "a@b.org", "pattern": 1}}</tool_call>')
-    assert not allows(grammar, '<tool_call>{"name": "f", "arguments": {"to": "a@b.org", "pattern": "x"}}</tool_call>')
-
-
-def test_null_in_place_of_a_keyword_is_none():
-    nulls = {"type": "object", "properties": None, "required": None, "description": None}
-    assert allows(
-        source(FORMATS["hermes"], [{"name": "f", "parameters": nulls}]),
-        '<tool_call>{"name": "f", "arguments": {}}</tool_call>',
-    )
-
-
-def test_keywords_that_are_not_known_are_left_out():
-    tools = [{"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "string", "format": "odd"}}}}]
-    assert allows(source(FORMATS["hermes"], tools), '<tool_call>\n{"name": "f", "arguments": {"a": "x"}}\n</tool_call>')

@@ -35,12 +35,6 @@ def test_an_answer_is_read_as_llama_cpp_reads_it(name):
     assert read(format, answer["opening"], answer["text"]) == expected
 
 
-def test_every_format_has_such_an_answer():
-    published = {format for format, answer in CASES.values() if answer["calls"]}
-    others = {format for format, _, _, parts in ANSWERS.values() if any(part[0] == "call" for part in parts)}
-    assert published | others == set(FORMATS)
-
-
 @pytest.mark.parametrize("name", sorted(FORMATS))
 def test_what_is_written_after_reasoning_that_is_left_out_is_what_models_write(name):
     """A mark that begins another message, or none."""

@@ -19,16 +19,6 @@ def test_a_template_writes_what_llama_cpp_writes(name):
         assert template.render([{"role": role, "content": text} for role, text in chat]) == expected
 
 
-def test_all_but_one_were_compared():
-    assert set(BUILTIN) - set(FIXTURE["rendered"]) == {"plain"}
-    assert len(FIXTURE["rendered"]) >= 38
-
-
-def test_plain_is_the_texts_alone():
-    chat = [{"role": "system", "content": "S"}, {"role": "user", "content": "Once"}]
-    assert with_traits(ChatTemplate(BUILTIN["plain"])).render(chat) == "S\n\nOnce"
-
-
 @pytest.mark.parametrize("name", BUILTIN)
 def test_every_template_knows_a_system_and_no_tools(name):
     template = with_traits(ChatTemplate(BUILTIN[name]))

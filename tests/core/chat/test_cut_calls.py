@@ -41,12 +41,6 @@ def parts_of(format, text, cut=True):
     return [*parser.push(text), *parser.finish(cut=cut)]
 
 
-def content_of(format, text, cut=True):
-    parts = parts_of(format, text, cut)
-    assert {kind for kind, _ in parts} == {"content"}
-    return "".join(text for _, text in parts)
-
-
 @pytest.mark.parametrize("format", WRITTEN)
 def test_a_call_is_partial_wherever_it_is_cut(format):
     text = WRITTEN[format]
@@ -70,22 +64,6 @@ def test_a_call_without_its_whole_name_is_left_out(format):
     text = WRITTEN[format]
     for end in range(text.index(NAME), text.index(NAME) + len(NAME)):
         assert parts_of(format, "Hm. " + text[:end]) == [("content", "Hm.")], text[:end]
-
-
-def test_text_that_the_model_ends_is_content():
-    text = WRITTEN["mistral"][:-8]
-    assert content_of("mistral", text, cut=False) == text
-
-
-def test_cut_text_without_a_call_is_content():
-    assert content_of("hermes", "<tool_call> nonsense") == "<tool_call> nonsense"
-    assert content_of("llama3", '{"answer": 4') == '{"answer": 4'
-
-
-def test_whole_calls_come_before_the_one_that_is_cut():
-    text = f"[TOOL_CALLS] [{CALL}, {CALL[:-6]}"
-    calls = [call for _, call in parts_of("mistral", text)]
-    assert [(call.arguments, call.partial) for call in calls] == [(ARGUMENTS, False), ({"city": "12"}, True)]
 
 
 def test_the_complete_part_of_json():

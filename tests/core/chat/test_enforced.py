@@ -1,7 +1,6 @@
 """Answers of models with random weights that have to have a form: calls of every family, and JSON."""
 
 import json
-import re
 
 import pytest
 
@@ -31,7 +30,6 @@ WEATHER = {
 }
 TIME = {"name": "get_time", "parameters": {"type": "object", "properties": {}, "additionalProperties": False}}
 NAMED = {"type": "function", "function": {"name": "get_weather"}}
-SPACES = ["▁", "▁▁", "<0x0A>", "<0x20>", "<0x09>"]
 SHORT = {"max_tokens": 400, "reasoning_budget": 40}
 ANSWER = {
     "type": "object",
@@ -67,24 +65,6 @@ def test_required_calls_are_calls(family):
             assert completion.message.content.strip() == ""
 
 
-def test_a_required_call_has_no_white_space_that_a_compact_writer_leaves_out(model):
-    """The sampler would rather write white space than anything else."""
-    spaces = {token: 50.0 for token, text in enumerate(model.tokenizer.vocabulary.tokens) if text in SPACES}
-    options = {"tools": [WEATHER], "tool_choice": NAMED, "logit_bias": spaces, "reasoning": False}
-    completion = model.chat([USER], seed=1, max_tokens=400, parallel_tool_calls=False, **options)
-    text = model.tokenizer.detokenize(completion.tokens, special=True)
-    assert text.startswith("<tool_call>")
-    assert not re.search(r"\s\s\s|\n\n\n", text.split("{", 1)[1].rsplit("}", 1)[0])
-    assert completion.message.tool_calls
-
-
-def test_an_answer_may_be_one_call(family):
-    options = {"tools": [WEATHER, TIME], "tool_choice": "required", "parallel_tool_calls": False, "temperature": 2.0}
-    completion = family.chat([USER], seed=1, **SHORT, **options)
-    assert (len(completion.message.tool_calls), completion.finish_reason) == (1, "tool_calls")
-    assert not completion.message.content
-
-
 def test_a_named_tool_is_called(family):
     completion = family.chat([USER], tools=[WEATHER, TIME], tool_choice=NAMED, seed=1, **SHORT)
     assert [call.name for call in completion.message.tool_calls] == ["get_weather"]
@@ -116,29 +96,6 @@ def test_an_answer_has_its_form(model, form):
         completion = model.chat([USER], seed=seed, temperature=2.0, max_tokens=200, **form)
         assert completion.finish_reason == "stop"
         jsonschema.validate(json.loads(completion.message.content), ANSWER)
-
-
-def test_many_tools_with_ordinary_schemas(model):
-    """Long texts, patterns, nesting: as many tools as coding agents bring."""
-    text = {"type": "string", "maxLength": 400, "description": "a text"}
-    step = {"type": "object", "properties": {"id": {"type": "string", "pattern": "^[a-z]{2,8}$"}, "note": text}}
-    properties = {"path": text, "steps": {"type": "array", "items": {**step, "required": ["id"]}, "maxItems": 3}}
-    parameters = {"type": "object", "properties": properties, "required": ["steps"], "additionalProperties": False}
-    tools = [{"name": f"tool_{i}", "parameters": parameters} for i in range(32)]
-    brief = "{# <tool_call> #}{{ messages[0].content }}"  # the tools do not fit the context
-    options = {"tools": tools, "tool_choice": "required", "parallel_tool_calls": False, "chat_template": brief}
-    for seed in range(2):
-        completion = model.chat([USER], seed=seed, temperature=2.0, max_tokens=1900, reasoning_budget=40, **options)
-        (call,) = completion.message.tool_calls
-        assert call.name.startswith("tool_")
-        jsonschema.validate(call.arguments, parameters)
-
-
-def test_the_form_is_that_of_the_answer_and_not_of_the_reasoning(model):
-    prefix = {"role": "assistant", "content": "", "reasoning": "Let me see"}
-    completion = model.chat([USER, prefix], reasoning_budget=5, json_schema=ANSWER, seed=1, max_tokens=200)
-    assert completion.message.reasoning
-    jsonschema.validate(json.loads(completion.message.content), ANSWER)
 
 
 def test_a_form_and_tools(model):

@@ -5,15 +5,13 @@ import base64
 import numpy as np
 import pytest
 
-import pumice
 from gguf_files import tiny_llama
 from pumice.chat.messages import read_messages
 from pumice.chat.prompt import PromptJob, write_prompt
 from pumice.chat.template import ChatTemplate
 from pumice.chat.traits import with_traits
-from pumice.engine.media.projector import Projector
 from pumice.errors import RequestError
-from pumice.images import MAX_IMAGES, Image
+from pumice.images import Image
 from vision_files import encoded, picture, write_projector
 
 pytest.importorskip("PIL")
@@ -74,15 +72,6 @@ def test_wrong_parts_are_named(part, problem):
         read_messages([{"role": "user", "content": [{"type": "text", "text": "a"}, part]}], media=[])
 
 
-def test_images_are_counted_and_are_no_text_of_a_request():
-    message = {"role": "user", "content": [Image(PNG)] * MAX_IMAGES}
-    assert len(read_messages([message], media=[])[0]["content"]) == MAX_IMAGES
-    with pytest.raises(RequestError, match=f"more than {MAX_IMAGES} images"):
-        read_messages([message, {"role": "user", "content": [Image(PNG)]}], media=[])
-    large = "data:image/png;base64," + "A" * (20 << 20)  # more than the characters of a chat
-    read_messages([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": large}}]}], media=[])
-
-
 def prompt(source, *contents, spellings=(), roles="user"):
     messages = [{"role": roles, "content": content} for content in contents]
     n_images = sum(part == {"type": "image"} for content in contents for part in content)
@@ -123,60 +112,9 @@ def test_a_template_that_leaves_out_an_image_is_an_error():
         prompt("{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}", said("a", ""), roles="tool")
 
 
-def test_a_system_message_with_an_image_joins_the_next():
-    template = with_traits(ChatTemplate(PARTS.replace("{{ m.role }}", "{{ {'user': 'u'}[m.role][0] }}")))
-    messages = [{"role": "system", "content": "s"}, {"role": "user", "content": said("a", "")}]
-    job = PromptJob(template, (), ("", "", ""), messages, media=["image"] * 1, marker=MARKER)
-    assert not template.traits.has_system
-    assert write_prompt(job).text == f"u: s\n\n a{MARKER}\n\n"
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sees")
     tiny_llama(folder / "tiny.gguf")
     write_projector(folder / "mmproj.gguf", "mlp")
     return folder
-
-
-def test_a_picture_costs_nothing_in_the_next_turn(folder, monkeypatch):
-    encode, n_encoded = Projector.encode, []
-    monkeypatch.setattr(Projector, "encode", lambda self, *given: n_encoded.append(1) or encode(self, *given))
-    seen = {"role": "user", "content": ["see: ", pumice.Image(PNG)]}
-    options = {"max_tokens": 4, "temperature": 0.0, "seed": 1}
-    with pumice.load(folder / "tiny.gguf", backend="numpy", chat_template=PARTS) as model:
-        first = model.chat([seen], **options)
-        n_text = len(model.tokenize(model.apply_template([seen]).replace("<__media__>", "")))
-        assert first.usage.prompt_tokens == n_text + 16
-        as_url = {"role": "user", "content": ["see: ", {"type": "image_url", "image_url": {"url": DATA}}]}
-        second = model.chat(
-            [as_url, {"role": "assistant", "content": "x"}, {"role": "user", "content": "y"}], **options
-        )
-        assert (len(n_encoded), second.usage.cached_tokens) == (1, first.usage.prompt_tokens)
-        other = {"role": "user", "content": ["see: ", pumice.Image(255 - picture(20, 10))]}
-        assert model.chat([other], **options).usage.cached_tokens < n_text
-        assert len(n_encoded) == 2
-        model.chat([seen], cache_salt="of another client", **options)
-        assert len(n_encoded) == 3
-        with pytest.raises(pumice.PromptTooLongError):
-            model.chat([{"role": "user", "content": [pumice.Image(PNG)] * 20}], **options)
-
-
-def test_texts_between_tiles_are_read_as_in_a_prompt(tmp_path):
-    """SmolVLM's encoder puts texts between the tiles of an image."""
-    write_projector(tmp_path / "mmproj.gguf", "idefics3")
-    image = pumice.Image(picture(50, 30))
-    with pumice.load(tiny_llama(tmp_path / "tiny.gguf", n_ctx=1024), backend="numpy", chat_template=PARTS) as model:
-        turn = model.prepare_chat([{"role": "user", "content": [image, "a"]}])
-        request = model.request(["user:", image, "\n a\n"])
-    assert turn.prompt.tokens == request.prompt
-    assert [start for start, _ in turn.prompt.media] == [span.start for span in request.media]
-    assert len(request.media) == 5
-
-
-def test_a_model_without_a_projector_says_so(tmp_path):
-    with (
-        pumice.load(tiny_llama(tmp_path / "tiny.gguf"), backend="numpy", chat_template="chatml") as model,
-        pytest.raises(RequestError, match="takes no images without a projector"),
-    ):
-        model.chat([{"role": "user", "content": [pumice.Image(PNG)]}])

@@ -1,25 +1,22 @@
 """Templates in worker processes: a file's template, or a request, that takes too much ends alone."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
 import pumice
-from pumice.chat import BUILTIN, FORMATS, Chat, ChatRequest, isolated
+from pumice.chat import BUILTIN, FORMATS, Chat, ChatRequest
 from pumice.chat.isolated import TemplateWorkers
 from pumice.chat.prompt import PromptJob
-from pumice.chat.special_tokens import Guard
 from pumice.chat.template import ChatTemplate
-from pumice.errors import ModelError, PromptTooLongError, RequestError, TooExpensiveError, UnavailableError
+from pumice.errors import ModelError, RequestError, TooExpensiveError
 from pumice.isolation import CallLimits, WorkerPool
 from tokenizer_fixtures import small
-from waiting import PATIENCE, seconds_of, wait_until, waiting_for
+from waiting import PATIENCE
 
 GROWING = """{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}"""
 PLAIN = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
 CHAT = [{"role": "user", "content": "Hello"}]
-SYSTEM = {"role": "system", "content": "S"}
 KEY = "tokenizer.chat_template"
 N = 5_000
 NESTED = {
@@ -86,12 +83,6 @@ def test_a_template_that_takes_all_memory_ends_alone():
     assert plain.text(read()) == "user: Hello\n"
 
 
-def test_a_template_that_takes_too_long():
-    slow = "{% set x = 'a' * 5000000 %}{% for i in range(9999) %}{{ x | upper | length }}{% endfor %}"
-    with pytest.raises(TooExpensiveError, match="takes more than 1 seconds of processor time"):
-        chat(slow, cpu_seconds=1, memory=4 << 30).turn(read())
-
-
 def test_errors_of_a_template():
     with pytest.raises(RequestError, match="refuses these messages: no"):
         chat("{{ raise_exception('no') }}").turn(read())
@@ -128,79 +119,3 @@ def test_a_request_that_takes_too_much_leaves_the_template_to_others():
     with pytest.raises(TooExpensiveError, match="takes more than 1 seconds of processor time"):
         one.turn(read([{"role": "user", "content": "<" * 10_000_000}]))
     assert "Hello" in one.text(read())
-
-
-def test_capabilities_are_not_kept_if_no_worker_could_check_them(tmp_path):
-    source = "{% for m in messages if m.role != 'system' %}({{ m.content }}){% endfor %}"
-    one = chat(source, wait_seconds=0.05)
-    pool, go = one._workers.pool, tmp_path / "go"
-    with ThreadPoolExecutor(1) as threads:
-        slow = threads.submit(pool.call, "builtins:eval", waiting_for(go), object)
-        wait_until(lambda: pool._workers[0].busy)
-        for act in (one.capabilities, lambda: one.turn(read())):
-            with pytest.raises(UnavailableError, match="rendering the chat template: no worker is free"):
-                act()
-        go.touch()
-        slow.result()
-    assert not one.capabilities()["supports_system_role"]
-    assert one.text(read([SYSTEM, *CHAT])) == "(S\n\nHello)"
-
-
-def test_templates_of_two_models_at_once():
-    shared = workers(2)
-    chats = [Chat({KEY: f"{name}" + PLAIN}, small("bpe"), FORMATS, workers=shared) for name in "ab"]
-    with ThreadPoolExecutor(8) as threads:
-        texts = list(threads.map(lambda i: chats[i % 2].text(read()), range(100)))
-    assert texts == [f"{'ab'[i % 2]}user: Hello\n" for i in range(100)]
-
-
-def test_a_template_that_is_all_escapes_is_read_in_linear_time():
-    source = "'" + r"\'" * 300_000
-    assert seconds_of(lambda: Guard(["<s>"], source), 5.0) < 5.0
-
-
-def test_a_chat_is_one_call(monkeypatch):
-    model = pumice.load(config={"chat_template": PLAIN})
-    with model:
-        assert model.apply_template(CHAT) == "user: Hello\n"
-        calls = []
-        monkeypatch.setattr(WorkerPool, "call", lambda pool, task, *_: calls.append(task) or _Written())
-        model.prepare_chat(CHAT)
-        assert calls == ["pumice.chat.rendering:write"]
-
-
-class _Written:
-    text, mark, opening = "user: Hello\n", "\ufdd0", ""
-
-
-def test_a_model_in_a_process():
-    with pumice.load_process(config={"chat_template": PLAIN}) as model:
-        assert model.apply_template(CHAT) == "user: Hello\n"
-        with pytest.raises(TooExpensiveError):
-            model.apply_template(CHAT, chat_template=BOMBS["text"][0])
-        assert model.chat(CHAT, max_tokens=3).usage.completion_tokens == 3
-
-
-def test_workers_exchange_plain_data():
-    described = isolated.template_workers().describe(ChatTemplate(BUILTIN["chatml"], "<s>", "</s>"))
-    assert described.template.bos == "<s>"
-    assert described.template.traits.has_system
-
-
-def test_marks_that_a_template_shows_are_no_longer_than_marks_are():
-    long = "{% for m in messages %}{% if m.reasoning_content %}" + "<" + "x" * 3000 + ">{{ m.reasoning_content }}</x>"
-    source = long + "{% endif %}{{ m.content }}{% endfor %}"
-    assert len(isolated.template_workers().describe(ChatTemplate(source)).format.reasoning[0]) > 3000
-    assert chat(source).turn(read()).format.reasoning == ("<think>", "</think>")
-    assert chat(source.replace("x" * 3000, "x")).turn(read()).format.reasoning == ("<x>", "</x>")
-
-
-def test_a_prompt_that_is_far_too_long_is_not_tokenized(monkeypatch):
-    """Many tools make such a prompt, for example."""
-    tokenizer = small("bpe")
-    lengths = []
-    monkeypatch.setattr(tokenizer, "_encode", lambda text: lengths.append(len(text)) or [0] * len(text))
-    one = Chat({KEY: "{{ messages[0].content }}{{ tools }}"}, tokenizer, FORMATS, workers=workers(), n_ctx=512)
-    with pytest.raises(PromptTooLongError, match=r"the prompt has at least .* tokens, n_ctx is 512"):
-        one.turn(read(tools=[{"name": "f", "description": "a b " * 50_000}]))
-    assert max(lengths, default=0) < 20_000

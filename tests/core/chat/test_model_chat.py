@@ -8,7 +8,6 @@ import pytest
 import pumice
 from family_templates import FAMILIES
 from gguf_files import tiny_llama
-from pumice.frontend import PUBLIC
 from pumice.plugin import ChatFormat, SamplerContext, hookimpl
 from scripted_calls import Writer
 
@@ -114,16 +113,6 @@ def test_calls_and_their_results_go_back(model):
     assert "tool\nsunny" in prompt
 
 
-def test_a_call_that_begins_is_well_formed(model):
-    """The sampler would write other names and arguments; with the mark of a call the grammar decides."""
-    wrong = 'Hm. <tool_call>\n{"name": "rm", "arguments": {"city": 7, "all": true}}\n</tool_call> Well.'
-    strict = {**TOOL, "parameters": {"properties": {"city": {"enum": ["Oslo"]}}, "required": ["city"], **CLOSED}}
-    completion = model.chat([USER], tools=[strict], recite=wrong)
-    [call] = completion.message.tool_calls
-    assert (call.name, call.arguments) == ("get_weather", {"city": "Oslo"})
-    assert completion.message.content.startswith("Hm.")
-
-
 @pytest.mark.parametrize(
     "header",
     [
@@ -145,24 +134,6 @@ def test_a_recipient_of_gpt_oss_is_a_tool_and_gets_its_arguments(model, header):
     assert set(call.arguments) <= {"city"}
     assert wrong[1:].endswith(completion.message.content.removeprefix("Hm."))  # the call may end before what it recites
     assert completion.message.reasoning in ("", "Well")
-
-
-@pytest.mark.parametrize("header", ["", "<|channel|>commentary to=assistant"])
-def test_an_answer_of_gpt_oss_is_free(model, header):
-    text = header + "<|channel|>final<|message|>It goes to=functions.rm, <|channel|>commentary, I think."
-    completion = model.chat([USER], recite=text, tools=[TOOL], chat_template=HARMONY)
-    assert completion.message.content == "It goes to=functions.rm, <|channel|>commentary, I think."
-
-
-def test_without_tools_a_call_is_text(model):
-    for options in ({}, {"tools": [TOOL], "tool_choice": "none"}):
-        completion = model.chat([USER], recite=CALL, **options)
-        assert (completion.message.content, completion.finish_reason) == (CALL, "stop")
-
-
-def test_stop_strings_and_limits(model):
-    assert model.chat([USER], recite="one two three", stop="two").message.content == "one "
-    assert model.chat([USER], recite="one two three", max_tokens=5).finish_reason == "length"
 
 
 def test_leaving_a_stream_cancels_it(model):
@@ -206,39 +177,6 @@ def test_reasoning_is_ended_while_it_goes_on(model):
             stream.end_reasoning()
 
 
-def test_prompt_progress_of_a_chat(model):
-    """Once, also where a budget ends the reasoning."""
-    n_prompt = len(model.tokenize(model.apply_template([USER])))
-    seen = []
-    options = {"recite": "<think>" + "hm " * 40, "after": "</think>\n\n", "then": "Hello!"}
-    model.chat([USER], reasoning_budget=12, progress=lambda *read: seen.append(read), cache_salt="own", **options)
-    assert seen == [(0, n_prompt), (n_prompt, n_prompt)]
-
-
-def test_the_message_at_the_end_of_a_budget(model):
-    options = {"recite": "<think>" + "hm " * 40, "after": "</think>\n\n", "then": "Hello!"}
-    completion = model.chat([USER], reasoning_budget=12, reasoning_budget_message="Enough.", **options)
-    assert completion.message.reasoning == "hm hm hm hm Enough."
-
-
-def test_the_end_of_a_budget_has_no_stop_strings(model):
-    options = {"recite": "<think>" + "hm " * 40, "after": "</think>\n\n", "then": "Hello!"}
-    completion = model.chat([USER], reasoning_budget=12, stop=["\n", "</", "\nHello"], newline_timeout=0, **options)
-    assert (completion.message.content, completion.finish_reason) == ("Hello!", "stop")
-
-
-def test_reasoning_may_stay_in_the_content(model):
-    text = "<think>\nhm\n</think>\n\nHello!"
-    message = model.chat([USER], recite=text, separate_reasoning=False).message
-    assert (message.content, message.reasoning) == (text, "")
-    assert model.chat([USER], recite=text).message.reasoning == "hm"
-
-
-def test_one_call_where_several_are_not_wanted(model):
-    assert len(model.chat([USER], tools=[TOOL], recite=CALL + CALL).message.tool_calls) == 2
-    assert len(model.chat([USER], tools=[TOOL], recite=CALL + CALL, parallel_tool_calls=False).message.tool_calls) == 1
-
-
 def test_coroutines_chat_beside_each_other(model):
     async def chat(text: str) -> pumice.ChatCompletion:
         deltas = [delta async for delta in model.achat_stream([USER], recite=text)]
@@ -261,13 +199,6 @@ def test_an_answer_goes_on(model):
     assert (completion.message.reasoning, completion.message.content) == ("ll", "Hi")
 
 
-@pytest.mark.parametrize(("begun", "rest"), [('{"a": ', "true}"), ("Here: ", '{"a": true}')])
-def test_an_answer_goes_on_in_its_form(model, begun, rest):
-    schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], **CLOSED}
-    messages = [USER, {"role": "assistant", "content": begun}]
-    assert model.chat(messages, json_schema=schema, recite=rest + "nonsense").message.content == rest
-
-
 def test_a_plugins_format_is_known_by_its_marks(model):
     template = "{# <stone> #}{% for m in messages %}{{ m.content }}{% endfor %}"
     completion = model.chat(
@@ -288,24 +219,9 @@ def test_a_template_per_request(model):
         pumice.load(config={"chat_template": "lama3"})
 
 
-def test_a_template_without_tools_is_told_once(model, caplog):
-    for _ in range(2):
-        model.chat([USER], tools=[TOOL], chat_template="{{ messages[0].content }} once", recite="Hi")
-    assert caplog.text.count("does not show tools") == 1
-
-
 def test_a_prompt_that_does_not_fit_says_so(model):
     with pytest.raises(pumice.RequestError, match="n_ctx is 1024"):
         model.chat([{"role": "user", "content": "x" * 2000}])
-
-
-def test_the_demo_model_goes_on_with_plain_text(tmp_path):
-    with pumice.load(backend="numpy") as model:
-        story = model.generate("Once upon a time", max_tokens=6, temperature=0)
-        told = model.chat(
-            [{"role": "user", "content": "Once upon a time"}], chat_template="plain", max_tokens=6, temperature=0
-        )
-        assert told.message.content == story.text
 
 
 def test_a_mistyped_role_is_refused_and_a_role_of_the_template_is_not(model):
@@ -315,9 +231,3 @@ def test_a_mistyped_role_is_refused_and_a_role_of_the_template_is_not(model):
     own = "{% for m in messages %}{% if m.role == 'usr' %}{{ m.content }}{% endif %}{% endfor %}"
     assert "Hi" in model.apply_template(chat, chat_template=own)
     assert "Hi" in model.apply_template([{"role": "critic", "content": "Hi"}], chat_template="chatml")
-
-
-def test_names_for_completion_are_those_of_the_interface(model):
-    assert dir(model) == sorted(name for names in PUBLIC.values() for name in names.split())
-    assert all(hasattr(model, name) for name in dir(model))
-    assert repr(model.tokenizer).endswith(f"{model.n_vocab} tokens>")

@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from chat_answers import ANSWERS, CALL
 from family_templates import FAMILIES
 from pumice.chat import FORMATS
-from pumice.chat.calls import python_calls
-from pumice.chat.families import GENERIC
 from pumice.chat.formats import ChatFormat, detect
 from pumice.chat.messages import read_messages, read_tools
 from pumice.chat.parser import ChatParser
@@ -79,19 +77,6 @@ def test_the_format_of_an_unknown_template_is_found_by_probing(name):
     ]
 
 
-def test_reasoning_is_found_by_probing():
-    source = (
-        "{% for m in messages %}[{{ m.role }}]{% if m.reasoning %}<muse>{{ m.reasoning }}</muse>{% endif %}"
-        "{{ m.content }}{% endfor %}"
-    )
-    assert probe(with_traits(ChatTemplate(source))).reasoning == ("<muse>", "</muse>")
-
-
-def test_a_template_without_calls_has_the_generic_format():
-    found = probe(with_traits(ChatTemplate("{% for m in messages %}{{ m.content }}{% endfor %}")))
-    assert (found.calls, found.reasoning) == (GENERIC.calls, GENERIC.reasoning)
-
-
 @pytest.mark.parametrize("name", ANSWERS)
 def test_an_answer_is_taken_apart(name):
     format, opening, text, parts = ANSWERS[name]
@@ -122,24 +107,6 @@ def test_odd_answers_are_text_and_cuts_change_nothing(name, pieces, data):
     cuts = sorted(data.draw(st.sets(st.integers(0, len(text)))))
     chunks = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     assert parse(FORMATS[name], *chunks) == parse(FORMATS[name], text)
-
-
-@given(st.text(max_size=30))
-def test_without_marks_the_text_is_the_content(text):
-    format = ChatFormat(reasoning=("\0r", "\0e"))
-    assert "".join(part[1] for part in parse(format, text)) == text if "\0" not in text else True
-
-
-def test_calls_are_text_where_there_are_no_tools():
-    text = f"<tool_call>{CALL}</tool_call>"
-    assert parse(FORMATS["hermes"], text, tools=()) == [("content", text)]
-
-
-def test_content_comes_as_soon_as_it_is_certain():
-    parser = ChatParser(FORMATS["hermes"], TOOLS)
-    assert parser.push("a <b") == [("content", "a <b")]
-    assert parser.push(" <tool_c") == []
-    assert parser.push("ow>") == [("content", " <tool_cow>")]
 
 
 def test_a_long_call_is_read_in_linear_time():
@@ -182,13 +149,6 @@ def test_formats_that_come_with_pumice_have_no_problem(name):
     assert FORMATS[name].problem() == ""
 
 
-def test_the_mark_of_reasoning_is_text_in_what_a_grammar_decides():
-    parser = ChatParser(FORMATS["hermes"], has_form=True)
-    parts = parser.push('<think>a</think>\n\n"<think>b"') + parser.finish()
-    texts = {kind: "".join(text for each, text in parts if each == kind) for kind in ("reasoning", "content")}
-    assert texts == {"reasoning": "a", "content": '"<think>b"'}
-
-
 @pytest.mark.parametrize("has_form", [True, False])
 def test_the_mark_of_a_call_is_text_in_what_a_grammar_determines(has_form):
     text = json.dumps({"a": 'x<tool_call>{"name": "add", "arguments": {}}</tool_call>'}).replace('\\"', '"')
@@ -197,17 +157,3 @@ def test_the_mark_of_a_call_is_text_in_what_a_grammar_determines(has_form):
     parts = [part for letter in text for part in parser.push(letter)] + parser.finish()
     assert [part for kind, part in parts if kind == "call"] == [] or not has_form
     assert has_form == ("".join(part for kind, part in parts if kind == "content") == text)
-
-
-def test_a_call_in_place_of_what_a_grammar_determines_is_read():
-    tools = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
-    for separate, before in ((True, "<think>a</think>\n"), (False, "<think>a</think>\n"), (True, "")):
-        parser = ChatParser(FORMATS["hermes"], tools, separate_reasoning=separate, has_form=True)
-        parts = parser.push(before + '<tool_call>{"name": "add", "arguments": {}}</tool_call>') + parser.finish()
-        assert [part.name for kind, part in parts if kind == "call"] == ["add"]
-
-
-@pytest.mark.parametrize("value", ["{1}", "[null, {-1}]", "b'a'", "1 + 1j"])
-def test_values_that_json_lacks_are_no_arguments(value):
-    assert python_calls(f"[f(a={value})]") is None
-    assert python_calls("[f(a=[null, -1])]") is not None

@@ -8,7 +8,6 @@ import pytest
 from pydantic import Field
 
 import pumice
-from pumice.chat.tools import MAX_RESULT, result_message
 from scripted_calls import call, scripted_model
 
 USER = {"role": "user", "content": "Hi"}
@@ -49,63 +48,6 @@ def test_a_schema_is_made_of_annotations_and_docstring():
             "unit": {"type": "string", "enum": ["C", "F"], "default": "C"},
         },
     }
-
-
-def test_a_docstring_may_be_written_with_colons():
-    def move(steps: int):
-        """Move.
-
-        :param steps: how far
-        :returns: nothing
-        """
-
-    function = pumice.Tool.of(move).definition["function"]
-    assert function["description"] == "Move."
-    assert function["parameters"]["properties"]["steps"]["description"] == "how far"
-
-
-def test_only_parameters_begin_an_argument_of_a_docstring():
-    def find(page: str, limit: int = 3):
-        """Find.
-
-        Args:
-            page: Address such as
-                https://example.org/a
-                note: without spaces
-            limit: Number of results,
-            default: 3
-        """
-
-    properties = pumice.Tool.of(find).parameters["properties"]
-    assert properties["page"]["description"] == "Address such as https://example.org/a note: without spaces"
-    assert properties["limit"]["description"] == "Number of results, default: 3"
-
-
-def test_annotations_describe_arguments():
-    def wait(days: Annotated[int, Field(description="Number of days.", ge=1)], hours: Annotated[int, Field(ge=0)]):
-        """Wait.
-
-        Args:
-            hours: Number of hours.
-        """
-
-    properties = pumice.Tool.of(wait).parameters["properties"]
-    assert properties["days"] == {"type": "integer", "minimum": 1, "description": "Number of days."}
-    assert properties["hours"] == {"type": "integer", "minimum": 0, "description": "Number of hours."}
-
-
-@pytest.mark.filterwarnings("error")
-def test_parameters_may_have_any_name():
-    def odd(schema: int, json: int, copy: int, model_fields: int, model_config: int, model_validate: int, _x: int = 6):
-        return [schema, json, copy, model_fields, model_config, model_validate, _x]
-
-    tool = pumice.Tool.of(odd)
-    names = ["schema", "json", "copy", "model_fields", "model_config", "model_validate"]
-    assert list(tool.parameters["properties"]) == [*names, "_x"]
-    assert tool.parameters["required"] == names
-    arguments = {name: number for number, name in enumerate(names)}
-    assert tool.answer(pumice.ToolCall("odd", arguments)) == "[0,1,2,3,4,5,6]"
-    assert "schema: Field required" in tool.answer(pumice.ToolCall("odd", {}))
 
 
 def misspelled(value: "int |"):  # noqa: F722
@@ -177,25 +119,6 @@ def test_the_model_reads_errors(model):
     assert "x: Extra inputs are not permitted" in wrong
 
 
-def test_results_are_cut_visibly():
-    text = result_message(pumice.ToolCall("f", {}), "a" * (MAX_RESULT + 5)).content
-    assert text.endswith(f"[cut: the result has {MAX_RESULT + 5} characters, {MAX_RESULT} are shown]")
-
-
-def test_calls_are_asked_for(model):
-    asked = []
-    script = [call("weather", city="Paris"), "No."]
-    completion = model.chat([USER], tools=[weather], run_tools=lambda call: asked.append(call.name), script=script)
-    assert asked == ["weather"]
-    assert completion.messages[1].content == "Error: the user refused this call"
-
-
-def test_a_call_of_a_described_tool_ends_the_loop(model):
-    described = {"name": "elsewhere", "parameters": {"type": "object"}}
-    completion = model.chat([USER], tools=[weather, described], run_tools=True, script=[call("elsewhere")])
-    assert completion.message.tool_calls[0].name == "elsewhere"
-
-
 def test_functions_of_a_coroutine_may_be_async(model):
     async def slow(city: str) -> str:
         await asyncio.sleep(0)
@@ -228,30 +151,6 @@ def test_only_true_runs_a_call(model, answer):
     assert ran == []
 
 
-@pytest.mark.filterwarnings("error")
-def test_chat_refuses_an_approval_that_is_awaitable(model):
-    ran = []
-    tool = pumice.Tool("go", "", {"type": "object"}, lambda: ran.append(1))
-    with pytest.raises(pumice.RequestError, match="run_tools: an async function needs achat"):
-        model.chat([USER], tools=[tool], run_tools=lambda call: approve(call), script=[call("go"), "No."])
-    assert ran == []
-
-
-@pytest.mark.filterwarnings("error")
-def test_functions_may_return_awaitables(model):
-    async def slow() -> str:
-        return "done"
-
-    script = [call("go"), "Done."]
-    tool = pumice.Tool("go", "", {"type": "object"}, lambda: slow())
-    completion = asyncio.run(model.achat([USER], tools=[tool], run_tools=True, script=script))
-    assert completion.messages[1].content == "done"
-    with pytest.raises(pumice.RequestError, match="go: an async function needs achat"):
-        model.chat([USER], tools=[tool], run_tools=True, script=script)
-    with pytest.raises(pumice.RequestError, match="go: an async function needs achat"):
-        model.chat([USER], tools=[pumice.Tool("go", "", {"type": "object"}, slow)], run_tools=True, script=script)
-
-
 def test_errors_keep_the_calls_and_results_before_them(model):
     asked = []
 
@@ -270,15 +169,6 @@ def test_errors_keep_the_calls_and_results_before_them(model):
     assert [message.role for message in caught.value.messages] == ["assistant", "tool", "assistant"]
 
 
-def test_a_prompt_that_grows_too_long_keeps_the_results(model):
-    tools = [pumice.Tool("go", "", {"type": "object"}, lambda: "long " * 1000)]
-    with pytest.raises(pumice.PromptTooLongError) as caught:
-        model.chat([USER], tools=tools, run_tools=True, max_tool_turns=99, script=[call("go")])
-    roles = [message.role for message in caught.value.messages]
-    assert len(roles) > 2
-    assert roles == ["assistant", "tool"] * (len(roles) // 2)
-
-
 def test_results_fit_the_context(model):
     def read() -> str:
         return "é" * 20_000
@@ -287,14 +177,6 @@ def test_results_fit_the_context(model):
     assert completion.message.content == "Long."
     results = [message.content for message in completion.messages[1:3]]
     assert all("[cut: the result has 20000 characters, " in result and len(result) < 1000 for result in results)
-
-
-@pytest.mark.parametrize("value", ["a\ud800", {"a": "\ud800"}])
-def test_lone_surrogates_are_replaced(model, value):
-    tool = pumice.Tool("go", "", {"type": "object"}, lambda: value)
-    completion = model.chat([USER], tools=[tool], run_tools=True, script=[call("go"), "Odd."])
-    assert "\N{REPLACEMENT CHARACTER}" in completion.messages[1].content
-    assert completion.message.content == "Odd."
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), StopIteration()])
@@ -356,46 +238,6 @@ def test_a_required_call_is_the_first_answer_only(model, choice):
     completion = model.chat([USER], tools=[weather], run_tools=True, tool_choice=choice, script=script)
     assert [message.role for message in completion.messages] == ["assistant", "tool", "assistant"]
     assert completion.message.content == "Sunny."
-
-
-def test_a_message_is_continued_by_the_first_answer_only(model):
-    begun = {"role": "assistant", "content": "I look."}
-    script = [call("weather", city="Paris"), "Sunny."]
-    options = {"tools": [weather], "run_tools": True, "continue_final_message": True, "script": script}
-    assert model.chat([USER, begun], **options).message.content == "Sunny."
-
-
-def test_tools_may_be_a_generator(model):
-    script = [call("weather", city="Paris"), call("weather", city="Rome"), "Sunny."]
-    completion = model.chat([USER], tools=(tool for tool in [weather]), run_tools=True, script=script)
-    assert len(completion.messages) == 5
-
-
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        (("a", "", None, weather), "tools: a: parameters must be a JSON schema, not None"),
-        (("a", None, {}, weather), "tools: description must be a string, not None"),
-        (("a", "", {}, None), "tools: a: run must be a function, not None"),
-    ],
-)
-def test_attributes_of_tools_are_checked(arguments, problem):
-    with pytest.raises(pumice.RequestError, match=problem):
-        pumice.Tool(*arguments)
-
-
-@pytest.mark.parametrize("tools", [{"type": "function"}, "weather", weather])
-@pytest.mark.parametrize("run_tools", [True, False])
-def test_tools_are_a_list(model, tools, run_tools):
-    with pytest.raises(pumice.RequestError, match="tools: expected a list of tools, not"):
-        model.chat([USER], tools=tools, run_tools=run_tools)
-
-
-@pytest.mark.parametrize("argument", ["run_tools", "max_tool_turns"])
-def test_streams_run_no_tools(model, argument):
-    for method in (model.chat_stream, model.achat_stream, model.prepare_chat):
-        with pytest.raises(pumice.RequestError, match=f"{argument} is an argument of chat and achat"):
-            method([USER], tools=[weather], **{argument: 1})
 
 
 @pytest.mark.parametrize(

@@ -46,16 +46,5 @@ def test_text_is_read_as_its_schema_says(schema, text, value):
     jsonschema.validate(read, {**ROOT, **schema})
 
 
-def test_unspecified_parts_of_a_schema_allow_anything():
-    assert types_of({"$ref": "#/nowhere"}, ROOT) == types_of({"type": "odd"}, ROOT) == types_of(None, ROOT) == ALL
-
-
 def test_a_schema_that_names_itself_comes_to_an_end():
     assert types_of({"$ref": "#/$defs/tree"}, ROOT) == ALL
-
-
-def test_a_long_chain_of_references_may_be_anything():
-    """Python's own stack would not be deep enough."""
-    chain = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}]} for i in range(500)}
-    assert types_of({"$ref": "#/$defs/d0"}, {"$defs": {**chain, "d500": TEXT}}) == ALL
-    assert types_of({"$ref": "#/$defs/d490"}, {"$defs": {**chain, "d500": TEXT}}) == {"string"}

@@ -8,7 +8,6 @@ from family_templates import FAMILIES
 from pumice.chat.special_tokens import Guard, special_spellings, tokenize_marked
 from pumice.chat.template import ChatTemplate
 from pumice.chat.traits import with_traits
-from pumice.errors import RequestError
 from tokenizer_fixtures import NAMES, small
 
 TEMPLATE = "{{ '<s>' }}{% for m in messages %}{{ m.role ~ ': ' ~ (m.content | trim) }}{{ '<|eot_id|>' }}{% endfor %}"
@@ -53,23 +52,6 @@ def test_a_spelling_in_a_users_text_is_text(name):
         assert tokens(name, f"a {spelling} c") != by_hand(name, f"a {spelling} c")
 
 
-def test_marks_of_the_harmony_format_are_spelt_too():
-    channel = BY_BPE.vocabulary.ids["<|channel|>"]
-    assert channel in BY_BPE.tokenize("<|channel|>", parse_special=False)
-    assert channel not in tokens("bpe", "<|channel|>")
-
-
-def test_user_defined_tokens_are_read_as_in_any_text():
-    tool = BY_BPE.vocabulary.ids["<tool_call>"]
-    assert tokens("bpe", "a <tool_call>").count(tool) == 1
-
-
-def test_a_spelling_is_text_like_any():
-    text = BY_BPE.tokenize("a <s> b", add_special=False, parse_special=False)
-    assert str(text)[1:-1] in str(tokens("bpe", "x a <s> b")) or BY_BPE.detokenize(text) == "a <s> b"
-    assert BY_BPE.detokenize(tokens("bpe", "a <|eot_id|> b")) == "user: a <|eot_id|> b"
-
-
 @settings(max_examples=300, deadline=None)
 @given(
     st.lists(
@@ -101,18 +83,3 @@ def test_templates_find_the_marks_that_they_look_for():
     assert mark in marked[0]["reasoning"]
     assert template.render(marked).replace(mark, "") == template.render(chat)
     assert template.render(chat).count("</think>") == 1
-
-
-def test_keys_and_arguments_are_marked():
-    guard = Guard(special_spellings(BY_BPE), "")
-    mark, [tool, variables] = guard.mark({"properties": {"<s>": {"enum": ["<s>", 1, None]}}}, {"x": "<s>"})
-    assert tool == {"properties": {f"<{mark}s>": {"enum": [f"<{mark}s>", 1, None]}}}
-    assert variables == {"x": f"<{mark}s>"}
-
-
-def test_a_text_that_has_the_mark_gets_another():
-    guard = Guard(special_spellings(BY_BPE), "")
-    mark, _ = guard.mark("\ufdd0 and \ufdd1")
-    assert mark == "\ufdd2"
-    with pytest.raises(RequestError, match="every Unicode noncharacter"):
-        guard.mark("".join(map(chr, range(0xFDD0, 0xFDF0))))

@@ -82,12 +82,6 @@ def test_messages_are_joined_where_the_template_refuses_their_order(messages, ex
     assert with_traits(ChatTemplate(THINKS)).render([USER, LATE]).startswith("[user]U[system]L")
 
 
-def test_contents_are_parts_where_the_template_wants_parts():
-    parts = "{% for part in m.content if part.type == 'text' %}({{ part.text }}){% endfor %}"
-    source = "{% for m in messages %}" + parts + "{% endfor %}"
-    assert with_traits(ChatTemplate(source)).render([USER]) == "(U)"
-
-
 @pytest.mark.parametrize("writes", ["c.arguments + ''", "c.arguments"])
 def test_arguments_are_text_where_the_template_wants_text(writes):
     source = (
@@ -102,21 +96,9 @@ def test_arguments_are_text_where_the_template_wants_text(writes):
     assert call["function"]["arguments"] == {"a": True, "b": None}
 
 
-def test_variables_are_not_the_templates_own():
-    with pytest.raises(RequestError, match="'messages' is reserved"):
-        with_traits(ChatTemplate("{{ x }}")).render([USER], variables={"messages": []})
-    assert with_traits(ChatTemplate("{{ x }}")).render([USER], variables={"x": 3}) == "3"
-
-
 def prompt(source, messages=(USER,), tokenizer="bpe", **options):
     chat = Chat({KEY: source}, small(tokenizer), FORMATS)
     return chat.turn(ChatRequest.read(messages, **options)).prompt
-
-
-def test_the_opening_is_what_begins_the_answer():
-    assert prompt(FAMILIES["hermes"]).opening == "<|im_start|>assistant\n"
-    assert prompt(THINKS).opening == "[assistant]<think>\n"
-    assert prompt(THINKS, add_generation_prompt=False).opening == ""
 
 
 @pytest.mark.parametrize(
@@ -144,12 +126,3 @@ def test_an_answer_is_gone_on_with():
         prompt("{% for m in messages %}{{ m.role }}{% endfor %}", [USER, begun])
     with pytest.raises(RequestError, match="only a message of the assistant"):
         prompt(BUILTIN["chatml"], [USER], continue_final_message=True)
-
-
-def test_bos_is_there_once():
-    tokenizer = small("bpe")
-    with_bos, without = prompt("{{ bos_token }}{{ messages[0].content }}"), prompt("{{ messages[0].content }}")
-    assert with_bos.tokens == without.tokens
-    assert with_bos.tokens.count(tokenizer.bos) == 1
-    chat = Chat({KEY: "{{ bos_token }}{{ messages[0].content }}"}, tokenizer, FORMATS)
-    assert chat.text(ChatRequest.read([USER])) == "U"

@@ -1,7 +1,5 @@
 """``pumice chat``: piped, in a session, and at a real terminal."""
 
-import base64
-import itertools
 import json
 import os
 import re
@@ -12,18 +10,12 @@ import time
 
 import click
 import pytest
-from prompt_toolkit.input import create_pipe_input
-from prompt_toolkit.output import DummyOutput
 
 import pumice
-from pumice import PumiceError
 from pumice.cli.chat import sessions
-from pumice.cli.chat.clipboard import choose_text, code_blocks
 from pumice.cli.chat.conversation import Conversation
-from pumice.cli.chat.editor import Editor
-from pumice.cli.chat.models import ChatModel, switchable_files
+from pumice.cli.chat.models import ChatModel
 from pumice.cli.chat.session import HELP, Session
-from pumice.cli.chat.shown import Shown
 from pumice.cli.named_models import warn_of_assumed_template
 
 OPTIONS = {"chat_template": "plain", "max_tokens": 6, "temperature": 0}
@@ -61,52 +53,6 @@ def test_piped_input_is_one_message(run, demo):
     assert done.returncode == 0
     assert done.stdout == demo.generate("Once upon a time", max_tokens=6, temperature=0).text
     assert re.fullmatch(r"prompt 5 tokens, 0 of them cached · answer 6 tokens, [\d.]+ tokens/s\n", done.stderr)
-
-
-def test_the_template_and_the_system_message_are_options(run, home, demo):
-    (home / "own.jinja").write_text("{% for m in messages %}({{ m.role }}: {{ m.content }}){% endfor %}")
-    options = ["-n", "6", "--temp", "0", "--backend", "numpy", "-s", "Be kind."]
-    expected = demo.generate("(system: Be kind.)(user: Hi)", max_tokens=6, temperature=0).text
-    assert run("chat", *options, "--chat-template-file", "own.jinja", input="Hi").stdout == expected
-    done = run("chat", *options, "--chat-template", "chatlm", input="Hi")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "unknown chat template 'chatlm'; did you mean" in done.stderr
-
-
-def test_the_default_effort_of_reasoning_is_that_of_the_template(run, demo):
-    prompts = {"low": "Once upon a time", "default": "Tom and Mia", "unset": "The old dog"}
-    expected = {effort: demo.generate(prompt, max_tokens=6, temperature=0).text for effort, prompt in prompts.items()}
-    assert len(set(expected.values())) == 3
-    template = f"{{{{ {prompts}[reasoning_effort | default('unset')] }}}}"
-    options = ["-n", "6", "--temp", "0", "--backend", "numpy", "--chat-template", template]
-    assert run("chat", *options, input="Hi").stdout == expected["unset"]
-    assert run("chat", *options, "--reasoning-effort", "low", input="Hi").stdout == expected["low"]
-    assert run("chat", *options, "--reasoning-effort", "default", input="Hi").stdout == expected["unset"]
-
-
-def test_the_first_message_is_an_option_too(run, home, demo):
-    options = ["-n", "6", "--temp", "0", "--backend", "numpy"]
-    expected = demo.generate("Once upon a time", max_tokens=6, temperature=0).text
-    (home / "first.txt").write_text("Once upon a time\n")
-    assert run("chat", "-p", "Once upon a time", *options).stdout == expected
-    assert run("chat", "-f", "first.txt", *options).stdout == expected
-    assert run("chat", "-f", "-", *options, input="Once upon a time\n").stdout == expected
-    assert run("chat", "-st", "-p", "Once upon a time", *options, input=None).stdout == expected
-    assert run("chat", "-e", "-p", r"Once\x20upon a time", *options).stdout == expected
-    done = run("chat", "pumice-demo", "Once", "-p", "Once", *options)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "two messages: one as MESSAGE and one with -p or -f" in done.stderr
-
-
-def test_the_system_message_is_read_from_a_file(run, home, demo):
-    (home / "own.jinja").write_text("{% for m in messages %}({{ m.role }}: {{ m.content }}){% endfor %}")
-    (home / "system.txt").write_text("Be kind.\n")
-    options = ["-n", "6", "--temp", "0", "--backend", "numpy", "--chat-template-file", "own.jinja"]
-    expected = demo.generate("(system: Be kind.)(user: Hi)", max_tokens=6, temperature=0).text
-    assert run("chat", "-sysf", "system.txt", *options, input="Hi").stdout == expected
-    done = run("chat", "-sysf", "system.txt", "-sys", "x", *options, input="Hi")
-    assert "give either --system-prompt or --system-prompt-file" in done.stderr
-    assert "cannot read the system message: no.txt: No such file" in run("chat", "-sysf", "no.txt", input="Hi").stderr
 
 
 def test_answers_have_a_form_a_stop_string_and_images(run, home):
@@ -174,13 +120,6 @@ def test_commands(chat):
     assert chat("/exit", "Once")[0].messages == chat("/exit now", "Once")[0].messages == []
 
 
-def test_options_are_set_and_unset(chat):
-    conversation, _, stderr = chat("/set max_tokens 2", "/set stop [x]", "/set", "/set stop", "Once")
-    assert (conversation.options["max_tokens"], "stop" in conversation.options) == (2, False)
-    assert "stop ['x']" in stderr
-    assert "not valid YAML" in chat("/set x [")[2]
-
-
 def test_a_wrong_option_is_refused_and_changes_nothing(chat):
     conversation, stdout, stderr = chat("/set temprature 3", "/set temperature hot", "/set top_p 7", "Once upon a time")
     assert "unknown option 'temprature'; did you mean 'temperature'?" in stderr
@@ -188,31 +127,6 @@ def test_a_wrong_option_is_refused_and_changes_nothing(chat):
     assert "top_p must be a number" in stderr
     assert conversation.options == OPTIONS
     assert stdout
-
-
-def test_commands_say_what_they_did(chat, tmp_path):
-    path = tmp_path / "chat.json"
-    _, _, stderr = chat(
-        "/undo", "Once", f"/save {path}", "/undo", f"/load {path}", "/set top_k 3", "/set", "/stats", "/reset"
-    )
-    said = stderr.splitlines()
-    for line in (
-        "there is no message to take back",
-        f"saved 2 messages to {path}",
-        "taken back: 'Once'",
-        f"loaded 2 messages from {path}",
-        "top_k 3",
-        "top_p 0.95",
-        "statistics are shown after each answer",
-        "the conversation is forgotten",
-    ):
-        assert line in said, line
-
-
-def test_statistics_are_shown_on_request(chat):
-    assert "tokens/s" not in chat("Once")[2]
-    assert chat("/stats", "Once")[2].count("tokens/s") == 1
-    assert chat("Once", stats=True)[2].count("tokens/s") == 1
 
 
 def test_a_conversation_is_kept_in_a_file(chat, tmp_path):
@@ -243,78 +157,10 @@ def test_a_file_that_is_no_conversation_changes_nothing(chat, tmp_path, text, pr
     assert len(conversation.messages) == 2
 
 
-def test_a_conversation_without_messages_is_kept_in_a_file(chat, tmp_path):
-    path = tmp_path / "empty.json"
-    conversation, _, stderr = chat(f"/save {path}", f"/save {path}", "Once", f"/load {path}")
-    assert "error" not in stderr
-    assert conversation.messages == []
-
-
-def test_a_file_that_cannot_be_written_says_so(chat, tmp_path):
-    assert "cannot be written" in chat(f"/save {tmp_path / 'no' / 'folder.json'}")[2]
-    assert "that end in .json; use folder.json" in chat(f"/save {tmp_path / 'folder'}")[2]
-    (tmp_path / "settings.json").write_text('{"mine": 1}')
-    assert "exists, and is not a conversation" in chat(f"/save {tmp_path / 'settings.json'}")[2]
-    assert "name a file" in chat("/save")[2]
-
-
 def test_an_error_takes_the_message_back(chat, demo):
     conversation, _, stderr = chat("x " * 5000, KeyboardInterrupt(), "Once")
     assert "--ctx-size is" in stderr
     assert len(conversation.messages) == 2
-
-
-def test_an_error_after_some_text_has_a_line_of_its_own(chat, monkeypatch):
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(pumice.ChatStream, "__next__", failing_at(3, pumice.ChatStream.__next__))
-    _, stdout, stderr = chat("Once")
-    assert stderr.count("error: enough") == 1
-    assert len(stdout.strip()) > 0
-    assert stdout.endswith("\n")
-
-
-def failing_at(n, call):
-    count = itertools.count()
-
-    def failing(self):
-        if next(count) == n:
-            raise pumice.RequestError("enough")
-        return call(self)
-
-    return failing
-
-
-def typed(keys: str) -> list[str]:
-    lines = []
-    with create_pipe_input() as keyboard:
-        editor = Editor(keyboard, DummyOutput())
-        keyboard.send_text(keys)
-        try:
-            while True:
-                lines.append(editor.read())
-        except (EOFError, KeyboardInterrupt) as end:
-            lines.append(type(end).__name__)
-    return lines
-
-
-def test_lines_are_edited(home):
-    assert typed("one\rtwo\x04\r\x04") == ["one", "two", "EOFError"]
-    assert typed("a\\\rb\r\x04") == ["a\nb", "EOFError"]
-    assert typed("a\x1b\rb\r\x04") == ["a\nb", "EOFError"]
-    assert typed("lost\x03") == ["KeyboardInterrupt"]
-
-
-def test_the_history_is_kept(home, monkeypatch):
-    monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
-    assert typed("remember me\r\x04")[0] == "remember me"
-    assert (home / "state" / "pumice" / "chat_history").stat().st_mode & 0o077 == 0
-    assert typed("\x1b[A\r\x04")[0] == "remember me"
-
-
-def test_without_a_place_for_it_the_history_is_in_memory(home, monkeypatch):
-    (home / "file").write_text("")
-    monkeypatch.setenv("XDG_STATE_HOME", str(home / "file"))
-    assert typed("one\r\x04") == ["one", "EOFError"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals")
@@ -376,49 +222,6 @@ def test_ctrl_c_stops_an_answer_and_not_the_program(home):
         os.close(terminal)
 
 
-def test_messages_are_changed_and_taken_back(chat, demo):
-    conversation, _, stderr = chat("One day", "And then", "/edit But then", "/retry")
-    assert [m["content"] for m in conversation.messages if m["role"] == "user"] == ["One day", "But then"]
-    assert len(conversation.messages) == 4
-    assert "there is no message to change" in chat("/edit x")[2]
-    conversation, _, stderr = chat("Once", "/edit")
-    assert "give the new text: /edit TEXT" in stderr
-    assert len(conversation.messages) == 2
-    conversation, _, stderr = chat("Once", "/edit " + "x " * 5000)
-    assert "--ctx-size is" in stderr
-    assert conversation.messages[0]["content"] == "Once"
-    assert chat("One", "Two", "Three", "/undo 2")[0].messages[0]["content"] == "One"
-    assert len(chat("One", "Two", "/undo 9")[0].messages) == 0
-    assert "at least 1, not 'x'" in chat("/undo x")[2]
-
-
-CODE = "First:\n\n```python\nprint(1)\n```\n\n- then\n  ~~~~\n  ```\n  ~~~~\n\nand\n\n```\nunfinished"
-
-
-def test_copied_parts_of_an_answer():
-    assert code_blocks(CODE) == ["print(1)\n", "```\n", "unfinished"]
-    assert [choose_text(CODE, choice) for choice in ("", "1", "all")] == ["unfinished", "print(1)\n", CODE]
-    assert choose_text("no code", "") == "no code"
-    for text, choice, problem in ((CODE, "4", "has 3 blocks"), ("no", "1", "has no block"), (CODE, "x", "not 'x'")):
-        with pytest.raises(PumiceError, match=problem):
-            choose_text(text, choice)
-
-
-def test_the_terminal_copies(chat, monkeypatch):
-    conversation, stdout, stderr = chat("Once", "/copy")
-    assert "/copy needs a terminal" in stderr
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    monkeypatch.setattr("pumice.cli.chat.session.shown", lambda _: Shown())
-    conversation, stdout, stderr = chat("Once", "/copy")
-    copied = re.search("\x1b]52;c;([A-Za-z0-9+/=]+)\x07", stdout)
-    assert copied
-    assert base64.b64decode(copied[1]).decode() == conversation.messages[-1]["content"]
-    assert "copied 1 line" in stderr
-    assert "there is no answer to copy" in chat("/copy")[2]
-    monkeypatch.setattr("pumice.cli.chat.clipboard.MAX_BYTES", 3)
-    assert "terminals take 3" in chat("Once", "/copy")[2]
-
-
 def test_a_conversation_is_kept_and_resumed(demo, home, monkeypatch, capfdbinary, run):
     monkeypatch.setenv("XDG_STATE_HOME", str(home))
     sessions.make_sessions_folder()
@@ -446,13 +249,6 @@ def test_a_conversation_is_kept_and_resumed(demo, home, monkeypatch, capfdbinary
     assert "no conversation is kept as 'hare'" in missing.stderr
 
 
-def test_resuming_before_the_first_conversation_says_that_none_is_kept(home, monkeypatch, run):
-    monkeypatch.setenv("XDG_STATE_HOME", str(home))
-    missing = run("chat", "--resume", "--backend", "numpy", input="And")
-    assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
-    assert f"no conversation is kept in {home / 'pumice' / 'chats'} yet" in missing.stderr
-
-
 def test_another_model_goes_on_with_the_conversation(demo, model, capfdbinary):
     options = {"backend": "numpy", "draft": None, "config": {"adapters": {}, "chat_template": "plain"}}
     coming = iter(["Once", f"/model {model}", "And then", "/model nowhere", "/model", "And now?"])
@@ -471,35 +267,8 @@ def test_another_model_goes_on_with_the_conversation(demo, model, capfdbinary):
     assert stderr.count(f"{model} on numpy") == 2
 
 
-def test_a_model_that_cannot_be_loaded_leaves_the_earlier_one(demo, tmp_path):
-    wrong = tmp_path / "wrong.gguf"
-    wrong.write_bytes(b"GGUF")
-    with click.Context(click.Command("chat"), info_name="chat"), ChatModel("pumice-demo", {"backend": "numpy"}) as chat:
-        with pytest.raises(PumiceError):
-            chat.switch(str(wrong))
-        assert chat.name == "pumice-demo"
-        assert chat.model.generate("Once", max_tokens=1).text
-
-
 def end() -> str:
     raise EOFError
-
-
-def test_a_chat_may_read_the_files_of_entries(home, tmp_path, monkeypatch):
-    """A project's entries count as the user's do; ``load_config`` checks what they name. Other folders do not."""
-    project, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
-    files = [folder / f"{name}.gguf" for folder in (project, elsewhere) for name in ("model", "mmproj")]
-    for file in files:
-        file.parent.mkdir(exist_ok=True)
-        file.touch()
-    user = tmp_path / "xdg" / "pumice" / "config.yaml"
-    user.parent.mkdir(parents=True, exist_ok=True)
-    entries = {"mine": {"model": str(files[2])}, "all": {"model": str(elsewhere)}}
-    user.write_text(json.dumps({"models": entries}))
-    theirs = {"here": {"model": str(project)}, "own": {"model": "model.gguf"}}
-    (project / "pumice.yaml").write_text(json.dumps({"models": theirs}))
-    monkeypatch.chdir(project)
-    assert sorted(switchable_files()) == sorted(map(str, files))
 
 
 def test_a_created_model_brings_its_beginning(demo, home, capfdbinary):

@@ -1,12 +1,8 @@
 """The process that keeps conversations for a chat: whatever it is asked, it answers, and goes on."""
 
-import itertools
 import json
 import os
 import signal
-import socket
-import struct
-import threading
 import time
 
 import pytest
@@ -56,23 +52,6 @@ def test_a_bad_path_is_an_error_and_the_next_is_written(kept, tmp_path, name, pr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "good.json", "pipe.json"]
 
 
-def test_a_name_may_be_as_long_as_the_file_system_allows(kept, tmp_path):
-    path = tmp_path / f"{'x' * 250}.json"
-    files.write_conversation(path, SAID)
-    assert files.read_conversation(path) == SAID
-
-
-def test_an_unforeseen_error_does_not_end_the_process(monkeypatch, tmp_path):
-    def fail(*_):
-        raise MemoryError("sk-secret-123")
-
-    monkeypatch.setattr(files, "_read", fail)
-    with files.kept_by_other_process():
-        for _ in range(2):
-            with pytest.raises(PumiceError, match=r"failed: MemoryError$"):
-                files.read_conversation(tmp_path / "any.json")
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -110,22 +89,6 @@ def test_other_keys_of_messages_are_neither_returned_nor_written(kept, tmp_path)
     assert files.read_conversation(tmp_path / "written.json") == messages
 
 
-def test_a_device_or_a_large_file_is_not_read(monkeypatch, tmp_path):
-    with pytest.raises(PumiceError, match="is not a conversation"):
-        files._read(type(tmp_path)("/dev/zero"))
-    monkeypatch.setattr(files, "_MAX_BYTES", 100)
-    (tmp_path / "large.json").write_text(json.dumps(SAID) + " " * 100)
-    with pytest.raises(PumiceError, match="is not a conversation"):
-        files._read(tmp_path / "large.json")
-
-
-def test_half_a_surrogate_pair_is_replaced(kept, tmp_path):
-    files.write_conversation(tmp_path / "half.json", [{"role": "user", "content": "ä\ud83d"}])
-    assert files.read_conversation(tmp_path / "half.json") == [{"role": "user", "content": "ä?"}]
-    assert (tmp_path / "half.json").read_bytes().decode("utf-8")
-    assert len(list(tmp_path.iterdir())) == 1
-
-
 def test_ctrl_c_abandons_an_answer_and_the_next_is_its_own(monkeypatch, tmp_path):
     """The other process interrupts the chat while that waits for an answer, which comes after the next request."""
     asked, read = os.getpid(), files._read
@@ -148,61 +111,6 @@ def test_ctrl_c_abandons_an_answer_and_the_next_is_its_own(monkeypatch, tmp_path
         (tmp_path / "go").touch()
         files.write_conversation(tmp_path / "new.json", SAID * 2)
         assert files.read_conversation(tmp_path / "new.json") == SAID * 2
-
-
-def test_ctrl_c_may_come_while_the_thread_of_the_exchange_starts(monkeypatch, tmp_path):
-    """The pool does not know that thread then, and starts another for the next request."""
-    start, starts = threading.Thread.start, itertools.count()
-    events, both = [], threading.Event()
-
-    def start_interrupted(thread):
-        start(thread)
-        if next(starts) == 0:
-            raise KeyboardInterrupt
-
-    def receive(_):
-        events.append("begin")
-        if events.count("begin") == 2:
-            both.set()
-        both.wait(0.05)  # for the other exchange, which may not begin before this one ends
-        events.append("end")
-        return [[], ""]
-
-    near, far = socket.socketpair()
-    monkeypatch.setattr(threading.Thread, "start", start_interrupted)
-    monkeypatch.setattr(files, "_receive", receive)
-    keeper = files.Keeper(near)
-    with far:
-        with pytest.raises(KeyboardInterrupt):
-            keeper.ask("read", tmp_path)
-        assert keeper.ask("read", tmp_path) == []
-        keeper.close()
-    assert events == ["begin", "end"] * 2
-
-
-@pytest.mark.parametrize(
-    ("answer", "problem"),
-    [
-        (b"", "has ended"),
-        (b"\x08\0\0\0[[], ", "does not answer: a message was cut short"),
-        (struct.pack("<I", 0xFFFFFFFF), "does not answer: a message of 4294967295 bytes"),
-        (b"\x03\0\0\0[[[", "does not answer"),
-        (files._pack([None, ""]), "returned no messages"),
-        (files._pack("saved"), "has ended"),
-    ],
-)
-def test_an_answer_that_breaks_the_rules_is_an_error(monkeypatch, tmp_path, answer, problem):
-    near, far = socket.socketpair()
-    keeper = files.Keeper(near)
-    monkeypatch.setattr(files, "_keeper", keeper)
-    with far:
-        far.sendall(answer)
-        far.shutdown(socket.SHUT_WR)
-        with pytest.raises(PumiceError, match=problem):
-            files.read_conversation(tmp_path / "any.json")
-    with pytest.raises(PumiceError, match="process that keeps conversations"):
-        files.read_conversation(tmp_path / "any.json")
-    keeper.close()
 
 
 def test_images_are_read_and_no_other_files(kept, tmp_path):

@@ -8,10 +8,7 @@ import pytest
 pytest.importorskip("rich")
 pytest.importorskip("markdown_it")
 
-from rich.console import Console
-from rich.markdown import Markdown
 
-from pumice.cli.chat.clipboard import code_blocks
 from pumice.cli.chat.markdown import Renderer, parse
 from pumice.cli.chat.streaming_markdown import StreamingMarkdown
 
@@ -125,38 +122,10 @@ def plain(text: str) -> str:
     return "\n".join(screen.lines)
 
 
-@pytest.mark.parametrize("size", [3, 40])
-def test_a_text_in_pieces_looks_like_the_whole(size):
-    pieces = [TEXT[i : i + size] for i in range(0, len(TEXT), size)]
-    assert streamed(pieces).lines == streamed([TEXT]).lines
-
-
-def test_all_that_rich_shows_is_shown():
-    """Rich renders whole documents: its words, in its order, are those of the pieces."""
-    text = TEXT.replace("[ref]: https://example.org/defined\n", "").replace("<div>html</div>\n", "")
-    console = Console(width=60, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(Markdown(text, hyperlinks=False))
-    of_rich = words(console.export_text().replace("•", ""))
-    ours = re.sub(r"(python)?  ?/copy \d|/copy \d", "", "\n".join(streamed([text]).lines))
-    assert words(re.sub("[◦▪•]", "", ours)) == of_rich
-
-
 def test_a_text_longer_than_the_screen_is_complete_and_shown_once():
     for text in (TEXT, f"{LONG}\n\n- {LONG}"):
         screen = streamed(re.findall(r"\S+\s*|\s+", text), rows=5)
         assert words("".join(screen.lines)) == words(plain(text))
-
-
-def test_only_changed_lines_are_written_and_nothing_is_erased_first():
-    written: list[str] = []
-    markdown = StreamingMarkdown(written.append, 40, 20)
-    for word in ("one ", "two ", "three ", "four ", "five ", "six ", "seven ", "eight ", "nine "):
-        markdown._next_update = 0
-        markdown.add(word)
-    markdown.end()
-    assert not any("\x1b[2K" in text or "\x1b[J" in text for text in written)
-    assert sum(text.count("one") for text in written) <= 8
-    assert "one" not in written[-2]
 
 
 def test_random_texts_are_complete():
@@ -190,14 +159,6 @@ def test_random_texts_are_complete():
 def test_a_text_controls_no_terminal():
     screen = streamed(["a \x1b]52;c;eA==\x07 b \x9b2J c\x08\r d"])
     assert screen.lines[0].split() == ["a", "�]52;c;eA==�", "b", "�2J", "c�", "d"]
-
-
-def test_code_is_highlighted_and_numbered_as_copy_counts():
-    lines = [line for leaf in parse(TEXT).leaves for line in Renderer(60).lines(leaf)]
-    code = next(line for line in lines if "return" in line)
-    assert "\x1b[" in code
-    assert sum("/copy" in line for line in lines) == len(code_blocks(TEXT)) == 2
-    assert code_blocks(TEXT)[0] == 'def f(x):\n    return "a string" if x else None\n'
 
 
 @pytest.mark.parametrize("address", ["http://a/%1b[31mred", "http://a/%1b]0;pwn%07", "http://a/%C2%9B31m"])

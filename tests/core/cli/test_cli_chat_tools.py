@@ -5,7 +5,6 @@ import json
 import os
 import select
 import sys
-from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,8 +22,8 @@ from pumice.cli.chat.approvals import Approvals  # noqa: E402
 from pumice.cli.chat.conversation import Conversation  # noqa: E402
 from pumice.cli.chat.session import Session  # noqa: E402
 from pumice.cli.chat.tool_host import hosted_tools, tools_in_other_process  # noqa: E402
-from pumice.mcp import Connections, ServerTool, read_servers  # noqa: E402
-from pumice.mcp.host import offer, read_arguments  # noqa: E402
+from pumice.mcp import ServerTool, read_servers  # noqa: E402
+from pumice.mcp.host import read_arguments  # noqa: E402
 
 RAW = Path(__file__).parents[2] / "raw_mcp_server.py"
 
@@ -80,22 +79,6 @@ def test_ctrl_c_at_any_place_keeps_each_call_to_its_answer(configuration, monkey
         with pytest.raises(KeyboardInterrupt):
             echo.run(number=1)
         assert [json.loads(echo.run(number=number)) for number in (2, 3)] == [{"number": 2}, {"number": 3}]
-
-
-def test_ctrl_c_goes_on_without_servers_that_do_not_start(monkeypatch):
-    monkeypatch.setattr("pumice.mcp.host._PATIENCE", 0.0)
-    silent = {"command": sys.executable, "args": ["-c", "import time; time.sleep(600)"], "timeout": 3600}
-    told = []
-
-    def tell(servers):
-        told.append(servers)
-        raise KeyboardInterrupt
-
-    with tools_in_other_process(read_servers({"mcpServers": {"silent": silent}})):
-        hosted = hosted_tools()
-        assert hosted.wait(tell) == []
-    assert told == [["silent"]]
-    assert hosted.problems == ["MCP server silent: skipped, since it had not started yet"]
 
 
 @pytest.mark.parametrize(
@@ -157,57 +140,6 @@ def test_the_user_sees_every_argument_of_a_call_that_runs():
     assert f'disk: write\n  text={text}\n  path="/etc"\n  "a=1 b"={{"é": 1}}' in shown
 
 
-def test_an_answer_is_a_line_whatever_mode_the_terminal_is_in():
-    import pty
-    import termios
-    import tty
-
-    keyboard, terminal = pty.openpty()
-    reading, writing = os.pipe()
-    tool = ServerTool("write", "disk", "write", "", "{}", allowed=False)
-
-    async def ask() -> str:
-        asked = asyncio.create_task(Approvals(terminal, writing).refusal(tool, {}))
-        await asyncio.to_thread(os.read, reading, 1 << 12)
-        flags = termios.ICANON | termios.ECHO
-        assert termios.tcgetattr(terminal)[3] & flags == flags
-        os.write(keyboard, b"a\x7fn\r")
-        refusal = await asked
-        unfinished: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        os.write(keyboard, b"a")  # the terminal is raw again
-        Approvals(terminal, writing)._read(unfinished, bytearray())
-        assert not unfinished.done()
-        return refusal
-
-    try:
-        tty.setraw(terminal)
-        before = termios.tcgetattr(terminal)
-        assert asyncio.run(ask()) == "the user refused this call"
-        assert termios.tcgetattr(terminal) == before
-    finally:
-        for end in (keyboard, terminal, reading, writing):
-            os.close(end)
-
-
-def test_an_error_while_servers_start_is_a_line(monkeypatch):
-    async def fail(self, patience: float | None) -> AsyncIterator[None]:
-        raise RecursionError("too\ndeep")
-        yield
-
-    monkeypatch.setattr(Connections, "opened", fail)
-    with tools_in_other_process({}):
-        hosted = hosted_tools()
-        assert hosted.wait(print) == []
-        assert hosted.problems == ["MCP: no tool can be used: RecursionError: too?deep"]
-
-
-def test_many_problems_are_counted():
-    connections = Connections({})
-    connections.problems = [f"problem {number}" for number in range(100)]
-    problems = offer(connections).problems
-    assert problems[31:] == ["problem 31", "MCP: 68 more problems of servers and tools"]
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     with scripted_model(tmp_path_factory.mktemp("tools")) as model:
@@ -262,24 +194,3 @@ def test_ctrl_c_ends_a_call_and_the_conversation_goes_on(chat):
     assert roles == ["user", "assistant", "tool", "user", "assistant"]
     assert conversation.messages[2]["content"] == "Error: the user cancelled this call"
     assert "error" not in stderr
-
-
-def test_a_schema_that_cannot_be_used_leaves_the_tool_out(chat):
-    bad = tool("bad", print, {"type": "object", "properties": {"a": {"type": "strange"}}})
-    good = tool("good", print)
-    conversation, problems, *_ = chat(["/tools"], [bad, good], [""])
-    assert [tool.name for tool in conversation.tools] == ["good"]
-    assert len(problems) == 1
-    assert problems[0].startswith("the tool bad is left out: tools: parameters of 'bad': ")
-
-
-def test_servers_of_a_file_are_used(run, configuration, tmp_path):
-    file = tmp_path / "mcp.json"
-    file.write_text(json.dumps(configuration))
-    done = run("chat", "--mcp-config", str(file), "-n", "2", "--backend", "numpy", input="Hi")
-    assert done.returncode == 0, done.stderr
-    assert "warning: MCP server gone: the program 'no-such-program' does not exist" in done.stderr
-    file.write_text("[]")
-    done = run("chat", "--mcp-config", str(file), input="Hi")
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert 'mcp.json: expected {"mcpServers"' in done.stderr

@@ -39,19 +39,6 @@ def test_words_are_kept_whole(size, columns):
     assert len(lines) > 1 or columns == 80
 
 
-def test_words_longer_than_a_line_are_cut():
-    assert shown(["a ", "b" * 10, " c"], 7) == ["a ", "b" * 6, "bbbb c"]
-
-
-def test_lines_that_end_by_themselves():
-    assert shown(["one\ntwo\n", "\nthree"], 80) == ["one", "two", "", "three"]
-
-
-def test_wide_characters_may_stand_on_any_line():
-    wrapper = Wrapper(8)
-    assert "".join(map(wrapper.add, "日本語の文章")) == "日本語\nの文章"
-
-
 def test_an_answer_controls_no_terminal(capfdbinary):
     shown = ShownOnTerminal()
     shown.reason("think \x1b[2J")

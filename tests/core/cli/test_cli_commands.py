@@ -2,23 +2,17 @@ import json
 import os
 import re
 import signal
-import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import gguf
 import pytest
 
 from installed_plugins import backend_plugin, install
-from pumice.backend import KernelTime
-from pumice.cli.bench import ParallelRow, measure, repeated
 from pumice.cli.messages import name_flags
 from pumice.cli.options import parse_settings
 from pumice.commands import COMMANDS, GROUPS, OTHER_NAMES
-from pumice.wording import format_bytes
 from waiting import PATIENCE
 
 
@@ -32,22 +26,11 @@ def test_help_lists_every_command(run):
         assert run(name, "--help").returncode == 0
 
 
-def test_the_short_option_of_help():
-    """In a process of its own: click keeps the names of the option from the first time that a command is used."""
-    done = subprocess.run([sys.executable, "-m", "pumice", "run", "-h"], capture_output=True, check=False)
-    assert done.returncode == 0
-
-
 def test_version_is_that_of_the_distribution(run):
     import pumice
 
     for argument in ("--version", "-V", "version"):
         assert run(argument).stdout == f"pumice {pumice.__version__}\n"
-
-
-def test_help_is_a_command_too(run):
-    assert run("help").stdout == run("--help").stdout
-    assert run("help", "run").stdout == run("run", "--help").stdout
 
 
 def test_a_mistyped_command_never_suggests_one_that_removes(run):
@@ -85,24 +68,11 @@ def test_info_agrees_with_the_gguf_package(run, model):
     assert "F32 100.0%" in text
 
 
-def test_info_of_a_vocabulary_without_weights(run, shared):
-    facts = json.loads(run("info", str(shared / "vocabs" / "ggml-vocab-gpt-2.gguf"), "--json").stdout)
-    assert (facts["n_tensors"], facts["parameters"], facts["n_vocab"]) == (0, 0, 50257)
-    assert facts["placement"] is None
-    assert "gpt2/gpt-2, 50257 tokens" in run("info", str(shared / "vocabs" / "ggml-vocab-gpt-2.gguf")).stdout
-
-
 def test_info_prints_the_graph(run, model):
     done = run("info", model, "--graph", "--backend", "numpy")
     assert "on numpy" in done.stdout
     assert "blk.1.attn_q.weight" in done.stdout
     assert "= silu(" in done.stdout
-
-
-def test_the_graph_is_as_its_backend_rewrites_it(run, model):
-    done = run("info", model, "--graph", "--backend", "cpu")
-    assert "= silu_mul(" in done.stdout
-    assert "= silu(" not in done.stdout
 
 
 def test_tokenize_gives_ids(run, model):
@@ -135,16 +105,6 @@ def test_tokenize_takes_the_command_lines_of_run_and_of_llama_tokenize(run, mode
     assert "two prompts: one as TEXT and one with -p; give only one" in done.stderr
 
 
-@pytest.mark.parametrize("command", ["run", "chat", "tokenize"])
-def test_a_text_in_place_of_the_model_is_explained(run, command):
-    done = run(command, "Once upon a time")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: 'Once upon a time' is no model; for a text without a model, use -p TEXT")
-    assert "a b.gguf: no such file" in run(command, "a b.gguf", "-p", "x").stderr
-    said = run(command, "pumice-demo", "Once", "upon").stderr
-    assert "unexpected extra argument (upon); put a text of several words in quotes" in said
-
-
 def test_config_shows_each_value_with_its_source(run, home):
     (home / "pumice.yaml").write_text("n_ctx: 77\nsampling: {top_k: 3}\nnumpy: {cache_mib: 5}")
     shown = json.loads(run("config", "--json", "--backend", "cpu", "-t", "2").stdout)
@@ -163,14 +123,6 @@ def test_config_shows_each_value_with_its_source(run, home):
     assert re.search(r"^\[1\] +n_ctx +77$", text, re.MULTILINE)
     (home / "pumice.yaml").write_text("sampling: {top_k: three}")
     assert run("config").stderr.startswith("error: pumice.yaml: sampling: top_k must be an integer")
-
-
-def test_a_plugin_that_fails_shows_where_when_debugging(run, site, monkeypatch):
-    install(site, "failing", "import no_such_module")
-    monkeypatch.setenv("PUMICE_DEBUG", "1")
-    done = run("plugins")
-    assert "failing.py" in done.stderr
-    assert "import no_such_module" in done.stderr
 
 
 def test_plugins_are_listed_with_their_errors(run, site):
@@ -195,15 +147,6 @@ def test_plugins_are_listed_with_their_errors(run, site):
     text = run("plugins").stdout
     assert "mine (my-plugin 2.5)\n  hooks: pumice_register_backends\n  backends: mine\n" in text
     assert "failing (failing 1.0)\n  not loaded: ModuleNotFoundError" in text
-
-
-def test_a_plugin_of_many_names_is_shown_whole_when_it_is_named(run):
-    brief, whole = run("plugins").stdout, run("plugins", "architectures").stdout
-    architectures = json.loads(run("plugins", "architectures", "--json").stdout)[0]["registered"]["architectures"]
-    assert f"and {len(architectures) - 12} more: pumice plugins architectures" in brief
-    assert f"architectures: {', '.join(architectures)}\n" in whole
-    assert "cpu (" not in whole
-    assert "unknown plugin 'architecture'; did you mean" in run("plugins", "architecture").stderr
 
 
 def test_plugins_shows_what_cannot_be_used(run, site):
@@ -251,65 +194,6 @@ def test_bench_measures_both_tests(run, model):
     assert run("bench", model, "-p", "0", "-n", "4", "-r", "1", "-d", "9").stdout.startswith("tg4 @ d9 ")
 
 
-def test_bench_measures_many_at_once(run, model):
-    options = ["-p", "8", "-n", "4", "-r", "1", "--parallel", "1,3", "--backend", "numpy"]
-    table = run("bench", model, *options).stdout.splitlines()
-    assert table[0].split("|")[1:-1] == [
-        *("     PP ", "     TG ", "    B ", "   N_KV ", "   T_PP s ", " S_PP t/s "),
-        *("   T_TG s ", " S_TG t/s ", "      T s ", "    S t/s "),
-    ]
-    assert [line.split("|")[3].strip() for line in table[2:]] == ["1", "3"]
-    assert [line.split("|")[4].strip() for line in table[2:]] == ["12", "36"]
-    results = json.loads(run("bench", model, *options, "--json").stdout)
-    assert [(item["test"], item["parallel"]) for item in results] == [("pp8", 1), ("tg4", 1), ("pp8", 3), ("tg4", 3)]
-    assert all(item["tokens_per_second"] > 1 for item in results)
-    assert run("bench", model, "--parallel", "1,x").returncode == 2
-
-
-def test_bench_tells_what_of_a_step_is_outside_kernels():
-    kernels = [KernelTime("product", 16, 700.0), KernelTime("norm", 2, 200.0)]
-    row = ParallelRow(128, 100, 4, prompt_seconds=0.5, generation_seconds=0.1, kernels=kernels)
-    assert row.results()[-1]["outside_kernels"] == pytest.approx(0.1)
-    assert row.format_profile().splitlines()[-1] == " 10.0% of a step outside kernels"
-    row.kernels = ()
-    assert "outside_kernels" not in row.results()[-1]
-    assert row.format_profile().endswith("no backend of this model measures kernel times")
-
-
-def test_bench_shows_how_far_each_run_is(monkeypatch):
-    shown = []
-
-    @contextmanager
-    def bar(what: str, unit: str) -> Iterator[Callable[[int, int], None]]:
-        yield lambda done, total: shown.append((what, done, total, unit))
-
-    monkeypatch.setattr("pumice.cli.bench.show_progress", bar)
-    monkeypatch.setattr("pumice.cli.bench.WARM_SECONDS", 0.0)
-
-    def run(progress: Callable[[int, int], None]) -> None:
-        progress(3, 8)
-        progress(8, 8)
-
-    repeated("pp8", 1, run)
-    assert shown == [("pp8", done, 16, "token") for done in (3, 8, 11, 16)]
-
-
-def test_bench_counts_after_runs_that_warm_up(monkeypatch):
-    asked, seconds = [], iter([100.0, 90.0, 1.0, 2.0, 4.0])
-    clock = iter([0.0, 0.7, 1.3])  # when they begin, and behind each
-    monkeypatch.setattr("pumice.cli.bench.time.perf_counter", lambda: next(clock))
-
-    def fake(n_tokens: int, progress: Callable[[int, int], None]) -> float:
-        asked.append(n_tokens)
-        progress(n_tokens, n_tokens)
-        return next(seconds)
-
-    speeds = [8.0, 4.0, 2.0]
-    expected = {"tokens_per_second": statistics.mean(speeds), "stddev": statistics.stdev(speeds)}
-    assert measure("pp", 8, 3, fake) == pytest.approx(expected)
-    assert asked == [8] * 5
-
-
 @pytest.mark.parametrize(
     ("arguments", "settings"),
     [
@@ -321,14 +205,6 @@ def test_bench_counts_after_runs_that_warm_up(monkeypatch):
 )
 def test_settings_are_dotted_keys_with_yaml_values(arguments, settings):
     assert parse_settings(tuple(arguments)) == settings
-
-
-@pytest.mark.parametrize(
-    ("n", "text"),
-    [(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1.0 KiB"), (3 * 2**29, "1.5 GiB"), (2**52, "4096.0 TiB")],
-)
-def test_bytes_are_written_in_binary_units(n, text):
-    assert format_bytes(n) == text
 
 
 def test_interrupting_while_modules_are_imported_is_silent(tmp_path):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,6 @@ from pathlib import Path
 import click
 import pytest
 
-from adapters import write_case
 from gguf_files import tiny_llama
 from installed_plugins import install
 from pumice.cli import cli, placing
@@ -20,7 +18,6 @@ from pumice.cli.files import OutputFile, WrittenFiles, values
 from pumice.commands import COMMANDS
 from pumice.errors import PumiceError
 from sandboxes import needs_sandbox
-from tiny_zoo import ZOO
 
 pytestmark = needs_sandbox
 
@@ -209,13 +206,6 @@ def test_only_conversations_are_read_and_written_for_a_chat(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new.json", "old", "secret", "settings.json"]
 
 
-def test_an_adapter_is_merged_and_used(pumice, home, tmp_path):
-    ((adapter, scale),) = write_case(tmp_path, "attention")
-    file = ZOO["llama-bias"].write(tmp_path / "model.gguf")
-    pumice("export-lora", file, "merged.gguf", "--lora-scaled", f"{adapter}:{50 * scale}")
-    pumice("bench", file, "-p", "4", "-n", "0", "-r", "1", "--lora", adapter, "--backend", "numpy")
-
-
 def test_texts_from_everywhere(pumice, model, home):
     (home / "prompt").write_text("a b")
     (home / "grammar").write_text('root ::= "yes"')
@@ -243,15 +233,6 @@ def test_the_sandbox_follows_the_configuration(pumice, model, home, monkeypatch,
         )
         assert told in done.stderr
         assert ("confined" in done.stderr) == bool(told)
-
-
-def test_a_part_that_is_a_link(pumice, model, home):
-    pumice("gguf", "split", model, "parts", "--max-tensors", "8")
-    first, second, *_ = sorted(home.glob("parts-*"))
-    second.rename(home.parent / "elsewhere.gguf")
-    second.symlink_to(home.parent / "elsewhere.gguf")
-    assert "a link to" in pumice("gguf", "show", first, status=1).stderr
-    assert pumice("gguf", "show", first, "--no-sandbox").stdout
 
 
 @pytest.fixture
@@ -292,16 +273,6 @@ def test_existing_files_stay_without_force(placer, tmp_path):
         placer.temporary(ours).write_text(text)
         placer.put(placer.temporary(ours), ours, force=False)
         assert ours.read_text() == text
-
-
-def test_existing_files_are_replaced_with_force(tmp_path):
-    path = tmp_path / "out"
-    path.write_text("old")
-    path.chmod(0o640)
-    with placing.placer([WrittenFiles(tmp_path, re.compile("out"), force=True)]) as placer:
-        placer.temporary(path).write_text("new")
-        placer.put(placer.temporary(path), path, force=False)
-    assert (path.read_text(), path.stat().st_mode & 0o777) == ("new", 0o640)
 
 
 def test_a_link_is_no_output(placer, tmp_path):
@@ -347,21 +318,3 @@ def test_outputs_are_no_more_than_the_command_line_says(tmp_path):
     assert [output.force for output in (*split, *quantized, *adapter)] == [False, True, False]
     assert is_output(file, outputs("gguf", "set", file, "a=str:b"))
     assert not is_output(file, outputs("gguf", "set", file, "a=str:b", "-o", part))
-
-
-def test_a_folder_has_the_name_of_the_parts(pumice, model, home):
-    for name in ("parts", "q8"):
-        (home / name).mkdir()
-    pumice("gguf", "split", model, "parts", "--max-tensors", "8")
-    parts = sorted(home.glob("parts-*"))
-    assert len(parts) > 1
-    pumice("quantize", parts[0], "q8", "Q8_0", "--keep-split")
-    assert len(list(home.glob("q8-*"))) == len(parts)
-    assert "not a regular file" in pumice("quantize", parts[0], "q8", "Q8_0", status=1).stderr
-
-
-def test_leftover_files_are_removed(tmp_path):
-    with placing.placer([WrittenFiles(tmp_path, re.compile("out"))]) as placer:
-        (folder,) = placer.folders.values()
-        (folder / "half").touch()
-    assert list(tmp_path.iterdir()) == []

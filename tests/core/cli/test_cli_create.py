@@ -33,15 +33,6 @@ FROM nothing
 '''
 
 
-def test_instructions():
-    parsed = parse_modelfile(TEXT)
-    assert parsed.base == "./tiny.gguf"
-    assert parsed.system == 'You are a "pirate".\n# not a comment\nBe brief.'
-    assert parsed.messages == [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Arr,\nmatey"}]
-    assert parsed.parameters["stop"] == ["AI assistant:", "<end>"]
-    assert parsed.ignored == ["use_mmap"]
-
-
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -114,15 +105,6 @@ def test_commands(home, model, run):
     ):
         (home / "Modelfile").write_text(text)
         assert run("create", "bread").stderr == f"error: Modelfile: {missing}: no such file\n"
-
-
-def test_names_too_long_for_a_file(home):
-    name = "\N{GREEK SMALL LETTER PI}" * 80
-    with pytest.raises(ConfigError, match="makes a file's name of 485 bytes, and the maximum is 200"):
-        create_model(name, {"model": "tiny.gguf"})
-    (home / "pumice.yaml").write_text(f"models: {{{name}: {{model: tiny.gguf}}}}")
-    assert created_models() == []
-    assert not remove_created(name)
 
 
 @pytest.mark.parametrize("line", ["FROM /", "FROM ./tiny.gguf\nADAPTER ../secret", "FROM ./link.gguf"])

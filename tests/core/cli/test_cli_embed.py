@@ -24,12 +24,6 @@ def test_json_of_a_file(run, model, tmp_path):
     assert np.array(json.loads(done.stdout)).shape == (2, 3)
 
 
-def test_ranking_without_a_reranker_is_an_error_of_one_line(run, model):
-    done = run("embed", model, "-p", "ab", "--query", "cd", "--backend", "numpy")
-    assert done.returncode == 1
-    assert done.stderr == "error: this model does not rank texts: its file has no classifier (cls, cls.output)\n"
-
-
 def test_no_text_and_options_that_contradict_are_one_line(run, model, tmp_path):
     (tmp_path / "texts.txt").write_text("\n\n")
     done = run("embed", model, "-f", str(tmp_path / "texts.txt"))

@@ -9,10 +9,9 @@ from gguf_files import tiny_llama
 from hub_server import Repository, content
 from pumice.config import load_config
 from pumice.demo import DEMOS
-from pumice.hub.catalogue import catalogue, look_up, models_for
+from pumice.hub.catalogue import catalogue, look_up
 from pumice.hub.names import HubName, parse_name
 from pumice.hub.repository import cache_directory
-from pumice.hub.web import web_directory
 
 
 @pytest.fixture
@@ -29,12 +28,6 @@ def test_every_command_takes_a_name(run, repository):
     assert json.loads(run("info", "a/b:F32", "--json").stdout)["architecture"] == "llama"
     assert run("tokenize", "a/b:F32", "-p", "hello").returncode == 0
     assert run("info", "a/b:F32", "--graph").returncode == 0
-
-
-def test_pull_writes_paths(run, repository):
-    done = run("pull", "a/b:Q8_0", "a/b:F32")
-    assert [Path(line).name for line in done.stdout.splitlines()] == ["M-Q8_0.gguf", "M-F32.gguf"]
-    assert done.stderr == ""
 
 
 def test_list_says_what_is_here(run, repository, hub):
@@ -64,27 +57,6 @@ def test_rm_asks_and_removes_only_that(run, repository, hub):
     assert run("rm", "hf.co/a/b:F32", "--yes").returncode == 0
     assert run("list").stdout == ""
     assert not list(cache_directory().glob("models--*"))
-
-
-def test_rm_removes_every_version(run, repository, hub):
-    run("pull", "a/b:Q8_0", "a/b:F32")
-    repository.files["M-Q8_0.gguf"] = b"GGUFother"
-    repository.commit = "d" * 40
-    run("pull", "a/b:Q8_0", "a/b:F32")
-    rows = {row["name"]: row["bytes"] for row in json.loads(run("list", "--json").stdout)}
-    assert rows == {"hf.co/a/b:Q8_0": 18, "hf.co/a/b:F32": len(repository.files["M-F32.gguf"])}
-    assert run("rm", "a/b:Q8_0", "--yes").returncode == 0
-    assert run("run", "a/b:F32", "-p", "x", "-n", "1").returncode == 0
-    assert len(list(cache_directory().glob("*/blobs/*"))) == 1
-
-
-def test_rm_of_a_web_address(run, hub):
-    hub.repositories["plain/web"] = Repository({"x.gguf": content(60)})
-    url = f"{hub.content_url}/plain/x.gguf"
-    run("pull", url)
-    assert run("rm", "-y", url).returncode == 0
-    assert not list(web_directory().rglob("*.gguf"))
-    assert run("list").stdout == ""
 
 
 def test_a_download_that_was_cut_is_listed_and_removed(run, repository, hub):
@@ -135,40 +107,6 @@ def test_errors_are_one_line(run, hub):
     done = run("pull", "./missing.gguf")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "error: ./missing.gguf: no such file, and not a name of a model that can be fetched\n"
-
-
-def test_an_empty_list_says_so(run, hub):
-    done = run("list")
-    assert (done.stdout, done.stderr.split(":")[0]) == ("", "no models were fetched yet")
-    assert run("list", "--json").stderr == ""
-    done = run("ps")
-    assert done.stdout or done.stderr == "no models are loaded\n"
-
-
-def test_convert_needs_a_folder(run, home):
-    (home / "a.gguf").write_bytes(b"GGUF")
-    done = run("convert", "a.gguf")
-    assert done.returncode == 2
-    assert "a.gguf is a GGUF file already; convert takes the folder" in done.stderr
-    (home / "b.gguf").write_bytes(b"a text")
-    assert "b.gguf is a file; convert takes the folder" in run("convert", "b.gguf").stderr
-    done = run("convert", "x" * 5000)
-    assert (done.returncode, done.stderr) == (1, f"error: {'x' * 5000}: file name too long\n")
-
-
-def test_list_of_the_catalogue(run, home):
-    lines = run("list", "--catalogue").stdout.splitlines()
-    assert ["qwen3:8b", "hf.co/Qwen/Qwen3-8B-GGUF:Q4_K_M"] in [line.split() for line in lines]
-    rows = {row["name"]: row for row in json.loads(run("list", "--catalogue", "--json").stdout)}
-    assert rows["qwen3"]["options"]["sampling"]["top_k"] == 20
-
-
-def test_purposes_are_inherited(run, home):
-    (home / "pumice.yaml").write_text("models: {mine: {model: gpt-oss}, other: {model: gpt-oss, suits: []}}")
-    names = models_for("coding")
-    assert {"gpt-oss", "gpt-oss:20b", "mine"} <= set(names)
-    assert "other" not in names
-    assert "(suits coding)" in run("list", "--catalogue").stdout
 
 
 def test_the_catalogue_is_right(home):

@@ -22,11 +22,6 @@ def running(**changes):
     return RunningModel(**{**facts, **changes})
 
 
-def test_nothing_is_loaded(run):
-    assert run("ps").stdout == ""
-    assert json.loads(run("ps", "--json").stdout) == []
-
-
 def test_a_model_is_listed_while_it_is_loaded(run):
     with (
         listed(running(model="a/b:Q8_0")),
@@ -55,14 +50,6 @@ def test_a_process_that_was_killed_is_not_listed(run):
     process.wait()
     assert run("ps").stdout == ""
     assert list(directory().glob("*.json")) == []
-
-
-def test_a_command_tells_of_its_model(run, model, monkeypatch):
-    seen = []
-    monkeypatch.setattr("pumice.cli.run.write", lambda *_: seen.append(list(directory().glob("*.json"))) or True)
-    assert run("run", model, "-p", "hello", "-n", "1").returncode == 0
-    assert len(seen[0]) == 1
-    assert run("ps").stdout == ""
 
 
 def test_damaged_notes_and_a_directory_that_cannot_be_written_do_no_harm(run, model):

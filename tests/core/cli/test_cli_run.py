@@ -1,5 +1,4 @@
 import json
-import os
 import re
 import signal
 import subprocess
@@ -11,8 +10,6 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
-from pumice.cli import progress
-from pumice.cli.options import read_template_variables, read_text
 from pumice.cli.run import command as run_command
 from vision_files import picture, write_projector
 from waiting import PATIENCE
@@ -108,13 +105,6 @@ def test_stop_ends_the_text_before_it(run, model):
     assert run("run", model, "-p", "ab", "-n", "30", "--temp", "0", "--stop", stop).stdout == text[: text.index(stop)]
 
 
-def test_settings_of_a_configuration_file_apply(run, model, home):
-    greedy = run("run", model, "-p", "ab", "-n", "20", "--temp", "0").stdout
-    (home / "pumice.yaml").write_text("sampling: {temperature: 0}")
-    assert run("run", model, "-p", "ab", "-n", "20").stdout == greedy
-    assert run("run", model, "-p", "ab", "-n", "20", "--temp", "5", "--seed", "1").stdout != greedy
-
-
 @pytest.mark.parametrize(
     ("arguments", "status", "error"),
     [
@@ -185,32 +175,6 @@ def test_every_failure_is_one_line_on_stderr(run, model, arguments, status, erro
     assert done.returncode == status
 
 
-def test_a_prompt_that_is_not_utf8_is_reported(run, model):
-    done = run("run", model, input=b"ab\xff")
-    assert (done.returncode, done.stderr) == (1, "error: the prompt is not UTF-8: byte 2 of standard input\n")
-    done = run("run", model, "-p", os.fsdecode(b"ab\xff"))
-    assert (done.returncode, done.stderr) == (1, "error: the prompt is not UTF-8: byte 2 of --prompt\n")
-
-
-def test_a_prompt_that_does_not_end_is_reported(run, model, monkeypatch):
-    monkeypatch.setattr("pumice.cli.prompt._MAX_PROMPT", 1000)
-    for arguments, where in ((["-f", "/dev/zero"], "/dev/zero"), (["-f", "-"], "standard input")):
-        done = run("run", model, *arguments, input=b"a" * 1001)
-        assert (done.returncode, done.stderr) == (1, f"error: cannot read the prompt: {where}: more than 1000 bytes\n")
-
-
-def test_a_rate_needs_two_tokens(run, model):
-    assert run("run", model, "-p", "ab", "-n", "1").stderr.endswith("tokens/s · generation 1 token\n")
-
-
-def test_threads_are_those_of_the_cpu_backend(run, model, monkeypatch):
-    given = []
-    monkeypatch.setattr(pumice, "load", lambda *_, **options: given.append(options["config"]) or 1 / 0)
-    for arguments in (["-t", "3"], ["-t", "3", "--set", "cpu.x=1"], ["--set", "cpu.x=1", "--threads", "3"]):
-        run("run", model, "-p", "ab", *arguments)
-    assert given == [{"cpu": {"threads": 3}}, *[{"cpu": {"x": 1, "threads": 3}}] * 2]
-
-
 @pytest.mark.parametrize(
     ("redirection", "error"),
     [
@@ -232,13 +196,6 @@ def test_a_closed_standard_input_is_empty(home, command):
     assert done.returncode == 0
     assert done.stdout
     assert "error" not in done.stderr
-
-
-def test_a_closed_standard_error_is_no_error(home):
-    line = f'"{sys.executable}" -m pumice run -n 2 --backend numpy 2>&-'
-    done = subprocess.run(line, shell=True, capture_output=True, text=True, input="")
-    assert done.returncode == 0
-    assert done.stdout
 
 
 def test_log_records_and_warnings_are_one_line_each(home):
@@ -329,120 +286,3 @@ def test_structured_output(run, tmp_path):
     assert "cannot read the JSON schema: missing.json: No such" in run("run", "-p", "x", "-jf", "missing.json").stderr
     done = run("run", "-p", "x", "--grammar-file", "a", "--regex", "b")
     assert (done.returncode, done.stderr.partition(" (")[0]) == (2, "error: give only one of --grammar-file, --regex")
-
-
-def test_escape_sequences_are_read_on_request(run, model):
-    options = ["-n", "3", "--temp", "0", "--backend", "numpy", "--display-prompt"]
-    assert run("run", model, "-p", "a\\nb", *options).stdout.startswith("a\\nb")
-    done = run("run", model, "-e", "-p", r"a\n\t\\\x41\'\q", *options)
-    assert done.stdout.startswith("a\n\t\\A'\\q")
-    continued = done.stdout.removeprefix("a\n\t\\A'\\q")
-    assert run("run", model, "-p", "a\n\t\\A'\\q", *options[:-1]).stdout == continued
-    end = "".join(f"\\x{byte:02x}" for byte in continued[1:].encode())
-    stopped = run("run", model, "-e", "-p", r"a\n\t\\\x41\'\q", "-r", end, *options[:-1]).stdout
-    assert stopped == continued[:1]
-    assert "--escape: the text is not UTF-8: byte 1" in run("run", model, "-e", "-p", r"a\xff").stderr
-
-
-def test_samplers_and_biases_are_those_of_generate(run, model):
-    def text(*options: str) -> str:
-        done = run("run", model, "-p", "Once", "-n", "4", "--seed", "3", "--temp", "2", "--backend", "numpy", *options)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    with pumice.load(model, backend="numpy") as loaded:
-
-        def expected(**options: object) -> str:
-            return loaded.generate("Once", max_tokens=4, seed=3, temperature=2.0, **options).text
-
-        greedy = ["top_k", "logit_bias", "greedy", "mirostat", "dist"]
-        assert text("--samplers", "top_k", "--top-k", "1") == expected(samplers=greedy, top_k=1)
-        assert text("--sampler-seq", "k", "--top-k", "1") == expected(samplers=greedy, top_k=1)
-        assert text("-l", "290+50", "-l", "291-5") == expected(logit_bias={290: 50.0, 291: -5.0})
-        assert text("-l", "290+50") != text()
-    assert "'temp' is not one of dry, top_k" in run("run", model, "-p", "x", "--samplers", "temp").stderr
-    assert "expected TOKEN+BIAS" in run("run", model, "-p", "x", "-l", "x+1").stderr
-    done = run("run", model, "-p", "x", "--samplers", "top_k", "--sampler-seq", "k")
-    assert "give only one of --samplers and --sampler-seq" in done.stderr
-
-
-def test_a_dash_as_a_file_is_standard_input(run, model):
-    given = run("tokenize", model, "-p", "Once")
-    assert given.returncode == 0
-    assert run("tokenize", model, "-f", "-", input="Once").stdout == given.stdout
-    assert run("run", model, "-f", "-", "-n", "1", input="Once").returncode == 0
-
-
-def test_a_model_with_a_template_is_pointed_at_chat(run, tmp_path):
-    path = str(tiny_llama(tmp_path / "tiny.gguf"))
-    done = run("run", path, "-p", "Once", "-n", "1", "--backend", "numpy")
-    assert "chat" not in done.stderr
-    assert run("gguf", "set", path, "tokenizer.chat_template=str:{{ messages[0].content }}").returncode == 0
-    done = run("run", path, "-p", "Once", "-n", "1", "--backend", "numpy")
-    assert f"note: {path} has a chat template; `run` applies none, `pumice chat {path}` does" in done.stderr
-
-
-@pytest.mark.parametrize("together", [True, False])
-def test_the_line_after_a_text_begins_a_line_of_a_file_that_has_both(tmp_path, together):
-    command = [
-        sys.executable,
-        "-m",
-        "pumice",
-        "run",
-        str(pumice.demo_model_path()),
-        "-p",
-        "Once",
-        "-n",
-        "3",
-        "--temp",
-        "0",
-    ]
-    with (tmp_path / "text").open("wb") as text, (tmp_path / "log").open("wb") as log:
-        subprocess.run(command, stdout=text, stderr=text if together else log, check=True)
-    written = (tmp_path / "text").read_text(encoding="utf-8")
-    assert ("\nload " in written) == together
-    assert together or not written.endswith("\n")
-
-
-@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there is no /dev/zero")
-def test_a_text_that_never_ends_is_refused():
-    with pytest.raises(click.ClickException, match="cannot read the grammar: /dev/zero: more than 16777216 characters"):
-        read_text("the grammar", Path("/dev/zero"))
-
-
-def test_variables_of_a_template_that_are_nested_too_deeply():
-    with pytest.raises(click.UsageError, match="--chat-template-kwargs is not valid JSON: maximum recursion depth"):
-        read_template_variables('{"a":' * 100_000)
-
-
-def test_a_temperature_below_zero_is_refused(run, model):
-    done = run("run", model, "-p", "Once", "--temp", "-1")
-    assert done.returncode == 2
-    assert "'--temp': -1.0 is not in the range x>=0" in done.stderr
-
-
-def test_a_bar_is_shown_once_there_is_something_to_show(monkeypatch, capsys):
-    monkeypatch.setattr(progress, "_STYLE", {"leave": True})
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with progress.show_progress("loading", unit="step"):
-        pass
-    assert capsys.readouterr().err == ""
-    with progress.show_progress("loading", unit="step") as tell:
-        tell(1, 2)
-    shown = capsys.readouterr().err
-    assert "1/2" in shown
-    assert not re.search(r"\b0step\b", shown), "a bar without its total"
-
-
-def test_a_wrong_switch_says_what_is_expected(run, model):
-    assert "'--fit': expected on or off, not 'maybe' (see" in run("run", model, "-p", "a", "--fit", "maybe").stderr
-
-
-@pytest.mark.parametrize("option", ["--grammar", "--json-schema"])
-def test_a_file_in_place_of_a_grammar_or_schema_is_explained(run, model, home, option):
-    (home / "form.txt").write_text("{}")
-    done = run("run", model, "-p", "Once", option, "form.txt")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert f"'form.txt' is a file; {option} @form.txt reads it" in done.stderr
-    done = run("run", model, "-p", "Once", option, "@none.txt")
-    assert f"cannot read the value of {option}: none.txt: No such file" in done.stderr

@@ -8,8 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from pumice.cli import cli
-from pumice.cli.vocabulary import GROUPS, CommandOption, every_option, spellings
-from pumice.options import CHAT, ENGINE
+from pumice.cli.vocabulary import CommandOption, every_option
 
 SHORT = {
     "-p": {"--prompt", "--n-prompt"},
@@ -56,27 +55,6 @@ def test_a_spelling_means_one_option(options):
     assert {name: found for name, found in table.items() if len(found) > 1} == SHORT
 
 
-def test_an_alias_is_no_spelling_of_another_option(options):
-    shown = {name: long_name(param) for _, param in options for name in names(param)}
-    old_meanings = {("pumice chat", "-s"), ("pumice bench", "--parallel")}
-    old_meanings |= {("pumice gguf hash", "-a"), ("pumice gguf hash", "-c")}
-    wrong = {
-        (path, alias)
-        for path, param in options
-        for alias in getattr(param, "aliases", ())
-        if shown.get(alias, long_name(param)) != long_name(param)
-    }
-    assert wrong == old_meanings
-
-
-def test_spellings_are_those_of_the_definitions(options):
-    defined = {flag: spellings(option)[0] for option in [*ENGINE.values(), *CHAT.values()] for flag in option.flags}
-    for path, param in options:
-        for name in names(param):
-            if name.startswith("--") and name in defined and (path, name) not in WITHOUT_SHORT:
-                assert list(names(param)) == defined[name], f"{path} {name}"
-
-
 def test_a_name_has_one_type(options):
     """Two types for one option are two meanings; lists may be given one by one. ``--mmproj`` has two in llama.cpp."""
     table = defaultdict(set)
@@ -85,10 +63,6 @@ def test_a_name_has_one_type(options):
         table[long_name(param)].add((kind.removesuffix(" range"), param.is_flag))
     several = {name: kinds for name, kinds in table.items() if len(kinds) > 1}
     assert set(several) <= {"--lora", "--lora-scaled", "--mmproj", "--model", "--imatrix", "--reasoning"}, several
-
-
-def test_options_stand_in_groups(options):
-    assert {param.group for _, param in options if isinstance(param, CommandOption)} <= set(GROUPS)
 
 
 @pytest.mark.parametrize("command", ["run", "chat", "bench", "serve", "batch"])
@@ -130,32 +104,10 @@ def test_the_model_may_be_an_option(run, model):
     assert "two models: one as MODEL and one with -m" in run("tokenize", model, "-m", model, "-p", "a").stderr
 
 
-def test_a_template_is_no_file(run, model, home):
-    (home / "template.jinja").write_text("{% for message in messages %}{{ message.content }}{% endfor %}")
-    wrong = run("chat", model, "--chat-template", "template.jinja", input="a")
-    assert wrong.returncode == 2
-    assert "use --chat-template-file template.jinja" in wrong.stderr
-    right = run("chat", model, "--chat-template-file", "template.jinja", "-n", "1", "--backend", "numpy", input="a")
-    assert right.returncode == 0, right.stderr
-    both = run("chat", model, "--chat-template", "chatml", "--chat-template-file", "template.jinja", input="a")
-    assert "give either --chat-template or --chat-template-file" in both.stderr
-
-
-def test_layers_and_cache_types(run, model):
-    assert "all or auto, not 'few'" in run("run", model, "-p", "a", "-ngl", "few").stderr
-    assert "-ctk and -ctv differ" in run("run", model, "-p", "a", "-ctk", "f16", "-ctv", "q8_0").stderr
-    for arguments in (("-ngl", "all", "-ctv", "f32"), ("-ngl", "0", "-ctk", "f32", "-ctv", "f32")):
-        assert run("config", "--json", *arguments).stdout.count('"value": "f32"') == 1
-
-
 @pytest.mark.parametrize("arguments", [["-tx", "4"], ["-tx=4"]])
 def test_an_unknown_option_is_not_a_value_of_a_shorter_one(arguments: list[str]) -> None:
     result = CliRunner().invoke(cli, ["run", *arguments])
     assert (result.exit_code, "No such option '-tx'" in result.output) == (2, True), result.output
-
-
-def test_a_wrong_value_is_named() -> None:
-    assert "'4x' is not a valid integer" in CliRunner().invoke(cli, ["run", "-t", "4x"]).output
 
 
 @pytest.mark.parametrize(("option", "wanted"), [("-dev", "expected names"), ("-ts", "expected numbers")])
@@ -199,10 +151,3 @@ def test_an_empty_path_is_not_the_current_folder(arguments: list[str]) -> None:
     result = CliRunner().invoke(cli, arguments)
     assert result.exit_code == 2, result.output
     assert re.search(r"Error: Invalid value for '.*': expected .*, not '(| )'", result.output), result.output
-
-
-def test_a_text_may_be_empty() -> None:
-    command = cli.get_command(click.Context(cli), "chat")
-    assert command
-    context = command.make_context("chat", ["--system", "", "--stop", ""])
-    assert (context.params["system"], context.params["stop"]) == ("", ("",))

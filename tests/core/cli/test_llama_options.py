@@ -11,7 +11,6 @@ import pytest
 from pumice.cli.chat import command as chat_command
 from pumice.cli.llama_options import OPTIONS
 from pumice.cli.run import command as run_command
-from pumice.demo import demo_model_path
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "llama_cli_options.json"
 OWN = {"-p": True, "-m": True, "-f": True, "--color": False, "--stats": False}
@@ -78,19 +77,3 @@ def flags(command: click.Command) -> dict[str, int]:
     """Return the options of a command, each with how many values it takes, at most one counted."""
     options = [param for param in command.params if isinstance(param, click.Option)]
     return {name: int(not param.is_flag) for param in options for name in (*param.opts, *param.secondary_opts)}
-
-
-def test_the_commands_take_them(run) -> None:
-    done = run("run", "-fa", "on", "--no-warmup", "-p", "Once", "-n", "1", "--backend", "numpy")
-    assert done.returncode == 0, done.stderr
-    assert "warning: -fa has no meaning for pumice run, and is ignored" in done.stderr
-    done = run("run", "-m", str(demo_model_path()), "Once", "-n", "1", "--backend", "numpy")  # the text follows -m
-    assert done.returncode == 0, done.stderr
-    done = run("run", "-m", str(demo_model_path()), "other.gguf")
-    assert "two models" in done.stderr
-    done = run("run", "--prompt-cache", "x", "-sysf", "file")
-    assert "warning: --prompt-cache is ignored: --cache-disk DIR keeps" in done.stderr
-    assert "error: -sysf is an option of chats" in done.stderr
-    done = run("chat", "-hf", "no such/repository", "hi")
-    assert done.returncode != 0
-    assert "hf.co/no such/repository" in done.stderr
