@@ -39,16 +39,16 @@ def outputs(model: pumice.Model, steps: Sequence[Step]) -> list[dict[str, np.nda
     """The outputs of each step of one sequence."""
 
     def steps_of(engine: Engine) -> Generator[None, None, list[dict[str, np.ndarray]]]:
-        place = engine.scheduler.take_place()
+        place = engine.scheduler.places.take()
         assert place is not None
-        engine.scheduler.hold(place, 0, N)
+        engine.scheduler.places.extend(place, 0, N)
         found = []
         for graph, ids, first, inputs in steps:
             batch = batch_of(engine.cache, [Part(place, ids, first, range(len(ids)))])
             given = engine.runner.outputs(replace(batch, inputs=inputs), graph)
             found.append({key: value.copy() for key, value in given.items()})
             yield
-        engine.scheduler.give_back(place)
+        engine.scheduler.places.give_back(place)
         return found
 
     return model.engine.call(steps_of)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from pumice.sampler import mask
 from pumice_samplers import SAMPLERS
 
 N_VOCAB = 50
+IDS = count()  # of requests
 BLOCK = 32
 PROMPTS = [[5], [7, 8, 9], list(range(10, 30)), [1, 2, 3, 4], [44] * 9]
 GREEDY = {"temperature": 0.0}
@@ -313,9 +315,9 @@ def request(prompt: list[int], sampling: Mapping[str, Any], max_tokens: int, **o
     return Request(prompt, max_tokens, {**sampling, "seed": sum(prompt)}, **options)
 
 
-def add(made: Engine, each: Request, id: int = 0) -> Generation:
+def add(made: Engine, each: Request) -> Generation:
     prepare = Preparer(made.limits.n_ctx, N_VOCAB, lambda: None, SAMPLERS, list(SAMPLERS), proposers=PROPOSERS)
-    (generation,) = prepare([id], each)
+    (generation,) = prepare([next(IDS)], each)
     made.add(generation)
     return generation
 

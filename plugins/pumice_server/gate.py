@@ -15,12 +15,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pumice.plugin.unstable import CLIENT
 from pumice_server import logs, tracing
 from pumice_server.batch.row_client import CLIENT_HEADER, ROW_SECONDS
 from pumice_server.errors import Problem, answer_error, too_large
 from pumice_server.keys import SCOPES, APIKeys, Key
 from pumice_server.origins import trusts
-from pumice_server.pools import CLIENT
 from pumice_server.rates import RateLimits
 from pumice_server.settings import Settings
 from pumice_server.static import PREFIX

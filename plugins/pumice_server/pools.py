@@ -1,9 +1,10 @@
 """Pools: every place where requests of clients wait, or hold something, with one rule for all of them.
 
-A pool has a bound, a share for each client, a deadline, and metrics. A client is an API key, or without keys
-an address. Work that waits is begun for the client with the least under way, and one client never has the last place.
-If the queue is full, a client that has more of it than another gives up its latest place to that one. What is held
-for long has no queue: a client holds at most half of what the others leave, or a tenth.
+A pool has a bound, a share for each client, a deadline, and metrics. A client is an API key, or without keys an
+address; ``CLIENT`` names it, and is empty for the server's own work, which no pool refuses. Work that waits is begun
+for the client with the least under way, and one client never has the last place. If the queue is full, a client that
+has more of it than another gives up its latest place to that one. What is held for long has no queue: a client holds at
+most half of what the others leave, or a tenth.
 """
 
 from __future__ import annotations
@@ -15,20 +16,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import ClassVar, ParamSpec, TypeVar
 
 from starlette.exceptions import HTTPException
 
-from pumice.plugin.unstable import REQUEST_CANCELLED
+from pumice.plugin.unstable import CLIENT, REQUEST_CANCELLED
 from pumice_server import limits
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-CLIENT: ContextVar[str] = ContextVar("client", default="")
-"""Key or address of the client whose request is answered; empty for the server's own work, which no pool refuses."""
 
 
 def share(limit: int, client: str, others: int) -> int:

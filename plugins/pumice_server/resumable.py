@@ -17,13 +17,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pumice.plugin.unstable import CLIENT
 from pumice_server import logs
 from pumice_server.answer_types import KeptStreamState
 from pumice_server.answers import PING_SECONDS, SSE, Streaming, json_response
 from pumice_server.bodies import StreamLookupBody
 from pumice_server.errors import Problem, bad_request
 from pumice_server.limits import MAX_KEPT_STREAM, MAX_NAME, MAX_UNREAD_STREAMS
-from pumice_server.pools import CLIENT, STREAMS, Place
+from pumice_server.pools import STREAMS, Place
 from pumice_server.rates import RateLimits
 
 HEADER = "x-conversation-id"

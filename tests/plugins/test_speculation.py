@@ -396,10 +396,10 @@ def test_a_draft_of_another_model_is_refused(tmp_path: Path, layers: list[int], 
 
 def _drafted(engine: Engine, tokens: list[int]) -> Generator[None, None, int]:
     """The token that the draft guesses after ``tokens``, from the whole text in few steps."""
-    runner, place = engine.runner, engine.scheduler.take_place()
+    runner, place = engine.runner, engine.scheduler.places.take()
     assert place is not None
     block = runner.block
-    engine.scheduler.hold(place, 0, len(tokens) + (block.size if block else 0))
+    engine.scheduler.places.extend(place, 0, len(tokens) + (block.size if block else 0))
     known = tokens[:-1] if block else tokens  # what the model says of the last token is not known yet
     states = []
     for begin in range(0, len(known), 16):
@@ -422,7 +422,7 @@ def _drafted(engine: Engine, tokens: list[int]) -> Generator[None, None, int]:
         batch = batch_of(engine.cache, [Part(place, some, begin, [len(some) - 1])])
         batch = replace(batch, inputs={"hidden": hidden[begin : begin + len(some)]})
         logits = runner.outputs(batch, DRAFT)["logits"]
-    engine.scheduler.give_back(place)
+    engine.scheduler.places.give_back(place)
     yield
     return int(logits[-1].argmax())
 

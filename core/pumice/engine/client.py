@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.clients import CLIENT
 from pumice.engine.messages import (
     LAST,
     Add,
@@ -88,7 +89,7 @@ class EngineClient:
 
         Listeners are called with every event, in the receiving thread, and must be quick.
         """
-        return self._submit(lambda ids: Add(ids, request), listeners, request.media)
+        return self._submit(lambda ids: Add(ids, request, CLIENT.get()), listeners, request.media)
 
     def cancel(self, id: int) -> None:
         """Cancel a sequence; its listener still gets ``Finished``, unless the engine is closed or dead."""
@@ -116,7 +117,7 @@ class EngineClient:
     ) -> Future[Vectors]:
         """Encode texts, given as token ids, to vectors, like ``Encode``. Cancelling the future cancels the work."""
         return self._future(
-            lambda id: Encode(id, texts, pooling, scores, adapter_scales, media, priority),
+            lambda id: Encode(id, texts, pooling, scores, adapter_scales, media, priority, CLIENT.get()),
             lambda event: cast(Encoded, event).values,
             [span for spans in media for span in spans],
         )
@@ -184,7 +185,7 @@ class EngineClient:
         The future can be cancelled.
         """
         return self._future(
-            lambda id: Score(id, tokens, n_top, adapter_scales, cache_salt, priority),
+            lambda id: Score(id, tokens, n_top, adapter_scales, cache_salt, priority, CLIENT.get()),
             lambda event: cast(Scored, event).logprobs,
         )
 

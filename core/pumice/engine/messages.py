@@ -301,11 +301,13 @@ class EngineMessage(msgspec.Struct, frozen=True, array_like=True, tag=True, forb
 class Add(EngineMessage, frozen=True):
     """Generate ``request``; events have the id of the completion, which the sender chooses and never reuses.
 
-    There are ``request.n`` ids.
+    There are ``request.n`` ids. Requests of one ``client`` take turns with those of others; without one each stands
+    alone.
     """
 
     ids: Sequence[Id]
     request: Request
+    client: Name = ""
 
 
 Pooling = Literal["none", "mean", "cls", "last"]
@@ -327,6 +329,7 @@ class Encode(EngineMessage, frozen=True):
     adapter_scales: Sequence[float] = ()
     media: Sequence[Sequence[Span]] = ()
     priority: int = 0
+    client: Name = ""
 
 
 class EncodeImage(EngineMessage, frozen=True):
@@ -412,6 +415,7 @@ class Score(EngineMessage, frozen=True):
     adapter_scales: Sequence[float] = ()
     cache_salt: str = ""
     priority: int = 0
+    client: Name = ""
 
 
 class SavePrompt(EngineMessage, frozen=True):

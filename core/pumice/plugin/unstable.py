@@ -14,6 +14,7 @@ from pumice.backend.step import Batch, Limits, Memory, Passed, PassedPositions, 
 from pumice.cache_files import PRIVATE, is_safe, read_file, stated_cache, temporary_folder, write_file
 from pumice.chat.media import MEDIA_TYPES, kind_of_base64, media_from_base64, mixed_content, web_address
 from pumice.chat.mixed import at_markers
+from pumice.clients import CLIENT
 from pumice.cluster import BatchRow, Cluster, ModelSpec, Replicas
 from pumice.gguf import CODINGS, KV_TYPES, Coding
 from pumice.gguf.split import SPLIT_NAME
@@ -80,6 +81,7 @@ from pumice.videos import VIDEO_TYPES, VideoForm, VideoPlan
 from pumice.wording import show_value
 
 __all__ = [
+    "CLIENT",
     "CODINGS",
     "DRAFT",
     "ELEMENTWISE",

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from drafting import PROPOSERS, Oracle
-from guessing_programs import GREEDY, N_VOCAB, RANDOM, Behind, Cells, Picked, engine, request, restricted, run
+from guessing_programs import GREEDY, IDS, N_VOCAB, RANDOM, Behind, Cells, Picked, engine, request, restricted, run
 from pumice.backend.pick import Ahead, Ask
 from pumice.backend.step import Pending, Step
 from pumice.engine import Engine, Generation, Preparer, Request
@@ -111,7 +111,7 @@ def add(monkeypatch: pytest.MonkeyPatch) -> Add:
     def added(made: Engine, each: Request) -> Generation:
         order = ["grammar", *(name for name in SAMPLERS if name != "grammar")]
         prepare = Preparer(made.limits.n_ctx, N_VOCAB, lambda: None, SAMPLERS, order, proposers=PROPOSERS)
-        (generation,) = prepare([0], each)
+        (generation,) = prepare([next(IDS)], each)
         made.add(generation)
         return generation
 

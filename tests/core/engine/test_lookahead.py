@@ -108,10 +108,10 @@ def test_steps_of_prompts_after_others_change_nothing(
         for _ in range(2):
             made.step()
         later = [add(made, request(prompt, sampling, n, end_tokens=ends)) for prompt, n in pairs[4:]]
-        gone = add(made, request([9] * 50, sampling, 9), 1)
+        gone = add(made, request([9] * 50, sampling, 9))
         for _ in range(3):
             made.step()
-        made.cancel([gone.id])
+        made.cancel(gone.id)
         run(made)
         future: Future[list[Any]] = Future()
         reading = with_future(-1, future)
@@ -209,8 +209,7 @@ def test_a_cancelled_sequence_is_out_of_steps_on_their_way() -> None:
     gone, other = (add(made, request(prompt, GREEDY, 40)) for prompt in ([5], [7]))
     for _ in range(6):
         made.step()
-    gone.finish_reason = "cancelled"
-    made.cancel([])
+    made.cancel(gone.id)
     run(made)
     assert gone.finish_reason == "cancelled"
     assert (other.generated, other.finish_reason) == expected

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guessing_programs import GREEDY, N_VOCAB, PROMPTS, RANDOM, Behind, Cells, Waiting, engine, request, run
+from guessing_programs import GREEDY, IDS, N_VOCAB, PROMPTS, RANDOM, Behind, Cells, Waiting, engine, request, run
 from pumice.backend.pick import Ahead
 from pumice.backend.step import Pending, Step
 from pumice.engine import Engine, Generation, Preparer, Request
@@ -56,7 +56,7 @@ def add(monkeypatch: pytest.MonkeyPatch) -> Add:
 
     def add(made: Engine, each: Request) -> Generation:
         prepare = Preparer(made.limits.n_ctx, N_VOCAB, lambda: None, SAMPLERS, order)
-        (generation,) = prepare([0], each)
+        (generation,) = prepare([next(IDS)], each)
         made.add(generation)
         return generation
 

@@ -105,8 +105,7 @@ def test_sequences_that_end_shift_and_wait_get_the_same(kind, name, texts):
         gone = add(made, request([3, 3], RANDOM, 90))
         for _ in range(6):
             made.step()
-        gone.finish_reason = "cancelled"
-        made.cancel([])
+        made.cancel(gone.id)
         generations += [add(made, each) for each in wanted[3:]]
         run(made)
         texts.update({tuple(each.request.prompt): each.generated for each in generations})
@@ -282,9 +281,9 @@ def test_proposers_are_closed_when_their_sequence_ends(end, texts, monkeypatch):
     if end == "length":
         run(made)
     elif end == "cancel":
-        made.cancel()
+        made.cancel(generation.id)
     elif end == "late":
-        made.scheduler.stop(generation, "timeout")
+        made.scheduler.stop(generation.id, "timeout")
     elif end == "fail":
         made.scheduler.fail(made.scheduler.running, ValueError("no memory"))
     else:

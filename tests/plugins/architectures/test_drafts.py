@@ -83,17 +83,17 @@ def test_blocks_of_several_sequences(tmp_path: Path, name: str, backend: str) ->
     """Side by side in a step they are what they are alone, also where one is shorter."""
 
     def steps_of(engine: Engine) -> Generator[None, None, list[Mapping[str, np.ndarray]]]:
-        places = [engine.scheduler.take_place() for _ in range(2)]
+        places = [engine.scheduler.places.take() for _ in range(2)]
         found = []
         for place in places:
             assert place is not None
-            engine.scheduler.hold(place, 0, N)
+            engine.scheduler.places.extend(place, 0, N)
         tails = [Part(places[0], IDS[-8:], 0, range(8)), Part(places[1], IDS[:5], 0, range(5))]
         for parts in ([tails[0]], [tails[1]], tails):
             found.append({k: v.copy() for k, v in engine.runner.outputs(batch_of(engine.cache, parts), MAIN).items()})
             yield
         for place in places:
-            engine.scheduler.give_back(place)
+            engine.scheduler.places.give_back(place)
         return found
 
     path = OF_BLOCKS[name].write(tmp_path / "model.gguf")

@@ -28,8 +28,8 @@ from pumice.engine.media.encoded_media import EncodedMedia
 from pumice.frontend import base
 from pumice.hub.client import _Transport
 from pumice.images import REQUEST_CANCELLED
-from pumice.plugin.unstable import ModelSpec
-from pumice_server.pools import CLIENT, MEDIA
+from pumice.plugin.unstable import CLIENT, ModelSpec
+from pumice_server.pools import MEDIA
 from server_thread import Serving, serving
 from vision_files import encoded, picture, write_projector
 from waiting import PATIENCE, wait_until

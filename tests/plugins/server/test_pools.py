@@ -11,9 +11,10 @@ from hypothesis import given, strategies
 from starlette.exceptions import HTTPException
 
 import pumice_server
+from pumice.plugin.unstable import CLIENT
 from pumice_server import pools
 from pumice_server.conversations import Conversations
-from pumice_server.pools import CLIENT, FILES, MEDIA, SCHEMAS, Pool, share
+from pumice_server.pools import FILES, MEDIA, SCHEMAS, Pool, share
 from server_thread import running
 from waiting import PATIENCE
 

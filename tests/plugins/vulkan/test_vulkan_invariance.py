@@ -24,9 +24,9 @@ def logits_of(model: pumice.Model, sizes: Sequence[int]) -> np.ndarray:
     """The logits of all tokens of a text that is read in steps of these sizes."""
 
     def steps(engine: Engine) -> Generator[None, None, np.ndarray]:
-        place = engine.scheduler.take_place()
+        place = engine.scheduler.places.take()
         assert place is not None
-        engine.scheduler.hold(place, 0, sum(sizes))
+        engine.scheduler.places.extend(place, 0, sum(sizes))
         found, first = [], 0
         for n in sizes:
             ids = [(7 * i + 3) % 30 for i in range(first, first + n)]
@@ -34,7 +34,7 @@ def logits_of(model: pumice.Model, sizes: Sequence[int]) -> np.ndarray:
             found.append(engine.runner.outputs(batch)["logits"].copy())
             first += n
             yield
-        engine.scheduler.give_back(place)
+        engine.scheduler.places.give_back(place)
         return np.concatenate(found)
 
     return model.engine.call(steps)

@@ -279,10 +279,10 @@ def logits_of_steps(model: Any, sizes: Sequence[int], n_seqs: int = 1) -> NDArra
     """The logits of ``IDS``, read by each of ``n_seqs`` sequences in steps of these sizes: [sequence, token, logit]."""
 
     def steps(engine: Engine) -> Generator[None, None, NDArray[np.float32]]:
-        places = [engine.scheduler.take_place() for _ in range(n_seqs)]
+        places = [engine.scheduler.places.take() for _ in range(n_seqs)]
         found, first = [], 0
         for place in places:
-            engine.scheduler.hold(place, 0, sum(sizes))
+            engine.scheduler.places.extend(place, 0, sum(sizes))
         for n in sizes:
             parts = [Part(place, IDS[first : first + n], first, range(n)) for place in places]
             result = engine.runner.outputs(batch_of(engine.cache, parts))["logits"]
@@ -290,7 +290,7 @@ def logits_of_steps(model: Any, sizes: Sequence[int], n_seqs: int = 1) -> NDArra
             first += n
             yield
         for place in places:
-            engine.scheduler.give_back(place)
+            engine.scheduler.places.give_back(place)
         return np.concatenate(found, 1)
 
     logits: NDArray[np.float32] = model.engine.call(steps)

@@ -169,10 +169,10 @@ class Denoising(Reading[None]):
     def events(self) -> list[Event]:
         return self.generation.output()
 
-    def begin(self) -> list[Event]:
+    def begin(self) -> None:
         if not self.request.begun:
-            self.generation.admitted(0)
-        return super().begin()
+            self.generation.begin()
+        super().begin()
 
     def stop(self, reason: EngineFinishReason) -> list[Event]:
         self.generation.finish_reason = self.generation.finish_reason or reason
@@ -183,7 +183,11 @@ class Denoising(Reading[None]):
 def denoising(generation: Generation, masks: Masks) -> ReadRequest[None]:
     """Return the request of a generation by diffusion, with its first query."""
     request: ReadRequest[None] = ReadRequest(
-        generation.id, lambda _: generation.end(), lambda error: Failed(generation.id, error), generation.priority
+        generation.id,
+        lambda _: generation.end(),
+        lambda error: Failed(generation.id, error),
+        generation.priority,
+        generation.client,
     )
     asking = fill(generation, masks)
     with suppress(StopIteration):

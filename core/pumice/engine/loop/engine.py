@@ -7,7 +7,7 @@ diffusion) have steps of their kind. Kinds take turns.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -21,32 +21,28 @@ from pumice.engine.drafts.speculation import Speculation
 from pumice.engine.loop.diffusion import denoising
 from pumice.engine.loop.flights import Flights
 from pumice.engine.loop.lookahead import Lookahead
+from pumice.engine.loop.places import Places
 from pumice.engine.loop.policy import FairPolicy, SchedulingPolicy
 from pumice.engine.loop.read_steps import ReadSteps
-from pumice.engine.loop.scheduler import ReadMembers, Scheduler
+from pumice.engine.loop.scheduler import Scheduler
 from pumice.engine.loop.states import RecurrentStates
 from pumice.engine.loop.steps.flight import Flight
-from pumice.engine.loop.turns import Turns
+from pumice.engine.loop.turns import Turns, weights_of
 from pumice.engine.media.rows import MediaRows
-from pumice.engine.messages import LAST, Event, Failed, SavePrompt, Snapshot
+from pumice.engine.messages import Event, Failed, SavePrompt, Snapshot
 from pumice.engine.placement.runner import Runner
 from pumice.engine.requests.batches import Part, Place, batch_of
-from pumice.engine.requests.generation import Generation, Members, salt_of
-from pumice.engine.requests.job import Active, EncoderPrompt, Job
-from pumice.engine.requests.reading import ReadRequest
+from pumice.engine.requests.generation import GENERATE, Generation, Members, salt_of
+from pumice.engine.requests.job import Active
+from pumice.engine.requests.reading import Reading, ReadMembers, ReadRequest
 from pumice.errors import BackendError
 from pumice.grammar import BudgetedReasoning
-
-GENERATE = "generate"
-"""The kind of generations, beside those of readings."""
-BACKGROUND = 0.1
-"""Weight of a request beside others of a higher priority."""
 
 
 class Engine:
     """Generates any number of sequences, up to ``limits.n_seqs`` of them in one batch; the others wait.
 
-    A single thread owns it.
+    A single thread owns it. ``tell`` is called when events occur before a step is computed.
 
     Args:
         policy: schedules the sequences.
@@ -54,7 +50,6 @@ class Engine:
         masks: settings of a model that generates by diffusion.
         speculation: drafts of tokens, for programs that compute one step at a time.
         tiers: take what leaves the cache; closed with the engine.
-        tell: called with events that occur before a step is computed.
     """
 
     def __init__(
@@ -80,11 +75,8 @@ class Engine:
         self.speculation = speculation or Speculation({})
         if self.speculation.next_tokens:
             self.speculation.next_tokens.cache = self.cache
-        self.scheduler = Scheduler(
-            *(limits, policy or FairPolicy(), self.cache, states, self.speculation.close),
-            reads_whole=self._reads_whole,
-            is_recurrent=runner.recurrent,
-        )
+        places = Places(limits, policy or FairPolicy(), self.cache, states, runner.recurrent)
+        self.scheduler = Scheduler(limits, places, self.cache, self.speculation.close)
         self._turns = Turns()
         self._read_steps = ReadSteps(runner, self.cache, self.scheduler)
         can = replace(runner.capabilities, n_in_flight=1) if runner.encodes else runner.capabilities
@@ -94,19 +86,17 @@ class Engine:
         if can.drafted and self.speculation.is_default:
             runner.prepare_drafts()
         self._masks = masks
-        self._jobs: dict[int, Job] = {}  # by the ids of requests that have not ended
-        self._events: list[Event] = []
         self.tell: Callable[[], None] = lambda: None
 
     @property
     def n_requests(self) -> int:
         """Return the number of requests of every kind that have not ended. Thread-safe."""
-        return self.scheduler.n_requests
+        return len(self.scheduler.jobs)
 
     @property
     def busy(self) -> bool:
         """True if ``step`` has something to do."""
-        return bool(self._generates or self._reads or (self.tiers and self.tiers.busy))
+        return self._generates or self.scheduler.reads or (self.tiers is not None and self.tiers.busy)
 
     @property
     def tells_later(self) -> bool:
@@ -114,15 +104,11 @@ class Engine:
 
         Programs that pick no tokens compute in this thread, so their events would come a step late.
         """
-        return self._computes_apart and self._generates and not self._reads
+        return self._computes_apart and self._generates and not self.scheduler.reads
 
     @property
     def _generates(self) -> bool:
-        return bool(self.scheduler.running or self.scheduler.waiting or self.flights.on_way)
-
-    @property
-    def _reads(self) -> bool:
-        return bool(self.scheduler.readers or self.scheduler.unread)
+        return self.scheduler.generates or bool(self.flights.on_way)
 
     def _reads_whole(self, kind: str) -> bool:
         """Return True if steps of a kind of readings compute whole sequences."""
@@ -132,40 +118,36 @@ class Engine:
 
     def add(self, generation: Generation) -> None:
         """Queue a generation, or fail it if its media have no program."""
-        if generation.media and (error := self._media_error(MAIN, generation.media)):
-            self._tell(Failed(generation.id, error))
-            return
+        mask = generation.chain.mask
         if not self.cache.shares_prefixes:
             generation.after = None
-        mask = generation.chain.mask
-        if generation.n_left <= 0:
-            generation.finish_reason = "length"
-        elif mask is not None and not mask.any():
-            generation.finish_reason = "stop"
-        if generation.finish_reason:
-            self.scheduler.add(generation)
-            self.scheduler.finish_waiting(generation)
+        if error := self._media_error(MAIN, generation.media):
+            self._tell(Failed(generation.id, error))
+        elif generation.n_left <= 0 or (mask is not None and not mask.any()):
+            generation.begin()
+            self.scheduler.events += generation.stop("length" if generation.n_left <= 0 else "stop")
         elif self._masks:
             self.read(denoising(generation, self._masks))
         else:
-            self._jobs[generation.id] = generation
-            self.scheduler.add(generation)
+            self.scheduler.add([generation])
 
     def read(self, request: ReadRequest[Any]) -> None:
         """Queue the readings of a request, or fail it if its media have no program."""
         for reading in request.readings:
+            reading.whole = self._reads_whole(reading.kind)
             graph = (self.runner.embedder or MAIN) if reading.kind == "hidden" else MAIN
-            if reading.media and (error := self._media_error(graph, reading.media)):
-                self._events += request.end_with(error)
+            if error := self._media_error(graph, reading.media):
+                self.scheduler.events += request.end_with(error)
                 return
-        self._events += request.end()  # without readings
-        if request.readings and not request.ended:
-            self._jobs[request.id] = request.readings[0]
-            for reading in request.readings:
-                self.scheduler.add_reading(reading)
+        if request.readings:
+            self.scheduler.add(request.readings)
+        else:
+            self.scheduler.events += request.end()
 
-    def _media_error(self, graph: str, media: MediaRows) -> Exception | None:
+    def _media_error(self, graph: str, media: MediaRows | None) -> Exception | None:
         """Compile programs for media outside of any step, whose members an error would fail; return the error."""
+        if not media:
+            return None
         if self.runner.compiles_media(graph, media.forms):
             self.settle()
         try:
@@ -174,29 +156,26 @@ class Engine:
             return error
         return None
 
-    def cancel(self, ids: Container[int] | None = None) -> None:
-        """Cancel these requests, or all, at once."""
-        for id in list(self._jobs) if ids is None else [id for id in self._jobs if id in ids]:
-            self.scheduler.stop(self._jobs.pop(id), "cancelled")
+    def cancel(self, id: int) -> None:
+        """Cancel a request, if it has not ended."""
+        self.scheduler.stop(id, "cancelled")
 
     def end(self, error: Exception) -> None:
         """End all requests: generations are cancelled, others fail with an error."""
-        for id in list(self._jobs):
-            job = self._jobs.pop(id)
+        for job in list(self.scheduler.jobs.values()):
             if isinstance(job, Generation):
-                self.scheduler.stop(job, "cancelled")
+                self.cancel(job.id)
             else:
                 self.scheduler.fail_job(job, error)
 
     def end_reasoning(self, id: int) -> None:
         """End the reasoning of a sequence after its next token, if it has a reasoning budget."""
-        job = self._jobs.get(id)
-        if not isinstance(job, Generation):
-            return
-        for sampler in job.chain.masking:
-            if isinstance(sampler, BudgetedReasoning):
-                sampler.spend()
-                job.chain.changed()
+        job = self.scheduler.jobs.get(id)
+        if isinstance(job, Generation):
+            for sampler in job.chain.masking:
+                if isinstance(sampler, BudgetedReasoning):
+                    sampler.spend()
+                    job.chain.changed()
 
     def fail(self, error: Exception) -> None:
         """Fail all requests with an error; the engine is usable afterwards."""
@@ -205,24 +184,23 @@ class Engine:
                 flight.discard()
         self.flights.on_way.clear()
         self.cache.forget()
-        self.scheduler.fail_all(error)
+        for job in list(self.scheduler.jobs.values()):
+            self.scheduler.fail_job(job, error)
 
     def drain(self) -> list[Event]:
         """Return the events since the last call."""
-        events = [*self._events, *self.scheduler.events]
-        self._events, self.scheduler.events = [], []
-        for event in events:
-            if isinstance(event, LAST):
-                self._jobs.pop(event.id, None)
+        events, self.scheduler.events = self.scheduler.events, []
         return events
 
     def snapshot(self) -> Snapshot:
+        jobs, n_running = self.scheduler.jobs, len(self.scheduler.running)
+        n_reading = sum(job.request.begun for job in jobs.values() if isinstance(job, Reading))
         return Snapshot(
-            n_waiting=len(self.scheduler.waiting) + self.scheduler.n_unread,
-            n_running=len(self.scheduler.running),
-            n_reading=self.scheduler.n_reading,
+            n_waiting=len(jobs) - n_running - n_reading,
+            n_running=n_running,
+            n_reading=n_reading,
             n_slots=self.limits.n_seqs,
-            n_slots_free=self.scheduler.n_slots_free,
+            n_slots_free=len(self.scheduler.places.generations.slots),
             n_blocks=self.limits.n_blocks,
             n_blocks_free=self.cache.free,
             n_steps=self.scheduler.n_steps,
@@ -243,38 +221,23 @@ class Engine:
         self.scheduler.end_late()
         if self.tiers and not self.flights.on_way:
             with self.failing_lost():
-                self.tiers.write_behind(idle=not (self._generates or self._reads))
-        if not self.flights.on_way and self._reads:
+                self.tiers.write_behind(idle=not (self._generates or self.scheduler.reads))
+        if not self.flights.on_way and self.scheduler.reads:
             self.scheduler.admit()
-            kind = self._next_kind()
+            weights = weights_of(self.scheduler.places.active)
+            kind = self._turns.next(weights) if weights else GENERATE
             if kind != GENERATE and (members := self.scheduler.choose_readers(kind)):
-                self._tell_of_entered()
+                self.tell()
                 self._read(kind, members)
                 return
         self._generate()
 
-    def _weights(self) -> dict[str, float]:
-        """Return the weights of the kinds that have work: their requests, fewer if others have a higher priority."""
-        active = self.scheduler.active
-        highest = max((item.priority for item in active), default=0)
-        requests: dict[str, dict[object, float]] = {}
-        for running in self.scheduler.running:
-            requests.setdefault(GENERATE, {})[running] = 1.0 if running.priority == highest else BACKGROUND
-        for reader in self.scheduler.readers:
-            weight = 1.0 if reader.priority == highest else BACKGROUND
-            requests.setdefault(reader.kind, {})[reader.reading.request] = weight
-        return {kind: sum(weights.values()) for kind, weights in requests.items()}
-
-    def _next_kind(self) -> str:
-        weights = self._weights()
-        return self._turns.next(weights) if weights else GENERATE
-
     def _generate(self) -> None:
         """Submit steps of generations, and land the first."""
-        is_draining = bool(self.flights.on_way and self._reads)
+        is_draining = bool(self.flights.on_way and self.scheduler.reads)
         while not is_draining and (members := self.flights.choose()):
             if not self._computes_apart:
-                self._tell_of_entered()
+                self.tell()
             flight = self._begin(members)
             if flight is None:
                 return
@@ -288,12 +251,12 @@ class Engine:
 
     def _read(self, kind: str, members: ReadMembers) -> None:
         """Compute a step of readings; if it fails, each alone, so that an error is that of one request."""
-        weight, began = self._weights()[kind], time.perf_counter()
+        weights, began = weights_of(self.scheduler.places.active), time.perf_counter()
         try:
             self._read_encoder_prompts([reader for reader, _ in members])
             self._read_steps.compute(members)
             seconds = time.perf_counter() - began  # with log-probabilities, which take the host longer than a device
-            self._turns.took(kind, seconds, weight)
+            self._turns.took(kind, seconds, weights)
             self.scheduler.policy.took(members, seconds)
         except Exception as error:
             self._fail_lost(error)
@@ -306,23 +269,24 @@ class Engine:
         self.scheduler.n_steps += 1
 
     def _read_encoder_prompts(self, members: Sequence[Active]) -> None:
+        """Let the encoder read the prompts of sequences that have not had theirs read, into their memory."""
+        n_batch = self.limits.n_batch
         for active in members:
-            prompt = active.job.encoder_prompt
-            if prompt and not active.is_read:
-                self.encode_prompt(active, prompt)
-                active.is_read = True
+            prompt, memory = active.job.encoder_prompt, active.memory
+            if prompt is None or memory is None or active.is_read:
+                continue
+            place = Place(active.slot, memory.tables)
+            for start in range(0, len(prompt.tokens), n_batch):
+                part = Part(place, prompt.tokens[start : start + n_batch], start, media=prompt.media)
+                self.runner.outputs(batch_of(self.cache, [part]), ENCODER)
+            active.is_read = True
 
     def _tell(self, event: Event) -> None:
-        self._events.append(event)
+        self.scheduler.events.append(event)
 
     def _tell_meanwhile(self) -> None:
         """Pass on the events of the step before while the device computes this one."""
         if self._computes_apart:
-            self.tell()
-
-    def _tell_of_entered(self) -> None:
-        if self.scheduler.events:
-            self._events, self.scheduler.events = [*self._events, *self.scheduler.events], []
             self.tell()
 
     def _begin(self, members: Members) -> Flight | None:
@@ -342,9 +306,9 @@ class Engine:
             seconds = self.flights.land(flight, goes_on)
             if not flight.repeats:  # repeated tokens would count as a prompt's
                 self.scheduler.policy.took(flight.members, seconds / flight.n_steps)
-            self._turns.took(GENERATE, seconds, self._weights().get(GENERATE, 1.0))
+            self._turns.took(GENERATE, seconds, weights_of(self.scheduler.places.active))
             for running, _ in flight.members:
-                self._events += running.generation.output()
+                self.scheduler.events += running.generation.output()
         except Exception as error:
             self._fail_lost(error)
             failure = error
@@ -377,15 +341,7 @@ class Engine:
         """Fail all sequences and forget cached blocks if an error affects released steps."""
         if self.runner.lost:
             self.cache.forget()
-            self.scheduler.fail(self.scheduler.active, error)
-
-    def encode_prompt(self, place: Place, prompt: EncoderPrompt) -> None:
-        """Let the encoder read a prompt into a place's memory."""
-        assert place.memory is not None
-        encoder_place = Place(place.slot, place.memory.tables)
-        for start in range(0, len(prompt.tokens), self.limits.n_batch):
-            part = Part(encoder_place, prompt.tokens[start : start + self.limits.n_batch], start, media=prompt.media)
-            self.runner.outputs(batch_of(self.cache, [part]), ENCODER)
+            self.scheduler.fail(self.scheduler.places.active, error)
 
     def save(self, prompt: SavePrompt) -> Generator[None, None, int]:
         """Write the cache of a prompt to disk; return the number of its first tokens that are there."""

@@ -83,7 +83,7 @@ class FairPolicy(SchedulingPolicy):
         self._generating_seconds: deque[float] = deque(maxlen=3)  # of steps without prompts
 
     def key(self, job: Job) -> tuple[float, ...]:
-        return -job.priority, job.turn or 0, job.queued
+        return -job.priority, job.turn
 
     def gives_way(self, active: Sequence[Active], waiting: Job) -> Active | None:
         now, priority = time.perf_counter(), waiting.priority

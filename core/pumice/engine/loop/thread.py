@@ -53,7 +53,7 @@ Item = Command | list[Generation] | ReadRequest[Any] | EngineTask
 class Prepares(Protocol):
     """Prepares requests. Raises RequestError for invalid ones."""
 
-    def __call__(self, ids: Sequence[int], request: Request) -> list[Generation]: ...
+    def __call__(self, ids: Sequence[int], request: Request, client: str = "") -> list[Generation]: ...
 
     def texts(self, command: Encode) -> ReadRequest[Any]: ...
 
@@ -103,7 +103,7 @@ class EngineThread:
         """
         if isinstance(command, Add):
             with self._accepting(len(command.ids)):
-                self._put(self._prepare(command.ids, command.request))
+                self._put(self._prepare(command.ids, command.request, command.client))
         elif isinstance(command, Encode):
             with self._accepting(1):
                 self._put(self._prepare.texts(command))
@@ -232,7 +232,7 @@ class EngineThread:
             elif isinstance(item, EngineTask):
                 self._tasks.append(item)
             elif isinstance(item, Cancel):
-                self._engine.cancel([item.id])
+                self._engine.cancel(item.id)
                 for task in self._tasks:
                     if task.id == item.id:
                         task.future.cancel()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from heapq import heappop, heappush
 from itertools import count
 from typing import Generic, TypeVar
@@ -15,16 +15,46 @@ from pumice.engine.requests.job import Job
 J = TypeVar("J", bound=Job)
 
 
+class ClientTurns:
+    """Numbers jobs so that clients alternate, and the requests of one client, and a request of many texts goes last.
+
+    The first job of a client's n-th waiting request has turn n, counted from the last admitted job's, and each further
+    job of the request a turn more.
+    """
+
+    def __init__(self) -> None:
+        self._now = 0  # the turn of the job that was admitted last
+        self._latest: dict[Hashable, int] = {}  # of clients, and of their requests
+        self._most = 64  # entries before the outdated ones are removed
+
+    def next(self, client: str, request: Hashable) -> int:
+        """Return the turn of a request's next job; requests without a client stand alone."""
+        key = client, request
+        turn = 1 + self._latest.get(key, 0)
+        if turn <= self._now + 1:
+            turn = 1 + max(self._now, self._latest.get(client, 0) if client else 0)
+            self._latest[client] = turn
+        self._latest[key] = turn
+        if len(self._latest) > self._most:
+            self._latest = {key: turn for key, turn in self._latest.items() if turn > self._now}
+            self._most = 64 + 2 * len(self._latest)
+        return turn
+
+    def admitted(self, turn: int) -> None:
+        """Record that a job of this turn has got a place."""
+        self._now = max(self._now, turn)
+
+
 class WaitingJobs(Generic[J]):
     """Waiting jobs in the order of a policy; one that has waited for its ``patience`` is next.
 
-    Jobs that are not ready wait aside.
+    Jobs that are not ready wait aside, and keep their number.
     """
 
     def __init__(self, policy: SchedulingPolicy) -> None:
         self.policy = policy
-        self._entries: OrderedDict[J, int] = OrderedDict()  # ready ones in order of arrival
-        self._aside: dict[J, None] = {}
+        self._entries: OrderedDict[J, int] = OrderedDict()  # ready ones
+        self._aside: dict[J, int] = {}
         self._heap: list[tuple[tuple[float, ...], int, J]] = []
         self._numbers = count()
 
@@ -44,11 +74,12 @@ class WaitingJobs(Generic[J]):
 
     def add(self, job: J) -> None:
         """Add a job; its place in the order does not change while it waits."""
-        if not job.ready:
-            self._aside[job] = None
-            return
-        number = next(self._numbers)
-        self._entries[job] = number
+        self._aside[job] = next(self._numbers)
+        if job.ready:
+            self._queue(job)
+
+    def _queue(self, job: J) -> None:
+        self._entries[job] = number = self._aside.pop(job)
         heappush(self._heap, (self.policy.key(job), number, job))
 
     def remove(self, job: J) -> None:
@@ -61,8 +92,7 @@ class WaitingJobs(Generic[J]):
     def wake(self) -> None:
         """Queue jobs that have become ready."""
         for job in [job for job in self._aside if job.ready]:
-            del self._aside[job]
-            self.add(job)
+            self._queue(job)
 
     def first(self) -> J | None:
         """Return the next job to admit."""

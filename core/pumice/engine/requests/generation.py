@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +25,14 @@ from pumice.engine.messages import (
     Timings,
 )
 from pumice.engine.requests import logprobs
-from pumice.engine.requests.batches import Part
+from pumice.engine.requests.batches import Part, Place
 from pumice.engine.requests.job import Active, EncoderPrompt, Job
 from pumice.engine.requests.text import TextStream
 from pumice.grammar import BudgetedReasoning
 from pumice.sampler import Chain
+
+GENERATE = "generate"
+"""The kind of generations, beside those of readings."""
 
 
 def salt_of(cache_salt: str, adapter_scales: Sequence[float]) -> bytes:
@@ -55,17 +59,18 @@ class Generation(Job):
     encoder_prompt: EncoderPrompt | None = None
     prediction: Sequence[int] = ()  # tokens of the text that the request expects
     media: MediaRows | None = None  # rows of the negative ids among the tokens
-    turn: int | None = None
+    client: str = ""
+    turn: int = 0
     after: Generation | None = None  # a generation with the same prompt, which reads it for both
     tokens: list[int] = field(default_factory=list)
     generated: list[int] = field(default_factory=list)
     finish_reason: EngineFinishReason | None = None
     timings: Timings = field(default_factory=Timings)
-    queued: float = field(default_factory=time.perf_counter)  # time of arrival or preemption, which orders the queue
     waits_since: float = field(
         default_factory=time.perf_counter
     )  # time of arrival, or of losing its place in the cache
     deadline: float | None = None  # by time.perf_counter
+    kind: ClassVar[str] = GENERATE
     spoken: Sequence[int] = field(init=False)  # tokens of the prompt, without media
     n_right: float = math.inf  # moving average of consecutive correct guesses
     trusted: bool | None = None  # True if a program picks tokens like the chain; None if unknown
@@ -94,6 +99,10 @@ class Generation(Job):
     @property
     def priority(self) -> int:
         return self.request.priority
+
+    @property
+    def request_name(self) -> str | int:
+        return self.request.request_id or self.id
 
     @property
     def shareable(self) -> Sequence[int]:
@@ -154,16 +163,12 @@ class Generation(Job):
             self._logprobs = logprobs.kept(ahead, step, row, pick, n_top)
         return int(ahead.picked[step, row])
 
-    def admitted(self, n_cached: int) -> None:
-        """Record the admission, the first time with ``n_cached`` cached tokens."""
+    def placed(self, place: Place, n_past: int) -> Running:
+        return Running(place.slot, place.tables, place.memory, n_past=n_past, generation=self)
+
+    def begin(self) -> None:
         if not self.generated:
             self.timings.queue_seconds += self._lap()
-            self.loaded(n_cached)
-
-    def loaded(self, n_cached: int) -> None:
-        """Record that ``n_cached`` tokens of the prompt need not be computed, once they are in the cache."""
-        if not self.generated:
-            self.timings.prompt_cached = min(n_cached, self.timings.prompt_tokens)
 
     def progress(self, n_read: int) -> Progress:
         """Return the event that ``n_read`` tokens have been read."""
@@ -315,6 +320,17 @@ class Running(Active):
         tokens += [0] * (n_new + len(draft) - len(tokens))  # those that are coming
         rows = range(n_new - 1, len(tokens)) if self.pending == n_new else []
         return Part(self, tokens, self.n_past, rows, self.generation.adapter_scales, self.generation.media)
+
+    @property
+    def known(self) -> Sequence[int]:
+        return self.generation.tokens
+
+    def loaded(self) -> list[Event]:
+        if not self.reading:
+            return []
+        timings = self.generation.timings
+        timings.prompt_cached = min(self.n_past, timings.prompt_tokens)
+        return [self.progress()]
 
     def progress(self) -> Progress:
         return self.generation.progress(self.n_past)

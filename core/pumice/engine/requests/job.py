@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from pumice.engine.media.rows import MediaRows
 from pumice.engine.messages import EngineFinishReason, Event
@@ -29,10 +29,10 @@ class Job(ABC):
         adapter_scales: one per adapter of the model.
         encoder_prompt: what an encoder reads before.
         priority: higher ones come first.
-        queued: ``time.perf_counter()`` of arrival or of losing its place to another, which orders equal priorities.
-        waits_since: that of arrival, or of losing its place in the cache.
+        waits_since: ``time.perf_counter()`` of arrival, or of losing its place in the cache.
         deadline: that of its latest end; None without one.
-        turn: its turn among the sequences of all requests, which orders the queue before ``queued``.
+        turn: its turn among the jobs of all clients, which orders equal priorities.
+        kind: jobs of one kind share steps.
     """
 
     id: int
@@ -40,14 +40,29 @@ class Job(ABC):
     media: MediaRows | None
     adapter_scales: Sequence[float]
     encoder_prompt: EncoderPrompt | None
-    queued: float
     waits_since: float
     deadline: float | None
-    turn: int | None = None
+    turn: int = 0
+    kind: ClassVar[str]
 
     @property
     @abstractmethod
     def priority(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def client(self) -> str:
+        """The client that asked, with whose jobs those of others alternate; empty if its requests stand alone."""
+
+    @property
+    def request_name(self) -> str | int:
+        """The request that it belongs to, which may be that of several commands."""
+        return self.id
+
+    @property
+    def siblings(self) -> Sequence[Job]:
+        """All jobs of its request."""
+        return [self]
 
     @property
     @abstractmethod
@@ -63,6 +78,14 @@ class Job(ABC):
     def ready(self) -> bool:
         """True unless another job reads its prompt."""
         return True
+
+    @abstractmethod
+    def placed(self, place: Place, n_past: int) -> Active:
+        """Return it with a place, whose blocks hold its first ``n_past`` tokens."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Note the end of its waiting time."""
 
     @abstractmethod
     def stop(self, reason: EngineFinishReason) -> list[Event]:
@@ -94,6 +117,15 @@ class Active(Place):
     @property
     def job(self) -> Job:
         raise NotImplementedError
+
+    @property
+    def known(self) -> Sequence[int]:
+        """The tokens whose blocks other sequences may share."""
+        raise NotImplementedError
+
+    def loaded(self) -> list[Event]:
+        """Note that ``n_past`` tokens need not be computed; return the events."""
+        return []
 
     @property
     def pending(self) -> int:

@@ -86,7 +86,7 @@ class Preparer:
 
         return Compiler(self.load_tokenizer, self.n_vocab)
 
-    def __call__(self, ids: Sequence[int], request: Request) -> list[Generation]:
+    def __call__(self, ids: Sequence[int], request: Request, client: str = "") -> list[Generation]:
         """Return one generation per id. Raises RequestError for a prompt that does not fit or an invalid argument."""
         check_arguments(request)
         n_ctx = min(self.n_ctx, request.n_ctx or self.n_ctx)
@@ -115,7 +115,7 @@ class Preparer:
             generation.after = first
         prediction = self._predicted(request)
         for generation in generations:
-            generation.prediction = prediction
+            generation.prediction, generation.client = prediction, client
         return generations
 
     def texts(self, command: Encode) -> ReadRequest[Rows]:
@@ -126,7 +126,7 @@ class Preparer:
         if len(media) != len(command.texts):
             raise RequestError(f"media of {len(command.media)} texts, for {len(command.texts)}")
         request: ReadRequest[Rows] = with_event(
-            command.id, lambda values: Encoded(command.id, values), command.priority
+            command.id, lambda values: Encoded(command.id, values), command.priority, command.client
         )
         for text, spans in zip(command.texts, media, strict=True):
             tokens, rows = self.place(text, spans) if spans else (text, None)
@@ -146,7 +146,7 @@ class Preparer:
         if self.decoder_start is not None:
             raise RequestError(NO_PREDICTION)
         request: ReadRequest[list[Logprobs]] = with_event(
-            command.id, lambda values: Scored(command.id, values[0]), command.priority
+            command.id, lambda values: Scored(command.id, values[0]), command.priority, command.client
         )
         Scores(
             request,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pumice.engine.media.rows import MediaRows
 from pumice.engine.messages import EngineFinishReason, Event, Failed, Logprobs, Pooling
 from pumice.engine.requests import logprobs
-from pumice.engine.requests.batches import Part
+from pumice.engine.requests.batches import Part, Place
 from pumice.engine.requests.generation import salt_of
 from pumice.engine.requests.job import Active, EncoderPrompt, Job
 from pumice.errors import RequestError
@@ -38,39 +38,32 @@ class ReadRequest(Generic[T]):
         answer: called with the values; returns the last events.
         fail: called with an error instead; returns the last event, or None.
         priority: higher ones come first.
+        client: as in ``Job``.
         begun: True if one of its readings has had a place.
-        turn: the latest turn of its readings.
     """
 
     id: int
     answer: Callable[[list[T]], Sequence[Event]]
     fail: Callable[[Exception], Event | None]
     priority: int = 0
+    client: str = ""
     readings: list[Reading[T]] = field(default_factory=list)
     n_left: int = 0
     begun: bool = False
-    ended: bool = False
-    turn: int = 0
 
     def end(self) -> list[Event]:
         """Return the last event if all readings have a value."""
-        if self.n_left or self.ended:
-            return []
-        self.ended = True
-        return [*self.answer([reading.value() for reading in self.readings])]
+        return [] if self.n_left else [*self.answer([reading.value() for reading in self.readings])]
 
     def end_with(self, error: Exception) -> list[Event]:
-        """Fail, once, and return the last event."""
-        if self.ended:
-            return []
-        self.ended = True
+        """Fail, and return the last event."""
         event = self.fail(error)
         return [event] if event else []
 
 
-def with_event(id: int, answer: Callable[[list[T]], Event], priority: int = 0) -> ReadRequest[T]:
+def with_event(id: int, answer: Callable[[list[T]], Event], priority: int = 0, client: str = "") -> ReadRequest[T]:
     """Return a request of a command, which is answered by an event."""
-    return ReadRequest(id, lambda values: [answer(values)], lambda error: Failed(id, error), priority)
+    return ReadRequest(id, lambda values: [answer(values)], lambda error: Failed(id, error), priority, client)
 
 
 def with_future(id: int, future: Future[list[T]]) -> ReadRequest[T]:
@@ -96,6 +89,7 @@ class Reading(Job, Generic[T]):
         request: what it belongs to.
         wanted: positions whose rows are wanted, ascending; the first ``n_done`` of them are known.
         shares: True if its blocks are those of any request with these tokens.
+        whole: True if each step computes the whole sequence.
     """
 
     request: ReadRequest[T]
@@ -107,8 +101,8 @@ class Reading(Job, Generic[T]):
     cache_salt: str = ""
     shares: bool = False
     n_done: int = 0
-    turn: int | None = None
-    queued: float = field(default_factory=time.perf_counter)
+    whole: bool = False
+    turn: int = 0
     waits_since: float = field(default_factory=time.perf_counter)
     deadline: float | None = None
     stops_at_rows: ClassVar[bool] = False
@@ -125,6 +119,14 @@ class Reading(Job, Generic[T]):
     @property
     def priority(self) -> int:
         return self.request.priority
+
+    @property
+    def client(self) -> str:
+        return self.request.client
+
+    @property
+    def siblings(self) -> Sequence[Job]:
+        return self.request.readings
 
     @property
     def salt(self) -> bytes:
@@ -153,10 +155,11 @@ class Reading(Job, Generic[T]):
         """Return events before the last."""
         return []
 
-    def begin(self) -> list[Event]:
-        """Note its admission; return the events."""
+    def placed(self, place: Place, n_past: int) -> Active:
+        return Reader(place.slot, place.tables, place.memory, n_past=n_past, reading=self)
+
+    def begin(self) -> None:
         self.request.begun = True
-        return []
 
     def end(self) -> list[Event]:
         """Note that it is done; return the last events of its request, if all of them are done."""
@@ -257,14 +260,21 @@ class MeasuredSteps(Reading[float]):
 
 @dataclass(eq=False, kw_only=True)
 class Reader(Active):
-    """A reading with a place in the cache. ``whole``: each step computes the whole sequence."""
+    """A reading with a place in the cache."""
 
-    reading: Reading[object]
-    whole: bool
+    reading: Reading[Any]
 
     @property
-    def job(self) -> Reading[object]:
+    def job(self) -> Reading[Any]:
         return self.reading
+
+    @property
+    def known(self) -> Sequence[int]:
+        return self.reading.tokens if self.reading.shares else ()
+
+    @property
+    def whole(self) -> bool:
+        return self.reading.whole
 
     @property
     def kind(self) -> Kind:
@@ -298,3 +308,7 @@ class Reader(Active):
             self.reading.adapter_scales,
             self.reading.media,
         )
+
+
+ReadMembers = list[tuple[Reader, int]]
+"""The readings of a step, with their numbers of tokens."""

@@ -158,14 +158,14 @@ def _frames(
     task = replace(task, text=replace(task.text, max_frames=min(task.text.max_frames, most)))
     n = 0
     engine.settle()
-    place = engine.scheduler.take_place()
+    place = engine.scheduler.places.take()
     try:
         for frame in graphs.model.frames(graphs, _Sequence(engine, place), task):
             put(frame)
             n += 1
             yield
     finally:
-        engine.scheduler.give_back(place)
+        engine.scheduler.places.give_back(place)
     return n
 
 
@@ -219,7 +219,7 @@ class _Sequence:
     ) -> Mapping[str, NDArray[Any]]:
         engine, n = self._engine, len(ids)
         engine.settle()
-        engine.scheduler.hold(self._place, self._n_past, n)
+        engine.scheduler.places.extend(self._place, self._n_past, n)
         part = Part(self._place, np.maximum(ids, 0).tolist(), self._n_past, [n - 1] if is_last else [])
         batch = batch_of(engine.cache, [part])
         inputs: dict[str, NDArray[Any]] = {ROWS: rows, IS_TOKEN: (ids[:, None] >= 0).astype(np.float32)}

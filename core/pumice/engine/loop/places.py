@@ -1,0 +1,214 @@
+"""Places of sequences: slots and cache blocks, who gets them, and who gives them up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pumice.backend.step import Limits
+from pumice.engine.cache.kv_cache import KVCache
+from pumice.engine.loop.policy import SchedulingPolicy
+from pumice.engine.loop.states import RecurrentStates
+from pumice.engine.loop.waiting import ClientTurns, WaitingJobs
+from pumice.engine.requests.batches import EncoderMemory, Place
+from pumice.engine.requests.generation import Generation, Running
+from pumice.engine.requests.job import Active, Job
+from pumice.engine.requests.reading import Reader, Reading
+from pumice.errors import RequestError
+
+J = TypeVar("J", bound=Job)
+A = TypeVar("A", bound=Active)
+
+LOADED_BLOCKS = 16
+"""Blocks that are loaded from tiers at a time, which is all that a step loads beside other sequences."""
+LOADS_ALONE = 8
+"""Times that a step loads blocks if no other sequence has a place; commands wait until then."""
+
+
+@dataclass(eq=False)
+class Lane(Generic[J, A]):
+    """Jobs that share slots: those that wait, and those with a place."""
+
+    waiting: WaitingJobs[J]
+    active: list[A]
+    slots: list[int]
+
+
+class Places:
+    """Allocates slots and cache blocks to sequences; ``policy`` decides between them.
+
+    Generations and readings have slots of their own, so that neither waits for the end of the other, unless slots hold
+    recurrent states. All share the blocks.
+    """
+
+    def __init__(
+        self, limits: Limits, policy: SchedulingPolicy, cache: KVCache, states: RecurrentStates, is_recurrent: bool
+    ) -> None:
+        slots = list(range(limits.n_seqs))[::-1]
+        other_slots = slots if is_recurrent else list(slots)
+        self.policy = policy
+        self.generations: Lane[Generation, Running] = Lane(WaitingJobs(policy), [], slots)
+        self.readings: Lane[Reading[Any], Reader] = Lane(WaitingJobs(policy), [], other_slots)
+        self._cache = cache
+        self._states = states
+        self._turns = ClientTurns()
+        self._refused: Job | None = None  # lacked blocks, and none were released since
+
+    @property
+    def active(self) -> list[Active]:
+        """Return all sequences with a place."""
+        return [*self.generations.active, *self.readings.active]
+
+    def lane(self, job: Job) -> Lane[Any, Any]:
+        return self.readings if isinstance(job, Reading) else self.generations
+
+    # --- waiting
+
+    def queue(self, job: Job) -> None:
+        """Queue a job behind the others of its client."""
+        job.turn = self._turns.next(job.client, job.request_name)
+        self.lane(job).waiting.add(job)
+
+    def next(self, lanes: Sequence[Lane[Any, Any]]) -> Job | None:
+        """Return the waiting job of these lanes that gets the next place."""
+        heads = [job for lane in lanes if (job := lane.waiting.first()) is not None]
+        return min(heads, key=self._order, default=None)
+
+    def _order(self, job: Job) -> tuple[bool, tuple[float, ...]]:
+        is_patient = time.perf_counter() - job.waits_since < self.policy.patience
+        return is_patient, self.policy.key(job)
+
+    def may_enter(self, job: Job) -> bool:
+        """True unless all slots are taken, or blocks lacked, and none were released since."""
+        return bool(self.lane(job).slots) and job is not self._refused
+
+    def lacks_blocks(self, job: Job) -> bool:
+        """True if blocks were lacking for a job."""
+        return job is self._refused
+
+    def enter(self, job: Job) -> Active | None:
+        """Allocate a place if a slot and blocks for all tokens of a job are free; a single sequence always fits."""
+        if not self.may_enter(job):
+            return None
+        lane, read = self.lane(job), job.encoder_prompt
+        tables, n_past = self._cache.begin(job.shareable, job.salt, loads=isinstance(job, Generation))
+        memory = EncoderMemory(self._cache.begin([])[0], len(read.tokens)) if read else None
+        demands = [(tables, len(job.tokens)), *((item.tables, len(item.job.tokens)) for item in self.active)]
+        fits = not self.active or self._cache.fits([*demands, *([memory] if memory else [])])
+        if not fits or (memory and not self._cache.extend(memory.tables, 0, memory.n_tokens)):
+            self._cache.release(tables, job.shareable[:n_past])
+            self._refused = job
+            return None
+        lane.waiting.remove(job)
+        self._turns.admitted(job.turn)
+        active = job.placed(Place(lane.slots.pop(), tables, memory), n_past)
+        lane.active.append(active)
+        self._states.restore(active)
+        return active
+
+    # --- blocks of sequences with a place
+
+    def hold(self, active: Active, n_new: int, members: Sequence[Active]) -> bool:
+        """Hold blocks for a sequence's next tokens; if they run out, preempt one outside of this batch.
+
+        A single sequence always fits, so the first of a batch never fails, and all sequences finish.
+        """
+        while not self._cache.extend(active.tables, active.n_past, n_new):
+            others = [other for other in self.active if other is not active and other not in members]
+            if not others:
+                return False
+            self.put_back(self.policy.yields_blocks(others))
+        return True
+
+    def load(self) -> list[Running]:
+        """Load blocks from tiers; return the sequences that have all of theirs now."""
+        wanting = [running for running in self.generations.active if running.tables.wanted]
+        n_loads = LOADS_ALONE if len(wanting) == len(self.active) else 1
+        loaded: list[Running] = []
+        for running in wanting:
+            n_past: int | None = 0
+            while n_past == 0:
+                if not n_loads:
+                    return loaded
+                n_past = self._cache.load(running.tables, running.slot, LOADED_BLOCKS)
+                n_loads -= 1
+            if n_past is None:
+                self.begin_again(running)
+            else:
+                running.n_past = n_past
+                self._states.restore(running)
+            loaded.append(running)
+        return loaded
+
+    def begin_again(self, running: Running) -> None:
+        """Read a sequence's tokens again, from the end of its prefix on the device."""
+        self._cache.release(running.tables)
+        generation = running.generation
+        running.tables, running.n_past = self._cache.begin(generation.tokens, generation.salt, loads=False)
+        running.n_ahead = running.n_again = 0
+        self._states.restore(running)
+        self._refused = None
+
+    # --- the end of a place
+
+    def gives_way(self, job: Job) -> Active | None:
+        """Return the sequence to preempt for a job; readings wait for no generation that holds a recurrent state."""
+        lane = self.lane(job)
+        if isinstance(job, Reading) and not lane.slots and self.generations.active and not lane.active:
+            return self.generations.active[-1]
+        return self.policy.gives_way(self.active if lane.slots else lane.active, job)
+
+    def put_back(self, active: Active, gives_way: bool = False) -> None:
+        """Preempt a sequence, whose job waits again, behind the others of its client if it ``gives_way`` to another.
+
+        Evicted blocks are computed again later.
+        """
+        job = active.job
+        self.release(active)
+        job.waits_since = time.perf_counter()
+        if gives_way:
+            self.queue(job)
+        else:
+            self.lane(job).waiting.add(job)
+
+    def release(self, active: Active, keeps: bool = True) -> None:
+        """Take a sequence's place; ``keeps``: what it has computed stays cached for others with the same prefix."""
+        if keeps and isinstance(active, Running):
+            self._states.keep([active])
+        self.lane(active.job).active.remove(active)
+        self.give_back(active, active.known[: active.n_past] if keeps else ())
+
+    def give_back(self, place: Place, tokens: Sequence[int] = ()) -> None:
+        """Release a slot, and the blocks, which keep the contents of ``tokens`` for others."""
+        self._cache.release(place.tables, tokens)
+        if place.memory:
+            self._cache.release(place.memory.tables)
+        (self.readings if isinstance(place, Reader) else self.generations).slots.append(place.slot)
+        self._refused = None
+
+    # --- places of speech models, which read what they generate themselves
+
+    def take(self) -> Place:
+        """Return a place for a sequence outside of the queue; others are preempted if needed."""
+        while not self.generations.slots:
+            if not self._preempt():
+                raise RequestError("all slots are taken by speech; try again later")
+        return Place(self.generations.slots.pop(), self._cache.begin([])[0])
+
+    def extend(self, place: Place, n_past: int, n_new: int) -> None:
+        """Hold blocks for the next positions of such a sequence; others are preempted if necessary.
+
+        Raises RequestError if blocks are missing although everything else was preempted.
+        """
+        while not self._cache.extend(place.tables, n_past, n_new):
+            if not self._preempt():
+                raise RequestError(f"{n_past + n_new} positions exceed the KV cache; increase n_ctx")
+
+    def _preempt(self) -> bool:
+        """Preempt the generation, or else the reading, that began last; return False if there is none."""
+        if not self.active:
+            return False
+        self.put_back((self.generations.active or self.readings.active)[-1])
+        return True
