@@ -10,6 +10,7 @@ _MAX_COMPARED = 100  # compared characters of a name, since comparing takes quad
 _MAX_LISTED = 64  # maximum names in a message
 _MAX_BESIDE_HINT = 12  # names in a message that suggests one of them
 _MAX_BITS = 1024  # of an integer whose digits a message shows
+_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # Unicode categories
 
 _ELSEWHERE = {
     "backend": {"cuda": "vulkan", "rocm": "vulkan", "hip": "vulkan", "sycl": "vulkan", "gpu": "vulkan", "metal": "mlx"},
@@ -125,7 +126,7 @@ def printable(text: str, layout: str = "") -> str:
     """
     if text.isprintable():
         return text
-    return "".join(mark if mark.isprintable() or mark in layout or category(mark) == "Zs" else "?" for mark in text)
+    return "".join(mark if mark in layout or category(mark) not in _UNSEEN else "?" for mark in text)
 
 
 def format_bytes(n: int) -> str:

@@ -1,7 +1,7 @@
-"""Text on standard output and standard error, which may come from files and servers that nobody trusts.
+"""Text on standard output and standard error, which may come from files, servers and models that nobody trusts.
 
-Commands write text by ``echo`` alone, and JSON with the escapes of ``json.dumps``. The text that a model generates is
-written as it is.
+Commands write text by ``echo``, JSON with the escapes of ``json.dumps``, and by ``echo_exact`` what programs may read,
+such as generated text. Nothing of it controls a terminal.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import click
 from pumice.wording import printable
 
 _LAYOUT = "\n\t"  # control characters of texts of several lines
+_JOINERS = "\u200c\u200d"  # hidden characters that emoji and the letters of some scripts need
 
 
 def echo(
@@ -31,9 +32,12 @@ def echo(
     click.secho(shown, err=err, nl=nl, bold=bold, dim=dim)
 
 
-def echo_value(text: str) -> None:
-    """Write a value: as by ``echo`` on a terminal, and unchanged to a file or a pipe."""
-    if sys.stdout.isatty():
-        echo(text)
-    else:
-        click.echo(text.encode("utf-8", "backslashreplace"))
+def echo_exact(text: str, *, nl: bool = True) -> None:
+    """Write a value or generated text to standard output: unchanged to a file or a pipe, else as ``on_terminal``."""
+    is_terminal = sys.stdout.isatty()
+    click.echo(on_terminal(text) if is_terminal else text.encode("utf-8", "backslashreplace"), nl=nl)
+
+
+def on_terminal(text: str) -> str:
+    """Return text for a terminal as ``echo`` writes it, but with joiners of emoji, and without carriage returns."""
+    return printable(text.replace("\r", ""), _LAYOUT + _JOINERS)

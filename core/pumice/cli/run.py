@@ -15,7 +15,7 @@ from pumice.cli.escapes import escape_option, unescape
 from pumice.cli.llama_options import LlamaCommand
 from pumice.cli.named_models import load_model
 from pumice.cli.options import load_options, model_argument, offline_option, sampling_options, take_sampling
-from pumice.cli.output import echo
+from pumice.cli.output import echo, echo_exact
 from pumice.cli.prompt import SeeingCommand, chosen, file_option, media_option, one_prompt, read_prompt, with_media
 from pumice.cli.sampler_options import chain_options, logit_bias_option, take_chain
 from pumice.cli.structured_output import output_options, take_output
@@ -156,14 +156,12 @@ def write(stream: Stream, prompt: str = "") -> bool:
 
     A newline follows the text on a terminal, and in a file that standard error is written to as well.
     """
-    output = sys.stdout.buffer
     completed = False
     try:
         with contextlib.suppress(KeyboardInterrupt):
-            output.write(prompt.encode("utf-8"))
+            echo_exact(prompt, nl=False)
             for piece in stream:
-                output.write(piece.text.encode("utf-8", "replace"))
-                output.flush()
+                echo_exact(piece.text, nl=False)
             completed = True
     finally:
         if sys.stdout.isatty() or _is_shared(sys.stdout, sys.stderr):

@@ -13,7 +13,7 @@ from pumice.cli.confined import ConfinedCommand
 from pumice.cli.files import InputFile, ModelName, OutputFile
 from pumice.cli.named_models import load_model
 from pumice.cli.options import force_option, load_options
-from pumice.cli.output import echo
+from pumice.cli.output import echo, echo_exact
 from pumice.cli.vocabulary import option
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def command(
                 if len(files) > 1:
                     echo(f"{file}:")
                 for text in _texts(transcript, format or "txt"):
-                    echo(text, nl=False)
+                    echo_exact(text, nl=False)
                 continue
             new.next()
             new.write("".join(_texts(transcript, format or _ending(outs[number]))).encode())

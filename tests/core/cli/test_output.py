@@ -2,7 +2,11 @@
 
 import ast
 import json
+import os
+import pty
 import re
+import subprocess
+import sys
 import unicodedata
 from pathlib import Path
 
@@ -26,8 +30,8 @@ def test_printable_keeps_what_is_seen():
 
 
 def test_commands_write_by_one_function():
-    """Besides what a model generates, and the streams of the terminal's own interface."""
-    may = {"output.py", "run.py", "clipboard.py", "shown.py"}
+    """Besides the terminal's own interface."""
+    may = {"output.py", "clipboard.py", "shown.py"}
     found = []
     for path in (*(ROOT / "core/pumice/cli").rglob("*.py"), *(ROOT / "plugins").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -81,3 +85,36 @@ def test_hostile_texts_are_written_as_text(words, file, model, run):
     assert not [mark for mark in output if unicodedata.category(mark) in UNSEEN and mark not in "\n\t"], output
     if "--json" in words and not done.returncode:
         assert "owned" in json.dumps(json.loads(done.stdout))
+
+
+GENERATED = EVIL.replace("\r", "").replace("\u2028", "") + "\u0627\u200c\u200d"
+
+
+@pytest.mark.parametrize("command", ["run", "chat"])
+def test_generated_text_does_not_control_a_terminal(command, home, tmp_path):
+    """A pipe gets the text that the grammar demands, a terminal one without what it would obey."""
+    grammar = "".join(f"\\U{ord(mark):08x}" for mark in GENERATED)
+    (tmp_path / "g.gbnf").write_text(f'root ::= "{grammar}"')
+    line = [
+        sys.executable,
+        "-m",
+        "pumice",
+        command,
+        "-p",
+        "a",
+        "--grammar-file",
+        str(tmp_path / "g.gbnf"),
+        "--backend",
+        "numpy",
+    ]
+    done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, check=True)
+    assert done.stdout.decode().removesuffix("\n") == GENERATED
+    terminal, end = pty.openpty()
+    subprocess.run(line, stdin=subprocess.DEVNULL, stdout=end, stderr=subprocess.DEVNULL, check=True)
+    os.close(end)
+    shown = os.read(terminal, 10000).decode()
+    os.close(terminal)
+    assert "owned" in shown
+    shown = re.sub(r"\x1b\[(\d*[ADKJ]|[\d;]*m)", "", shown)  # what Pumice itself writes
+    unseen = {mark for mark in shown if unicodedata.category(mark) in UNSEEN}
+    assert unseen <= set("\n\r\u200c\u200d")

@@ -15,7 +15,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from pumice.cli.chat.wrap import clean
+from pumice.cli.output import on_terminal
 
 HIGHLIGHT_LINES: Final = 100
 """Lines of a block of code, up to the one to show, that its highlighting depends on."""
@@ -204,11 +204,11 @@ class Renderer:
             case "heading":
                 return inline(leaf.source, _HEADING)
             case "label":
-                return Text(clean(leaf.source), style=_DIM)
+                return Text(on_terminal(leaf.source), style=_DIM)
             case "code":
                 return _code(leaf)
             case "html":
-                return Text(clean(leaf.source))
+                return Text(on_terminal(leaf.source))
             case "rule":
                 return Text("─" * (self._width // 2), style=_DIM)
         return inline(leaf.source)
@@ -224,7 +224,7 @@ def inline(source: str, style: Style | None = None) -> Text:
     links: list[tuple[int, str]] = []
 
     def append(content: str, style: Style | None = None) -> None:
-        text.append(clean(content), style)
+        text.append(on_terminal(content), style)
 
     for token in _PARSER.parseInline(source)[0].children or []:
         kind = token.type
@@ -260,7 +260,7 @@ def _table(leaf: Leaf) -> Table:
 
 
 def _code(leaf: Leaf) -> Text:
-    source = clean(leaf.source)
+    source = on_terminal(leaf.source)
     last = source.rpartition("\n")[2]
     if not leaf.language or len(source) > _MAX_HIGHLIGHTED:
         return Text(last)

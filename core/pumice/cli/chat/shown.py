@@ -9,6 +9,8 @@ import sys
 
 import click
 
+from pumice.cli.output import echo_exact, on_terminal
+
 
 class Shown:
     """Writes the content of an answer to standard output that is a file or a pipe, without reasoning."""
@@ -18,7 +20,7 @@ class Shown:
 
     def say(self, text: str) -> None:
         """Show more of the content."""
-        _write(text)
+        echo_exact(text, nl=False)
 
     def end(self) -> None:
         """Show the rest; no text follows."""
@@ -28,19 +30,18 @@ class ShownOnTerminal(Shown):
     """Writes an answer and its dimmed reasoning to a terminal, wrapped at words, without leading white space."""
 
     def __init__(self) -> None:
-        from pumice.cli.chat.wrap import Wrapper, clean
+        from pumice.cli.chat.wrap import Wrapper
 
-        self._clean = clean
         self._wrapper = Wrapper(shutil.get_terminal_size().columns)
         self._has_reasoning = self._has_content = False
 
     def reason(self, text: str) -> None:
-        text = self._clean(text if self._has_reasoning else text.lstrip())
+        text = on_terminal(text if self._has_reasoning else text.lstrip())
         self._has_reasoning = self._has_reasoning or bool(text)
         _write(click.style(self._wrapper.add(text), dim=True))
 
     def say(self, text: str) -> None:
-        text = self._clean(text)
+        text = on_terminal(text)
         if not self._has_content:
             text = text.lstrip()
             self._has_content = bool(text)

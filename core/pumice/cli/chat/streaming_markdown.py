@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from pumice.cli.chat.markdown import Leaf, Renderer, parse
-from pumice.cli.chat.wrap import clean
+from pumice.cli.output import on_terminal
 
 _UNDECIDED = re.compile(r"[-*_=+#>`~|:\d.)\s\\<\[!]*")  # the beginning of a line that more text may change to anything
 _OPEN_ENDED = ("text", "heading")  # kinds of leaves that can be cut between two words
@@ -43,7 +43,7 @@ class StreamingMarkdown:
 
     def add(self, text: str) -> None:
         """Show more text, or a little later if updates take long."""
-        self._source += clean(text)
+        self._source += on_terminal(text)
         now = time.monotonic()
         if now >= self._next_update:
             self._update(final=False)

@@ -1,20 +1,8 @@
-"""Streamed text on a terminal: words are not split at its edge, and no character controls it."""
+"""Streamed text on a terminal: words are not split at its edge."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from prompt_toolkit.utils import get_cwidth
-
-_CONTROLS: Mapping[int, str] = {
-    **{code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"},
-    ord("\r"): "",
-}
-
-
-def clean(text: str) -> str:
-    """Return a text in which no character controls a terminal; U+FFFD stands for those that would."""
-    return text.translate(_CONTROLS)
 
 
 class Wrapper:

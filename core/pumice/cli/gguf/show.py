@@ -10,7 +10,7 @@ import click
 from pumice.cli.confined import FileCommand
 from pumice.cli.files import ModelPath
 from pumice.cli.options import json_option, no_sandbox_option
-from pumice.cli.output import echo, echo_value
+from pumice.cli.output import echo, echo_exact
 from pumice.cli.vocabulary import option
 from pumice.wording import counted_as, did_you_mean
 
@@ -33,7 +33,7 @@ def show_command(file: str, key: str | None, no_tensors: bool, as_json: bool) ->
 
     with GGUFFile.open(file) as opened:
         if key is not None:
-            echo_value(whole_value(opened, key, as_json))
+            echo_exact(whole_value(opened, key, as_json))
         elif as_json:
             echo(json.dumps(facts(opened, tensors=not no_tensors), indent=2))
         else:
