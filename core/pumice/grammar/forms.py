@@ -24,7 +24,8 @@ MAX_TRIGGERS = 16  # texts that begin a form
 MAX_TRIGGER = 256  # characters of one
 _MAX_CACHED = 64  # converted schemas and grammars
 _LARK = re.compile(r"^[ \t]*(%llguidance\b|start\s*:(?!:))", re.MULTILINE)
-_REGEX_PART = re.compile(r"\\.|/", re.DOTALL)
+_REGEX_PART = re.compile(r"\\.|[/\n]", re.DOTALL)
+_ESCAPED = {"/": r"\/", "\n": r"\n", "\\\n": r"\n"}  # characters that end a regular expression in Lark
 
 JSON_OPTIONS: dict[str, Any] = {"whitespace_flexible": False, "key_separator": ": ?", "item_separator": ", ?"}
 """llguidance's options for compact JSON. Weak models would fill their answers with other white space."""
@@ -91,7 +92,7 @@ def schema_source(schema: Mapping[str, Any], options: Mapping[str, Any]) -> str:
 
 def regex_source(regex: str) -> str:
     """Return the grammar of a checked regular expression."""
-    escaped = _REGEX_PART.sub(lambda part: r"\/" if part[0] == "/" else part[0], regex)
+    escaped = _REGEX_PART.sub(lambda part: _ESCAPED.get(part[0], part[0]), regex)
     return json.dumps({"grammars": [{"lark_grammar": f"start: /{escaped}/"}]})
 
 
@@ -178,7 +179,7 @@ def _from_response_format(response_format: Any, spaced: bool) -> str | None:
 
 
 def _check_text(name: str, text: Any) -> None:
-    if not isinstance(text, str) or not text.strip():
+    if not isinstance(text, str) or not (text if name == "regex" else text.strip()):
         raise RequestError(f"{name}: expected a non-empty text, not {show_value(text)}")
     if len(text) > MAX_SOURCE:
         raise RequestError(f"{name}: {len(text)} characters, but the limit is {MAX_SOURCE}")

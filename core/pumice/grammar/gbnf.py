@@ -149,7 +149,7 @@ def _take(rule: _Rule, token: re.Match[str]) -> None:
     if token["name"]:
         rule.add((token["name"],))
     elif token["literal"] is not None:
-        rule.add(json.dumps("".join(chr(code) for code, _ in _codes(token["literal"])), ensure_ascii=False))
+        rule.add(json.dumps("".join(chr(code) for code, _ in _codes(token["literal"]))))
     elif token["class"] is not None:
         rule.add(_class(token["class"]))
     elif token["least"]:

@@ -1,6 +1,10 @@
 """Beginning and end of texts of a grammar, and costs of hostile grammars."""
 
+import re
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from grammar_walks import tokens_of
 from pumice import RequestError
@@ -30,6 +34,17 @@ def test_a_grammar_begins_at_once_and_ends_the_text(compiler):
     assert texts(constraint, compiler) == {"y", "yes", "n"}
     feed(constraint, compiler, "no")
     assert texts(constraint, compiler) == {""}
+
+
+@given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=20))
+def test_every_text_can_be_demanded(compiler, text):
+    """As a literal of GBNF, as a regular expression and as a choice."""
+    literal = "".join(f"\\U{ord(mark):08x}" for mark in text)
+    forms = {"grammar": f'root ::= "{literal}"'}, {"regex": re.escape(text)}, {"choices": [text]}
+    for form in forms:
+        constraint = Constraint(Grammar(grammar_source(**form)), compiler)
+        feed(constraint, compiler, text)
+        assert texts(constraint, compiler) == {""}, form
 
 
 def test_the_prompt_is_not_part_of_it(compiler):
