@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from pumice.plugin import GraphBuilder, Tensor
+from pumice.plugin.nn import optional
 from pumice.plugin.nn.blocks import feed_forward, fused_feed_forward, gated_feed_forward, learned_positions
 from pumice.plugin.nn.encoder import LayerNormEncoder
 from pumice.plugin.nn.experts import choose_experts, expert_linear, read_experts
@@ -60,6 +61,8 @@ class Bert(PostNormEncoder):
 
 class NomicBert(PostNormEncoder):
     """Nomic Embed 1 (Nussbaum et al. 2024, arXiv:2402.01613): gated feed-forward blocks without biases."""
+
+    unused = optional.FEED_FORWARD_BIASES
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         n_ff = self.n_ff(i)

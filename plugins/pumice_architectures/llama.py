@@ -49,3 +49,5 @@ class Mistral3(Llama):
 
 class LlamaEmbed(Encoder, Llama):
     """Llama as an encoder (Llama Embed Nemotron, 2025, arXiv:2511.07025)."""
+
+    unused = frozenset({"output.weight"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -36,8 +37,12 @@ MXFP4_MOE = 38  # general.file_type of a model whose experts are in MXFP4
 QUANTIZATION_VERSION = 2  # version of GGML's block formats
 MATRICES = (".weight", ".lora_a", ".lora_b")  # suffixes of matrices' names
 MAX_FLOAT16 = 65504.0
+UNSCALED = (None, "default", "mrope")  # types of RoPE without scaling
 # Largest absolute value of types with float16 scales; the other types have no such limit.
 LARGEST = {**dict.fromkeys((GGMLType.F16, *TERNARY), MAX_FLOAT16), GGMLType.Q8_0: 127 * MAX_FLOAT16}
+
+
+logger = logging.getLogger("pumice")
 
 
 @dataclass(frozen=True)
@@ -149,8 +154,23 @@ def convert(folder: Folder, conversion: Conversion, options: ConvertOptions | No
         for name, lazy in lazies.items()
     }
     metadata = _metadata(folder, conversion, lazies, type, options)
+    if lazies and not options.mmproj:
+        _check_rope(conversion, metadata, lazies)
     n_bytes = sum(tensor.nbytes for tensor in tensors.values())
     return GGUFFile(folder.path, metadata, tensors, n_bytes)
+
+
+def _check_rope(conversion: Conversion, metadata: Metadata, lazies: Mapping[str, LazyTensor]) -> None:
+    """Log a warning about RoPE scaling of the configuration of which nothing has been converted."""
+    kind = conversion.config.whole_rope.get("rope_type")
+    scaled = f"{conversion.architecture}.rope.scaling.type" in metadata or any(
+        name.startswith("rope_") for name in lazies
+    )
+    if kind not in UNSCALED and not scaled:
+        logger.warning(
+            "%s: RoPE scaling of type %.40r is not converted; results may differ from those of the original model, "
+            "mainly for long texts", conversion.config.path, kind
+        )  # fmt: skip
 
 
 def _stored_type(lazies: Mapping[str, LazyTensor]) -> GGMLType:

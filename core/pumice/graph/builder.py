@@ -20,7 +20,9 @@ from pumice.graph.shape import N_OUTPUTS, N_SEQS, N_TOKENS, Shape, fixed, format
 from pumice.graph.source import ArraySource, DerivedSource, ReshapedSource, differ_by_ones
 from pumice.graph.tensor import DraftBlock, Fill, Graph, Input, KVState, Node, State, Tensor, Weight, states_of
 
-_OF_BLOCK = re.compile(r"(?P<block>(?P<kind>.*\bblk\.)\d+\.)(?P<part>\D.*)", re.DOTALL)  # the name of a tensor
+_OF_BLOCK = re.compile(
+    r"(?P<block>(?P<kind>.*\bblk\.)(?P<number>\d+)\.)(?P<part>\D.*)", re.DOTALL
+)  # the name of a tensor
 STEP_SIZES = (N_TOKENS, N_OUTPUTS, N_SEQS)  # the sizes that every step has
 
 
@@ -54,6 +56,7 @@ class GraphBuilder(Ops):
             "draft " if target or is_draft else ""
         )  # makes names of weights distinct among models that run together
         self._weights: dict[str, Weight] = shared._weights if shared else {}
+        self._read: set[str] = shared._read if shared else set()  # names of tensors
         base = shared or target
         self._states: dict[str, State] = base._states if base else {}
         self._caches: dict[int, KVState] = {}
@@ -148,6 +151,7 @@ class GraphBuilder(Ops):
         if name not in self._tensors:
             self._not_found.append(name)
             return None
+        self._read.add(name)
         source, key = self._tensors[name], name
         if shape is not None and source.shape != tuple(shape):
             needed = format_shape(tuple(shape))
@@ -155,6 +159,20 @@ class GraphBuilder(Ops):
                 raise ModelError(f"tensor {name} has shape {format_shape(source.shape)}, but the model needs {needed}")
             source, key = ReshapedSource(source, tuple(shape)), f"{name}[as {needed}]"
         return self._weights.setdefault(key, Weight(self._prefix + key, source.shape, builder=self, source=source))
+
+    def unread_tensors(self, n_blocks: int) -> list[str]:
+        """Return the names of tensors that no graph of the model has read.
+
+        Left out are tensors of blocks that differ: the same part of another block has been read. ``n_blocks`` is the
+        number of the model's blocks; further blocks of the file are unread.
+        """
+        read = {(match["kind"], match["part"]) for match in filter(None, map(_OF_BLOCK.fullmatch, self._read))}
+        unread = []
+        for name in self._tensors.keys() - self._read:
+            match = _OF_BLOCK.fullmatch(name)
+            if not match or (match["kind"], match["part"]) not in read or int(match["number"]) >= n_blocks:
+                unread.append(name)
+        return unread
 
     def check_blocks(self, differing: Collection[str] = ()) -> None:
         """Raise ModelError if a block of a damaged file lacks an optional tensor that another block has.

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pumice.config import Config, load_config
-from pumice.errors import ConfigError, ConvertError, GGUFError
+from pumice.errors import ConfigError, ConvertError, GGUFError, ModelError
 from pumice.gguf import GGUFFile
+from pumice.gguf.kinds import why_no_model
 from pumice.gguf.metadata import override_metadata
 from pumice.registry import Registry, load_registry
 from pumice.wording import did_you_mean
@@ -215,6 +217,27 @@ def check_model(file: GGUFFile, registry: Registry | None = None, target: str | 
     with open_model(target, registry) as whole:
         main = registry.architectures.find(whole.architecture)(HParams(whole.metadata))
         trace(whole, main, min(main.n_ctx_train, LONGEST_CONTEXT), draft=(file, architecture))
+
+
+def architecture_problems(file: GGUFFile, registry: Registry | None = None) -> Iterator[str]:
+    """Yield a line if an architecture cannot run a model, or has no use for tensors. Unknown ones are skipped."""
+    from pumice.architecture import HParams
+    from pumice.engine.placement.tracing import unread_message, unread_tensors
+    from pumice.graph.builder import NoTargetError
+
+    registry = registry or load_registry(load_config())
+    if not file.tensors or why_no_model(file.metadata) or file.architecture not in registry.architectures:
+        return
+    try:
+        architecture = registry.architectures.find(file.architecture)(HParams(file.metadata))
+        unread = unread_tensors(file, architecture, min(architecture.n_ctx_train, LONGEST_CONTEXT))
+    except NoTargetError:
+        return
+    except ModelError as error:
+        yield str(error).removeprefix(f"{file.path}: ")
+        return
+    if unread:
+        yield unread_message(unread, file.architecture)
 
 
 def check_projector(file: GGUFFile, registry: Registry | None = None) -> None:

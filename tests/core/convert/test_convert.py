@@ -283,6 +283,20 @@ def test_there_is_a_token_for_each_row_of_the_embeddings(tmp_path, caplog, case,
     assert f"{said or 420} tokens, but the embeddings have 424 rows" in caplog.text
 
 
+@pytest.mark.parametrize("kind", ["dynamic", "longrope2", "yarn", "llama3", "linear", "default"])
+def test_rope_scaling_that_is_not_converted_is_told(tmp_path, caplog, kind):
+    """A file says what the scaling is, or a warning that there is none. YaRN and linear scaling need a factor."""
+    for factor in ({}, {"factor": 4.0, "original_max_position_embeddings": 64}):
+        case = CASES["llama"]
+        config = {**case["config"], "rope_parameters": {"rope_type": kind, **factor}}
+        folder = write_checkpoint(tmp_path / f"m{len(factor)}", config, case["shapes"], case["tokenizer"])
+        caplog.clear()
+        with open_model(folder) as file:
+            scaled = "llama.rope.scaling.type" in file.metadata or "rope_freqs.weight" in file.tensors
+        assert scaled == (kind == "llama3" or (bool(factor) and kind in ("yarn", "linear")))
+        assert (f"RoPE scaling of type '{kind}' is not converted" in caplog.text) == (not scaled and kind != "default")
+
+
 def test_tokens_without_a_row_are_named(tmp_path, caplog):
     case = CASES["llama"]
     folder = write_checkpoint(tmp_path / "m", case["config"], case["shapes"], case["tokenizer"])

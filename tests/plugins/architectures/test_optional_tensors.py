@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import pumice
-from pumice.gguf import GGMLType
+from pumice.gguf import GGMLType, GGUFFile
+from pumice.model_files.opening import architecture_problems
 from pumice.plugin.nn.optional import applied
 from pumice.plugin.unstable import ArraySource
 from reference_models import error
@@ -184,3 +185,18 @@ def test_baichuan_of_another_depth_has_no_positions(tmp_path: Path) -> None:
             logits[depth] = [loaded.logits(ids)[-1] for ids in ([1, 2, 3, 5], [3, 1, 2, 5])]
     assert error(*logits[1]) < 1e-9
     assert error(*logits[32]) > 1e-4
+
+
+def test_a_tensor_that_a_family_does_not_use_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    stray = {"blk.0.stray.weight": SCALE}
+    for name, model in ZOO.items():
+        tensors = {tensor: weights(tensor, shape) for tensor, shape in model.shapes.items()}
+        for more in ({}, stray):
+            path = write_tiny(tmp_path / f"{name} {len(more)}.gguf", model.architecture, model.metadata, tensors | more)
+            with GGUFFile.open(path) as file:
+                found = list(architecture_problems(file))
+            assert len(found) == len(more), (name, found)
+            assert all("1 tensor: blk.0.stray.weight" in line for line in found), (name, found)
+    assert not caplog.messages
+    load(tmp_path, "qwen3", lambda tensors: tensors.update(stray))
+    assert "blk.0.stray.weight" in caplog.text

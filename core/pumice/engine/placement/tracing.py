@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
@@ -13,6 +14,9 @@ from pumice.gguf import GGUFFile
 from pumice.graph import N_OUTPUTS, Graph, GraphBuilder, RecurrentState
 from pumice.graph.builder import NoTargetError
 from pumice.graph.media import with_media
+from pumice.wording import counted_as
+
+logger = logging.getLogger("pumice")
 
 EMBED = "embed"  # the main graph up to its hidden states, if it also has logits; compiled on first use
 STREAMED = "streamed"  # the main graph with its stream, where the main one is without, so that a program picks tokens
@@ -25,6 +29,8 @@ MEDIA_GRAPHS: Mapping[tuple[str, bool], str] = {
 }
 """Graphs for steps with media, by the graph in whose place they are, and by ``Batch.together``."""
 
+_SOMETIMES_READ = ("rope_factors_", "indexer", "nextn.", ".vis_", ".input_scale")
+"""Parts of names of tensors that only some contexts, drafts, prompts with images, or 4-bit activations need."""
 
 OF_ANOTHER = "a draft model is loaded with the model that it was trained for"
 """The end of errors of draft models that may belong to another model."""
@@ -62,8 +68,38 @@ def trace(
     ``keeps_stream``: the main graph has the output ``STREAM`` if a layer of the model, or the draft model, can draft
     from it.
 
-    Raises ModelError, with the file's name, for a missing tensor or a wrong shape.
+    A warning names tensors of the file that no graph reads. Raises ModelError, with the file's name, for a missing
+    tensor or a wrong shape.
     """
+    graphs, unread = _trace_all(file, architecture, n_ctx, adapters, draft, media, embeds_media, keeps_stream)
+    if unread:
+        logger.warning("%s: %s", file.path, unread_message(unread, architecture.hparams.architecture))
+    return graphs
+
+
+def unread_tensors(file: GGUFFile, architecture: Architecture, n_ctx: int) -> list[str]:
+    """Return the sorted names of tensors that a model does not use. Raises ModelError as ``trace`` does."""
+    return _trace_all(file, architecture, n_ctx, media=True, embeds_media=True)[1]
+
+
+def unread_message(names: Sequence[str], architecture: str) -> str:
+    """Return one line about tensors that the models of an architecture do not use."""
+    shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+    counted = counted_as(len(names), "tensor")
+    return f"the architecture {architecture} has no use for {counted}: {shown}; the file may belong to another one"
+
+
+def _trace_all(
+    file: GGUFFile,
+    architecture: Architecture,
+    n_ctx: int,
+    adapters: Sequence[Adapter] = (),
+    draft: DraftSource | None = None,
+    media: bool = False,
+    embeds_media: bool = False,
+    keeps_stream: bool = False,
+) -> tuple[dict[str, Graph], list[str]]:
+    """Return what ``trace`` returns, and the sorted names of tensors that no graph reads."""
     new_builder = partial(AdaptedBuilder, adapters) if adapters else GraphBuilder
     graphs, builder = _trace(file, architecture, partial(new_builder, n_ctx=n_ctx))
     if isinstance(builder, AdaptedBuilder):
@@ -85,7 +121,8 @@ def trace(
         graphs |= _media_graphs(graphs, EMBED, architecture)
         speaks = architecture.speaks_tokens and with_media(main.only(["hidden", "logits"]), architecture.media_rules)
         graphs |= {SPEAK: speaks} if speaks else {}
-    return graphs
+    unread = builder.unread_tensors(max(architecture.hparams.get_int("block_count", 0), architecture.n_layer))
+    return graphs, sorted(name for name in unread if not any(part in name for part in _SOMETIMES_READ))
 
 
 def _media_graphs(graphs: Mapping[str, Graph], name: str, architecture: Architecture) -> dict[str, Graph]:
