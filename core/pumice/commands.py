@@ -4,7 +4,7 @@ GROUPS = {
     "Use a model": ("chat", "run", "speak", "transcribe", "serve", "launch", "batch", "embed", "tokenize"),
     "Fetch models": ("pull", "list", "rm", "info", "ps"),
     "Make models": ("convert", "quantize", "create", "imatrix", "gguf", "export-lora", "control-vector"),
-    "Measure": ("fit", "bench", "perplexity"),
+    "Measure": ("fit", "bench", "perplexity", "check"),
     "Set up": ("config", "plugins", "devices", "doctor"),
 }
 """Headings of ``pumice --help`` and their commands; commands of plugins come last."""

@@ -1,4 +1,4 @@
-"""Differences between two models, problems of one, and its checksums."""
+"""Differences between two models, and checksums of one."""
 
 import hashlib
 import uuid
@@ -61,44 +61,6 @@ def describe_tensor(tensor: ModelTensor | None) -> str | None:
     return None if tensor is None else f"{tensor.type.name} {' x '.join(map(str, tensor.shape[::-1]))}"
 
 
-def problems(file: GGUFFile, *, data: bool = True, progress: ByteProgress | None = None) -> Iterator[str]:
-    """Yield the problems of a readable file, one line each.
-
-    Checked are the sizes of the tokenizer's tables and the embeddings, the ids of special tokens and, if ``data``, that
-    all values are finite.
-    """
-    if "general.architecture" not in file.metadata and "general.type" not in file.metadata:
-        yield "metadata key 'general.architecture' is missing"
-    yield from _tokenizer_problems(file)
-    done, total = 0, sum(tensor.nbytes for tensor in file.tensors.values())
-    for tensor in file.tensors.values() if data else ():
-        for row, numbers in _numbers(tensor):
-            if not np.isfinite(numbers).all():
-                offset, column = np.argwhere(~np.isfinite(numbers))[0]
-                yield f"tensor {tensor.name!r}: row {row + offset}, column {column} is {numbers[offset, column]}"
-                break
-        tensor.release()
-        done += tensor.nbytes
-        if progress is not None:
-            progress(done, total)
-
-
-def _tokenizer_problems(file: GGUFFile) -> Iterator[str]:
-    metadata: dict[str, Any] = {key: file.metadata[key] for key in file.metadata if key.startswith("tokenizer.ggml.")}
-    if "tokenizer.ggml.tokens" not in metadata:
-        return
-    n_vocab = len(metadata["tokenizer.ggml.tokens"])
-    for key in ("tokenizer.ggml.scores", "tokenizer.ggml.token_type"):
-        if key in metadata and len(metadata[key]) != n_vocab:
-            yield f"metadata key {key!r} has {len(metadata[key])} items for {n_vocab} tokens"
-    for key, value in metadata.items():
-        if key.endswith("_token_id") and not (type(value) is int and 0 <= value < n_vocab):
-            yield f"metadata key {key!r} is {value}, but there are only {n_vocab} tokens"
-    embeddings = file.tensors.get("token_embd.weight")
-    if embeddings is not None and embeddings.shape[0] != n_vocab:
-        yield f"tensor 'token_embd.weight' has {embeddings.shape[0]} rows for {n_vocab} tokens"
-
-
 def checksums(
     file: GGUFFile, algorithms: tuple[str, ...], progress: ByteProgress | None = None
 ) -> Iterator[tuple[str, str, str]]:
@@ -147,7 +109,7 @@ def _new_hash(name: str) -> Any:
     return xxhash.xxh64()
 
 
-def _numbers(tensor: ModelTensor) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
+def decoded_rows(tensor: ModelTensor) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
     """Yield groups of decoded rows: the index of the first row, and float32 [rows, columns]."""
     rows = tensor.data.reshape(prod(tensor.shape[:-1]), -1)
     step = max(1, 8 * CHUNK // tensor.shape[-1])
@@ -161,4 +123,4 @@ def _same_bytes(a: ModelTensor, b: ModelTensor) -> bool:
 
 def _largest_difference(a: ModelTensor, b: ModelTensor) -> float:
     with np.errstate(all="ignore"):
-        return max(float(np.abs(x - y).max()) for (_, x), (_, y) in zip(_numbers(a), _numbers(b), strict=True))
+        return max(float(np.abs(x - y).max()) for (_, x), (_, y) in zip(decoded_rows(a), decoded_rows(b), strict=True))

@@ -186,7 +186,7 @@ class Chain:
         if not math.isfinite(peak):
             what = "contain NaN" if math.isnan(peak) else "are all -inf" if peak < 0 else "contain infinity"
             raise BackendError(
-                f"the model's logits {what}; try another backend, check the file with `pumice gguf check`, or find "
+                f"the model's logits {what}; try another backend, check the file with `pumice check`, or find "
                 "the operation of a backend with pumice.testing.check_backend"
             )
         if ids is None and self._n_best_likely:

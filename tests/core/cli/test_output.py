@@ -64,7 +64,7 @@ COMMANDS = [
     ["gguf", "show", "FILE", "--json"],
     ["gguf", "show", "FILE", "general.name", "--json"],
     ["gguf", "show", "FILE", "nothing" + EVIL],
-    ["gguf", "check", "FILE"],
+    ["check", "FILE"],
     ["gguf", "diff", "FILE", "MODEL"],
     ["gguf", "diff", "FILE", "MODEL", "--json"],
     ["gguf", "hash", "FILE"],
@@ -81,7 +81,7 @@ COMMANDS = [
 def test_hostile_texts_are_written_as_text(words, file, model, run):
     done = run(*({"FILE": file, "MODEL": model}.get(word, word) for word in words))
     output = done.stdout + done.stderr
-    assert output or "check" in words
+    assert output
     assert not [mark for mark in output if unicodedata.category(mark) in UNSEEN and mark not in "\n\t"], output
     if "--json" in words and not done.returncode:
         assert "owned" in json.dumps(json.loads(done.stdout))

@@ -1,4 +1,4 @@
-"""Differences, problems and checksums."""
+"""Differences and checksums."""
 
 import subprocess
 import sys
@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import xxhash
 
-from gguf_files import tiny_llama, write_gguf
+from gguf_files import tiny_llama
 from pumice.errors import GGUFError
 from pumice.gguf import GGUFFile, encode
-from pumice.gguf.compare import checksums, differences, problems
+from pumice.gguf.compare import checksums, differences
 from pumice.gguf.edit import edit
 
 
@@ -64,30 +64,3 @@ def test_differences(model, tmp_path):
         ("tensor", "token_embd.weight"): ("F32 64 x 300", "differs by up to 0.25"),
     }
     assert len(list(differences(GGUFFile.open(model), GGUFFile.open(changed), data=False))) == 4
-
-
-def test_a_good_file_has_no_problems(model):
-    with GGUFFile.open(model) as file:
-        assert list(problems(file)) == []
-
-
-def test_problems(tmp_path):
-    metadata = {
-        "general.architecture": "llama",
-        "tokenizer.ggml.tokens": ["a", "b", "c"],
-        "tokenizer.ggml.scores": [0.0, 1.0],
-        "tokenizer.ggml.bos_token_id": 3,
-    }
-    weights = np.zeros((4, 32), np.float32)
-    weights[2, 5] = np.inf
-    path = write_gguf(tmp_path / "m.gguf", metadata, {"token_embd.weight": weights, "fine": np.ones(3, np.float32)})
-    seen = []
-    with GGUFFile.open(path) as file:
-        found = list(problems(file, progress=lambda done, total: seen.append(done / total)))
-    assert found == [
-        "metadata key 'tokenizer.ggml.scores' has 2 items for 3 tokens",
-        "metadata key 'tokenizer.ggml.bos_token_id' is 3, but there are only 3 tokens",
-        "tensor 'token_embd.weight' has 4 rows for 3 tokens",
-        "tensor 'token_embd.weight': row 2, column 5 is inf",
-    ]
-    assert seen[-1] == 1

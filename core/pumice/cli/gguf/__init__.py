@@ -13,7 +13,6 @@ MODULES = {
     "split": "parts",
     "merge": "parts",
     "diff": "compare",
-    "check": "compare",
     "hash": "compare",
 }
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pumice.cli.confined import ConfinedCommand, FileCommand
+from pumice.cli.confined import FileCommand
 from pumice.cli.files import InputFile, ModelPath
 from pumice.cli.options import json_option, no_sandbox_option
 from pumice.cli.output import echo
@@ -52,28 +52,6 @@ def difference_lines(difference: Difference) -> Iterator[str]:
     for sign, said in (("-", difference.first), ("+", difference.second)):
         if said is not None:
             yield f"{sign} {difference.what} {difference.name}: {said}"
-
-
-@click.command("check", cls=ConfinedCommand)
-@click.argument("file", type=ModelPath())
-@option("--no-data", is_flag=True, help="Check metadata and shapes only, not for numbers that are not finite.")
-@no_sandbox_option
-@click.pass_context
-def check_command(ctx: click.Context, file: str, no_data: bool) -> None:
-    """Check FILE for problems.
-
-    Checks tokenizer tables, the tensors and shapes that the architecture needs, tensors that it does not use, and
-    numbers that are not finite. The exit status is 1 if there are problems.
-    """
-    from pumice.gguf import GGUFFile
-    from pumice.gguf.compare import problems
-    from pumice.model_files.opening import architecture_problems
-
-    with GGUFFile.open(file) as opened, show_progress("checking") as progress:
-        lines = [*architecture_problems(opened), *problems(opened, data=not no_data, progress=progress)]
-    for line in lines:
-        echo(f"{file}: {line}")
-    ctx.exit(1 if lines else 0)
 
 
 @click.command("hash", cls=FileCommand)
