@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -262,13 +263,12 @@ class Runner:
     limits: Limits
 
     def __post_init__(self) -> None:
-        self.encodes = self.lost = self.needs_whole_sequences = False
+        self.lost = False
         self.takes = True
-        self.recurrent = self.keeps_states = isinstance(self.program, Slots)
+        has_states = isinstance(self.program, Slots)
+        self.model = SimpleNamespace(encodes=False, whole=frozenset(), recurrent=has_states)
+        self.cache = SimpleNamespace(keeps_states=has_states, copy_slots=self.program.copy_slots)
         self.capabilities = self.program.capabilities
-
-    def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
-        self.program.copy_slots(pairs)
 
     def prepare_drafts(self) -> None:
         self.program.prepare_drafts()

@@ -159,7 +159,7 @@ def describe_graph(
         registry = get_registry(settings)
         file = stack.enter_context(open_configured(located, registry, settings))
         opening = OpeningBackends(registry, settings)
-        return prepare(stack, file, settings, opening)[1].describe()
+        return prepare(stack, file, settings, opening)[1].placed.describe()
 
 
 @short_traceback

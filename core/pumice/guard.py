@@ -49,9 +49,9 @@ def raise_named(error: BaseException, where: str) -> NoReturn:
     """Raise a plugin's error as PluginError.
 
     A PumiceError is raised unchanged, as intended; so are a MemoryError, which a system call without memory is, too,
-    and the end of the process.
+    the end of the process, and any error if ``where`` is empty: that of no plugin.
     """
-    if isinstance(error, (PumiceError, MemoryError, Terminated)):
+    if not where or isinstance(error, (PumiceError, MemoryError, Terminated)):
         raise error
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:  # of mapping memory
         raise MemoryError from error

@@ -105,7 +105,7 @@ class Model(SpeakingModel):
             self.architecture, self.runner = prepare(stack, file, config, opening, progress, observer, begin)
             self.runner.compile()
             if config.mlock:
-                lock_memory(self.runner.host_weights)
+                lock_memory(self.runner.placed.host_weights)
             files = [] if observer else _all_files(path, config)
             engine = _make_engine(stack, file, config, registry, self.runner, self.architecture, policy, files)
             client = EngineClient(lambda command: thread.send(command))
@@ -136,14 +136,14 @@ class Model(SpeakingModel):
             config.samplers,
             config.sampling,
             config.adapter_scales,
-            decoder_start=self.architecture.decoder_start if runner.encodes else None,
+            decoder_start=self.architecture.decoder_start if runner.model.encodes else None,
             masks=self.architecture.masks,
             proposers=speculation.names,
             verifies=verifies(runner),
-            media_width=runner.media_width,
+            media_width=runner.model.media_width,
             media_rules=self.architecture.media_rules,
             n_batch=runner.limits.n_batch,
-            embeds_media=runner.embeds_media,
+            embeds_media=runner.model.embeds_media,
         )
 
     @property
@@ -157,10 +157,10 @@ class Model(SpeakingModel):
     def _projector(self, kind: MediaKind | None = None) -> Projector:
         """Return the projector. Raises RequestError if there is none for ``kind``, or it is another model's."""
         projector = self._load_projector(kind)
-        if projector.width != self.runner.media_width:
+        if projector.width != self.runner.model.media_width:
             raise RequestError(
                 f"{projector.path.name}: it makes rows of {projector.width} values, but this model takes "
-                f"{self.runner.media_width or 'no media'}: it is the projector of another model"
+                f"{self.runner.model.media_width or 'no media'}: it is the projector of another model"
             )
         return projector
 
@@ -217,7 +217,7 @@ class Model(SpeakingModel):
         tokens, (read, spans) = self._checked("logits: ids", ids), self._read(prompt, "") if prompt else ([], [])
         if not tokens:
             raise RequestError("logits: no token ids given")
-        if bool(read) != self.runner.encodes:
+        if bool(read) != self.runner.model.encodes:
             raise RequestError(
                 "logits: this model has no encoder that could read the prompt"
                 if read
@@ -250,7 +250,7 @@ class Model(SpeakingModel):
         ends = [self._checked("continuation_logits: an ending", ending) for ending in endings]
         if not begun or not all(ends):
             raise RequestError("continuation_logits: the beginning and each ending need a token")
-        if self.runner.encodes:
+        if self.runner.model.encodes:
             raise RequestError("continuation_logits: an encoder-decoder cannot continue a beginning; use logits")
         scales = adapter_scales(self.config.adapter_scales, adapters)
         self._check_length(len(begun) + max(map(len, ends), default=0))
@@ -272,7 +272,7 @@ class Model(SpeakingModel):
 
     def _checked(self, what: str, ids: Sequence[int]) -> list[int]:
         """Return checked token ids. Raises RequestError for a model without logits."""
-        if "logits" not in self.runner.results(MAIN):
+        if "logits" not in self.runner.model.results(MAIN):
             raise RequestError("this model gives no logits: it is an encoder; use embed")
         tokens = token_ids(ids, f"{what} must be a list of token ids")
         check_ids(tokens, self.n_vocab)
@@ -321,7 +321,7 @@ def _make_engine(
 
 
 def _policy(config: Config, registry: Registry, runner: Runner) -> SchedulingPolicy:
-    on_gpu = registry.backends.find(runner.backends_used[0]).offload
+    on_gpu = registry.backends.find(runner.placed.backends_used[0]).offload
     sizes = runner.capabilities.step_sizes
     if config.max_delay or on_gpu:
         return FairPolicy(config.max_delay or 0.05, step_sizes=sizes)
@@ -330,21 +330,21 @@ def _policy(config: Config, registry: Registry, runner: Runner) -> SchedulingPol
 
 def _facts(architecture: Architecture, runner: Runner, engine: Engine, projector: ChosenProjector) -> Facts:
     n_ctx = engine.limits.n_ctx
-    head = runner.results(HEAD)
-    hidden = runner.results(runner.embedder)["hidden"] if runner.embedder else 0
+    head = runner.model.results(HEAD)
+    hidden = runner.model.results(runner.model.embedder)["hidden"] if runner.model.embedder else 0
     return Facts(
         n_ctx,
         architecture.n_ctx_train,
-        runner.n_vocab,
-        runner.backends_used,
-        runner.memory,
-        generates=runner.generates or architecture.masks is not None,
+        runner.model.n_vocab,
+        runner.placed.backends_used,
+        runner.placed.memory,
+        generates=runner.model.generates or architecture.masks is not None,
         fills_masks=architecture.masks is not None,
         n_embd=head.get("embedding", hidden),
         n_labels=head.get("scores", 0),
-        devices=facts_of(runner.held, dict(runner.backends)),
-        speculates=runner.generates and verifies(runner) and engine.speculation.is_default,
-        media_width=runner.media_width if projector.path else 0,
+        devices=facts_of(runner.placed.held, dict(runner.placed.backends)),
+        speculates=runner.model.generates and verifies(runner) and engine.speculation.is_default,
+        media_width=runner.model.media_width if projector.path else 0,
     )
 
 
@@ -406,15 +406,15 @@ def _measures(runner: Runner, config: Config, registry: Registry) -> bool:
 
     Without ``config.measure_rates``, a message says how to measure them.
     """
-    backends = dict(runner.backends)
-    devices = {DeviceName(item.backend, item.device) for item in runner.main_segments}
+    backends = dict(runner.placed.backends)
+    devices = {DeviceName(item.backend, item.device) for item in runner.placed.main.placed}
     if len({backends[device.backend].offload for device in devices}) < 2:
         return False
-    if devices <= set(known_device_rates(runner.backends, config)):
+    if devices <= set(known_device_rates(runner.placed.backends, config)):
         return False
     from pumice.engine.placement.measuring import gpu_shares, measure_before_loading
 
-    parts = runner.costs()
+    parts = runner.placed.costs()
     if not gpu_shares(parts):
         return False
     if not config.measure_rates:

@@ -37,12 +37,12 @@ NAMES_NONE = "speculate: auto drafts only where results are independent of the n
 
 def make_next_tokens(config: Config, runner: Runner) -> NextTokens | None:
     """Return the drafting layer of the model or its draft model; None without one, or if it is not wanted."""
-    if runner.listening is None:
-        if config.draft and runner.results(DRAFT) and config.is_drafting:
+    if runner.model.listening is None:
+        if config.draft and runner.model.results(DRAFT) and config.is_drafting:
             reason = "drafts of its kind are not supported here yet" if names_layer(config) else NAMES_NONE
             log.warning("draft: %s is not used: %s", config.draft, reason)
         return None
-    kind = BlockTokens if runner.block else CachedTokens if runner.drafts_from_caches else NextTokens
+    kind = BlockTokens if runner.model.block else CachedTokens if runner.model.drafts_from_caches else NextTokens
     return kind(runner, DraftLimits(config.draft_max, config.draft_min, config.draft_p_min, runner.limits.n_ctx))
 
 
@@ -70,7 +70,7 @@ def make_speculation(
         choice = "auto" if exact else "draft"
     if not verifies(runner):
         if choice not in ("auto", "off", "draft"):  # another warning has said that a draft model is not used
-            log.warning("speculate: %s is not used: %s verifies no drafts", choice, runner.backends_used[0])
+            log.warning("speculate: %s is not used: %s verifies no drafts", choice, runner.placed.backends_used[0])
         choice = ",".join(name for name in names_of(choice) if name != "draft" or not config.draft) or "off"
     check_proposers(choice, proposers, verifies(runner), ConfigError)
     for name in () if choice in ALONE else names_of(choice):
@@ -99,7 +99,7 @@ def open_draft_model(
         return None
     graphs = for_cache(graphs, config)
     if not verifies(target):
-        log.warning("draft: %s is not used: on %s, steps verify no drafts", draft.path, target.backends_used[0])
+        log.warning("draft: %s is not used: on %s, steps verify no drafts", draft.path, target.placed.backends_used[0])
         return None
     longest = min(n_ctx, architecture.n_ctx_train)
     n_positions = min(n_ctx, config.n_parallel * longest)  # more would hold no text
@@ -107,16 +107,17 @@ def open_draft_model(
     recurrent = any(isinstance(state, RecurrentState) for state in states_of_all(graphs))
     limits = replace(limits, n_checkpoints=limits.n_seqs if recurrent else 0)
     with _naming_draft(draft):
-        runner = Runner(graphs, target.backends, limits, PlacementRules(config.draft_n_gpu_layers))
+        runner = Runner(graphs, target.placed.backends, limits, PlacementRules(config.draft_n_gpu_layers))
     stack.callback(runner.close)
-    if not runner.generates or runner.encodes:
+    if not runner.model.generates or runner.model.encodes:
         raise ModelError(f"{draft.path}: not a draft model: it does not generate text from left to right")
     with _naming_draft(draft):
         runner.compile()
-    if runner.recurrent and not runner.keeps_states:
+    if runner.model.recurrent and not runner.cache.keeps_states:
         raise ModelError(f"{draft.path}: its recurrent states cannot be copied here; choose another draft model")
     bounds = DraftLimits(config.draft_max, config.draft_min, config.draft_p_min, longest)
-    return DraftModel(runner, _draft_vocabulary(file, draft, registry, target.n_vocab, runner.n_vocab), bounds)
+    n_vocab = target.model.n_vocab, runner.model.n_vocab
+    return DraftModel(runner, _draft_vocabulary(file, draft, registry, *n_vocab), bounds)
 
 
 @contextmanager

@@ -39,11 +39,9 @@ def blocks_of(model: pumice.Model) -> Blocks:
 
     def turns(engine: Any) -> Iterator[None]:
         yield
-        tiers, runner = engine.tiers, engine.runner
+        tiers, cache = engine.tiers, engine.runner.cache
         places = {key: tiers.place_of(*key) for key in tiers._offered if key[0] != STATES}
-        return {
-            key: runner.read_blocks(key[0], [place]).tobytes() for key, place in places.items() if place is not None
-        }
+        return {key: cache.read_blocks(key[0], [place]).tobytes() for key, place in places.items() if place is not None}
 
     blocks: Blocks = model.engine.call(turns)
     return blocks

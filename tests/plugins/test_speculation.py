@@ -184,7 +184,9 @@ def test_a_draft_model_that_the_backend_cannot_use_is_left_out(
     choice: str, left: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """As warnings say; a request that names it is told why."""
-    runner: Any = SimpleNamespace(capabilities=Capabilities(n_in_flight=2), backends_used=["ray"])
+    runner: Any = SimpleNamespace(
+        capabilities=Capabilities(n_in_flight=2), placed=SimpleNamespace(backends_used=["ray"])
+    )
     config = load_config({"speculate": choice, "draft": "small.gguf", "n_draft": 5})
     made = make_speculation(config, load_registry(config), runner, None, None)
     generation: Any = SimpleNamespace(request=SimpleNamespace(speculate=None), prediction=None, media=None)
@@ -398,7 +400,7 @@ def _drafted(engine: Engine, tokens: list[int]) -> Generator[None, None, int]:
     """The token that the draft guesses after ``tokens``, from the whole text in few steps."""
     runner, place = engine.runner, engine.scheduler.places.take()
     assert place is not None
-    block = runner.block
+    block = runner.model.block
     engine.scheduler.places.extend(place, 0, len(tokens) + (block.size if block else 0))
     known = tokens[:-1] if block else tokens  # what the model says of the last token is not known yet
     states = []
@@ -406,7 +408,7 @@ def _drafted(engine: Engine, tokens: list[int]) -> Generator[None, None, int]:
         some = known[begin : begin + 16]
         batch = batch_of(engine.cache, [Part(place, some, begin, range(len(some)))])
         rows = runner.outputs(batch)["stream"].copy()
-        if runner.results(FEATURES):
+        if runner.model.results(FEATURES):
             rows = runner.outputs(replace(batch, inputs={"features": rows}), FEATURES)["hidden"].copy()
         states.append(rows)
     hidden = np.concatenate([np.zeros_like(states[0][:1]), *states])
@@ -414,10 +416,10 @@ def _drafted(engine: Engine, tokens: list[int]) -> Generator[None, None, int]:
         part = Part(place, [tokens[-1], *[block.mask] * (block.size - 1)], len(tokens) - 1, [block.first])
         outputs = runner.outputs(batch_of(engine.cache, [part]), DRAFT)
         logits = outputs["logits"]
-    if runner.drafts_from_caches:
+    if runner.model.drafts_from_caches:
         batch = batch_of(engine.cache, [Part(place, tokens[-1:], len(tokens) - 2, [0])])
         logits = runner.outputs(replace(batch, inputs={"hidden": hidden[-2:-1]}), DRAFT)["logits"]
-    for begin in range(0, 0 if block or runner.drafts_from_caches else len(tokens), 16):
+    for begin in range(0, 0 if block or runner.model.drafts_from_caches else len(tokens), 16):
         some = tokens[begin : begin + 16]
         batch = batch_of(engine.cache, [Part(place, some, begin, [len(some) - 1])])
         batch = replace(batch, inputs={"hidden": hidden[begin : begin + len(some)]})

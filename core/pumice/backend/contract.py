@@ -268,6 +268,9 @@ class Backend(ABC):
     #: ``batch_invariant``, and it is set, a row has the same result in any step, so no graph is for prompts alone.
     Options: ClassVar[type] = NoOptions
 
+    #: The backend and its plugin in messages, such as ``backend 'cpu' (plugin cpu)``; set by ``make_backend``.
+    title: str = ""
+
     def __init__(self, options: Any = None) -> None:
         self.options = options if options is not None else self.Options()
 

@@ -30,7 +30,7 @@ def settle(model: Model) -> None:
     """Wait until nothing is compiled or prepared beside steps, which would be slower meanwhile."""
 
     def wait(engine: Engine) -> Generator[None, None, None]:
-        engine.runner.wait_until_settled()
+        engine.runner.placed.wait_until_settled()
         yield
 
     model.engine.call(wait)

@@ -18,9 +18,9 @@ from pumice.engine.placement.fitting import fit_model, has_room, largest_context
 from pumice.engine.placement.held import Held, facts_of, held_parts
 from pumice.engine.placement.measuring import measure_devices
 from pumice.engine.placement.overrides import HOST, DeviceName, parse_device
+from pumice.engine.placement.placed_model import LATER
 from pumice.engine.placement.placement import Backends, Placement, PlacementRules, find_placement
 from pumice.engine.placement.rates import Rates, known_device_rates, step_seconds
-from pumice.engine.placement.runner import LATER
 from pumice.engine.placement.sizing import BLOCK_SIZE, EngineSizes, make_limits
 from pumice.engine.placement.tracing import prompts_of
 from pumice.gguf import GGUFFile

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pumice.backend.step import Batch, Limits, Step
 from pumice.config import Config, load_config
 from pumice.engine.placement.backends import backend_line
+from pumice.engine.placement.cache_access import CacheAccess
 from pumice.engine.placement.placed import PlacedGraph
 from pumice.engine.placement.placement import PlacementRules, layer_bytes, layers_that_fit, place_layers, share_layers
 from pumice.engine.placement.sizing import make_limits
@@ -139,16 +140,16 @@ class Stage:
     def run(self, name: str, hop: int, batch: Batch, arrays: Sequence[Array]) -> list[Array]:
         """Compute a part for one batch. The results are valid until the next call."""
         graph, _ = self._parts[name, hop]
-        program = self._placed[name, hop].program
-        assert program is not None
-        results = program.run(Step(batch, dict(zip(graph.inputs, arrays, strict=True))))
+        steps = self._placed[name, hop].steps
+        assert steps is not None
+        results = steps.submit(Step(batch, dict(zip(graph.inputs, arrays, strict=True)))).outputs()
         return [results[output] for output in graph.outputs]
 
     def copy_slots(self, name: str, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy recurrent states, like ``Program.copy_slots``."""
         for (of, _), placed in self._placed.items():
-            if of == name and placed.keeps_states and placed.program is not None:
-                placed.program.copy_slots(pairs)
+            if of == name and placed.keeps_states:
+                CacheAccess(placed).copy_slots(pairs)
 
     @property
     def backends(self) -> list[str]:

@@ -87,7 +87,7 @@ def main() -> int:
             model.open_projector()
             model.open_speaker()
             model.engine.rehearse()
-            model.runner.wait_until_prepared()
+            model.runner.placed.wait_until_prepared()
             loras = model.loras
             telling.join()
     except Exception as error:

@@ -11,6 +11,7 @@ from pumice.architecture import MEDIA, MediaRules
 from pumice.backend.step import Limits
 from pumice.engine import Request
 from pumice.engine.cache.kv_cache import KVCache
+from pumice.engine.drafts.choice import StepCosts
 from pumice.engine.media import rows as media_module
 from pumice.engine.media.rows import MediaIds, MediaRows, place_spans
 from pumice.engine.messages import Add, Failed, Span
@@ -98,6 +99,7 @@ def test_no_program_picks_a_token_after_media(path, table, monkeypatch, follows)
         return replace(capabilities(runner), max_steps=8, max_best=64, decides=True, follows=follows)
 
     monkeypatch.setattr(Runner, "capabilities", property(picking))
+    monkeypatch.setattr("pumice.engine.drafts.speculation.measure_costs", lambda *_: StepCosts())
     prompt = Request([*PROMPT[:60], *[0] * 10], media=[Span(60, table[PROMPT[60:]])], **GREEDY | {"max_tokens": 1})
     with pumice.load(path, backend="numpy") as model:
         first, again = complete(model, prompt), complete(model, prompt)
@@ -129,7 +131,7 @@ def test_without_a_program_for_media_only_media_are_refused(path, table, monkeyp
 
     with pumice.load(path, backend="numpy") as model:
         expected = complete(model, Request(PROMPT, **GREEDY)).tokens
-        monkeypatch.setattr(model.runner._graphs[MEDIA], "compile", fails)
+        monkeypatch.setattr(model.runner.placed.graphs[MEDIA], "compile", fails)
         stream = iter(model.stream(PROMPT, max_tokens=12, temperature=0.0, cache_salt="b"))
         tokens = [next(stream).token]
         for _ in range(2):

@@ -17,6 +17,7 @@ from pumice.backend.pick import Ahead, Ask, Pick
 from pumice.backend.step import Batch, Pending, Step
 from pumice.engine import Engine, Preparer, Request
 from pumice.engine.messages import Failed
+from pumice.engine.placement.guarded import SegmentProgram
 from pumice.engine.placement.pipeline import Pipeline
 from pumice.engine.requests.reading import LogitRows, with_future
 from pumice.graph import Segment, Tensor
@@ -104,7 +105,8 @@ def pipeline(log: list[str], n: int = 3, gives_logits: bool = True) -> tuple[Pip
     segments[-1].inputs.append(skip)
     segments[-1].gives_logits = gives_logits
     programs = [Device(i, segment, log) for i, segment in enumerate(segments)]
-    return Pipeline(segments, programs, lambda step: {"tokens": step.tokens}), programs
+    parts = [SegmentProgram(program) for program in programs]
+    return Pipeline(segments, parts, lambda step: {"tokens": step.tokens}), programs
 
 
 def hidden(name: str) -> Tensor:
@@ -281,7 +283,7 @@ def test_two_devices_of_a_backend_without_a_line_of_its_own(tmp_path: Path) -> N
     for backend, plugins in (("numpy", []), ("tried", [plugin(Two)])):
         with pumice.load(path, backend=backend, plugins=plugins, n_batch=4) as model:
             texts.append(model.generate("the cat sat on the mat", max_tokens=20, temperature=0).tokens)
-            assert (" on tried, device 1: " in model.runner.describe()) == (backend == "tried")
+            assert (" on tried, device 1: " in model.runner.placed.describe()) == (backend == "tried")
     assert texts[0] == texts[1]
 
 

@@ -184,7 +184,7 @@ def test_moved_tensors_give_the_same_logits(tmp_path: Path, rules: PlacementRule
     _, expected = logits_of(path, [("cpu", NumpyBackend())], PlacementRules())
     runner, found = logits_of(path, [("gpu", gpu(None, None)), ("cpu", NumpyBackend())], rules)
     assert np.array_equal(found, expected)
-    for segment in runner.segments:
+    for segment in runner.placed.main.segments:
         for node in segment.nodes:
             for weight in (tensor for tensor in node.operands() if isinstance(tensor, Weight)):
                 override = next((item for item in rules.overrides if item.pattern.search(weight.name)), None)
@@ -210,8 +210,8 @@ def test_experts_in_host_memory_take_one_crossing_per_layer(tmp_path: Path) -> N
     path = ROUTED.write(tmp_path / "model.gguf")
     rules = PlacementRules(overrides=tuple(host_layers(-1, 0)))
     runner, _ = logits_of(path, [("gpu", gpu(None)), ("cpu", NumpyBackend())], rules)
-    assert [segment.backend for segment in runner.segments] == ["gpu", "cpu"] * 2 + ["gpu"]
-    assert all(len(segment.outputs) == 1 for segment in runner.segments if segment.backend == "cpu")
+    assert [segment.backend for segment in runner.placed.main.segments] == ["gpu", "cpu"] * 2 + ["gpu"]
+    assert all(len(segment.outputs) == 1 for segment in runner.placed.main.segments if segment.backend == "cpu")
 
 
 def test_memory_counts_weights_states_and_activations(tmp_path: Path) -> None:

@@ -103,8 +103,8 @@ def test_lack_of_memory_costs_what_is_kept_alone(
         read = [answer(model, prompt) for prompt in PROMPTS]
         n_saved = tallies(model)["disk"].n_saved
         with monkeypatch.context() as patch:
-            patch.setattr(model.runner, "write_blocks", fails)
-            patch.setattr(model.runner, "read_blocks", fails)
+            patch.setattr(model.runner.cache, "write_blocks", fails)
+            patch.setattr(model.runner.cache, "read_blocks", fails)
             assert answer(model, PROMPTS[0]) == read[0]
             assert answer(model, PROMPTS[0][::-1])[0] == 0
             counted = tallies(model)
@@ -113,7 +113,7 @@ def test_lack_of_memory_costs_what_is_kept_alone(
 
 
 def test_nothing_is_read_for_a_disk_that_takes_nothing() -> None:
-    runner: Any = SimpleNamespace(limits=SimpleNamespace(block_size=32), lost=False)  # without read_blocks
+    runner: Any = SimpleNamespace(limits=SimpleNamespace(block_size=32), lost=False)  # without a cache
     disk: Any = SimpleNamespace(works=True, wait=lambda seconds: False)
     tiers = Tiers(runner, CacheForm({0: 100}, 0, "test"), b"", None, disk)
     tiers.offer(0, b"a", 1)
@@ -132,7 +132,8 @@ def test_blocks_that_leave_the_device_are_read_together_and_once() -> None:
         read.append(list(blocks))
         return np.repeat(np.asarray(blocks, np.uint8), 100).reshape(len(blocks), 100)
 
-    runner: Any = SimpleNamespace(limits=SimpleNamespace(block_size=32), lost=False, read_blocks=read_blocks)
+    cache = SimpleNamespace(read_blocks=read_blocks)
+    runner: Any = SimpleNamespace(limits=SimpleNamespace(block_size=32), lost=False, cache=cache)
     tiers = Tiers(runner, CacheForm({0: 100}, 0, "test"), b"", RamTier(2**20), None)
     blocks = [(block, bytes([block])) for block in range(4)]
     tiers.idle = lambda window, most: blocks[:most]

@@ -147,9 +147,9 @@ def test_a_model_is_loaded_when_its_steps_and_its_tokenizer_are_prepared(path, m
     slow = f"""
 import gc, pathlib, sys, time
 from pumice.process import worker
-from pumice.engine.placement.runner import Runner
+from pumice.engine.placement.placed_model import PlacedModel
 from pumice.frontend import base
-Runner.wait_until_prepared = lambda runner: time.sleep(0.5) or pathlib.Path({str(prepared)!r}).touch()
+PlacedModel.wait_until_prepared = lambda placed: time.sleep(0.5) or pathlib.Path({str(prepared)!r}).touch()
 make = base.from_metadata
 base.from_metadata = lambda *given: pathlib.Path({str(made)!r}).touch() or make(*given)
 worker.sandbox.seal = lambda: gc.get_freeze_count() and pathlib.Path({str(frozen)!r}).touch()

@@ -159,6 +159,6 @@ def test_an_encoder_reads_no_images(t5_file: Any) -> None:
     """Its encoder would read placeholders, as the graph with media is that of the decoder."""
     span = Span(0, np.zeros((2, 64), np.float32))
     with load(t5_file("t5")) as model:
-        assert model.runner.media_width == 0
+        assert model.runner.model.media_width == 0
         with pytest.raises(pumice.RequestError, match="takes no images"):
             Stream.open(model.client, Request(PROMPT, media=[span]))[0].completion()

@@ -51,8 +51,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_footprints_are_what_weights_and_caches_take(kv_type: str) -> None:
     with pumice.load(demo_model_path(), backend="vulkan", kv_type=kv_type, n_ctx=4096) as model:
         runner: Any = model.runner
-        ((_, first),) = [pair for pair in runner._backends if pair[0] == "vulkan"]
-        nodes = runner._graphs["main"].graph.nodes
+        ((_, first),) = [pair for pair in runner.placed.backends if pair[0] == "vulkan"]
+        nodes = runner.placed.main.graph.nodes
         sizes = layer_bytes(nodes, lambda held: first.footprint(held, runner.limits), several=False)
         (shared,) = first._opened
         taken = shared.weights.nbytes + shared.cache.nbytes

@@ -48,16 +48,17 @@ def make_tiers(
     """
     if not (config.cache_ram or config.cache_folder):
         return None
-    form = runner.cache_form
-    if form is None or (runner.recurrent and not runner.keeps_states) or runner.encodes or not _has_cache(runner):
+    form = runner.cache.form
+    loses_states = runner.model.recurrent and not runner.cache.keeps_states
+    if form is None or loses_states or runner.model.encodes or not _has_cache(runner):
         log.warning(
             "cache_ram, cache_disk, cache_saved: not used: on %s, this model's cache cannot leave the device",
-            ", ".join(runner.backends_used),
+            ", ".join(runner.placed.backends_used),
         )
         return None
     limits = runner.limits
     settings = {name: getattr(config, name) for name in type(config).model_fields if name not in _IRRELEVANT_KEYS}
-    facts = (limits.n_ctx, limits.block_size, limits.kv_type, settings, list(plugins), runner.describe())
+    facts = (limits.n_ctx, limits.block_size, limits.kv_type, settings, list(plugins), runner.placed.describe())
     try:
         identity = identity_of(files, *facts)
     except OSError as error:
@@ -69,4 +70,4 @@ def make_tiers(
 
 
 def _has_cache(runner: Runner) -> bool:
-    return bool(runner.limits.n_blocks) or runner.keeps_states
+    return bool(runner.limits.n_blocks) or runner.cache.keeps_states

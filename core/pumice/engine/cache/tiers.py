@@ -206,9 +206,9 @@ class Tiers:
             if rows is None:
                 return False
             if rows and window == STATES:
-                self._runner.write_slots(places, np.stack(rows))
+                self._runner.cache.write_slots(places, np.stack(rows))
             elif rows:
-                self._runner.write_blocks(window, places, np.stack(rows))
+                self._runner.cache.write_blocks(window, places, np.stack(rows))
                 for key, n_blocks in keys:
                     self._offered[window, key] = n_blocks
             return True
@@ -259,7 +259,8 @@ class Tiers:
                 self._ram.shrink()
 
     def _read(self, window: int, places: Sequence[int]) -> NDArray[np.uint8]:
-        read = self._runner.read_slots(places) if window == STATES else self._runner.read_blocks(window, places)
+        cache = self._runner.cache
+        read = cache.read_slots(places) if window == STATES else cache.read_blocks(window, places)
         return read.reshape(len(places), -1)
 
     def _n_bytes(self, window: int) -> int:

@@ -30,8 +30,8 @@ class BlockTokens(NextTokens):
 
     def __init__(self, runner: Runner, limits: DraftLimits) -> None:
         super().__init__(runner, limits)
-        assert runner.block is not None
-        self._block = runner.block
+        assert runner.model.block is not None
+        self._block = runner.model.block
 
     def _unknown(self, tables: BlockTables, first: int, n_stream: int) -> Hidden:
         return Hidden(tables, first, [np.zeros((0, n_stream), np.float32)])
@@ -64,7 +64,7 @@ class BlockTokens(NextTokens):
         assert self.cache is not None
         with rehearsing(self.cache, 1 + self._block.size) as place:
             if place is not None:
-                width = self._runner.results(self._runner.listening or MAIN)[STREAM]
+                width = self._runner.model.results(self._runner.model.listening or MAIN)[STREAM]
                 self._read([Part(place, [0], 0)], np.zeros((1, width), np.float32))
                 self._outputs(self._batch([self._block_at(place, 0, 1, self._block.size, n)]), DRAFT)
 
@@ -90,7 +90,7 @@ class BlockTokens(NextTokens):
         return self._submit_blocks(parts, rows, [self._masks(running, n) for running in sequences], n)
 
     def submit_after(self, sequences: Sequence[Running], verified: Pending, n: int, n_drafted: int) -> list[Pending]:
-        n_rows, size, listening = 1 + n_drafted, self._block.size, self._runner.listening
+        n_rows, size, listening = 1 + n_drafted, self._block.size, self._runner.model.listening
         assert listening is not None
         starts = [(running, running.n_past) for running in sequences]
         reads = self._batch([Part(place, [0] * n_rows, position) for place, position in starts])

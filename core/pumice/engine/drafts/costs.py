@@ -36,7 +36,7 @@ def measure_costs(runner: Runner, cache: KVCache, drafters: Mapping[str, Measura
     other measurements could change a text from run to run.
     """
     can = runner.capabilities
-    if not runner.generates or runner.encodes or can.n_in_flight > 1 or not (can.max_steps or drafts):
+    if not runner.model.generates or runner.model.encodes or can.n_in_flight > 1 or not (can.max_steps or drafts):
         return StepCosts()
     is_chosen = drafts and can.invariant
     try:
@@ -50,7 +50,7 @@ def measure_costs(runner: Runner, cache: KVCache, drafters: Mapping[str, Measura
                 return replace(StepCosts(), seconds=measure_rows(_step(runner, cache, place), [1]).seconds)
             most = min(runner.limits.n_batch, runner.limits.n_outputs, runner.limits.n_ctx - DEPTH)
             sizes = [1, *(1 + n for n in can.drafted)] if can.drafted else MEASURED
-            runner.wait_until_prepared()
+            runner.placed.wait_until_prepared()
             costs = measure_rows(_step(runner, cache, place), [n for n in sizes if n <= most])
     except PumiceError:
         raise
@@ -69,7 +69,7 @@ def measure_costs(runner: Runner, cache: KVCache, drafters: Mapping[str, Measura
 def _step(runner: Runner, cache: KVCache, place: Place) -> Callable[[int], None]:
     """Return what computes a step with a number of rows of one sequence, as steps with drafts are computed."""
     can = runner.capabilities
-    tokens = np.random.default_rng(0).integers(runner.n_vocab, size=MEASURED[-1]).tolist()
+    tokens = np.random.default_rng(0).integers(runner.model.n_vocab, size=MEASURED[-1]).tolist()
 
     def step(n_rows: int) -> None:
         batch = batch_of(cache, [Part(place, tokens[:n_rows], DEPTH, range(n_rows))])

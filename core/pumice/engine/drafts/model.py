@@ -151,7 +151,7 @@ class DraftModel:
         self.most_behind = min(MOST_BEHIND, runner.limits.n_batch)
         self._n_slots = runner.limits.n_seqs
         self._slots = list(range(self._n_slots))
-        self._cache = KVCache(runner.limits, share_prefixes=not runner.recurrent)
+        self._cache = KVCache(runner.limits, share_prefixes=not runner.model.recurrent)
         self._placed: OrderedDict[ModelProposer, None] = OrderedDict()  # least recently used first
 
     def proposer(self) -> ModelProposer:
@@ -203,7 +203,7 @@ class DraftModel:
 
     def submits(self, target: Runner) -> bool:
         """Return True if its steps pass their tokens to steps of the target on the device."""
-        if self.runner.recurrent or not self._most_steps or self.runner.n_vocab > target.n_vocab:
+        if self.runner.model.recurrent or not self._most_steps or self.runner.model.n_vocab > target.model.n_vocab:
             return False
         place = target.passes_on([MAIN])
         return (
@@ -333,7 +333,7 @@ class DraftModel:
         drafts: dict[ModelProposer, list[Guess]] = {sequence: [] for sequence in most}
         coming = {sequence: [sequence.following] if sequence.following else [] for sequence in most}
         places = {sequence: sequence.place for sequence in most if sequence.place is not None}
-        if self.runner.recurrent:
+        if self.runner.model.recurrent:
             places = self._copied(places)
         for sequence in most:
             sequence.guessed.clear()
@@ -357,7 +357,7 @@ class DraftModel:
             batch = batch_after(batch, parts) if batch is not None and is_next else batch_behind(self._cache, parts)
             steps = self._run(batch, n_steps)
             coming = {sequence: [step[i] for step in steps] for i, sequence in enumerate(going)}
-            for sequence, token in zip(going, tokens, strict=True) if not self.runner.recurrent else ():
+            for sequence, token in zip(going, tokens, strict=True) if not self.runner.model.recurrent else ():
                 sequence.guessed += [token, *(guess.token for guess in coming[sequence][:-1])]
 
     def _is_good(self, guess: Guess) -> bool:
@@ -372,7 +372,7 @@ class DraftModel:
         """Copy the states of sequences to the second half of the slots, in which wrong guesses do no harm."""
         copies = {sequence: Place(place.slot + self._n_slots, place.tables) for sequence, place in places.items()}
         if places:
-            self.runner.copy_slots([(place.slot, copies[sequence].slot) for sequence, place in places.items()])
+            self.runner.cache.copy_slots([(place.slot, copies[sequence].slot) for sequence, place in places.items()])
         return copies
 
     def _run(self, batch: Batch, n_steps: int = 1) -> list[list[Guess]]:

@@ -90,7 +90,7 @@ class NextTokens:
         self.is_off = False
         self._runner = runner
         self._limits = limits
-        self._projects = bool(runner.results(FEATURES))
+        self._projects = bool(runner.model.results(FEATURES))
         self._hidden: WeakKeyDictionary[Place, Hidden] = WeakKeyDictionary()
         self._dropped: WeakSet[Generation] = WeakSet()
 
@@ -108,7 +108,7 @@ class NextTokens:
         assert self.cache is not None
         with rehearsing(self.cache, 2 + n) as place:
             if place is not None:
-                width = self._runner.results(self._runner.listening or MAIN)[STREAM]
+                width = self._runner.model.results(self._runner.model.listening or MAIN)[STREAM]
                 batch = self._batch([Part(place, [0], 1, [0])])
                 hidden = self._hidden_of(batch, np.zeros((1, width), np.float32))
                 for i in range(n):
@@ -289,7 +289,7 @@ class NextTokens:
 
     def submits(self) -> bool:
         """Return True if its steps pass their results to each other, and to steps of the model, on the device."""
-        listening = self._runner.listening
+        listening = self._runner.model.listening
         if self.is_off or listening in (None, MAIN) or not self._drafts_in_rounds:
             return False
         graphs = [listening, DRAFT, *([FEATURES] if self._projects else [])]
@@ -363,7 +363,7 @@ class NextTokens:
 
     def _submit_parts(self, parts: Sequence[Part], stream: Rows | Pending, n: int) -> list[Pending]:
         """Submit steps that draft ``n`` tokens behind each part, for rows of the stream, or a step that gives them."""
-        batch, listening, n_seqs = self._batch(parts), self._runner.listening, len(parts)
+        batch, listening, n_seqs = self._batch(parts), self._runner.model.listening, len(parts)
         assert listening is not None
         reads = batch
         if self._projects:

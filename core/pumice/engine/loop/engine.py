@@ -64,9 +64,9 @@ class Engine:
         self.limits = limits = runner.limits
         self.runner = runner
         # A recurrent state depends on the whole past, so blocks of a prefix alone are useless.
-        checkpoints = Checkpoints(range(limits.n_seqs, limits.n_slots)) if runner.keeps_states else None
+        checkpoints = Checkpoints(range(limits.n_seqs, limits.n_slots)) if runner.cache.keeps_states else None
         # A decoder's cache also depends on its encoder's input.
-        shares = (not runner.recurrent or runner.keeps_states) and not runner.encodes
+        shares = (not runner.model.recurrent or runner.cache.keeps_states) and not runner.model.encodes
         self.cache = KVCache(limits, shares, checkpoints)
         self.tiers = tiers if shares else None
         if self.tiers:
@@ -75,11 +75,11 @@ class Engine:
         self.speculation = speculation or Speculation({})
         if self.speculation.next_tokens:
             self.speculation.next_tokens.cache = self.cache
-        places = Places(limits, policy or FairPolicy(), self.cache, states, runner.recurrent)
+        places = Places(limits, policy or FairPolicy(), self.cache, states, runner.model.recurrent)
         self.scheduler = Scheduler(limits, places, self.cache, self.speculation.close)
         self._turns = Turns()
         self._read_steps = ReadSteps(runner, self.cache, self.scheduler)
-        can = replace(runner.capabilities, n_in_flight=1) if runner.encodes else runner.capabilities
+        can = replace(runner.capabilities, n_in_flight=1) if runner.model.encodes else runner.capabilities
         self._computes_apart = can.max_steps > 0
         ahead = Lookahead(can, self.cache, self.speculation.choice, lookahead)
         self.flights = Flights(runner, ahead, self.scheduler, self.cache, states, self._tell, self.speculation)
@@ -113,8 +113,8 @@ class Engine:
     def _reads_whole(self, kind: str) -> bool:
         """Return True if steps of a kind of readings compute whole sequences."""
         if kind != "hidden":
-            return self._masks is not None or self.runner.needs_whole_sequences
-        return self.runner.embedder is not None and self.runner.wants_whole(self.runner.embedder)
+            return self._masks is not None or MAIN in self.runner.model.whole
+        return self.runner.model.embedder is not None and self.runner.model.embedder in self.runner.model.whole
 
     def add(self, generation: Generation) -> None:
         """Queue a generation, or fail it if its media have no program."""
@@ -135,7 +135,7 @@ class Engine:
         """Queue the readings of a request, or fail it if its media have no program."""
         for reading in request.readings:
             reading.whole = self._reads_whole(reading.kind)
-            graph = (self.runner.embedder or MAIN) if reading.kind == "hidden" else MAIN
+            graph = (self.runner.model.embedder or MAIN) if reading.kind == "hidden" else MAIN
             if error := self._media_error(graph, reading.media):
                 self.scheduler.events += request.end_with(error)
                 return

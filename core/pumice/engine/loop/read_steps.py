@@ -49,7 +49,7 @@ class ReadSteps:
         if first.kind != "hidden":
             outputs = self._runner.outputs(batch)
             return outputs["logits"]
-        embedder = self._runner.embedder
+        embedder = self._runner.model.embedder
         assert embedder is not None, "the model gives no hidden states"
         return self._runner.outputs(replace(batch, exact=True), embedder)["hidden"]
 
@@ -87,7 +87,7 @@ class ReadSteps:
             text.result = rows if text.pooling == "none" else rows[0]
 
     def _head(self, rows: Rows, output: str) -> Rows:
-        if output not in self._runner.results(HEAD):
+        if output not in self._runner.model.results(HEAD):
             return rows
         most = self._scheduler.limits.n_seqs
         parts = [rows[first : first + most] for first in range(0, len(rows), most)]

@@ -80,4 +80,4 @@ class RecurrentStates:
 
     def _copy(self, pairs: Sequence[tuple[int, int]]) -> None:
         if pairs:
-            self._runner.copy_slots(pairs)
+            self._runner.cache.copy_slots(pairs)

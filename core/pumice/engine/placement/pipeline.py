@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pumice.backend import CacheForm, KernelTime, Program
 from pumice.backend.pick import Ahead, Ask
 from pumice.backend.step import Batch, Pending, Step
+from pumice.engine.placement.guarded import SegmentProgram
 from pumice.graph import Segment, concrete
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class _Prepared:
 class _Repeated:
     """Steps of one token that are submitted again for the next one, since their batches differ little."""
 
-    def __init__(self, programs: Sequence[Program]) -> None:
+    def __init__(self, programs: Sequence[SegmentProgram]) -> None:
         self._programs = programs
         self._batch: Batch | None = None
         self._pending: list[Pending | None] = [None] * len(programs)
@@ -135,7 +136,7 @@ class Pipeline(Program):
     def __init__(
         self,
         segments: Sequence[Segment],
-        programs: Sequence[Program],
+        programs: Sequence[SegmentProgram],
         inputs_of: Callable[[Batch], Mapping[str, Array]],
     ) -> None:
         self._programs = programs
@@ -148,13 +149,13 @@ class Pipeline(Program):
         self._stateful = [program for segment, program in zip(segments, programs, strict=True) if segment.states]
         n_devices = len({(segment.backend, segment.device) for segment in segments})
         self._lets_go = segments[-1].gives_logits and n_devices == len(segments)
-        last = programs[-1].capabilities
+        last = programs[-1].program.capabilities
         n_steps = MAX_STEPS if last.max_steps else 0
         self.capabilities = replace(
             last,
             max_steps=n_steps,
             copies_slots=False,
-            invariant=all(program.capabilities.invariant for program in programs),
+            invariant=all(part.program.capabilities.invariant for part in programs),
             n_in_flight=1,
             follows=False,
             takes=False,
@@ -239,22 +240,22 @@ class Pipeline(Program):
             yield ahead
 
     def wait_until_prepared(self) -> None:
-        for program in self._programs:
-            program.wait_until_prepared()
+        for part in self._programs:
+            part.call(part.program.wait_until_prepared)
 
     def wait_until_settled(self) -> None:
-        for program in self._programs:
-            program.wait_until_settled()
+        for part in self._programs:
+            part.call(part.program.wait_until_settled)
 
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
         self.finish()
-        for program in self._programs:
-            if program.capabilities.copies_slots:
-                program.copy_slots(pairs)
+        for part in self._programs:
+            if part.program.capabilities.copies_slots:
+                part.call(part.program.copy_slots, pairs)
 
     @property
     def cache_form(self) -> CacheForm | None:
-        forms = [form for program in self._stateful if (form := program.cache_form)]
+        forms = [form for part in self._stateful if (form := part.program.cache_form)]
         if len(forms) < len(self._stateful):
             return None
         block_bytes: dict[int, int] = {}
@@ -266,50 +267,54 @@ class Pipeline(Program):
 
     def read_blocks(self, window: int, blocks: Sequence[int]) -> Bytes:
         self.finish()
-        parts = [program.read_blocks(window, blocks) for program, _ in self._parts(window)]
-        return np.concatenate(parts, axis=1)
+        read = [part.call(part.program.read_blocks, window, blocks) for part, _ in self._parts(window)]
+        return np.concatenate(read, axis=1)
 
     def write_blocks(self, window: int, blocks: Sequence[int], data: Bytes) -> None:
         self.finish()
-        for program, part in self._parts(window):
-            program.write_blocks(window, blocks, np.ascontiguousarray(data[:, part]))
+        for part, columns in self._parts(window):
+            part.call(part.program.write_blocks, window, blocks, np.ascontiguousarray(data[:, columns]))
 
     def read_slots(self, slots: Sequence[int]) -> Bytes:
         self.finish()
-        return np.concatenate([program.read_slots(slots) for program, _ in self._parts(None)], axis=1)
+        return np.concatenate([part.call(part.program.read_slots, slots) for part, _ in self._parts(None)], axis=1)
 
     def write_slots(self, slots: Sequence[int], data: Bytes) -> None:
         self.finish()
-        for program, part in self._parts(None):
-            program.write_slots(slots, np.ascontiguousarray(data[:, part]))
+        for part, columns in self._parts(None):
+            part.call(part.program.write_slots, slots, np.ascontiguousarray(data[:, columns]))
 
-    def _parts(self, window: int | None) -> Iterator[tuple[Program, slice]]:
+    def _parts(self, window: int | None) -> Iterator[tuple[SegmentProgram, slice]]:
         """Yield the programs that have blocks of a window, or slots for None, and the columns of their bytes."""
         end = 0
-        for program in self._stateful:
-            form = program.cache_form
+        for part in self._stateful:
+            form = part.program.cache_form
             assert form is not None
             size = form.slot_bytes if window is None else form.block_bytes.get(window, 0)
             if size:
                 begin, end = end, end + size
-                yield program, slice(begin, end)
+                yield part, slice(begin, end)
 
     @property
     def memory(self) -> dict[str, int]:
         total: dict[str, int] = {}
-        for program in self._programs:
-            for purpose, n_bytes in program.memory.items():
+        for part in self._programs:
+            for purpose, n_bytes in part.program.memory.items():
                 total[purpose] = total.get(purpose, 0) + n_bytes
         return total
 
+    @property
+    def host_weights(self) -> Sequence[NDArray[Any]]:
+        return [array for part in self._programs for array in part.program.host_weights]
+
     def profile(self) -> list[KernelTime]:
         self.finish()
-        return [kernel for program in self._programs for kernel in program.profile()]
+        return [kernel for part in self._programs for kernel in part.call(part.program.profile)]
 
     def close(self) -> None:
         self._at = [None] * len(self._programs)
-        for program in self._programs:
-            program.close()
+        for part in self._programs:
+            part.call(part.program.close)
 
 
 def _used_later(segments: Sequence[Segment], i: int) -> frozenset[str]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
 
-from pumice.backend import Backend, Program
-from pumice.backend.pick import Ahead, Ask
+from pumice.backend import Backend, Capabilities, Program
+from pumice.backend.pick import Ask
 from pumice.backend.step import Batch, Limits, Pending, Step
+from pumice.engine.placement.guarded import SegmentProgram
 from pumice.engine.placement.pipeline import Pipeline
 from pumice.engine.placement.placement import Activations, activations_of
 from pumice.errors import RequestError
@@ -21,64 +22,96 @@ from pumice.graph import Graph, RecurrentState, Segment, concrete, format_graph,
 class PlacedGraph:
     """One graph of a model.
 
-    ``placed``: its segments before their backends rewrite them.
+    Attributes:
+        graph: the graph.
+        placed: its segments before their backends rewrite them.
+        segments: its segments as they are compiled.
+        steps: computes its steps, once compiled: the program of its only segment, or the pipeline of several.
+        keeps_states: True if it has recurrent states and all can be copied, once compiled.
     """
 
     def __init__(
-        self,
-        graph: Graph,
-        placed: Sequence[Segment],
-        backends: Mapping[str, Backend],
-        limits: Limits,
+        self, graph: Graph, placed: Sequence[Segment], backends: Mapping[str, Backend], limits: Limits
     ) -> None:
         self.graph = graph
         self.placed = placed
         self.segments = [backends[segment.backend].rewrite(segment) for segment in placed]
-        self.program: Program | None = None
-        self.keeps_states = False  # True if it has recurrent states and all can be copied
+        self.steps: SegmentProgram | None = None
+        self.keeps_states = False
         self._backends = backends
         self._limits = limits
         self._plans = [plan_memory(segment, limits.sizes) for segment in self.segments]
 
+    @property
+    def program(self) -> Program | None:
+        """The program that computes steps; None until it is compiled."""
+        return self.steps.program if self.steps else None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Those of the program; none until it is compiled."""
+        return self.steps.program.capabilities if self.steps else Capabilities()
+
     def compile(self, compiled: Callable[[], None] = lambda: None) -> None:
         """Compile every segment by its backend; ``compiled`` is called after each. Raises BackendError."""
         with ExitStack() as stack:
-            programs = []
+            programs: list[SegmentProgram] = []
             for segment, plan in zip(self.segments, self._plans, strict=True):
-                programs.append(self._backends[segment.backend].compile(segment, plan, self._limits))
-                stack.callback(programs[-1].close)
+                backend = self._backends[segment.backend]
+                program = backend.compile(segment, plan, self._limits)
+                programs.append(SegmentProgram(program, backend.title, segment.outputs))
+                stack.callback(programs[-1].call, program.close)
                 compiled()
             stack.pop_all()
         stateful = [
-            program
-            for segment, program in zip(self.segments, programs, strict=True)
+            part.program
+            for segment, part in zip(self.segments, programs, strict=True)
             if any(isinstance(state, RecurrentState) for state in segment.states)
         ]
         self.keeps_states = bool(stateful) and all(program.capabilities.copies_slots for program in stateful)
         takes_one = self.graph.block is not None  # a block is one step, whose results pass to others
-        alone = len(programs) == 1 and (takes_one or programs[0].capabilities.max_steps != 1)
-        self.program = programs[0] if alone else Pipeline(self.segments, programs, partial(step_inputs, self.graph))
+        if len(programs) == 1 and (takes_one or programs[0].program.capabilities.max_steps != 1):
+            self.steps = programs[0]
+        else:
+            self.steps = SegmentProgram(Pipeline(self.segments, programs, partial(step_inputs, self.graph)))
 
     def submit(
-        self, batch: Batch, ask: Ask | None = None, behind: Pending | None = None, after: Pending | None = None
+        self,
+        batch: Batch,
+        ask: Ask | None = None,
+        behind: Pending | None = None,
+        after: Pending | None = None,
+        seen: Callable[[Mapping[str, NDArray[Any]]], None] | None = None,
     ) -> Pending:
-        """Submit a step. Raises RequestError for an invalid or missing input."""
-        assert self.program is not None, "compile comes first"
+        """Submit a step; ``seen`` gets its outputs before they are returned.
+
+        Raises RequestError for an invalid or missing input.
+        """
+        assert self.steps is not None, "compile comes first"
         inputs = step_inputs(self.graph, batch)
-        pending = self.program.submit(Step(batch, inputs, ask, behind, after=after))
+
+        def receive(outputs: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
+            values = {**inputs, **outputs}  # inputs may be outputs
+            named = {name: values[tensor.name] for name, tensor in self.graph.outputs.items()}
+            if seen is not None:
+                seen(named)
+            return named
+
+        behind, after = (step and step.unwrapped() for step in (behind, after))
         is_single = ask is not None and (ask.n_drafted > 0 or len(ask.numbers) == 1)
         gives_more = is_single and len(self.graph.outputs) > 1
-        return pending if ask and not gives_more else _GraphStep(self.graph, inputs, pending)
+        step = Step(batch, inputs, ask, behind, after=after)
+        return self.steps.submit(step, receive if ask is None or gives_more else None)
 
     def finish(self) -> None:
         """Wait for the released steps."""
-        if self.program is not None:
-            self.program.finish()
+        if self.steps is not None:
+            self.steps.call(self.steps.program.finish)
 
     @property
     def lost(self) -> bool:
-        """True if the last ``run`` failed and affected earlier steps."""
-        return self.program is not None and self.program.lost
+        """True if the last step failed and affected earlier steps."""
+        return self.steps is not None and self.steps.program.lost
 
     @property
     def activations(self) -> list[Activations]:
@@ -90,28 +123,9 @@ class PlacedGraph:
         return format_graph(self.segments, self._plans, self.graph.n_layer)
 
     def close(self) -> None:
-        if self.program is not None:
-            self.program.close()
-        self.program = None
-
-
-class _GraphStep(Pending):
-    """A step with the outputs of a graph, some of which may be its inputs."""
-
-    def __init__(self, graph: Graph, inputs: Mapping[str, Any], pending: Pending) -> None:
-        self._graph = graph
-        self._inputs = inputs
-        self._pending = pending
-
-    def outputs(self) -> dict[str, NDArray[Any]]:
-        values = {**self._inputs, **self._pending.outputs()}
-        return {name: values[tensor.name] for name, tensor in self._graph.outputs.items()}
-
-    def tokens(self) -> Iterator[Ahead]:
-        return self._pending.tokens()
-
-    def unwrapped(self) -> Pending:
-        return self._pending.unwrapped()
+        if self.steps is not None:
+            self.steps.call(self.steps.program.close)
+        self.steps = None
 
 
 def step_inputs(graph: Graph, batch: Batch) -> dict[str, NDArray[Any]]:

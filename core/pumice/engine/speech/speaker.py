@@ -145,9 +145,9 @@ def _frames(
     engine: Engine, graphs: SpeechGraphs, task: SpeechTask, put: Callable[[NDArray[np.float32]], None]
 ) -> Generator[None, None, int]:
     """Make the frames of a piece, one in each turn, and return their number."""
-    if engine.runner.embedder is None:
+    if engine.runner.model.embedder is None:
         raise RequestError("speech: the language model gives no hidden states; it is not the one of this file")
-    check_ids([*task.text.tokens, *task.text.before_voice], engine.runner.n_vocab)
+    check_ids([*task.text.tokens, *task.text.before_voice], engine.runner.model.n_vocab)
     n_prompt = len(task.text.tokens) + len(task.text.before_voice) + (0 if task.voice is None else len(task.voice))
     most = engine.limits.n_ctx - n_prompt
     if most < 1:
@@ -178,19 +178,19 @@ class _Sequence:
         self._n_past = 0
 
     def read(self, parts: Sequence[PromptRows]) -> NDArray[np.float32]:
-        embedder = self._engine.runner.embedder
+        embedder = self._engine.runner.model.embedder
         assert embedder
         return self._read(parts, embedder)["hidden"]
 
     def read_to_logits(self, parts: Sequence[PromptRows]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        if not self._engine.runner.results(SPEAK):
+        if not self._engine.runner.model.results(SPEAK):
             raise RequestError("speech: the language model has no logits of codes; it is not the one of this file")
         outputs = self._read(parts, SPEAK)
         return outputs["hidden"], outputs["logits"]
 
     def _read(self, parts: Sequence[PromptRows], graph: str) -> dict[str, NDArray[np.float32]]:
         """Read parts of the sequence by a graph, and return its outputs for the last position."""
-        engine, width = self._engine, self._engine.runner.media_width
+        engine, width = self._engine, self._engine.runner.model.media_width
         tokens: list[int] = []
         rows: list[NDArray[np.float32]] = []
         for part in parts:

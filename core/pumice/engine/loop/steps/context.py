@@ -72,7 +72,7 @@ class StepContext:
         """Return the graph that gives the hidden states of a step, if a layer that drafts wants them."""
         if self.speculation.next_tokens is None:
             return None
-        graph = self.runner.listening
+        graph = self.runner.model.listening
         is_wanted = graph == MAIN or (ROWS not in batch.inputs and self.speculation.hears(members))
         return graph if is_wanted else None
 

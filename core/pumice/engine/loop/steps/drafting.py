@@ -100,7 +100,7 @@ class Drafting:
         speculation, limits = self.speculation, self._scheduler.limits
         if speculation.next_tokens is None or self._cache.checkpoints is not None or set(limits.n_blocks) != {0}:
             return []
-        if self._runner.listening == MAIN or not all(may_draft(running, n_new) for running, n_new in members):
+        if self._runner.model.listening == MAIN or not all(may_draft(running, n_new) for running, n_new in members):
             return []
         missing = [] if self.waits_for_program(members) else speculation.missing(members)
         if not missing or limits.n_batch < len(members) + limits.block_size:

@@ -76,7 +76,7 @@ class ProgramVerifiedStep(Flight):
         graph = context.listening(members, batch) or MAIN
         if passed and (layer := context.speculation.next_tokens):
             batch.bases = layer.bases(sequences)
-            graph = context.runner.listening or MAIN  # steps behind each other are of one graph
+            graph = context.runner.model.listening or MAIN  # steps behind each other are of one graph
         pending = context.runner.submit(batch, ask, before.pending if before else None, graph)
         for running in sequences:
             running.n_ahead += 1
