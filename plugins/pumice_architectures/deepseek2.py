@@ -81,3 +81,13 @@ class Mistral4(DeepSeek2):
     """Mistral Small 4 (2026)."""
 
     mscale_is_for_all = False
+
+
+class AXK1(DeepSeek2):
+    """A.X K1 (SK Telecom 2026): a norm follows the experts."""
+
+    drafts = ""
+
+    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        y = super().feed_forward(g, x, blk, i)
+        return y if self.is_dense(i) else self.norm(g, y, f"{blk}post_ffw_norm")

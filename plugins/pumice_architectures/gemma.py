@@ -95,3 +95,10 @@ class GemmaEmbedding(Encoder, Gemma3):
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.causal = False
+
+
+class VaultGemma(Gemma2):
+    """VaultGemma (2025, arXiv:2510.15001): Gemma 2 without norms after the blocks."""
+
+    norms_after = ("", "")
+    n_layer_27b = 0  # no such size

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from pumice.plugin import GraphBuilder, Tensor
 from pumice.plugin.nn import ExpertDecoder, blocks, recurrent, sliding_window
+from pumice.plugin.nn.hyper import slides
+from pumice.plugin.nn.rope import Rope, frequency_base
 
 
 class LFM2(recurrent.Hybrid):
@@ -25,3 +30,23 @@ class LFM2(recurrent.Hybrid):
 
 class LFM2MoE(LFM2, ExpertDecoder):
     gate, gate_of_file = "", True
+
+
+class LFM3(LFM2):
+    """LFM3 (2026): norms around the blocks, a gate for each head, sliding windows with RoPE of their own."""
+
+    norms_after = ("post_attention_norm", "post_ffw_norm")
+
+    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
+        if not self.recurrent(i):
+            options["finish"] = blocks.attention_gate(g, x, blk, self.heads(i), g.sigmoid)
+        return super().attention(g, x, blk, i, **options)
+
+    def window(self, i: int) -> int:
+        return sliding_window(self.hparams, None) if slides(self.hparams, i) else 0
+
+    def rope(self, g: GraphBuilder, i: int) -> Rope | None:
+        rope = super().rope(g, i)
+        if rope is None or not self.window(i):
+            return rope
+        return replace(rope, freq_base=frequency_base(self.hparams, "rope.freq_base_swa", rope.freq_base), factors=None)

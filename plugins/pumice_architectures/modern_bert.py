@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pumice.plugin import GraphBuilder, Tensor
-from pumice.plugin.nn.blocks import Activation, fused_feed_forward
+from pumice.plugin.nn.blocks import Activation, fused_feed_forward, linear, output_head
+from pumice.plugin.nn.decoder import LayerNormDecoder
 from pumice.plugin.nn.encoder import Encoder, LayerNormEncoder
-from pumice.plugin.nn.hyper import is_sliding, sliding_window
+from pumice.plugin.nn.hyper import is_sliding, slides, sliding_window
 from pumice.plugin.nn.rope import Rope, frequency_base
 
 GATES = {"gelu": "gelu", "geglu": "gelu", "silu": "silu", "swish": "silu", "swiglu": "silu", "reglu": "relu"}
@@ -61,3 +62,31 @@ class NeoBert(Encoder):
 
 class EuroBert(Encoder):
     """EuroBERT (Boizard et al. 2025, arXiv:2503.05500): Llama's layers."""
+
+
+class ModernBertDecoder(LayerNormDecoder):
+    """ModernBERT as a causal decoder (Ettin, Weller et al. 2025, arXiv:2507.11412)."""
+
+    def embed(self, g: GraphBuilder) -> Tensor:
+        return self.norm(g, super().embed(g), "token_embd_norm")
+
+    def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+        """Apply a norm; the first layer has none before its attention."""
+        return x if name == "blk.0.attn_norm" else super().norm(g, x, name)
+
+    def window(self, i: int) -> int:
+        return sliding_window(self.hparams, None) if slides(self.hparams, i) else 0
+
+    def rope(self, g: GraphBuilder, i: int) -> Rope | None:
+        rope = super().rope(g, i)
+        if rope is None or not self.window(i):
+            return rope
+        return replace(rope, freq_base=frequency_base(self.hparams, "rope.freq_base_swa", rope.freq_base))
+
+    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        return fused_feed_forward(g, x, blk, self.n_ff(i), g.gelu)
+
+    def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        x = self.norm(g, g.get_rows(x, g.output_ids), "output_norm")
+        x = self.norm(g, g.gelu(linear(g, x, "output_dense", self.n_embd)), "output_dense_norm")
+        return output_head(g, x)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from pumice.plugin import GraphBuilder
 from pumice.plugin.nn.decoder import Decoder
+from pumice.plugin.nn.expert_decoder import ExpertDecoder
 from pumice.plugin.nn.hyper import is_sliding, sliding_window
 from pumice.plugin.nn.rope import Rope
 
@@ -26,3 +27,10 @@ class Olmo2(Decoder):
         if rope and self.window(i):  # only global layers scale RoPE
             rope = replace(rope, freq_scale=1.0, ext_factor=0.0, attn_factor=1.0)
         return rope
+
+
+class FlexOlmo(ExpertDecoder, Olmo2):
+    """OLMo 2 with experts (FlexOlmo, Shi et al. 2025, arXiv:2507.07024)."""
+
+    normalize = None
+    expert_width = "feed_forward_length"

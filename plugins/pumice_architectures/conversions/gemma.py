@@ -78,3 +78,11 @@ class Gemma3(Gemma2):
 
     def rename(self, name: str) -> str | None:
         return Conversion.rename(self, name)
+
+
+class VaultGemma(Gemma2):
+    """VaultGemma: Gemma 2 without norms after the blocks."""
+
+    architecture = "vaultgemma"
+    named_as = "gemma2"
+    more_names = {"model.layers.{}.pre_feedforward_layernorm": "blk.{}.ffn_norm"}

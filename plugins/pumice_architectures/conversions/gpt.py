@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from pumice.plugin.convert import Conversion, LazyTensor, concatenate, layer_of, number, stack
 
 
@@ -284,3 +286,163 @@ class Jais2(Conversion):
 
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | {"rope.dimension_count": self.head_dim}
+
+
+class GPTJ(Conversion):
+    """GPT-J."""
+
+    architecture = "gptj"
+    named_as = "codeshell"
+    pre_tokenizers = ["gpt-2"]
+    integers = {"rope.dimension_count": "rotary_dim"}
+    defaults = {"rope.freq_base": 10000.0}
+    more_names = {
+        "transformer.h.{}.attn.q_proj": "blk.{}.attn_q",
+        "transformer.h.{}.attn.k_proj": "blk.{}.attn_k",
+        "transformer.h.{}.attn.v_proj": "blk.{}.attn_v",
+        "transformer.h.{}.attn.out_proj": "blk.{}.attn_output",
+        "transformer.h.{}.mlp.fc_in": "blk.{}.ffn_up",
+        "transformer.h.{}.mlp.fc_out": "blk.{}.ffn_down",
+    }
+
+    def metadata(self) -> dict[str, Any]:
+        return {"feed_forward_length": 4 * self.config.need("n_embd")} | super().metadata()
+
+
+class CodeGen(GPTJ):
+    """CodeGen: a GPT-J whose queries, values and keys lie in four shards."""
+
+    N_SHARDS = 4
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        before, separator, _ = name.partition(".qkv_proj.")
+        if not separator:
+            yield from super().convert(name, tensor)
+            return
+        shards = tensor.reshape(self.N_SHARDS, 3, -1, tensor.shape[-1])
+        for i, part in enumerate("qvk"):
+            rows = shards[:, i].reshape(-1, tensor.shape[-1])
+            yield from super().convert(f"{before}.{part}_proj.weight", rows)
+
+
+class GPTNeo(Conversion):
+    """GPT-Neo."""
+
+    architecture = "gpt-neo"
+    named_as = "gpt2"
+    pre_tokenizers = ["gpt-2"]
+    integers = {"attention.sliding_window": "window_size"}
+    more_names = {
+        "transformer.h.{}.attn.attention.q_proj": "blk.{}.attn_q",
+        "transformer.h.{}.attn.attention.k_proj": "blk.{}.attn_k",
+        "transformer.h.{}.attn.attention.v_proj": "blk.{}.attn_v",
+        "transformer.h.{}.attn.attention.out_proj": "blk.{}.attn_output",
+    }
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        layers = c.first("attention_layers")
+        if layers is None:
+            layers = [kind for kinds, n in c["attention_types"] for kind in kinds * n]
+        return (
+            {"feed_forward_length": 4 * c.need("hidden_size")}
+            | super().metadata()
+            | {
+                "attention.head_count": c.need("num_heads"),
+                "attention.sliding_window_pattern": [kind == "local" for kind in layers],
+            }
+        )
+
+
+class OPT(Conversion):
+    """OPT. The first two rows of its positions are for padding."""
+
+    architecture = "opt"
+    named_as = "gpt2"
+    pre_tokenizers = ["gpt-2"]
+    renames = {r"^model\.decoder\.|^decoder\.|^biogpt\.|^model\.": "transformer."}
+    integers = {
+        "feed_forward_length": ("ffn_dim", "intermediate_size"),
+        "embedding_length_tokens": "word_embed_proj_dim",
+    }
+    defaults = {"attention.layer_norm_epsilon": 1e-5}
+    more_names = {
+        "transformer.embed_tokens": "token_embd",
+        "transformer.embed_positions": "position_embd",
+        "transformer.project_in": "token_embd_in",
+        "transformer.project_out": "token_embd_out",
+        "transformer.final_layer_norm": "output_norm",
+        "transformer.layer_norm": "output_norm",
+        "transformer.layers.{}.self_attn.q_proj": "blk.{}.attn_q",
+        "transformer.layers.{}.self_attn.k_proj": "blk.{}.attn_k",
+        "transformer.layers.{}.self_attn.v_proj": "blk.{}.attn_v",
+        "transformer.layers.{}.self_attn.out_proj": "blk.{}.attn_output",
+        "transformer.layers.{}.self_attn_layer_norm": "blk.{}.attn_norm",
+        "transformer.layers.{}.final_layer_norm": "blk.{}.ffn_norm",
+        "transformer.layers.{}.fc1": "blk.{}.ffn_up",
+        "transformer.layers.{}.fc2": "blk.{}.ffn_down",
+        "output_projection": "output",
+    }
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | {"late_norms": self.config.first("do_layer_norm_before") is False}
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        yield from super().convert(name, tensor[2:] if name.endswith("embed_positions.weight") else tensor)
+
+
+class BioGPT(OPT):
+    """BioGPT."""
+
+    architecture = "biogpt"
+    defaults = {"attention.layer_norm_epsilon": 1e-12}
+    flags = {"embedding_scaled": "scale_embedding"}
+
+
+class XGLM(BioGPT):
+    """XGLM: a BioGPT whose positions are sinusoids."""
+
+    vocabularies = ["sentencepiece", "fast_sentencepiece", "bpe"]
+    defaults = {"attention.layer_norm_epsilon": 1e-5}
+    integers = OPT.integers | {"embedding_length": "d_model", "attention.head_count": "attention_heads"}
+
+    def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
+        n, width = self.config.need("max_position_embeddings"), self.config.need("d_model")
+        yield "position_embd.weight", LazyTensor.of(sinusoids(n + 2, width)[2:])
+
+
+def sinusoids(n: int, width: int) -> np.ndarray:
+    """Return the positions ``[n, width]`` of Vaswani et al. 2017 (arXiv:1706.03762), first all sines, then cosines."""
+    half = width // 2
+    angles = np.arange(n)[:, None] * np.exp(np.arange(half) * (-math.log(10000) / (half - 1)))
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+
+
+class Persimmon(Conversion):
+    """Persimmon: query, key and value are interleaved by head."""
+
+    architecture = "persimmon"
+    named_as = "gptneox"
+    vocabularies = ["sentencepiece", "fast_sentencepiece", "bpe"]
+    integers = {"vocab_size": "vocab_size"}
+    more_names = {
+        "model.embed_tokens": "token_embd",
+        "model.final_layernorm": "output_norm",
+        "model.layers.{}.self_attn.query_key_value": "blk.{}.attn_qkv",
+        "model.layers.{}.self_attn.dense": "blk.{}.attn_output",
+        "model.layers.{}.self_attn.q_layernorm": "blk.{}.attn_q_norm",
+        "model.layers.{}.self_attn.k_layernorm": "blk.{}.attn_k_norm",
+        "model.layers.{}.input_layernorm": "blk.{}.attn_norm",
+        "model.layers.{}.post_attention_layernorm": "blk.{}.ffn_norm",
+        "model.layers.{}.mlp.dense_h_to_4h": "blk.{}.ffn_up",
+        "model.layers.{}.mlp.dense_4h_to_h": "blk.{}.ffn_down",
+        "lm_head": "output",
+    }
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | {"rope.dimension_count": self.n_rot(0.5)}
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if ".query_key_value." in name:
+            tensor = by_part(tensor, self.config.need("num_attention_heads"))
+        yield from super().convert(name, tensor)

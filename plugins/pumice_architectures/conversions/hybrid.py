@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import SIGMOID, Conversion, LazyTensor, layer_of, pooling
+from pumice.plugin.convert import SIGMOID, Conversion, LazyTensor, layer_of, pooling, sliding_layers
 from pumice_architectures.conversions.mamba import decay
+from pumice_architectures.conversions.rope_factors import proportional_factors
 
 
 class Jamba(Conversion):
@@ -75,6 +76,36 @@ class LFM2(Conversion):
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         yield from super().convert(name, tensor.squeeze() if "conv.conv" in name else tensor)
+
+
+class LFM3(LFM2):
+    """LFM3: sliding windows in some layers, norms around the blocks, gates of heads."""
+
+    architecture = "lfm3"
+    named_as = "lfm2"
+    integers = LFM2.integers | {"attention.sliding_window": "sliding_window"}
+    more_names = {
+        "model.layers.{}.self_attn.gate_proj": "blk.{}.attn_gate",
+        "model.layers.{}.self_attn.q_norm": "blk.{}.attn_q_norm",
+        "model.layers.{}.self_attn.k_norm": "blk.{}.attn_k_norm",
+        "model.layers.{}.self_attn.o_proj": "blk.{}.attn_output",
+        "model.layers.{}.post_operator_norm": "blk.{}.post_attention_norm",
+        "model.layers.{}.post_ffn_norm": "blk.{}.post_ffw_norm",
+    }
+
+    def metadata(self) -> dict[str, Any]:
+        kinds, n_head_kv = self.config["layer_types"], self.config.need("num_key_value_heads")
+        return super().metadata() | {
+            "attention.head_count_kv": [0 if kind == "conv" else n_head_kv for kind in kinds],
+            "attention.sliding_window_pattern": sliding_layers(self.config),
+        }
+
+    def _n_ff(self) -> int:
+        return self.config.need("intermediate_size")
+
+    def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
+        part = self.config.whole_rope.get("partial_rotary_factor", 1.0)
+        yield from proportional_factors(self.head_dim, float(part))
 
 
 class LFM2Embedding(LFM2):

@@ -7,6 +7,7 @@ from typing import Any
 
 from pumice.plugin.convert import Conversion, LazyTensor, sliding_layers
 from pumice_architectures.conversions.llama import interleaved
+from pumice_architectures.conversions.qwen import packed_experts
 
 
 class Olmo(Conversion):
@@ -49,3 +50,20 @@ class Olmoe(Conversion):
 
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | {"attention.layer_norm_rms_epsilon": 1e-5}
+
+
+class FlexOlmo(Olmo2):
+    """OLMo 2 with experts."""
+
+    architecture = "flexolmo"
+    named_as = "olmo2"
+    flags = {"expert_weights_norm": "norm_topk_prob"}
+    more_names = {
+        "model.layers.{}.mlp.gate": "blk.{}.ffn_gate_inp",
+        **{
+            f"model.layers.{{}}.mlp.experts.{part}_proj": f"blk.{{}}.ffn_{part}_exps" for part in ("gate", "up", "down")
+        },
+    }
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        yield from packed_experts(self, name, tensor)

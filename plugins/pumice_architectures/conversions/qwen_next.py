@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import MOST_LAYERS, LazyTensor, concatenate, layer_of
+from pumice.plugin.convert import MOST_LAYERS, Conversion, LazyTensor, concatenate, layer_of, sliding_layers
 from pumice_architectures.conversions.drafting import draft_name
 from pumice_architectures.conversions.mamba import decay
-from pumice_architectures.conversions.qwen import Qwen2MoE
+from pumice_architectures.conversions.qwen import Qwen2MoE, packed_experts
 
 
 class Qwen3Next(Qwen2MoE):
@@ -129,3 +129,46 @@ class MiniCPMV46(Qwen35):
     @property
     def n_draft(self) -> int:
         return 0
+
+
+class LaraMini(Conversion):
+    """Lara Mini: Qwen 3.5's delta nets with one input matrix, sliding windows, experts beside a shared one."""
+
+    architecture = "lara-mini"
+    named_as = "qwen3next"
+    pre_tokenizers = ["qwen2"]
+    integers = Qwen3Next.integers | {
+        "expert_shared_feed_forward_length": "shared_expert_intermediate_size",
+        "attention.sliding_window": "sliding_window",
+    }
+    renames = {r"\.dt_bias$": ".dt_proj.bias"}
+    more_names = {
+        "model.layers.{}.linear_attn.out_norm": "blk.{}.ssm_norm",
+        "model.layers.{}.linear_attn.in_proj_b": "blk.{}.ssm_beta",
+        "model.layers.{}.linear_attn.in_proj_a": "blk.{}.ssm_alpha",
+        "model.layers.{}.linear_attn.in_proj_qkv": "blk.{}.attn_qkv",
+        "model.layers.{}.linear_attn.in_proj_z": "blk.{}.attn_gate",
+    }
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        return super().metadata() | {
+            "ssm.inner_size": c.need("linear_value_head_dim") * c.need("linear_num_value_heads"),
+            "attention.recurrent_layers": [kind == "linear_attention" for kind in c["layer_types"]],
+            "attention.sliding_window_pattern": sliding_layers(c),
+            "rope.dimension_count": self.head_dim,
+        }
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        c, base = self.config, name.removesuffix("in_proj.weight")
+        if name.endswith(".A_log"):
+            yield from super().convert(name, decay(tensor))
+        elif name.endswith("linear_attn.in_proj.weight"):
+            n_value = c.need("linear_num_value_heads")
+            keys = c.need("linear_num_key_heads") * c.need("linear_key_head_dim")
+            values = n_value * c.need("linear_value_head_dim")
+            parts = tensor.split(2 * keys + values, values, n_value, n_value)
+            for part, rows in zip(("qkv", "z", "b", "a"), parts, strict=True):
+                yield from super().convert(f"{base}in_proj_{part}.weight", rows)
+        else:
+            yield from packed_experts(self, name, tensor.squeeze() if "conv1d" in name else tensor)

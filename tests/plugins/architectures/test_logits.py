@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 import pumice
+from make_fixtures import families
 from nightly import variants
 from pumice_architectures import ARCHITECTURES
 from reference_models import SHARED_IDS, SHARED_MODELS, error
@@ -38,8 +39,10 @@ def test_tiny_models(tiny_file: Any, tiny_logits: Any, name: str) -> None:
 
 def test_every_architecture_has_tiny_models() -> None:
     models = [*ZOO.values(), *ENCODERS.values(), *ENCODER_DECODERS.values(), *DRAFTS.values()]
-    apart = {"whisper"}  # test_whisper.py
-    assert {model.architecture for model in models} | apart == set(ARCHITECTURES)
+    known = {model.architecture for model in models} | {"whisper"}  # test_whisper.py
+    assert known <= set(ARCHITECTURES)
+    for architecture in set(ARCHITECTURES) - known:  # compared with transformers, tests/core/convert
+        assert families.models(architecture), architecture
 
 
 def test_every_scaling_shows(tiny_logits: Any) -> None:

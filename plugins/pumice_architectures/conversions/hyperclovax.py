@@ -1,0 +1,30 @@
+"""HyperCLOVA X."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pumice.plugin.convert import Conversion
+
+
+class HyperCLOVAX(Conversion):
+    """HyperCLOVA X: multipliers as Granite has them, norms after the blocks in newer models."""
+
+    architecture = "hyperclovax"
+    named_as = "granite"
+    pre_tokenizers = ["gpt-4o", "gpt-2"]
+    integers = {"vocab_size": "vocab_size"}
+    numbers = {
+        "attention.scale": "attention_multiplier",
+        "embedding_scale": "embedding_multiplier",
+        "residual_scale": "residual_multiplier",
+        "logit_scale": "logits_scaling",
+    }
+    defaults = {"logit_scale": 1.0}
+    more_names = {
+        "model.layers.{}.post_norm1": "blk.{}.post_attention_norm",
+        "model.layers.{}.post_norm2": "blk.{}.post_ffw_norm",
+    }
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | {"post_norm": bool(self.config.first("use_post_norm"))}

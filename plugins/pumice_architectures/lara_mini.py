@@ -1,0 +1,34 @@
+"""Lara Mini (Translated 2026)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pumice.plugin import GraphBuilder, Tensor
+from pumice.plugin.nn import blocks, mixture_of_experts, read_experts, recurrent, shared_expert
+from pumice.plugin.nn.hyper import slides, sliding_window
+from pumice.plugin.nn.rope import Rope
+from pumice_architectures.qwen_next import Qwen3Next
+
+
+class LaraMini(Qwen3Next):
+    """Gated delta nets, sliding windows, and whole layers without positions; attention has no gate."""
+
+    qk_norm = "before rope"
+
+    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
+        return recurrent.Hybrid.attention(self, g, x, blk, i, **options)
+
+    def alpha_beta(self, g: GraphBuilder, x: Tensor, blk: str) -> tuple[Tensor, Tensor]:
+        alpha, beta = (blocks.linear(g, x, f"{blk}ssm_{name}", self.n_value_heads) for name in ("alpha", "beta"))
+        return alpha, beta
+
+    def window(self, i: int) -> int:
+        return sliding_window(self.hparams, None) if slides(self.hparams, i) else 0
+
+    def rope(self, g: GraphBuilder, i: int) -> Rope | None:
+        return super().rope(g, i) if self.window(i) else None
+
+    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        n_ff = self.hparams.count("expert_shared_feed_forward_length", i)
+        return mixture_of_experts(g, x, blk, read_experts(self.hparams, i)) + shared_expert(g, x, blk, n_ff)

@@ -1,0 +1,13 @@
+"""Decoders of Llama's layers with sliding windows: Ministral 8B (Mistral AI 2024) and CWM (Meta 2025)."""
+
+from __future__ import annotations
+
+from pumice.plugin.nn.decoder import Decoder
+from pumice.plugin.nn.hyper import slides, sliding_window
+
+
+class WindowedLlama(Decoder):
+    """The file says which layers have a window."""
+
+    def window(self, i: int) -> int:
+        return sliding_window(self.hparams, None) if slides(self.hparams, i) else 0
