@@ -489,6 +489,8 @@ class EmbeddingsBody(ModelBody, kw_only=True):
     """Format of the vectors."""
     dimensions: Dimensions | None = None
     """Number of components of a vector."""
+    truncate: bool = False
+    """Cut texts that are longer than the context."""
     embd_normalize: Norm = EUCLIDEAN
     """Norm of the vectors (-1: none, 0: largest component, 2: Euclidean)."""
     priority: Priority = 0
@@ -583,6 +585,8 @@ class NativeEmbeddingsBody(ModelBody):
     """Norm of the vectors (-1: none, 0: largest component, 2: Euclidean)."""
     dimensions: Dimensions | None = None
     """Number of components of a vector."""
+    truncate: bool = False
+    """Cut texts that are longer than the context."""
 
 
 class TokenizeBody(ModelBody):

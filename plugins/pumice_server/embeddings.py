@@ -44,7 +44,7 @@ Vectors = Sequence[NDArray[np.float32]]
 async def embeddings(request: Request, body: EmbeddingsBody) -> Annotated[Response, EmbeddingList]:
     """Embed texts, in OpenAI's form."""
     service = await service_of(request, body.model)
-    texts = await _read(body, service, body.input, "input")
+    texts = await _read(body, service, body.input, "input", truncate=body.truncate)
     vectors = await unless_gone(request, _embed(service, texts, body.embd_normalize, body.dimensions, body.priority))
 
     def told() -> dict[str, Any]:
@@ -64,7 +64,8 @@ async def embeddings(request: Request, body: EmbeddingsBody) -> Annotated[Respon
 async def native(request: Request, body: NativeEmbeddingsBody) -> Annotated[Response, list[NativeEmbedding]]:
     """Embed texts, in llama-server's form."""
     service = await service_of(request, body.model)
-    texts = await _read(body, service, body.content if body.input is None else body.input, "content")
+    content = body.content if body.input is None else body.input
+    texts = await _read(body, service, content, "content", truncate=body.truncate)
     vectors = await unless_gone(request, _embed(service, texts, body.embd_normalize, body.dimensions))
     answer = [{"index": i, "embedding": [vector]} for i, vector in enumerate(vectors)]
     return await make_answer(lambda: answer, _size(vectors))
@@ -149,14 +150,14 @@ def _scaled(vector: NDArray[np.float32], norm: int) -> NDArray[np.float32]:
 
 
 async def _read(
-    body: Body, service: Service, value: Any, name: str, at_least: int = 1, cuts: bool = False
+    body: Body, service: Service, value: Any, name: str, at_least: int = 1, truncate: bool = False
 ) -> list[pumice.PreparedText]:
-    """Return the token ids and media of one or several inputs; ``cuts`` keeps what fits the context.
+    """Return the token ids and media of one or several inputs; ``truncate`` keeps what fits the context.
 
     An input is text, token ids, or an object: a part of a message, a message with ``content``, or llama-server's.
     """
     inputs = await body.aside(_inputs, value, name, at_least)
-    read = await body.aside(_tokens, service, [item for item in inputs if not isinstance(item, dict)], cuts)
+    read = await body.aside(_tokens, service, [item for item in inputs if not isinstance(item, dict)], truncate)
     objects = [item for item in inputs if isinstance(item, dict)]
     prepared = await service.prepare_texts(objects) if objects else []
     texts, mixed = iter(map(pumice.PreparedText, read)), iter(prepared)
@@ -190,14 +191,12 @@ def _input(item: Any, name: str) -> TextOrTokens | dict[str, Any]:
     return item
 
 
-def _tokens(service: Service, texts: Sequence[TextOrTokens], cuts: bool) -> list[list[int]]:
-    """Return the token ids of texts; ``cuts`` keeps what fits the context."""
+def _tokens(service: Service, texts: Sequence[TextOrTokens], truncate: bool) -> list[list[int]]:
+    """Return the token ids of texts; ``truncate`` keeps what fits the context."""
     texts = [mixed_tokens(text, service, add_special=True) if is_mixed(text) else text for text in texts]
-    if not cuts:
-        return list(map(service.tokens_of, texts))
-    n_ctx = service.model.n_ctx
-    longest = n_ctx * service.model.tokenizer.longest  # characters that may matter
-    return [(service.model.tokenize(text[:longest]) if isinstance(text, str) else text)[:n_ctx] for text in texts]
+    if truncate:
+        return [text.tokens for text in service.model.prepare_embed(texts, truncate)]
+    return list(map(service.tokens_of, texts))
 
 
 def _size(vectors: Vectors) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import pickle
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -94,6 +96,12 @@ def test_wrong_arguments(model: pumice.Model, texts: Any, options: Any, message:
         model.embed(texts, **options)
 
 
+@pytest.mark.parametrize("duplicate", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_model_cannot_be_copied_and_says_so(model: pumice.Model, duplicate: Any) -> None:
+    with pytest.raises(TypeError, match=r"cannot be pickled or copied, .* load '.*gemma3.gguf' in the other process"):
+        duplicate(model)
+
+
 def test_a_failed_step_fails_its_request_alone(model: pumice.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(ReadSteps, "compute", lambda self, members: 1 // 0)
@@ -122,6 +130,22 @@ def reranker(folder: Path, name: str, **keys: Any) -> Path:
         shapes={**ENCODERS["neo-bert-rank"].shapes, "token_embd.weight": (n_vocab, 64)},
     )
     return model.write(folder / "rank.gguf")
+
+
+@pytest.mark.parametrize("name", ["wpm", "unigram", "spm", "bpe"])
+def test_a_text_is_cut_to_the_context_within_its_ends(tmp_path: Path, name: str) -> None:
+    with load(reranker(tmp_path, name)) as model:
+        text, tokenizer = "the dog sat " * 200, model.tokenizer
+        inner = tokenizer.tokenize(text, add_special=False)
+        whole = tokenizer.tokenize(text)
+        n_before = next(i for i in range(9) if whole[i : i + len(inner)] == inner)
+        before, after = whole[:n_before], whole[n_before + len(inner) :]
+        cut, short, ids = model.prepare_embed([text, "a dog", [1] * 999], truncate=True)
+        assert cut.tokens == [*before, *inner[: model.n_ctx - len(before) - len(after)], *after]
+        assert (short.tokens, ids.tokens) == (tokenizer.tokenize("a dog"), [1] * model.n_ctx)
+        np.testing.assert_allclose(model.embed([text], truncate=True), model.embed([cut.tokens]), atol=1e-5)
+        with pytest.raises(pumice.RequestError, match="n_ctx is"):
+            model.embed([text])
 
 
 @pytest.mark.parametrize(("name", "template"), [("wpm", None), ("unigram", None), ("bpe", "is {document} of {query}?")])

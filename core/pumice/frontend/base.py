@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pumice.architecture import MediaKind
 from pumice.audio import Audio, SoundBudget, samples_of
@@ -92,6 +92,12 @@ class Base(ABC):
     def n_ctx(self) -> int:
         """Context in tokens."""
         return self.facts.n_ctx
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a model cannot be pickled or copied, since it holds memory of devices; load {str(self._file.path)!r} in "
+            "the other process, or share this one over HTTP with `pumice serve`"
+        )
 
     @property
     def backends(self) -> list[str]:

@@ -79,6 +79,7 @@ class Embedder:
         dimensions: int | None,
         adapters: Adapters,
         priority: int = 0,
+        truncate: bool = False,
     ) -> Future[Sequence[Rows]]:
         """Submit texts, and return the future of the engine's vectors, which ``finish`` takes."""
         n_embd = self._model.facts.n_embd
@@ -90,7 +91,7 @@ class Embedder:
             raise RequestError(
                 f"dimensions must be an integer from 1 to the model's {n_embd}, not {show_python(dimensions)}"
             )
-        read = [self.read(text) for text in _listed(texts)]
+        read = [self.read(text, truncate) for text in _listed(texts)]
         media = [text.media for text in read] if any(text.media for text in read) else []
         ids, scales = [text.tokens for text in read], self._scales(adapters)
         REQUEST["priority"].check(priority)
@@ -149,16 +150,17 @@ class Embedder:
         a, b = (tokenizer.tokenize(text, add_special=False, parse_special=False) for text in (query, document))
         return [id for id in [*before, *a, *end, *between, *b, *end] if id is not None]
 
-    def read(self, text: Text) -> PreparedText:
-        """Return the token ids and the media of a text."""
+    def read(self, text: Text, truncate: bool = False) -> PreparedText:
+        """Return the token ids and the media of a text; ``truncate`` cuts one without media to the context."""
         if isinstance(text, PreparedText):
             self._checked(list(text.tokens))
             return text
         if isinstance(text, str):
-            return PreparedText(self._checked(self._model.tokenizer.tokenize(text)))
+            return PreparedText(self._checked(self._cut(text) if truncate else self._model.tokenizer.tokenize(text)))
         parts = [text] if isinstance(text, MEDIA) else text
         if not isinstance(parts, (list, tuple)) or not any(isinstance(part, (str, *MEDIA)) for part in parts):
-            return PreparedText(self._checked(token_ids(parts, WRONG_TEXT)))
+            ids = token_ids(parts, WRONG_TEXT)
+            return PreparedText(self._checked(ids[: self._model.facts.n_ctx] if truncate else ids))
         mixed: list[str | Media] = []
         for part in parts:
             if not isinstance(part, (str, *MEDIA)):
@@ -166,6 +168,15 @@ class Embedder:
             mixed.append(part)
         ids, spans = self._read_mixed(mixed)
         return PreparedText(self._checked(ids), spans)
+
+    def _cut(self, text: str) -> list[int]:
+        """Return the tokens of a text that fit the context, with those that the model expects at both ends."""
+        n_ctx, tokenizer = self._model.facts.n_ctx, self._model.tokenizer
+        ids, around = tokenizer.tokenize(text[: n_ctx * tokenizer.longest]), tokenizer.tokenize("")
+        if len(ids) <= n_ctx:
+            return ids
+        end = next(end for end in (around[i:] for i in range(len(around) + 1)) if ids[len(ids) - len(end) :] == end)
+        return [*ids[: n_ctx - len(end)], *end]
 
     def _checked(self, ids: list[int]) -> list[int]:
         check_ids(ids, self._model.facts.n_vocab)
@@ -197,6 +208,7 @@ class Embedding(Base):
         pooling: Literal["none"],
         adapters: Mapping[str, float] | None = None,
         priority: int = 0,
+        truncate: bool = False,
     ) -> list[Rows]: ...
 
     @overload
@@ -209,6 +221,7 @@ class Embedding(Base):
         pooling: Literal["mean", "cls", "last"] | None = None,
         adapters: Mapping[str, float] | None = None,
         priority: int = 0,
+        truncate: bool = False,
     ) -> Rows: ...
 
     @short_traceback
@@ -221,6 +234,7 @@ class Embedding(Base):
         pooling: Pooling | None = None,
         adapters: Mapping[str, float] | None = None,
         priority: int = 0,
+        truncate: bool = False,
     ) -> Rows | list[Rows]:
         """Return the embeddings of texts.
 
@@ -233,6 +247,7 @@ class Embedding(Base):
                 the last state of a decoder and the mean of an encoder. "none" returns the states of all tokens.
             adapters: Scale of each adapter by name; None as configured.
             priority: Requests with a higher one come first.
+            truncate: Cut texts and token ids that are longer than the context, instead of raising RequestError.
 
         Returns:
             float32 ``[n, n_embd]``; without pooling, as "none" or the file says, a list of float32
@@ -242,22 +257,24 @@ class Embedding(Base):
             RequestError: The model has no embeddings, a text does not fit, or an argument is wrong.
         """
         check_switch("normalize", normalize)
-        with self._waiting(self._embedder.embed(texts, pooling, dimensions, adapters, priority)) as values:
+        check_switch("truncate", truncate)
+        with self._waiting(self._embedder.embed(texts, pooling, dimensions, adapters, priority, truncate)) as values:
             return self._embedder.finish(values, normalize, dimensions)
 
     @short_traceback
-    def prepare_embed(self, texts: Texts) -> list[PreparedText]:
+    def prepare_embed(self, texts: Texts, truncate: bool = False) -> list[PreparedText]:
         """Tokenize texts, and encode their images and sounds, without embedding them.
 
         Pass the result to ``embed`` or ``aembed`` in place of the texts; any thread may prepare it.
 
         Args:
             texts: As in ``embed``.
+            truncate: As in ``embed``.
 
         Raises:
             RequestError: A text does not fit, or an image or a sound cannot be read.
         """
-        return [self._embedder.read(text) for text in _listed(texts)]
+        return [self._embedder.read(text, truncate) for text in _listed(texts)]
 
     @overload
     async def aembed(
@@ -269,6 +286,7 @@ class Embedding(Base):
         pooling: Literal["none"],
         adapters: Mapping[str, float] | None = None,
         priority: int = 0,
+        truncate: bool = False,
     ) -> list[Rows]: ...
 
     @overload
@@ -281,6 +299,7 @@ class Embedding(Base):
         pooling: Literal["mean", "cls", "last"] | None = None,
         adapters: Mapping[str, float] | None = None,
         priority: int = 0,
+        truncate: bool = False,
     ) -> Rows: ...
 
     @short_traceback
@@ -293,13 +312,15 @@ class Embedding(Base):
         pooling: Pooling | None = None,
         adapters: Mapping[str, float] | None = None,
         priority: int = 0,
+        truncate: bool = False,
     ) -> Rows | list[Rows]:
         """Like ``embed``, for a coroutine."""
         from asyncio import to_thread, wrap_future
 
         check_switch("normalize", normalize)
+        check_switch("truncate", truncate)
         values = await wrap_future(
-            await to_thread(self._embedder.embed, texts, pooling, dimensions, adapters, priority)
+            await to_thread(self._embedder.embed, texts, pooling, dimensions, adapters, priority, truncate)
         )
         return await to_thread(self._embedder.finish, values, normalize, dimensions)
 

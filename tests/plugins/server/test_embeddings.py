@@ -41,6 +41,9 @@ def test_ollamas_client(server, expected):
     assert len(client.embed(model="demo", input=long).embeddings) == 1
     with pytest.raises(ollama.ResponseError, match="tokens, n_ctx is 512"):
         client.embed(model="demo", input=long, truncate=False)
+    for path in ("/v1/embeddings", "/embeddings"):
+        answers = [server.client.post(path, json={"input": long, **more}) for more in ({}, {"truncate": True})]
+        assert [answer.status_code for answer in answers] == [400, 200], answers[0].text
 
 
 @pytest.mark.parametrize(("norm", "size"), [(2, 1.0), (1, 1.0), (0, 32760.0), (-1, None)])
