@@ -195,7 +195,7 @@ def _tokens(service: Service, texts: Sequence[TextOrTokens], truncate: bool) -> 
     """Return the token ids of texts; ``truncate`` keeps what fits the context."""
     texts = [mixed_tokens(text, service, add_special=True) if is_mixed(text) else text for text in texts]
     if truncate:
-        return [text.tokens for text in service.model.prepare_embed(texts, truncate)]
+        return [list(text.tokens) for text in service.model.prepare_embed(texts, truncate)]
     return list(map(service.tokens_of, texts))
 
 

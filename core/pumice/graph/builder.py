@@ -160,20 +160,6 @@ class GraphBuilder(Ops):
             source, key = ReshapedSource(source, tuple(shape)), f"{name}[as {needed}]"
         return self._weights.setdefault(key, Weight(self._prefix + key, source.shape, builder=self, source=source))
 
-    def unread_tensors(self, n_blocks: int) -> list[str]:
-        """Return the names of tensors that no graph of the model has read.
-
-        Left out are tensors of blocks that differ: the same part of another block has been read. ``n_blocks`` is the
-        number of the model's blocks; further blocks of the file are unread.
-        """
-        read = {(match["kind"], match["part"]) for match in filter(None, map(_OF_BLOCK.fullmatch, self._read))}
-        unread = []
-        for name in self._tensors.keys() - self._read:
-            match = _OF_BLOCK.fullmatch(name)
-            if not match or (match["kind"], match["part"]) not in read or int(match["number"]) >= n_blocks:
-                unread.append(name)
-        return unread
-
     def check_blocks(self, differing: Collection[str] = ()) -> None:
         """Raise ModelError if a block of a damaged file lacks an optional tensor that another block has.
 
@@ -333,3 +319,18 @@ class GraphBuilder(Ops):
             raise ModelError(f"{shown}: the first dimension must be a size of the step; name it with g.size")
         if shape[0] not in (*STEP_SIZES, *self._sizes):
             raise ModelError(f"input {name}: declare the size {shape[0]} with g.size")
+
+
+def unread_tensors(builder: GraphBuilder, n_blocks: int) -> list[str]:
+    """Return the names of tensors that neither a builder's graph nor those that share its weights have read.
+
+    Left out are tensors of blocks that differ: the same part of another block has been read. ``n_blocks`` is the number
+    of the model's blocks; further blocks of the file are unread.
+    """
+    read = {(match["kind"], match["part"]) for match in filter(None, map(_OF_BLOCK.fullmatch, builder._read))}
+    unread = []
+    for name in builder._tensors.keys() - builder._read:
+        match = _OF_BLOCK.fullmatch(name)
+        if not match or (match["kind"], match["part"]) not in read or int(match["number"]) >= n_blocks:
+            unread.append(name)
+    return unread

@@ -222,7 +222,7 @@ def check_model(file: GGUFFile, registry: Registry | None = None, target: str | 
 def architecture_problems(file: GGUFFile, registry: Registry | None = None) -> Iterator[str]:
     """Yield a line if an architecture cannot run a model, or has no use for tensors. Unknown ones are skipped."""
     from pumice.architecture import HParams
-    from pumice.engine.placement.tracing import unread_message, unread_tensors
+    from pumice.engine.placement.tracing import unread_message, unused_tensors
     from pumice.graph.builder import NoTargetError
 
     registry = registry or load_registry(load_config())
@@ -230,7 +230,7 @@ def architecture_problems(file: GGUFFile, registry: Registry | None = None) -> I
         return
     try:
         architecture = registry.architectures.find(file.architecture)(HParams(file.metadata))
-        unread = unread_tensors(file, architecture, min(architecture.n_ctx_train, LONGEST_CONTEXT))
+        unread = unused_tensors(file, architecture, min(architecture.n_ctx_train, LONGEST_CONTEXT))
     except NoTargetError:
         return
     except ModelError as error:

@@ -12,7 +12,7 @@ from pumice.architecture import DRAFT, ENCODER, FEATURES, MAIN, MEDIA, MEDIA_TOG
 from pumice.errors import ModelError
 from pumice.gguf import GGUFFile
 from pumice.graph import N_OUTPUTS, Graph, GraphBuilder, RecurrentState
-from pumice.graph.builder import NoTargetError
+from pumice.graph.builder import NoTargetError, unread_tensors
 from pumice.graph.media import with_media
 from pumice.wording import counted_as
 
@@ -77,7 +77,7 @@ def trace(
     return graphs
 
 
-def unread_tensors(file: GGUFFile, architecture: Architecture, n_ctx: int) -> list[str]:
+def unused_tensors(file: GGUFFile, architecture: Architecture, n_ctx: int) -> list[str]:
     """Return the sorted names of tensors that a model does not use. Raises ModelError as ``trace`` does."""
     return _trace_all(file, architecture, n_ctx, media=True, embeds_media=True)[1]
 
@@ -121,7 +121,7 @@ def _trace_all(
         graphs |= _media_graphs(graphs, EMBED, architecture)
         speaks = architecture.speaks_tokens and with_media(main.only(["hidden", "logits"]), architecture.media_rules)
         graphs |= {SPEAK: speaks} if speaks else {}
-    unread = builder.unread_tensors(max(architecture.hparams.get_int("block_count", 0), architecture.n_layer))
+    unread = unread_tensors(builder, max(architecture.hparams.get_int("block_count", 0), architecture.n_layer))
     return graphs, sorted(name for name in unread if not any(part in name for part in _SOMETIMES_READ))
 
 
