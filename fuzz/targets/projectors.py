@@ -11,7 +11,7 @@ from fuzz.files import folder
 from gguf_files import write_gguf
 from libmtmd_cases import changed_file, write_file
 from pumice.config import load_config
-from pumice.engine.media.projector import trace_projector
+from pumice.engine.media.encoders import trace_projector
 from pumice.errors import PumiceError
 from pumice.gguf import GGUFFile
 from pumice.graph import N_TOKENS, Graph

@@ -234,7 +234,8 @@ def test_long_sounds_have_a_window_for_each_30_seconds(folders, monkeypatch):
 
 def test_a_sound_whose_client_left_is_encoded_no_further(folders):
     projector = opened(folders("voxtral"))
-    request, encoded, rows = Future(), [], projector._rows
+    steps = projector.steps["audio"]
+    request, encoded, rows = Future(), [], steps.compute
 
     def encode_one(*inputs):
         encoded.append(inputs)
@@ -243,7 +244,7 @@ def test_a_sound_whose_client_left_is_encoded_no_further(folders):
 
     def encode():
         REQUEST_CANCELLED.set(request)
-        projector._rows = encode_one
+        steps.compute = encode_one
         projector.encode_sound(np.zeros(3 * WINDOW, np.float32))
 
     with pytest.raises(pumice.RequestError, match="the request was cancelled"):

@@ -34,7 +34,7 @@ def pieces_of(projector):
 
 def grouped(projector):
     """Return the pieces of all pictures, as many together as a step has room for."""
-    steps = projector._steps["image"]
+    steps = projector.steps["image"].steps
     groups, room = [[]], steps.room()
     for piece in pieces_of(projector):
         if not room.take(piece.inputs):
@@ -57,7 +57,7 @@ def test_pieces_that_share_a_step(tmp_path, monkeypatch, kind):
         projector = Projector(folder / "mmproj.gguf", config, get_registry(config))
         groups = grouped(projector)
         n_groups[shares] = len(groups)
-        rows[shares] = [one for group in groups for one in projector._rows("image", group)]
+        rows[shares] = [one for group in groups for one in projector.steps["image"].compute(group)]
         projector.close()
     assert n_groups[False] == len(rows[False]) == len(rows[True])
     assert n_groups[True] == (n_groups[False] if kind in ALONE else 1)
@@ -72,10 +72,10 @@ def test_a_step_has_room_for_so_many_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(NumpyBackend, "offload", True)
     found = []
     for most in (0, 40, 100, 4096):
-        monkeypatch.setattr("pumice.engine.media.projector.MOST_ROWS", most)
+        monkeypatch.setattr("pumice.engine.media.encoder_steps.MOST_ROWS", most)
         projector = Projector(folder / "mmproj.gguf", config, get_registry(config))
         assert all(
-            sum(len(piece.inputs["patches"]) for piece in group) <= projector._steps["image"].n_rows
+            sum(len(piece.inputs["patches"]) for piece in group) <= projector.steps["image"].steps.n_rows
             for group in grouped(projector)
         )
         found.append(projector.encode(PICTURES[1]))
@@ -99,13 +99,13 @@ def projector(tmp_path, monkeypatch):
 
 def held_step(projector, monkeypatch, outputs):
     """Replace the first step's results by those of ``outputs``, once all other pictures wait."""
-    (runner,) = projector._runners["image"]
+    (runner,) = projector.steps["image"].runners
     sizes, compute = [], runner.outputs
 
     def step(batch):
         sizes.append(len(batch.slots))
         if len(sizes) == 1:
-            wait_until(lambda: len(projector._waiting) == len(PICTURES) - 1)
+            wait_until(lambda: len(projector.steps["image"]._waiting) == len(PICTURES) - 1)
             return outputs(compute, batch)
         return compute(batch)
 
@@ -123,7 +123,7 @@ def test_pictures_of_several_requests_share_a_step(projector, monkeypatch):
     with ThreadPoolExecutor(len(PICTURES)) as pool:
         together = [rows_of(parts) for parts in pool.map(projector.encode, PICTURES)]
     assert sizes == [1, 2]
-    assert not projector._waiting
+    assert not projector.steps["image"]._waiting
     for parts, expected in zip(together, alone, strict=True):
         for rows, right in zip(parts, expected, strict=True):
             np.testing.assert_allclose(rows, right, atol=2e-6 * np.abs(right).max())
@@ -141,4 +141,4 @@ def test_a_step_that_fails_ends_one_picture(projector, monkeypatch):
         errors = [result.exception() for result in results]
     assert sorted(str(error) for error in errors if error) == ["the device is lost"]
     assert sizes == [1, 2]
-    assert not projector._waiting
+    assert not projector.steps["image"]._waiting

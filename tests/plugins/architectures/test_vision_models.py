@@ -290,7 +290,7 @@ def test_slices_of_every_ratio_fit_minicpmv(folders):
 
 def test_joined_tiles_are_counted_before_they_are_computed(folders, monkeypatch):
     projector = opened(folders("llavanext"))
-    monkeypatch.setattr(projector, "_rows", lambda *_: pytest.fail("computed"))
+    monkeypatch.setattr(projector.steps["image"], "compute", lambda *_: pytest.fail("computed"))
     n = len(expected("llavanext", "rows"))
     with pytest.raises(pumice.PromptTooLongError, match=f"at least {n} tokens"):
         projector.encode(picture(*SIZE), n - 1)

@@ -54,8 +54,8 @@ def check(path, encode):
         config = load_config(overrides={"backend": backend})
         projector = Projector(path, config, get_registry(config))
         rows[backend] = [part.rows for parts in encode(projector) for part in parts if isinstance(part, Embeddings)]
-        runners = [runner for line in projector._runners.values() for runner in line]
-        assert {segment.backend for runner in runners for segment in runner._last.segments} == {backend}
+        runners = [runner for steps in projector.steps.values() for runner in steps.runners]
+        assert {segment.backend for runner in runners for segment in runner.placed.main.segments} == {backend}
         projector.close()
     for mine, right in zip(rows["vulkan"], rows["numpy"], strict=True):
         np.testing.assert_allclose(mine, right, atol=1e-5 * np.abs(right).max())

@@ -2,52 +2,31 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pumice.architecture import MAIN, HParams, MediaKind
-from pumice.backend import Backend
+from pumice.architecture import MediaKind
 from pumice.config import Config
-from pumice.engine.media.projector_parts import (
-    AUDIO,
-    IMAGE,
-    PARTS,
-    VIDEO,
-    ChosenProjector,
-    ProjectorParts,
-    no_projector,
-    refusal,
-)
+from pumice.engine.media.encoder_steps import EncoderSteps, Part, Rows
+from pumice.engine.media.encoders import trace_projector
+from pumice.engine.media.projector_parts import AUDIO, IMAGE, VIDEO, ChosenProjector, no_projector, refusal
 from pumice.engine.messages import MAX_MEDIA_BYTES
-from pumice.engine.placement.backends import backend_line
-from pumice.engine.placement.piece_steps import MOST_ROWS, PieceSteps
-from pumice.engine.placement.placement import PlacementRules
-from pumice.engine.placement.runner import Runner
-from pumice.engine.placement.sizing import EngineSizes, make_limits
 from pumice.errors import ModelClosedError, ModelError, PromptTooLongError, RequestError
 from pumice.gguf import GGUFFile
-from pumice.graph import Graph, GraphBuilder
-from pumice.guard import guard, guarded
-from pumice.images import check_wanted
 from pumice.media_encoder import (
     AudioEncoder,
     Embeddings,
     Frames,
     ImageEncoder,
     ImagePiece,
-    Inputs,
     JoinedPieces,
     MediaEncoder,
-    MediaStage,
     Pixels,
     Samples,
     SoundPiece,
@@ -55,23 +34,17 @@ from pumice.media_encoder import (
 from pumice.registry import Registry
 from pumice.videos import VideoForm, VideoPlan
 
-Rows = NDArray[np.float32]
-_ENCODERS_OF_PARTS = {("qwen2.5o", "vision"): "qwen2.5vl_merger"}
-"""Projector types of files with two encoders, of which one part has an encoder of another type."""
-
-logger = logging.getLogger("pumice")
-
 
 class Projector:
     """The encoders of a projector file, on the configured backends.
 
-    One step is computed at a time. Several threads may encode: one prepares pieces while another's are computed, and
-    pieces of several that wait share a step.
+    Several threads may encode; one step is computed at a time.
 
     Raises ModelError for a file that is no projector, or of a type that no plugin reads.
 
     Attributes:
         encoders: the file's encoders by what they encode.
+        steps: what computes their pieces.
         width: values of a row.
     """
 
@@ -81,25 +54,22 @@ class Projector:
             file = file or stack.enter_context(GGUFFile.open(path))
             self.path = path
             self.encoders: dict[MediaKind, MediaEncoder] = {}
-            self._runners: dict[MediaKind, list[Runner]] = {}
-            self._steps: dict[MediaKind, PieceSteps] = {}
+            self.steps: dict[MediaKind, EncoderSteps] = {}
+            self._lock = threading.Lock()
             for encoder, graphs in trace_projector(file, registry, config.image_min_tokens, config.image_max_tokens):
                 self.encoders[encoder.kind] = encoder
-                backends = backend_line(registry, config)
-                together = encoder.kind == IMAGE and not encoder.stages and backends[0][1].offload
-                first = PieceSteps(graphs[0], encoder.n_rows, MOST_ROWS if together else 0)
-                self._steps[encoder.kind] = first
-                self._runners[encoder.kind] = [_runner(stack, first.n_rows, graphs[0], backends, config, first.sizes)]
-                for stage, graph in zip(encoder.stages, graphs[1:], strict=True):
-                    runner = _runner(stack, stage.n_rows, graph, backend_line(registry, config), config)
-                    self._runners[encoder.kind].append(runner)
+                self.steps[encoder.kind] = steps = EncoderSteps(encoder, graphs, config, registry, self._lock)
+                stack.callback(steps.close)
             self.width = max(encoder.width for encoder in self.encoders.values())
             for kind, encoder in self.encoders.items():
                 if self.width % encoder.width:
                     raise ModelError(f"{path}: rows of {kind}s have {encoder.width} values, others {self.width}")
-            self._lock = threading.Lock()
-            self._waiting: deque[_WaitingPieces] = deque()  # the oldest first
             self._close = stack.pop_all().close
+
+    def close(self) -> None:
+        """Free the memory and close the file, after the piece that is being computed."""
+        with self._lock:
+            self._close()
 
     def encode(self, pixels: Pixels, n_ctx: int | None = None) -> list[str | Embeddings]:
         """Return the texts and embeddings that stand for an image ``[height, width, 3]``, in order.
@@ -156,86 +126,34 @@ class Projector:
         if kind not in self.kinds:
             raise RequestError(_no_encoder(kind, self.path))
 
-    def _encoded(
-        self, kind: MediaKind, pieces: Iterable[str | ImagePiece | JoinedPieces | SoundPiece], n_ctx: int | None
-    ) -> list[str | Embeddings]:
-        parts: list[str | Embeddings] = []
+    def _encoded(self, kind: MediaKind, parts: Iterable[Part], n_ctx: int | None) -> list[str | Embeddings]:
+        of: MediaKind = AUDIO if kind == AUDIO else IMAGE
+        # Rows of sounds have no further embeddings, which images of the same model may have (deepstack).
+        more = self.width - self.encoders[of].width
+        encoded: list[str | Embeddings] = []
         n_rows = 0
-        for part, rows in self._computed(kind, pieces, n_ctx):
-            if isinstance(part, str):
-                parts.append(part)
+        for part, computed in self.steps[of].rows(self._counted(parts, n_ctx)):
+            if isinstance(part, str) or computed is None:
+                encoded.append(str(part))
                 continue
+            rows = np.pad(computed, ((0, 0), (0, more))) if more else computed
             n_rows += len(rows)
             self._check_rows(n_rows, n_ctx)
             if isinstance(part, JoinedPieces):
-                parts.append(Embeddings(rows, part.grid, kind, part.times))
+                encoded.append(Embeddings(rows, part.grid, kind, part.times))
             elif isinstance(part, ImagePiece):
-                parts += self._separated(rows, part, kind)
+                encoded += self._separated(rows, part, kind)
             else:
-                parts.append(Embeddings(rows, kind=kind))
-        return parts
+                encoded.append(Embeddings(rows, kind=kind))
+        return encoded
 
-    def _computed(
-        self, kind: MediaKind, parts: Iterable[str | ImagePiece | JoinedPieces | SoundPiece], n_ctx: int | None
-    ) -> Iterator[tuple[str | ImagePiece | JoinedPieces | SoundPiece, Rows]]:
-        """Yield parts with their rows, of which texts have none. Pieces that follow each other share steps.
-
-        Raises PromptTooLongError as soon as the rows are known to be too many, before they are computed.
-        """
-        of: MediaKind = AUDIO if kind == AUDIO else IMAGE
-        none = np.zeros((0, self.width), np.float32)
-        held: list[str | ImagePiece | SoundPiece] = []
-        group: list[ImagePiece | SoundPiece] = []
-        room = self._steps[of].room()
+    def _counted(self, parts: Iterable[Part], n_ctx: int | None) -> Iterator[Part]:
+        """Yield parts. Raises PromptTooLongError once the rows are known to be too many, before they are computed."""
         n_known = 0
-
-        def computed() -> Iterator[tuple[str | ImagePiece | SoundPiece, Rows]]:
-            nonlocal room
-            check_wanted()
-            rows = iter(self._rows(of, group) if group else [])
-            yield from [(part, none if isinstance(part, str) else next(rows)) for part in held]
-            held.clear()
-            group.clear()
-            room = self._steps[of].room()
-
         for part in parts:
-            check_wanted()
-            if isinstance(part, JoinedPieces):
-                yield from computed()
-                n_known += len(part.order)
-                self._check_rows(n_known, n_ctx)
-                yield part, self._joined(part)
-                continue
-            if not isinstance(part, str):
-                n_known += _known_rows(part) or 0
-                self._check_rows(n_known, n_ctx)
-                if not room.take(part.inputs):
-                    yield from computed()
-                    room.take(part.inputs)
-                group.append(part)
-            held.append(part)
-        yield from computed()
-
-    def _joined(self, part: JoinedPieces) -> Rows:
-        made: list[Rows] = []
-        group: list[ImagePiece] = []
-        room = self._steps[IMAGE].room()
-        for piece in part.pieces:
-            check_wanted()
-            if not room.take(piece.inputs):
-                made += self._rows(IMAGE, group)
-                group, room = [], self._steps[IMAGE].room()
-                room.take(piece.inputs)
-            group.append(piece)
-        made += self._rows(IMAGE, group)
-        rows: Rows = np.concatenate(made)[part.order]
-        return rows
-
-    def close(self) -> None:
-        """Free the memory and close the file, after the piece that is being computed."""
-        with self._lock:
-            self._runners.clear()  # their weights are views of the file
-            self._close()
+            n_known += _known_rows(part)
+            self._check_rows(n_known, n_ctx)
+            yield part
 
     def _check_rows(self, n_rows: int, n_ctx: int | None, exact: bool = False) -> None:
         """Raise PromptTooLongError if rows exceed the context, and RequestError if they take too much memory.
@@ -262,135 +180,16 @@ class Projector:
             parts += [Embeddings(row, kind=kind), piece.row_end]
         return parts[:-1]
 
-    def _rows(self, kind: MediaKind, pieces: Sequence[ImagePiece | SoundPiece]) -> list[Rows]:
-        """Return the rows of pieces that one step has room for. What other threads wait for may share the step."""
-        own = _WaitingPieces(kind, pieces)
-        self._waiting.append(own)
-        with self._lock:
-            if own.results is None:
-                self._compute(own)
-        assert own.results is not None
-        # Rows of sounds have no further embeddings, which images of the same model may have (deepstack).
-        more = self.width - self.encoders[kind].width
-        return [np.pad(rows, ((0, 0), (0, more))) for rows in own.results] if more else own.results
 
-    def _compute(self, own: _WaitingPieces) -> None:
-        """Compute a step with a thread's pieces, and as many of those that wait as it has room for."""
-        self._waiting.remove(own)
-        kind, together, inputs = own.kind, [own], [piece.inputs for piece in own.pieces]
-        room = self._steps[kind].room()
-        room.take(*inputs)
-        for other in list(self._waiting):
-            more = [piece.inputs for piece in other.pieces]
-            if other.kind == kind and room.take(*more):
-                together.append(other)
-                inputs += more
-        results = iter(self._step(kind, inputs, own.pieces[0]))
-        for one in together:
-            one.results = [next(results) for _ in one.pieces]
-            if one is not own:
-                self._waiting.remove(one)
-
-    def _step(self, kind: MediaKind, inputs: Sequence[Inputs], piece: ImagePiece | SoundPiece) -> list[Rows]:
-        """Return the rows of pieces with these inputs; further stages are those of a piece that is alone."""
-        if kind not in self._runners:
-            raise ModelClosedError("the model is closed")
-        steps, (first, *others) = self._steps[kind], self._runners[kind]
-        batch = steps.batch(inputs, [len(one["patches"]) for one in inputs])
-        results = steps.divided(first.outputs(batch)["rows"], inputs)
-        later = piece.later if isinstance(piece, ImagePiece) else ()
-        for runner, following in zip(others, later, strict=True):
-            inputs = [{**following, "rows": results[0]}]
-            batch = steps.batch(inputs, [len(following["row_ids"])])
-            results = steps.divided(runner.outputs(batch)["rows"], inputs)
-        return results
-
-
-@dataclass(eq=False)
-class _WaitingPieces:
-    """Pieces of a thread that fit one step; ``results``: the rows of each, once they are computed."""
-
-    kind: MediaKind
-    pieces: Sequence[ImagePiece | SoundPiece]
-    results: list[Rows] | None = None
-
-
-def _known_rows(piece: ImagePiece | SoundPiece) -> int | None:
-    """Return the number of a piece's rows, if it is known before they are computed."""
-    if isinstance(piece, SoundPiece):
-        return piece.n_rows
-    return None if piece.grid is None else piece.n_before + math.prod(piece.grid) + piece.n_after
-
-
-def _runner(
-    stack: ExitStack,
-    n_rows: int,
-    graph: Graph,
-    backends: Sequence[tuple[str, Backend]],
-    config: Config,
-    sizes: Mapping[str, int] | None = None,
-) -> Runner:
-    """Return a compiled graph of an encoder with at most ``n_rows`` rows, which ``stack`` closes.
-
-    ``sizes``: maxima of the sizes that the graph names, if they are not the graph's own.
-    """
-    for _, backend in backends:
-        stack.callback(backend.close)
-    graphs = {MAIN: graph}
-    limits = make_limits(graphs, EngineSizes(n_rows, n_rows, 1, "f32"))
-    limits = replace(limits, more_sizes=sizes or limits.more_sizes)
-    runner = Runner(graphs, backends, limits, PlacementRules(config.n_gpu_layers))
-    stack.callback(runner.close)
-    runner.compile()
-    return runner
-
-
-def trace_projector(
-    file: GGUFFile, registry: Registry, least: int = 0, most: int = 0
-) -> list[tuple[MediaEncoder, list[Graph]]]:
-    """Return the encoders of a projector file with the graph of each of their stages.
-
-    Args:
-        file: the file.
-        registry: registered plugins.
-        least, most: tokens of an image, for encoders of any size; 0: as the file says.
-
-    Raises:
-        ModelError: the file is no projector, of a type that no plugin reads, or with wrong tensors. If only one of
-            its encoders can be read, the other one is a warning.
-    """
-    kinds = ProjectorParts.of(file.metadata).media
-    if not kinds:
-        raise ModelError(
-            f"{file.path}: not a projector of images or sound: general.architecture is {file.architecture!r}"
-        )
-    traced, errors = [], []
-    for kind in kinds:
-        try:
-            traced.append(_traced(file, registry, kind, {"image_min_tokens": least, "image_max_tokens": most}))
-        except ModelError as error:
-            errors.append(error)
-    if not traced:
-        raise errors[0]
-    for unread in errors:
-        logger.warning("%s", unread)
-    return traced
-
-
-def _traced(
-    file: GGUFFile, registry: Registry, kind: MediaKind, options: Mapping[str, int]
-) -> tuple[MediaEncoder, list[Graph]]:
-    encoder = _encoder(file, registry, kind, options)
-    graphs = []
-    try:
-        for stage in (MediaStage(encoder.n_rows, encoder.build), *encoder.stages):
-            g = GraphBuilder(file.tensors, encoder.n_layer, stage.n_rows)
-            g.output("rows", stage.build(g))
-            g.check_blocks(encoder.differing_tensors)
-            graphs.append(g.finish())
-        return encoder, graphs
-    except ModelError as error:
-        raise ModelError(f"{file.path}: {error}") from None
+def _known_rows(part: Part) -> int:
+    """Return the number of a part's rows as far as it is known before they are computed, else 0."""
+    if isinstance(part, str):
+        return 0
+    if isinstance(part, JoinedPieces):
+        return len(part.order)
+    if isinstance(part, SoundPiece):
+        return part.n_rows or 0
+    return 0 if part.grid is None else part.n_before + math.prod(part.grid) + part.n_after
 
 
 def _no_encoder(kind: MediaKind, path: Path) -> str:
@@ -435,27 +234,3 @@ class LazyProjector:
             if self._projector is not None:
                 self._projector.close()
                 self._projector = None
-
-
-def _encoder(file: GGUFFile, registry: Registry, kind: MediaKind, options: Mapping[str, int]) -> MediaEncoder:
-    metadata, part = file.metadata, PARTS[kind][0]
-    name = metadata.get("clip.projector_type") or metadata.get(f"clip.{part}.projector_type")
-    if not isinstance(name, str):
-        raise ModelError(f"{file.path}: metadata key clip.projector_type is missing from the file")
-    name = _ENCODERS_OF_PARTS.get((name, part), name)
-    activation = "gelu" if metadata.get("clip.use_gelu") else "silu" if metadata.get("clip.use_silu") else "quick"
-    keys = {**metadata, "general.architecture": f"clip.{part}", f"clip.{part}.activation": activation}
-    keys |= {f"clip.{part}.{key}": value for key, value in options.items()}
-    try:
-        make = registry.media_encoders.find(name)
-        where = registry.media_encoders.describe(name)
-        encoder: MediaEncoder = guarded(make, f"{where}: __init__")(HParams(keys))
-    except ModelError as error:
-        raise ModelError(f"{file.path}: {error}") from None
-    if encoder.kind != kind:
-        raise ModelError(f"{file.path}: the projector type {name!r} is no encoder of {PARTS[kind][1]}")
-    if isinstance(encoder, ImageEncoder) and not encoder.bounds_tokens and any(options.values()):
-        names = " and ".join(option for option, value in options.items() if value)
-        logger.warning("%s: %s has no effect: %s encodes images of fixed sizes", file.path, names, name)
-    guard(encoder, where, ["prepare", "build", *(["count_rows"] if kind == AUDIO else ["plan_video", "prepare_video"])])
-    return encoder

@@ -1,0 +1,92 @@
+"""Make the encoders of a projector file (mmproj), and trace their graphs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from pumice.architecture import HParams, MediaKind
+from pumice.engine.media.projector_parts import AUDIO, PARTS, ProjectorParts
+from pumice.errors import ModelError
+from pumice.gguf import GGUFFile
+from pumice.graph import Graph, GraphBuilder
+from pumice.guard import guard, guarded
+from pumice.media_encoder import ImageEncoder, MediaEncoder, MediaStage
+from pumice.registry import Registry
+
+_ENCODERS_OF_PARTS = {("qwen2.5o", "vision"): "qwen2.5vl_merger"}
+"""Projector types of files with two encoders, of which one part has an encoder of another type."""
+
+logger = logging.getLogger("pumice")
+
+
+def trace_projector(
+    file: GGUFFile, registry: Registry, least: int = 0, most: int = 0
+) -> list[tuple[MediaEncoder, list[Graph]]]:
+    """Return the encoders of a projector file with the graph of each of their stages.
+
+    Args:
+        file: the file.
+        registry: registered plugins.
+        least, most: tokens of an image, for encoders of any size; 0: as the file says.
+
+    Raises:
+        ModelError: the file is no projector, of a type that no plugin reads, or with wrong tensors. If only one of
+            its encoders can be read, the other one is a warning.
+    """
+    kinds = ProjectorParts.of(file.metadata).media
+    if not kinds:
+        raise ModelError(
+            f"{file.path}: not a projector of images or sound: general.architecture is {file.architecture!r}"
+        )
+    traced, errors = [], []
+    for kind in kinds:
+        try:
+            traced.append(_traced(file, registry, kind, {"image_min_tokens": least, "image_max_tokens": most}))
+        except ModelError as error:
+            errors.append(error)
+    if not traced:
+        raise errors[0]
+    for unread in errors:
+        logger.warning("%s", unread)
+    return traced
+
+
+def _traced(
+    file: GGUFFile, registry: Registry, kind: MediaKind, options: Mapping[str, int]
+) -> tuple[MediaEncoder, list[Graph]]:
+    encoder = _encoder(file, registry, kind, options)
+    graphs = []
+    try:
+        for stage in (MediaStage(encoder.n_rows, encoder.build), *encoder.stages):
+            g = GraphBuilder(file.tensors, encoder.n_layer, stage.n_rows)
+            g.output("rows", stage.build(g))
+            g.check_blocks(encoder.differing_tensors)
+            graphs.append(g.finish())
+        return encoder, graphs
+    except ModelError as error:
+        raise ModelError(f"{file.path}: {error}") from None
+
+
+def _encoder(file: GGUFFile, registry: Registry, kind: MediaKind, options: Mapping[str, int]) -> MediaEncoder:
+    metadata, part = file.metadata, PARTS[kind][0]
+    name = metadata.get("clip.projector_type") or metadata.get(f"clip.{part}.projector_type")
+    if not isinstance(name, str):
+        raise ModelError(f"{file.path}: metadata key clip.projector_type is missing from the file")
+    name = _ENCODERS_OF_PARTS.get((name, part), name)
+    activation = "gelu" if metadata.get("clip.use_gelu") else "silu" if metadata.get("clip.use_silu") else "quick"
+    keys = {**metadata, "general.architecture": f"clip.{part}", f"clip.{part}.activation": activation}
+    keys |= {f"clip.{part}.{key}": value for key, value in options.items()}
+    try:
+        make = registry.media_encoders.find(name)
+        where = registry.media_encoders.describe(name)
+        encoder: MediaEncoder = guarded(make, f"{where}: __init__")(HParams(keys))
+    except ModelError as error:
+        raise ModelError(f"{file.path}: {error}") from None
+    if encoder.kind != kind:
+        raise ModelError(f"{file.path}: the projector type {name!r} is no encoder of {PARTS[kind][1]}")
+    if isinstance(encoder, ImageEncoder) and not encoder.bounds_tokens and any(options.values()):
+        names = " and ".join(option for option, value in options.items() if value)
+        logger.warning("%s: %s has no effect: %s encodes images of fixed sizes", file.path, names, name)
+    guard(encoder, where, ["prepare", "build", *(["count_rows"] if kind == AUDIO else ["plan_video", "prepare_video"])])
+    return encoder
