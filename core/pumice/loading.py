@@ -49,7 +49,7 @@ def load(
         file, settings = locate_configured(path, config, options)
         registry = get_registry(settings, plugins)
         from pumice.engine.placement.backends import OpeningBackends
-        from pumice.engine.placement.host_memory import numa_policy
+        from pumice.host_memory import numa_policy
 
         with numa_policy(settings.numa):
             opening = OpeningBackends(registry, settings)

@@ -27,7 +27,6 @@ from pumice.engine.messages import Event, Facts
 from pumice.engine.placement.backends import OpeningBackends
 from pumice.engine.placement.fitting import fit_model
 from pumice.engine.placement.held import facts_of
-from pumice.engine.placement.host_memory import lock_memory, numa_policy
 from pumice.engine.placement.overrides import DeviceName
 from pumice.engine.placement.rates import known_device_rates
 from pumice.engine.placement.runner import Observer
@@ -37,6 +36,7 @@ from pumice.engine.requests.reading import LogitRows, ReadRequest, Rows
 from pumice.errors import ModelClosedError, ModelError, PumiceError, RequestError
 from pumice.frontend import LazyTokenizer
 from pumice.gguf import GGUFFile
+from pumice.host_memory import lock_memory, numa_policy
 from pumice.machine import available_memory_bytes
 from pumice.model_drafts import make_next_tokens, make_speculation, names_layer, open_draft_model, verifies
 from pumice.model_files.opening import open_configured

@@ -19,7 +19,6 @@ from pumice.engine.drafts.speculation import Speculation
 from pumice.engine.drafts.vocabulary import DraftVocabulary, SameVocabulary, have_same_tokens, other_vocabulary
 from pumice.engine.placement.placement import PlacementRules
 from pumice.engine.placement.sizing import EngineSizes, make_limits, states_of_all
-from pumice.engine.placement.tracing import trace_alone
 from pumice.engine.requests.prepare import check_proposers
 from pumice.errors import BackendError, ConfigError, ModelError
 from pumice.gguf import GGUFFile
@@ -29,6 +28,7 @@ from pumice.model_graphs import for_cache, make_architecture
 from pumice.proposers import ALONE, Proposer, names_of
 from pumice.registry import Registry
 from pumice.tokenizers import from_metadata, has_tokenizer
+from pumice.tracing import trace_alone
 
 log = logging.getLogger("pumice")
 

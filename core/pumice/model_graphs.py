@@ -10,7 +10,6 @@ from pumice.adapters import Adapter, is_control_vector, read_adapter, read_contr
 from pumice.architecture import Architecture, HParams
 from pumice.config import AdapterOptions, Config
 from pumice.engine.placement.sizing import EngineSizes
-from pumice.engine.placement.tracing import trace, trace_alone
 from pumice.errors import ModelError, PluginError
 from pumice.gguf import CODINGS, KV_TYPES, GGUFFile
 from pumice.gguf.kinds import why_no_model
@@ -20,6 +19,7 @@ from pumice.guard import guard, guarded
 from pumice.hub.projectors import find_projector
 from pumice.model_files.opening import open_adapter, open_draft
 from pumice.registry import Registry
+from pumice.tracing import trace, trace_alone
 
 Build = Callable[[GraphBuilder], Tensor | None]
 """A function that traces a graph."""

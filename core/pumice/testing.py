@@ -23,7 +23,6 @@ from pumice.architecture import MAIN
 from pumice.backend import Backend, Program
 from pumice.backend.step import Batch, Limits, Step
 from pumice.config import bundled_config, load_config
-from pumice.engine.placement.tracing import trace as trace_file
 from pumice.gguf import GGUFFile, TensorSource
 from pumice.graph import (
     N_TOKENS,
@@ -45,6 +44,7 @@ from pumice.model_graphs import make_architecture
 from pumice.proposers import Proposal, Proposer, ProposerContext
 from pumice.registry import get_registry
 from pumice.sampler import Candidates, Sampler, SamplerContext, Selector
+from pumice.tracing import trace as trace_file
 
 Array = NDArray[Any]
 Build = Callable[[GraphBuilder, Mapping[str, Tensor]], Tensor]

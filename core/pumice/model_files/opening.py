@@ -198,9 +198,9 @@ def check_model(file: GGUFFile, registry: Registry | None = None, target: str | 
         PumiceError: TokenizerError or ModelError.
     """
     from pumice.architecture import HParams
-    from pumice.engine.placement.tracing import trace
     from pumice.graph.builder import NoTargetError
     from pumice.tokenizers import from_metadata, has_tokenizer
+    from pumice.tracing import trace
 
     registry = registry or load_registry(load_config())
     if has_tokenizer(file.metadata):
@@ -222,8 +222,8 @@ def check_model(file: GGUFFile, registry: Registry | None = None, target: str | 
 def architecture_problems(file: GGUFFile, registry: Registry | None = None) -> Iterator[str]:
     """Yield a line if an architecture cannot run a model, or has no use for tensors. Unknown ones are skipped."""
     from pumice.architecture import HParams
-    from pumice.engine.placement.tracing import unread_message, unused_tensors
     from pumice.graph.builder import NoTargetError
+    from pumice.tracing import unread_message, unused_tensors
 
     registry = registry or load_registry(load_config())
     if not file.tensors or why_no_model(file.metadata) or file.architecture not in registry.architectures:
@@ -242,7 +242,7 @@ def architecture_problems(file: GGUFFile, registry: Registry | None = None) -> I
 
 def check_projector(file: GGUFFile, registry: Registry | None = None) -> None:
     """Check the tensors of a projector, or of a speech model, by tracing its graphs. Raises ModelError."""
-    from pumice.engine.media.projector import trace_projector
+    from pumice.engine.media.encoders import trace_projector
     from pumice.engine.media.projector_parts import ProjectorParts
     from pumice.engine.speech.graphs import trace_speech
 

@@ -22,13 +22,13 @@ from pumice.engine.placement.placed_model import LATER
 from pumice.engine.placement.placement import Backends, Placement, PlacementRules, find_placement
 from pumice.engine.placement.rates import Rates, known_device_rates, step_seconds
 from pumice.engine.placement.sizing import BLOCK_SIZE, EngineSizes, make_limits
-from pumice.engine.placement.tracing import prompts_of
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph
 from pumice.machine import available_memory_bytes
 from pumice.model_graphs import chosen_sizes, make_architecture, trace_configured
 from pumice.planning.machine import PlannedGPUs, PlannedMachine
 from pumice.registry import Registry
+from pumice.tracing import prompts_of
 
 logger = logging.getLogger("pumice")
 

@@ -15,13 +15,13 @@ from pumice.engine.placement.cache_access import CacheAccess
 from pumice.engine.placement.placed import PlacedGraph
 from pumice.engine.placement.placement import PlacementRules, layer_bytes, layers_that_fit, place_layers, share_layers
 from pumice.engine.placement.sizing import make_limits
-from pumice.engine.placement.tracing import prompts_of
 from pumice.errors import BackendError
 from pumice.graph import Graph, Node, RecurrentState, Segment, State, Target, Weight, place
 from pumice.hub import Located, locate
 from pumice.model_files.opening import open_configured
 from pumice.model_graphs import chosen_sizes, make_architecture, trace_configured
 from pumice.registry import get_registry
+from pumice.tracing import prompts_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

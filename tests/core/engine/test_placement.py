@@ -25,13 +25,13 @@ from pumice.engine.placement.placement import (
 )
 from pumice.engine.placement.runner import Runner
 from pumice.engine.placement.sizing import EngineSizes, make_limits
-from pumice.engine.placement.tracing import trace
 from pumice.errors import BackendError, ConfigError, PumiceError
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph, Weight
 from pumice.model_graphs import make_architecture
 from pumice.plugin.unstable import Backend, DeviceInfo
 from pumice.registry import get_registry
+from pumice.tracing import trace
 from pumice_numpy import NumpyBackend
 from pumice_numpy.backend import NumpyOptions
 from tiny_models import IDS, N_CTX

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from gguf_files import write_gguf
-from pumice.engine.placement.tracing import trace
 from pumice.errors import ModelError
 from pumice.gguf import GGUFFile
 from pumice.plugin import Architecture, HParams
+from pumice.tracing import trace
 
 
 class Tiny(Architecture):

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 import pumice
 from pumice.architecture import HParams
 from pumice.engine.placement.sizing import EngineSizes, make_limits
-from pumice.engine.placement.tracing import trace
 from pumice.errors import ModelError
 from pumice.gguf import GGUFFile
 from pumice.lazy import resolve
+from pumice.tracing import trace
 from pumice_architectures import ARCHITECTURES
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.backend import SOFTWARE

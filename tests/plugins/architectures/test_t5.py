@@ -14,11 +14,11 @@ import pytest
 import pumice
 from pumice.engine import Request
 from pumice.engine.messages import Span
-from pumice.engine.placement.tracing import trace
 from pumice.gguf import GGUFFile
 from pumice.gguf.metadata import Metadata
 from pumice.plugin import HParams, ModelError
 from pumice.streaming.stream import Stream
+from pumice.tracing import trace
 from pumice_architectures.t5 import T5
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.backend import SOFTWARE

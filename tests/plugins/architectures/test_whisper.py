@@ -11,11 +11,11 @@ import pytest
 import pumice
 from hearing_models import RATE, SECONDS, sound
 from pumice.convert import ConvertOptions, write_model
-from pumice.engine.placement.tracing import trace
 from pumice.errors import ConvertError
 from pumice.gguf import GGMLType, GGUFFile
 from pumice.model_files.opening import open_model
 from pumice.plugin import HParams, ModelError
+from pumice.tracing import trace
 from pumice.transcription import TranscriptTokens
 from pumice_architectures.whisper import Whisper
 from pumice_vulkan import VulkanBackend

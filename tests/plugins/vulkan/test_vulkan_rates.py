@@ -14,13 +14,13 @@ from pumice.engine.placement.overrides import DeviceName, host_layers
 from pumice.engine.placement.placement import PlacementRules, find_placement
 from pumice.engine.placement.rates import Rates, step_seconds
 from pumice.engine.placement.sizing import EngineSizes, make_limits
-from pumice.engine.placement.tracing import trace
 from pumice.gguf import GGMLType, GGUFFile
 from pumice.gguf.writer import TensorInfo, Writer
 from pumice.graph import Graph, Segment
 from pumice.model_graphs import make_architecture
 from pumice.plugin.unstable import Launches
 from pumice.registry import get_registry
+from pumice.tracing import trace
 from pumice_cpu.backend import CpuBackend
 from pumice_numpy import NumpyBackend
 from pumice_vulkan.backend import VulkanBackend

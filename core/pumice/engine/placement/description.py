@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from pumice.architecture import DRAFT, ENCODER, MAIN, MEDIA, MEDIA_TOGETHER, STREAM
 from pumice.engine.placement.sizing import states_of_all
-from pumice.engine.placement.tracing import EMBED, MEDIA_GRAPHS, STREAMED
 from pumice.graph import DraftBlock, Graph, RecurrentState, row_size
 from pumice.graph.media import ROWS
+from pumice.tracing import EMBED, MEDIA_GRAPHS, STREAMED
 
 
 @dataclass(frozen=True)

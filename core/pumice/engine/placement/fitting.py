@@ -22,8 +22,8 @@ from pumice.engine.placement.placement import (
     uses_of,
 )
 from pumice.engine.placement.sizing import BLOCK_SIZE, EngineSizes, make_limits
-from pumice.engine.placement.tracing import prompts_of
 from pumice.graph import Graph
+from pumice.tracing import prompts_of
 
 logger = logging.getLogger("pumice")
 

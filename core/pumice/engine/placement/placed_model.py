@@ -15,8 +15,8 @@ from pumice.engine.placement.costs import StepPart, step_parts
 from pumice.engine.placement.held import Held, held_by
 from pumice.engine.placement.placed import PlacedGraph
 from pumice.engine.placement.placement import PlacementRules, place_layers, uses_of
-from pumice.engine.placement.tracing import EMBED, MEDIA_GRAPHS, SPEAK, prompts_of
 from pumice.graph import Graph, Segment
+from pumice.tracing import EMBED, MEDIA_GRAPHS, SPEAK, prompts_of
 
 _MEDIA = frozenset(MEDIA_GRAPHS.values())
 LATER = _MEDIA | {EMBED, SPEAK, DRAFT, FEATURES}

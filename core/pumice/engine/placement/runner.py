@@ -17,10 +17,10 @@ from pumice.engine.placement.cache_access import CacheAccess
 from pumice.engine.placement.description import ModelDescription
 from pumice.engine.placement.placed_model import PlacedModel
 from pumice.engine.placement.placement import PlacementRules
-from pumice.engine.placement.tracing import MEDIA_GRAPHS, STREAMED, apart_from_stream
 from pumice.errors import BackendError
 from pumice.graph import Graph
 from pumice.graph.media import ROWS
+from pumice.tracing import MEDIA_GRAPHS, STREAMED, apart_from_stream
 
 
 class Observer(Protocol):

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from pumice.engine.loop.engine import Engine
 from pumice.engine.loop.thread import EngineThread
 from pumice.engine.messages import Speak
-from pumice.engine.placement.tracing import SPEAK
 from pumice.engine.requests.arguments import check_ids
 from pumice.engine.requests.batches import Part, Place, batch_of
 from pumice.engine.speech.graphs import SpeechGraphs
@@ -25,6 +24,7 @@ from pumice.errors import ModelClosedError, QueueFullError, RequestError
 from pumice.graph.media import IS_TOKEN, N_AXES, PLACES, ROWS
 from pumice.images import cancelled_request
 from pumice.speech_model import AddedRows, PromptRows, SpeechModel, SpeechTask
+from pumice.tracing import SPEAK
 
 Samples = NDArray[np.float32]
 Emit = Callable[[Samples], None]

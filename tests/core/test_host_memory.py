@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import pumice
-from pumice.engine.placement import host_memory
-from pumice.engine.placement.host_memory import lock_memory, numa_policy
+from pumice import host_memory
 from pumice.gguf import GGUFFile
+from pumice.host_memory import lock_memory, numa_policy
 from tiny_zoo import ZOO
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="Linux alone has these")
