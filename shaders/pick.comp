@@ -6,6 +6,7 @@
 
 #define STEP_ACCESS
 #include "common.glsl"
+#include "registers.glsl"
 layout(constant_id = 2) const bool RAW = false;
 layout(constant_id = 3) const uint DRAFTED = 0u; // rows of a sequence in steps with drafts, which verify.comp goes on from
 layout(constant_id = 4) const uint NUMBERS = 0u; // random numbers of a sequence there
@@ -15,13 +16,19 @@ layout(std430, set = 0, binding = 2) readonly buffer Logits { uint logits[]; };
 layout(std430, set = 0, binding = 3) readonly buffer Saved { uvec2 saved[]; };
 layout(std430, set = 0, binding = 4) writeonly buffer Y { uint y[]; };
 layout(std430, set = 0, binding = 5) writeonly buffer Picked { uint picked[]; }; // in device memory
+layout(std430, set = 0, binding = 6) writeonly buffer Registers { uint registers[]; };
 layout(push_constant) uniform Push {
-    uint rows, x_at, logits_at, saved_at, y_at, picked_at;
+    uint rows, x_at, logits_at, saved_at, y_at, picked_at, registers_at;
     uint n_parts, width, n_saved;
     uint stride; // words per row of results
     uint tokens, positions, picks, numbers, past, past_counts, n_picked; // indices in the step block
     uint most_past;
+    uint output_ids, sequences, slot_ids; // indices in the step block
+    uint n_slots; // with registers
+    uint draft; // index of the draft that the token of a sequence becomes, or of its first; else it is the latest token
 };
+
+const uint NO_DRAFT = 0xffffffffu;
 
 #include "best_parts.glsl"
 
@@ -93,7 +100,17 @@ void main() {
     y[to] = token;
     if (RAW) y[to + 1u + 2u * BEST] = raw_logit(row, token);
     picked[picked_at + row] = token;
-    if (DRAFTED > 0u || GOES_ON == 0u) return;
+    if (DRAFTED > 0u) return;
+    const uint n_tokens = step_words[0], n_outputs = step_words[1], n_seqs = step_words[2];
+    const uint i = step_words[output_ids + row], slot = step_words[slot_ids + step_words[sequences + i]];
+    if (slot < n_slots && draft != NO_DRAFT) {
+        const uint each = max(n_outputs / n_seqs, 1u);
+        registers[registers_at + SLOT * slot + DRAFTS + min(draft + row % each, MOST_DRAFTS - 1u)] = token;
+    } else if (slot < n_slots) {
+        registers[registers_at + SLOT * slot + TOKEN] = token;
+        registers[registers_at + SLOT * slot + POSITION] = step_words[positions + i] + 1u;
+    }
+    if (GOES_ON == 0u || n_tokens != n_outputs) return; // no step follows one of several tokens of a sequence
     step_words[tokens + row] = token;
     if (GOES_ON == 1u) return;
     step_words[positions + row]++;

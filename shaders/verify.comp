@@ -7,22 +7,23 @@
 #extension GL_GOOGLE_include_directive : require
 #define STEP_ACCESS
 #include "common.glsl"
+#include "registers.glsl"
 
 layout(local_size_x = 256) in;
 layout(constant_id = 0) const uint ROWS = 4u; // of a sequence
-layout(constant_id = 1) const bool DRAFTS = true; // otherwise the next tokens are drafted elsewhere
-layout(constant_id = 2) const uint COMING = 18u; // positions of a sequence that other programs may take
+layout(constant_id = 1) const bool LOOKS_UP = true; // otherwise the next tokens are drafted elsewhere
 layout(std430, set = 0, binding = 1) readonly buffer Picked { uint picked[]; };
 layout(std430, set = 0, binding = 2) buffer Text { uint text[]; };
 layout(std430, set = 0, binding = 3) writeonly buffer Taken { uint taken[]; };
+layout(std430, set = 0, binding = 4) writeonly buffer Registers { uint registers[]; };
 layout(push_constant) uniform Push {
-    uint rows, picked_at, text_at, taken_at;
+    uint rows, picked_at, text_at, taken_at, registers_at;
     uint follows; // 1: there are picked tokens
     uint most_text; // words per text
     uint tokens, positions, text_length, n_picked, n_taken, past, past_counts; // indices in the step block
     uint most_past;
-    uint most_taken; // sequences with a number of taken tokens, behind which are the rows of their latest ones
-    uint coming, bases; // indices in the step block: positions for other programs, and what is subtracted from them
+    uint slot_ids; // index in the step block
+    uint n_slots; // with registers
 };
 
 const uint LONGEST = 32u; // compared tokens of a match
@@ -75,10 +76,17 @@ void take() {
     if (me == 0u) {
         step_words[past_counts + sequence] = n_past + n_fresh;
         step_words[text_length + sequence] = n_before + n_fresh;
-        step_words[n_picked + sequence] = n_fresh + (DRAFTS ? step_words[n_picked + sequence] : 0u);
+        step_words[n_picked + sequence] = n_fresh + (LOOKS_UP ? step_words[n_picked + sequence] : 0u);
         step_words[n_taken + sequence] = n_fresh;
         taken[taken_at + sequence] = n_fresh;
-        taken[taken_at + most_taken + sequence] = sequence * ROWS + n_fresh - 1u;
+    }
+    const uint slot = step_words[slot_ids + sequence], to = registers_at + SLOT * slot;
+    if (slot >= n_slots) return;
+    if (me < min(ROWS, MOST_DRAFTS)) registers[to + DRAFTS + me] = fresh[me];
+    if (me == 0u) {
+        registers[to + TOKEN] = fresh[n_fresh - 1u];
+        registers[to + POSITION] = n_before + n_fresh - 1u;
+        registers[to + N_TAKEN] = n_fresh;
     }
 }
 
@@ -91,12 +99,11 @@ void main() {
     const uint n_text = n_before + n_fresh;
     if (me < min(LONGEST, n_text)) latest[me] = token_at(n_text - 1u - me);
     barrier();
-    for (uint end = SHORTEST + me; DRAFTS && end < n_text; end += 256u) {
+    for (uint end = SHORTEST + me; LOOKS_UP && end < n_text; end += 256u) {
         const uint n = length_of_match(end);
         if (n >= SHORTEST) atomicMax(best, n << 26 | end);
     }
     barrier();
-    if (me < COMING) step_words[coming + sequence * COMING + me] = n_text - 2u + me - step_words[bases + sequence];
     if (me >= ROWS) return;
     const uint next = best == 0u ? n_text - 1u : best & 0x3ffffffu, period = n_text - next, row = sequence * ROWS + me;
     step_words[tokens + row] = me == 0u ? token_at(n_text - 1u) : token_at(next + (me - 1u) % period);

@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import pytest
 
 from pumice.engine.drafts.speculation import Speculation
+from pumice.engine.loop.steps.flight import Flight
+from pumice.engine.loop.steps.sampled import SampledStep
 from pumice.proposers import Proposal, Proposer, ProposerContext
 from pumice.proposers.llama_ngrams import NgramCache, NgramMapK, NgramMapK4V, NgramMod, NgramSimple
 from pumice.proposers.ngram import Ngram
@@ -65,3 +68,14 @@ PROPOSERS: dict[str, Callable[[], Proposer]] = {
 def drafting(name: str, n_draft: int = 7) -> Speculation:
     """Speculation by one of ``PROPOSERS`` that verifies so many tokens, whatever the clock says."""
     return Speculation(PROPOSERS, default=name, n_draft=n_draft)
+
+
+def verify_on_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail where the host verifies drafts."""
+    take = SampledStep.take
+
+    def taking(self: SampledStep, following: Flight | None) -> None:
+        assert not self.drafts
+        take(self, following)
+
+    monkeypatch.setattr(SampledStep, "take", taking)

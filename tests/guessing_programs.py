@@ -11,8 +11,8 @@ import numpy as np
 from drafting import PROPOSERS
 from pumice.architecture import MAIN
 from pumice.backend import Capabilities, Program
-from pumice.backend.pick import Ahead, Ask, Pick, Restriction
-from pumice.backend.step import Batch, Limits, Pending, Step
+from pumice.backend.pick import Ahead, Ask, Pick, PickLimits, Restriction
+from pumice.backend.step import LATEST, Batch, Limits, Pending, Step
 from pumice.engine import Engine, Generation, Preparer, Request
 from pumice.engine.drafts.speculation import Speculation
 from pumice.sampler import mask
@@ -42,7 +42,7 @@ class Cells(Program):
     more: ClassVar[dict[str, Any]] = {}  # that it can
 
     def __init__(self, steps: int, wrong: int = 0) -> None:
-        self.capabilities = Capabilities(max_steps=steps, max_best=16, **self.more)
+        self.capabilities = Capabilities(max_steps=steps, picks=PickLimits(16, added=40), **self.more)
         self.wrong = wrong  # every so many guesses
         self.guesses = 0
         self.asked: list[tuple[int, ...]] = []  # sequences, steps, and whether they follow others
@@ -145,49 +145,43 @@ class Slots(Cells):
 class Behind(Cells):
     """Decides, and takes steps behind those that nobody has looked at."""
 
-    more: ClassVar[dict[str, Any]] = {"decides": True, "follows": True, "max_added": 40}
-    last: np.ndarray | None = None
+    more: ClassVar[dict[str, Any]] = {"decides": True, "registers": True}
+
+    def __init__(self, steps: int, wrong: int = 0) -> None:
+        super().__init__(steps, wrong)
+        self.latest: dict[int, int] = {}  # tokens of slots
+        self.last_slots: list[int] = []
+        self.taken: list[int] = []  # tokens of slots, of each step with others than the step before
 
     def submit(self, step: Step) -> Pending:
         if not step.ask:
-            return super().submit(step)
+            pending = super().submit(replace(step, batch=self.known(step.batch)))
+            return Read(pending.outputs())
         if any(pick.restricted for pick in step.ask.picks) and not step.ask.restrictions:
             return Waiting(self, step)
         return Picked(self.go_on(step, step.ask))
 
+    def known(self, batch: Batch) -> Batch:
+        """The batch with the latest tokens of its slots."""
+        tokens, rows = batch.tokens.copy(), np.flatnonzero(batch.tokens == LATEST)
+        if len(tokens) > len(batch.slots) or self.last_slots != batch.slots.tolist():
+            self.taken += [len(rows)] if len(rows) else []
+        self.last_slots = batch.slots.tolist()
+        for row, slot in zip(rows, batch.slots[_sequences(batch, rows)].tolist(), strict=True):
+            tokens[row] = self.latest[slot]
+        return replace(batch, tokens=tokens)
+
     def go_on(self, step: Step, ask: Ask) -> Ahead:
-        batch = step.batch
-        if step.behind:
-            assert self.last is not None
-            batch = replace(batch, tokens=self.last)
+        batch = self.known(step.batch)
         ahead = self.pick_all(batch, ask)
-        self.last = ahead.picked[-1]
-        self.asked[-1] = *self.asked[-1], step.behind is not None
+        slots = batch.slots[_sequences(batch, batch.output_ids)].tolist()
+        self.latest |= zip(slots, ahead.picked[-1].tolist(), strict=True)
+        self.asked[-1] = *self.asked[-1], bool((step.batch.tokens == LATEST).all())
         return ahead
 
 
-class Takes(Behind):
-    """Takes steps after those that have not ended, with the tokens that these pick.
-
-    ``taken``: tokens of each such step that were not known.
-    """
-
-    more: ClassVar[dict[str, Any]] = {**Behind.more, "takes": True}
-
-    def __init__(self, steps: int, wrong: int = 0) -> None:
-        super().__init__(steps, wrong)
-        self.taken: list[int] = []
-
-    def submit(self, step: Step) -> Pending:
-        if step.after is not None:
-            tokens = step.batch.tokens
-            self.taken.append(int((tokens < 0).sum()))
-            if self.taken[-1]:
-                assert self.last is not None
-                picked = self.last[np.where(tokens < 0, -1 - tokens, 0)]
-                step = replace(step, batch=replace(step.batch, tokens=np.where(tokens < 0, picked, tokens)))
-        pending = super().submit(step)
-        return pending if step.ask else Read(pending.outputs())
+def _sequences(batch: Batch, rows: np.ndarray) -> np.ndarray:
+    return np.searchsorted(batch.seq_starts, rows, side="right") - 1
 
 
 class Read(Pending):
@@ -245,7 +239,7 @@ class Wary(SlotsBehind):
         return ahead
 
 
-class WaryTakes(Takes):
+class WaryBehind(Behind):
     """Now and then it cannot say which logit is the highest."""
 
     def go_on(self, step: Step, ask: Ask) -> Ahead:
@@ -264,7 +258,7 @@ class Runner:
 
     def __post_init__(self) -> None:
         self.lost = False
-        self.takes = True
+        self.has_registers = self.program.capabilities.registers
         has_states = isinstance(self.program, Slots)
         self.model = SimpleNamespace(encodes=False, whole=frozenset(), recurrent=has_states)
         self.cache = SimpleNamespace(keeps_states=has_states, copy_slots=self.program.copy_slots)
@@ -287,12 +281,10 @@ class Runner:
         self,
         batch: Batch,
         ask: Ask | None = None,
-        behind: Pending | None = None,
         graph: str = MAIN,
-        after: Pending | None = None,
     ) -> Pending:
         assert graph == MAIN
-        return self.program.submit(Step(batch, {}, ask, behind, after=after))
+        return self.program.submit(Step(batch, {}, ask))
 
     def run(self, batch: Batch) -> np.ndarray:
         return self.submit(batch).outputs()["logits"]

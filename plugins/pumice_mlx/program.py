@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pumice.plugin import Tensor, Weight
 from pumice.plugin.unstable import (
+    LATEST,
     OPERATIONS,
     Ahead,
     Ask,
@@ -25,6 +26,7 @@ from pumice.plugin.unstable import (
     Limits,
     Node,
     Pending,
+    PickLimits,
     Program,
     RecurrentState,
     Restriction,
@@ -57,11 +59,9 @@ logger = logging.getLogger("pumice")
 PICKS = Capabilities(
     copies_slots=True,
     max_steps=MAX_STEPS,
-    max_best=MAX_BEST,
+    picks=PickLimits(best=MAX_BEST, biases=MAX_BIASES, added=MAX_ADDED),
     decides=True,
-    follows=True,
-    max_biases=MAX_BIASES,
-    max_added=MAX_ADDED,
+    registers=True,
 )
 
 #: Operations that depend on the step beyond their operands.
@@ -120,6 +120,18 @@ class Picked(Pending):
         yield ahead
 
 
+class Computed(Pending):
+    """A submitted step whose outputs are requested."""
+
+    def __init__(self, outputs: Mapping[str, mx.array], computing: Callable[[], AbstractContextManager[None]]) -> None:
+        self._outputs = outputs
+        self._computing = computing
+
+    def outputs(self) -> Mapping[str, Array]:
+        with self._computing():
+            return {name: np.array(array) for name, array in self._outputs.items()}
+
+
 class MlxProgram(Program):
     """A loop over the nodes; MLX owns the arrays and reuses their memory."""
 
@@ -142,7 +154,8 @@ class MlxProgram(Program):
         self._states = [shared.states[state] for state in segment.states]
         # Steps can be chained if only tokens and positions change between them.
         picks = segment.gives_logits and all(_is_known(tensor) for tensor in segment.inputs)
-        self.capabilities = PICKS if picks else Capabilities(copies_slots=True)
+        self.capabilities, self._picks = PICKS if picks else Capabilities(copies_slots=True), picks
+        self._registers: dict[int, tuple[Picker, int]] = {}  # picker and row of the latest token of each slot
         self._compiles = shared.compiles and not _has_memory(segment)
         with errors("loading the weights"):
             self._joins = Joins(segment.nodes if self._compiles else [], shared.weights)
@@ -164,17 +177,28 @@ class MlxProgram(Program):
             return {name: np.array(array) for name, array in outputs.items()}
 
     def submit(self, step: Step) -> Pending:
-        return Picked(self._pick(step, step.ask), self._computing) if step.ask else super().submit(step)
+        if step.ask:
+            return Picked(self._pick(step, step.ask), self._computing)
+        if not self._picks or step.waits:
+            return super().submit(step)
+        return Computed(self._compute_later(step), self._computing)
+
+    def _compute_later(self, step: Step) -> dict[str, mx.array]:
+        """Submit a step of a program that picks tokens, and return its lazy outputs."""
+        with self._computing():
+            (inputs,) = self._upload([step.inputs], ("tokens",))
+            outputs = self._forward({**inputs, "tokens": self._tokens(step.batch)}, self._step(step.batch, step.inputs))
+            mx.async_eval(list(outputs.values()), self._state_arrays)
+            return outputs
 
     def _pick(self, step: Step, ask: Ask) -> Picker:
         """Submit the steps; the host submits each step when it is built, and builds the next while the device computes.
 
         All arrays that the steps take from the host are copied before the first one, since a copy may wait for the
-        device. The tokens of steps ``behind`` others stay on the device.
+        device. The tokens that steps take from slots stay on the device.
         """
         with self._computing():
-            picker, before = Picker(ask), step.behind.unwrapped() if step.behind else None
-            tokens = before.picker.tokens if isinstance(before, Picked) else mx.array(step.batch.tokens)
+            picker, tokens = Picker(ask), self._tokens(step.batch)
             steps = [self._later(step, number) for number in range(len(ask.numbers))]
             uploads = self._upload([later.inputs for later in steps], ("tokens",))
             if steps[0].alike:
@@ -185,7 +209,29 @@ class MlxProgram(Program):
                 ).values()
                 picker.pick(logits)
                 mx.async_eval(picker.latest, self._state_arrays)
+            if ask.first_draft is None:
+                batch = step.batch
+                sequences = np.searchsorted(batch.seq_starts, batch.output_ids, side="right") - 1
+                self._registers |= {slot: (picker, row) for row, slot in enumerate(batch.slots[sequences].tolist())}
             return picker
+
+    def _tokens(self, batch: Batch) -> mx.array:
+        """Return the tokens of a step; those of its slots are lazy, from the steps that picked them."""
+        if not batch.takes_from_slots:
+            return mx.array(batch.tokens)
+        rows = np.flatnonzero(batch.tokens == LATEST)
+        slots = batch.slots[np.searchsorted(batch.seq_starts, rows, side="right") - 1].tolist()
+        sources = [self._registers[slot] for slot in slots]
+        latest, places = sources[0][0].tokens, [row for _, row in sources]
+        if all(picker is sources[0][0] for picker, _ in sources):
+            taken = latest if places == list(range(latest.size)) else latest[mx.array(places)]
+        else:
+            taken = mx.stack([picker.tokens[row] for picker, row in sources])
+        if len(rows) == len(batch.tokens):
+            return taken
+        tokens = mx.array(batch.tokens)
+        tokens[mx.array(rows)] = taken.astype(tokens.dtype)
+        return tokens
 
     def _later(self, step: Step, number: int) -> StepArrays:
         """Return the step that follows ``number`` steps later."""
@@ -356,6 +402,7 @@ class MlxProgram(Program):
 
     def close(self) -> None:
         self._states = []
+        self._registers.clear()
         self._compiled, self._lone = Compiled(self._outputs, []), None
         self._fused.clear()
 

@@ -10,18 +10,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Tensor
+from pumice.plugin import N_OUTPUTS, N_TOKENS, Tensor
 from pumice.plugin.unstable import Ahead, Raw, Segment
-from pumice_vulkan.device import Buffer, Encoder
+from pumice_vulkan.device import Encoder
 from pumice_vulkan.lower.rule import Lowering, SegmentMemory
 from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.restrictions import MAX_ADDED, Restrictions
-from pumice_vulkan.step import COMING, MAX_BIASES, MAX_DRAFTED, MAX_PAST, MAX_STEPS, most_drafted
+from pumice_vulkan.step import MAX_BIASES, MAX_DRAFTED, MAX_PAST, MAX_STEPS, SIZE_WORDS, SLOT_WORDS, most_drafted
 
 OF_EACH = 16  # logits per invocation of shaders/best.comp
 MAX_BEST = 64
 MAX_SAVED = MAX_BIASES + MAX_PAST + MAX_ADDED  # maximum logits per row changed by shaders/adjust.comp
-PASSED = 128  # tokens per workgroup of shaders/pass_tokens.comp
+TAKEN = 128  # tokens per workgroup of shaders/take.comp
+NO_DRAFT = 2**32 - 1  # of shaders/pick.comp: picked tokens are the latest of their slots
 INVOCATIONS = 512  # invocations per workgroup, within the device's limit
 
 
@@ -81,16 +82,15 @@ class Picker:
         self._most_drafted = most_drafted(memory.limits)
         self._max_rows = max(self._max_seqs, self._most_drafted)
         self._most_drafting = memory.layout.most_drafting
-        self._taken_words = 2 * self._most_drafting  # of a step with drafts: the tokens that it gave, and latest rows
         n_parts = self._max_rows * self._n_parts
         self._best = memory.scratch.take("best logits", 8 * n_parts * MAX_BEST)
         self._sums = memory.scratch.take("sums of logits", 4 * n_parts)
         self._saved = memory.scratch.take("adjusted logits", 8 * self._max_rows * MAX_SAVED)
         self._picked = memory.scratch.take("picked tokens", 4 * self._max_rows)
+        self.registers = registers_of(memory)
         self.restrictions = Restrictions(memory.device, self._max_rows, self._width)
         self._taken_at = MAX_STEPS * self._max_rows * Choice(MAX_BEST, raw=True).words
-        n_bytes = 4 * (self._taken_at + MAX_STEPS * self._taken_words)
-        self.tokens, self.coming = memory.layout.tokens, memory.layout.coming
+        n_bytes = 4 * (self._taken_at + MAX_STEPS * self._most_drafting)
         self._results = [memory.device.new_buffer(n_bytes, host=True) for _ in range(2)]
         self.texts = Texts(memory)
 
@@ -102,6 +102,7 @@ class Picker:
         turn: int,
         given: bool = False,
         best: BufferSlice | None = None,
+        first_draft: int | None = None,
     ) -> None:
         """Append dispatches behind those of step number ``step``.
 
@@ -112,6 +113,7 @@ class Picker:
             turn: index of the results' buffer.
             given: the device drafts no tokens.
             best: the best logit of each part, if the step stored them.
+            first_draft: the draft of its slot that the token of step 0 becomes; None: it is the latest token.
         """
         rows = self._rows(lowering.n_outputs, choice)
         result = BufferSlice(self._results[turn], step * rows * choice.words, rows * choice.words)
@@ -124,11 +126,12 @@ class Picker:
             best = None
         if best is None:
             self._find_best(lowering, rows, choice.n_best, restricted=choice.restricted)
-        self._pick(lowering, rows, choice, step, result, best)
+        draft = NO_DRAFT if first_draft is None else first_draft + step
+        self._pick(lowering, rows, choice, step, result, best, draft)
         if choice.drafted:
-            n_words = self._taken_words
+            n_words = self._most_drafting
             taken = BufferSlice(self._results[turn], self._taken_at + step * n_words, n_words)
-            self._verify(lowering, choice, taken, follows=True, drafts=not given)
+            self._verify(lowering, choice, taken, follows=True, looks_up=not given)
 
     def lower_drafts(self, lowering: Lowering, choice: Choice, turn: int) -> None:
         """Append the dispatch that drafts the tokens of the first step."""
@@ -136,7 +139,7 @@ class Picker:
         self._verify(lowering, choice, result, follows=False)
 
     def _verify(
-        self, lowering: Lowering, choice: Choice, taken: BufferSlice, follows: bool, drafts: bool = True
+        self, lowering: Lowering, choice: Choice, taken: BufferSlice, follows: bool, looks_up: bool = True
     ) -> None:
         """Append the dispatch that verifies the tokens of a step that it ``follows``, and that drafts the next ones."""
         layout = lowering.memory.layout
@@ -144,7 +147,7 @@ class Picker:
             "verify",
             count=self.logits,
             reads={"picked": self._picked},
-            writes={"text": self.texts.place, "taken": taken},
+            writes={"text": self.texts.place, "taken": taken, "registers": self.registers},
             push={
                 "follows": int(follows),
                 "most_text": self.texts.most,
@@ -156,28 +159,16 @@ class Picker:
                 "past": layout.past,
                 "past_counts": layout.past_counts,
                 "most_past": MAX_PAST,
-                "most_taken": self._most_drafting,
-                "coming": layout.coming,
-                "bases": layout.bases,
+                "slot_ids": layout.slots,
+                "n_slots": lowering.limits.n_seqs,
             },
-            constants=[choice.drafted, int(drafts), COMING],
+            constants=[choice.drafted, int(looks_up)],
             grid=(self._rows(lowering.n_outputs, choice) // choice.drafted, 1, 1),
         )
 
     def record_restrictions(self, encoder: Encoder, n_outputs: int, choice: Choice, turn: int) -> None:
         """Record the copy of the restrictions of a step to the device."""
         self.restrictions.record(encoder, self._rows(n_outputs, choice), turn)
-
-    def lower_passed(self, lowering: Lowering) -> None:
-        """Append the dispatch that replaces the tokens of a step that the step before it picked."""
-        lowering.dispatch(
-            "pass_tokens",
-            count=lowering.n_tokens,
-            reads={"picked": self._picked},
-            writes={},
-            push={"tokens": lowering.memory.layout.tokens},
-            grid=(-(-lowering.n_tokens // PASSED), 1, 1),
-        )
 
     def results(self, turn: int, n_steps: int, choice: Choice, n_outputs: int) -> Ahead:
         """Return a copy of the results of ``n_steps`` steps, lowered for ``n_outputs`` rows."""
@@ -189,17 +180,9 @@ class Picker:
             ids, logits = words[..., end + 2 : -MAX_BEST], floats[..., -MAX_BEST:]
             raw = Raw(ids, logits, floats[..., end], floats[..., end + 1])
         contents = self._results[turn].contents.view(np.int32)
-        taken = contents[self._taken_at :][: n_steps * self._taken_words].reshape(n_steps, -1)
-        n_taken = taken[:, : self._most_drafting].copy() if choice.drafted else None
+        taken = contents[self._taken_at :][: n_steps * self._most_drafting].reshape(n_steps, -1)
+        n_taken = taken.copy() if choice.drafted else None
         return Ahead(words[..., 1 : 1 + n_best], floats[..., 1 + n_best : end], words[..., 0], raw, n_taken)
-
-    def token_place(self, turn: int, n_outputs: int, choice: Choice, step: int, row: int) -> tuple[Buffer, int]:
-        """Return the buffer and byte offset of a picked token."""
-        return self._results[turn], 4 * choice.words * (step * self._rows(n_outputs, choice) + row)
-
-    def last_row_place(self, turn: int, sequence: int) -> tuple[Buffer, int]:
-        """Return the buffer and byte offset of the row of the latest token of a sequence, of one step with drafts."""
-        return self._results[turn], 4 * (self._taken_at + self._most_drafting + sequence)
 
     def close(self) -> None:
         self.restrictions.close()
@@ -257,7 +240,14 @@ class Picker:
         )
 
     def _pick(
-        self, lowering: Lowering, rows: int, choice: Choice, step: int, result: BufferSlice, best: BufferSlice | None
+        self,
+        lowering: Lowering,
+        rows: int,
+        choice: Choice,
+        step: int,
+        result: BufferSlice,
+        best: BufferSlice | None,
+        draft: int,
     ) -> None:
         layout = lowering.memory.layout
         saves = choice.raw and (choice.adjusts or choice.restricted)
@@ -265,7 +255,7 @@ class Picker:
             "pick",
             count=self.logits,
             reads={"x": best or self._best, "logits": lowering.place(self.logits), "saved": self._saved},
-            writes={"y": result, "picked": self._picked},
+            writes={"y": result, "picked": self._picked, "registers": self.registers},
             push={
                 "n_parts": best.size // (2 * rows) if best else self._n_parts,
                 "width": self._width,
@@ -279,6 +269,11 @@ class Picker:
                 "past_counts": layout.past_counts,
                 "n_picked": layout.n_picked,
                 "most_past": MAX_PAST,
+                "output_ids": layout.output_ids,
+                "sequences": layout.sequences,
+                "slot_ids": layout.slots,
+                "n_slots": lowering.limits.n_seqs,
+                "draft": draft,
             },
             constants=[
                 *self._constants(choice.n_best),
@@ -297,6 +292,46 @@ class Picker:
         if choice.drafted:
             return min(n_outputs, self._most_drafted)
         return min(n_outputs, self._max_rows if self._goes_on is GoesOn.NOWHERE else self._max_seqs)
+
+
+def registers_of(memory: SegmentMemory) -> BufferSlice:
+    """Return the registers of all slots, which the programs of a device share."""
+    return memory.scratch.take("registers of slots", 4 * SLOT_WORDS * memory.limits.n_seqs)
+
+
+def lower_taken(lowering: Lowering, relative: bool) -> None:
+    """Append the dispatch that fills a step from registers; ``relative``: positions count from those of the slots."""
+    layout = lowering.memory.layout
+    lowering.dispatch(
+        "take",
+        count=lowering.n_tokens,
+        reads={"registers": registers_of(lowering.memory)},
+        writes={},
+        push={
+            "n_tokens": SIZE_WORDS[N_TOKENS],
+            "n_outputs": SIZE_WORDS[N_OUTPUTS],
+            "tokens": layout.tokens,
+            "positions": layout.positions,
+            "output_ids": layout.output_ids,
+            "seq_starts": layout.seq_starts,
+            "sequences": layout.sequences,
+            "slot_ids": layout.slots,
+        },
+        constants=[int(relative)],
+        grid=(-(-lowering.n_tokens // TAKEN), 1, 1),
+    )
+
+
+def lower_later_positions(lowering: Lowering, place: BufferSlice, added: int) -> None:
+    """Append the dispatch that computes an input: the positions of a step plus a number."""
+    lowering.dispatch(
+        "later_positions",
+        count=lowering.n_tokens,
+        reads={},
+        writes={"y": place},
+        push={"positions": lowering.memory.layout.positions, "added": added},
+        grid=(-(-lowering.n_tokens // TAKEN), 1, 1),
+    )
 
 
 class Texts:

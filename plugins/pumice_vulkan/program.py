@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pumice.plugin import BackendError, Tensor, Weight
 from pumice.plugin.unstable import (
+    LATEST,
     Ahead,
     Ask,
     Batch,
@@ -26,6 +27,7 @@ from pumice.plugin.unstable import (
     MemoryPlan,
     Node,
     Pending,
+    PickLimits,
     Program,
     Restriction,
     Segment,
@@ -42,7 +44,7 @@ from pumice_vulkan.kernels import Kernels
 from pumice_vulkan.lower import RULES
 from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory, StateUse
 from pumice_vulkan.memory import Arena, Scratch, Weights
-from pumice_vulkan.passing import Found, copies_of
+from pumice_vulkan.passing import copies_of
 from pumice_vulkan.persistent import PersistentPath, expect_cache
 from pumice_vulkan.picker import MAX_BEST, Choice, GoesOn, Picker
 from pumice_vulkan.preparer import Preparer, Work
@@ -58,7 +60,6 @@ from pumice_vulkan.recorder import (
 from pumice_vulkan.restrictions import MAX_ADDED
 from pumice_vulkan.settling import recurrent_nodes, settled_places
 from pumice_vulkan.step import (
-    COMING,
     MAX_BIASES,
     MAX_DRAFTED,
     MAX_PAST,
@@ -136,16 +137,6 @@ class Computed(Pending):
             self.path.begin(self, self.recording.turn)
         self.command.commit()
 
-    def again(self, batch: Batch) -> bool:
-        if self.recording.persistent:
-            return False
-        turn = self.recording.turn
-        self.recorder.free(turn)
-        self.host.write_step(batch, turn)
-        self.command = self.recorder.command(self.recording)
-        self.command.hold()
-        return True
-
     def repeat(self, restores: bool) -> None:
         self.recording = self.recording._replace(persistent=False, restores=restores)
         self.command = self.recorder.commit(self.recording)
@@ -155,10 +146,6 @@ class Computed(Pending):
         if self.path and self.path.ended(self):
             self.command.wait()
         return self.results
-
-    def output_place(self, name: str) -> Found:
-        """Return where the device finds an output."""
-        return self.host.output_place(name)
 
 
 @dataclass
@@ -215,27 +202,6 @@ class Picked(Pending):
         self.command.wait()
         return self.host.results(self.sizes)
 
-    def output_place(self, name: str) -> Found:
-        """Return where the device finds an output."""
-        return self.host.output_place(name)
-
-    def token_place(self, step: int, row: int) -> Found:
-        """Return where the device finds the token that a step picks in a row."""
-        used = self.recording
-        return self.picker.token_place(used.turn, used.bucket.n_outputs, used.choice, step, row)
-
-    def last_row_place(self, sequence: int) -> Found:
-        """Return where the device finds the row of the latest token of a sequence, of a step that verifies drafts."""
-        return self.picker.last_row_place(self.recording.turn, sequence)
-
-    def position_place(self, sequence: int, n: int) -> Found:
-        """Return where the device finds the position ``n`` behind that behind the latest token of a sequence."""
-        return self.host.step, 4 * (self.picker.coming + sequence * COMING + 2 + n)
-
-    def latest_token_place(self, sequence: int) -> Found:
-        """Return where the device finds the latest token of a sequence, of a step that verifies drafts."""
-        return self.host.step, 4 * (self.picker.tokens + sequence * self.recording.choice.drafted)
-
 
 class DeviceProgram(Program):
     """A fused segment, lowered and recorded for each bucket when it is first needed, or ahead by a preparer.
@@ -253,8 +219,9 @@ class DeviceProgram(Program):
         self._arena = Arena(shared.device, plan.size if segment.gives_logits else 0)
         self._memory = self._new_memory(plan, limits)
         fed = segment.loop[1:] if segment.loop else None
-        self._host = HostMemory(self._memory, segment.inputs, segment.outputs, fed, segment.stays)
+        self.host = HostMemory(self._memory, segment.inputs, segment.outputs, fed, segment.stays)
         self._buckets = Buckets(limits)
+        self._latest: tuple[NDArray[np.int32], int] | None = None  # slots that a step may go on with, and its drafts
         new = self._new_weights()
         in_place = [weight for weight in new if limits.is_in_place(weight.name)]
         shared.weights.expect(_weight_bytes(new) - _weight_bytes(in_place), _weight_bytes(in_place))
@@ -278,7 +245,7 @@ class DeviceProgram(Program):
         )
         shared.weights.finish()
         self._recorder = Recorder(
-            self._memory, shared.kernels, self._host, self._lower, self._picker, shared.making, self._persistent
+            self._memory, shared.kernels, self.host, self._lower, self._picker, shared.making, self._persistent
         )
         self._copies = SlotCopies(shared.device, segment.states, shared.states)
         kept = [state for state in segment.states if state in shared.states]
@@ -310,28 +277,20 @@ class DeviceProgram(Program):
             return Capabilities(
                 copies_slots=True,
                 invariant=self._shared.invariant,
-                settles_states=bool(self._memory.state_inputs),
-                passes=True,
-                max_picked=self._max_picked,
+                drafted=self._drafted,
+                registers=self._shared.device.runs_behind,
+                picks=PickLimits(rows=self._max_picked),
                 step_sizes=self._buckets.sizes,
             )
         return Capabilities(
             copies_slots=True,
             invariant=self._shared.invariant,
-            max_steps=MAX_STEPS if self._host.goes_on else 1,
-            max_best=MAX_BEST,
+            max_steps=MAX_STEPS if self.host.goes_on else 1,
+            picks=PickLimits(MAX_BEST, MAX_BIASES, MAX_PAST, MAX_ADDED, self._max_picked),
             decides=True,
-            follows=self._host.goes_on and self._shared.device.runs_behind,
-            takes=self._host.goes_on and self._shared.device.runs_behind,
-            max_biases=MAX_BIASES,
-            max_last_n=MAX_PAST,
-            max_added=MAX_ADDED,
+            registers=self._shared.device.runs_behind and (self.host.goes_on or self._segment.block is not None),
             drafted=self._drafted,
             drafted_rows=self._most_drafted,
-            restrict_drafts=True,
-            settles_states=bool(self._memory.state_inputs),
-            passes=True,
-            max_picked=self._max_picked,
             step_sizes=self._buckets.sizes,
         )
 
@@ -344,7 +303,7 @@ class DeviceProgram(Program):
     @property
     def _drafted(self) -> tuple[int, ...]:
         """Numbers of drafted tokens for whose rows there is a bucket without others."""
-        if not self._picker or not self._host.goes_on or self._host.fed:
+        if not self._picker or not self.host.goes_on or self.host.fed:
             return ()
         if self._recurrent and not self._memory.state_inputs:
             return ()
@@ -368,30 +327,48 @@ class DeviceProgram(Program):
 
     def submit(self, step: Step) -> Pending:
         batch = step.batch
-        turns = step.waits or step.behind or step.after or self._takes_own_tokens(batch)
-        turn = self._recorder.other_turn if turns else 0
+        from_slots = not step.waits and batch.takes_from_slots
+        turn = self._recorder.other_turn if step.waits or from_slots else 0
         self._recorder.free(turn)
-        self._host.write_step(batch, turn)
+        self.host.write_step(batch, turn)
         exact = batch.exact or (step.ask and step.ask.n_drafted)
         ready = self._preparer.ready if self._shared.prepares and not exact else None
         bucket = self._buckets.of(batch.sizes, ready)
-        in_one = not (step.waits or step.after) and self._is_one_dispatch(bucket.n_tokens)
-        recording = Recording(bucket, turn=turn, persistent=in_one, takes=step.after is not None)
-        if batch.passed or batch.passed_tokens or batch.outputs_of or batch.positions_of:
-            copies = copies_of(batch, self._host, self._memory.layout, bucket.n_tokens)
-            recording = recording._replace(copies=copies)
+        follows = from_slots and step.ask is not None and self._goes_on(batch, step.ask)
+        self._latest = (batch.slots, step.ask.n_drafted) if step.ask and self._may_go_on(batch, step.ask) else None
+        recording = Recording(
+            bucket,
+            turn=turn,
+            persistent=not step.waits and self._is_one_dispatch(bucket.n_tokens),
+            follows=follows,
+            takes=from_slots and not (follows and int(batch.tokens.min()) == LATEST),
+            relative=batch.relative and not follows,
+            copies=tuple(copies_of(batch.passed, self.host, bucket.n_tokens)),
+        )
         return self._picking(step, step.ask, recording) if step.ask else self._computing(step, recording)
 
-    def _takes_own_tokens(self, batch: Batch) -> bool:
-        """Return True if tokens of a batch are those that a pending step of this program picks."""
-        pending = [item.pending.unwrapped() for item in batch.passed_tokens]
-        return any(isinstance(item, Picked) and item.host is self._host for item in pending)
+    def _goes_on(self, batch: Batch, ask: Ask) -> bool:
+        """Return True if a step goes on with all sequences of the one before, whose fields are on the device.
+
+        Raises BackendError for a step with drafts from slots of other sequences.
+        """
+        is_latest = bool((batch.tokens[batch.seq_starts[:-1]] == LATEST).all()) and ask.first_draft is None
+        before = self._latest if is_latest else None
+        follows = before is not None and before[1] == ask.n_drafted and np.array_equal(before[0], batch.slots)
+        if batch.relative and ask.n_drafted and not follows:
+            raise BackendError("vulkan: a step with drafts goes on with other sequences than the step before")
+        return follows
+
+    def _may_go_on(self, batch: Batch, ask: Ask) -> bool:
+        """Return True if a step may go on with the sequences of this one: it has one token of each, or drafts."""
+        is_single = len(batch.tokens) == len(batch.slots) == len(batch.output_ids)
+        return ask.first_draft is None and (ask.n_drafted > 0 or is_single)
 
     def _computing(self, step: Step, recording: Recording) -> Pending:
         """Submit a step whose outputs are requested."""
-        outputs = self._host.results(step.batch.sizes)
+        outputs = self.host.results(step.batch.sizes)
         command = self._recorder.command(recording)
-        computed = Computed(self._host, step.batch.sizes, self._recorder, recording, outputs, self._persistent, command)
+        computed = Computed(self.host, step.batch.sizes, self._recorder, recording, outputs, self._persistent, command)
         if step.waits:
             computed.command.hold()
         else:
@@ -401,14 +378,13 @@ class DeviceProgram(Program):
     def _picking(self, step: Step, ask: Ask, recording: Recording) -> Pending:
         """Submit one or several steps, each followed by the selection of tokens."""
         assert self._picker is not None
-        words, layout = self._host.words(recording.turn), self._memory.layout
+        words, layout = self.host.words(recording.turn), self._memory.layout
         layout.write_picks(words, ask.picks, ask.numbers, recording.turn, ask.n_drafted)
-        if ask.texts and step.behind is None:
+        if ask.texts and not recording.follows:
             self._picker.texts.write(ask.texts)
         if ask.n_drafted:
             lengths = [len(text) for text in ask.texts] or step.batch.positions[step.batch.seq_starts[:-1]] + 1
             words[layout.text_length :][: len(ask.picks)] = lengths
-            words[layout.bases :][: len(ask.picks)] = 0 if step.batch.bases is None else step.batch.bases
         choice = Choice(
             n_best=1 if ask.n_best == 1 else MAX_BEST,
             adjusts=any(pick.adjusts for pick in ask.picks),
@@ -416,15 +392,15 @@ class DeviceProgram(Program):
             raw=ask.n_raw > 0,
             drafted=1 + ask.n_drafted if ask.n_drafted else 0,
         )
-        if choice.adjusts and not step.behind:
+        if choice.adjusts and not recording.follows:
             layout.write_pasts(words, ask.pasts)
         recording = recording._replace(
             n_steps=len(ask.numbers),
             choice=choice,
-            follows=step.behind is not None,
+            first_draft=ask.first_draft,
             from_host=ask.n_drafted > 0 and not ask.texts,
         )
-        picked = Picked(self._host, step.batch.sizes, self._recorder, self._picker, recording, ask, self._persistent)
+        picked = Picked(self.host, step.batch.sizes, self._recorder, self._picker, recording, ask, self._persistent)
         if step.waits:
             self._recorder.command(recording).hold()
         else:
@@ -497,7 +473,7 @@ class DeviceProgram(Program):
         cells = limits.block_size * min(limits.n_blocks.values(), default=0)
         n_tokens = min(REHEARSED, limits.n_batch, limits.n_ctx - 1, cells - 1)
         kept = any(not isinstance(state, KVState) or state.is_memory for state in self._segment.states)
-        if kept or self._host.inputs or not self._segment.gives_logits or n_tokens < 1:
+        if kept or self.host.inputs or not self._segment.gives_logits or n_tokens < 1:
             return
         for first, count in ((0, n_tokens), (n_tokens, 1)):
             blocks = np.arange(-(-(first + count) // limits.block_size), dtype=np.int32)[None]
@@ -566,7 +542,7 @@ class DeviceProgram(Program):
             self._moves,
             self._arena,
             self._memory.step,
-            self._host,
+            self.host,
         ):
             part.close()
         if self._picker:
@@ -646,7 +622,7 @@ class DeviceProgram(Program):
         """
         if bucket in self._preparer.ready:
             recordings = [Recording(bucket, 1, choice) for choice in USUAL_CHOICES[:3]]
-            if self.capabilities.takes and bucket == self._buckets.all[-1]:
+            if self.capabilities.registers and bucket == self._buckets.all[-1]:
                 recordings += [item._replace(turn=turn, takes=True) for item in recordings for turn in range(N_TURNS)]
             for recording in recordings:
                 yield partial(self._recorder.prepare, recording)

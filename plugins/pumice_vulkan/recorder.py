@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pumice.plugin.unstable import KernelTime, RecurrentState, State
+from pumice.plugin.unstable import Input, KernelTime, RecurrentState, State
 from pumice_vulkan.buckets import Bucket, bucket_sizes
 from pumice_vulkan.device import CommandBuffer, Device, Encoder, Launch
 from pumice_vulkan.host_memory import N_TURNS, HostMemory
@@ -18,7 +18,15 @@ from pumice_vulkan.kernels import Kernels
 from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory, StateUse
 from pumice_vulkan.passing import Copy
 from pumice_vulkan.persistent import PersistentPath
-from pumice_vulkan.picker import MAX_BEST, NO_CHOICE, Choice, Picker
+from pumice_vulkan.picker import (
+    MAX_BEST,
+    NO_CHOICE,
+    Choice,
+    Picker,
+    lower_later_positions,
+    lower_taken,
+    registers_of,
+)
 
 MOST_RECORDED = 256  # maximum cached command buffers of steps
 MOST_COPIES = 64  # maximum cached command buffers that copy states
@@ -56,8 +64,8 @@ class Recording(NamedTuple):
 
     ``follows``: start from the tokens of the previous steps; ``turn``: index of the host memory; ``persistent``: layers
     are one dispatch; ``restores``: repeat persistent steps, from the tokens that they began with; ``from_host``:
-    the host drafted the tokens; ``copies``: inputs and tokens that earlier steps computed; ``takes``: tokens of the
-    batch may be those that the step before picked.
+    the host drafted the tokens; ``copies``: inputs that earlier steps computed; ``takes``: tokens or output rows are
+    those of registers; ``relative``: positions, too; ``first_draft``: the draft that the first picked token becomes.
     """
 
     bucket: Bucket
@@ -71,6 +79,8 @@ class Recording(NamedTuple):
     from_host: bool = False
     copies: tuple[Copy, ...] = ()
     takes: bool = False
+    relative: bool = False
+    first_draft: int | None = None
 
 
 class Encoded(NamedTuple):
@@ -142,7 +152,7 @@ class Recorder:
         """Return the dispatches of choices."""
         lowering = Lowering(self._memory, *bucket)
         if self._picker:
-            self._picker.lower_passed(lowering)
+            lower_taken(lowering, relative=False)
             for choice in choices:
                 self._picker.lower(lowering, 0, choice, 0)
         return lowering.dispatches
@@ -151,7 +161,8 @@ class Recorder:
         """Record a command buffer, unless it exists. One thread at a time records, since Python runs only one."""
         dispatches = [] if recording.part is RecordedPart.CHOICE else self._dispatches(recording)
         behind = [*self._chosen(recording, 0), *self._settled(recording)]
-        self._kernels.compile([*self._first_tokens(recording), *dispatches, *behind])
+        first = [*self._first_tokens(recording), *self._positions(recording)]
+        self._kernels.compile([*first, *dispatches, *behind])
         with self._making:
             if recording in self._recorded:
                 return
@@ -197,17 +208,26 @@ class Recorder:
 
     def _step(self, recording: Recording, step: int) -> list[Encoded]:
         layers = [] if recording.part is RecordedPart.CHOICE else self._layers(recording)
-        drafts = self._encoded(self._first_tokens(recording)) if not step else []
+        first = [] if step or recording.part is RecordedPart.CHOICE else self._first_tokens(recording)
+        drafts = self._encoded(first) + self._encoded(self._positions(recording))
         chosen = self._encoded(self._chosen(recording, step))
         return drafts + layers + chosen + self._encoded(self._settled(recording))
 
     def _first_tokens(self, recording: Recording) -> list[Dispatch]:
-        """Return the dispatch that drafts tokens of the first step, or takes them from the step before, if any does."""
+        """Return the dispatch that drafts tokens of the first step, or takes them from registers, if any does."""
         lowering = Lowering(self._memory, *recording.bucket)
-        if self._picker and recording.takes:
-            self._picker.lower_passed(lowering)
+        if recording.takes:
+            lower_taken(lowering, recording.relative)
         elif self._picker and recording.choice.drafted and not (recording.from_host or recording.follows):
             self._picker.lower_drafts(lowering, recording.choice, recording.turn)
+        return lowering.dispatches
+
+    def _positions(self, recording: Recording) -> list[Dispatch]:
+        """Return the dispatches that compute the inputs that follow from positions, which the host does not know."""
+        lowering = Lowering(self._memory, *recording.bucket)
+        for tensor in self._host.inputs if recording.relative else ():
+            if isinstance(tensor, Input) and tensor.added is not None:
+                lower_later_positions(lowering, lowering.place(tensor), tensor.added)
         return lowering.dispatches
 
     def _chosen(self, recording: Recording, step: int) -> list[Dispatch]:
@@ -217,7 +237,8 @@ class Recorder:
         assert self._picker is not None
         lowering = Lowering(self._memory, *recording.bucket)
         best = self._persistent.best(lowering) if recording.persistent and self._persistent else None
-        self._picker.lower(lowering, step, recording.choice, recording.turn, recording.from_host, best)
+        given, first_draft = recording.from_host, recording.first_draft
+        self._picker.lower(lowering, step, recording.choice, recording.turn, given, best, first_draft)
         return lowering.dispatches
 
     def _layers(self, recording: Recording) -> list[Encoded]:
@@ -255,10 +276,12 @@ class Recorder:
         sizes = bucket_sizes(self._memory.limits, recording.bucket.n_tokens, recording.bucket.n_outputs)
         if recording.part is not RecordedPart.CHOICE:
             layout = self._memory.layout
-            n_words = layout.n_host_words if recording.follows else layout.n_words
+            n_words = layout.n_words
+            if recording.follows:  # the step before has written the others
+                n_words = layout.positions if recording.takes else layout.n_host_words
             self._host.record_upload(encoder, recording.turn, n_words)
             self._host.record_inputs(encoder, recording.turn, sizes)
-            if self._begun is not None and recording.follows:
+            if self._begun is not None and (recording.follows or recording.takes):
                 self._begun.record(encoder, recording)
             if self._picker and recording.choice.drafted and not (recording.from_host or recording.follows):
                 self._picker.texts.record(encoder, recording.bucket.n_tokens // recording.choice.drafted)
@@ -276,11 +299,6 @@ class Recorder:
             if step and self._host.inputs:  # the previous step has overwritten them
                 encoder.barrier()
                 self._host.record_next_inputs(encoder, recording.turn, sizes)
-                if again := [copy for copy in recording.copies if copy.again]:
-                    encoder.barrier()
-                    for copy in again:
-                        encoder.copy_buffer(copy.source, copy.begin, copy.target, copy.to, copy.n_bytes)
-                    encoder.barrier()
             for encoded in launches:
                 if encoded.barrier:
                     encoder.barrier()
@@ -299,21 +317,30 @@ class Recorder:
 
 
 class Begun:
-    """The fields of the step block that steps in succession change, as persistent ones found them: for a repetition."""
+    """What steps change that others behind them read, as persistent ones found it, for a repetition.
+
+    These are fields of the step block, and registers.
+    """
 
     def __init__(self, memory: SegmentMemory) -> None:
-        layout = memory.layout
-        self._start, self._n_bytes = 4 * layout.n_host_words, 4 * (layout.n_words - layout.n_host_words)
+        self._layout = memory.layout
         self._step = memory.step
-        self._kept = [memory.device.new_buffer(self._n_bytes) for _ in range(N_TURNS)]
+        self._registers = registers_of(memory)
+        n_bytes = 4 * (memory.layout.n_words + self._registers.size)
+        self._kept = [memory.device.new_buffer(n_bytes) for _ in range(N_TURNS)]
 
     def record(self, encoder: Encoder, recording: Recording) -> None:
-        """Record the copy for a step that follows others, or back from it."""
-        kept = self._kept[recording.turn]
-        if recording.persistent:
-            encoder.copy_buffer(self._step, self._start, kept, 0, self._n_bytes)
-        elif recording.restores:
-            encoder.copy_buffer(kept, 0, self._step, self._start, self._n_bytes)
+        """Record the copy for a step that follows others or takes their tokens, or back from it."""
+        kept, registers, layout = self._kept[recording.turn], self._registers, self._layout
+        start = layout.positions if recording.takes else layout.n_host_words  # the first word that is not uploaded
+        copies = [(self._step, 4 * start, 4 * start, 4 * (layout.n_words - start))] if recording.follows else []
+        if recording.takes:
+            copies.append((registers.buffer, 4 * registers.offset, 4 * layout.n_words, 4 * registers.size))
+        for buffer, place, kept_at, n_bytes in copies:
+            if recording.persistent:
+                encoder.copy_buffer(buffer, place, kept, kept_at, n_bytes)
+            elif recording.restores:
+                encoder.copy_buffer(kept, kept_at, buffer, place, n_bytes)
 
     def close(self) -> None:
         for buffer in self._kept:

@@ -20,7 +20,7 @@ MAX_STEPS = 16  # maximum steps that the device runs in succession
 MAX_DRAFTED = 16  # maximum rows of a sequence whose drafts the device makes and verifies, or of up to FEW_DRAFTING
 FEW_DRAFTING = MAX_DRAFTED // 2
 MANY_DRAFTED = 64  # ... of more sequences
-COMING = MAX_DRAFTED + 2  # positions of each of them that other programs may take: see ``PassedPositions``
+SLOT_WORDS = 4 + MAX_DRAFTED  # registers of a slot: see shaders/registers.glsl
 SCRATCH_BYTES = 2**20  # that the programs of a device allocate at first, and grow if they need more
 MAX_BIASES = 64  # maximum biases of a sequence's logits
 MAX_PAST = 256  # maximum tokens considered by penalties; invocations of shaders/adjust.comp
@@ -59,7 +59,6 @@ class StepLayout:
         past: ring of the latest tokens; their total number is ``past_counts``.
         text_length, n_picked: tokens of each text from which the device drafts, and how many of them it has picked.
         n_taken: tokens that the latest step with drafts gave each of them.
-        coming: ``[most_drafting, COMING]``, positions from the latest token's predecessor on, less ``bases``.
         n_host_words: start of the fields that the device writes, too, if it runs several steps.
 
     The table of a window is ``[n_seqs, table_width]``.
@@ -84,7 +83,6 @@ class StepLayout:
         self.tables = {window: self._field(limits.n_seqs * self.table_width) for window in sorted(limits.n_blocks)}
         self.memory_table = self._field(limits.n_seqs * self.table_width if reads_memory else 0)
         self.memory_lengths = self._field(limits.n_seqs if reads_memory else 0)
-        self.bases = self._field(self.most_drafting)
         self._reads_memory = reads_memory
         self.n_host_words = self._size
         self.tokens = self._field(limits.n_batch)
@@ -94,7 +92,6 @@ class StepLayout:
         self.text_length = self._field(self.most_drafting)
         self.n_picked = self._field(self.most_drafting)
         self.n_taken = self._field(self.most_drafting)
-        self.coming = self._field(COMING * self.most_drafting)
 
     @property
     def n_words(self) -> int:

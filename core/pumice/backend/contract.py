@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pumice.backend.pick import PickLimits
 from pumice.backend.step import Pending, Step
 from pumice.sandbox import Access
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pumice.backend.step import Batch, Limits
+    from pumice.backend.step import Limits
     from pumice.graph import MemoryPlan, Node, Segment, State, Weight
 
     Array = NDArray[Any]
@@ -53,21 +54,14 @@ class Capabilities:
         n_in_flight: useful number of pending steps of different sequences, each computed by another device.
         max_steps: maximum steps of an ``Ask``. 0: the program picks no tokens, for example because its segment does not
             compute the logits. 1: a single step, for example because its segment depends on other programs.
-        max_best: maximum candidates per token of an ``Ask``.
+        picks: limits of an ``Ask``.
         decides: a token picked by an exact ``Pick`` is final; the host does not examine the candidates.
-        follows: a step may be submitted ``behind`` a pending one, and restrictions may arrive after its layers began.
-        takes: a step may be submitted ``after`` a pending one, whose picked tokens it takes.
-        max_biases: maximum ``biases`` of a ``Pick``.
-        max_last_n: maximum ``last_n`` of a ``Pick``.
-        max_added: maximum ``biases`` of a ``Restriction``.
-        drafted: useful values of ``n_drafted`` of an ``Ask``, ascending. Empty: the program drafts no tokens.
+        registers: tokens of a step may be the latest of their slots (``LATEST``), which a pending step may still pick,
+            and restrictions may arrive after its layers began. With ``drafted``, also drafts, positions and inputs may
+            be those that steps of this program or others of the device leave (``Batch``).
+        drafted: useful values of ``n_drafted`` of an ``Ask``, ascending. Recurrent states after such a step are those
+            after the tokens that it gives but the last. Empty: the program verifies no drafts.
         drafted_rows: maximum rows of all sequences in a step with drafts; 0: one more than the last of ``drafted``.
-        restrict_drafts: picks of a step that verifies drafts of the host may be restricted.
-        settles_states: recurrent states after a step with drafts are those after the tokens that it gives but the last.
-        passes: inputs and tokens of a step may be results of pending steps (``Batch.passed``) of other programs of the
-            device that pass them, too.
-        max_picked: maximum output rows after which an ``Ask`` of one step without adjustments picks tokens, of a graph
-            that drafts a ``block``; 0: one of each sequence.
         step_sizes: numbers of tokens, ascending, if a step takes as long as one of the next larger number. Empty: the
             time of a step follows its tokens.
     """
@@ -76,19 +70,11 @@ class Capabilities:
     invariant: bool = False
     n_in_flight: int = 1
     max_steps: int = 0
-    max_best: int = 0
+    picks: PickLimits = field(default_factory=PickLimits)
     decides: bool = False
-    follows: bool = False
-    takes: bool = False
-    max_biases: int = 0
-    max_last_n: int = 0
-    max_added: int = 0
+    registers: bool = False
     drafted: tuple[int, ...] = ()
     drafted_rows: int = 0
-    restrict_drafts: bool = False
-    settles_states: bool = False
-    passes: bool = False
-    max_picked: int = 0
     step_sizes: tuple[int, ...] = ()
 
 
@@ -132,10 +118,6 @@ class _Running(Pending):
 
     def begin(self, inputs: Mapping[str, Array]) -> None:
         self._outputs = self._program.run(self._step.given(inputs))
-
-    def again(self, batch: Batch) -> bool:
-        self._step = Step(batch, waits=True)
-        return True
 
     def outputs(self) -> Mapping[str, Array]:
         return self._outputs

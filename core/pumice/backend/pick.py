@@ -92,14 +92,34 @@ class Restriction:
 
 
 @dataclass(frozen=True)
+class PickLimits:
+    """Limits of what a program picks.
+
+    Attributes:
+        best: maximum candidates per token of an ``Ask``.
+        biases: maximum ``biases`` of a ``Pick``.
+        last_n: maximum ``last_n`` of a ``Pick``.
+        added: maximum ``biases`` of a ``Restriction``.
+        rows: maximum output rows after which an ``Ask`` of one step without adjustments picks tokens, of a graph that
+            drafts a ``block``; 0: one of each sequence.
+    """
+
+    best: int = 0
+    biases: int = 0
+    last_n: int = 0
+    added: int = 0
+    rows: int = 0
+
+
+@dataclass(frozen=True)
 class Ask:
     """A request to pick the tokens of one step or of several consecutive steps.
 
     Attributes:
-        picks: one rule per sequence; ``top_k`` is at most ``max_best``.
+        picks: one rule per sequence; ``top_k`` is at most ``PickLimits.best``.
         numbers: float32 [n_steps, n_seqs] in [0, 1), the random numbers of ``picks``. ``n_steps`` is a power of two,
             except for steps of a draft model or of a layer that drafts.
-        n_best: number of candidates to return, at most ``max_best`` and the size of the vocabulary.
+        n_best: number of candidates to return, at most ``PickLimits.best`` and the size of the vocabulary.
         pasts: for each sequence the previous tokens that penalties count, the latest last; empty without adjustments.
         n_raw: number of the highest unadjusted logits to return, at most ``n_best``; 0: no ``raw``. Only for programs
             that ``decide``.
@@ -107,14 +127,17 @@ class Ask:
             ``Pending.restrict``. Only for programs that ``decide``. Of a step with drafts one per row, with those of a
             sequence together.
         n_drafted: tokens that the program drafts for each sequence and step, and verifies in it; 0: none. A pick may be
-            ``restricted`` only without ``texts``, for programs that ``restrict_drafts``. Each step has
+            ``restricted`` only without ``texts``. Each step has
             ``1 + n_drafted`` rows of each sequence, together at most ``drafted_rows``; those of the batch after a
             sequence's first are replaced by the drafted tokens. ``numbers`` are ``[n_steps, rows]``; each picked token
-            of a sequence takes the next of its own. A step ``behind`` another one continues with its picked tokens; it
-            has numbers for both, ``[1, 2 * rows]``, with those of a sequence together. Steps with ``texts`` behind
-            others go on from the texts that these have written; no pick of theirs draws numbers.
+            of a sequence takes the next of its own. A step ``relative`` to its slots goes on with all sequences of the
+            step before, which had as many drafts; it has numbers for both, ``[1, 2 * rows]``, with those of a sequence
+            together, or with ``texts`` goes on from those that the step before has written, and draws none.
         texts: int32, for each sequence the tokens from which the program drafts, the one of the batch last. Empty: the
             drafted tokens of a single step are those of the batch.
+        first_draft: index of the draft of its slot that the token of a sequence becomes in the first step, or the first
+            of its tokens if it has several output rows; those of later steps follow. None: a picked token is the latest
+            one of its slot. Programs without ``registers`` ignore it.
     """
 
     picks: Sequence[Pick]
@@ -125,6 +148,7 @@ class Ask:
     restrictions: Sequence[Restriction] = ()
     n_drafted: int = 0
     texts: Sequence[Int32Array] = ()
+    first_draft: int | None = None
 
 
 @dataclass(frozen=True)

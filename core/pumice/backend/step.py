@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from pumice.backend.contract import Program
     from pumice.backend.pick import Ahead, Ask, Restriction
     from pumice.graph import KVState, Sizes, State
 
@@ -70,52 +71,28 @@ class Limits:
         return n_cells * sum(row_bytes(type, state.n_head_kv * dim) for dim in (state.k_dim, state.v_dim))
 
 
+LATEST = -1
+"""In place of a token: the latest one of its sequence's slot. In place of an output row: the row of that token."""
+
+
+def draft_of_slot(index: int) -> int:
+    """Return what stands in a batch in place of a token for a draft of its sequence's slot."""
+    return -2 - index
+
+
 @dataclass(frozen=True)
 class Passed:
-    """Rows of an output of an earlier step on the same device, which are an input of a step before they are computed.
+    """An input of a step: the first rows of an output of the latest step of another program on the device.
 
     Attributes:
-        pending: the earlier step: of one program that ``passes``, without an ``Ask`` or with one for a single step.
+        program: the program, which has ``registers``, too.
         output: name of the tensor that is its output.
-        shape: shape of the input, whose rows are the first ones of the output.
+        shape: shape of the input.
     """
 
-    pending: Pending
+    program: Program
     output: str
     shape: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class PassedTokens:
-    """Tokens that earlier steps on the same device pick, which are tokens of a step before they are computed.
-
-    Attributes:
-        pending: the earlier steps, of a program that ``passes``.
-        rows: int [n_steps, n_seqs], for each step and sequence the row of the batch that gets the picked token.
-    """
-
-    pending: Pending
-    rows: Int32Array
-
-
-@dataclass(frozen=True)
-class PassedPositions:
-    """Positions of a step that follow the latest token of each sequence of an earlier one with drafts, not yet known.
-
-    Rows of a sequence are at consecutive positions. Numbers are relative to the position behind the latest token, and
-    those of a sequence's rows are from -2 to ``max(drafted) + 1``.
-
-    Attributes:
-        pending: the earlier step, with the same sequences, of a program that ``passes``.
-        first: position of a sequence's first row.
-        inputs: further inputs, int32 ``[n_tokens]``, that have positions, and that of a sequence's first row.
-        takes_token: the first token of each sequence is the latest one.
-    """
-
-    pending: Pending
-    first: int = 0
-    inputs: Mapping[str, int] = field(default_factory=dict)
-    takes_token: bool = False
 
 
 @dataclass
@@ -124,9 +101,13 @@ class Batch:
 
     Position ``p`` of sequence ``s`` is stored in cell ``p % block_size`` of block
     ``block_tables[window][s, p // block_size]``. Entries that no token of the step can attend to are -1.
+
+    A program with ``registers`` keeps for each slot, in its memory, the latest token that a step picked, its position,
+    and drafts: the tokens that the latest step with drafts picked in each row, or those of ``Ask.first_draft``. Steps
+    run in order, so a step may take what one before it, still pending, will write. The programs of a device share them.
     """
 
-    tokens: Int32Array  # [n_tokens]
+    tokens: Int32Array  # [n_tokens]; negative: LATEST or ``draft_of_slot``
     positions: Int32Array  # [n_tokens]
     output_ids: Int32Array  # [n_outputs] rows of the batch whose logits to compute
     seq_starts: Int32Array  # [n_seqs + 1] first row of each sequence, then n_tokens
@@ -137,11 +118,13 @@ class Batch:
     memory: Memory | None = None  # keys and values that another graph stored for each sequence
     exact: bool = False  # results depend on nothing but this step, not on what a program has prepared
     together: bool = False  # its tokens are of one image, and attend to each other in both directions
-    passed: Mapping[str, Passed] = field(default_factory=dict)  # further inputs that pending steps compute
-    passed_tokens: Sequence[PassedTokens] = ()  # tokens that pending steps pick, in place of those of the batch
-    outputs_of: Pending | None = None  # a step with drafts: its latest picked tokens follow the output rows
-    positions_of: PassedPositions | None = None  # positions that follow the latest picked tokens of a pending step
-    bases: Int32Array | None = None  # [n_seqs] what is subtracted from the positions that a step behind gets from this
+    relative: bool = False  # positions count from that of each slot's latest token, which the host does not know
+    passed: Mapping[str, Passed] = field(default_factory=dict)  # further inputs that steps of other programs compute
+
+    @property
+    def takes_from_slots(self) -> bool:
+        """True if the step takes tokens, positions or output rows from the registers of its slots."""
+        return self.relative or (len(self.tokens) > 0 and int(self.tokens.min()) < 0)
 
     @property
     def sizes(self) -> Sizes:
@@ -161,53 +144,36 @@ class Step:
         ask: how to pick tokens on the device, and for how many consecutive steps; None: return the outputs. Each of
             several steps has one token per sequence, and an output row for each. If the program ``decides``, a single
             step may have any number of tokens, and the arrays per sequence of ``ask`` refer to output rows.
-        behind: an earlier submitted step of the same sequences with the same picks. This step continues from its picked
-            tokens; the tokens of the batch and ``pasts`` are ignored.
-        after: an earlier submitted step, of other tokens of any sequences, that may not have ended. A negative token of
-            the batch is the one that this step picks in its output row ``-1 - token``.
         waits: True if inputs arrive later through ``Pending.begin``, with the tokens if the batch has none yet.
     """
 
     batch: Batch
     inputs: Mapping[str, Array] = field(default_factory=dict)
     ask: Ask | None = None
-    behind: Pending | None = None
     waits: bool = False
-    after: Pending | None = None
 
     def given(self, inputs: Mapping[str, Array]) -> Step:
         """Return a copy of the step with the inputs that it waited for."""
         tokens = inputs.get("tokens", self.batch.tokens)
         batch = self.batch if tokens is self.batch.tokens else replace(self.batch, tokens=tokens)
-        return Step(batch, inputs, self.ask, self.behind, after=self.after)
+        return Step(batch, inputs, self.ask)
 
 
 class Pending:
     """A submitted step: accepts inputs that were missing at submission, and waits for results.
 
-    Results are valid until the program begins another step, other than one ``behind`` or ``after`` this.
+    Results are valid until the program begins another step, other than one that takes from registers.
     """
-
-    def unwrapped(self) -> Pending:
-        """Return the pending step of the program itself, which the engine may have wrapped."""
-        return self
 
     def begin(self, inputs: Mapping[str, Array]) -> None:
         """Provide the inputs of a step that ``waits`` for them."""
         raise NotImplementedError
 
-    def again(self, batch: Batch) -> bool:
-        """Submit the step again for ``batch``, as one that ``waits``; return False if it must be submitted anew.
-
-        The step has no ``ask`` and has ended, or will get no inputs. ``batch`` differs from its batch in tokens and
-        positions only.
-        """
-        return False
-
     def restrict(self, restrictions: Sequence[Restriction]) -> None:
         """Provide the restrictions of a step whose picks are restricted, and whose ``Ask`` has none.
 
-        The host may compute them while the layers run; tokens are picked afterwards.
+        The host computes them while the layers run, and tokens are picked afterwards: a mask takes the host up to
+        milliseconds, during which the device would wait otherwise.
         """
         raise NotImplementedError
 

@@ -9,8 +9,8 @@ from pumice.audio import VOICE_SOUNDS, read_voice
 from pumice.backend import Backend, CacheForm, Capabilities, DeviceInfo, Fact, KernelTime, Launches, NoOptions, Program
 from pumice.backend.arena import Arena
 from pumice.backend.cache_views import CacheViews, HostProgram
-from pumice.backend.pick import Ahead, Ask, Pick, Raw, Restriction
-from pumice.backend.step import Batch, Limits, Memory, Passed, PassedPositions, PassedTokens, Pending, Step
+from pumice.backend.pick import Ahead, Ask, Pick, PickLimits, Raw, Restriction
+from pumice.backend.step import LATEST, Batch, Limits, Memory, Passed, Pending, Step, draft_of_slot
 from pumice.cache_files import PRIVATE, is_safe, read_file, stated_cache, temporary_folder, write_file
 from pumice.chat.media import MEDIA_TYPES, kind_of_base64, media_from_base64, mixed_content, web_address
 from pumice.chat.mixed import at_markers
@@ -91,6 +91,7 @@ __all__ = [
     "HEAD",
     "HIDDEN",
     "KV_TYPES",
+    "LATEST",
     "MAIN",
     "MAX_IMAGES",
     "MEDIA_ROWS",
@@ -147,10 +148,9 @@ __all__ = [
     "Node",
     "Operation",
     "Passed",
-    "PassedPositions",
-    "PassedTokens",
     "Pending",
     "Pick",
+    "PickLimits",
     "Plan",
     "PlannedSampler",
     "Program",
@@ -181,6 +181,7 @@ __all__ = [
     "cache_homes",
     "concrete",
     "cores",
+    "draft_of_slot",
     "encode_file",
     "host_memory_bytes",
     "install_command",

@@ -29,7 +29,7 @@ class Doubling(Program):
 
 def test_a_plain_program_can_only_run() -> None:
     assert Doubling().capabilities == Capabilities()
-    assert not any((Capabilities().copies_slots, Capabilities().max_steps, Capabilities().follows))
+    assert not any((Capabilities().copies_slots, Capabilities().max_steps, Capabilities().registers))
     assert Capabilities().n_in_flight == 1
 
 

@@ -76,7 +76,7 @@ class Uncopied(Grammar):
 class Verifying(Behind):
     """Verifies drafts of the host, with a restriction for each row."""
 
-    more: ClassVar[dict[str, Any]] = {**Behind.more, "drafted": (1, 3, 7), "drafted_rows": 16, "restrict_drafts": True}
+    more: ClassVar[dict[str, Any]] = {**Behind.more, "drafted": (1, 3, 7), "drafted_rows": 16}
     n_verified = 0  # steps that verified drafts
     n_returned = 0  # steps that returned logits
 
@@ -179,14 +179,8 @@ def test_answers_with_dry_are_those_without_drafts(add: Add, sampling: dict[str,
     assert program.n_verified > 2
 
 
-@pytest.mark.parametrize("program_can", [False, True])
-def test_what_cannot_be_copied_is_verified_by_the_host(
-    add: Add, monkeypatch: pytest.MonkeyPatch, program_can: bool
-) -> None:
-    if program_can:
-        monkeypatch.setitem(SAMPLERS, "grammar", Uncopied)
-    else:
-        monkeypatch.setattr(Verifying, "more", {**Verifying.more, "restrict_drafts": False})
+def test_what_cannot_be_copied_is_verified_by_the_host(add: Add, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SAMPLERS, "grammar", Uncopied)
     asked = [request([5, 49], {**RANDOM, "length": 50}, 60)]
     plain, program = answers(add, Behind(8), asked), Verifying(8)
     drafted = answers(add, program, asked, Speculation(PROPOSERS, default="oracle", n_draft=7))

@@ -8,7 +8,8 @@ import pytest
 import pumice
 from gguf_files import tiny_llama
 from pumice.architecture import MEDIA, MediaRules
-from pumice.backend.step import Limits
+from pumice.backend.pick import PickLimits
+from pumice.backend.step import LATEST, Limits
 from pumice.engine import Request
 from pumice.engine.cache.kv_cache import KVCache
 from pumice.engine.drafts.choice import StepCosts
@@ -90,13 +91,13 @@ def test_a_request_with_media_beside_one_without(path, table):
         assert [stream.completion().tokens for stream in streams] == alone
 
 
-@pytest.mark.parametrize("follows", [True, False])
-def test_no_program_picks_a_token_after_media(path, table, monkeypatch, follows):
+@pytest.mark.parametrize("registers", [True, False])
+def test_no_program_picks_a_token_after_media(path, table, monkeypatch, registers):
     """A repeated prompt that ends in an image has one token to compute, which is none of the vocabulary."""
     capabilities = Runner.capabilities.fget
 
     def picking(runner):
-        return replace(capabilities(runner), max_steps=8, max_best=64, decides=True, follows=follows)
+        return replace(capabilities(runner), max_steps=8, picks=PickLimits(64), decides=True, registers=registers)
 
     monkeypatch.setattr(Runner, "capabilities", property(picking))
     monkeypatch.setattr("pumice.engine.drafts.speculation.measure_costs", lambda *_: StepCosts())
@@ -113,6 +114,15 @@ def test_media_without_rows_are_a_defect_with_a_message():
     for media, problem in ((None, "1 positions of media, but rows for 0"), (MediaRows([]), "belongs to no span")):
         with pytest.raises(RuntimeError, match=problem):
             batch_of(cache, [Part(place, [3, -5], 0, media=media)])
+
+
+def test_tokens_of_slots_stay_beside_other_inputs():
+    cache = KVCache(Limits(32, 8, 8, 1, 32, {0: 1}, "f32"))
+    tables = cache.begin([])[0]
+    cache.extend(tables, 0, 4)
+    batch = batch_of(cache, [Part(Place(0, tables), [LATEST, 3], 2, [1], adapter_scales=[0.5], from_slots=True)])
+    assert batch.tokens.tolist() == [LATEST, 3]
+    assert batch.takes_from_slots
 
 
 @pytest.mark.parametrize("error", [StopIteration(), StopAsyncIteration()])

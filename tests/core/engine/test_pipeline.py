@@ -13,7 +13,7 @@ import pumice
 from gguf_files import tiny_llama
 from graphs import batch, picked, step_of
 from pumice.backend import Capabilities, Program
-from pumice.backend.pick import Ahead, Ask, Pick
+from pumice.backend.pick import Ahead, Ask, Pick, PickLimits
 from pumice.backend.step import Batch, Pending, Step
 from pumice.engine import Engine, Preparer, Request
 from pumice.engine.messages import Failed
@@ -37,7 +37,7 @@ class Device(Program):
         self._log = log
         self._results = {tensor.name: np.zeros((64, N_VOCAB), np.float32) for tensor in segment.outputs}
         self.fails = False
-        self.capabilities = Capabilities(max_steps=1 if segment.gives_logits else 0, max_best=4)
+        self.capabilities = Capabilities(max_steps=1 if segment.gives_logits else 0, picks=PickLimits(4))
 
     def run(self, step: Step) -> Mapping[str, Any]:
         return self.submit(step).outputs()
@@ -204,41 +204,28 @@ def test_the_last_program_picks_and_the_first_goes_on() -> None:
     assert log.pop() == "0 begins 9", "it goes on while the host looks at the token"
     assert [line for line in log[:-4] if line.startswith("0 begins")] == [f"0 begins {n}" for n in (10, 3, 9, 21)]
     assert made.capabilities.max_steps > 1
-    assert made.capabilities.max_best == 4
+    assert made.capabilities.picks.best == 4
     assert made.memory == {"weights": 10}
 
 
-class Again(Begun):
-    """A step that can be submitted again."""
+def test_steps_of_the_next_token_share_the_arrays_of_those_before() -> None:
+    """As long as their batches differ in tokens and positions only: programs then upload nothing else."""
+    made, devices = pipeline([])
+    submit, tables = devices[1].submit, []
 
-    def again(self, batch: Batch) -> bool:
-        self._device._log.append(f"{self._device._number} again at {batch.positions.tolist()}")
-        self._step = Step(batch, waits=True)
-        return True
+    def noted(step: Step) -> Any:
+        tables.append(step.batch.block_tables)
+        return submit(step)
 
-
-def test_steps_of_the_next_token_are_those_of_the_one_before() -> None:
-    """As long as their batches differ in tokens and positions only."""
-    log: list[str] = []
-    made, devices = pipeline(log)
-    devices[1].submit = lambda step: Again(devices[1], step)  # type: ignore[method-assign]
-
-    def repeated(batch: Batch) -> list[str]:
-        log.clear()
-        ask = Ask([Pick(1)], np.zeros((2, 1), np.float32), 4)
-        tokens = [ahead.picked.item() for ahead in made.submit(step_of(batch, ask)).tokens()]
-        assert tokens == [2 * batch.tokens[0] + 4, 2 * (2 * batch.tokens[0] + 4) + 4]
-        return [line for line in log if "again" in line]
-
-    assert repeated(batch([1], [40])) == ["1 again at [41]"]
-    assert repeated(batch([1], [42])) == ["1 again at [42]", "1 again at [43]"]
+    devices[1].submit = noted  # type: ignore[method-assign]
+    ask = Ask([Pick(1)], np.zeros((2, 1), np.float32), 4)
+    for position in (40, 42):
+        list(made.submit(step_of(batch([1], [position]), ask)).tokens())
+    assert all(item is tables[0] for item in tables)
     longer = batch([1], [44])
     longer.block_tables = {0: np.append(longer.block_tables[0], [[9]], axis=1)}
-    assert repeated(longer) == ["1 again at [45]"], "another table is described anew"
-    assert repeated(batch([1], [46])) == ["1 again at [47]"]
-    image = batch([1], [48])
-    image.inputs = {"rows": np.zeros(1, np.float32)}
-    assert repeated(image) == ["1 again at [49]"], "inputs of an earlier batch are not this one's"
+    list(made.submit(step_of(longer, ask)).tokens())
+    assert tables[-1] is longer.block_tables
 
 
 def plugin(backend: type) -> ModuleType:

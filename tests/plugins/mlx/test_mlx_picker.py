@@ -21,7 +21,7 @@ from guessing_programs import Cells
 from nightly import variants
 from pumice.backend import Program
 from pumice.backend.pick import Ask, Pick, Restriction
-from pumice.backend.step import Batch, Limits, Step
+from pumice.backend.step import LATEST, Batch, Limits, Step
 from pumice.testing import compile_graph
 from pumice_mlx import pick_kernel
 from pumice_mlx.backend import MlxBackend
@@ -73,7 +73,7 @@ def test_steps_in_a_row(tmp_path: Path) -> None:
     table = (rng.standard_normal((N_VOCAB, N_VOCAB)) * 3).astype(np.float32)
     made, n_steps, n_best = program(tmp_path, table), 4, 20
     assert made.capabilities.max_steps >= n_steps
-    assert made.capabilities.max_best >= n_best
+    assert made.capabilities.picks.best >= n_best
     tokens = [7, 100, 250]
     numbers = rng.random((n_steps, 3)).astype(np.float32)
     ahead = picked(made, batch(tokens), Ask(PICKS, numbers, n_best))
@@ -120,7 +120,7 @@ def test_steps_behind_others_go_on_from_their_tokens(tmp_path: Path) -> None:
     numbers, tokens = rng.random((4, 3)).astype(np.float32), [7, 100, 250]
     together = picked(made, batch(tokens), Ask(PICKS, numbers, 20))
     first = made.submit(step_of(batch(tokens), Ask(PICKS, numbers[:2], 20)))
-    second = made.submit(step_of(batch([0, 0, 0]), Ask(PICKS, numbers[2:], 20), behind=first))
+    second = made.submit(step_of(batch([LATEST] * 3), Ask(PICKS, numbers[2:], 20)))
     parts = [next(pending.tokens()) for pending in (second, first)]
     np.testing.assert_array_equal(np.concatenate([parts[1].picked, parts[0].picked]), together.picked)
 
@@ -206,7 +206,7 @@ def test_generations_are_those_of_the_host(tiny_file: Any, monkeypatch: pytest.M
 
     def counted(self: MlxProgram, step: Step) -> Any:
         if step.ask:
-            behind.append(step.behind is not None)
+            behind.append(step.batch.takes_from_slots)
         return submit(self, step)
 
     monkeypatch.setattr(MlxProgram, "submit", counted)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import pumice
+from drafting import verify_on_device
 from equal_texts import GRAMMARS, write_model
 from graphs import picked, step_of, table_program
 from nightly import variants
@@ -16,9 +17,7 @@ from pumice.backend import Program
 from pumice.backend.pick import Ahead, Ask, Pick, Restriction
 from pumice.backend.step import Batch, Limits
 from pumice.engine.drafts.device_drafts import DeviceDrafts
-from pumice.engine.loop.steps.program_drafted import ProgramDraftedSteps
-from pumice.engine.loop.steps.program_verified import ProgramVerifiedStep
-from pumice.engine.loop.steps.sampled import HostVerifiedStep
+from pumice.engine.loop.steps.verified import VerifiedSteps
 from pumice.engine.requests.generation import Running
 from pumice.sampler import mask
 from pumice_vulkan import VulkanBackend
@@ -191,15 +190,15 @@ def test_texts_with_grammars_are_those_without_drafts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampling: dict[str, Any]
 ) -> None:
     """Alone and at once, beside a text without a grammar; the device verifies the drafts."""
-    verify, restricted = ProgramVerifiedStep.submit, []
+    verify, restricted = VerifiedSteps.submit, []
 
-    def noted(*args: Any) -> ProgramVerifiedStep:
+    def noted(*args: Any) -> VerifiedSteps:
         flight = verify(*args)
         assert flight.ask is not None
         restricted.append(bool(flight.ask.restrictions))
         return flight
 
-    monkeypatch.setattr(ProgramVerifiedStep, "submit", noted)
+    monkeypatch.setattr(VerifiedSteps, "submit", noted)
     path = write_model("rope-plain", tmp_path)
     config = {"vulkan": {"batch_invariant": True}, "n_draft": 7}
     each = [{**grammar, **sampling, "seed": i, "max_tokens": 40} for i, grammar in enumerate([*GRAMMARS, {}])]
@@ -218,7 +217,7 @@ def test_texts_with_grammars_are_those_without_drafts(
 @pytest.mark.parametrize("name", variants(["rope-plain", "mamba"], ["rope-plain"]))
 def test_drafts_with_log_probabilities_and_dry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """The device verifies drafts of requests with the model's log-probabilities, and with DRY beside a grammar."""
-    monkeypatch.setattr(HostVerifiedStep, "take", None)
+    verify_on_device(monkeypatch)
     few: dict[str, Any] = {"top_k": 9, "temperature": 0.7, "seed": 3, "max_tokens": 30}
     dry: dict[str, Any] = {"dry_multiplier": 0.8, "dry_allowed_length": 1, "dry_sequence_breakers": ["e"]}
     each = [{**few, "logprobs": 3, "repeat_penalty": 1.1}, {**few, **dry}, {**few, **dry, **GRAMMARS[0], "logprobs": 1}]
@@ -292,13 +291,13 @@ def test_texts_at_once_are_those_without_drafts(tmp_path: Path, monkeypatch: pyt
 
 def test_steps_follow_others_whose_tokens_are_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until a sequence ends, or its picks draw numbers: the next ones are submitted before the host reads the last."""
-    submit, behind = ProgramDraftedSteps.submit, []
+    submit, behind = VerifiedSteps.submit_looked_up, []
 
-    def noted(context: Any, members: Any, plan: Any, before: Any = None) -> ProgramDraftedSteps:
+    def noted(context: Any, members: Any, plan: Any, before: Any = None) -> VerifiedSteps:
         behind.append(before is not None)
         return submit(context, members, plan, before)
 
-    monkeypatch.setattr(ProgramDraftedSteps, "submit", noted)
+    monkeypatch.setattr(VerifiedSteps, "submit_looked_up", noted)
     path = write_model("rope-plain", tmp_path)
     config = {"vulkan": {"batch_invariant": True}, "speculate": "ngram", "n_draft": 3}
     each: list[dict[str, Any]] = [

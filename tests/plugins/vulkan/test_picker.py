@@ -13,7 +13,7 @@ from gguf_files import tiny_llama
 from graphs import picked, step_of, table_program
 from nightly import variants
 from pumice.backend.pick import Ask, Pick, Restriction
-from pumice.backend.step import Batch, Limits, Pending, Step
+from pumice.backend.step import LATEST, Batch, Limits, Pending, Step
 from pumice.config import Config, load_config
 from pumice.engine.loop import lookahead
 from pumice.engine.placement.runner import Runner
@@ -153,7 +153,7 @@ def test_restrictions_come_behind_the_layers(tmp_path: Path, vulkan: VulkanBacke
     """Each says what the token before it allows; the layers of the next step are submitted before it is known."""
     table = rng.standard_normal((100, 100)).astype(np.float32)
     made, pick = table_program(tmp_path, vulkan, table, LIMITS), Pick(1, temperature=0, restricted=True)
-    if not made.capabilities.follows:
+    if not made.capabilities.registers:
         pytest.skip("a driver that waits for each commit")
     token, expected, found = 3, [], []
     for _ in range(6):
@@ -166,7 +166,7 @@ def test_restrictions_come_behind_the_layers(tmp_path: Path, vulkan: VulkanBacke
         allowed = mask.from_tokens([(token * 7 + i) % 100 for i in range(10)], 100)
         waiting = layers
         waiting.restrict([Restriction(allowed)])
-        layers = made.submit(step_of(batch([0]), Ask([pick], numbers(1, 1), 1), behind=waiting))
+        layers = made.submit(step_of(batch([LATEST]), Ask([pick], numbers(1, 1), 1)))
         token = int(next(waiting.tokens()).picked[0, 0])
         found.append(token)
     layers.restrict([Restriction()])
@@ -217,14 +217,14 @@ def test_steps_follow_others_that_nobody_has_seen(tmp_path: Path, vulkan: Vulkan
     picks = [Pick(20, temperature=0.9), Pick(30, last_n=5, repeat_penalty=1.5)]
     pasts = [[], [9, 8, 7]]
     expected = picked(made, batch([3, 7]), Ask(picks, drawn, 1, pasts=pasts)).picked
-    if not made.capabilities.follows:
+    if not made.capabilities.registers:
         pytest.skip("a driver that waits for each commit")
     pending = [made.submit(step_of(batch([3, 7]), Ask(picks, drawn[:4], 1, pasts)))]
     found = []
     for start in (4, 8, None):
         if start:
             ask = Ask(picks, drawn[start : start + 4], 1)
-            pending.append(made.submit(step_of(batch([0, 0]), ask, behind=pending[0])))
+            pending.append(made.submit(step_of(batch([LATEST, LATEST]), ask)))
         found.append(next(pending.pop(0).tokens()).picked)
     assert np.concatenate(found).tolist() == expected.tolist()
 
@@ -232,7 +232,7 @@ def test_steps_follow_others_that_nobody_has_seen(tmp_path: Path, vulkan: Vulkan
 def test_steps_take_tokens_of_one_that_nobody_has_seen(tmp_path: Path, vulkan: VulkanBackend) -> None:
     table = rng.standard_normal((500, 500)).astype(np.float32)
     made, greedy = table_program(tmp_path, vulkan, table, LIMITS), Pick(1, temperature=0.0)
-    if not made.capabilities.takes:
+    if not made.capabilities.registers:
         pytest.skip("a driver that waits for each commit")
 
     def ask(n: int) -> Ask:
@@ -240,13 +240,16 @@ def test_steps_take_tokens_of_one_that_nobody_has_seen(tmp_path: Path, vulkan: V
 
     tops = np.argmax(table, axis=1)
     first = made.submit(step_of(batch([3, 7, 11]), ask(3)))
-    second = made.submit(step_of(batch([-3, 20, -1]), ask(3), after=first))  # those that rows 2 and 0 pick
+    swapped = batch([LATEST, 20, LATEST])
+    swapped.slots = swapped.slots[[2, 1, 0]]
+    second = made.submit(step_of(swapped, ask(3)))
     picked_first = next(first.tokens()).picked[0]
-    third = made.submit(step_of(batch([30, -3]), ask(2), after=second))
+    last = batch([30, LATEST])
+    third = made.submit(step_of(last, ask(2)))
     picked_second = next(second.tokens()).picked[0]
     assert picked_first.tolist() == tops[[3, 7, 11]].tolist()
     assert picked_second.tolist() == tops[[picked_first[2], 20, picked_first[0]]].tolist()
-    assert next(third.tokens()).picked[0].tolist() == tops[[30, picked_second[2]]].tolist()
+    assert next(third.tokens()).picked[0].tolist() == tops[[30, picked_second[1]]].tolist()
 
 
 def interval(pick: Pick, logits: np.ndarray, at: int) -> tuple[float, float]:
@@ -308,11 +311,11 @@ def test_the_same_text_where_steps_of_prompts_wait_for_none(
     prompts = ["a", "the cat sat on the mat", "one two three four five", "some other words of a longer text"]
     options = {"backend": "vulkan", "n_ctx": 256, "n_parallel": 4, "n_batch": 16, "max_delay": 60.0}
     submit: Callable[..., Pending] = Runner.submit
-    after: list[Pending | None] = []
+    after: list[bool] = []  # whether each step of several tokens of a sequence takes some of slots
 
-    def noted(self: Runner, *args: Any, **more: Any) -> Pending:
-        after.append(more.get("after"))
-        return submit(self, *args, **more)
+    def noted(self: Runner, batch: Batch, *args: Any, **more: Any) -> Pending:
+        after.append(batch.takes_from_slots and len(batch.tokens) > len(batch.slots))
+        return submit(self, batch, *args, **more)
 
     for waits in (True, False):
         after.clear()
@@ -323,9 +326,9 @@ def test_the_same_text_where_steps_of_prompts_wait_for_none(
             model.tokenizer.eog = frozenset()
             patch.setattr(Runner, "submit", noted)
             if waits:
-                patch.setattr(Runner, "takes", False)
+                patch.setattr(Runner, "has_registers", False)
             results.append([each.tokens for each in model.generate_many(prompts, max_tokens=12, **sampling)])
-            assert any(after) != (waits or not model.runner.capabilities.takes)
+            assert any(after) != (waits or not model.runner.capabilities.registers)
     assert results[0] == results[1]
 
 

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 
 import pumice
+from drafting import verify_on_device
 from equal_texts import write_model
 from nightly import variants
+from pumice.architecture import DRAFT
 from pumice.backend.pick import Ahead
+from pumice.backend.step import Pending
 from pumice.engine.drafts.block_tokens import BlockTokens
 from pumice.engine.drafts.next_tokens import NextTokens
-from pumice.engine.loop.steps.round import Round
-from pumice.engine.loop.steps.sampled import HostVerifiedStep
+from pumice.engine.loop.steps.verified import VerifiedSteps
 from pumice.engine.requests.generation import Running
 from pumice.quantize import QuantizeOptions, quantize
 from tiny_drafts import ALONE, FOR_TARGETS, fitted
@@ -92,7 +94,7 @@ def generated(model: pumice.Model, **options: Any) -> list[Sequence[int]]:
 
 def test_a_model_with_a_head_computes_steps_by_itself(head: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps whose hidden states the head reads are those of another graph; they verify drafts, too."""
-    monkeypatch.setattr(HostVerifiedStep, "take", None)
+    verify_on_device(monkeypatch)
     config = {"n_draft": 3, "draft_p_min": 0.0}
     with pumice.load(**head, backend="vulkan", n_parallel=2, config=config) as model:
         assert model.runner.capabilities.max_steps > 1
@@ -190,11 +192,14 @@ class _Rounds:
         self.submitted: list[str] = []
         self._layer = layer
         self._picked: list[list[list[int]]] = []
-        self._propose, self._take = layer.propose, Round._take_tokens
+        self._propose, self._take = layer.propose, VerifiedSteps._take_tokens
+        self._pending: list[Pending] = []
         monkeypatch.setattr(layer, "propose", self.propose)
         for name in ("submit", "submit_after"):
             monkeypatch.setattr(layer, name, partial(self.submit, getattr(layer, name)))
-        monkeypatch.setattr(Round, "_take_tokens", lambda *args: self.take(*args))
+        monkeypatch.setattr(VerifiedSteps, "_take_tokens", lambda *args: self.take(*args))
+        submit_step = layer._runner.submit
+        monkeypatch.setattr(layer._runner, "submit", partial(self.submit_step, submit_step))
 
     def propose(self, sequences: Any, n: Any) -> Any:
         texts = [tuple(running.generation.tokens) for running in sequences]
@@ -202,18 +207,25 @@ class _Rounds:
         self.proposed.update((text, draft.tokens) for text, draft in zip(texts, drafts, strict=True))
         return drafts
 
-    def submit(self, submit: Any, sequences: Any, *args: Any) -> Any:
-        pending = submit(sequences, *args)
-        picked = [next(item.tokens()).picked for item in pending]
+    def submit_step(self, submit: Any, *args: Any, **options: Any) -> Pending:
+        pending: Pending = submit(*args, **options)
+        if options.get("graph") == DRAFT:
+            self._pending.append(pending)
+        return pending
+
+    def submit(self, submit: Any, sequences: Any, *args: Any) -> None:
+        self._pending.clear()
+        submit(sequences, *args)
+        picked = [next(item.tokens()).picked for item in self._pending]
         is_block = isinstance(self._layer, BlockTokens)
         rows = picked[0].reshape(len(sequences), -1) if is_block else np.concatenate(picked).T
         self._picked.append(rows.tolist())
         self.submitted.append(submit.__name__)
-        return pending
 
-    def take(self, flight: Round, ahead: Ahead) -> set[Running]:
-        texts = [tuple(running.generation.tokens) for running in flight.whole]
-        self.drafted.update(zip(texts, self._picked.pop(0), strict=True))
+    def take(self, flight: VerifiedSteps, ahead: Ahead) -> set[Running]:
+        if flight.drafter:
+            texts = [tuple(running.generation.tokens) for running in flight.whole]
+            self.drafted.update(zip(texts, self._picked.pop(0), strict=True))
         return self._take(flight, ahead)
 
 
@@ -222,7 +234,7 @@ def test_rounds_of_many_sequences_stay_on_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, n_draft: int
 ) -> None:
     """Of more than eight, whose steps have more rows than those that ``batch_invariant`` keeps alike."""
-    monkeypatch.setattr(HostVerifiedStep, "take", None)
+    verify_on_device(monkeypatch)
     files = {**drafting(name, tmp_path), "n_ctx": 10 * 128, "n_batch": 128}
     prompts = [IDS[i : i + 6] for i in range(10)]  # read in one step
     with pumice.load(

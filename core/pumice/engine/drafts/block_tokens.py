@@ -12,7 +12,7 @@ from itertools import accumulate
 import numpy as np
 
 from pumice.architecture import DRAFT, FEATURES, MAIN, STREAM
-from pumice.backend.step import PassedPositions, Pending
+from pumice.backend.step import LATEST
 from pumice.engine.cache.kv_cache import BlockTables
 from pumice.engine.drafts.draft_steps import quiet, rehearsing
 from pumice.engine.drafts.model import DraftLimits, Guess, guess_of
@@ -84,21 +84,21 @@ class BlockTokens(NextTokens):
         is_whole = all(self._size(running) >= self._block.first + n for running in sequences)
         return fits and is_whole and n_seqs * self._block.size <= limits.n_batch and super().holds(sequences, n)
 
-    def submit(self, sequences: Sequence[Running], n: int) -> list[Pending]:
+    def submit(self, sequences: Sequence[Running], n: int) -> None:
         """Submit a step that reads the rest of the features, and the one that drafts a block of each sequence."""
         parts, rows = self._waiting(sequences)
-        return self._submit_blocks(parts, rows, [self._masks(running, n) for running in sequences], n)
+        self._submit_blocks(parts, rows, [self._masks(running, n) for running in sequences], n)
 
-    def submit_after(self, sequences: Sequence[Running], verified: Pending, n: int, n_drafted: int) -> list[Pending]:
+    def submit_after(self, sequences: Sequence[Running], n: int, n_drafted: int) -> None:
         n_rows, size, listening = 1 + n_drafted, self._block.size, self._runner.model.listening
         assert listening is not None
         starts = [(running, running.n_past) for running in sequences]
         reads = self._batch([Part(place, [0] * n_rows, position) for place, position in starts])
-        reads.passed = {"features": self._runner.passed(verified, listening, STREAM, len(reads.tokens))}
+        reads.passed = {"features": self._runner.passed(listening, STREAM, len(reads.tokens))}
         self._runner.submit(reads, graph=FEATURES)
-        batch = self._batch([self._block_at(place, 0, position + n_rows, size, n) for place, position in starts])
-        batch.positions_of = PassedPositions(verified, -1, takes_token=True)
-        return [self._runner.submit(batch, quiet(n * len(starts), 1), graph=DRAFT)]
+        batch = self._batch([self._block_at(place, LATEST, 0, size, n) for place, _ in starts])
+        batch.relative = True
+        self._runner.submit(batch, quiet(n * len(starts), 1), graph=DRAFT)
 
     def holds_after(self, sequences: Sequence[Running], n_drafted: int) -> bool:
         assert self.cache is not None
@@ -116,13 +116,13 @@ class BlockTokens(NextTokens):
                 first = len(running.generation.tokens) - 1
                 self._hidden[running] = Hidden(running.tables, first, [kept.rows[:0]], kept.n_skipped)
 
-    def _submit_blocks(self, parts: Sequence[Part], rows: Rows, blocks: Sequence[Part], n: int) -> list[Pending]:
+    def _submit_blocks(self, parts: Sequence[Part], rows: Rows, blocks: Sequence[Part], n: int) -> None:
         """Submit a step that reads the features of ``parts``, and one that drafts ``n`` tokens of each block."""
         if parts:
             batch = self._batch(parts)
             batch.inputs = {"features": np.ascontiguousarray(rows, np.float32)}
             self._runner.submit(batch, graph=FEATURES)
-        return [self._runner.submit(self._batch(blocks), quiet(n * len(blocks), 1), graph=DRAFT)]
+        self._runner.submit(self._batch(blocks), quiet(n * len(blocks), 1), graph=DRAFT)
 
     def _waiting(self, sequences: Collection[Running]) -> tuple[list[Part], Rows]:
         """Return the parts and features of sequences that the draft has not read, which are read then."""
@@ -142,7 +142,7 @@ class BlockTokens(NextTokens):
         """Return a block of ``size`` tokens that begins with this one, with outputs for at most ``n`` tokens."""
         block = self._block
         rows = range(block.first, min(size, block.first + n))
-        return Part(place, [token, *[block.mask] * (size - 1)], position, rows)
+        return Part(place, [token, *[block.mask] * (size - 1)], position, rows, from_slots=token == LATEST)
 
     def _size(self, running: Running) -> int:
         """Return the tokens of a block after the text of a sequence, which may be near the end of the context."""

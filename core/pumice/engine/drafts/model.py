@@ -19,7 +19,7 @@ import numpy as np
 
 from pumice.architecture import MAIN
 from pumice.backend.pick import Ahead, Ask
-from pumice.backend.step import Batch, PassedTokens, Pending
+from pumice.backend.step import Batch, draft_of_slot
 from pumice.engine.cache.kv_cache import KVCache
 from pumice.engine.drafts.draft_steps import GREEDY, quiet, rehearsing
 from pumice.engine.drafts.vocabulary import DraftVocabulary, SameVocabulary
@@ -206,9 +206,9 @@ class DraftModel:
         if self.runner.model.recurrent or not self._most_steps or self.runner.model.n_vocab > target.model.n_vocab:
             return False
         place = target.passes_on([MAIN])
-        return (
-            isinstance(self.vocabulary, SameVocabulary) and place is not None and place == self.runner.passes_on([MAIN])
-        )
+        if self.runner.limits.n_seqs != target.limits.n_seqs or not isinstance(self.vocabulary, SameVocabulary):
+            return False
+        return place is not None and place == self.runner.passes_on([MAIN])
 
     @property
     def _longest_round(self) -> int:
@@ -224,20 +224,19 @@ class DraftModel:
         begins = any(sequence.n_context - n < 1 for sequence, n in zip(sequences, n_behind, strict=True))
         return not begins and max(n_behind) <= self.most_behind and sum(n_behind) <= self.runner.limits.n_batch
 
-    def submit(self, sequences: Sequence[ModelProposer], n: int) -> list[Pending]:
+    def submit(self, sequences: Sequence[ModelProposer], slots: Sequence[int], n: int) -> None:
         """Submit steps that read the texts of sequences, which ``holds`` has allowed, and draft ``n`` tokens of each.
 
-        On an error, everything in the cache is forgotten.
+        They become drafts of these slots of the target. On an error, everything in the cache is forgotten.
         """
         parts = []
-        for sequence in sequences:
+        for sequence, slot in zip(sequences, slots, strict=True):
             n_behind = max(1, sequence.n_behind)  # the guess behind a text is computed again
             assert sequence.place is not None
-            parts.append(
-                Part(sequence.place, sequence.tokens[-n_behind:], sequence.n_context - n_behind, [n_behind - 1])
-            )
+            place, begin = Place(slot, sequence.place.tables), sequence.n_context - n_behind
+            parts.append(Part(place, sequence.tokens[-n_behind:], begin, [n_behind - 1]))
         try:
-            pending = self._submit_parts(parts, n)
+            self._submit_parts(parts, n)
         except Exception:
             self._forget()
             raise
@@ -246,17 +245,13 @@ class DraftModel:
             sequence.n_past, sequence.following = sequence.n_context, None
             sequence.guessed.clear()
             self._cache.publish(sequence.place.tables, sequence.context, sequence.n_past)
-        return pending
 
-    def _submit_parts(self, parts: Sequence[Part], n: int) -> list[Pending]:
-        first = self.runner.submit(batch_behind(self._cache, parts), quiet(len(parts), 1))
-        if n == 1:
-            return [first]
-        later = batch_behind(
-            self._cache, [Part(part.place, [0], part.n_past + len(part.tokens), [0]) for part in parts]
-        )
-        later.passed_tokens = [PassedTokens(first, np.arange(len(parts), dtype=np.int32)[None])]
-        return [first, self.runner.submit(later, quiet(len(parts), n - 1))]
+    def _submit_parts(self, parts: Sequence[Part], n: int) -> None:
+        self.runner.submit(batch_behind(self._cache, parts), quiet(len(parts), 1))
+        if n > 1:
+            ends = [(part.place, part.n_past + len(part.tokens)) for part in parts]
+            later = [Part(place, [draft_of_slot(0)], end, [0], from_slots=True) for place, end in ends]
+            self.runner.submit(batch_behind(self._cache, later), quiet(len(parts), n - 1, first_draft=1))
 
     # --- room in the cache
 
@@ -416,7 +411,7 @@ def proposal_of(tokens: Sequence[int], guesses: Sequence[Guess], limits: DraftLi
 
 def greedy(n_rows: int, n_steps: int) -> Ask:
     """Return the ``Ask`` for the most probable tokens of consecutive steps, with their probabilities."""
-    return Ask([GREEDY] * n_rows, np.zeros((n_steps, n_rows), np.float32), 1, [()] * n_rows, n_raw=1)
+    return Ask([GREEDY] * n_rows, np.zeros((n_steps, n_rows), np.float32), 1, [()] * n_rows, n_raw=1, first_draft=0)
 
 
 def picked_guess(ahead: Ahead, step: int, row: int) -> Guess:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.architecture import DRAFT, FEATURES, MAIN, STREAM
-from pumice.backend.step import Batch, PassedPositions, PassedTokens, Pending
+from pumice.backend.step import LATEST, Batch, Pending, draft_of_slot
 from pumice.engine.cache.kv_cache import BlockTables, KVCache
 from pumice.engine.drafts.draft_steps import quiet, rehearsing
 from pumice.engine.drafts.model import DraftLimits, Guess, greedy, guess_of, picked_guess, proposal_of
@@ -309,11 +309,8 @@ class NextTokens:
         """Return True if the layer can draft ``n`` tokens for each sequence now; it holds blocks for them."""
         return n <= self._longest_round and all(self._holds(running, n) for running in sequences)
 
-    def submit(self, sequences: Sequence[Running], n: int) -> list[Pending]:
-        """Submit steps that draft ``n`` tokens of each sequence, which ``holds`` has allowed, without waiting.
-
-        Return the pending steps that pick the first token, and the others.
-        """
+    def submit(self, sequences: Sequence[Running], n: int) -> None:
+        """Submit steps that draft ``n`` tokens of each sequence, which ``holds`` has allowed, without waiting."""
         waiting, parts = [self._hidden[running] for running in sequences], []
         for running, kept in zip(sequences, waiting, strict=True):
             kept.drop(min(kept.n_read, kept.n_rows - 1))
@@ -322,30 +319,24 @@ class NextTokens:
         for kept in waiting:
             kept.drop(kept.n_rows - 1)
             kept.n_read = 1
-        return self._submit_parts(parts, rows, n)
+        self._submit_parts(parts, rows, n)
 
-    def submit_after(self, sequences: Sequence[Running], verified: Pending, n: int, n_drafted: int) -> list[Pending]:
+    def submit_after(self, sequences: Sequence[Running], n: int, n_drafted: int) -> None:
         """Submit the same behind a step that verifies ``n_drafted`` tokens of each sequence and has not ended.
 
         The layer reads what that step computes, and drafts behind the latest of its tokens. ``landed`` is called for
         no such step, but ``went_on`` once it has ended.
         """
         parts = [self._part_behind(running, running.n_past, 1 + n_drafted) for running in sequences]
-        return self._submit_parts(parts, verified, n)
+        self._submit_parts(parts, None, n)
 
     def _part_behind(self, place: Place, position: int, n_rows: int) -> Part:
         """Return the tokens that a step with drafts at a position picks, with an output after the latest one."""
-        return Part(place, [0] * n_rows, position + 1, [0])
+        return Part(place, [draft_of_slot(i) for i in range(n_rows)], position + 1, [0], from_slots=True)
 
     def holds_after(self, sequences: Sequence[Running], n_drafted: int) -> bool:
         """Hold blocks for a round behind a step that verifies ``n_drafted`` tokens; return False if it cannot be."""
         return True
-
-    def bases(self, sequences: Sequence[Running]) -> NDArray[np.int32]:
-        """Return the position of each sequence's text at which that of the layer begins."""
-        kept = (self._hidden.get(running) for running in sequences)
-        n_skipped = [item.n_skipped if item else 0 for item in kept]
-        return np.array(n_skipped, np.int32) * self._runner.limits.block_size
 
     def took(self, running: Running, tokens: Sequence[int]) -> None:
         """Note the right tokens of a round: nothing, since all that are computed again are right."""
@@ -361,36 +352,39 @@ class NextTokens:
                     running.tables, first, [np.zeros((1, width), np.float32)], kept.n_skipped, n_read=1
                 )
 
-    def _submit_parts(self, parts: Sequence[Part], stream: Rows | Pending, n: int) -> list[Pending]:
-        """Submit steps that draft ``n`` tokens behind each part, for rows of the stream, or a step that gives them."""
+    def _submit_parts(self, parts: Sequence[Part], stream: Rows | None, n: int) -> None:
+        """Submit steps that draft ``n`` tokens behind each part, for rows of the stream.
+
+        None: for those of the latest step, and the output row of a sequence is that of its latest token.
+        """
         batch, listening, n_seqs = self._batch(parts), self._runner.model.listening, len(parts)
         assert listening is not None
+        n_rows = len(batch.tokens)
         reads = batch
         if self._projects:
-            reads = replace(batch, output_ids=np.arange(len(batch.tokens), dtype=np.int32))
+            reads = replace(batch, output_ids=np.arange(n_rows, dtype=np.int32))
         name = "features" if self._projects else "hidden"
-        if isinstance(stream, Pending):
-            n_rows = len(batch.tokens) // n_seqs
-            batch.passed_tokens = [PassedTokens(stream, np.arange(n_seqs * n_rows, dtype=np.int32)[None])]
-            batch.outputs_of = stream
-            reads.passed = {name: self._runner.passed(stream, listening, STREAM, len(batch.tokens))}
+        if stream is None:
+            batch.output_ids = np.full(n_seqs, LATEST, np.int32)
+            reads.passed = {name: self._runner.passed(listening, STREAM, n_rows)}
         else:
             reads.inputs = {name: stream}
         if self._projects:
-            features = self._runner.submit(reads, graph=FEATURES)
-            batch.passed = {"hidden": self._runner.passed(features, FEATURES, "hidden", len(batch.tokens))}
-        first = self._runner.submit(batch, quiet(n_seqs, 1), graph=DRAFT)
+            self._runner.submit(reads, graph=FEATURES)
+            batch.passed = {"hidden": self._runner.passed(FEATURES, "hidden", n_rows)}
+        self._runner.submit(batch, quiet(n_seqs, 1), graph=DRAFT)
         if n == 1:
-            return [first]
-        later = self._batch([Part(part.place, [0], self._next_position(part), [0]) for part in parts])
-        later.passed = {"hidden": self._runner.passed(first, DRAFT, "hidden", n_seqs)}
-        later.passed_tokens = [PassedTokens(first, np.arange(n_seqs, dtype=np.int32)[None])]
-        later.positions_of = self._positions_behind(stream) if isinstance(stream, Pending) else None
-        return [first, self._runner.submit(later, quiet(n_seqs, n - 1), graph=DRAFT)]
+            return
+        token = [draft_of_slot(0)]
+        positions = [self._behind_latest if stream is None else self._next_position(part) for part in parts]
+        pairs = zip(parts, positions, strict=True)
+        later = self._batch([Part(part.place, token, position, [0], from_slots=True) for part, position in pairs])
+        later.relative = stream is None
+        later.passed = {"hidden": self._runner.passed(DRAFT, "hidden", n_seqs)}
+        self._runner.submit(later, quiet(n_seqs, n - 1, first_draft=1), graph=DRAFT)
 
-    def _positions_behind(self, verified: Pending) -> PassedPositions:
-        """Return the positions of the tokens that are drafted behind the first."""
-        return PassedPositions(verified)
+    _behind_latest = 1
+    """Position of the tokens behind the first drafted one, relative to that of the latest token."""
 
     def _n_steps(self, parts: Sequence[Part], lacking: Collection[int]) -> int:
         """Return the number of steps to submit: all that each sequence lacks if the program can, else one."""
@@ -441,6 +435,7 @@ class CachedTokens(NextTokens):
 
     name = "draft"
     _most_waiting = 1
+    _behind_latest = -1
 
     def _n_skipped(self, running: Running, first: int) -> int:
         return 0
@@ -456,11 +451,7 @@ class CachedTokens(NextTokens):
         return part.n_past
 
     def _part_behind(self, place: Place, position: int, n_rows: int) -> Part:
-        return Part(place, [0] * n_rows, position, [0])
-
-    def _positions_behind(self, verified: Pending) -> PassedPositions:
-        inputs = self._runner.position_inputs(DRAFT)
-        return PassedPositions(verified, -2, {name: added - 2 for name, added in inputs.items()})
+        return Part(place, [draft_of_slot(i) for i in range(n_rows)], position, [0], from_slots=True)
 
 
 class NextTokensProposer(Proposer):

@@ -12,7 +12,7 @@ from contextlib import suppress
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.backend.step import Batch, Limits, Pending
+from pumice.backend.step import Batch, Limits
 from pumice.engine.cache.kv_cache import KVCache
 from pumice.engine.drafts.choice import Acceptance, DraftChoice, promise
 from pumice.engine.drafts.costs import Measurable, measure_costs
@@ -369,10 +369,10 @@ class _ModelRounds:
         proposers = self._speculation.model_proposers(sequences)
         return proposers is not None and self._model.holds(proposers, n)
 
-    def submit(self, sequences: Sequence[Running], n: int) -> list[Pending]:
+    def submit(self, sequences: Sequence[Running], n: int) -> None:
         proposers = self._speculation.model_proposers(sequences)
         assert proposers is not None
-        return self._model.submit(proposers, n)
+        self._model.submit(proposers, [running.slot for running in sequences], n)
 
     def took(self, running: Running, tokens: Sequence[int]) -> None:
         self._speculation.guessed(running, tokens)

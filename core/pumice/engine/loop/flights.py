@@ -18,14 +18,11 @@ from pumice.engine.loop.lookahead import Lookahead
 from pumice.engine.loop.scheduler import Scheduler
 from pumice.engine.loop.states import RecurrentStates
 from pumice.engine.loop.steps.context import StepContext
-from pumice.engine.loop.steps.decided import DecidedSteps, may_decide
 from pumice.engine.loop.steps.drafting import Drafting
 from pumice.engine.loop.steps.flight import Flight, discarding
-from pumice.engine.loop.steps.guessed import GuessedSteps
-from pumice.engine.loop.steps.program_drafted import ProgramDraftedSteps
-from pumice.engine.loop.steps.program_verified import ProgramVerifiedStep, n_verified
-from pumice.engine.loop.steps.round import Round
+from pumice.engine.loop.steps.picked import PickedSteps, may_decide
 from pumice.engine.loop.steps.single import SingleSteps
+from pumice.engine.loop.steps.verified import VerifiedSteps, n_verified
 from pumice.engine.messages import Event
 from pumice.engine.placement.runner import Runner
 from pumice.engine.requests.generation import Members, Running
@@ -115,11 +112,11 @@ class Flights:
         if is_own := drafting.is_left_to_program(members):
             plan = drafting.plan([running for running, _ in members])
             if plan.n_steps:
-                return ProgramDraftedSteps.submit(context, members, plan)
+                return VerifiedSteps.submit_looked_up(context, members, plan)
         if not is_own and (again := drafting.missed(members)):
             self._speculation.passed(1)
             return self._single.submit(again, {}, hears=True)
-        if not is_own and (paired := Round.begin(context, members)):
+        if not is_own and (paired := VerifiedSteps.begin_round(context, members)):
             return paired
         drafts, n_free = drafting.of_host(members) if not is_own else ({}, 0)
         return self._submit(members, drafts, n_free, is_own)
@@ -128,14 +125,12 @@ class Flights:
         """Submit a step that verifies these drafts, or without any as many as the program may compute by itself."""
         context, sequences = self._context, [running for running, _ in members]
         if drafts and (n_drafted := n_verified(context, members, drafts)):
-            return ProgramVerifiedStep.submit(context, members, drafts, n_drafted)
+            return VerifiedSteps.submit(context, members, drafts, n_drafted)
         if drafts or not self._can.max_steps or (n_free == 1 and self._drafting.waits_for_layer(members)):
             return self._single.submit(members, drafts, hears=True)
         most = self._speculation.device.most_plain(sequences) if is_own else n_free
         is_decided = may_decide(context, members)
         n_steps = self.lookahead.steps(members, most=min(most, FIRST_STEPS) if is_decided else most)
-        if n_steps and is_decided:
-            return DecidedSteps.submit(context, members, n_steps)
-        if n_steps and not self.lookahead.restricts([running.generation for running in sequences]):
-            return GuessedSteps.submit(context, members, n_steps)
+        if n_steps and (is_decided or not self.lookahead.restricts([running.generation for running in sequences])):
+            return PickedSteps.submit(context, members, n_steps, is_decided)
         return self._single.submit(members, {}, hears=n_free <= 1)

@@ -69,7 +69,7 @@ class Lookahead:
             return False
         if not all(member.pending == 1 and self._guesses(member) for member in running):
             return False
-        checkpoints, follows = self._cache.checkpoints, self.can.follows and self.decides(running)
+        checkpoints, follows = self._cache.checkpoints, self.can.registers and self.decides(running)
         return checkpoints is None or follows or checkpoints.available >= len(running)
 
     def _most_in_time(self, n_seqs: int) -> float:
@@ -91,8 +91,7 @@ class Lookahead:
 
         Picks may have restrictions that are known behind drafted tokens.
         """
-        keeps = self._cache.checkpoints is None or self.can.settles_states
-        if not keeps or not self.lengths(len(members)):
+        if not self.lengths(len(members)):
             return False
         return all(self._verifies(running, n_new) for running, n_new in members)
 
@@ -111,9 +110,9 @@ class Lookahead:
             return False
         if not pick.restricted:
             return True
-        if not (self.can.restrict_drafts and generation.chain.looks_ahead):
+        if not generation.chain.looks_ahead:
             return False
-        return len(generation.chain.restriction.biases) <= self.can.max_added
+        return len(generation.chain.restriction.biases) <= self.can.picks.added
 
     def passes(self, sequences: Sequence[Running], n_drafted: int, most: int) -> int:
         """Return the number of steps with drafts, a power of two, with blocks held for all; ``most`` at most."""
@@ -148,7 +147,7 @@ class Lookahead:
             return False
         if generation.wants_raw and (generation.request.logprobs or 0) > self._most(generation):
             return False
-        return len(pick.biases) <= self.can.max_biases and pick.last_n <= self.can.max_last_n
+        return len(pick.biases) <= self.can.picks.biases and pick.last_n <= self.can.picks.last_n
 
     def restricts(self, generations: Sequence[Generation]) -> bool:
         """Return True if any token that the program picks has a restriction."""
@@ -160,7 +159,7 @@ class Lookahead:
         if not self._pick(generation).restricted:
             return Restriction()
         limits = generation.chain.restriction
-        running.undecided = len(limits.biases) > self.can.max_added
+        running.undecided = len(limits.biases) > self.can.picks.added
         return Restriction() if running.undecided else limits
 
     def ask(
@@ -186,11 +185,11 @@ class Lookahead:
         tops = [max(1, item.request.logprobs or 0) for item in generations if item.wants_raw]
         return Ask(picks, numbers, self.n_best(generations), pasts, max(tops, default=0))
 
-    def token(self, generation: Generation, ahead: Ahead, step: int, row: int) -> int | None:
-        """Return the next token after a step; None if all logits are needed."""
+    def token(self, generation: Generation, ahead: Ahead, step: int, row: int, is_finite: bool) -> int | None:
+        """Return the next token after a step; None if all logits are needed. ``is_finite``: the highest logit is."""
         if not self.trusts(generation):
             return generation.sample(ahead.logits[step, row], ahead.ids[step, row])
-        if not math.isfinite(ahead.logits[step, row, 0]):
+        if not is_finite:
             return None
         generation.chain.skip(self.draws(generation))
         return self.picked(generation, ahead, step, row)
@@ -213,7 +212,7 @@ class Lookahead:
 
     def _most(self, generation: Generation) -> int:
         """Return the maximum number of highest logits from the program."""
-        return min(self.can.max_best, generation.chain.n_vocab)
+        return min(self.can.picks.best, generation.chain.n_vocab)
 
     def _pick(self, generation: Generation) -> Pick:
         """Return the generation's pick: exact, or a guess."""
@@ -223,7 +222,7 @@ class Lookahead:
 
     def _guesses(self, running: Running) -> bool:
         chain = running.generation.chain
-        if running.undecided or chain.pick is None or chain.pick.top_k > self.can.max_best:
+        if running.undecided or chain.pick is None or chain.pick.top_k > self.can.picks.best:
             return False
         return self.trusts(running.generation) or (chain.n_best is not None and not running.generation.wants_raw)
 

@@ -7,7 +7,7 @@ from inspect import isfunction
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from pumice.backend import Backend, Program
-from pumice.backend.step import Batch, Pending, Step
+from pumice.backend.step import Pending, Step
 from pumice.errors import PluginError
 from pumice.graph import Tensor
 from pumice.guard import UNEXPECTED, guard, guarded, raise_named
@@ -83,18 +83,9 @@ class _Step(Pending):
         self._expected = expected
         self._receive = receive
 
-    def unwrapped(self) -> Pending:
-        return self._pending.unwrapped()
-
     def begin(self, inputs: Mapping[str, Array]) -> None:
         try:
             self._pending.begin(inputs)
-        except UNEXPECTED as error:
-            raise_named(error, self._where)
-
-    def again(self, batch: Batch) -> bool:
-        try:
-            return self._pending.again(batch)
         except UNEXPECTED as error:
             raise_named(error, self._where)
 

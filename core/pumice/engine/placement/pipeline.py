@@ -77,40 +77,20 @@ class _Prepared:
         return self._ahead.popleft()
 
 
-class _Repeated:
-    """Steps of one token that are submitted again for the next one, since their batches differ little."""
+def _like_before(batch: Batch, before: Batch | None) -> Batch:
+    """Return the batch with the arrays of the one before, if it differs from that in tokens and positions only.
 
-    def __init__(self, programs: Sequence[SegmentProgram]) -> None:
-        self._programs = programs
-        self._batch: Batch | None = None
-        self._pending: list[Pending | None] = [None] * len(programs)
-
-    def like_before(self, batch: Batch) -> Batch:
-        """Return the batch with the arrays of the one before, if it differs from that in tokens and positions only.
-
-        Otherwise the steps are submitted anew.
-        """
-        before = self._batch
-        self._batch = batch
-        if before is None or not _is_like(batch, before):
-            self._pending = [None] * len(self._programs)
-            return batch
-        self._batch = replace(
-            batch,
-            output_ids=before.output_ids,
-            seq_starts=before.seq_starts,
-            slots=before.slots,
-            block_tables=before.block_tables,
-        )
-        return self._batch
-
-    def submit(self, index: int, batch: Batch) -> Pending:
-        """Submit a program's step, which waits for its values."""
-        pending, self._pending[index] = self._pending[index], None  # an error leaves none
-        if pending is None or not pending.again(batch):
-            pending = self._programs[index].submit(Step(batch, waits=True))
-        self._pending[index] = pending
-        return pending
+    Programs upload an array once.
+    """
+    if before is None or not _is_like(batch, before):
+        return batch
+    return replace(
+        batch,
+        output_ids=before.output_ids,
+        seq_starts=before.seq_starts,
+        slots=before.slots,
+        block_tables=before.block_tables,
+    )
 
 
 def _is_like(batch: Batch, other: Batch) -> bool:
@@ -145,7 +125,7 @@ class Pipeline(Program):
         self._lost = False
         self._kept = [_used_later(segments, i) for i in range(len(segments))]
         self._at: list[_Stay | None] = [None] * len(programs)  # the current step of each program
-        self._repeated = _Repeated(programs)
+        self._before: Batch | None = None  # of the latest steps with picked tokens
         self._stateful = [program for segment, program in zip(segments, programs, strict=True) if segment.states]
         n_devices = len({(segment.backend, segment.device) for segment in segments})
         self._lets_go = segments[-1].gives_logits and n_devices == len(segments)
@@ -157,8 +137,7 @@ class Pipeline(Program):
             copies_slots=False,
             invariant=all(part.program.capabilities.invariant for part in programs),
             n_in_flight=1,
-            follows=False,
-            takes=False,
+            registers=False,
         )
 
     def run(self, step: Step) -> Mapping[str, Array]:
@@ -211,13 +190,16 @@ class Pipeline(Program):
     def _pick(self, step: Step, ask: Ask) -> Iterator[Ahead]:
         """The last program picks each token, and the first one continues with it before it is reported."""
         self.finish()
-        last, submit = self._programs[-1], self._repeated.submit
+        last = self._programs[-1]
         before = range(len(self._programs) - 1)
-        batch, values, pasts = self._repeated.like_before(step.batch), dict(step.inputs), ask.pasts
+        batch = self._before = _like_before(step.batch, self._before)
+        values, pasts = dict(step.inputs), ask.pasts
         pending = self._programs[0].submit(Step(batch, values)) if before else None
         for n_left, drawn in zip(range(len(ask.numbers))[::-1], ask.numbers[:, None], strict=True):
             picked = Step(batch, ask=replace(ask, numbers=drawn, pasts=pasts), waits=True)
-            rest = _Prepared([*(partial(submit, index, batch) for index in before[1:]), partial(last.submit, picked)])
+            waiting = Step(batch, waits=True)
+            others = [partial(self._programs[index].submit, waiting) for index in before[1:]]
+            rest = _Prepared([*others, partial(last.submit, picked)])
             if pending:
                 values |= pending.outputs()
             for other in rest.others():
@@ -228,7 +210,7 @@ class Pipeline(Program):
             picking.begin(values)
             batch = replace(batch, positions=batch.positions + 1)
             following = dict(self._inputs_of(batch)) if n_left else {}
-            beginning = submit(0, batch) if before and n_left else None
+            beginning = self._programs[0].submit(Step(batch, waits=True)) if before and n_left else None
             ahead = next(picking.tokens())
             if n_left:
                 values = following | {"tokens": ahead.picked[0]}

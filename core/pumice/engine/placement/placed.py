@@ -79,8 +79,6 @@ class PlacedGraph:
         self,
         batch: Batch,
         ask: Ask | None = None,
-        behind: Pending | None = None,
-        after: Pending | None = None,
         seen: Callable[[Mapping[str, NDArray[Any]]], None] | None = None,
     ) -> Pending:
         """Submit a step; ``seen`` gets its outputs before they are returned.
@@ -97,10 +95,9 @@ class PlacedGraph:
                 seen(named)
             return named
 
-        behind, after = (step and step.unwrapped() for step in (behind, after))
         is_single = ask is not None and (ask.n_drafted > 0 or len(ask.numbers) == 1)
         gives_more = is_single and len(self.graph.outputs) > 1
-        step = Step(batch, inputs, ask, behind, after=after)
+        step = Step(batch, inputs, ask)
         return self.steps.submit(step, receive if ask is None or gives_more else None)
 
     def finish(self) -> None:

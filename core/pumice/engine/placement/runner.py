@@ -100,9 +100,7 @@ class Runner:
         self,
         batch: Batch,
         ask: Ask | None = None,
-        behind: Pending | None = None,
         graph: str = MAIN,
-        after: Pending | None = None,
     ) -> Pending:
         """Submit a step of a graph. Raises RequestError for an invalid or missing input."""
         if ROWS in batch.inputs:
@@ -121,7 +119,7 @@ class Runner:
                 placed.finish()  # the main graph's programs may run next
 
         self._last = placed
-        return placed.submit(batch, ask, behind, after, seen)
+        return placed.submit(batch, ask, seen)
 
     def picks(self, batch: Batch) -> bool:
         """Return True if the program can pick tokens after such a batch."""
@@ -146,15 +144,15 @@ class Runner:
         if self._observe:
             return Capabilities()
         can, streamed = self.placed.main.capabilities, self.placed.graphs.get(STREAMED)
-        if can.settles_states and streamed and streamed.program:
-            can = replace(can, settles_states=streamed.capabilities.settles_states)
+        if self.model.recurrent and streamed and streamed.program and not streamed.capabilities.drafted:
+            can = replace(can, drafted=())
         return can if self.cache.keeps_states or not self.model.recurrent else replace(can, max_steps=0)
 
     @property
-    def takes(self) -> bool:
-        """True if a step may be submitted after one that is still running: all steps are of one program."""
+    def has_registers(self) -> bool:
+        """True if any step may take tokens of one that is still running: all steps are of one program."""
         is_lone = not (self.placed.prompts or self._observe)
-        return is_lone and self.capabilities.takes and self.model.listening is None
+        return is_lone and self.capabilities.registers and self.model.listening is None
 
     def steps_of(self, graph: str) -> int:
         """Return the consecutive steps of a graph whose tokens its program picks; 0: none, or it is not compiled."""
@@ -163,7 +161,7 @@ class Runner:
 
     def max_picked(self, graph: str) -> int:
         """Return the output rows of a step of a graph after which its program picks tokens of a block."""
-        return self.placed.graphs[graph].capabilities.max_picked
+        return self.placed.graphs[graph].capabilities.picks.rows
 
     def is_compiled(self, graph: str) -> bool:
         """Return True if a graph is compiled; some are compiled on first use."""
@@ -177,18 +175,15 @@ class Runner:
         placed = [self.placed.graphs[name] for name in graphs]
         devices = {(segment.backend, segment.device) for item in placed for segment in item.segments}
         is_whole = len(devices) == 1 and all(len(item.segments) == 1 for item in placed)
-        passes = all(item.capabilities.passes for item in placed)
+        passes = all(item.capabilities.registers for item in placed)
         return devices.pop() if is_whole and passes else None
 
-    def passed(self, pending: Pending, graph: str, output: str, n_rows: int) -> Passed:
-        """Return the first rows of an output of a pending step of a graph, as an input of another step."""
-        tensor = self.placed.graphs[graph].graph.outputs[output]
-        return Passed(pending, tensor.name, (n_rows, *map(int, tensor.shape[1:])))
-
-    def position_inputs(self, graph: str) -> dict[str, int]:
-        """Return the inputs of a graph that have the positions of tokens plus a number, with this number."""
-        inputs = self.placed.graphs[graph].graph.inputs
-        return {name: tensor.added for name, tensor in inputs.items() if tensor.added is not None}
+    def passed(self, graph: str, output: str, n_rows: int) -> Passed:
+        """Return the first rows of an output of the latest step of a graph, as an input of another step."""
+        placed = self.placed.graphs[graph]
+        assert placed.program is not None, "its step comes first"
+        tensor = placed.graph.outputs[output]
+        return Passed(placed.program, tensor.name, (n_rows, *map(int, tensor.shape[1:])))
 
     def compile_drafts(self) -> None:
         """Compile the graphs of the layer that drafts now, not on first use. Raises BackendError."""

@@ -36,7 +36,7 @@ class Place:
 class Part(NamedTuple):
     """The tokens of a sequence in a batch, after ``n_past`` earlier ones; ``output_rows`` are rows with outputs.
 
-    Negative tokens are ids of ``media``.
+    Negative tokens are ids of ``media``, or if all parts are ``from_slots`` those of slots (``LATEST``).
     """
 
     place: Place
@@ -45,6 +45,7 @@ class Part(NamedTuple):
     output_rows: Sequence[int] = ()
     adapter_scales: Sequence[float] = ()
     media: MediaRows | None = None
+    from_slots: bool = False
 
 
 def batch_of(cache: KVCache, parts: Sequence[Part]) -> Batch:
@@ -65,12 +66,13 @@ def _batch(cache: KVCache, parts: Sequence[Part]) -> Batch:
     outputs = [start + row for part, start in zip(parts, starts, strict=False) for row in part.output_rows]
     tokens = np.fromiter(chain.from_iterable(part.tokens for part in parts), np.int32, starts[-1])
     inputs = _media(parts, tokens)
+    tokens = np.maximum(tokens, 0) if inputs else tokens
     first = parts[0]
     if first.adapter_scales:
         scales = np.array([part.adapter_scales for part in parts], np.float32)
         inputs[SCALES] = np.repeat(scales, sizes, axis=0)
     return Batch(
-        tokens=np.maximum(tokens, 0) if inputs else tokens,
+        tokens=tokens,
         positions=np.fromiter(positions, np.int32, starts[-1]),
         output_ids=np.array(outputs, np.int32),
         seq_starts=np.array(starts, np.int32),
@@ -120,7 +122,7 @@ def batch_after(before: Batch, parts: Sequence[Part]) -> Batch:
 def _media(parts: Sequence[Part], tokens: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
     """Return the inputs of a step with media, or after media that moved the places of tokens; else nothing."""
     moved = any(part.media is not None and part.media.places is not None for part in parts)
-    n_media = np.count_nonzero(tokens < 0)
+    n_media = 0 if all(part.from_slots for part in parts) else np.count_nonzero(tokens < 0)
     if not n_media and not moved:
         return {}
     width = next((part.media.spans[0][1].shape[1] for part in parts if part.media and part.media.spans), 0)

@@ -49,7 +49,7 @@ class StepContext:
     @property
     def least_forced(self) -> int:
         """The minimum number of forced tokens to read like a prompt, which ends all steps submitted behind others."""
-        goes_on = self.can.follows and self.cache.checkpoints is None
+        goes_on = self.can.registers and self.cache.checkpoints is None
         return 3 + len(self.scheduler.running) if goes_on else 1
 
     @staticmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
 
@@ -28,6 +28,7 @@ class Flight(ABC):
         drafts: drafted tokens of members, which the step verifies for proposers.
         repeats: True if tokens of a member are computed again after a wrong draft.
         hears: True if a layer that drafts gets its hidden states.
+        restoring: restores recurrent states after a wrong guess or drafted token.
     """
 
     context: StepContext
@@ -42,6 +43,7 @@ class Flight(ABC):
     drafts: Mapping[Running, Draft] = field(default_factory=dict)
     repeats: bool = False
     hears: bool = False
+    restoring: ExitStack = field(default_factory=ExitStack)
 
     @property
     def n_steps(self) -> int:
@@ -64,7 +66,7 @@ class Flight(ABC):
     def may_pass_tokens(self) -> bool:
         """Return True if steps after this one can take its tokens: their picks depend on no earlier tokens."""
         context = self.context
-        if not (context.can.takes and context.runner.takes):
+        if not context.runner.has_registers:
             return False
         if context.cache.checkpoints is not None or context.speculation.next_tokens is not None:
             return False
@@ -74,8 +76,7 @@ class Flight(ABC):
 
     def restrict(self) -> None:
         """Pass the restrictions to picks that wait for them, now that all earlier tokens are known."""
-        assert self.ask is not None
-        if any(pick.restricted for pick in self.ask.picks):
+        if self.ask and any(pick.restricted for pick in self.ask.picks):
             restrictions = [
                 Restriction() if running in self.lost else self.context.lookahead.restriction(running)
                 for running, _ in self.members
@@ -95,8 +96,8 @@ class Flight(ABC):
     def discard(self) -> None:
         """Wait for the results, and forget them."""
         self.lost = {running for running, _ in self.members}
+        self.restrict()
         if self.ask:
-            self.restrict()
             next(self.pending.tokens())
         else:
             self.pending.outputs()

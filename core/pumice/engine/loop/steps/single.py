@@ -9,8 +9,8 @@ from pumice.backend.step import Batch
 from pumice.engine.drafts.drafts import Draft
 from pumice.engine.loop.steps.context import StepContext
 from pumice.engine.loop.steps.flight import Flight
-from pumice.engine.loop.steps.picked import PickedStep, ask_of
-from pumice.engine.loop.steps.sampled import HostVerifiedStep, SampledStep
+from pumice.engine.loop.steps.picked import PickedSteps, ask_of
+from pumice.engine.loop.steps.sampled import SampledStep
 from pumice.engine.requests.batches import Part, batch_after, batch_of
 from pumice.engine.requests.generation import Members, Running
 
@@ -40,17 +40,15 @@ class SingleSteps:
             pending = context.runner.submit(batch, ask, graph=graph) if graph else context.runner.submit(batch, ask)
             for running, _ in members if can.n_in_flight > 1 else ():
                 running.n_ahead = 1
-            is_taken = ask is not None or (not whole and can.takes and graph is None)
+            is_taken = ask is not None or (not whole and can.registers and graph is None)
             submitted = context, start, members, whole, batch, pending, ask
-            flight = (HostVerifiedStep if drafts else PickedStep if is_taken else SampledStep)(
+            return (PickedSteps if is_taken else SampledStep)(
                 *submitted,
                 drafts=drafts,
                 repeats=any(running.n_again for running, _ in members),
                 hears=graph is not None,
+                restoring=stack.pop_all(),
             )
-            if isinstance(flight, HostVerifiedStep):
-                flight.open = stack.pop_all()
-            return flight
 
     def _batch(self, parts: Sequence[Part]) -> Batch:
         """Return the batch of a step; it shares arrays with the step before if tokens and positions alone differ."""

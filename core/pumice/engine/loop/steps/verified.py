@@ -1,0 +1,327 @@
+"""Steps with rows of drafts, which the program verifies: they follow each other before their tokens are known.
+
+The drafts are tokens of proposers, those that a layer or a draft model leaves in the slots in a round (its steps are
+submitted with the one that verifies them, so the host waits once), or those that the program looks up in the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from pumice.architecture import MAIN
+from pumice.backend.pick import Ahead, Ask
+from pumice.backend.step import LATEST, draft_of_slot
+from pumice.engine.drafts.device_drafts import DraftPlan
+from pumice.engine.drafts.draft_steps import Drafter
+from pumice.engine.drafts.drafts import Draft
+from pumice.engine.drafts.next_tokens import NextTokens
+from pumice.engine.loop.lookahead import Lookahead
+from pumice.engine.loop.steps.context import StepContext
+from pumice.engine.loop.steps.flight import Flight, goes_on, n_equal
+from pumice.engine.requests.batches import batch_of
+from pumice.engine.requests.generation import Generation, Members, Running
+from pumice.engine.requests.grammar_rows import restricted
+
+UNKNOWN = -1  # in place of a token that the host does not know
+
+
+def n_verified(context: StepContext, members: Members, drafts: Mapping[Running, Draft]) -> int:
+    """Return how many tokens of each sequence the program verifies for the host; 0: the host verifies them.
+
+    Drafts are padded to a number that the program offers.
+    """
+    lookahead = context.lookahead
+    if not lookahead.verifies(members):
+        return 0
+    longest = max(len(draft.tokens) for draft in drafts.values())
+    n_drafted = next((n for n in lookahead.lengths(len(members)) if n >= longest), 0)
+    if not n_drafted or not lookahead.passes([running for running, _ in members], n_drafted, 1):
+        return 0
+    context.drafting.prepare()
+    return n_drafted
+
+
+@dataclass(eq=False, kw_only=True)
+class VerifiedSteps(Flight):
+    """Steps with exact picks that verify drafts; a single one unless the program looks drafts up.
+
+    Attributes:
+        plan: the number of steps, and of drafted tokens of each.
+        looks_up: the program drafts.
+        drafter: the layer or draft model that drafts in a round.
+        n_round: tokens of each sequence that it drafts.
+    """
+
+    plan: DraftPlan
+    looks_up: bool = False
+    drafter: Drafter | None = None
+    n_round: int = 0
+
+    # --- submission: drafts of proposers, of a round, or of the program
+
+    @classmethod
+    def submit(cls, context: StepContext, members: Members, drafts: Mapping[Running, Draft], n_drafted: int) -> Self:
+        """Submit a step that verifies drafts of proposers, of at most ``n_drafted`` tokens."""
+        tokens = [list(drafts[running].tokens) if running in drafts else [] for running, _ in members]
+        flight = cls._submit_rows(context, members, tokens, n_drafted)
+        flight.drafts = drafts
+        return flight
+
+    @classmethod
+    def submit_looked_up(
+        cls, context: StepContext, members: Members, plan: DraftPlan, before: Flight | None = None
+    ) -> Self:
+        """Submit the steps of a plan, whose drafts the program looks up, optionally behind others of the same kind."""
+        start, sequences = context.now(), [running for running, _ in members]
+        if before:
+            assert before.ask is not None
+            ask, tables = before.ask, context.cache.batch_tables([running.tables for running in sequences])
+            tokens, positions = _rows_of_slots(len(sequences), plan.n_drafted)
+            batch = replace(before.batch, tokens=tokens, positions=positions, relative=True, block_tables=tables)
+        else:
+            texts = context.speculation.device.texts(sequences)
+            ask = replace(_ask_rows(context.lookahead, sequences, plan), texts=texts)
+            parts = [running.part(1, running.generation.tokens[-1:] * plan.n_drafted) for running in sequences]
+            batch = batch_of(context.cache, parts)
+        pending = context.runner.submit(batch, ask)
+        for running in sequences:
+            running.n_ahead += 1
+        submitted = context, start, members, sequences, batch, pending, ask
+        return cls(*submitted, plan=plan, looks_up=True, behind=before is not None)
+
+    @classmethod
+    def begin_round(cls, context: StepContext, members: Members) -> Self | None:
+        """Submit a round; None if nobody drafts in rounds for these sequences, or it would not pay."""
+        speculation, lookahead = context.speculation, context.lookahead
+        sequences, lengths = [running for running, _ in members], lookahead.lengths(len(members))
+        drafter = speculation.drafter(members, context.runner)
+        if drafter is None or not lookahead.drafts(members) or not all(map(drafter.knows, sequences)):
+            return None
+        if context.drafting.waits_for_program(members) or speculation.looks_up(members):
+            return None
+        n = speculation.round_length(drafter, sequences, lengths)
+        n_drafted = next((length for length in lengths if length >= n), 0)
+        if not n or not drafter.holds(sequences, n) or not lookahead.passes(sequences, n_drafted, 1):
+            return None
+        return cls._submit_round(context, drafter, members, n, n_drafted)
+
+    @classmethod
+    def _submit_round(
+        cls,
+        context: StepContext,
+        drafter: Drafter,
+        members: Members,
+        n: int,
+        n_drafted: int,
+        before: Flight | None = None,
+    ) -> Self | None:
+        """Submit a round of ``n`` tokens, padded to ``n_drafted``; None after an error of the drafter."""
+        start, speculation, sequences = context.now(), context.speculation, [running for running, _ in members]
+        try:
+            if before and isinstance(drafter, NextTokens):
+                drafter.submit_after(sequences, n, n_drafted)
+            else:
+                drafter.submit(sequences, n)
+        except Exception as error:
+            speculation.drop_drafter(drafter, sequences, error)
+            return None
+        speculation.passed(1)
+        drafts = [draft_of_slot(i) for i in range(n)]
+        flight = cls._submit_rows(context, members, [drafts] * len(members), n_drafted, before)
+        flight.start, flight.drafter, flight.n_round = start, drafter, n
+        return flight
+
+    @classmethod
+    def _submit_rows(
+        cls,
+        context: StepContext,
+        members: Members,
+        tokens: Sequence[Sequence[int]],
+        n_drafted: int,
+        before: Flight | None = None,
+    ) -> Self:
+        """Submit a step with ``n_drafted`` rows of each sequence behind its last token.
+
+        Drafts are padded, and may be those of slots. ``before``: a step of the kind that it follows.
+        """
+        start, sequences = context.now(), [running for running, _ in members]
+        plan = DraftPlan(n_drafted, 1)
+        ask, parts = _ask_rows(context.lookahead, sequences, plan, bool(before)), []
+        if any(pick.restricted for pick in ask.picks):
+            generations = [running.generation for running in sequences]
+            tokens, ask = restricted(ask, generations, tokens, context.can.picks.added)
+        for running, drafted in zip(sequences, tokens, strict=True):
+            padding = [running.generation.tokens[-1]] * (n_drafted - len(drafted))
+            parts.append(running.part(1, [*drafted, *padding])._replace(from_slots=True))
+        batch = batch_of(context.cache, parts)
+        graph = context.listening(members, batch) or MAIN
+        if batch.takes_from_slots:
+            graph = context.runner.model.listening or MAIN  # steps behind each other are of one graph
+        if before:
+            batch.tokens[batch.seq_starts[:-1]] = LATEST
+            batch.positions, batch.relative = _rows_of_slots(len(sequences), n_drafted)[1], True
+        pending = context.runner.submit(batch, ask, graph)
+        for running in sequences:
+            running.n_ahead += 1
+        submitted = context, start, members, sequences, batch, pending, ask
+        return cls(*submitted, plan=plan, behind=before is not None, hears=graph != MAIN)
+
+    # --- the steps behind these, which are submitted before their tokens are known
+
+    def following(self) -> VerifiedSteps | None:
+        """Submit steps with drafts behind these; None if others wait, or the tokens are to be known first."""
+        context, most = self.context, 1 + self.plan.n_drafted
+        if not context.can.registers or self.lost or not context.is_alone(self.whole):
+            return None
+        if any(running.generation.n_left <= self.plan.n_steps * most for running in self.whole):
+            return None
+        return self._follow_looking_up() if self.looks_up else self._follow_round()
+
+    def _follow_looking_up(self) -> VerifiedSteps | None:
+        """Submit steps that go on from the texts on the device.
+
+        The host does not know how many random numbers these steps take, so picks that draw any wait.
+        """
+        context, current, plan = self.context, self.whole, self.plan
+        if not all(running.generation.chain.certain for running in current):
+            return None
+        if not context.speculation.device.goes_on(current, plan, context.can.max_steps):
+            return None
+        if context.lookahead.passes(current, plan.n_drafted, 2 * plan.n_steps) < 2 * plan.n_steps:
+            return None
+        return VerifiedSteps.submit_looked_up(context, self.members, plan, self)
+
+    def _follow_round(self) -> VerifiedSteps | None:
+        """Submit a round behind this one, if a layer drafts whose hidden states stay on the device."""
+        context, speculation, sequences = self.context, self.context.speculation, list(self.whole)
+        layer = speculation.lone_layer(self.members) if self.hears and self.drafter else None
+        n_drafted, lengths = self.plan.n_drafted, context.lookahead.lengths(len(sequences))
+        if layer is None or not layer.holds_after(sequences, n_drafted):
+            return None
+        if speculation.looks_up(self.members) or speculation.round_length(layer, sequences, lengths) != self.n_round:
+            return None
+        if context.lookahead.passes(sequences, n_drafted, 2) < 2:
+            return None
+        return self._submit_round(context, layer, self.members, self.n_round, n_drafted, self)
+
+    # --- their tokens
+
+    def take(self, following: Flight | None) -> None:
+        """Continue with the right tokens of the drafts, and the token behind them."""
+        lost = self._take_tokens(next(self.pending.tokens()))
+        if following is None:
+            self.read_again()
+            return
+        following.lost |= lost
+        if self.drafter:
+            assert self.context.speculation.next_tokens is not None
+            self.context.speculation.next_tokens.went_on(self.whole, lost)
+            self.hears = False
+
+    def _take_tokens(self, ahead: Ahead) -> set[Running]:
+        """Continue with the tokens of the steps; return the sequences that ended or changed within them."""
+        assert ahead.n_taken is not None
+        context, plan, n_taken = self.context, self.plan, ahead.n_taken.T.tolist()
+        self.lost |= {running for running in self.whole if running.generation.finish_reason}
+        members = [(i, running) for i, running in enumerate(self.whole) if running not in self.lost]
+        going, n_before = members, [len(running.generation.generated) for running in self.whole]
+        for i, running in members:
+            running.n_ahead += sum(n_taken[i]) - 1
+        for i, running in enumerate(self.whole) if self.drafter else ():
+            self._note_taken(ahead, i, running, n_taken[i][0])
+        for step in range(plan.n_steps):
+            for i, running in going if self.looks_up else ():
+                self._time(running, plan.n_drafted, n_taken[i][step] - 1)
+            going = [(i, running) for i, running in going if self._take_rows(ahead, step, i, n_taken[i][step])]
+        context.note_result()
+        if self.looks_up:
+            current = {running: n_taken[i] for i, running in members if not running.generation.finish_reason}
+            context.speculation.device.took(current, plan)
+        for i, running in () if self.looks_up else members:
+            self._judge(running, n_taken[i][0], len(running.generation.generated) - n_before[i] - 1)
+        return set(self.whole) - {running for _, running in going}
+
+    def _take_rows(self, ahead: Ahead, step: int, index: int, n_taken: int) -> bool:
+        """Continue with the tokens of rows of a sequence in a step; return True if the next one was computed for them.
+
+        Rows of tokens that a mask forces, and that the sequence has appended by itself, are skipped.
+        """
+        lookahead, scheduler, running = self.context.lookahead, self.context.scheduler, self.whole[index]
+        generation, tables, begin = running.generation, running.tables, index * (1 + self.plan.n_drafted)
+        rows, drafted = range(begin, begin + n_taken), self.batch.tokens[begin + 1 :][: self.plan.n_drafted]
+        while rows:
+            row, rows = rows[0], rows[1:]
+            if not np.isfinite(ahead.logits[step, row, 0]):
+                running.undecided = True
+                return False
+            generation.chain.skip(lookahead.draws(generation))
+            self._confirm(running, 1)
+            scheduler.take([(running, lookahead.picked(generation, ahead, step, row))], self.context.least_forced)
+            if running.pending > 1 and running.tables is tables and not generation.finish_reason:
+                coming = generation.tokens[running.n_past : -1]
+                n_computed = 0 if self.looks_up else n_equal(coming, drafted[row - begin :])
+                self._confirm(running, n_computed)
+                rows = rows[n_computed:]
+            if not goes_on(running) or not _was_expected(generation):
+                return False
+        return True
+
+    def _confirm(self, running: Running, n: int) -> None:
+        """Record that the next tokens of a sequence are in the cache, and in its recurrent state."""
+        self.context.scheduler.computed(running, n)
+        running.n_ahead -= n
+
+    def _note_taken(self, ahead: Ahead, index: int, running: Running, n_taken: int) -> None:
+        """Give the batch the positions of a sequence's rows, and the tokens that are known now: the right ones."""
+        n_rows, picked = 1 + self.plan.n_drafted, ahead.picked[0]
+        first = index * n_rows
+        tokens = self.batch.tokens[first : first + n_rows]
+        tokens[0], tokens[n_taken:] = running.generation.tokens[-1], UNKNOWN
+        tokens[1:n_taken] = picked[first : first + n_taken - 1]
+        self.batch.positions[first : first + n_rows] = running.n_past + np.arange(n_rows)
+        assert self.drafter is not None
+        self.drafter.took(running, picked[first : first + min(n_taken - 1, self.n_round - 1)].tolist())
+
+    def _judge(self, running: Running, n_taken: int, n_accepted: int) -> None:
+        """Record how many drafted tokens of a sequence were accepted."""
+        if self.drafter:
+            self._time(running, self.n_round, min(max(0, n_accepted), self.n_round))
+            self.context.speculation.judge_round(
+                self.drafter.name, running, self.n_round, min(n_taken - 1, self.n_round)
+            )
+        elif (draft := self.drafts.get(running)) and n_accepted > 0:
+            coming = running.generation.generated[-1 - n_accepted :]
+            draft.n_accepted = min(n_accepted, n_equal(draft.tokens, coming))
+
+    def _time(self, running: Running, n_drafted: int, n_accepted: int) -> None:
+        running.generation.timings.drafted(n_drafted, n_accepted)
+        running.generation.timings.drafts_exact = self.context.speculation.is_exact
+
+
+def _rows_of_slots(n_seqs: int, n_drafted: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return tokens and positions of rows behind the latest tokens of slots."""
+    n_rows = 1 + n_drafted
+    return np.full(n_seqs * n_rows, LATEST, np.int32), np.tile(np.arange(n_rows, dtype=np.int32), n_seqs)
+
+
+def _ask_rows(lookahead: Lookahead, sequences: Sequence[Running], plan: DraftPlan, follows: bool = False) -> Ask:
+    """Return the ``Ask`` of steps that verify drafts, with a random number for each row.
+
+    ``follows``: of a step behind another one, with the numbers of both.
+    """
+    n_seqs, n_rows, n_steps = len(sequences), 1 + plan.n_drafted, plan.n_steps + follows
+    ask = lookahead.ask([running.generation for running in sequences], n_steps * n_rows)
+    if follows:
+        return replace(ask, numbers=ask.numbers.T.reshape(1, -1), n_drafted=plan.n_drafted)
+    numbers = ask.numbers.T.reshape(n_seqs, n_steps, n_rows).swapaxes(0, 1).reshape(n_steps, -1)
+    return replace(ask, numbers=numbers, n_drafted=plan.n_drafted)
+
+
+def _was_expected(generation: Generation) -> bool:
+    """Return True if the restriction behind the latest token, if there is one, was known before the step."""
+    pick = generation.chain.pick
+    return pick is None or not pick.restricted or generation.chain.was_expected
