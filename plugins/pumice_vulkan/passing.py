@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 from pumice.plugin.unstable import Passed
 from pumice_vulkan.device import Buffer
@@ -35,5 +35,5 @@ def copies_of(passed: Mapping[str, Passed], host: HostMemory, n_rows: int) -> It
         n_rows: rows of the bucket of the step. All are copied, so that batches of a bucket have the same copies.
     """
     for name, item in passed.items():
-        source = cast(Source, cast(Any, item.program)).host.output_place(item.output)
+        source = cast(Source, item.program).host.output_place(item.output)
         yield Copy(*source, *host.input_place(name), n_rows * host.row_bytes(name))

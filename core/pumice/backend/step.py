@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pumice.backend.contract import Program
     from pumice.backend.pick import Ahead, Ask, Restriction
     from pumice.graph import KVState, Sizes, State
 
@@ -85,12 +84,12 @@ class Passed:
     """An input of a step: the first rows of an output of the latest step of another program on the device.
 
     Attributes:
-        program: the program, which has ``registers``, too.
+        program: the ``Program``, of the same backend, which has ``registers``, too.
         output: name of the tensor that is its output.
         shape: shape of the input.
     """
 
-    program: Program
+    program: object
     output: str
     shape: tuple[int, ...]
 
