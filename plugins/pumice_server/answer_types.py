@@ -1318,6 +1318,8 @@ class Properties(Struct, kw_only=True):
     """Chat template."""
     chat_template_caps: dict[str, bool] | None = None
     """Capabilities of the chat template."""
+    tools_in: str | None = None
+    """Where tools are described: `template`, or `system message` if the chat template shows none."""
     model_ftype: str | None = None
     """Quantization of the model."""
     placement: list[DevicePart] | None = None

@@ -102,6 +102,11 @@ class _TemplateInfo:
     format: ChatFormat
     special: frozenset[int]
 
+    @property
+    def describes_tools(self) -> bool:
+        """True if the template shows no tools, and no format of calls is known: the system message describes both."""
+        return not self.template.traits.has_tools and self.format.calls == GENERIC.calls
+
 
 class Chat:
     """Prepares turns for one model. It does not run the model; all threads may share it."""
@@ -159,7 +164,7 @@ class Chat:
         info = self._analyze(self._templates.source(request.chat_template, for_tools=bool(request.tools)))
         _check_roles(request.messages, info.template.source)
         if request.tools and not info.template.traits.has_tools:
-            _warn_once(info.template.source)
+            _tell_once(info.template.source, info.describes_tools)
         format, prompt = info.format, self._prompt(request, info, encode)
         request = replace(request, media=())  # their memory is free while the answer is generated
         marks = {self._spelling(token): token for token in info.special}
@@ -200,6 +205,7 @@ class Chat:
             request.add_generation_prompt,
             [kind_of(item) for item in request.media],
             marker,
+            info.describes_tools,
         )
         written = self._workers.write(job)
         if self._n_ctx is not None:
@@ -243,8 +249,13 @@ class Chat:
 
 
 @lru_cache(maxsize=64)
-def _warn_once(source: str) -> None:
-    """Warn, once per template, that the tools of a request do not reach the model."""
+def _tell_once(source: str, described: bool) -> None:
+    """Say, once per template, how the tools of a request reach the model, or warn that they do not."""
+    if described:
+        logger.info(
+            "the chat template shows no tools: the system message describes them, and calls are <tool_call> JSON"
+        )
+        return
     logger.warning(
         "the chat template does not show tools to the model, so it is unlikely to call any; use a template with tools"
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 from pumice.architecture import MediaKind
 from pumice.chat.contents import with_markers
+from pumice.chat.described_tools import describe_tools
 from pumice.chat.formats import is_open
 from pumice.chat.special_tokens import guard_of
 from pumice.chat.template import ChatTemplate, reasoning_variables
@@ -34,6 +35,7 @@ class PromptJob:
         add_generation_prompt: end the prompt with the start of the assistant's message.
         media: types of the parts of the messages that are "image", "audio" or "video", in their order.
         marker: text that stands for each of them in the prompt, which no message contains.
+        describes_tools: the template shows no tools, so that the system message describes them.
     """
 
     template: ChatTemplate
@@ -47,6 +49,7 @@ class PromptJob:
     add_generation_prompt: bool = True
     media: Sequence[MediaKind] = ()
     marker: str = ""
+    describes_tools: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,8 @@ def _write(job: PromptJob) -> MarkedPrompt:
     variables = {**reasoning_variables(job.reasoning), **job.variables}
     guard = guard_of(job.spellings, job.template.source)
     mark, (messages, tools, variables) = guard.mark(messages, list(job.tools), variables)
+    if job.describes_tools:
+        messages, tools = describe_tools(messages, tools), []
 
     def render(messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool) -> str:
         return job.template.render(messages, tools, add_generation_prompt=add_generation_prompt, variables=variables)
