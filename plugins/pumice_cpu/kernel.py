@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import logging
 import sys
 import threading
 from collections.abc import Iterable
@@ -16,6 +18,10 @@ from pumice_cpu.codegen import target_machine
 from pumice_cpu.compiler import compile_all
 from pumice_cpu.isa import current
 from pumice_cpu.sources import symbol
+
+MANY = 16  # kernels, whose compilation takes seconds
+
+logger = logging.getLogger("pumice")
 
 _lock = threading.Lock()
 _loaded: dict[str, Kernel] = {}
@@ -89,8 +95,16 @@ def _link(entries: dict[str, cache.CompiledKernel]) -> None:
 _engines: list[Any] = []
 
 
+@functools.cache
+def _tell_once() -> None:
+    """Say, once a process, why this load takes longer than later ones."""
+    logger.warning("cpu: compiling kernels for this processor, once; later starts find them in the cache")
+
+
 def _progress(names: list[str]) -> Iterable[tuple[str, cache.CompiledKernel]]:
     is_seen = sys.stderr.isatty() or "ipykernel" in sys.modules  # in a notebook the bar appears under the cell
+    if len(names) >= MANY and not is_seen:
+        _tell_once()
     if not names or not is_seen:
         return compile_all(names)
     from tqdm import tqdm

@@ -318,13 +318,14 @@ def _row(option: Option) -> tuple[str, ...]:
 
 
 def catalogue() -> str:
-    """Return the catalogue: short names, their models, the recommended sampling parameters, and purposes."""
+    """Return the catalogue: short names, sizes, models, the recommended sampling parameters, and purposes."""
     records = yaml.safe_load((ROOT / "core" / "pumice" / "hub" / "catalogue.yaml").read_text())
     rows = []
     for name, record in records.items():
         sampling = ", ".join(f"{key} {value}" for key, value in record.get("sampling", {}).items())
-        rows.append((code(name), code(record["model"]), sampling or "-", ", ".join(record.get("suits", [])) or "-"))
-    return table(["name", "model", "sampling", "suits"], rows)
+        purposes = ", ".join(record.get("suits", []))
+        rows.append((code(name), str(record.get("gb", "-")), code(record["model"]), sampling or "-", purposes or "-"))
+    return table(["name", "GB", "model", "sampling", "suits"], rows)
 
 
 def bits() -> str:

@@ -28,7 +28,10 @@ def command(catalogue: bool, as_json: bool) -> None:
     """
     if catalogue:
         rows = list_catalogue()
-        lines = [printable(f"{row['name']:<16} {row['model']}{_purposes(row['suits'])}") for row in rows]
+        lines = [
+            printable(f"{row['name']:<16} {_size(row['gb']):>8}  {row['model']}{_purposes(row['suits'])}")
+            for row in rows
+        ]
     else:
         from pumice.hub.store import stored_models
 
@@ -39,7 +42,7 @@ def command(catalogue: bool, as_json: bool) -> None:
         lines = [format_model(model, width) for model in models]
         lines += [printable(f"{row['name']:<{width}}  {'created':>10}  from {row['from']}") for row in created]
     if not rows and not as_json:
-        echo("no models were fetched yet: `pumice pull NAME` fetches one (`pumice list --catalogue`)", err=True)
+        echo(f"no models were fetched yet: {_proposal()}; `pumice list --catalogue` names others", err=True)
     echo(json.dumps(rows, indent=2) if as_json else "\n".join(lines), nl=as_json or bool(lines))
 
 
@@ -51,9 +54,30 @@ def list_catalogue() -> list[dict[str, Any]]:
     config = load_config()
     entries = {name: look_up(name, config) for name in sorted(catalogue(config))}
     return [
-        {"name": name, "model": entry.model, "options": entry.options.data, "suits": list(entry.suits)}
+        {
+            "name": name,
+            "model": entry.model,
+            "gb": entry.gb,
+            "options": entry.options.data,
+            "suits": list(entry.suits),
+        }
         for name, entry in entries.items()
     ]
+
+
+def _proposal() -> str:
+    """Return a command that fetches a small model, or any."""
+    from pumice.config import load_config
+    from pumice.hub.catalogue import look_up, models_for
+
+    config = load_config()
+    for name in models_for("trying", config):
+        return f"`pumice pull {name}` fetches a small one ({_size(look_up(name, config).gb)})"
+    return "`pumice pull NAME` fetches one"
+
+
+def _size(gb: float | None) -> str:
+    return f"{gb:.2g} GB" if gb else ""
 
 
 def _purposes(suits: Sequence[str]) -> str:

@@ -44,14 +44,16 @@ class CatalogueEntry(NamedTuple):
     options: Layer  # keys of the configuration
     chat: ChatDefaults
     suits: tuple[str, ...] = ()  # purposes
+    gb: float | None = None  # rounded size of the model's file in GB
 
 
-class _Purposes(BaseModel):
-    """The key ``suits`` of an entry, checked."""
+class _About(BaseModel):
+    """The keys ``suits`` and ``gb`` of an entry, checked."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    suits: list[Literal["coding"]] = []
+    suits: list[Literal["coding", "trying"]] = []
+    gb: float | None = Field(None, gt=0, allow_inf_nan=False)
 
 
 def catalogue(config: Config) -> Mapping[str, Mapping[str, Any]]:
@@ -69,7 +71,7 @@ def look_up(name: str, config: Config) -> CatalogueEntry:
     records = catalogue(config)
     options: dict[str, Any] = {}
     chat: dict[str, Any] = {}
-    suits: object = None
+    about: dict[str, Any] = {}
     names: list[str] = []
     while name in records and name not in names:
         names.append(name)
@@ -77,16 +79,17 @@ def look_up(name: str, config: Config) -> CatalogueEntry:
         model = record.pop("model", None)
         if not isinstance(model, str):
             raise ConfigError(f"{config.source('models', name)}: models.{name}: the key 'model' is missing")
-        own, purposes = record.pop("chat", {}), record.pop("suits", None)
-        suits = purposes if suits is None else suits
+        own = record.pop("chat", {})
+        about = {key: record.pop(key) for key in _About.model_fields if key in record} | about
         chat = {**own, **chat} if isinstance(own, dict) else {"chat": own}
         options = {**record, **options}
         name = model
     if name in names:
         raise ConfigError(f"{config.source('models', name)}: models.{name} refers to itself")
     source = f"models.{names[0]}"
-    purposes = validate(_Purposes, {} if suits is None else {"suits": suits}, source).suits
-    return CatalogueEntry(name, Layer(source, options), validate(ChatDefaults, chat, f"{source}.chat"), tuple(purposes))
+    checked = validate(_About, about, source)
+    defaults = validate(ChatDefaults, chat, f"{source}.chat")
+    return CatalogueEntry(name, Layer(source, options), defaults, tuple(checked.suits), checked.gb)
 
 
 def models_for(purpose: str, config: Config | None = None) -> list[str]:

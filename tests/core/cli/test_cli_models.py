@@ -116,6 +116,9 @@ def test_the_catalogue_is_right(home):
         entry = look_up(name, config)
         assert isinstance(parse_name(entry.model), HubName) or Path(entry.model) == DEMOS[name]
         load_config(model=entry.options)
+        assert (entry.gb is None) == (name in DEMOS), "each size is known before it is fetched"
+        assert "trying" not in entry.suits or entry.gb < 1
+    assert any("trying" in look_up(name, config).suits for name in catalogue(config))
 
 
 @pytest.mark.parametrize(
@@ -126,6 +129,7 @@ def test_the_catalogue_is_right(home):
         ("{x: {model: a/b, n_ctxx: 3}}", "n_ctxx"),
         ("{x: 3}", "models.x"),
         ("{x: {model: a/b, suits: [cooking]}}", "models.x: suits"),
+        ("{x: {model: a/b, gb: -1}}", "models.x: gb"),
     ],
 )
 def test_a_wrong_catalogue_is_one_line(run, repository, home, models, says):
