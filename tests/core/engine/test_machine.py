@@ -37,6 +37,7 @@ N_VOCAB = 300
 MOST_STEPS = 3000  # of an example's requests, which need a few hundred
 CLOSE = {"rtol": 2e-4, "atol": 2e-4}  # values of a row depend on the number of rows in a step
 INJECTED = "injected by the test"
+SETTLES = 5.0  # seconds after which an end that the engine has counted has arrived everywhere
 LATE = 1e-6  # seconds of a request's timeout, over before its first step
 
 contexts = st.sampled_from([128, 160, 256])  # 4, 5 and 8 blocks
@@ -340,11 +341,18 @@ class EngineMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_queue_is_within_its_limit(self) -> None:
+        """A thread that asks for logits gets their end some time after the engine has counted it."""
         if hasattr(self, "asked") and self.max_queue >= 0:
-            n = len([asked for asked in self._going if not asked.is_cancelled])
-            assert n <= self.n_parallel + self.max_queue, f"{n} requests were accepted: {self._going}"
+            most = self.n_parallel + self.max_queue
+            with self.pace.changed:
+                is_within = self.pace.changed.wait_for(lambda: self._n_accepted <= most, SETTLES)
+            assert is_within, f"{self._n_accepted} requests were accepted: {self._going}"
 
     # --- parts of rules
+
+    @property
+    def _n_accepted(self) -> int:
+        return len([asked for asked in self._going if not asked.is_cancelled])
 
     @property
     def _going(self) -> list[Asked]:
