@@ -281,8 +281,7 @@ def test_media_of_gemma_3n_have_the_layer_inputs_of_the_padding_token(tmp_path):
         assert abs(ours.logprob - expected.logprob) < 1e-5
 
 
-def test_spans_of_large_images_have_the_ids_of_their_contents(monkeypatch):
-    monkeypatch.setattr("pumice.engine.media.rows.MANY_BYTES", 1)
+def test_spans_have_the_ids_of_their_contents():
     ids, random = MediaIds(), np.random.default_rng(0)
     spans = [random.standard_normal((n, 8)).astype(np.float32) for n in (3, 5, 2, 4)]
     _, together = ids.of([*spans, spans[1]])

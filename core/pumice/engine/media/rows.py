@@ -6,7 +6,6 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,8 +21,6 @@ from pumice.media_encoder import Embeddings, KeptRows
 MOST_KNOWN = 4096  # contents whose ids are kept
 MOST_IDS = 2**31 - 1  # int32
 MOST_TIME = 1 << 20  # places in time of a video
-MANY_BYTES = 8 << 20  # of rows that several threads hash
-HASHING_THREADS = 4
 PLAIN = MediaRules()
 Grid = tuple[int, int]  # rows and columns
 Times = tuple[int, ...]  # places in time of the frames of a video
@@ -89,8 +86,8 @@ class MediaIds:
         frames. Equal rows in another form have other states, and other ids. ``known``: keys of spans whose rows need
         not be read, at most 64 bytes each; empty for others.
         """
-        forms = forms or [(None, False, ())] * len(spans)
-        keys = _keys(spans, forms, known or [b""] * len(spans))
+        forms, known = forms or [(None, False, ())] * len(spans), known or [b""] * len(spans)
+        keys = [_key(*span) for span in zip(spans, forms, known, strict=True)]
         with self._lock:
             if -self._next + sum(map(len, spans)) > MOST_IDS:
                 self._known.clear()
@@ -105,17 +102,6 @@ class MediaIds:
         if len(self._known) > MOST_KNOWN:
             self._known.popitem(last=False)
         return range(first, first - n, -1)
-
-
-def _keys(
-    spans: Sequence[NDArray[np.float32]], forms: Sequence[tuple[Grid | None, bool, Times]], known: Sequence[bytes]
-) -> list[bytes]:
-    """Return a hash of each span by its known key or its rows, in several threads for those of a large image."""
-    keyed = list(zip(spans, forms, known, strict=True))
-    if sum(0 if key else rows.nbytes for rows, _, key in keyed) < MANY_BYTES or len(spans) < 2:
-        return [_key(*span) for span in keyed]
-    with ThreadPoolExecutor(HASHING_THREADS) as pool:  # hashing releases the interpreter's lock
-        return list(pool.map(lambda span: _key(*span), keyed))
 
 
 def _key(rows: NDArray[np.float32], form: tuple[Grid | None, bool, Times], known: bytes) -> bytes:

@@ -10,7 +10,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -27,7 +27,7 @@ from pumice.engine.placement.overrides import DeviceName
 from pumice.engine.placement.placed import PlacedGraph
 from pumice.engine.placement.sizing import BLOCK_SIZE
 from pumice.gguf import GGMLType, quantize, row_bytes
-from pumice.graph import N_TOKENS, BlocksSource, Graph, GraphBuilder, Segment, Tensor
+from pumice.graph import N_TOKENS, BlocksSource, GraphBuilder, Segment, Tensor
 from pumice.machine import available_memory_bytes, cores, last_cache_bytes
 from pumice.sandbox import cache_homes
 
@@ -228,12 +228,12 @@ def measure_types(name: str, backend: Backend, rates: Rates, types: Sequence[GGM
 
 def measure_rates(name: str, backend: Backend, width: int = WIDTH) -> Rates:
     """Measure the first device of a backend with products of random weights. Raises BackendError."""
-    with _chain(name, backend, _TINY, _TINY_WIDTH) as tiny, _chain(name, backend, 1, _TINY_WIDTH) as one:
+    with _Chain(name, backend, _TINY, _TINY_WIDTH) as tiny, _Chain(name, backend, 1, _TINY_WIDTH) as one:
         short, long = one.seconds(1), tiny.seconds(1)
         cold = 0.0 if backend.offload else one.seconds(1, from_memory=True)
     node_seconds = max(long - short, 0.0) / (_TINY - 1)
     run_seconds, cold_seconds = max(short - node_seconds, 0.0), max(cold - node_seconds, 0.0)
-    with _chain(name, backend, 0, width) as copied:
+    with _Chain(name, backend, 0, width) as copied:
         link = copied.value_bytes * _ROWS / copied.seconds(_ROWS)
     overheads = Rates(1.0, 1.0, link, node_seconds, run_seconds, cold_seconds=cold_seconds)
     memory, compute = _product_rates(name, backend, overheads, _TYPE, width)
@@ -243,23 +243,18 @@ def measure_rates(name: str, backend: Backend, width: int = WIDTH) -> Rates:
 
 def _read_rate(name: str, backend: Backend, overheads: Rates, width: int) -> float:
     """Return the bytes per second of matrices in host memory that products with one row read there."""
-    with _chain(name, backend, _READ_MATRICES, width, in_place=True) as chain:
+    with _Chain(name, backend, _READ_MATRICES, width, in_place=True) as chain:
         read = chain.seconds(1)
         moving = max(read - overheads.run_seconds - overheads.node_seconds * chain.n_matrices, read / 2)
         return chain.weight_bytes / moving
 
 
-def _limits(graph: Graph, in_place: str = "") -> Limits:
-    n_blocks = {0: _ROWS // BLOCK_SIZE}
-    return Limits(_ROWS, _ROWS, _ROWS, 1, BLOCK_SIZE, n_blocks, "f16", graph.sizes, in_place=in_place)
-
-
 def _product_rates(name: str, backend: Backend, overheads: Rates, type: GGMLType, width: int) -> tuple[float, float]:
     """Return ``memory`` and ``compute`` of products with weights of a type."""
-    with _chain(name, backend, 1, width, type) as single:
+    with _Chain(name, backend, 1, width, type) as single:
         is_slow = single.seconds(1) > _SLOW_SECONDS
         n_matrices = max(min(_MOST_BYTES // single.weight_bytes, _MATRICES), 1)
-    with _chain(name, backend, 1 if is_slow else n_matrices, width, type) as chain:
+    with _Chain(name, backend, 1 if is_slow else n_matrices, width, type) as chain:
         read = chain.seconds(1, from_memory=True)
         rows = 16 if is_slow else 64
         computed = chain.seconds(rows)
@@ -277,19 +272,8 @@ def product_seconds(
 
     It is the mean of two products, whose matrices are ``2 width x width`` and ``width x 2 width``.
     """
-    with _chain(name, backend, 2, width, type) as chain:
+    with _Chain(name, backend, 2, width, type) as chain:
         return {n: chain.seconds(n) / chain.n_matrices for n in rows}
-
-
-@contextlib.contextmanager
-def _chain(
-    name: str, backend: Backend, n_matrices: int, width: int, type: GGMLType = _TYPE, *, in_place: bool = False
-) -> Iterator[_Chain]:
-    chain = _Chain(name, backend, n_matrices, width, type, in_place)
-    try:
-        yield chain
-    finally:
-        chain.close()
 
 
 class _Chain:
@@ -299,7 +283,14 @@ class _Chain:
     """
 
     def __init__(
-        self, name: str, backend: Backend, n_matrices: int, width: int, type: GGMLType, in_place: bool
+        self,
+        name: str,
+        backend: Backend,
+        n_matrices: int,
+        width: int,
+        type: GGMLType = _TYPE,
+        *,
+        in_place: bool = False,
     ) -> None:
         blocks = _blocks(width, type)
         shapes = [((2 * width, width), (width, 2 * width))[i % 2] for i in range(n_matrices)]
@@ -315,7 +306,9 @@ class _Chain:
             y = g.linear(y, g.weight(key))
         g.output("y", y if sources else y * 0.5)
         graph = g.finish()
-        limits = _limits(graph, re.escape(prefix) if in_place else "")
+        read_in_place = re.escape(prefix) if in_place else ""
+        n_blocks = {0: _ROWS // BLOCK_SIZE}
+        limits = Limits(_ROWS, _ROWS, _ROWS, 1, BLOCK_SIZE, n_blocks, "f16", graph.sizes, in_place=read_in_place)
         segment = Segment(name, graph.nodes, [x], list(graph.outputs.values()))
         self._width = width
         self._is_gpu = backend.offload
@@ -348,7 +341,10 @@ class _Chain:
             times.append(time.perf_counter() - begun)
         return max(min(times), 1e-9)
 
-    def close(self) -> None:
+    def __enter__(self) -> _Chain:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._placed.close()
 
 
