@@ -122,6 +122,7 @@ class Config(BaseModel):
     backend: str
     backends: list[str]
     n_ctx: int = Field(ge=0)
+    cache_share: float = Field(gt=0, le=1)
     n_batch: int = Field(ge=1)
     n_parallel: int = Field(ge=1)
     max_queue: int = Field(ge=-1)

@@ -25,11 +25,34 @@ def host_memory_bytes() -> int:
         return 0
 
 
+def usable_memory_bytes(limit: float) -> int | None:
+    """Return the bytes of host memory that a model may take: those available, at most ``limit`` GiB if it is not 0.
+
+    None if neither is known.
+    """
+    sizes = [size for size in (available_memory_bytes(), int(limit * 2**30)) if size]
+    return min(sizes, default=None)
+
+
 def available_memory_bytes() -> int:
     """Return the bytes that programs can allocate without swapping; all memory where the system does not tell.
 
-    Linux tells it in /proc/meminfo, which a confined process may not read.
+    Linux tells it in /proc/meminfo, and the limit of a container in its control group (version 2).
     """
+    with contextlib.suppress(OSError, ValueError, IndexError, StopIteration):
+        return min(_available_on_machine(), _available_in_container(Path("/sys/fs/cgroup")))
+    return _available_on_machine()
+
+
+def _available_in_container(group: Path) -> int:
+    """Return the bytes that a control group leaves. Raises OSError or ValueError if there is no limit."""
+    most, used = (int((group / name).read_text("ascii")) for name in ("memory.max", "memory.current"))
+    statistics = (group / "memory.stat").read_text("ascii").splitlines()
+    cached = next(int(line.split()[1]) for line in statistics if line.startswith("inactive_file "))
+    return max(0, most - used + cached)
+
+
+def _available_on_machine() -> int:
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             kib = next(int(line.split()[1]) for line in file if line.startswith("MemAvailable:"))

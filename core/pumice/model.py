@@ -37,7 +37,7 @@ from pumice.errors import ModelClosedError, ModelError, PumiceError, RequestErro
 from pumice.frontend import LazyTokenizer
 from pumice.gguf import GGUFFile
 from pumice.host_memory import lock_memory, numa_policy
-from pumice.machine import available_memory_bytes
+from pumice.machine import usable_memory_bytes
 from pumice.model_drafts import make_next_tokens, make_speculation, names_layer, open_draft_model, verifies
 from pumice.model_files.opening import open_configured
 from pumice.model_files.paths import model_files
@@ -344,6 +344,7 @@ def _facts(architecture: Architecture, runner: Runner, engine: Engine, projector
         n_labels=head.get("scores", 0),
         devices=facts_of(runner.placed.held, dict(runner.placed.backends)),
         speculates=runner.model.generates and verifies(runner) and engine.speculation.is_default,
+        n_cache=engine.limits.n_cache,
         media_width=runner.model.media_width if projector.path else 0,
     )
 
@@ -384,7 +385,7 @@ def prepare(
     graphs = trace_configured(stack, file, architecture, sizes.n_ctx, config, registry, drafts)
     if observer:
         graphs = {name: observer.watch(graph) if name == MAIN else graph for name, graph in graphs.items()}
-    host_bytes = available_memory_bytes() or None
+    host_bytes = usable_memory_bytes(config.memory_limit)
     opening.wait(meanwhile)
 
     def fitted() -> tuple[EngineSizes, Runner]:
@@ -395,8 +396,10 @@ def prepare(
     if _measures(runner, config, registry):
         runner.close()
         fitting, runner = fitted()
-    if fitting.n_ctx < sizes.n_ctx:
-        log.warning("n_ctx: memory for %d of the %d tokens that the model was trained for", fitting.n_ctx, sizes.n_ctx)
+    if not config.n_ctx:
+        of = "all" if fitting.n_ctx == sizes.n_ctx else "as memory has room for"
+        counts = fitting.n_ctx, of, sizes.n_ctx, runner.limits.n_cache
+        log.info("n_ctx: %d tokens for each sequence, %s of %d in training; the cache holds %d", *counts)
     stack.callback(runner.close)
     return architecture, runner
 

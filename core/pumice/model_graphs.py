@@ -118,10 +118,8 @@ def _check_kind(file: GGUFFile, kind: str, is_vector: bool) -> None:
 
 
 def _context_length(config: Config, architecture: Architecture) -> int:
-    """Return the configured context in tokens; the default is lowered to the model's training context."""
+    """Return the configured context in tokens; for 0 the model's training context."""
     trained = architecture.n_ctx_train
-    if config.n_ctx and config.is_default("n_ctx"):
-        return min(config.n_ctx, trained)
     if config.n_ctx > trained * config.n_parallel:
         log.warning(
             "n_ctx is %d for %d sequences at once (n_parallel), but the model was trained for %d positions of a "

@@ -91,6 +91,9 @@ class MlxBackend(Backend):
         free = free_memory()
         return [None if free is None else max(free - RESERVE, 0)]
 
+    def shares_host_memory(self) -> bool:
+        return True
+
     def footprint(self, held: Weight | State, limits: Limits) -> int:
         from pumice_mlx.kv_cache import state_bytes
         from pumice_mlx.weights import matrix_bytes

@@ -46,6 +46,8 @@ class Error(Struct, kw_only=True):
 class Timings(Struct, kw_only=True):
     """Measurements of a generation, as llama-server reports them."""
 
+    queue_ms: float
+    """Milliseconds in the queue, before the prompt was read."""
     cache_n: int
     """Tokens of the prompt that were cached."""
     prompt_n: int
@@ -1308,6 +1310,10 @@ class Properties(Struct, kw_only=True):
     """True if requests load models."""
     default_generation_settings: dict[str, Any] | None = None
     """Default options of a generation."""
+    n_ctx_train: int | None = None
+    """Context that the model was trained for, in tokens."""
+    n_cache: int | None = None
+    """Tokens that the key/value cache holds, of all sequences together; 0 without a cache."""
     total_slots: int | None = None
     """Maximum sequences that run at once."""
     model_alias: str | None = None

@@ -76,6 +76,7 @@ def timings(times: pumice.Timings) -> dict[str, Any]:
     read = times.prompt_tokens - times.prompt_cached
     drafted = {"draft_n": times.n_drafted, "draft_n_accepted": times.n_accepted} if times.n_drafted else {}
     return {
+        "queue_ms": times.queue_seconds * 1000,
         "cache_n": times.prompt_cached,
         "prompt_n": read,
         "prompt_ms": times.prompt_seconds * 1000,

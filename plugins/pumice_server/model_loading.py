@@ -10,12 +10,13 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from starlette.exceptions import HTTPException
 
 import pumice
-from pumice.cli.named_models import warn_of_assumed_template
+from pumice.cli.named_models import sharing, warn_of_assumed_template
 from pumice.plugin.unstable import ModelSpec
 from pumice_server.errors import no_model
 from pumice_server.metrics import Metrics
@@ -243,7 +244,7 @@ class ModelLoading:
 
     def _load_checked(self, spec: ModelSpec, progress: LoadProgress, deliver: Deliver) -> AnyModel:
         """Load a model, and check the server's grammar or schema with it. Raises RequestError, as well as loading's."""
-        model = self._load_model(spec, progress, deliver)
+        model = self._load_model(self._sharing(spec), progress, deliver)
         try:
             if self.settings.output:
                 model.prepare_options(self.settings.output)
@@ -252,6 +253,11 @@ class ModelLoading:
             raise
         _prepare_texts(model)
         return model
+
+    def _sharing(self, spec: ModelSpec) -> ModelSpec:
+        """Return a model whose cache leaves memory to the others that may be loaded beside it."""
+        n = min(len(self.served_models), self.settings.max_models or len(self.served_models))
+        return replace(spec, options=sharing(spec.options, n))
 
     def _take(self, served_model: ServedModel, model: AnyModel, seconds: float) -> None:
         service = ModelService(

@@ -28,6 +28,8 @@ def properties(served_model: ServedModel, service: Service, settings: Settings) 
     tool_use = model.metadata.get("tokenizer.chat_template.tool_use", "")
     return {
         "default_generation_settings": {"params": generation_settings(service, {}), "n_ctx": model.n_ctx},
+        "n_ctx_train": model.facts.n_ctx_train,
+        "n_cache": model.facts.n_cache,
         "total_slots": model.config.n_parallel,
         "model_alias": service.name,
         "model_ftype": model.summary.file_type,

@@ -14,7 +14,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import uvicorn
@@ -37,6 +37,9 @@ from pumice_server.models import Models
 from pumice_server.protocol import MALFORMED, Protocol, RequestTurns
 from pumice_server.served_model import Load, ServedModel
 from pumice_server.settings import Settings
+
+if TYPE_CHECKING:
+    from pumice_server.model_texts import AnyModel
 
 _LAST_SECONDS = 1.0  # end of the drain time, in which streams send their error
 
@@ -210,9 +213,20 @@ def _summary(served_model: ServedModel, settings: Settings) -> str:
     assert served_model.service is not None
     model = served_model.service.model
     keys = {0: "no API key", 1: "1 API key"}.get(len(settings.keys), f"{len(settings.keys)} API keys")
-    size = sum(model.memory.values()) / 2**20
-    where = f"on {', '.join(model.backends)}, n_ctx {model.n_ctx}, {size:.0f} MiB"
-    return f"serving {', '.join(served_model.spec.names)} {where}, {keys}"
+    names, backends = ", ".join(served_model.spec.names), ", ".join(model.backends)
+    return f"serving {names} on {backends}, {_sizes(model)}, {keys}"
+
+
+def _sizes(model: AnyModel) -> str:
+    """Return the context, the cache that sequences share, and the memory of a model, as people read them."""
+    facts = model.facts
+    context, size = f"n_ctx {facts.n_ctx}", sum(facts.memory.values()) / 2**20
+    if facts.n_ctx < facts.n_ctx_train:
+        context += f" of {facts.n_ctx_train} in training"
+    if facts.n_cache > facts.n_ctx:
+        context += f", a cache of {facts.n_cache} tokens"
+    cache = facts.memory.get("kv_cache", 0) / 2**20
+    return f"{context}, {size:.0f} MiB" + (f" (cache {cache:.0f})" if cache else "")
 
 
 def own_address(settings: Settings, listening: Sequence[socket.socket]) -> str:

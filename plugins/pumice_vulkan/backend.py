@@ -143,6 +143,9 @@ class VulkanBackend(Backend):
         most = parse_size(self.options.memory, "vulkan.memory") if self.options.memory else None
         return [max(_free_bytes(shared.device, most) - RESERVE, 0) for shared in self._open()]
 
+    def shares_host_memory(self) -> bool:
+        return any(shared.device.description.type in ("integrated", "cpu") for shared in self._open())
+
     def facts(self) -> Mapping[str, Fact]:
         from pumice_vulkan.quirks import QUIRKS
 

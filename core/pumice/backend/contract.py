@@ -290,6 +290,10 @@ class Backend(ABC):
         """
         return [None]
 
+    def shares_host_memory(self) -> bool:
+        """Return True if its devices have no memory of their own: integrated GPUs, drivers in software."""
+        return False
+
     def facts(self) -> Mapping[str, Fact]:
         """Return what a report of a fault needs to know of the device in use: limits, features, decisions.
 

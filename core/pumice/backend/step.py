@@ -37,6 +37,11 @@ class Limits:
     in_place: str = ""  # pattern of the names of weights in host memory that GPUs read there; empty: none
 
     @property
+    def n_cache(self) -> int:
+        """Number of positions that the KV cache holds, of all sequences together; 0 without a cache."""
+        return max(self.n_blocks.values(), default=0) * self.block_size
+
+    @property
     def n_slots(self) -> int:
         """Number of slots of recurrent state: one for each sequence of a step, then those for copies."""
         return self.n_seqs + self.n_checkpoints

@@ -112,7 +112,7 @@ def format_plan(plan: ModelPlan) -> str:
     """Return the plan as readable lines."""
     facts = {
         "model": f"{plan.architecture}, {format_bytes(plan.n_bytes)}",
-        "context": f"{plan.n_ctx} tokens; {_most(plan)}, {plan.n_ctx_train} in training",
+        "context": f"{plan.n_ctx} tokens{_shared(plan)}; {_most(plan)}, {plan.n_ctx_train} in training",
         "cache": f"{plan.kv_type}, {plan.n_parallel} sequences",
         "placement": placement_of(plan),
         "prompt": _rate(plan, plan.prompt_per_second),
@@ -151,6 +151,11 @@ def _left_on_host(plan: ModelPlan) -> str:
         left = {item.layer for item in held if item.device not in gpus} - {i.layer for i in held if i.device in gpus}
         texts += [f", {name} of {len(left)} in host memory"] if left else []
     return "".join(texts)
+
+
+def _shared(plan: ModelPlan) -> str:
+    """Return the size of a cache that holds more than one context."""
+    return f", a cache of {plan.n_cache}" if plan.n_cache > plan.n_ctx else ""
 
 
 def _most(plan: ModelPlan) -> str:

@@ -176,6 +176,16 @@ def measuring(options: Mapping[str, Any]) -> dict[str, Any]:
     return {**options, **({"measure_rates": True} if is_open and load_config().is_default("measure_rates") else {})}
 
 
+def sharing(options: Mapping[str, Any], n_models: int) -> dict[str, Any]:
+    """Return arguments of ``pumice.load`` for one of several models at once, unless the user says ``cache_share``."""
+    from pumice.config import load_config
+
+    config = options.get("config") or {}
+    if n_models < 2 or options.get("cache_share") or not load_config().is_default("cache_share"):
+        return dict(options)
+    return {**options, "config": {"cache_share": 1 / n_models, **config}}
+
+
 @contextmanager
 def load_model(model: str, options: dict[str, Any]) -> Iterator[Model]:
     """Load a model with a progress bar, and list it for `pumice ps` within this context."""

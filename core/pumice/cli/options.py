@@ -417,6 +417,7 @@ _PLACEMENT = [
     ),
     defined(ENGINE["fit_target"], advanced=True),
     defined(ENGINE["fit_ctx"], advanced=True),
+    defined(ENGINE["cache_share"], advanced=True),
 ]
 """Options of where layers and tensors are placed."""
 

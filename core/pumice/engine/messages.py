@@ -251,6 +251,7 @@ class Facts:
 
     Attributes:
         n_ctx: maximum positions of a sequence; ``n_ctx_train``: those that the model was trained for.
+        n_cache: positions that the KV cache holds, of all sequences together; 0 without a cache.
         n_vocab: logits per token.
         backends: names of the backends in use, the one with most operations first.
         memory: allocated bytes by purpose: weights, kv_cache, activations.
@@ -284,6 +285,7 @@ class Facts:
     samples_per_code: Annotated[int, Meta(ge=0, le=2**16)] = 0
     speculates: bool = False
     speech: Annotated[str, Meta(max_length=64)] = ""
+    n_cache: Count = 0
 
     @property
     def media_bytes(self) -> int:

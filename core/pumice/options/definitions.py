@@ -726,10 +726,20 @@ class EngineOptions(TypedDict, total=False):
         int,
         Ge(0),
         _Context(
-            4096,
-            "Context in tokens, shared by the sequences computed at once. The default is lowered to what the model was "
-            "trained for; 0 means what it was trained for.",
+            0,
+            "Context in tokens, shared by the sequences computed at once. 0: what the model was trained for, for each "
+            "sequence, as far as memory has room.",
             ("-c", "--ctx-size", "--n-ctx"),
+        ),
+    ]
+    cache_share: Annotated[
+        float,
+        Interval(gt=0, le=1),
+        _Context(
+            1.0,
+            "Share of the memory free beside the model that the key/value cache of a context of 0 may take; of host "
+            "memory it takes at most half of that. pumice serve divides it among several models.",
+            ("--cache-share",),
         ),
     ]
     n_batch: Annotated[

@@ -24,7 +24,7 @@ from pumice.engine.placement.rates import Rates, known_device_rates, step_second
 from pumice.engine.placement.sizing import BLOCK_SIZE, EngineSizes, make_limits
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph
-from pumice.machine import available_memory_bytes
+from pumice.machine import usable_memory_bytes
 from pumice.model_graphs import chosen_sizes, make_architecture, trace_configured
 from pumice.planning.machine import PlannedGPUs, PlannedMachine
 from pumice.registry import Registry
@@ -71,7 +71,8 @@ class ModelPlan:
         model: path or name of the model.
         architecture: value of ``general.architecture``.
         n_bytes: bytes of the model's tensors.
-        n_ctx: context in tokens.
+        n_ctx: context of a sequence in tokens.
+        n_cache: tokens that the key/value cache holds, of all sequences together; 0 without a cache.
         n_ctx_max: largest context that needs no further layer in host memory; 0 if none fits.
         n_ctx_train: context that the model was trained for.
         n_layers: layers, with the output as one more.
@@ -99,6 +100,7 @@ class ModelPlan:
     devices: Sequence[DevicePlan]
     held: Sequence[Held]
     fits: bool
+    n_cache: int = 0
     prompt_per_second: float | None = None
     generation_per_second: float | None = None
     generation_per_second_full: float | None = None
@@ -110,7 +112,12 @@ class ModelPlan:
             {"name": item.name, "is_gpu": item.is_gpu, "bytes": item.bytes, "parts": item.parts, "layers": item.layers}
             for item in self.devices
         ]
-        counts = {"n_ctx": self.n_ctx, "n_layers": self.n_layers, "n_gpu_layers": self.n_gpu_layers}
+        counts = {
+            "n_ctx": self.n_ctx,
+            "n_cache": self.n_cache,
+            "n_layers": self.n_layers,
+            "n_gpu_layers": self.n_gpu_layers,
+        }
         return {**counts, "fits": self.fits, "devices": devices}
 
     def to_dict(self) -> dict[str, Any]:
@@ -198,6 +205,7 @@ def plan_file(
             devices=devices,
             held=held,
             fits=fits,
+            n_cache=limits.n_cache,
             **_predict(parts, limits, rates),
         )
 
@@ -221,7 +229,7 @@ def _subject(
     sizes = chosen_sizes(config, architecture)
     backends = _backends(stack, registry, config, machine)
     graphs = trace_configured(stack, file, architecture, sizes.n_ctx, config, registry)
-    host = machine.host_bytes if machine.host_bytes is not None else available_memory_bytes() or None
+    host = machine.host_bytes if machine.host_bytes is not None else usable_memory_bytes(config.memory_limit)
     return _Subject(graphs, backends, *fit_model(graphs, backends, sizes, config, host), host)
 
 

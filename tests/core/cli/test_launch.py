@@ -23,6 +23,7 @@ from pumice.process_list import RunningServer, listed_server, servers
 from waiting import wait_until
 
 KEY = "sk-right"
+META = {"n_ctx": 2048, "n_ctx_train": 8192}
 
 
 class Models(BaseHTTPRequestHandler):
@@ -30,7 +31,7 @@ class Models(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         right = self.headers["Authorization"] == f"Bearer {KEY}"
-        body = json.dumps({"data": [{"id": "small", "meta": {"n_ctx": 2048}}, {"id": "other"}]}).encode()
+        body = json.dumps({"data": [{"id": "small", "meta": META}, {"id": "other"}]}).encode()
         self.send_response(200 if right else 401)
         self.end_headers()
         self.wfile.write(body if right else b"{}")
@@ -87,7 +88,9 @@ def test_a_server_that_runs_is_used(url: str) -> None:
             told = launch("aider", *model, "--api-key", KEY, "--print")
             assert f"OPENAI_API_BASE={url}/v1" in told.stdout
             assert "--model openai/small" in told.stdout
-            assert "the context has 2048 tokens; aider works best with 16384 or more" in told.stderr
+            assert (
+                "the context has 2048 tokens; aider needs 16384 to work well: small was trained for 8192" in told.stderr
+            )
         assert "no server has another loaded" in launch("aider", "another", "--print").stderr
     assert "no server runs" in launch("aider", "--print").stderr
 

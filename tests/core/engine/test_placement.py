@@ -329,14 +329,16 @@ def test_a_context_of_zero_is_lowered_to_memory(
 ) -> None:
     path = ROUTED.write(tmp_path / "model.gguf")
 
+    caplog.set_level(logging.INFO)
+
     def context(**options: Any) -> int:
         with pumice.load(path, backend="numpy", kv_type="f32", n_batch=8, **options) as model:
             return model.n_ctx
 
     assert context(n_ctx=0) == N_CTX
-    monkeypatch.setattr("pumice.model.available_memory_bytes", lambda: 1_100_000)
+    monkeypatch.setattr("pumice.model.usable_memory_bytes", lambda limit: 1_200_000)
     assert context(n_ctx=0, fit=False) == context(n_ctx=N_CTX) == N_CTX
     lowered = context(n_ctx=0, fit_ctx=32)
     assert 32 < lowered < N_CTX
-    assert f"n_ctx: memory for {lowered} of the {N_CTX} tokens" in caplog.text
+    assert f"n_ctx: {lowered} tokens for each sequence, as memory has room for of {N_CTX} in training" in caplog.text
     assert context(n_ctx=0) == N_CTX, "it is not lowered below fit_ctx"

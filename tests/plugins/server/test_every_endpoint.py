@@ -17,7 +17,7 @@ NUMBER = (int, float)
 
 USAGE = {"prompt_tokens": int, "completion_tokens": int, "total_tokens": int}
 USAGE = USAGE | {"prompt_tokens_details": {"cached_tokens": int}}
-TIMINGS = {"cache_n": int, "prompt_n": int, "prompt_ms": NUMBER, "prompt_per_token_ms": NUMBER}
+TIMINGS = {"queue_ms": NUMBER, "cache_n": int, "prompt_n": int, "prompt_ms": NUMBER, "prompt_per_token_ms": NUMBER}
 TIMINGS |= {"prompt_per_second": NUMBER, "predicted_n": int, "predicted_ms": NUMBER}
 TIMINGS |= {"predicted_per_token_ms": NUMBER, "predicted_per_second": NUMBER}
 HEAD = {"id": str, "object": str, "created": int, "model": str, "system_fingerprint": str}

@@ -23,9 +23,6 @@ from pumice.cli.vocabulary import GroupedCommand, defined, option
 from pumice.options import ENGINE
 from pumice.wording import unknown_name
 
-DEFAULT_CTX = 65536
-"""Tokens of context for a model that was trained for more: the prompts of agents alone have some 20,000."""
-
 
 class _Launch(GroupedCommand):
     """Arguments behind ``--`` are the client's, and are kept from click, which would drop the ``--``."""
@@ -42,7 +39,11 @@ _ARGUMENTS = "pumice.launch_arguments"
 @click.command("launch", cls=_Launch)
 @click.argument("client", required=False)
 @click.argument("model", required=False)
-@defined(ENGINE["n_ctx"], metavar="N", help="Context of a started server in tokens; 0: the model's.")
+@defined(
+    ENGINE["n_ctx"],
+    metavar="N",
+    help="Context of a started server in tokens; 0: the model's, as far as memory has room.",
+)
 @option("--url", metavar="URL", help="Address of a server to use, such as http://127.0.0.1:8080.")
 @option("--api-key", envvar="PUMICE_API_KEY", default="", help="API key of the server; also $PUMICE_API_KEY.")
 @option("--print", "only_print", is_flag=True, help="Print the command and its environment; run nothing.")
@@ -92,9 +93,11 @@ def command(
 
 def _warn_of_small_context(row: Client, served: Endpoint) -> None:
     if 0 < served.n_ctx < row.min_ctx:
+        advice = f"start the server with --ctx-size {row.min_ctx}, or with more free memory"
+        if 0 < served.n_ctx_train < row.min_ctx:
+            advice = f"{served.model} was trained for {served.n_ctx_train}, so another model is needed{_suggestion()}"
         echo(
-            f"warning: the context has {served.n_ctx} tokens; {row.title} works best with {row.min_ctx} or more "
-            f"(pumice serve --ctx-size {row.min_ctx})",
+            f"warning: the context has {served.n_ctx} tokens; {row.title} needs {row.min_ctx} to work well: {advice}",
             err=True,
         )
 
@@ -158,9 +161,9 @@ def _served(
         )
     if only_running:
         raise click.UsageError(f"no server has {model} loaded; start one with: pumice serve {shlex.quote(model)}")
-    n_ctx = _n_ctx(model) if n_ctx is None else n_ctx
+    locate_model(model)  # an error names the model, before a server starts
     key = api_key or secrets.token_urlsafe()  # other users of this machine reach the port, too
-    with started_server(model, ["--ctx-size", str(n_ctx)], key) as address:
+    with started_server(model, [] if n_ctx is None else ["--ctx-size", str(n_ctx)], key) as address:
         yield endpoint(address, None, key)
 
 
@@ -171,15 +174,6 @@ def _suggestion() -> str:
     names = models_for("coding")
     names = [name for name in names if is_here(name)] or names
     return f" that suits coding, such as {' or '.join(names)}" if names else ""
-
-
-def _n_ctx(model: str) -> int:
-    """Return the context that a model was trained for, or ``DEFAULT_CTX`` tokens if it is larger."""
-    from pumice.model_files.opening import open_model
-
-    with open_model(locate_model(model)) as file:
-        trained = file.metadata.get(f"{file.architecture}.context_length", 0)
-    return min(trained, DEFAULT_CTX)
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:

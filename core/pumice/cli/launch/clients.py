@@ -22,13 +22,15 @@ class Endpoint:
         url: Address without a path, such as ``http://127.0.0.1:8080``.
         model: Name of the model in requests.
         api_key: Key of the server. Some clients insist on one, so it is never empty.
-        n_ctx: Tokens of the model's context.
+        n_ctx: Tokens of the model's context; 0: unknown.
+        n_ctx_train: Tokens of context that it was trained for; 0: unknown.
     """
 
     url: str
     model: str
     api_key: str
     n_ctx: int
+    n_ctx_train: int = 0
 
     @property
     def openai_url(self) -> str:

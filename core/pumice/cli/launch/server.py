@@ -122,17 +122,18 @@ def endpoint(url: str, model: str | None, api_key: str) -> Endpoint:
     name = model or next(iter(models), None)
     if name is None:
         raise click.ClickException(f"{url} serves no models; pull one into it, or give MODEL")
-    return Endpoint(url, name, api_key or _NO_KEY, models[name])
+    return Endpoint(url, name, api_key or _NO_KEY, *models[name])
 
 
-def _models(url: str, api_key: str) -> dict[str, int]:
-    """Return the names of a server's models, with the tokens of context of each; 0 if the server does not say."""
+def _models(url: str, api_key: str) -> dict[str, tuple[int, int]]:
+    """Return the names of a server's models, with the tokens of context of each, and of training; 0 if unknown."""
     request = urllib.request.Request(f"{url}/v1/models", headers={"Authorization": f"Bearer {api_key or _NO_KEY}"})
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # this machine is behind no proxy
     try:
         with opener.open(request, timeout=_ASK_SECONDS) as response:
             rows = json.load(response)["data"]
-        return {row["id"]: int((row.get("meta") or {}).get("n_ctx") or 0) for row in rows}
+        sizes = {row["id"]: row.get("meta") or {} for row in rows}
+        return {name: (int(of.get("n_ctx") or 0), int(of.get("n_ctx_train") or 0)) for name, of in sizes.items()}
     except urllib.error.HTTPError as error:
         if error.code in (401, 403):
             raise click.ClickException(

@@ -25,8 +25,8 @@ _IRRELEVANT_KEYS = {
     *("backend", "backends", "fit", "fit_target", "kv_offload", "n_cpu_ffn", "n_cpu_moe", "n_gpu_layers"),
     *("kv_rotate", "override_tensors", "tensor_split"),
     *("mlock", "mmap", "numa"),
-    # known from the limits
-    *("fit_ctx", "kv_type", "n_ctx"),
+    *("cache_share", "fit_ctx"),
+    "kv_type",  # known from the limits
     *("mmproj", "image_min_tokens", "image_max_tokens"),  # known from the rows of images
     "vocoder",
 }
@@ -58,7 +58,7 @@ def make_tiers(
         return None
     limits = runner.limits
     settings = {name: getattr(config, name) for name in type(config).model_fields if name not in _IRRELEVANT_KEYS}
-    facts = (limits.n_ctx, limits.block_size, limits.kv_type, settings, list(plugins), runner.placed.describe())
+    facts = (limits.block_size, limits.kv_type, settings, list(plugins), runner.placed.describe())
     try:
         identity = identity_of(files, *facts)
     except OSError as error:

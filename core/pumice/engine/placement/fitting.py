@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from pumice.architecture import MAIN
+from pumice.backend import Backend
 from pumice.backend.step import Limits
 from pumice.config import Config
 from pumice.engine.placement.experts import chosen_rules, experts_in_place, may_move_experts, rules_in_place
@@ -17,6 +19,7 @@ from pumice.engine.placement.placement import (
     Backends,
     Placement,
     PlacementRules,
+    devices_in_use,
     find_placement,
     uses_at_load,
     uses_of,
@@ -28,6 +31,8 @@ from pumice.tracing import prompts_of
 logger = logging.getLogger("pumice")
 
 _SHARE_IN_PLACE = 0.75  # of the free host memory, which a model may take whose experts GPUs read there
+HOST_SHARE = 0.5  # of the host memory free beside a model, which the cache of a context of 0 may take
+CACHE_MARGIN = 512 * 2**20  # bytes of each GPU that this cache leaves free
 
 
 class FittedModel(NamedTuple):
@@ -40,7 +45,7 @@ class FittedModel(NamedTuple):
 def fit_model(
     graphs: Mapping[str, Graph], backends: Backends, sizes: EngineSizes, config: Config, host_bytes: int | None
 ) -> FittedModel:
-    """Return the sizes of a model, with a context of 0 lowered to what memory has room for, and its placement rules.
+    """Return the sizes of a model, a context of 0 as ``largest_sizes`` chooses it, and its placement rules.
 
     If GPUs lack room for the whole model even with ``config.fit_ctx`` tokens, the context is as large as there is room
     for with all experts in host memory, as far as experts may stay there; ``chosen_rules`` then says which do, and
@@ -89,8 +94,8 @@ def _fit_context(
         return has_room(traced, backends, limits, rules, host_bytes)
 
     def lowered(rules: PlacementRules) -> EngineSizes:
-        n_ctx = largest_context(graphs, sizes, config.fit_ctx, lambda limits: fits(rules, limits))
-        return replace(sizes, n_ctx=n_ctx)
+        has_room = _room_for_cache(graphs, traced, backends, sizes, config, rules, host_bytes)
+        return largest_sizes(graphs, sizes, config.fit_ctx, has_room)
 
     rules = PlacementRules.of(config)
     if config.n_ctx or not rules.fit:
@@ -124,6 +129,65 @@ def _warn_of_unused(traced: Sequence[Graph], backends: Backends, config: Config)
         logger.warning("main_gpu: %d has no effect: %s", config.main_gpu, reason)
     for text in unmatched_overrides(traced, config.override_tensors):
         logger.warning("override_tensors: %s has no effect: no tensor of the model has a matching name", text)
+
+
+def largest_sizes(
+    graphs: Mapping[str, Graph], sizes: EngineSizes, least: int, fits: Callable[[Limits], bool]
+) -> EngineSizes:
+    """Return sizes with the largest context that ``fits``, and a cache with room for several if it is whole.
+
+    The cache has room for ``sizes.n_parallel`` contexts, or for fewer in steps of a quarter.
+    """
+    lowered = replace(sizes, n_ctx=largest_context(graphs, sizes, least, fits))
+    if lowered.n_ctx < sizes.n_ctx or not make_limits(graphs, sizes).n_blocks:
+        return lowered
+
+    def with_quarters(n: int) -> EngineSizes:
+        return replace(sizes, n_cache=sizes.n_ctx * n // 4)
+
+    low, high = 4, 4 * sizes.n_parallel + 1  # quarters of a context: fit, do not fit
+    middle = high - 1  # most often all fit
+    while high - low > 1:
+        low, high = (middle, high) if fits(make_limits(graphs, with_quarters(middle))) else (low, middle)
+        middle = (low + high) // 2
+    return with_quarters(low)
+
+
+def _room_for_cache(
+    graphs: Mapping[str, Graph],
+    traced: Sequence[Graph],
+    backends: Backends,
+    sizes: EngineSizes,
+    config: Config,
+    rules: PlacementRules,
+    host_bytes: int | None,
+) -> Callable[[Limits], bool]:
+    """Return a function that tells whether the cache of a context of 0 leaves enough memory to other programs.
+
+    Of what is free beside the model with ``config.fit_ctx`` tokens, it may take ``config.cache_share``: all memory of
+    GPUs but a margin, and ``HOST_SHARE`` of host memory.
+    """
+    keeping, share = replace(rules, margin=max(rules.margin, CACHE_MARGIN)), config.cache_share
+
+    def used(limits: Limits) -> tuple[int, int]:
+        placement = find_placement(traced, backends, limits, rules)
+        on_gpus = 0 if share == 1 else _gpu_bytes(placement, dict(backends), limits)
+        return _host_bytes(placement, traced, backends, limits), on_gpus
+
+    on_host, on_gpus = used(make_limits(graphs, replace(sizes, n_ctx=min(config.fit_ctx, sizes.n_ctx))))
+    gpus = [backend for _, backend in backends if backend.offload and share < 1]
+    free = [size for backend in gpus for size in backend.free_memory()]
+    free_on_gpus = sum(max(0, size - keeping.margin) for size in free if size is not None)
+    most_on_host = math.inf if host_bytes is None else on_host + max(0, host_bytes - on_host) * HOST_SHARE * share
+    most_on_gpus = math.inf if None in free else on_gpus + max(0, free_on_gpus - on_gpus) * share
+
+    def fits(limits: Limits) -> bool:
+        if not has_room(traced, backends, limits, keeping, host_bytes):
+            return False
+        on_host, on_gpus = used(limits)
+        return on_host <= most_on_host and on_gpus <= most_on_gpus
+
+    return fits
 
 
 def largest_context(graphs: Mapping[str, Graph], sizes: EngineSizes, least: int, fits: Callable[[Limits], bool]) -> int:
@@ -172,10 +236,19 @@ def _host_bytes(
 ) -> int:
     """Return the bytes of placed graphs in host memory, without activations of those that are compiled ``later``."""
     named = dict(backends)
-    on_host = [[item for item in segments if not named[item.backend].offload] for segments in placement.segments]
+    used = {item.backend for segments in placement.segments for item in segments}
+    in_host = {name: not named[name].offload or named[name].shares_host_memory() for name in used}
+    on_host = [[item for item in segments if in_host[item.backend]] for segments in placement.segments]
     is_later = [any(graph is item for item in later) for graph in graphs]
     uses = uses_at_load(on_host, is_later, named, limits)
-    segments = [item for graph in placement.segments for item in graph if named[item.backend].offload]
+    segments = [item for graph in placement.segments for item in graph if not in_host[item.backend]]
     on_gpus = uses_of(((segment, Activations(0, 0)) for segment in segments), named)
     in_place = sum(use.n_host_bytes(named[name], limits) for (name, _), use in on_gpus.items())
     return in_place + sum(use.n_bytes(named[name], limits) for (name, _), use in uses.items())
+
+
+def _gpu_bytes(placement: Placement, backends: Mapping[str, Backend], limits: Limits) -> int:
+    """Return the bytes of placed graphs on GPUs."""
+    on_gpus = [[item for item in segments if backends[item.backend].offload] for segments in placement.segments]
+    uses = devices_in_use(on_gpus, backends, limits)
+    return sum(use.n_bytes(backends[name], limits) for (name, _), use in uses.items())

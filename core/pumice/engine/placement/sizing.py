@@ -18,17 +18,18 @@ CHECKPOINT_BYTES = 512 * 2**20  # of copies of recurrent states, unless two of t
 
 @dataclass(frozen=True)
 class EngineSizes:
-    """The user's settings; see ``Limits``."""
+    """The user's settings; see ``Limits``. ``n_cache``: positions that the KV cache holds; 0: ``n_ctx``."""
 
     n_ctx: int
     n_batch: int
     n_parallel: int
     kv_type: str
     in_place: str = ""
+    n_cache: int = 0
 
 
 def make_limits(graphs: Mapping[str, Graph], sizes: EngineSizes) -> Limits:
-    """Return limits: every layer can hold ``n_ctx`` positions, one with a window only those within reach.
+    """Return limits: every layer can hold ``n_cache`` positions, one with a window only those within reach.
 
     If a step must contain whole sequences, it has room for the longest.
     """
@@ -36,7 +37,7 @@ def make_limits(graphs: Mapping[str, Graph], sizes: EngineSizes) -> Limits:
         sizes = replace(sizes, n_batch=max(sizes.n_batch, sizes.n_ctx))
     if not states_of_all(graphs):
         sizes = replace(sizes, n_parallel=max(sizes.n_parallel, MOST_TEXTS))
-    n_whole = -(-sizes.n_ctx // BLOCK_SIZE)
+    n_whole = -(-(sizes.n_cache or sizes.n_ctx) // BLOCK_SIZE)
     n_blocks = {}
     for window in attention_windows(states_of_all(graphs)):
         reach = -(-(window + sizes.n_batch) // BLOCK_SIZE) + 1
