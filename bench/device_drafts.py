@@ -75,7 +75,7 @@ def main() -> None:
         config: dict[str, Any] = {"speculate": "ngram", "n_draft": n_draft}
         sizes = {"n_ctx": max(lengths) + 32, "n_parallel": max(at_once)}
         with pumice.load(arguments.model, backend=arguments.backend, config=config, **sizes) as model:
-            model.runner.placed.wait_until_prepared()
+            model.engine.runner.placed.wait_until_prepared()
             write(model, max(at_once), 99, {"temperature": 0, "speculate": "off", "max_tokens": max(lengths)})
             for n_seqs, (name, options) in product(at_once, TEXTS.items()):
                 for length in lengths if "cycle" in name else lengths[:1]:

@@ -48,7 +48,7 @@ def write(path: str, folder: str, first: int) -> None:
         for number in range(first, first + 10**6):
             n_cached, tokens = tokens_of(model, number)
             print("read", number, n_cached, *tokens, flush=True)
-            model.engine.call(turns)
+            model.engine.thread.call(turns)
             print("written", number, flush=True)
 
 

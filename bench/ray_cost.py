@@ -31,7 +31,7 @@ def cost(path: str, rounds: int, n_tokens: int) -> None:
     from pumice_ray.deployment import load_replicas
 
     options: dict[str, Any] = {"n_parallel": STREAMS, "n_ctx": 4096, "config": {"cpu": {"threads": 1}}}
-    ways: dict[str, Callable[[], pumice.Model | pumice.LinkedModel]] = {
+    ways: dict[str, Callable[[], pumice.Model]] = {
         "a thread of this process": lambda: pumice.load(path, **options),
         "a process": lambda: pumice.load_process(path, **options),
         "an actor": lambda: pumice_ray.load(path, num_cpus=0, **options),
@@ -73,7 +73,7 @@ def prefixes(path: str, n_replicas: int, users: int, turns: int) -> None:
         serve.delete(f"prefixes-{by_prefix}")
 
 
-async def _talk(model: pumice.LinkedModel, users: int, turns: int) -> float:
+async def _talk(model: pumice.Model, users: int, turns: int) -> float:
     """Return the fraction of prompt tokens found in caches, over concurrent conversations."""
     timings: list[Any] = []
 

@@ -124,10 +124,10 @@ def main() -> None:
         with pumice.load(
             arguments.model, backend=arguments.backend, plugins=[Bench()], config=config, **sizes
         ) as model:
-            model.runner.placed.wait_until_prepared()
+            model.engine.runner.placed.wait_until_prepared()
             write(model, 1, 99, options | {"speculate": "off"})
             write(model, 1, 99, options | {"speculate": "known"})  # begins to prepare steps with drafts
-            model.runner.placed.wait_until_prepared()
+            model.engine.runner.placed.wait_until_prepared()
             for n_seqs in at_once:
                 for form in arguments.forms.split(","):
                     for Known.wrong in wrongs:

@@ -74,7 +74,7 @@ def distances(path: Path, first: list[list[int]], second: list[list[int]], count
             if one == other:
                 continue
             position = next(i for i in range(min(len(one), len(other))) if one[i] != other[i])
-            logits = model.logits([*model.tokenize(text), *one[:position]])[-1]
+            logits = model.logits([*model.tokenizer.tokenize(text), *one[:position]])[-1]
             gaps.append(float(abs(logits[one[position]] - logits[other[position]]) / np.std(logits)))
     return gaps
 

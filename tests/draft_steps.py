@@ -51,7 +51,7 @@ def outputs(model: pumice.Model, steps: Sequence[Step]) -> list[dict[str, np.nda
         engine.scheduler.places.give_back(place)
         return found
 
-    return model.engine.call(steps_of)
+    return model.engine.thread.call(steps_of)
 
 
 def whole(found: Sequence[dict[str, np.ndarray]], name: str) -> np.ndarray:

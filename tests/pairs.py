@@ -43,7 +43,7 @@ def _generate(prompt: list[int], **options: Any) -> Kind:
 
 def _saved(model: pumice.Model) -> Any:
     """Save a prompt, and continue it."""
-    assert model.save_prompt(ids(100)) == 0  # there is no folder
+    assert model.cache.save(ids(100)) == 0  # there is no folder
     return model.generate([*ids(60), 5], temperature=0.0, max_tokens=4).tokens
 
 
@@ -55,13 +55,13 @@ KINDS: dict[str, Kind] = {
     "shifting": _generate(ids(100, 4), max_tokens=60, context_shift=True),
     "embed": lambda model: model.embed([ids(40, 5), ids(3), ids(90)], pooling="mean"),
     "embed tokens": lambda model: model.embed([ids(128, 6)], pooling="none"),
-    "score": lambda model: [one.logprob for one in model.prompt_logprobs(ids(128, 7), 2)],
+    "score": lambda model: [one.logprob for one in model.score(ids(128, 7), 2)],
     "logits": lambda model: model.logits(ids(128, 8)),
-    "continuations": lambda model: model.continuation_logits(ids(50), [ids(30, 2), ids(5, 3)]),
+    "continuations": lambda model: model.engine.continuation_logits(ids(50), [ids(30, 2), ids(5, 3)]),
     "save": _saved,
 }
 RANK: dict[str, Kind] = {
-    "rank": lambda model: model.client.encode([ids(100), ids(20, 9)], "last", scores=True).result(PATIENCE)
+    "rank": lambda model: model.engine.client.encode([ids(100), ids(20, 9)], "last", scores=True).result(PATIENCE)
 }
 FILL: dict[str, Kind] = {
     "fill": lambda model: model.generate(ids(8), max_tokens=16, diffusion_steps=8, temperature=0.0).tokens,
@@ -80,7 +80,7 @@ MODELS: dict[str, tuple[TinyModel, Mapping[str, Kind]]] = {
         {
             "embed": KINDS["embed"],
             "embed tokens": lambda model: model.embed([ids(128, 6)], pooling="none"),
-            "rank": lambda model: model.client.encode([ids(100), ids(20)], "cls", scores=True).result(PATIENCE),
+            "rank": lambda model: model.engine.client.encode([ids(100), ids(20)], "cls", scores=True).result(PATIENCE),
         },
     ),
 }
@@ -112,7 +112,7 @@ def wrong_pairs(model: pumice.Model, kinds: Mapping[str, Kind]) -> list[str]:
                 except Exception as error:
                     lines = [line for line in str(error).splitlines() if line]
                     wrong.append(f"{name} in {' + '.join(pair)}: {type(error).__name__}: {' '.join(lines[:3])}")
-            now = model.snapshot()
+            now = model.engine.snapshot()
             if (now.n_slots_free, now.n_blocks_free) != (now.n_slots, now.n_blocks):
                 wrong.append(f"{' + '.join(pair)}: something is held afterwards: {now}")
     return wrong

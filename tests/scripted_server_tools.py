@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pumice
@@ -62,12 +63,17 @@ class ScriptedModel:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
-    def prepare_chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> pumice.Turn:
+    @property
+    def template(self) -> Any:
+        real = self._model.template
+        return SimpleNamespace(exists=real.exists, capabilities=real.capabilities, prepare=self._prepare)
+
+    def _prepare(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> pumice.PreparedChat:
         self.asked.append(([*messages], options))
         plain = {name: value for name, value in options.items() if name not in ("tools", "tool_choice")}
-        return self._model.prepare_chat([{"role": "user", "content": "Once"}], **plain)
+        return self._model.template.prepare([{"role": "user", "content": "Once"}], **plain)
 
-    def achat_stream(self, turn: pumice.Turn, **options: Any) -> _Said:
+    def achat_stream(self, chat: pumice.PreparedChat, **options: Any) -> _Said:
         return _Said(self.script.pop(0) if self.script else "Done.")
 
 

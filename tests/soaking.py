@@ -16,6 +16,7 @@ import pumice
 from pumice.backend.arena import Arena
 from pumice.config import load_config
 from pumice.engine.loop.policy import FairPolicy
+from pumice.local_engine import load_model
 from pumice.model import Model
 
 BURST = 12  # requests at once, more than the queue takes
@@ -76,7 +77,7 @@ def cases(path: Path, n_vocab: int, settings: dict[str, Any]) -> list[Case]:
     rng = random.Random(1)
     shared = [rng.randrange(3, n_vocab) for _ in range(70)]
     made = []
-    with Model(path, load_config(settings)) as model:
+    with load_model(path, load_config(settings)) as model:
         for seed in range(16):
             begin = shared[: rng.choice([0, 33, 70])]
             prompt = begin + [rng.randrange(3, n_vocab) for _ in range(rng.randrange(1, 60))]
@@ -99,7 +100,9 @@ def soak(
     Where not all has happened by then, it goes on until it has.
     """
     tally, started, seen, stop = Tally(), time.monotonic(), [], threading.Event()
-    with Model(path, load_config({**SETTINGS, **settings}), policy=FairPolicy(max_delay=0.02, quantum=0.1)) as model:
+    with load_model(
+        path, load_config({**SETTINGS, **settings}), policy=FairPolicy(max_delay=0.02, quantum=0.1)
+    ) as model:
         until = started + seconds
         each = [
             threading.Thread(target=_client, args=(model, seed, known, stop, tally), daemon=True)
@@ -118,7 +121,9 @@ def soak(
         for thread in each:
             thread.join(max(0.0, ended + SETTLING + n_clients - time.monotonic()))
             if thread.is_alive():
-                raise TimeoutError(f"a client waits after {time.monotonic() - started:.0f} s: {model.snapshot()}")
+                raise TimeoutError(
+                    f"a client waits after {time.monotonic() - started:.0f} s: {model.engine.snapshot()}"
+                )
         return Outcome(tally, _lost(model), seen)
 
 
@@ -176,7 +181,7 @@ def _lost(model: Model) -> list[str]:
     """Return the resources that an idle engine still holds."""
     gc.collect()
     deadline = time.monotonic() + SETTLING
-    while (now := model.snapshot()).n_running + now.n_waiting and time.monotonic() < deadline:
+    while (now := model.engine.snapshot()).n_running + now.n_waiting and time.monotonic() < deadline:
         time.sleep(0.01)
     wanted = {"n_waiting": 0, "n_running": 0, "n_slots_free": now.n_slots, "n_blocks_free": now.n_blocks}
     found = {name: getattr(now, name) for name in wanted}

@@ -163,7 +163,7 @@ def encoded(model: Any, pooling: int) -> NDArray[np.float32]:
     """Return llama.cpp's results for ``TEXTS``, one per row."""
     if pooling == RANK:
         embedder = model._embedder
-        return np.array(model.client.encode(TEXTS, embedder._pooling_of_scores, scores=True).result(60))
+        return np.array(model.engine.client.encode(TEXTS, embedder._pooling_of_scores, scores=True).result(60))
     if pooling == NONE:
         return np.concatenate(model.embed(TEXTS, normalize=False))
     found: NDArray[np.float32] = model.embed(TEXTS, normalize=False)

@@ -99,14 +99,14 @@ def predictions(model: Path, texts: list[str]) -> Iterator[tuple[np.ndarray, np.
     """Yield for each chunk the logits of all tokens but the first, and these tokens."""
     with pumice.load(model, n_ctx=N_CTX) as loaded:
         for ids in chunks(loaded, texts):
-            [logits] = loaded.continuation_logits(ids[:1], [ids[1:]])
+            [logits] = loaded.engine.continuation_logits(ids[:1], [ids[1:]])
             yield logits, np.array(ids[1:])
 
 
 def chunks(model: pumice.Model, texts: list[str]) -> Iterator[list[int]]:
     """Yield texts as tokens with EOS, split to fit the context."""
     for text in texts:
-        ids = model.tokenize(text) + [model.tokenizer.eos] * (model.tokenizer.eos is not None)
+        ids = model.tokenizer.tokenize(text) + [model.tokenizer.eos] * (model.tokenizer.eos is not None)
         yield from (ids[i : i + N_CTX] for i in range(0, len(ids) - 1, N_CTX))
 
 

@@ -7,11 +7,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pumice.api import load_linked, load_process, load_tokenizer, plan, speak
+    from pumice.api import load_linked, load_process, load_tokenizer, plan
     from pumice.audio import Audio
-    from pumice.chat import ChatCompletion, ChatDelta, Message, Tool, ToolCall, Turn, Usage
+    from pumice.chat import ChatCompletion, ChatDelta, Message, Tool, ToolCall, Usage
     from pumice.demo import demo_model_path
-    from pumice.engine.messages import Logprobs, PreparedText, Snapshot, Timings
+    from pumice.engine.messages import Logprobs, PreparedText, Request, Snapshot, Timings
     from pumice.errors import (
         BackendError,
         ConfigError,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         UnavailableError,
         UnknownModelError,
     )
-    from pumice.frontend.speaking import FramePiece, SpeechPiece
+    from pumice.frontend.speech import FramePiece, SpeechPiece
     from pumice.images import Image
     from pumice.loading import load
     from pumice.mcp import mcp_tools
@@ -46,10 +46,8 @@ if TYPE_CHECKING:
     from pumice.model_files.summary import Summary
     from pumice.options import ChatOptions, EngineOptions, GenerateOptions, SamplingParams
     from pumice.planning import ModelPlan
-    from pumice.process.linked import LinkedModel
-    from pumice.process.model import ProcessModel
     from pumice.speech.voice import Voice
-    from pumice.streaming.chat import AsyncChatStream, ChatStream
+    from pumice.streaming.chat import AsyncChatStream, ChatStream, PreparedChat
     from pumice.streaming.pieces import Completion, Piece
     from pumice.streaming.stream import AsyncStream, Stream
     from pumice.transcription import Segment, Transcript
@@ -78,7 +76,6 @@ __all__ = [
     "GenerateOptions",
     "HubError",
     "Image",
-    "LinkedModel",
     "Logprobs",
     "MediaError",
     "Message",
@@ -90,12 +87,13 @@ __all__ = [
     "OutOfMemoryError",
     "Piece",
     "PluginError",
+    "PreparedChat",
     "PreparedText",
-    "ProcessModel",
     "PromptTooLongError",
     "PumiceError",
     "QuantizeError",
     "QueueFullError",
+    "Request",
     "RequestError",
     "SamplingParams",
     "SandboxError",
@@ -110,7 +108,6 @@ __all__ = [
     "Tool",
     "ToolCall",
     "Transcript",
-    "Turn",
     "UnavailableError",
     "UnknownModelError",
     "Usage",
@@ -124,13 +121,12 @@ __all__ = [
     "load_tokenizer",
     "mcp_tools",
     "plan",
-    "speak",
 ]
 
 _HOMES = {
-    "chat": ["ChatCompletion", "ChatDelta", "Message", "Tool", "ToolCall", "Turn", "Usage"],
-    "streaming.chat": ["AsyncChatStream", "ChatStream"],
-    "engine.messages": ["Logprobs", "PreparedText", "Snapshot", "Timings"],
+    "chat": ["ChatCompletion", "ChatDelta", "Message", "Tool", "ToolCall", "Usage"],
+    "streaming.chat": ["AsyncChatStream", "ChatStream", "PreparedChat"],
+    "engine.messages": ["Logprobs", "PreparedText", "Request", "Snapshot", "Timings"],
     "demo": ["demo_model_path"],
     "audio": ["Audio"],
     "videos": ["Video"],
@@ -139,14 +135,12 @@ _HOMES = {
     "model": ["Model"],
     "options": ["ChatOptions", "EngineOptions", "GenerateOptions", "SamplingParams"],
     "streaming.pieces": ["Completion", "Piece"],
-    "process.linked": ["LinkedModel"],
-    "process.model": ["ProcessModel"],
     "streaming.stream": ["AsyncStream", "Stream"],
     "transcription": ["Segment", "Transcript"],
     "model_files.summary": ["Summary"],
     "loading": ["load"],
-    "api": ["load_linked", "load_process", "load_tokenizer", "plan", "speak"],
-    "frontend.speaking": ["FramePiece", "SpeechPiece"],
+    "api": ["load_linked", "load_process", "load_tokenizer", "plan"],
+    "frontend.speech": ["FramePiece", "SpeechPiece"],
     "speech.voice": ["Voice"],
     "planning.plan": ["ModelPlan"],
 }

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from pumice.config import load_config
 from pumice.errors import ConfigError
-from pumice.frontend.speaking import DEFAULT_SECONDS, SpeechProgress
 from pumice.hub import locate
-from pumice.loading import load
+from pumice.model import Model
 from pumice.model_files.locating import arguments_of, locate_configured
 from pumice.model_files.opening import open_configured, open_model
 from pumice.options import ENGINE, EngineOptions, documented
-from pumice.process.linked import Connect, Deliver, LinkedModel
-from pumice.process.model import ProcessModel
+from pumice.process.codec import make_load
+from pumice.process.linked import Connect, Deliver, LinkedEngine, process_engine
 from pumice.registry import get_registry, load_registry
 from pumice.tokenizers import Tokenizer, from_metadata
 from pumice.tracebacks import short_traceback
 from pumice.wording import show_python
 
 if TYPE_CHECKING:
-    from pumice.audio import Audio
-    from pumice.model import Model
     from pumice.planning import ModelPlan
     from pumice.planning.machine import GPUMemory
-    from pumice.speech.voice import Voice
 
 _documented = documented(ENGINE)
 
@@ -43,7 +39,7 @@ def load_process(
     config: Mapping[str, object] | None = None,
     progress: Callable[[int, int], None] | None = None,
     **options: Unpack[EngineOptions],
-) -> ProcessModel:
+) -> Model:
     """Load a model whose engine runs in a process of its own, so that a crash only ends the model's streams.
 
     Installed plugins are available.
@@ -60,41 +56,7 @@ def load_process(
         PumiceError: As ``load``, and EngineDiedError.
     """
     file, settings = locate_configured(path, config, options)
-    return ProcessModel(file, settings, progress, deliver, str(path or file), command)
-
-
-@short_traceback
-def speak(
-    text: str,
-    model: Model | str | Path,
-    *,
-    voice: Voice | Audio | str | Path | None = None,
-    temperature: float | None = None,
-    seed: int | None = None,
-    max_seconds: float = DEFAULT_SECONDS,
-    progress: SpeechProgress = None,
-    **options: Unpack[EngineOptions],
-) -> Audio:
-    """Return a text as speech, like ``Model.speak``.
-
-    Args:
-        text: As in ``Model.speak``.
-        model: Loaded model, or a file or name, which is loaded for this call with ``options``, those of ``load``.
-        voice: As in ``Model.speak``.
-        temperature: As in ``Model.speak``.
-        seed: As in ``Model.speak``.
-        max_seconds: As in ``Model.speak``.
-        progress: As in ``Model.speak``.
-
-    Raises:
-        PumiceError: As ``load`` and ``Model.speak``.
-    """
-    from pumice.model import Model
-
-    with nullcontext(model) if isinstance(model, Model) else load(model, **options) as loaded:
-        return loaded.speak(
-            text, voice=voice, temperature=temperature, seed=seed, max_seconds=max_seconds, progress=progress
-        )
+    return Model(process_engine(make_load(file, settings, str(path or file), command), progress, deliver))
 
 
 @_documented
@@ -105,7 +67,7 @@ def load_linked(
     deliver: Deliver | None = None,
     config: Mapping[str, object] | None = None,
     **options: Unpack[EngineOptions],
-) -> LinkedModel:
+) -> Model:
     """Return the model of an engine that runs elsewhere; only the tokenizer and the chat template are loaded here.
 
     Args:
@@ -118,7 +80,7 @@ def load_linked(
         PumiceError: As ``load``, and EngineDiedError.
     """
     file, settings = locate_configured(path, config, options)
-    return LinkedModel(file, settings, connect, deliver)
+    return Model(LinkedEngine(file, settings, connect, deliver))
 
 
 def load_tokenizer(path: str | Path, *, plugins: Sequence[object] = ()) -> Tokenizer:
@@ -152,7 +114,7 @@ def describe_graph(
         PumiceError: As ``load``.
     """
     from pumice.engine.placement.backends import OpeningBackends
-    from pumice.model import prepare
+    from pumice.local_engine import prepare
 
     located, settings = locate_configured(path, config, options)
     with ExitStack() as stack:

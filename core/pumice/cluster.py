@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from pumice.process_list import RunningModel
 
 LoadedModel_co = TypeVar("LoadedModel_co", covariant=True)
-"""The type of a loaded model, ``pumice.LinkedModel``: this contract stands below it and cannot name it."""
+"""The type of a loaded model, ``pumice.Model``: this contract stands below it and cannot name it."""
 
 
 @dataclass(frozen=True)

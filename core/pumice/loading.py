@@ -54,8 +54,8 @@ def load(
         with numa_policy(settings.numa):
             opening = OpeningBackends(registry, settings)
         try:
-            from pumice.model import Model
+            from pumice.local_engine import load_model
         except BaseException:
             opening.close()
             raise
-        return Model(file, settings, progress, observer=observer, opening=opening, begins_text=True)
+        return load_model(file, settings, progress=progress, observer=observer, opening=opening, begins_text=True)

@@ -39,7 +39,7 @@ from pumice.graph import (
     place,
     plan_memory,
 )
-from pumice.model import Model
+from pumice.local_engine import load_model
 from pumice.model_graphs import make_architecture
 from pumice.proposers import Proposal, Proposer, ProposerContext
 from pumice.registry import get_registry
@@ -174,14 +174,14 @@ def check_architecture(
     and other settings are the package's own, whatever configuration files say.
     """
     options = {"backend": backend, "kv_type": "f32", "n_ctx": 64}
-    with Model(path, bundled_config({**options, "n_batch": 8}), plugins=plugins) as model:
+    with load_model(path, bundled_config({**options, "n_batch": 8}), plugins=plugins) as model:
         ids = [(7 * i + 3) % model.n_vocab for i in range(20)]
         expected = model.logits(ids)
         assert expected.shape == (len(ids), model.n_vocab), f"logits of shape {expected.shape}"
         assert np.isfinite(expected).all(), "logits that are not finite"
         greedy = model.generate(ids[:12], max_tokens=4, temperature=0, ignore_eos=False)
     scale = float(np.abs(expected).max())
-    with Model(path, bundled_config({**options, "n_batch": 1}), plugins=plugins) as model:
+    with load_model(path, bundled_config({**options, "n_batch": 1}), plugins=plugins) as model:
         difference = float(np.abs(model.logits(ids) - expected).max()) / scale
         assert difference <= tolerance, f"token by token the logits differ by {difference:.2e} of the largest"
         again = model.generate(ids[:12], max_tokens=4, temperature=0, ignore_eos=False)

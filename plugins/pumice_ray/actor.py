@@ -12,6 +12,7 @@ from typing import Any
 
 import pumice
 from pumice.engine.messages import Close
+from pumice.local_engine import local_engine
 from pumice.process.codec import Load, Loaded, NotLoaded, decode_command, encode_events, encode_report
 from pumice.process.engine_host import EngineHost
 from pumice.process_list import RunningModel, listed
@@ -38,14 +39,14 @@ class EngineActor:
         try:
             model = await asyncio.to_thread(pumice.load, name, **own_devices(options))
             self._stack.callback(model.close)
-            await asyncio.to_thread(model.open_projector)
-            await asyncio.to_thread(model.open_speaker)
+            engine = local_engine(model)
+            await asyncio.to_thread(engine.open_media)
         except Exception as error:
             await asyncio.to_thread(self._stack.close)
             return encode_report(NotLoaded(error))
         self._running = RunningModel("ray", name, model.backends, model.memory, model.n_ctx, own_address())
         self._stack.enter_context(listed(self._running))
-        self._host = EngineHost(model, self._mailbox.put)
+        self._host = EngineHost(engine, self._mailbox.put)
         threading.Thread(target=self._obey, name="pumice-commands", daemon=True).start()
         self._loaded.set()
         return encode_report(Loaded(model.facts))

@@ -23,7 +23,7 @@ _ASK_SECONDS = 10.0  # timeout of actors' replies
 NAMESPACE = "pumice"  # namespace of named actors
 
 
-class RayCluster(Cluster[pumice.LinkedModel]):
+class RayCluster(Cluster[pumice.Model]):
     """A Ray cluster; ``address`` is in the format of ``ray.init``."""
 
     @contextlib.contextmanager
@@ -46,7 +46,7 @@ class RayCluster(Cluster[pumice.LinkedModel]):
 
         return answer_rows(spec, rows, n_in_flight, replicas)
 
-    def load(self, spec: ModelSpec, replicas: Replicas, deliver: Callable[..., object]) -> pumice.LinkedModel:
+    def load(self, spec: ModelSpec, replicas: Replicas, deliver: Callable[..., object]) -> pumice.Model:
         from pumice_ray.deployment import load_replicas
 
         return load_replicas(spec, replicas, deliver)

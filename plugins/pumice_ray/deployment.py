@@ -82,7 +82,7 @@ def replicas_of(spec: ModelSpec, replicas: Replicas, by_prefix: bool = True) -> 
     return made.bind(spec.path, options, spec.names[0])
 
 
-def load_replicas(spec: ModelSpec, replicas: Replicas, deliver: Callable[..., object]) -> pumice.LinkedModel:
+def load_replicas(spec: ModelSpec, replicas: Replicas, deliver: Callable[..., object]) -> pumice.Model:
     """Load a model on replicas of its own, which end with it. Raises the errors of loading."""
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     name = f"{PREFIX}{uuid.uuid4().hex[:12]}"
@@ -153,7 +153,7 @@ def _make_ingress(spec: ModelSpec, settings: Settings) -> Starlette:
     """Return the application of ``pumice serve``, for a replica of the ingress."""
     handle = serve.get_deployment_handle(MODEL, serve.get_replica_context().app_name)
 
-    def load(spec: ModelSpec, _: object, deliver: Callable[..., object]) -> pumice.LinkedModel:
+    def load(spec: ModelSpec, _: object, deliver: Callable[..., object]) -> pumice.Model:
         def connect(receive: Callable[..., None], died: Callable[[Exception], None]) -> ServeLink:
             return ServeLink(handle, receive, lambda: None)
 

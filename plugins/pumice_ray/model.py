@@ -22,7 +22,7 @@ def load(
     wait_seconds: float = math.inf,
     deliver: Callable[..., object] | None = None,
     **arguments: Any,
-) -> pumice.LinkedModel:
+) -> pumice.Model:
     """Load a model on a machine of the Ray cluster; wait until one has the requested CPUs and GPUs free.
 
     Args:

@@ -39,6 +39,7 @@ from pumice.engine.messages import (
     Score,
     Speak,
 )
+from pumice.local_engine import local_engine
 from pumice.process.codec import Loaded, decode_command, encode_events, encode_report
 from pumice.process.engine_host import EngineHost
 from pumice.process_list import RunningModel
@@ -59,8 +60,8 @@ class EngineReplica:
     def __init__(self, path: str, options: Mapping[str, Any], name: str) -> None:
         """Load the model. Raises the errors of ``pumice.load``."""
         self._model = pumice.load(path, **own_devices(options))
-        self._model.open_projector()
-        self._model.open_speaker()
+        engine = local_engine(self._model)
+        engine.open_media()
         self._running = RunningModel(
             "serve", name, self._model.backends, self._model.memory, self._model.n_ctx, own_address()
         )
@@ -71,7 +72,7 @@ class EngineReplica:
         self._names: dict[int, str] = {}  # names of requests by id
         self._gauges = Gauges(name, self._name)
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
-        self._host = EngineHost(self._model, self._deliver)
+        self._host = EngineHost(engine, self._deliver)
         threading.Thread(target=self._obey, name="pumice-commands", daemon=True).start()
 
     async def facts(self) -> bytes:

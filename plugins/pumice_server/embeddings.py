@@ -102,7 +102,13 @@ async def rerank(request: Request, body: RerankBody) -> Annotated[Response, Rank
     top = len(documents) if body.top_n is None else body.top_n
     if not service.model.facts.n_labels:
         raise HTTPException(501, "this model does not rank texts: its file has no classifier")
-    await body.aside(lambda: [service.model.check_fits([query, document]) for document in documents])
+    tokenizer, n_ctx = service.model.tokenizer, service.model.n_ctx
+
+    def check() -> None:
+        for document in documents:
+            tokenizer.check_fits([query, document], n_ctx)
+
+    await body.aside(check)
     began = time.monotonic()
     ranking = service.model.arerank(query, documents, service.adapters, -body.priority)
     scores = await unless_gone(request, service.in_time(ranking))
@@ -195,7 +201,7 @@ def _tokens(service: Service, texts: Sequence[TextOrTokens], truncate: bool) -> 
     """Return the token ids of texts; ``truncate`` keeps what fits the context."""
     texts = [mixed_tokens(text, service, add_special=True) if is_mixed(text) else text for text in texts]
     if truncate:
-        return [list(text.tokens) for text in service.model.prepare_embed(texts, truncate)]
+        return [list(text.tokens) for text in service.model.media.prepare(texts, truncate)]
     return list(map(service.tokens_of, texts))
 
 

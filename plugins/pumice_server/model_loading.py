@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.exceptions import HTTPException
 
@@ -28,9 +28,6 @@ from pumice_server.served_model import Deliver, Load, LoadProgress, ServedModel,
 from pumice_server.service import Service
 from pumice_server.settings import Settings
 from pumice_server.summaries import capabilities
-
-if TYPE_CHECKING:
-    from pumice_server.model_texts import AnyModel
 
 _LONG_LOAD_SECONDS = 10.0  # until the log says that a model is still loading
 _OF_MEMORY = (pumice.OutOfMemoryError, pumice.EngineKilledError)  # errors of loads that unloading others may mend
@@ -242,12 +239,13 @@ class ModelLoading:
         self._failed(served_model, error)
         raise error
 
-    def _load_checked(self, spec: ModelSpec, progress: LoadProgress, deliver: Deliver) -> AnyModel:
+    def _load_checked(self, spec: ModelSpec, progress: LoadProgress, deliver: Deliver) -> pumice.Model:
         """Load a model, and check the server's grammar or schema with it. Raises RequestError, as well as loading's."""
         model = self._load_model(self._sharing(spec), progress, deliver)
         try:
-            if self.settings.output:
-                model.prepare_options(self.settings.output)
+            if self.settings.output and model.facts.generates:
+                options: dict[str, Any] = {**self.settings.output}
+                model.request([], **options)
         except BaseException:
             model.close()
             raise
@@ -259,7 +257,7 @@ class ModelLoading:
         n = min(len(self.served_models), self.settings.max_models or len(self.served_models))
         return replace(spec, options=sharing(spec.options, n))
 
-    def _take(self, served_model: ServedModel, model: AnyModel, seconds: float) -> None:
+    def _take(self, served_model: ServedModel, model: pumice.Model, seconds: float) -> None:
         service = ModelService(
             model, served_model.spec.names, self.settings, self.metrics, served_model.scales_of(model)
         )
@@ -269,7 +267,7 @@ class ModelLoading:
             warn_of_assumed_template(served_model.name)
 
     def _notice_death(self, served_model: ServedModel) -> None:
-        error = served_model.service.model.error if served_model.service else None
+        error = served_model.service.model.engine.error if served_model.service else None
         if served_model.service and error:
             model = served_model.service.model
             self._failed(served_model, error)
@@ -324,10 +322,10 @@ def _tell_loading(served_model: ServedModel) -> None:
     )
 
 
-def _prepare_texts(model: AnyModel) -> None:
+def _prepare_texts(model: pumice.Model) -> None:
     """Build what splits texts into tokens: half a second for large vocabularies, in which no stream goes on."""
     with contextlib.suppress(Exception):  # requests that need it get the error
-        model.tokenize("a")
+        model.tokenizer.tokenize("a")
 
 
 def _freeze_loaded() -> None:
@@ -364,9 +362,9 @@ def _collect_unloaded() -> None:
         gc.freeze()
 
 
-async def _in_thread(load: Callable[..., AnyModel], *arguments: object) -> AnyModel:
+async def _in_thread(load: Callable[..., pumice.Model], *arguments: object) -> pumice.Model:
     """Return the model that ``load`` returns, run in a daemon thread. After a cancellation the model is closed."""
-    future: Future[AnyModel] = Future()
+    future: Future[pumice.Model] = Future()
 
     def run() -> None:
         try:

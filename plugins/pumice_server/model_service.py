@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import pumice
@@ -15,9 +15,6 @@ from pumice_server.metrics import Metrics
 from pumice_server.model_texts import ModelTexts
 from pumice_server.settings import Settings
 from pumice_server.streams import Source
-
-if TYPE_CHECKING:
-    from pumice_server.model_texts import AnyModel
 
 BEAT_SECONDS = 10.0  # time in which a healthy engine finishes a step
 _LOOKS = 8  # waits in the timeout of a health check
@@ -48,7 +45,7 @@ class ModelService(ModelTexts):
 
     def __init__(
         self,
-        model: AnyModel,
+        model: pumice.Model,
         names: Sequence[str],
         settings: Settings,
         metrics: Metrics,
@@ -57,7 +54,7 @@ class ModelService(ModelTexts):
         super().__init__(model)
         self.names, self.settings = names, settings
         self.fingerprint = build_info(settings.compat)
-        self.assumed_template = None if model.has_chat_template else ASSUMED_TEMPLATE
+        self.assumed_template = None if model.template.exists else ASSUMED_TEMPLATE
         self.scales = {} if scales is None else scales
         self.slots: dict[Slot, SlotText] = {}
         self._in_slots = WeakKeyDictionary[Source[Any, Any], tuple[Slot, SlotText]]()  # with their prompts
@@ -98,7 +95,7 @@ class ModelService(ModelTexts):
 
     async def snapshot(self, timeout: float | None = BEAT_SECONDS) -> pumice.Snapshot:
         """Return the state of the engine. Raises TimeoutError if it finishes no step within the timeout."""
-        return await asyncio.wait_for(asyncio.wrap_future(self.model.client.ask()), timeout)
+        return await asyncio.wait_for(asyncio.wrap_future(self.model.engine.client.ask()), timeout)
 
     def ask(self, timeout: float) -> None:
         """Start a health check, unless one runs. An engine that does not answer in time is killed."""
@@ -116,5 +113,4 @@ class ModelService(ModelTexts):
         finally:
             asking.cancel()
         logger.error("%s: its engine has not finished a batch for %.0f seconds", self.name, timeout)
-        if isinstance(self.model, pumice.ProcessModel):
-            await asyncio.to_thread(self.model.process.kill)
+        await asyncio.to_thread(self.model.engine.kill)

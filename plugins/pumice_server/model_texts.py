@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
 
 import pumice
 from pumice_server.errors import bad_request
 from pumice_server.work import aside
-
-if TYPE_CHECKING:
-    AnyModel: TypeAlias = pumice.Model | pumice.LinkedModel
 
 TextOrTokens = str | list[int]
 
@@ -20,7 +16,7 @@ WORK = 8  # cost of tokenizing a character relative to parsing a byte of JSON
 class ModelTexts:
     """A loaded model, in this process or in another one."""
 
-    def __init__(self, model: AnyModel) -> None:
+    def __init__(self, model: pumice.Model) -> None:
         self.model = model
 
     @property
@@ -40,13 +36,13 @@ class ModelTexts:
 
     async def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Return the tokens of a text, computed off the event loop."""
-        return await aside(self.model.tokenize, text, add_special, parse_special, size=WORK * len(text))
+        return await aside(self.model.tokenizer.tokenize, text, add_special, parse_special, size=WORK * len(text))
 
     def tokens_of(self, prompt: TextOrTokens, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Return the tokens of a prompt; slow. Raises RequestError and HTTPException if it does not fit the context."""
         if isinstance(prompt, str):
-            self.model.check_fits([prompt])
-            return self.model.tokenize(prompt, add_special, parse_special)
+            self.model.tokenizer.check_fits([prompt], self.model.n_ctx)
+            return self.model.tokenizer.tokenize(prompt, add_special, parse_special)
         self.check_length(prompt)
         wrong = next((token for token in prompt if not 0 <= token < self.model.n_vocab), None)
         if wrong is not None:
@@ -59,7 +55,7 @@ class ModelTexts:
 
     async def detokenize(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens, computed off the event loop."""
-        return await aside(self.model.detokenize, tokens, size=WORK * len(tokens))
+        return await aside(self.model.tokenizer.detokenize, tokens, size=WORK * len(tokens))
 
     def token_bytes(self, token: int) -> bytes:
         return self.model.tokenizer.token_bytes(token, special=True)

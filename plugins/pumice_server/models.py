@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -31,9 +31,6 @@ from pumice_server.service import Service
 from pumice_server.settings import Settings
 from pumice_server.uploads import Uploads
 from pumice_server.variant import default_variant
-
-if TYPE_CHECKING:
-    from pumice_server.model_texts import AnyModel
 
 _LOOK_SECONDS = 0.5  # between checks for dead engines and idle models
 _SILENT_SECONDS = BEAT_SECONDS  # without a step when the server stops, after which requests end
@@ -61,10 +58,10 @@ class Models(ModelLoading):
         self._checks: list[asyncio.Task[None]] = []  # of engines, when the server stops
 
     @classmethod
-    def of(cls, model: AnyModel, names: Sequence[str], settings: Settings) -> Models:
+    def of(cls, model: pumice.Model, names: Sequence[str], settings: Settings) -> Models:
         """Return the models of a server whose only model is loaded already; the caller closes it."""
 
-        def load(*_: object) -> AnyModel:
+        def load(*_: object) -> pumice.Model:
             return model
 
         models = cls([ModelSpec(names, "")], load, settings)
@@ -173,7 +170,7 @@ class Models(ModelLoading):
             if served_model.loading:
                 served_model.loading.cancel()
             if served_model.service:
-                served_model.service.model.client.end(pumice.ModelClosedError("the server is stopping"))
+                served_model.service.model.engine.client.end(pumice.ModelClosedError("the server is stopping"))
 
     async def close(self) -> None:
         """End every engine and download, including models that are loading."""
@@ -224,7 +221,7 @@ async def _end_if_silent(service: ModelService) -> None:
             await asyncio.sleep(_LOOK_SECONDS)
     except TimeoutError:
         logger.error("%s: its engine does not answer, and its requests end now", service.name)
-        service.model.client.end(pumice.ModelClosedError("the server is stopping"))
+        service.model.engine.client.end(pumice.ModelClosedError("the server is stopping"))
     except pumice.PumiceError:
         return  # the engine has died, which ends its requests
 

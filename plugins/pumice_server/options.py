@@ -60,7 +60,7 @@ def sampling_options(body: Generation, service: Service) -> dict[str, Any]:
     if body.temperature is not None:
         sampling["temperature"] = max(0, body.temperature)  # llama-server takes -1 for 0
     if body.logit_bias:
-        sampling["logit_bias"] = _logit_bias(body.logit_bias, service.model.tokenize)
+        sampling["logit_bias"] = _logit_bias(body.logit_bias, service.model.tokenizer.tokenize)
     return sampling
 
 

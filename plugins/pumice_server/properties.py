@@ -58,7 +58,7 @@ def properties(served_model: ServedModel, service: Service, settings: Settings) 
 def _capabilities(service: Service) -> Mapping[str, bool]:
     """Return what the chat template supports; nothing for a template that cannot be compiled within its limits."""
     try:
-        return service.model.template_capabilities(service.assumed_template)
+        return service.model.template.capabilities(service.assumed_template)
     except (pumice.ModelError, pumice.TooExpensiveError) as error:
         logger.warning("%s: %s", service.name, error)
         return {}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pumice
 from pumice.options import OUTPUT
 from pumice_server import logs
 from pumice_server.model_service import ModelService
@@ -80,12 +81,12 @@ class RequestView(ModelTexts):
         completed = {"adapters": self.adapters, "request_id": logs.request_id(), **self._defaults, **present}
         return {**completed, "max_tokens": self.most_tokens(completed.get("max_tokens"))}
 
-    def within_context(self, prompt: Sequence[int], options: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return options for ``compat``, whose context is full with its last token, not with the one after it."""
-        room, asked = max(1, self.model.n_ctx - len(prompt)), options.get("max_tokens")
-        if not self.compat or self.always["context_shift"] or (asked is not None and asked <= room):
-            return options
-        return {**options, "max_tokens": room}
+    def within_context(self, request: pumice.Request) -> pumice.Request:
+        """Return a request for ``compat``, whose context is full with its last token, not with the one after it."""
+        room, asked = max(1, self.model.n_ctx - len(request.prompt)), request.max_tokens
+        if not self.compat or request.context_shift or (asked is not None and asked <= room):
+            return request
+        return replace(request, max_tokens=room)
 
     def most_tokens(self, asked: int | None) -> int | None:
         """Return the maximum tokens of an answer; None for no limit.
@@ -96,9 +97,9 @@ class RequestView(ModelTexts):
         allowed = isinstance(asked, int) and asked >= 0 and (self.compat or asked <= most)
         return asked if most < 0 or allowed else most
 
-    def seeded(self, options: Mapping[str, Any], n: int) -> list[Mapping[str, Any]]:
-        """Return the options of ``n`` completions; a given or configured seed increases by one for each."""
-        seed = options.get("seed", self.model.config.sampling.get("seed", -1))
+    def seeded(self, request: pumice.Request, n: int) -> list[pumice.Request]:
+        """Return the requests of ``n`` completions; a given or configured seed increases by one for each."""
+        seed = request.sampling.get("seed", self.model.config.sampling.get("seed", -1))
         if n == 1 or not isinstance(seed, int) or seed < 0:
-            return [options] * n
-        return [{**options, "seed": seed + i} for i in range(n)]
+            return [request] * n
+        return [replace(request, sampling={**request.sampling, "seed": seed + i}) for i in range(n)]

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from starlette.exceptions import HTTPException
 
@@ -20,9 +20,6 @@ import pumice
 from pumice.plugin.unstable import ModelSpec
 from pumice_server.model_service import ModelService
 from pumice_server.variant import Variant
-
-if TYPE_CHECKING:
-    from pumice_server.model_texts import AnyModel
 
 FOREVER = float("inf")
 
@@ -32,7 +29,7 @@ _MAX_BACKOFF_SECONDS = 60.0
 
 LoadProgress = Callable[[int, int], None]
 Deliver = Callable[..., object]
-Load = Callable[[ModelSpec, LoadProgress, Deliver], "AnyModel"]
+Load = Callable[[ModelSpec, LoadProgress, Deliver], pumice.Model]
 """Loads a model, in a thread; called with what hears how far it is, and with what brings its events to the loop."""
 
 
@@ -127,9 +124,9 @@ class ServedModel:
         own = self.spec.names
         return [*own, *self.variants, *self.scales, *(f"{name}:{adapter}" for name in own for adapter in self.scales)]
 
-    def scales_of(self, model: AnyModel) -> dict[str, float]:
+    def scales_of(self, model: pumice.Model) -> dict[str, float]:
         """Return the scale of each LoRA adapter, in the model's order. Scales outlive a reload."""
-        self.scales = {name: self.scales.get(name, model.config.adapters[name].scale) for name in model.loras}
+        self.scales = {name: self.scales.get(name, model.config.adapters[name].scale) for name in model.facts.loras}
         return self.scales
 
     @property

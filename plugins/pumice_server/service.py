@@ -25,8 +25,7 @@ from pumice_server.streams import D, Source, is_late
 T = TypeVar("T")
 
 ChatMessages = Sequence[Mapping[str, Any]]
-"""Messages of a chat as clients send them; ``pumice.Model.prepare_chat`` checks them."""
-_UNSHIFTED = {"context_shift": False}  # a part of an image or a sound would remain
+"""Messages of a chat as clients send them; ``pumice.Model.template`` checks them."""
 _FORMS = frozenset((*OUTPUT, "response_format", "tools"))  # options that may need a grammar
 CompletionProgress = Callable[[int, int, int], None]
 
@@ -69,48 +68,47 @@ class Service(RequestView):
         """
         self.check_count(len(prompts) * n)
         options, slot = _without_slot(self.shaped(options))
-        if OUTPUT.keys() & options.keys():
-            options = await SCHEMAS(self.model.prepare_options, options)
+        options = {**self.always, **self.completed(options)}
+        make = partial(self.model.request, [], **options)
+        shared = await SCHEMAS(make) if OUTPUT.keys() & options.keys() else make()
         ids = iter(await self.read_prompts([prompt for prompt in prompts if not isinstance(prompt, MediaPrompt)]))
         streams: list[pumice.AsyncStream] = []
         with _closing_on_error(streams):
             for prompt in prompts:
-                tokens = prompt.tokens if isinstance(prompt, MediaPrompt) else next(ids)
-                self.check_length(tokens)
-                for sequence_options in self.seeded(self.within_context(tokens, self.completed(options)), n):
+                request = (
+                    await self._read(prompt, options)
+                    if isinstance(prompt, MediaPrompt)
+                    else replace(shared, prompt=next(ids))
+                )
+                self.check_length(request.prompt)
+                for single in self.seeded(self.within_context(request), n):
                     tell = partial(progress, len(streams)) if progress else None
-                    if isinstance(prompt, MediaPrompt):
-                        streams.append(await self._stream(prompt, sequence_options, tell))
-                        continue
-                    streams.append(self.model.astream(tokens, progress=tell, **self.always, **sequence_options))
-                    self.shared.put_in_slot(streams[-1], slot, SlotText(tokens, options.get("cache_salt", "")))
+                    streams.append(self.model.astream(single, progress=tell))
+                    if not isinstance(prompt, MediaPrompt):
+                        self.shared.put_in_slot(streams[-1], slot, SlotText(single.prompt, single.cache_salt))
                     await asyncio.sleep(0)  # each copies its prompt: let other requests run
             for stream in streams:
                 await stream.accepted()
         return streams
 
-    async def _stream(
-        self, prompt: MediaPrompt, options: Mapping[str, Any], progress: Callable[[int, int], None] | None
-    ) -> pumice.AsyncStream:
-        """Start a completion of texts and media, which are encoded off the event loop. Raises as ``in_time``."""
-        options = {**self.always, **options, **_UNSHIFTED}
-        request = await self.in_time(MEDIA(lambda: self.model.request(prompt.parts, **options)))
+    async def _read(self, prompt: MediaPrompt, options: Mapping[str, Any]) -> pumice.Request:
+        """Return the request of texts and media, which are encoded off the event loop. Raises as ``in_time``."""
+        settings = {**options, "context_shift": False}
+        request = await self.in_time(MEDIA(lambda: self.model.request(prompt.parts, **settings)))
         prompt.tokens = list(request.prompt)
         prompt.n_media = sum(span.n_rows for span in request.media)
-        return pumice.AsyncStream.open(self.model.client, request, progress)[0]
+        return request
 
     async def score(self, prompt: list[int], n_top: int, options: Mapping[str, Any]) -> Sequence[pumice.Logprobs]:
         """Return log-probabilities of a prompt's tokens after the first. Raises RequestError, and as ``in_time``."""
         self.check_length(prompt)
         scales, salt = options.get("adapters", self.adapters), options["cache_salt"]
         priority = options.get("priority", 0)
-        return await self.in_time(
-            self.model.aprompt_logprobs(prompt, n_top, adapters=scales, cache_salt=salt, priority=priority)
-        )
+        return await self.in_time(self.model.ascore(prompt, n_top, adapters=scales, cache_salt=salt, priority=priority))
 
     async def save_prompt(self, prompt: list[int], salt: str) -> int:
         """Write the cache of a prompt that was read to disk; return the number of its tokens there. As ``in_time``."""
-        return await self.in_time(self.model.asave_prompt(prompt, adapters=self.adapters, cache_salt=salt))
+        return await self.in_time(self.model.cache.asave(prompt, adapters=self.adapters, cache_salt=salt))
 
     async def in_time(self, work: Awaitable[T]) -> T:
         """Return the result of work without tokens. Raises HTTPException after the request timeout."""
@@ -126,32 +124,32 @@ class Service(RequestView):
         """Start ``n`` answers to a chat; the rest is as for ``complete``. Raises RequestError."""
         self.check_count(n)
         options, slot = _without_slot(self.shaped(options))
-        options = self.with_defaults(self.completed(options))
-        turn = await self._turn(messages, options)
-        self.check_length(turn.prompt.tokens)
-        always = {**self.always, **_UNSHIFTED} if turn.prompt.media else self.always
+        chat = await self._prepared(messages, {**self.always, **self.with_defaults(self.completed(options))})
+        request, has_media = chat.request, bool(chat.request.media)
+        self.check_length(request.prompt)
+        if has_media:
+            request = replace(request, context_shift=False)  # a part of an image or a sound would remain
         streams: list[pumice.AsyncChatStream] = []
         with _closing_on_error(streams):
-            for answer_options in self.seeded(options, n):
+            for single in self.seeded(request, n):
                 tell = partial(progress, len(streams)) if progress else None
-                streams.append(self.model.achat_stream(turn, progress=tell, **always, **answer_options))
-                if not turn.prompt.media:
-                    text = SlotText(turn.prompt.tokens, options.get("cache_salt", ""))
-                    self.shared.put_in_slot(streams[-1], slot, text)
+                streams.append(self.model.achat_stream(replace(chat, request=single), progress=tell))
+                if not has_media:
+                    self.shared.put_in_slot(streams[-1], slot, SlotText(single.prompt, single.cache_salt))
                 await asyncio.sleep(0)  # each builds a parser: let other requests run
             for stream in streams:
                 await stream.accepted()
         return streams
 
-    async def _turn(self, messages: ChatMessages, options: Mapping[str, Any]) -> pumice.Turn:
-        """Return the prepared turn of a chat. Raises RequestError, and with media as ``in_time``."""
+    async def _prepared(self, messages: ChatMessages, options: Mapping[str, Any]) -> pumice.PreparedChat:
+        """Return a prepared chat. Raises RequestError, and with media as ``in_time``."""
         messages = self.variant.beginning(messages)
         pool = SCHEMAS if _FORMS.intersection(name for name, value in options.items() if value) else PREPARATION
-        turn = await pool(self._prepare_text, messages, options)
-        if turn is None:
+        chat = await pool(self._prepare_text, messages, options)
+        if chat is None:
             messages = await self._with_fetched(messages)
-            turn = await self.in_time(MEDIA(self._prepare_chat, messages, options))
-        return turn
+            chat = await self.in_time(MEDIA(self._prepare_chat, messages, options))
+        return chat
 
     async def _with_fetched(self, messages: ChatMessages) -> ChatMessages:
         """Return messages with the images that addresses name. Raises as ``with_fetched`` and ``in_time``."""
@@ -166,7 +164,7 @@ class Service(RequestView):
         n_media = sum(not isinstance(part, str) for text in texts for part in text)
         if n_media > MAX_IMAGES:
             raise bad_request(f"input: {n_media} images and sounds; at most {MAX_IMAGES} are allowed")
-        return self.model.prepare_embed(texts)
+        return self.model.media.prepare(texts)
 
     async def count_tokens(self, messages: ChatMessages, options: Mapping[str, Any]) -> int:
         """Return the number of tokens of a chat's prompt, prepared as for the chat itself.
@@ -174,15 +172,15 @@ class Service(RequestView):
         Images and sounds are encoded, and not again for the chat itself if it has the same ``cache_salt``.
         """
         options, _ = _without_slot(options)
-        return len((await self._turn(messages, self.with_defaults(options))).prompt.tokens)
+        return len((await self._prepared(messages, self.with_defaults(options))).request.prompt)
 
-    def _prepare_text(self, messages: ChatMessages, options: Mapping[str, Any]) -> pumice.Turn | None:
-        """Return the prepared turn of a chat; None if it has images or sounds."""
+    def _prepare_text(self, messages: ChatMessages, options: Mapping[str, Any]) -> pumice.PreparedChat | None:
+        """Return a prepared chat; None if it has images or sounds."""
         return None if has_media(messages) else self._prepare_chat(messages, options)
 
-    def _prepare_chat(self, messages: ChatMessages, options: Mapping[str, Any]) -> pumice.Turn:
-        self.model.check_fits(texts_of(messages))
-        return self.model.prepare_chat(messages, **options)
+    def _prepare_chat(self, messages: ChatMessages, options: Mapping[str, Any]) -> pumice.PreparedChat:
+        self.model.tokenizer.check_fits(texts_of(messages), self.model.n_ctx)
+        return self.model.template.prepare(messages, **options)
 
     async def gather(self, streams: Sequence[Source[Any, D]]) -> list[D]:
         """Return the completion of each stream. A cancellation closes the streams.
@@ -216,8 +214,8 @@ class Service(RequestView):
 
     def _apply_template(self, messages: ChatMessages, options: Mapping[str, Any]) -> str:
         messages = self.variant.beginning(messages)
-        self.model.check_fits(texts_of(messages))
-        return self.model.apply_template(messages, **options)
+        self.model.tokenizer.check_fits(texts_of(messages), self.model.n_ctx)
+        return self.model.template.apply(messages, **options)
 
     def check_count(self, n: int) -> None:
         """Raise HTTPException if a request asks for too many completions."""

@@ -14,7 +14,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import uvicorn
@@ -37,9 +37,6 @@ from pumice_server.models import Models
 from pumice_server.protocol import MALFORMED, Protocol, RequestTurns
 from pumice_server.served_model import Load, ServedModel
 from pumice_server.settings import Settings
-
-if TYPE_CHECKING:
-    from pumice_server.model_texts import AnyModel
 
 _LAST_SECONDS = 1.0  # end of the drain time, in which streams send their error
 
@@ -217,7 +214,7 @@ def _summary(served_model: ServedModel, settings: Settings) -> str:
     return f"serving {names} on {backends}, {_sizes(model)}, {keys}"
 
 
-def _sizes(model: AnyModel) -> str:
+def _sizes(model: pumice.Model) -> str:
     """Return the context, the cache that sequences share, and the memory of a model, as people read them."""
     facts = model.facts
     context, size = f"n_ctx {facts.n_ctx}", sum(facts.memory.values()) / 2**20
@@ -247,7 +244,7 @@ def addresses(settings: Settings, listening: Sequence[socket.socket]) -> str:
 
 def load_process(
     spec: ModelSpec, progress: Callable[[int, int], None], deliver: Callable[..., object], command: str = COMMAND
-) -> pumice.ProcessModel:
+) -> pumice.Model:
     """Load a model in a process; ``command`` is the subcommand that ``pumice ps`` shows for it."""
     with show_progress(f"loading {spec.names[0]}", unit="step") as shown:
 

@@ -8,7 +8,7 @@ from asyncio import wrap_future
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
@@ -59,10 +59,10 @@ async def speech(request: Request, body: SpeechBody) -> Annotated[Response, byte
     if body.speed != 1:
         raise bad_request(f"speed is {body.speed:g}; models that speak have one speed, 1")
     service = await service_of(request, body.model)
-    service.model.check_kind_speaks()
+    service.model.speech.check()
     voice = _voice(service, body.voice)
-    settings = voice, body.temperature, body.seed, body.language or ""
-    pieces = await PREPARATION(service.model.speech_pieces, body.input, *settings)
+    settings: dict[str, Any] = {"temperature": body.temperature, "seed": body.seed, "language": body.language or ""}
+    pieces = await PREPARATION(service.model.speech.pieces, body.input, voice=voice, **settings)
     writer = await PREPARATION(SoundWriter, body.response_format, RATE)
     tokens = _Tokens()
     parts = _spoken(service, pieces, body, tokens, request.state.cache_salt)
@@ -80,7 +80,7 @@ def _voice(service: Service, name: str) -> pumice.Voice | pumice.Audio | str | N
     """Return a voice by its name; None for the default. Raises HTTPException for one that is not served."""
     if name == DEFAULT_VOICE:
         return None
-    if name not in service.voices and service.model.has_speaker(name):
+    if name not in service.voices and service.model.speech.has_voice(name):
         return name
     if name not in service.voices:
         served = ", ".join([DEFAULT_VOICE, *sorted(service.voices)[:20]])
@@ -109,7 +109,7 @@ async def _spoken(
 
 async def _framed(service: Service, piece: pumice.FramePiece, tokens: _Tokens) -> AsyncGenerator[Samples, None]:
     """Yield the samples of a piece by a speech model, each part within the timeout of a request."""
-    speech = service.model.open_speech(piece.command)
+    speech = service.model.speech.open(piece)
     try:
         while (part := await service.in_time(wrap_future(speech.next()))) is not None:
             yield part
@@ -131,7 +131,7 @@ async def _coded(
     if done.finish_reason == "timeout":
         raise too_late()
     tokens.add(done.timings.prompt_tokens, done.timings.generated_tokens)
-    decoding = service.model.decode_speech(service.model.speech_codes(done))
+    decoding = service.model.speech.decode(done)
     yield await service.in_time(wrap_future(decoding))
 
 

@@ -56,8 +56,8 @@ async def _written(request: Request, translates: bool) -> Response:
         form = await PREPARATION(lambda: read_form(head, b"".join(parts)))
     body, audio = _read(form)
     service = await service_of(request, body.model)
-    service.model.check_takes("audio")
-    if service.model.transcribes:
+    service.model.media.check("audio")
+    if service.model.speech.transcribes:
         return await transcripts.answer(request, service, body, audio, translates)
     if body.response_format in _TIMED and not body.stream:
         return await _timed(request, service, body, audio, translates)
@@ -106,7 +106,7 @@ def _described(service: Service, body: TranscriptionBody, number: int, segment: 
         "start": segment.start,
         "end": segment.end,
         "text": segment.text,
-        "tokens": service.model.tokenize(segment.text, add_special=False),
+        "tokens": service.model.tokenizer.tokenize(segment.text, add_special=False),
         "temperature": body.temperature,
     }
 
@@ -181,7 +181,7 @@ _CHAT_ONLY = ("template_variables", "reasoning", "reasoning_budget", "parallel_t
 
 def _has_token(service: Service, text: str) -> bool:
     """Return True if the vocabulary has a token of its own for a text."""
-    return len(service.model.tokenize(text, add_special=False)) == 1
+    return len(service.model.tokenizer.tokenize(text, add_special=False)) == 1
 
 
 def _instruction(body: TranscriptionBody, translates: bool) -> str:

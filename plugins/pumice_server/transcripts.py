@@ -25,7 +25,7 @@ async def answer(
         raise bad_request("max_tokens: a transcript of Whisper ends with the speech; leave it out")
     task, temperature = "translate" if translates else "transcribe", body.temperature or None
     options: dict[str, Any] = {"language": body.language, "task": task, "temperature": temperature}
-    begun = MEDIA(service.model.transcribe, audio, prompt=body.prompt or "", **options)
+    begun = MEDIA(service.model.speech.transcribe, audio, prompt=body.prompt or "", **options)
     transcript = await unless_gone(request, service.in_time(begun))
     if body.stream:
         return Streaming(_events(transcript), transcript.close)

@@ -72,7 +72,7 @@ def test_texts_of_several_threads_and_generations_go_together(path: Path, model:
         for future in embeddings:
             np.testing.assert_allclose(future.result(60), expected, atol=1e-5)
         assert [future.result(60).tokens for future in texts] == [alone] * 3
-        assert busy.snapshot().n_slots_free == 2
+        assert busy.engine.snapshot().n_slots_free == 2
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_failed_step_fails_its_request_alone(model: pumice.Model, monkeypatch:
         with pytest.raises(ZeroDivisionError):
             model.embed(TEXTS)
     assert model.embed(TEXTS).shape == (5, 64)
-    assert model.snapshot().n_slots_free == 4
+    assert model.engine.snapshot().n_slots_free == 4
 
 
 def test_an_engine_in_a_process_embeds_too(path: Path, model: pumice.Model) -> None:
@@ -140,7 +140,7 @@ def test_a_text_is_cut_to_the_context_within_its_ends(tmp_path: Path, name: str)
         whole = tokenizer.tokenize(text)
         n_before = next(i for i in range(9) if whole[i : i + len(inner)] == inner)
         before, after = whole[:n_before], whole[n_before + len(inner) :]
-        cut, short, ids = model.prepare_embed([text, "a dog", [1] * 999], truncate=True)
+        cut, short, ids = model.media.prepare([text, "a dog", [1] * 999], truncate=True)
         assert cut.tokens == [*before, *inner[: model.n_ctx - len(before) - len(after)], *after]
         assert (short.tokens, ids.tokens) == (tokenizer.tokenize("a dog"), [1] * model.n_ctx)
         np.testing.assert_allclose(model.embed([text], truncate=True), model.embed([cut.tokens]), atol=1e-5)
@@ -162,7 +162,7 @@ def test_a_pair_is_laid_out_as_the_file_says(tmp_path: Path, name: str, template
             "bpe": tokenizer.tokenize(f"is {documents[0]} of {query}?", add_special=False),
         }[name]
         assert model._embedder._pair(query, documents[0]) == pair
-        (expected,) = model.client.encode([pair], "cls", scores=True).result()
+        (expected,) = model.engine.client.encode([pair], "cls", scores=True).result()
         np.testing.assert_allclose(scores[0], expected[0], rtol=1e-5)
         assert len(scores) == 2
         for wrong in ("a cat", 5, None, [5], (each for each in documents)):

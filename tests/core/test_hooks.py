@@ -99,7 +99,7 @@ def test_passed_plugins_replace_installed_ones(model):
         pass
 
     with pumice.load(model, plugins=[plugin("architectures", llama=Mine)], backend="numpy") as loaded:
-        assert type(loaded.architecture) is Mine
+        assert type(loaded.engine.architecture) is Mine
     with pytest.raises(pumice.PluginError, match="'Plugin' and 'Plugin-2' both register"):
         pumice.load(model, plugins=[plugin("architectures", llama=Mine), plugin("architectures", llama=Mine)])
 
@@ -142,7 +142,7 @@ def test_a_passed_plugin_that_is_wrong_is_an_error(model, passed, error):
 
 def test_tokenizers(model):
     with pumice.load(model, plugins=[plugin("tokenizers", llama=Reversed)], backend="numpy") as loaded:
-        assert loaded.tokenize("abc") == [2, 1, 0]
+        assert loaded.tokenizer.tokenize("abc") == [2, 1, 0]
     assert pumice.load_tokenizer(model, plugins=[plugin("tokenizers", llama=Reversed)]).tokenize("ab") == [1, 0]
 
 

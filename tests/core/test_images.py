@@ -94,7 +94,7 @@ def test_a_model_continues_texts_and_images(tmp_path, monkeypatch):
             model.generate(prompt)
         write_projector(tmp_path / "mmproj.gguf", "mlp")
         first, again = (model.generate(prompt, max_tokens=4, temperature=0.0) for _ in range(2))
-        n_text = len(model.tokenize("a picture: ")) + len(model.tokenizer.tokenize_following(" shows"))
+        n_text = len(model.tokenizer.tokenize("a picture: ")) + len(model.tokenizer.tokenize_following(" shows"))
         monkeypatch.setattr(EncodedMedia, "get", lambda *_: pytest.fail("the text is too long for any image"))
         with pytest.raises(pumice.PromptTooLongError, match="at least"):
             model.request(["the word " * 100_000, *prompt])

@@ -41,7 +41,7 @@ except SystemExit as end:
 
 
 def test_loading_in_a_process_imports_no_engine():
-    loaded = modules_after("import pumice; pumice.load_process, pumice.LinkedModel")
+    loaded = modules_after("import pumice; pumice.load_process, pumice.Model")
     assert "pumice.frontend" in loaded
     computing = ("pumice.engine.loop.engine", "pumice.engine.placement.runner", "pumice.planning")
     assert not {name for name in loaded if name.startswith(computing)}
@@ -53,6 +53,17 @@ def test_everything_public_is_there():
         assert getattr(pumice, name) is getattr(pumice, name)
     with pytest.raises(AttributeError, match="no attribute 'laod'"):
         _ = pumice.laod
+
+
+def test_a_model_has_the_names_that_were_reviewed():
+    """A change of them is one of the interface."""
+    names = """
+        generate agenerate generate_many stream astream request chat achat chat_stream achat_stream embed aembed rerank
+        arerank score ascore logits tokenizer template media speech cache engine config facts metadata summary sampling
+        n_ctx n_vocab backends memory close closed
+    """
+    with pumice.load(backend="numpy") as model:
+        assert dir(model) == sorted(names.split())
 
 
 def test_every_error_is_public_and_a_pumice_error():

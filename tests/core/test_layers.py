@@ -43,6 +43,7 @@ ENGINES = {
     "pumice.cache_tiers",
     "pumice.config",
     "pumice.engine.messages",
+    "pumice.local_engine",
     "pumice.process.codec",
     "pumice.process.engine_host",
     "pumice.process.stage",

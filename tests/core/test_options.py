@@ -170,7 +170,7 @@ def test_a_wrong_name_is_an_error_that_names_the_nearest():
         with pytest.raises(pumice.RequestError, match="tools is an option of chats: use chat or chat_stream"):
             model.generate([1], tools=[])
         with pytest.raises(pumice.RequestError, match="unknown option 'tool'; did you mean 'tools'"):
-            model.apply_template([{"role": "user", "content": "Hi"}], tool=[])
+            model.template.apply([{"role": "user", "content": "Hi"}], tool=[])
     with pytest.raises(pumice.ConfigError, match="arguments: unknown key 'n_paralel'; did you mean 'n_parallel'"):
         pumice.load(n_paralel=2)
 

@@ -50,7 +50,7 @@ def test_samples_are_those_of_the_package(models, name, kind):
     voice = VOICE if kind == "voice" else None
     length = min(int(theirs(f"{name}, {kind}, length")), 30 * FRAME)
     with pumice.load(models / name / "model.gguf", **OPTIONS) as model:
-        sound = model.speak(tiny.TEXT, temperature=0.0, voice=voice, max_seconds=30 * FRAME / VOICE_RATE)
+        sound = model.speech.speak(tiny.TEXT, temperature=0.0, voice=voice, max_seconds=30 * FRAME / VOICE_RATE)
     assert len(sound.source) == length
     expected = theirs(f"{name}, {kind}")
     assert np.abs(expected).max() > 0.1
@@ -65,7 +65,7 @@ def test_the_speech_model_is_converted_as_by_llama_cpp(models, tmp_path):
 
 def test_other_backends_make_the_same_sound(models):
     with pumice.load(models / "ends" / "model.gguf", backend="cpu", kv_type="f32") as model:
-        sound = model.speak(tiny.TEXT, temperature=0.0, voice=VOICE)
+        sound = model.speech.speak(tiny.TEXT, temperature=0.0, voice=VOICE)
     np.testing.assert_allclose(sampled(sound.source), theirs("ends, voice"), atol=2e-5)
 
 
@@ -73,25 +73,25 @@ def test_a_speech_comes_in_parts_and_is_the_same_in_another_process(models):
     path = models / "ends" / "model.gguf"
     with pumice.load(path, **OPTIONS) as model:
         told = []
-        whole = model.speak("hello there. " * 5, seed=5, voice=VOICE, progress=told.append)
-        again = model.speak("hello there. " * 5, seed=5, voice=VOICE)
-        other = model.speak("hello there. " * 5, seed=6, voice=VOICE)
+        whole = model.speech.speak("hello there. " * 5, seed=5, voice=VOICE, progress=told.append)
+        again = model.speech.speak("hello there. " * 5, seed=5, voice=VOICE)
+        other = model.speech.speak("hello there. " * 5, seed=6, voice=VOICE)
     assert len(told) > 1
     np.testing.assert_array_equal(whole.source, again.source)
     assert np.abs(whole.source - other.source[: len(whole.source)]).max() > 1e-3
     with pumice.load_process(path, **OPTIONS) as model:
         assert (model.facts.speech, model.facts.samples_per_code) == ("pockettts_gen", FRAME)
-        parts = list(model.speak_stream("hello there. " * 5, seed=5, voice=VOICE))
+        parts = list(model.speech.stream("hello there. " * 5, seed=5, voice=VOICE))
         np.testing.assert_array_equal(np.concatenate(parts), whole.source)
 
         async def first():
-            stream = model.aspeak_stream("hello there. " * 5, seed=5, voice=VOICE)
+            stream = model.speech.astream("hello there. " * 5, seed=5, voice=VOICE)
             part = await anext(stream)
             await stream.aclose()
             return part
 
         np.testing.assert_array_equal(asyncio.run(first()), parts[0])
-        assert len(model.speak("hello", max_seconds=0.01).source) == 240
+        assert len(model.speech.speak("hello", max_seconds=0.01).source) == 240
         with pytest.raises(RequestError, match=r"takes no sound: .* no (such )?encoder"):
             model.generate([VOICE, "a"], max_tokens=1)
 
@@ -99,10 +99,10 @@ def test_a_speech_comes_in_parts_and_is_the_same_in_another_process(models):
 def test_a_speech_ends_with_its_reader(models):
     with pumice.load_process(models / "never ends" / "model.gguf", **OPTIONS) as model:
         for _ in range(2):
-            stream = model.speak_stream("hello there. " * 30)
+            stream = model.speech.stream("hello there. " * 30)
             assert len(next(stream)) == 2 * FRAME
             stream.close()
-        assert len(model.speak("hello", max_seconds=0.5).source) == VOICE_RATE // 2
+        assert len(model.speech.speak("hello", max_seconds=0.5).source) == VOICE_RATE // 2
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_speech_ends_with_its_reader(models):
 )
 def test_wrong_texts_are_named(model, text, problem):
     with pytest.raises(RequestError, match=problem):
-        model.speak(text)
+        model.speech.speak(text)
 
 
 @pytest.mark.parametrize(
@@ -129,4 +129,4 @@ def test_wrong_texts_are_named(model, text, problem):
 )
 def test_wrong_options_are_named(model, options, problem):
     with pytest.raises(RequestError, match=problem):
-        model.speak("hello", **options)
+        model.speech.speak("hello", **options)

@@ -14,7 +14,7 @@ from pumice.audio import VOICE_RATE
 from pumice.cli import cli
 from pumice.engine.speech import speaker
 from pumice.errors import ModelError, RequestError
-from pumice.frontend.speaking import TokenizerVocabulary
+from pumice.frontend.speech import TokenizerVocabulary
 from pumice.gguf import GGUFFile
 from pumice.model_files.opening import check_projector
 from pumice.speech_model import SpeechTask
@@ -53,7 +53,7 @@ def sampled(samples):
 def spoken(model, kind):
     """Speak as many frames as the package did, if the model does not end earlier."""
     n = len(theirs(f"{kind}, codes")) + (kind == "plain")
-    return model.speak(tiny.TEXT, temperature=0.0, max_seconds=n * FRAME / VOICE_RATE, **KINDS[kind])
+    return model.speech.speak(tiny.TEXT, temperature=0.0, max_seconds=n * FRAME / VOICE_RATE, **KINDS[kind])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -76,8 +76,8 @@ def test_codes_are_those_of_the_package(model):
 
 def frames_of(model, n, voice, language, name="", **changes):
     """Return the frames of the text, before any sound is made of them."""
-    model.check_speaks()
-    speaks = model._load_speaker()
+    model.engine.speech.check()
+    speaks = model.engine.speech.speaker()
     (text,) = speaks.model.pieces(tiny.TEXT, TokenizerVocabulary(model.tokenizer), language, name)
     rows = None if voice is None else speaks.model.voice(speaks._graphs, voice.source)
     task = SpeechTask(replace(text, max_frames=n, **changes), rows, 0.0, np.random.default_rng(0))
@@ -104,7 +104,7 @@ def test_damaged_files_are_refused(path, tmp_path):
     wrong = write_gguf(tmp_path / "wrong.gguf", metadata, {**tensors, name: np.full_like(tensors[name], np.nan)})
     unfinished = pytest.raises(RequestError, match="not a finite number")
     with pumice.load(path, mmproj=str(wrong), **OPTIONS) as model, unfinished:
-        model.speak("hello")
+        model.speech.speak("hello")
 
 
 def test_the_speech_model_is_converted_as_by_llama_cpp(tmp_path):
@@ -126,9 +126,9 @@ def test_other_backends_make_the_same_sound(path):
 def test_speech_is_the_same_in_another_process(path, model):
     with pumice.load_process(path, **OPTIONS) as process:
         assert (process.facts.speech, process.facts.samples_per_code) == ("qwen3tts_gen", FRAME)
-        there = process.speak("hello", seed=4, max_seconds=0.4)
-    here = model.speak("hello", seed=4, max_seconds=0.4)
-    other = model.speak("hello", seed=5, max_seconds=0.4)
+        there = process.speech.speak("hello", seed=4, max_seconds=0.4)
+    here = model.speech.speak("hello", seed=4, max_seconds=0.4)
+    other = model.speech.speak("hello", seed=5, max_seconds=0.4)
     np.testing.assert_array_equal(there.source, here.source)
     assert np.abs(here.source - other.source).max() > 1e-3
 
@@ -148,7 +148,7 @@ def test_speech_is_the_same_in_another_process(path, model):
 )
 def test_wrong_options_are_named(model, options, problem):
     with pytest.raises(RequestError, match=problem):
-        model.speak(**{"text": "hello", **options})
+        model.speech.speak(**{"text": "hello", **options})
 
 
 def test_the_command_speaks_with_a_language(path, tmp_path):

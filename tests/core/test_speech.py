@@ -11,7 +11,7 @@ from hearing_models import sound
 from pumice.audio import decode
 from pumice.config import load_config
 from pumice.errors import RequestError
-from pumice.frontend import speaking
+from pumice.frontend import speech as speaking
 from pumice.hub.projectors import find_vocoder
 from pumice.model_files.policy import files_beside
 from pumice.sound_files import FORMATS, SoundWriter, encode_file
@@ -72,7 +72,7 @@ def test_long_texts_are_spoken_in_pieces():
 )
 def test_wrong_texts_are_named(path, text, problem):
     with pumice.load(path, backend="numpy", vocoder="off") as model, pytest.raises(RequestError, match=problem):
-        model.speak(text)
+        model.speech.speak(text)
 
 
 @pytest.mark.parametrize(
@@ -117,37 +117,37 @@ def test_files_of_every_format_are_the_same_sound_streamed_or_whole(format):
 def test_a_model_speaks_in_this_process_and_another(path):
     told = []
     with pumice.load(path, backend="numpy") as model:
-        spoken = model.speak("Hello world. " + "So be it! " * 12, seed=3, progress=told.append)
+        spoken = model.speech.speak("Hello world. " + "So be it! " * 12, seed=3, progress=told.append)
         assert spoken.source.shape[0] % HOP == 0
         assert len(told) == 2
         assert told[-1] == len(spoken.source) / RATE
         assert np.abs(spoken.source).max() > 0.1
-        again = pumice.speak("Hello world.", model, seed=3, voice=Voice.parse(VOICE_FILE, "a"))
+        again = model.speech.speak("Hello world.", seed=3, voice=Voice.parse(VOICE_FILE, "a"))
         assert len(again.source) == 2 * 60 * HOP
-        cut = model.speak("Hello world.", seed=3, max_seconds=0.01)
+        cut = model.speech.speak("Hello world.", seed=3, max_seconds=0.01)
         assert len(cut.source) == 240
     with pumice.load_process(path, backend="numpy") as model:
         assert (model.facts.audio_codes, model.facts.samples_per_code) == (N_CODES, HOP)
-        parts = list(model.speak_stream("Hello world. " + "So be it! " * 12, seed=3))
+        parts = list(model.speech.stream("Hello world. " + "So be it! " * 12, seed=3))
         np.testing.assert_array_equal(np.concatenate(parts), spoken.source)
 
         async def speak():
-            return [part async for part in model.aspeak_stream("Hello world.", seed=3)]
+            return [part async for part in model.speech.astream("Hello world.", seed=3)]
 
         assert [len(part) for part in asyncio.run(speak())] == [2 * 60 * HOP]
         with pytest.raises(RequestError, match=f"none of the vocoder's {N_CODES}"):
-            model.decode_speech([N_CODES])
-        decoding = [model.decode_speech([1] * 300) for _ in range(3)]
+            model.engine.speech.decode([N_CODES])
+        decoding = [model.engine.speech.decode([1] * 300) for _ in range(3)]
         decoding[2].cancel()
         assert len(decoding[0].result()) == 300 * HOP
 
 
 def test_models_that_do_not_speak_say_so(path, tmp_path):
     with pumice.load(backend="numpy") as model, pytest.raises(RequestError, match="this model does not speak"):
-        model.speak("Hello.")
+        model.speech.speak("Hello.")
     for load in (pumice.load, pumice.load_process):
         with load(path, backend="numpy", vocoder="off") as model, pytest.raises(RequestError, match="has no vocoder"):
-            model.speak("Hello.")
+            model.speech.speak("Hello.")
     with pytest.raises(pumice.ModelError, match="not a vocoder: its architecture is not wavtokenizer-dec"):
         pumice.load_process(path, backend="numpy", vocoder=str(path))
 

@@ -94,10 +94,10 @@ def test_many_at_once_are_each_as_alone(model):
 
 def test_errors_come_before_anything_is_generated(model):
     for options in ({"json_schema": {"type": "hiccup"}}, {"regex": "("}, {"grammar": "root ::= x"}):
-        steps = model.snapshot().n_steps
+        steps = model.engine.snapshot().n_steps
         with pytest.raises(pumice.RequestError):
             model.stream("x", **options)
-        assert model.snapshot().n_steps == steps
+        assert model.engine.snapshot().n_steps == steps
 
 
 def test_a_grammar_that_becomes_too_complex_ends_only_its_sequence(model, monkeypatch):

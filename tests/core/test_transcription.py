@@ -167,23 +167,23 @@ def test_every_answer_leads_to_an_end(answers: list[list[int]], seconds: float) 
 )
 def test_wrong_options_are_refused(model: pumice.Model, options: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError, match=message):
-        model.transcribe(pumice.Audio(sound(SECONDS), rate=RATE), **options)
+        model.speech.transcribe(pumice.Audio(sound(SECONDS), rate=RATE), **options)
 
 
 def test_a_model_transcribes(model: pumice.Model, tmp_path: Path) -> None:
     samples = sound(32)
-    once, again = (list(model.transcribe(pumice.Audio(samples, rate=RATE), language="de")) for _ in range(2))
+    once, again = (list(model.speech.transcribe(pumice.Audio(samples, rate=RATE), language="de")) for _ in range(2))
     assert once == again  # its random numbers have a seed
     assert all(0 <= segment.start < segment.end <= 32.02 for segment in once)
     assert [segment.id for segment in once] == list(range(len(once)))
     pumice.Audio(samples[: 2 * RATE], rate=RATE).save(tmp_path / "a.wav")
-    path = str(model._file.path)
+    path = str(model.engine.file.path)
     for form in ("txt", "srt", "vtt", "json"):
         arguments = ["transcribe", str(tmp_path / "a.wav"), "-m", path, "--backend", "numpy", "--language", "de"]
         result = CliRunner().invoke(cli, [*arguments, "-o", str(tmp_path / f"a.{form}")])
         assert result.exit_code == 0, result.output
     values = json.loads((tmp_path / "a.json").read_text())
-    expected = model.transcribe(tmp_path / "a.wav", language="de")
+    expected = model.speech.transcribe(tmp_path / "a.wav", language="de")
     assert values["text"] == expected.text
     assert (tmp_path / "a.srt").read_text() == subrip(expected.segments)
     assert (tmp_path / "a.vtt").read_text() == webvtt(expected.segments)
@@ -194,4 +194,4 @@ def test_other_models_do_not_transcribe(tmp_path: Path) -> None:
         pumice.load(pumice.demo_model_path(), backend="numpy") as other,
         pytest.raises(RequestError, match="does not transcribe"),
     ):
-        other.transcribe(tmp_path / "a.wav")
+        other.speech.transcribe(tmp_path / "a.wav")

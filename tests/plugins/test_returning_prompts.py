@@ -43,7 +43,7 @@ def blocks_of(model: pumice.Model) -> Blocks:
         places = {key: tiers.place_of(*key) for key in tiers._offered if key[0] != STATES}
         return {key: cache.read_blocks(key[0], [place]).tobytes() for key, place in places.items() if place is not None}
 
-    blocks: Blocks = model.engine.call(turns)
+    blocks: Blocks = model.engine.thread.call(turns)
     return blocks
 
 

@@ -253,7 +253,7 @@ def test_float_matrices_get_lengths_that_no_clock_chooses(tmp_path: Path) -> Non
 
     def drafted(speculate: str, **config: Any) -> tuple[bool, bool]:
         with pumice.load(path, backend="numpy", n_ctx=128, config={"speculate": "ngram", **config}) as model:
-            costs = model.engine._engine.speculation.choice.costs
+            costs = model.engine.thread._engine.speculation.choice.costs
             done = model.generate(REPEATING, max_tokens=30, temperature=0, speculate=speculate)
             assert done.timings.n_drafted or done.timings.drafts_exact
             return costs.rows == ASSUMED, done.timings.drafts_exact
@@ -325,7 +325,7 @@ def test_layers_that_draft_see_the_whole_past(tmp_path: Path) -> None:
 
 def assert_drafts_of_the_whole_past(model: pumice.Model, **options: Any) -> None:
     proposed: list[tuple[list[int], int]] = []
-    layer = model.engine._engine.speculation.next_tokens
+    layer = model.engine.thread._engine.speculation.next_tokens
     assert layer is not None
     propose = layer.propose
 
@@ -338,7 +338,7 @@ def assert_drafts_of_the_whole_past(model: pumice.Model, **options: Any) -> None
     model.generate(REPEATING * 2, max_tokens=12, temperature=1.0, seed=3, **options)
     assert len(proposed) > 8
     for tokens, token in proposed:
-        assert model.engine.call(partial(_drafted, tokens=tokens)) == token
+        assert model.engine.thread.call(partial(_drafted, tokens=tokens)) == token
 
 
 def with_draft(name: str, folder: Path) -> dict[str, Any]:
@@ -447,7 +447,7 @@ def test_a_draft_model_holds_no_more_than_it_was_trained_for(tmp_path: Path) -> 
     path = ZOO["rope-plain"].write(tmp_path / "model.gguf")
     config = {"draft_n_ctx": 10**8, "speculate": "draft", "n_draft": 3, "draft_p_min": 0.0}
     with pumice.load(path, draft=str(path), n_ctx=64, n_parallel=2, config=config, backend="numpy") as model:
-        drafter = model.engine._engine.speculation.model
+        drafter = model.engine.thread._engine.speculation.model
         assert drafter is not None
         assert drafter.runner.limits.n_ctx <= 2 * 256
         assert model.generate(IDS[:5], max_tokens=20, temperature=0).timings.n_accepted > 5

@@ -78,13 +78,13 @@ def stone(llama: Path) -> Path:
 def expected_text(llama: Path, no_repeat: int) -> str:
     """The greedy text of the bundled architecture and backend, the last tokens forbidden."""
     with pumice.load(llama, backend="numpy") as model:
-        prompt = model.tokenize(PROMPT)
+        prompt = model.tokenizer.tokenize(PROMPT)
         ids = list(prompt)
         for _ in range(N_TOKENS):
             logits = model.logits(ids)[-1]
             logits[ids[len(ids) - no_repeat :]] = -np.inf  # nothing where no_repeat is 0
             ids.append(int(logits.argmax()))
-        return model.detokenize(ids[len(prompt) :])
+        return model.tokenizer.detokenize(ids[len(prompt) :])
 
 
 def test_the_plugin_is_listed_with_what_it_registers(run, python):

@@ -22,7 +22,7 @@ def use_options() -> None:
         pieces = [piece.text for piece in model.stream("Once", json_schema=SCHEMA)]
         model.generate_many(pieces, each=[{"seed": 1}, {"seed": 2, "max_tokens": 3}], top_k=1)
         model.chat(MESSAGES, tools=TOOLS, reasoning=False, temperature=0)
-        model.apply_template(MESSAGES, chat_template="chatml")
+        model.template.apply(MESSAGES, chat_template="chatml")
         model.request(several[0].tokens, n=2)
 
 
@@ -56,4 +56,4 @@ def use_wrong_options(model: pumice.Model) -> None:
     model.chat(MESSAGES, tool=TOOLS)  # type: ignore[call-arg]
     model.chat_stream(MESSAGES, reasoning="yes")  # type: ignore[arg-type]
     model.achat_stream(MESSAGES, diffusion_algorithm="magic")  # type: ignore[arg-type]
-    model.apply_template(MESSAGES, temperature=1)  # type: ignore[call-arg]
+    model.template.apply(MESSAGES, temperature=1)  # type: ignore[call-arg]

@@ -144,20 +144,20 @@ def _automatic(kind: str, name: str, **options: str) -> str:
 def python() -> str:
     """Return the public interface: the names in ``pumice.__all__``, in the order of use."""
     import pumice
-    from pumice.frontend import PUBLIC
 
     functions = [name for name in pumice.__all__ if inspect.isfunction(getattr(pumice, name))]
     classes = [name for name in pumice.__all__ if inspect.isclass(getattr(pumice, name))]
     errors = [name for name in classes if name.endswith("Error")]
-    models = ["Model", "ProcessModel", "LinkedModel"]
-    values = [name for name in classes if name not in {*errors, *models}]
-    subjects = {"Functions": functions, "Models": models, "Results and messages": values, "Exceptions": errors}
+    values = [name for name in classes if name not in {*errors, "Model"}]
+    subjects = {"Functions": functions, "Models": ["Model"], "Results and messages": values, "Exceptions": errors}
     shown = [(subject, ", ".join(map(code, names))) for subject, names in subjects.items()]
-    members = [(subject, ", ".join(map(code, names.split()))) for subject, names in PUBLIC.items()]
-    parts = ["## All names\n", table(["`pumice`", "names"], shown), table(["a model", "names"], members)]
+    with pumice.load() as model:  # whose attributes are among its names
+        shown.append(("A model", ", ".join(map(code, dir(model)))))
+    parts = ["## All names\n", table(["subject", "names"], shown)]
     parts += ["## Loading\n", *(_automatic("autofunction", f"pumice.{name}") for name in functions)]
     parts += ["## Models\n", _automatic("autoclass", "pumice.Model", members="", inherited_members="")]
-    parts += [_automatic("autoclass", f"pumice.{name}", show_inheritance="") for name in models[1:]]
+    components = ["cache.PromptCache", "media.Media", "speech.Speech", "template.Template"]
+    parts += [_automatic("autoclass", f"pumice.frontend.{name}", members="") for name in components]
     parts += ["## Results and messages\n"]
     parts += [_automatic("autoclass", f"pumice.{name}", members="", inherited_members="tuple") for name in values]
     parts += ["## Exceptions\n"]

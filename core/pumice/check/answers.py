@@ -26,7 +26,7 @@ class Calls:
 def check_answers(subject: Subject, n_calls: int = 1) -> Iterator[Finding]:
     """Ask a question, whose answer has to end, and ``n_calls`` questions for a tool, required and free."""
     with subject.load() as model:
-        if not model.has_chat_template or not model.facts.generates or model.facts.fills_masks:
+        if not model.template.exists or not model.facts.generates or model.facts.fills_masks:
             return
         try:
             answer = model.chat([{"role": "user", "content": QUESTION}], temperature=0, max_tokens=MOST_TOKENS)

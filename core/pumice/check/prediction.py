@@ -33,7 +33,7 @@ def check_prediction(subject: Subject) -> Iterator[Finding]:
     with subject.load() as model:
         if not model.facts.generates or model.facts.fills_masks or subject.tokenizer is None:
             return
-        ids = model.tokenize(subject.text)
+        ids = model.tokenizer.tokenize(subject.text)
         bits = _bits(model, ids)
         if not math.isfinite(bits):
             yield Finding("error", "prediction", "the logits of a text are not finite numbers")
@@ -68,8 +68,8 @@ def expected_bits(n_parameters: int) -> float:
 
 def _bits(model: Model, ids: Sequence[int]) -> float:
     kept = list(ids)[: model.n_ctx]
-    n_bytes = len(model.detokenize(kept).encode())
-    return -sum(item.logprob for item in model.prompt_logprobs(kept)) / math.log(2) / n_bytes
+    n_bytes = len(model.tokenizer.detokenize(kept).encode())
+    return -sum(item.logprob for item in model.score(kept)) / math.log(2) / n_bytes
 
 
 def _other_tokens(subject: Subject, model: Model) -> Iterator[tuple[str, str, float]]:
@@ -77,7 +77,7 @@ def _other_tokens(subject: Subject, model: Model) -> Iterator[tuple[str, str, fl
     bos = model.tokenizer.bos
     if bos is None:
         return
-    plain, adds = model.tokenize(subject.text, add_special=False), model.tokenizer.add_bos
+    plain, adds = model.tokenizer.tokenize(subject.text, add_special=False), model.tokenizer.add_bos
     ids = plain if adds else [bos, *plain]
     message = f"is {str(adds).lower()}, but the text is predicted better {'without' if adds else 'with'} BOS"
     if plain[:1] != [bos]:
@@ -113,7 +113,7 @@ def _variants(subject: Subject) -> Iterator[tuple[str, str, float]]:
         subject.progress(done, len(variants))
         try:
             with subject.load(variant) as model:
-                yield where, message, _bits(model, model.tokenize(subject.text))
+                yield where, message, _bits(model, model.tokenizer.tokenize(subject.text))
         except PumiceError:
             continue  # the family cannot be changed like that
 
@@ -148,7 +148,7 @@ def _layers(subject: Subject, bits: float) -> Iterator[Finding]:
     for done, (number, silent) in enumerate(sorted(outputs.items())):
         subject.progress(done, len(outputs))
         with subject.load(Variant(tensors=silent)) as model:
-            results[f"blk.{number}"] = _bits(model, model.tokenize(subject.text))
+            results[f"blk.{number}"] = _bits(model, model.tokenizer.tokenize(subject.text))
     if not results:
         return
     best, where = min((bits, where) for where, bits in results.items())

@@ -75,7 +75,7 @@ def _some_rows(tensor: ModelTensor) -> NDArray[np.float32]:
 def _predictions(subject: Subject, changed: Mapping[str, ModelTensor]) -> Iterator[Finding]:
     """Measure the divergence from the base of the file, and of the base with one layer of the file."""
     with subject.load(file=subject.base) as model:
-        ids = model.tokenize(subject.text)[:N_TOKENS]
+        ids = model.tokenizer.tokenize(subject.text)[:N_TOKENS]
         if not model.facts.generates:
             return
         expected = _log_softmax(model, ids)

@@ -15,7 +15,7 @@ from pumice.cli.vocabulary import Decorator, option, with_options
 
 if TYPE_CHECKING:
     from pumice.cluster import Cluster, Replicas
-    from pumice.process.linked import LinkedModel
+    from pumice.model import Model
 
 
 def ray_option(help: str) -> Decorator:
@@ -77,7 +77,7 @@ def cluster_options(command: CommandFunction) -> CommandFunction:
     return with_options(command, _CLUSTER_OPTIONS)
 
 
-def take_cluster(options: dict[str, Any]) -> tuple[Cluster[LinkedModel] | None, Replicas]:
+def take_cluster(options: dict[str, Any]) -> tuple[Cluster[Model] | None, Replicas]:
     """Remove the options of a cluster from ``options``, and return the cluster, None without one, and its replicas."""
     if options["address"] is None:
         _check_no_replicas()
@@ -126,7 +126,7 @@ def parse_stages(text: str) -> dict[str, int]:
     raise click.UsageError(f"--stages: expected a number, or the memory of each such as 20GiB, not {text!r}")
 
 
-def find_cluster(address: str) -> Cluster[LinkedModel]:
+def find_cluster(address: str) -> Cluster[Model]:
     """Return the Ray cluster at an address, or with ``auto`` the one of this machine. Raises UsageError."""
     from pumice.config import load_config
     from pumice.registry import load_registry
@@ -136,4 +136,4 @@ def find_cluster(address: str) -> Cluster[LinkedModel]:
             f"--ray: {address!r} is not an address such as 10.0.0.1:6379; give --ray=auto, or --ray last"
         )
     cluster = load_registry(load_config()).clusters.find("ray")("" if address == "auto" else address)
-    return cast("Cluster[LinkedModel]", cluster)
+    return cast("Cluster[Model]", cluster)

@@ -118,9 +118,9 @@ def read_lines(path: Path) -> Iterator[str]:
 
 def tokenized(model: Model, *pair: str) -> list[list[int]]:
     """Return the tokens of both prompts, the shorter one padded with the last token of a space."""
-    both = [model.tokenize(text, add_special=model.tokenizer.add_bos) for text in pair]
+    both = [model.tokenizer.tokenize(text, add_special=model.tokenizer.add_bos) for text in pair]
     length = max(map(len, both))
-    filler = model.tokenize(" ", add_special=False)[-1:] or both[0][-1:]
+    filler = model.tokenizer.tokenize(" ", add_special=False)[-1:] or both[0][-1:]
     return [tokens + filler * (length - len(tokens)) for tokens in both]
 
 

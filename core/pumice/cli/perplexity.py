@@ -126,13 +126,14 @@ def predict(text: str, n_ctx: int, chunks: int | None, save_logits: str | None, 
     """Return the measurement of perplexity on a text, which may save the predictions."""
     from pumice.evaluate.kl_divergence import save_predictions
     from pumice.evaluate.perplexity import perplexity
+    from pumice.local_engine import local_engine
 
     def measure(model: Model) -> Measured:
         ids, bos = text_ids(model, text), bos_of(model)
         steps = (
-            save_predictions(save_logits, model, ids, n_ctx, bos=bos, n_chunks=chunks, force=force)
+            save_predictions(save_logits, local_engine(model), ids, n_ctx, bos=bos, n_chunks=chunks, force=force)
             if save_logits
-            else perplexity(model, ids, n_ctx, bos=bos, n_chunks=chunks)
+            else perplexity(local_engine(model), ids, n_ctx, bos=bos, n_chunks=chunks)
         )
         estimate = last(steps, running_line)
         return asdict(estimate), [estimate_line(estimate, n_ctx)]
@@ -143,9 +144,12 @@ def predict(text: str, n_ctx: int, chunks: int | None, save_logits: str | None, 
 def compare(base: str) -> tuple[Measure, int]:
     """Return the measurement of the divergence from saved predictions, and their context length."""
     from pumice.evaluate.kl_divergence import context_of, kl_divergence
+    from pumice.local_engine import local_engine
 
     def measure(model: Model) -> Measured:
-        divergence = last(kl_divergence(model, base, bos=bos_of(model)), lambda result: running_line(result.perplexity))
+        divergence = last(
+            kl_divergence(local_engine(model), base, bos=bos_of(model)), lambda result: running_line(result.perplexity)
+        )
         return divergence.facts(), divergence_lines(divergence)
 
     return measure, context_of(base)
@@ -155,6 +159,7 @@ def choose(file: Path | None, kind: str, n_tasks: int | None) -> Measure:
     """Return the measurement of the share of right answers to the tasks of a file."""
     from pumice.evaluate import choices
     from pumice.evaluate.tasks import read_tasks
+    from pumice.local_engine import local_engine
 
     if file is None:
         raise click.UsageError(f"--{kind} needs its tasks with --file")
@@ -168,7 +173,7 @@ def choose(file: Path | None, kind: str, n_tasks: int | None) -> Measure:
         raise RequestError(f"{file}: {error}") from None
 
     def measure(model: Model) -> Measured:
-        score = last(choices.measure(model, lambda text: text_ids(model, text), tasks), score_line)
+        score = last(choices.measure(local_engine(model), lambda text: text_ids(model, text), tasks), score_line)
         return asdict(score), [score_line(score)]
 
     return measure
@@ -181,7 +186,7 @@ def bos_of(model: Model) -> int | None:
 
 def text_ids(model: Model, text: str, parse_special: bool = False) -> list[int]:
     """Return the tokens of a text, with BOS if the model expects it, and without EOS."""
-    ids = model.tokenize(text, add_special=True, parse_special=parse_special)
+    ids = model.tokenizer.tokenize(text, add_special=True, parse_special=parse_special)
     return ids[:-1] if model.tokenizer.add_eos and ids[-1:] == [model.tokenizer.eos] else ids
 
 

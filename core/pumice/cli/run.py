@@ -6,6 +6,7 @@ import contextlib
 import os
 import shlex
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -130,7 +131,9 @@ def command(
         max_tokens = usual if defaults.max_tokens is None else defaults.max_tokens
     options = take_sampling(rest) | take_chain(rest) | take_output(rest)
     options |= {name: value for name in _PASSED if (value := rest.pop(name)) is not None}
+    began = time.perf_counter()
     with load_model(model, rest) as loaded:
+        seconds = time.perf_counter() - began
         if not demo and (of_chats := _of_chats(loaded, defaults)):
             chat = f"pumice chat {shlex.quote(model)}"
             echo(f"note: {model} has {of_chats}; `run` applies none, `{chat}` does", err=True)
@@ -139,14 +142,14 @@ def command(
         stream = loaded.stream(read, max_tokens=None if max_tokens < 0 else max_tokens, stop=stops, **options)
         with stream:
             completed = write(stream, text if shown else "")
-        echo(format_timings(loaded, stream), err=True)
+        echo(format_timings(loaded, stream, seconds), err=True)
     if not completed:
         raise click.Abort
 
 
 def _of_chats(model: Model, defaults: ChatDefaults) -> str:
     """Return what only chats with a model use; empty if there is nothing."""
-    if model.has_chat_template:
+    if model.template.exists:
         return "a chat template"
     return "a system message or messages" if defaults.system or defaults.messages else ""
 
@@ -177,7 +180,7 @@ def _is_shared(first: TextIO, second: TextIO) -> bool:
         return False
 
 
-def format_timings(model: Model, stream: Stream) -> str:
+def format_timings(model: Model, stream: Stream, load_seconds: float) -> str:
     """Return a line with seconds, tokens and tokens/s of loading, prompt and generation."""
     timings = stream.timings
     generated = f"generation {counted_as(timings.generated_tokens, 'token')}"
@@ -186,6 +189,6 @@ def format_timings(model: Model, stream: Stream) -> str:
     if timings.n_drafted:
         generated += f", {timings.n_accepted} of {timings.n_drafted} drafted tokens right"
     return (
-        f"load {model.load_seconds:.2f} s on {', '.join(model.backends)} · "
+        f"load {load_seconds:.2f} s on {', '.join(model.backends)} · "
         f"prompt {counted_as(timings.prompt_tokens, 'token')}, {timings.prompt_per_second:.1f} tokens/s · {generated}"
     )

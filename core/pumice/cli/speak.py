@@ -80,7 +80,7 @@ def command(
     TEXT is read from standard input if it is -. MODEL is a model that speaks: OuteTTS 0.2 or 0.3, with the vocoder
     WavTokenizer beside it or as --vocoder, or Pocket TTS or Qwen3-TTS with its mmproj file beside it or as --mmproj.
     """
-    from pumice.frontend.speaking import DEFAULT_SECONDS
+    from pumice.frontend.speech import DEFAULT_SECONDS
     from pumice.gguf.output import NewFiles
     from pumice.sound_files import check_format, encode_file
     from pumice.speech.waveform import RATE
@@ -93,9 +93,9 @@ def command(
     check_format(kind)
     with NewFiles([out], force=force) as file:
         with load_model(model, rest) as loaded, show_progress("speaking", unit="s") as progress:
-            if speaker and not loaded.has_speaker(speaker):
+            if speaker and not loaded.speech.has_voice(speaker):
                 raise click.UsageError(f"--speaker: this model has no voice {speaker!r:.60}")
-            sound = loaded.speak(
+            sound = loaded.speech.speak(
                 spoken,
                 voice=speaker or voice,
                 max_seconds=max_seconds or DEFAULT_SECONDS,

@@ -100,7 +100,7 @@ def command(
     options["previous_text"] = not rest.pop("no_previous_text")
     with NewFiles(list(outs), force=force) if outs else nullcontext() as new, load_model(model, rest) as loaded:
         for number, file in enumerate(files):
-            transcript = loaded.transcribe(file, **options)
+            transcript = loaded.speech.transcribe(file, **options)
             if new is None:
                 if len(files) > 1:
                     echo(f"{file}:")

@@ -6,6 +6,7 @@ constraints of the types are checked when a message arrives from another process
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal
@@ -17,12 +18,14 @@ from numpy.typing import NDArray
 
 from pumice.architecture import MediaKind
 from pumice.cache_tiers import Tally
+from pumice.errors import RequestError
 from pumice.grammar import Grammar, ReasoningBudget
 from pumice.media_encoder import KeptRows
-from pumice.options import Algorithm
+from pumice.options import REQUEST, Algorithm
 from pumice.proposers import choice_of
 from pumice.speech_model import SpokenText
 from pumice.videos import VideoForm, VideoPlan
+from pumice.wording import show_python
 
 #: stop: an end-of-generation token, a stop token or a stop string; length: max_tokens; context_full: no position
 #: is left in the context; timeout: the request's time is over; cancelled: by the caller, or the model was closed.
@@ -76,6 +79,8 @@ class PreparedText:
 class Request:
     """A prompt and the options of its generation, which ``pumice.options.RequestOptions`` describes.
 
+    Options are checked here, and nowhere else: a request that exists is valid for any model.
+
     Attributes:
         prompt: Token ids, at least one. Those at positions of ``media`` are ignored.
         sampling: Parameters of the sampler chain by name; the others have the configured values. With ``samplers``
@@ -118,8 +123,36 @@ class Request:
     media: Sequence[Span] = ()
 
     def __post_init__(self) -> None:
-        """Replace True and False as the choice of drafts by the words for them."""
+        """Check the options, and give a single stop string and the choice of drafts their usual types.
+
+        Raises:
+            RequestError: An option has a wrong type, or is out of range.
+        """
         object.__setattr__(self, "speculate", choice_of(self.speculate))
+        for name, option in REQUEST.items():
+            if (value := getattr(self, name)) is not option.default:
+                option.check(value)
+        if self.max_tokens is not None and 0 <= self.max_tokens < self.min_tokens:
+            raise RequestError(f"min_tokens: {self.min_tokens} is above max_tokens, {self.max_tokens}")
+        stops = [self.stop] if isinstance(self.stop, str) else () if self.stop is None else self.stop
+        object.__setattr__(self, "stop", stops)
+        if "" in stops:
+            raise RequestError("stop: a text is empty, which would end every answer; leave it out")
+        check_adapters(self.adapters)
+        if not isinstance(self.sampling, Mapping) or not all(isinstance(name, str) for name in self.sampling):
+            raise RequestError(f"sampling must be a mapping of names to values, not {show_python(self.sampling)}")
+        if self.grammar is not None and not isinstance(self.grammar, Grammar):
+            raise RequestError(f"grammar must be a Grammar, not {show_python(self.grammar)}")
+        if self.budget is not None and not isinstance(self.budget, ReasoningBudget):
+            raise RequestError(f"budget must be a ReasoningBudget, not {show_python(self.budget)}")
+
+
+def check_adapters(adapters: Mapping[str, float] | None) -> None:
+    """Raise RequestError unless ``adapters`` are None, or finite scales by name."""
+    REQUEST["adapters"].check(adapters)
+    for name, scale in (adapters or {}).items():
+        if not math.isfinite(scale):
+            raise RequestError(f"adapters: the scale of {name!r} must be a finite number, not {show_python(scale)}")
 
 
 @dataclass
@@ -266,6 +299,7 @@ class Facts:
         samples_per_code: samples that it makes of each, or the speech model of a frame.
         speculates: True if requests without a choice of their own have proposers.
         speech: type of the speech model beside the model; empty without one, and before it is open.
+        loras: names of the LoRA adapters; the other adapters are control vectors.
     """
 
     n_ctx: Count
@@ -286,6 +320,7 @@ class Facts:
     speculates: bool = False
     speech: Annotated[str, Meta(max_length=64)] = ""
     n_cache: Count = 0
+    loras: list[Name] = field(default_factory=list)
 
     @property
     def media_bytes(self) -> int:

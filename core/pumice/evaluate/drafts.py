@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 
 from pumice.engine import Engine, Timings
+from pumice.local_engine import local_engine
 from pumice.model import Model
 from pumice.proposers import names_of
 
@@ -75,7 +76,7 @@ def choices_of(model: Model, choice: str) -> list[str]:
         yield
         return engine.speculation.auto
 
-    names = model.engine.call(auto) if choice == "auto" else names_of(choice)
+    names = local_engine(model).thread.call(auto) if choice == "auto" else names_of(choice)
     return [*names, choice] if len(names) > 1 else names
 
 

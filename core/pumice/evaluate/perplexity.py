@@ -18,7 +18,7 @@ from pumice.wording import counted_as
 
 
 class Scorer(Protocol):
-    """The part of a model that evaluation uses."""
+    """The part of an engine that evaluation uses: a ``LocalEngine`` has it."""
 
     def continuation_logits(
         self, beginning: Sequence[int], endings: Sequence[Sequence[int]]

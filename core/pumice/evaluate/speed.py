@@ -17,6 +17,7 @@ from pumice.engine.messages import Event, Failed, Finished, Output
 from pumice.engine.messages import Progress as Read
 from pumice.engine.requests.reading import MeasuredSteps, ReadRequest
 from pumice.errors import RequestError
+from pumice.local_engine import local_engine
 from pumice.model import Model
 
 GREEDY = {"temperature": 0.0}
@@ -33,7 +34,7 @@ def settle(model: Model) -> None:
         engine.runner.placed.wait_until_settled()
         yield
 
-    model.engine.call(wait)
+    local_engine(model).thread.call(wait)
 
 
 def prompt_seconds(model: Model, n_tokens: int, depth: int = 0, progress: TokenProgress | None = None) -> float:
@@ -44,7 +45,7 @@ def prompt_seconds(model: Model, n_tokens: int, depth: int = 0, progress: TokenP
     def steps(request: ReadRequest[float]) -> None:
         MeasuredSteps(request, ids, ends, depth=depth, progress=progress)
 
-    return model.engine.read(steps)[0]
+    return local_engine(model).thread.read(steps)[0]
 
 
 def generation_seconds(model: Model, n_tokens: int, depth: int = 0, progress: TokenProgress | None = None) -> float:
@@ -84,7 +85,7 @@ def parallel_seconds(
 
 def kernel_times(model: Model) -> list[KernelTime]:
     """Return the times of the last step's kernels by name, longest first; empty if they are not measured."""
-    return model.engine.call(lambda engine: engine.profile())
+    return local_engine(model).thread.call(lambda engine: engine.profile())
 
 
 def random_tokens(model: Model, n: int, seed: int = 0) -> list[int]:
@@ -119,7 +120,7 @@ def _run(model: Model, requests: Sequence[Request], progress: TokenProgress | No
     try:
         with _engine_held(model) if len(requests) > 1 else nullcontext():
             for i, request in enumerate(requests):
-                ids += model.client.add(request, listener(i))
+                ids += model.engine.client.add(request, listener(i))
         while len(timings) < len(requests):
             with suppress(queue.Empty):
                 end = ended.get(timeout=TICK)
@@ -130,7 +131,7 @@ def _run(model: Model, requests: Sequence[Request], progress: TokenProgress | No
                 progress(sum(done), n_all)
     finally:
         for id in ids:
-            model.client.drop(id)
+            model.engine.client.drop(id)
     return timings
 
 
@@ -144,7 +145,7 @@ def _engine_held(model: Model) -> Iterator[None]:
         prepared.wait()
         yield
 
-    threading.Thread(target=model.engine.call, args=[hold], daemon=True).start()
+    threading.Thread(target=local_engine(model).thread.call, args=[hold], daemon=True).start()
     holding.wait()
     try:
         yield

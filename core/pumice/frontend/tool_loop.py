@@ -7,10 +7,12 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pumice.chat import ChatCompletion, Message, Messages, Tool, ToolCall, Usage
 from pumice.chat.tools import (
+    MAX_TURNS,
     REFUSED,
     fitting_result,
     later_options,
@@ -20,6 +22,8 @@ from pumice.chat.tools import (
     room_for_result,
 )
 from pumice.errors import PumiceError, RequestError
+from pumice.frontend.loaded import LoadedModel
+from pumice.streaming.chat import PreparedChat
 from pumice.wording import show_python
 
 Approval = Callable[[ToolCall], bool] | Callable[[ToolCall], Awaitable[bool]]
@@ -36,27 +40,26 @@ class ToolLoop:
 
     def __init__(
         self,
-        messages: Messages,
+        model: LoadedModel,
+        messages: Messages | PreparedChat,
         options: Mapping[str, Any],
         run_tools: RunTools,
-        max_turns: int,
-        *,
-        n_ctx: int,
-        tokenize: Callable[[str], Sequence[int]],
+        max_turns: int = MAX_TURNS,
     ) -> None:
         """Prepare a loop.
 
         Args:
-            messages: The conversation.
+            model: The model, by whose context and tokens results are cut.
+            messages: The conversation, as in ``Model.chat``.
             options: Options of ``chat``; their ``tools`` are functions, ``Tool`` objects and descriptions of tools.
             run_tools: True runs every call; a function is asked for each call, and returns True to run it.
             max_turns: Maximum number of answers with calls.
-            n_ctx: Context size in tokens, by which results are cut.
-            tokenize: Returns the tokens of a result.
 
         Raises:
             RequestError: No tool can be run, or an argument is wrong.
         """
+        if isinstance(messages, PreparedChat):
+            raise RequestError("run_tools: give the messages of the chat; a prepared chat has a single answer")
         if not (run_tools is True or callable(run_tools)):
             raise RequestError(f"run_tools must be true, false or a function, not {show_python(run_tools)}")
         if type(max_turns) is not int or max_turns < 1:
@@ -72,8 +75,8 @@ class ToolLoop:
         self._approve = None if run_tools is True else run_tools
         self._left = max_turns
         self._usage = Usage()
-        self._n_ctx, self._tokenize = n_ctx, tokenize
-        self._n_result = n_ctx
+        self._model = model
+        self._n_result = model.n_ctx
 
     def check_sync(self) -> None:
         """Raise RequestError if a tool or the approval is a coroutine function, which ``chat`` cannot wait for.
@@ -96,7 +99,7 @@ class ToolLoop:
         if not ours or self._left == 0:
             return []
         self.options.update(later_options(self.options))
-        self._n_result = room_for_result(self._n_ctx, completion.usage.total_tokens, len(calls))
+        self._n_result = room_for_result(self._model.n_ctx, completion.usage.total_tokens, len(calls))
         return calls
 
     @property
@@ -162,4 +165,5 @@ class ToolLoop:
 
     def _message(self, call: ToolCall, text: str) -> Message:
         """Return the message with the result of a call, cut to what fits the context."""
-        return fitting_result(call, text, self._n_result, self._tokenize)
+        tokenize = partial(self._model.tokenizer.tokenize, add_special=False, parse_special=False)
+        return fitting_result(call, text, self._n_result, tokenize)

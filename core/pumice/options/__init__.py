@@ -11,7 +11,7 @@ SAMPLING   ``SamplingOptions``, parameters of bundled samplers  ``generate``, co
 OUTPUT     ``OutputOptions``, the form of the text              ``generate``, a request's body
 REQUEST    ``RequestOptions`` and ``n``, the rest of a request  ``generate``, ``engine.Request``
 GENERATE   ``GenerateOptions``: these three, and ``sampling``   ``generate``, ``stream``
-TEMPLATE   ``TemplateOptions``                                  ``apply_template``, ``ChatRequest``
+TEMPLATE   ``TemplateOptions``                                  ``template.apply``, ``ChatRequest``
 CHAT       ``ChatOptions``: ``GENERATE`` and ``TEMPLATE``       ``chat``, ``chat_stream``
 ENGINE     ``EngineOptions``                                    ``pumice.load``, configuration files
 ========== ==================================================== =======================================

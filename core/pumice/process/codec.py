@@ -78,10 +78,9 @@ class Opened(EngineMessage, frozen=True):
 
 
 class Loaded(EngineMessage, frozen=True):
-    """The engine is ready for commands. ``loras``: names of the LoRA adapters."""
+    """The engine is ready for commands."""
 
     facts: Facts
-    loras: list[Name] = []
 
 
 HEADERS, VOCABULARIES = "headers", "vocabularies"

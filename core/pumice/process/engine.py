@@ -71,7 +71,6 @@ class EngineProcess:
     ) -> None:
         self.opened: Future[Header | None] = Future()  # the header of the model; None if the process sends none
         self.loaded: Future[Facts] = Future()
-        self.loras: list[str] = []  # names of the LoRA adapters, once loaded
         self.error: Exception | None = None  # the reason of its end
         self._receive = receive
         self._died = died
@@ -183,7 +182,6 @@ class EngineProcess:
             self.opened.set_result(report.header)
         elif isinstance(report, Loaded):
             self._awaited.facts = report.facts
-            self.loras = report.loras
             if not self.opened.done():
                 self.opened.set_result(None)
             self.loaded.set_result(report.facts)

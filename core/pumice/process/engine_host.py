@@ -35,7 +35,7 @@ from pumice.engine.messages import (
 )
 from pumice.errors import RequestError
 from pumice.images import REQUEST_CANCELLED, cancelled_request, check_wanted
-from pumice.model import Model
+from pumice.local_engine import LocalEngine
 from pumice.process.kept_media import KeptMediaRows
 
 Write = Callable[[list[Event]], None]
@@ -46,14 +46,14 @@ _LONG_PREDICTION = 4096  # characters, which take about a millisecond to tokeniz
 
 
 class EngineHost:
-    """Passes commands to a model's engine, and its events to ``write``, from several threads.
+    """Passes commands to an engine of this process, and its events to ``write``, from several threads.
 
     Grammars of requests are compiled, and long predictions tokenized, in separate threads, so that other commands do
     not wait.
     """
 
-    def __init__(self, model: Model, write: Write) -> None:
-        self.model = model
+    def __init__(self, engine: LocalEngine, write: Write) -> None:
+        self.engine = engine
         self._write = write
         self._compilers = ThreadPoolExecutor(_COMPILERS, "pumice-compiler")
         self._encoder = ThreadPoolExecutor(ENCODERS, "pumice-media")
@@ -63,7 +63,7 @@ class EngineHost:
         self._waiting: set[int] = set()  # ids of requests that are still prepared in a separate thread
         self._cancelled: set[int] = set()  # ids of those that were cancelled meanwhile
         self._lock = threading.Lock()
-        model.engine.emit = write
+        engine.thread.emit = write
 
     def obey(
         self,
@@ -126,15 +126,17 @@ class EngineHost:
 
     def _encoded(self, command: EncodesMedia | PlanVideo) -> Event:
         if isinstance(command, PlanVideo):
-            return VideoPlanned(command.id, self.model.plan_video(command.form))
+            return VideoPlanned(command.id, self.engine.media.plan_video(command.form))
         if isinstance(command, EncodeSound):
-            parts = self.model.encode_samples(np.frombuffer(command.samples, np.float32))
+            parts = self.engine.media.encode_samples(np.frombuffer(command.samples, np.float32))
         else:
             pixels = np.frombuffer(command.pixels, np.uint8)
             if isinstance(command, EncodeImage):
-                parts = self.model.encode_pixels(pixels.reshape(command.height, command.width, 3))
+                parts = self.engine.media.encode_pixels(pixels.reshape(command.height, command.width, 3))
             else:
-                parts = self.model.encode_frames(command.form, pixels.reshape(-1, command.height, command.width, 3))
+                parts = self.engine.media.encode_frames(
+                    command.form, pixels.reshape(-1, command.height, command.width, 3)
+                )
         return self._kept.answer(command, parts)
 
     def _decode_speech(self, command: DecodeSpeech) -> None:
@@ -147,7 +149,7 @@ class EngineHost:
             self._write([failed or SpeechDecoded(command.id, done.result())])
 
         try:
-            decoding = self.model.decode_speech(command.codes)
+            decoding = self.engine.speech.decode(command.codes)
         except Exception as error:
             self._write([Failed(command.id, error)])
             return
@@ -164,7 +166,7 @@ class EngineHost:
             self._write([failed or SpeechEnded(command.id, done.result())])
 
         try:
-            speaking = self.model.speak_piece(command, lambda samples: self._write([SpeechPart(command.id, samples)]))
+            speaking = self.engine.speech.speak(command, lambda samples: self._write([SpeechPart(command.id, samples)]))
         except Exception as error:
             self._write([Failed(command.id, error)])
             return
@@ -190,7 +192,7 @@ class EngineHost:
 
     def _obey(self, command: Add | Encode | Score | SavePrompt | Cancel | EndReasoning | Inspect) -> None:
         try:
-            self.model.engine.send(command)
+            self.engine.thread.send(command)
             if isinstance(command, Add):
                 self._write([Accepted(id) for id in command.ids])
         except Exception as error:

@@ -1,8 +1,9 @@
-"""A model whose engine runs elsewhere: in another process, or on another machine."""
+"""The engine of a model that runs elsewhere: in another process, or on another machine."""
 
 from __future__ import annotations
 
 import contextlib
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
@@ -13,18 +14,20 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from pumice.architecture import MediaKind
 from pumice.chat.mixed import PromptPart
 from pumice.config import Config
-from pumice.engine import EngineClient
+from pumice.engine import EngineClient, Snapshot
 from pumice.engine.client import EngineLink
 from pumice.engine.media.projector_parts import no_projector, refusal
 from pumice.engine.messages import Event, Facts, MediaPart, Speak
 from pumice.errors import RequestError
-from pumice.frontend import Frontend, LazyTokenizer
 from pumice.gguf import GGUFFile
 from pumice.grammar import shared_checker
 from pumice.images import REQUEST_CANCELLED, cancelled_request
 from pumice.media_encoder import Embeddings
 from pumice.model_files.opening import open_configured
-from pumice.process.header import Header
+from pumice.model_files.summary import Summary
+from pumice.model_files.tokenizer import LazyTokenizer
+from pumice.process.codec import Load
+from pumice.process.engine import EngineProcess
 from pumice.registry import get_registry
 from pumice.speech.stream import SpeechStream
 from pumice.speech.vocoder import NO_VOCODER, check_codes
@@ -41,7 +44,12 @@ Deliver = Callable[..., object]
 
 
 class FarEngine(EngineLink, Protocol):
-    """A link to an engine that loads asynchronously (``loaded``); ``error`` is the reason of an unexpected end."""
+    """A link to an engine that loads asynchronously.
+
+    Attributes:
+        loaded: Facts about the model, once it is loaded.
+        error: Reason of an unexpected end.
+    """
 
     loaded: Future[Facts]
     error: Exception | None
@@ -55,89 +63,142 @@ Connect = Callable[[Callable[[list[Event]], None], Callable[[Exception], None]],
 """Makes a link from two callbacks: one for lists of events, and one that is called once if the engine dies."""
 
 
-class LinkedModel(Frontend):
-    """Like ``Model``, but the engine runs elsewhere, and only the tokenizer in this process.
+class LinkedEngine:
+    """The engine of a model that runs elsewhere: a ``ModelEngine``. Only its tokenizer is in this process.
 
-    If the engine dies, streams and new requests raise EngineDiedError; load the model again.
+    If it dies, streams and new requests raise EngineDiedError; load the model again.
 
-    Args:
-        path: path of the model's file, which is opened unless the engine sends its header.
-        deliver: schedules the processing of events; None: in the thread that receives them.
+    Attributes:
+        link: The connection; ``link.pid`` and ``link.kill()`` of an engine in a process of its own.
     """
 
     def __init__(self, path: Path, config: Config, connect: Connect, deliver: Deliver | None = None) -> None:
-        client = EngineClient(lambda command: link.send(command), confirms=True)
+        """Connect to an engine, and wait until it is loaded.
+
+        Args:
+            path: Path of the model's file, which is opened unless the engine sends its header.
+            config: Merged settings.
+            connect: Makes the connection.
+            deliver: Schedules the processing of events; None: in the thread that receives them.
+
+        Raises:
+            PumiceError: The engine does not load.
+        """
+        self.config, self.registry, self.checker = config, get_registry(config), shared_checker()
+        self.client = client = EngineClient(lambda command: link.send(command), confirms=True)
         hear = partial(_deliver, weakref.ref(client), deliver)
         with contextlib.ExitStack() as stack:
-            registry = get_registry(config)
-            link = connect(partial(hear, EngineClient.receive), partial(hear, EngineClient.fail))
+            self.link = link = connect(partial(hear, EngineClient.receive), partial(hear, EngineClient.fail))
             stack.callback(link.close)
-            header = self._header()
-            tokenizer = None
+            header = link.opened.result() if isinstance(link, EngineProcess) else None
             if header:
-                metadata, self.__dict__["summary"] = header.read()
-                file = GGUFFile(path, metadata, {}, self.summary.n_bytes)
-                tokenizer = LazyTokenizer(file, registry)
-                tokenizer.prepare()  # while the engine loads
-            facts = link.loaded.result()
-            if not header:
-                file = stack.enter_context(open_configured(path, registry, config))
-            super().__init__(file, config, registry, client, facts, tokenizer)
-            self.link = link
-            self._keeps_media = link.keeps_media
-            self._checker = shared_checker()
+                metadata, self.summary = header.read()
+                self.file = GGUFFile(path, metadata, {}, self.summary.n_bytes)
+            else:
+                self.file = stack.enter_context(open_configured(path, self.registry, config))
+                self.summary = Summary.of(self.file)
+            self.tokenizer = LazyTokenizer(self.file, self.registry)
+            self.tokenizer.prepare()  # while the engine loads
+            self.facts: Facts = link.loaded.result()
+            self.media = _LinkedMedia(client, self.facts, link.keeps_media)
+            self.speech = _LinkedSpeech(client, self.facts)
             self._finalizer = weakref.finalize(client, stack.pop_all().close)
 
     @property
     def closed(self) -> bool:
         return not self._finalizer.alive
 
-    def check_takes(self, kind: MediaKind) -> None:
-        if kind not in self.facts.media:
-            has_projector = self.facts.media or self.facts.speech
-            reason = f"{refusal(kind)}: its projector has no such encoder" if has_projector else no_projector(kind)
-            raise RequestError(reason)
-
-    def encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[PromptPart]:
-        return _prompt_parts(_wanted(self.client.encode_image(pixels, self._keeps_media)), "image")
-
-    def encode_samples(self, samples: NDArray[np.float32]) -> Sequence[PromptPart]:
-        return _prompt_parts(_wanted(self.client.encode_sound(samples, self._keeps_media)), "audio")
-
-    @property
-    def speech_type(self) -> str:
-        return self.facts.speech
-
-    def open_speech(self, command: Callable[[int], Speak]) -> SpeechStream:
-        stream = SpeechStream()
-        self.client.speak(command, stream)
-        return stream
-
-    def plan_video(self, form: VideoForm) -> VideoPlan:
-        return _wanted(self.client.plan_video(form))
-
-    def encode_frames(self, form: VideoForm, frames: NDArray[np.uint8]) -> Sequence[PromptPart]:
-        return _prompt_parts(_wanted(self.client.encode_video(form, frames, self._keeps_media)), "video")
-
-    def check_speaks(self) -> None:
-        if not (self.facts.audio_codes or self.facts.speech):
-            raise RequestError(NO_VOCODER)
-
-    def decode_speech(self, codes: Sequence[int]) -> Future[NDArray[np.float32]]:
-        self.check_speaks()
-        check_codes(codes, self.facts.audio_codes)
-        return self.client.decode_speech(codes)
-
-    def _header(self) -> Header | None:
-        """Return the header that the engine sends before it is loaded; None if the file is to be read here."""
-        return None
-
     @property
     def error(self) -> Exception | None:
         return self.link.error
 
+    def snapshot(self) -> Snapshot:
+        return self.client.snapshot()
+
+    def logits(self, *_: object) -> NDArray[np.float32]:
+        raise RequestError("logits: the engine is not in this process; load the model with pumice.load")
+
     def close(self) -> None:
         self._finalizer()
+
+    def kill(self) -> None:
+        if isinstance(self.link, EngineProcess):
+            self.link.kill()
+
+
+class _LinkedMedia:
+    """Encodes media by an engine that runs elsewhere."""
+
+    def __init__(self, client: EngineClient, facts: Facts, keeps_media: bool) -> None:
+        self._client, self._facts, self._keeps = client, facts, keeps_media
+
+    def check(self, kind: MediaKind) -> None:
+        if kind not in self._facts.media:
+            has_projector = self._facts.media or self._facts.speech
+            reason = f"{refusal(kind)}: its projector has no such encoder" if has_projector else no_projector(kind)
+            raise RequestError(reason)
+
+    @property
+    def sound_rate(self) -> int:
+        return self._facts.sound_rate
+
+    def encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[PromptPart]:
+        return _prompt_parts(_wanted(self._client.encode_image(pixels, self._keeps)), "image")
+
+    def encode_samples(self, samples: NDArray[np.float32]) -> Sequence[PromptPart]:
+        return _prompt_parts(_wanted(self._client.encode_sound(samples, self._keeps)), "audio")
+
+    def plan_video(self, form: VideoForm) -> VideoPlan:
+        return _wanted(self._client.plan_video(form))
+
+    def encode_frames(self, form: VideoForm, frames: NDArray[np.uint8]) -> Sequence[PromptPart]:
+        return _prompt_parts(_wanted(self._client.encode_video(form, frames, self._keeps)), "video")
+
+
+class _LinkedSpeech:
+    """Makes sound by an engine that runs elsewhere."""
+
+    def __init__(self, client: EngineClient, facts: Facts) -> None:
+        self._client, self._facts = client, facts
+
+    @property
+    def type(self) -> str:
+        return self._facts.speech
+
+    def check(self) -> None:
+        if not (self._facts.audio_codes or self._facts.speech):
+            raise RequestError(NO_VOCODER)
+
+    def decode(self, codes: Sequence[int]) -> Future[NDArray[np.float32]]:
+        self.check()
+        check_codes(codes, self._facts.audio_codes)
+        return self._client.decode_speech(codes)
+
+    def open(self, command: Callable[[int], Speak]) -> SpeechStream:
+        stream = SpeechStream()
+        self._client.speak(command, stream)
+        return stream
+
+
+def process_engine(
+    load: Load, progress: Callable[[int, int], None] | None = None, deliver: Deliver | None = None
+) -> LinkedEngine:
+    """Return an engine in a process of its own: a crash or a lack of memory ends only that process.
+
+    Raises PumiceError.
+    """
+
+    def connect(receive: Callable[[list[Event]], None], died: Callable[[Exception], None]) -> EngineProcess:
+        return EngineProcess(load, receive, died, progress, caught_up)
+
+    def caught_up(seconds: float) -> None:
+        heard = threading.Event()
+        if deliver:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                deliver(heard.set)
+                heard.wait(seconds)
+
+    return LinkedEngine(load.path, load.config, connect, deliver)
 
 
 def _wanted(future: Future[T]) -> T:

@@ -21,7 +21,7 @@ from pumice.engine.messages import Close, Command, Event
 from pumice.errors import BackendError, EngineError, OutOfMemoryError
 from pumice.gguf import GGUFFile
 from pumice.isolation.wire import take_standard_streams
-from pumice.model import Model
+from pumice.local_engine import LocalEngine
 from pumice.model_files.summary import Summary
 from pumice.process.codec import (
     COMMANDS,
@@ -83,12 +83,12 @@ def main() -> int:
         with _signs_of_life(write):
             if load.config.memory_limit:
                 sandbox.limit({"DATA": int(load.config.memory_limit * 2**30)})
-            model = Model(load.path, load.config, lambda done, total: write(Loading(done, total)), opened=telling)
-            model.open_projector()
-            model.open_speaker()
-            model.engine.rehearse()
-            model.runner.placed.wait_until_prepared()
-            loras = model.loras
+            engine = LocalEngine(
+                load.path, load.config, progress=lambda done, total: write(Loading(done, total)), opened=telling
+            )
+            engine.open_media()
+            engine.thread.rehearse()
+            engine.runner.placed.wait_until_prepared()
             telling.join()
     except Exception as error:
         telling.join()  # the error is the last message
@@ -97,13 +97,13 @@ def main() -> int:
     gc.enable()
     gc.freeze()  # the process has one model; a full collection of garbage would stop its steps
     sandbox.seal()
-    host = EngineHost(model, write_events)
-    with listed(RunningModel(load.command, load.name, model.backends, model.memory, model.n_ctx)):
-        most += model.facts.media_bytes  # before the other end may send such a command
-        write(Loaded(model.facts, loras))
+    host, facts = EngineHost(engine, write_events), engine.facts
+    with listed(RunningModel(load.command, load.name, facts.backends, facts.memory, facts.n_ctx)):
+        most += facts.media_bytes  # before the other end may send such a command
+        write(Loaded(facts))
         loaded.set_result(host)
-        model.engine.join()
-    return 0 if model.closed else 1
+        engine.thread.join()
+    return 0 if engine.closed else 1
 
 
 class _Telling:
@@ -150,7 +150,7 @@ def _obey(loaded: Future[EngineHost], coming: Iterator[Load | Command]) -> None:
         timer = threading.Timer(_CLOSE_SECONDS, os._exit, [1])  # in case a step never ends
         timer.daemon = True
         timer.start()
-        loaded.result().model.close()
+        loaded.result().engine.close()
     except BaseException:
         traceback.print_exc()
         os._exit(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pumice.chat import ChatCompletion, ChatDelta, TokenLogprob, Turn
@@ -12,6 +13,19 @@ from pumice.streaming.stream import AsyncStream, Stream
 
 if TYPE_CHECKING:
     from pumice.chat.answer import AnswerBuilder
+
+
+@dataclass(frozen=True)
+class PreparedChat:
+    """A chat whose prompt is rendered and whose options are checked, ready to be answered any number of times.
+
+    Attributes:
+        turn: The prompt, and how its answers are read.
+        request: Generates an answer; ``dataclasses.replace`` makes a variant.
+    """
+
+    turn: Turn
+    request: Request
 
 
 class _Deltas:
@@ -51,6 +65,7 @@ class _Deltas:
         return delta.followed_by(self.answer.finish(piece.finish_reason, timings.prompt_tokens, timings.prompt_cached))
 
 
+Progress = Callable[[int, int], None] | None
 S = TypeVar("S", Stream, AsyncStream)
 
 
@@ -93,6 +108,11 @@ class ChatStream(_Answer[Stream], Iterator[ChatDelta]):
     The model computes ahead of the reader. Closing the stream, leaving its loop or dropping it cancels the rest.
     """
 
+    @classmethod
+    def open(cls, client: EngineClient, chat: PreparedChat, progress: Progress = None) -> ChatStream:
+        """Submit a chat. Raises RequestError."""
+        return cls(chat.turn, Stream.open(client, chat.request, progress)[0])
+
     def __next__(self) -> ChatDelta:
         while not self._deltas.ended:
             delta = self._deltas.take(next(self._stream), self._stream.timings)
@@ -125,19 +145,21 @@ class AsyncChatStream(_Answer[AsyncStream], AsyncIterator[ChatDelta]):
         self.prompt_tokens: Sequence[int] = turn.prompt.tokens if turn else ()
 
     @classmethod
+    def open(cls, client: EngineClient, chat: PreparedChat, progress: Progress = None) -> AsyncChatStream:
+        """Submit a chat. Raises RequestError."""
+        return cls(chat.turn, AsyncStream.open(client, chat.request, progress)[0])
+
+    @classmethod
     def later(
-        cls,
-        client: EngineClient,
-        prepare: Callable[[], tuple[Turn, Request]],
-        progress: Callable[[int, int], None] | None = None,
+        cls, client: EngineClient, prepare: Callable[[], PreparedChat], progress: Progress = None
     ) -> AsyncChatStream:
-        """Return the stream of a turn that a thread makes when the first delta is wanted; that raises its errors."""
+        """Return the stream of a chat that a thread makes when the first delta is wanted; that raises its errors."""
 
         def request() -> Request:
-            turn, request = prepare()
-            answer._deltas.begin(turn)
-            answer.prompt_tokens = turn.prompt.tokens
-            return request
+            chat = prepare()
+            answer._deltas.begin(chat.turn)
+            answer.prompt_tokens = chat.turn.prompt.tokens
+            return chat.request
 
         answer = cls(None, AsyncStream.later(client, request, progress))
         return answer

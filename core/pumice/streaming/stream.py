@@ -164,7 +164,6 @@ class AsyncStream(_Sequence, AsyncIterator[Piece]):
     """Like ``Stream``, for the event loop in which it was created."""
 
     def __init__(self, client: EngineClient, progress: Callable[[int, int], None] | None = None) -> None:
-
         super().__init__(client, progress)
         self._inbox = _Inbox()
         self._listener = self._inbox.put

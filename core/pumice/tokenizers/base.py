@@ -3,9 +3,10 @@
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cached_property, partial
+from operator import index
 from typing import Any, ClassVar
 
-from pumice.errors import PromptTooLongError, TokenizerError
+from pumice.errors import PromptTooLongError, RequestError, TokenizerError
 from pumice.tokenizers.incremental import IncrementalDecoder
 from pumice.tokenizers.partition import Partition
 from pumice.tokenizers.pre_tokenizers import PreTokenizer
@@ -99,8 +100,11 @@ class Tokenizer(ABC):
             mark: A character that is removed from the text. Spellings that contain it are not special tokens.
 
         Raises:
+            RequestError: ``text`` is no string.
             TokenizerError: ``text`` has a lone surrogate.
         """
+        if not isinstance(text, str):
+            raise RequestError(f"tokenize takes a string, not {show_python(text)}")
         if not is_unicode(text):
             raise TokenizerError("the text to tokenize is not valid Unicode: it contains a lone surrogate")
         ids = self._before() if add_special else []
@@ -142,10 +146,15 @@ class Tokenizer(ABC):
         """Return the text of ``ids``; with ``special``, control tokens and the unknown token are spelled out.
 
         Raises:
+            RequestError: ``ids`` are no integers.
             TokenizerError: An id is outside the vocabulary.
         """
         decoder = self.decoder(special=special)
-        return "".join(map(decoder.push, ids)) + decoder.flush()
+        try:
+            tokens = list(map(index, ids))
+        except TypeError:
+            raise RequestError(f"detokenize takes a list of token ids, not {show_python(ids)}") from None
+        return "".join(map(decoder.push, tokens)) + decoder.flush()
 
     def decoder(self, *, special: bool | Container[int] = False, continues: bool = False) -> IncrementalDecoder:
         """Return a decoder for single tokens; its texts, joined, equal those of `detokenize`.

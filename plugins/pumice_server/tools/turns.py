@@ -172,7 +172,7 @@ class ToolTurns:
             text, is_error = str(error), True
         except TimeoutError:
             text, is_error = "the time of this request is over", True
-        tokenize = self._service.model.tokenize
+        tokenize = self._service.model.tokenizer.tokenize
         message = await aside(lambda: fitting_result(call.call, text, max_tokens, tokenize), size=WORK * len(text))
         return Outcome(message.content, is_error)
 

@@ -38,6 +38,6 @@ def test_reasoning_that_is_kept_and_effort():
 
 def test_a_model_tells_them(tmp_path):
     with pumice.load(config={"chat_template": "chatml"}) as model:
-        assert model.template_capabilities()["supports_system_role"]
+        assert model.template.capabilities()["supports_system_role"]
     with pumice.load(tiny_llama(tmp_path / "without.gguf"), backend="numpy") as model:
-        assert model.template_capabilities() == {}
+        assert model.template.capabilities() == {}

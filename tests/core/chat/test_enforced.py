@@ -117,7 +117,7 @@ def test_a_form_and_tools(model):
     ],
 )
 def test_a_wrong_form_is_an_error_before_anything_is_generated(model, options, says):
-    steps = model.snapshot().n_steps
+    steps = model.engine.snapshot().n_steps
     with pytest.raises(pumice.RequestError, match=says):
         model.chat([USER], **options)
-    assert model.snapshot().n_steps == steps
+    assert model.engine.snapshot().n_steps == steps

@@ -110,7 +110,7 @@ def test_a_template_that_takes_too_much(shared_workers, name):
 def test_a_model_survives_its_template():
     with pumice.load(config={"chat_template": NESTED["and"]}) as model:
         with pytest.raises(ModelError, match="the chat template is not valid Jinja: it is nested too deeply"):
-            model.template_capabilities()
+            model.template.capabilities()
         assert model.chat(CHAT, chat_template="plain", max_tokens=2).finish_reason == "length"
 
 

@@ -194,6 +194,6 @@ def test_jinja2_is_imported_by_workers_alone():
     program = """if True:
         import sys, pumice
         with pumice.load(config={"chat_template": "chatml"}) as model:
-            assert model.apply_template([{"role": "user", "content": "Hi"}])
+            assert model.template.apply([{"role": "user", "content": "Hi"}])
         print("jinja2" in sys.modules)"""
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "False\n"

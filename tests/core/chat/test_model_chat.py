@@ -64,7 +64,7 @@ def test_an_answer_is_a_message(model):
     assert completion.finish_reason == "stop"
     assert completion.message.tool_calls == []
     usage = completion.usage
-    assert usage.prompt_tokens == len(model.tokenize(model.apply_template([USER])))
+    assert usage.prompt_tokens == len(model.tokenizer.tokenize(model.template.apply([USER])))
     assert usage.completion_tokens == len(completion.tokens) == len("<think>\nWell\n</think>\n\nHello!")
     assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
     assert 0 < usage.reasoning_tokens < usage.completion_tokens
@@ -108,7 +108,7 @@ def test_calls_and_their_results_go_back(model):
     assert len(call.id) == 9
     assert call.id.isalnum()
     result = {"role": "tool", "tool_call_id": call.id, "content": "sunny"}
-    prompt = model.apply_template([USER, first.message, result], tools=[TOOL])
+    prompt = model.template.apply([USER, first.message, result], tools=[TOOL])
     assert CALL in prompt
     assert "tool\nsunny" in prompt
 
@@ -192,7 +192,7 @@ def test_coroutines_chat_beside_each_other(model):
 
 def test_an_answer_goes_on(model):
     begun = {"role": "assistant", "content": "Hel"}
-    assert model.apply_template([USER, begun]).endswith("assistant\nHel")
+    assert model.template.apply([USER, begun]).endswith("assistant\nHel")
     assert model.chat([USER, begun], recite="lo").message.content == "lo"
     reasoned = {"role": "assistant", "content": "", "reasoning": "We"}
     completion = model.chat([USER, reasoned], recite="ll</think>Hi")
@@ -212,7 +212,7 @@ def test_a_plugins_format_is_known_by_its_marks(model):
 
 
 def test_a_template_per_request(model):
-    assert model.apply_template([USER], chat_template="llama3").startswith("<|start_header_id|>user")
+    assert model.template.apply([USER], chat_template="llama3").startswith("<|start_header_id|>user")
     with pytest.raises(pumice.RequestError, match="unknown chat template"):
         model.chat([USER], chat_template="unheard-of")
     with pytest.raises(pumice.RequestError, match="unknown chat template 'lama3'; did you mean 'llama3'"):
@@ -227,7 +227,7 @@ def test_a_prompt_that_does_not_fit_says_so(model):
 def test_a_mistyped_role_is_refused_and_a_role_of_the_template_is_not(model):
     chat = [{"role": "usr", "content": "Hi"}]
     with pytest.raises(pumice.RequestError, match=r"messages\[0\]\.role: unknown role 'usr'; did you mean 'user'"):
-        model.apply_template(chat, chat_template="plain")
+        model.template.apply(chat, chat_template="plain")
     own = "{% for m in messages %}{% if m.role == 'usr' %}{{ m.content }}{% endif %}{% endfor %}"
-    assert "Hi" in model.apply_template(chat, chat_template=own)
-    assert "Hi" in model.apply_template([{"role": "critic", "content": "Hi"}], chat_template="chatml")
+    assert "Hi" in model.template.apply(chat, chat_template=own)
+    assert "Hi" in model.template.apply([{"role": "critic", "content": "Hi"}], chat_template="chatml")

@@ -29,7 +29,7 @@ def test_text_goes_to_stdout_and_timings_to_stderr(run, model):
     done = run("run", model, "-p", "ab", "-n", "6", "--temp", "0", "--backend", "numpy")
     with pumice.load(model, backend="numpy") as loaded:
         assert done.stdout == loaded.generate("ab", max_tokens=6, temperature=0).text
-        n_prompt = len(loaded.tokenize("ab"))
+        n_prompt = len(loaded.tokenizer.tokenize("ab"))
     assert re.fullmatch(
         rf"load [\d.]+ s on numpy · prompt {n_prompt} tokens, [\d.]+ tokens/s · generation 6 tokens, [\d.]+ tokens/s\n",
         done.stderr,

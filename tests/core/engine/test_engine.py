@@ -167,7 +167,7 @@ def test_context_shift_goes_on_from_the_newer_half(path):
     with pumice.load(path, n_ctx=64, **EXACT) as model:
         shifted = model.generate("hello", max_tokens=70, context_shift=True, **options)
         assert (len(shifted.tokens), shifted.finish_reason) == (70, "length")
-        context = model.tokenize("hello") + shifted.tokens
+        context = model.tokenizer.tokenize("hello") + shifted.tokens
         # At 65 tokens the first is kept and half of the other 64 dropped.
         again = model.generate([context[0], *context[33:65]], max_tokens=5, **options)
     assert again.tokens == context[65:70]
@@ -244,7 +244,12 @@ def test_a_closed_model_says_so(path):
     model = pumice.load(path, **EXACT)
     model.close()
     model.close()
-    for use in (lambda: model.stream("a"), lambda: model.generate("a"), lambda: model.logits([1]), model.snapshot):
+    for use in (
+        lambda: model.stream("a"),
+        lambda: model.generate("a"),
+        lambda: model.logits([1]),
+        model.engine.snapshot,
+    ):
         with pytest.raises(pumice.PumiceError, match="closed"):
             use()
 

@@ -124,7 +124,7 @@ def test_experts_that_a_gpu_reads_in_host_memory(path: Path, monkeypatch: pytest
     for moe_in_place, rates, options, n_layers in several:
         monkeypatch.setattr("pumice.engine.placement.rates.known_rates", lambda name, *_, rates=rates: rates.get(name))
         with load(path, room, moe_in_place=moe_in_place, **options) as model:
-            assert (list(model.runner.placed.backends_used) == ["gpu"]) is (n_layers > 0)
+            assert (list(model.engine.runner.placed.backends_used) == ["gpu"]) is (n_layers > 0)
             if n_layers:
                 assert experts(model) == {"gpu0": (4 - n_layers) * layer, "numpy": n_layers * layer}
             assert model.generate([5, 6, 7], max_tokens=8, temperature=0).tokens == text

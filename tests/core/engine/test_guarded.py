@@ -172,7 +172,7 @@ def test_a_tokenizer(path):
         pumice.load(path, backend="numpy", plugins=[buggy("tokenizers", "llama", Faulty)]) as model,
         pytest.raises(pumice.PluginError, match=r"^tokenizer tests\S*\.Faulty: RuntimeError: two lines$"),
     ):
-        model.tokenize("a")
+        model.tokenizer.tokenize("a")
 
 
 def test_a_model_and_a_stream_say_what_they_are(path):

@@ -130,7 +130,7 @@ def _alone(model: pumice.Model, work: Work) -> Any:
         texts = [tokens_of(prompt) for prompt in (work.prompt, *work.more)]
         return model.embed(texts, pooling=work.pooling, normalize=False, adapters=work.adapters)
     if work.kind == "score":
-        return model.prompt_logprobs(ids, work.n_top, adapters=work.adapters)
+        return model.score(ids, work.n_top, adapters=work.adapters)
     return model.logits(ids, adapters=work.adapters)
 
 
@@ -188,7 +188,7 @@ class EngineMachine(RuleBasedStateMachine):
             path, backend=BACKEND, plugins=[self.pace.plugin()], kv_type="f32", n_ctx=n_ctx, n_parallel=n_parallel,
             n_batch=n_batch, speculate="off", max_delay=1e6, config=config,
         )  # fmt: skip
-        self.client: EngineClient = self.model.client
+        self.client: EngineClient = self.model.engine.client
         self.n_ctx, self.max_queue = n_ctx, self.model.config.max_queue
         self.asked: list[Asked] = []
         self.finishes = finishes  # before it is closed

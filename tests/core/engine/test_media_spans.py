@@ -51,7 +51,7 @@ def request(table, **options):
 
 
 def complete(model, request):
-    return Stream.open(model.client, request)[0].completion()
+    return Stream.open(model.engine.client, request)[0].completion()
 
 
 @pytest.mark.parametrize("backend", ["numpy", "cpu"])
@@ -85,7 +85,7 @@ def test_a_request_with_media_beside_one_without(path, table):
     with pumice.load(path, backend="numpy", kv_type="f32", n_parallel=2) as model:
         alone = [complete(model, Request(PROMPT[:9], **GREEDY)).tokens, complete(model, request(table)).tokens]
         streams = [
-            Stream.open(model.client, one)[0]
+            Stream.open(model.engine.client, one)[0]
             for one in (Request(PROMPT[:9], cache_salt="b", **GREEDY), request(table, cache_salt="b"))
         ]
         assert [stream.completion().tokens for stream in streams] == alone
@@ -141,7 +141,7 @@ def test_without_a_program_for_media_only_media_are_refused(path, table, monkeyp
 
     with pumice.load(path, backend="numpy") as model:
         expected = complete(model, Request(PROMPT, **GREEDY)).tokens
-        monkeypatch.setattr(model.runner.placed.graphs[MEDIA], "compile", fails)
+        monkeypatch.setattr(model.engine.runner.placed.graphs[MEDIA], "compile", fails)
         stream = iter(model.stream(PROMPT, max_tokens=12, temperature=0.0, cache_salt="b"))
         tokens = [next(stream).token]
         for _ in range(2):
@@ -180,7 +180,7 @@ def test_text_behind_media_is_the_same_with_drafts(tmp_path, name, grid):
             options = {"sampling": {"temperature": 0.0}, "max_tokens": 40, "end_tokens": frozenset()}
             seen = Request(prompt, media=[Span(4, rows, grid)], speculate=speculate, cache_salt=speculate, **options)
             plain = Request(prompt, speculate=speculate, cache_salt=speculate, **options)
-            streams = [Stream.open(model.client, each)[0] for each in (seen, plain)]
+            streams = [Stream.open(model.engine.client, each)[0] for each in (seen, plain)]
             return [stream.completion() for stream in streams]
 
         expected = complete_both("off")

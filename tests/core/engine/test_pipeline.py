@@ -270,7 +270,7 @@ def test_two_devices_of_a_backend_without_a_line_of_its_own(tmp_path: Path) -> N
     for backend, plugins in (("numpy", []), ("tried", [plugin(Two)])):
         with pumice.load(path, backend=backend, plugins=plugins, n_batch=4) as model:
             texts.append(model.generate("the cat sat on the mat", max_tokens=20, temperature=0).tokens)
-            assert (" on tried, device 1: " in model.runner.placed.describe()) == (backend == "tried")
+            assert (" on tried, device 1: " in model.engine.runner.placed.describe()) == (backend == "tried")
     assert texts[0] == texts[1]
 
 

@@ -336,7 +336,7 @@ def test_a_context_of_zero_is_lowered_to_memory(
             return model.n_ctx
 
     assert context(n_ctx=0) == N_CTX
-    monkeypatch.setattr("pumice.model.usable_memory_bytes", lambda limit: 1_200_000)
+    monkeypatch.setattr("pumice.local_engine.usable_memory_bytes", lambda limit: 1_200_000)
     assert context(n_ctx=0, fit=False) == context(n_ctx=N_CTX) == N_CTX
     lowered = context(n_ctx=0, fit_ctx=32)
     assert 32 < lowered < N_CTX

@@ -9,7 +9,7 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
-from pumice.frontend.generating import NO_PROMPT
+from pumice.frontend.prompts import NO_PROMPT
 from pumice.sampler.mask import without_tokens
 
 EXACT = {"backend": "numpy", "kv_type": "f32"}
@@ -105,8 +105,8 @@ def test_loading_refuses_numbers_that_no_file_may_have(name):
 
 def test_tokens_beyond_64_bits_are_refused_everywhere(model):
     for call in (
-        lambda: model.detokenize([HUGE]),
-        lambda: model.prompt_logprobs([HUGE]),
+        lambda: model.tokenizer.detokenize([HUGE]),
+        lambda: model.score([HUGE]),
         lambda: model.embed([[HUGE]]),
     ):
         with pytest.raises(pumice.PumiceError, match=f"token (id )?{BITS} is outside the vocabulary"):
@@ -116,10 +116,10 @@ def test_tokens_beyond_64_bits_are_refused_everywhere(model):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda model: model.tokenize(None), "tokenize takes a string, not None"),
-        (lambda model: model.tokenize(b"a"), "tokenize takes a string, not b'a'"),
-        (lambda model: model.detokenize("12"), "detokenize takes a list of token ids, not '12'"),
-        (lambda model: model.detokenize(["a"]), "detokenize takes a list of token ids, not ['a']"),
+        (lambda model: model.tokenizer.tokenize(None), "tokenize takes a string, not None"),
+        (lambda model: model.tokenizer.tokenize(b"a"), "tokenize takes a string, not b'a'"),
+        (lambda model: model.tokenizer.detokenize("12"), "detokenize takes a list of token ids, not '12'"),
+        (lambda model: model.tokenizer.detokenize(["a"]), "detokenize takes a list of token ids, not ['a']"),
     ],
 )
 def test_arguments_of_tokens_are_checked(model, call, message):
@@ -291,7 +291,7 @@ def test_logprobs_of_a_prompt_are_those_of_the_model(tmp_path, backend):
     """Longer than a step has rows for; the prompt is not read again to go on with it."""
     prompt = [5 + i % 40 for i in range(150)]
     with pumice.load(tiny_llama(tmp_path / "tiny.gguf"), backend=backend, kv_type="f32") as model:
-        found = model.prompt_logprobs(prompt, 3)
+        found = model.score(prompt, 3)
         assert model.generate(prompt, max_tokens=1).timings.prompt_cached == 149
         rows = [log_softmax(row) for row in model.logits(prompt)[:-1]]
         np.testing.assert_allclose(
@@ -302,12 +302,12 @@ def test_logprobs_of_a_prompt_are_those_of_the_model(tmp_path, backend):
         for each, row in zip(found, rows, strict=True):
             np.testing.assert_allclose([p for _, p in each.top], np.sort(row)[::-1][:3], atol=1e-4)
         assert model.generate(prompt, max_tokens=1, cache_salt="other").timings.prompt_cached == 0
-        assert model.prompt_logprobs([5]) == []
+        assert model.score([5]) == []
         for wrong in ([-1, 2], [5] * (model.n_ctx + 1)):
             with pytest.raises(pumice.RequestError):
-                model.prompt_logprobs(wrong)
+                model.score(wrong)
         with pytest.raises(pumice.RequestError, match="cache_salt must be a string, not 5"):
-            model.prompt_logprobs(prompt, cache_salt=5)
+            model.score(prompt, cache_salt=5)
 
 
 def test_logprobs_after_sampling_are_of_what_is_left(model):
@@ -337,7 +337,7 @@ def test_a_prediction_is_tokenized_once_for_all_completions(model, monkeypatch):
 
     def tokenize(tokenizer, text):
         texts.append(text)
-        return model.tokenize(text)
+        return model.tokenizer.tokenize(text)
 
     monkeypatch.setattr(type(model.tokenizer), "tokenize_following", tokenize)
     model.generate("a", n=3, prediction="a b", **RANDOM)

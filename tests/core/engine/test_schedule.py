@@ -12,7 +12,7 @@ from gguf_files import tiny_llama
 from pumice.config import load_config
 from pumice.engine import Request, Runner
 from pumice.engine.loop.policy import FairPolicy
-from pumice.model import Model
+from pumice.local_engine import load_model
 from pumice.streaming.stream import Stream
 from waiting import PATIENCE
 
@@ -27,7 +27,7 @@ def path(tmp_path_factory):
 
 
 def load(path, policy=None, **settings):
-    return Model(path, load_config({**EXACT, **settings}), policy=policy)
+    return load_model(path, load_config({**EXACT, **settings}), policy=policy)
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def held(model):
         assert go.wait(PATIENCE)
         yield
 
-    thread = threading.Thread(target=model.engine.call, args=[turns])
+    thread = threading.Thread(target=model.engine.thread.call, args=[turns])
     thread.start()
     assert holds.wait(PATIENCE)
     yield
@@ -181,7 +181,7 @@ def test_higher_priorities_come_first(path):
 
         with held(model):
             for name, priority in (("low", -1), ("high", 2), ("higher", 3)):
-                model.client.add(Request([5, 6], 40, {"temperature": 0.0}, priority=priority), finish(name))
+                model.engine.client.add(Request([5, 6], 40, {"temperature": 0.0}, priority=priority), finish(name))
         for _ in range(2):
             assert done.acquire(timeout=PATIENCE)
         first.close()
@@ -235,12 +235,12 @@ def test_a_full_queue_refuses(path):
         streams = [model.stream("a", **ENDLESS)]
         next(streams[0])
         streams += [model.stream("a", **ENDLESS) for _ in range(3)]
-        assert model.snapshot().n_waiting == 3
+        assert model.engine.snapshot().n_waiting == 3
         with pytest.raises(pumice.QueueFullError, match="max_queue is 3") as caught:
             model.stream("b")
         assert (caught.value.n_queued, caught.value.max_queue) == (3, 3)
         streams.pop().close()
-        assert model.snapshot().n_waiting == 2, "what was sent before is done"
+        assert model.engine.snapshot().n_waiting == 2, "what was sent before is done"
         streams.append(model.stream("b", **ENDLESS))
         for stream in streams:
             stream.close()

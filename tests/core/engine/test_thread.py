@@ -34,7 +34,7 @@ def model(path):
 
 
 def idle(model) -> bool:
-    now = model.snapshot()
+    now = model.engine.snapshot()
     return now.n_running + now.n_waiting == 0 and now.n_slots_free == now.n_slots and now.n_blocks_free == now.n_blocks
 
 
@@ -84,7 +84,7 @@ def test_closing_ends_streams_as_cancelled(path):
     next(stream)
     other = threading.Thread(target=lambda: reasons.append(model.generate("b", **ENDLESS).finish_reason))
     other.start()
-    wait_until(lambda: model.snapshot().n_running == 2)
+    wait_until(lambda: model.engine.snapshot().n_running == 2)
     model.close()
     other.join(PATIENCE)
     assert stream.completion().finish_reason == "cancelled"
@@ -139,7 +139,12 @@ def test_a_failure_in_the_engine_itself_reaches_who_waits(model, monkeypatch):
 @pytest.mark.filterwarnings("ignore:This process")
 def test_a_forked_process_gets_an_error_or_its_own_model(path, backend):
     def child(queue):
-        for use in (lambda: model.generate("a"), lambda: next(stream), lambda: model.logits([1]), model.snapshot):
+        for use in (
+            lambda: model.generate("a"),
+            lambda: next(stream),
+            lambda: model.logits([1]),
+            model.engine.snapshot,
+        ):
             try:
                 use()
             except ModelClosedError as error:
@@ -203,10 +208,10 @@ def test_commands_and_events_cross_a_pipe(path):
         expected = model.generate([5, 6, 7], **GREEDY)
 
         def answer():
-            model.engine.emit = there.send
+            model.engine.thread.emit = there.send
             for command in received(there):
                 try:
-                    model.engine.send(command)
+                    model.engine.thread.send(command)
                 except pumice.PumiceError as error:
                     there.send([Failed(id, error) for id in command.ids])
 
@@ -236,7 +241,7 @@ def test_a_prompt_tells_how_far_it_was_read(path):
             if isinstance(event, Finished):
                 done.set()
 
-        model.client.add(Request(list(range(5, 25)), 2), listen)
+        model.engine.client.add(Request(list(range(5, 25)), 2), listen)
         assert done.wait(PATIENCE)
     assert [event.n_read for event in events if isinstance(event, Progress)] == [0, 8, 16, 20]
     assert {event.n_prompt for event in events if isinstance(event, Progress)} == {20}

@@ -48,7 +48,7 @@ def tallies(model: pumice.Model) -> dict[str, Tally]:
             yield engine.tiers.write_behind(idle=True)
         return dict(engine.tiers.tallies)
 
-    return model.engine.call(turns)
+    return model.engine.thread.call(turns)
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -82,11 +82,11 @@ def test_single_prompts_are_saved(model_file: tuple[Path, dict[str, Any]], tmp_p
     with pumice.load(path, cache_ram=16, **options) as model:
         read = [answer(model, prompt)[1] for prompt in PROMPTS]
         assert tallies(model)["disk"].n_saved == 0
-        assert model.save_prompt(PROMPTS[0]) == N_CACHED, "from host memory, or the device"
+        assert model.cache.save(PROMPTS[0]) == N_CACHED, "from host memory, or the device"
         n_saved = tallies(model)["disk"].n_saved
-        assert model.save_prompt(PROMPTS[0]) == N_CACHED
-        assert model.save_prompt(PROMPTS[0], cache_salt="other") == 0
-        assert model.save_prompt(PROMPTS[0][1:]) == 0
+        assert model.cache.save(PROMPTS[0]) == N_CACHED
+        assert model.cache.save(PROMPTS[0], cache_salt="other") == 0
+        assert model.cache.save(PROMPTS[0][1:]) == 0
         assert tallies(model)["disk"].n_saved == n_saved == len(files_of(tmp_path / "cache"))
     with pumice.load(path, **options) as model:
         assert [answer(model, prompt) for prompt in PROMPTS] == [(N_CACHED, read[0]), (0, read[1])]
@@ -103,8 +103,8 @@ def test_lack_of_memory_costs_what_is_kept_alone(
         read = [answer(model, prompt) for prompt in PROMPTS]
         n_saved = tallies(model)["disk"].n_saved
         with monkeypatch.context() as patch:
-            patch.setattr(model.runner.cache, "write_blocks", fails)
-            patch.setattr(model.runner.cache, "read_blocks", fails)
+            patch.setattr(model.engine.runner.cache, "write_blocks", fails)
+            patch.setattr(model.engine.runner.cache, "read_blocks", fails)
             assert answer(model, PROMPTS[0]) == read[0]
             assert answer(model, PROMPTS[0][::-1])[0] == 0
             counted = tallies(model)

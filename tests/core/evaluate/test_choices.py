@@ -140,14 +140,14 @@ def test_endings_are_predicted_as_whole_texts_are(tmp_path, name):
     path = ZOO[name].write(tmp_path / "model.gguf")
     beginning, endings = [3, 5, 7] * 12, [[1, 2, 3] * 8, [4], [9, 8, 1, 1]]
     with pumice.load(path, backend="numpy", kv_type="f32", n_batch=16) as model:
-        found = model.continuation_logits(beginning, endings)
+        found = model.engine.continuation_logits(beginning, endings)
         for ending, logits in zip(endings, found, strict=True):
             whole = model.logits([*beginning, *ending])
             assert logits == pytest.approx(whole[len(beginning) - 1 : -1], abs=1e-4)
         with pytest.raises(RequestError, match="each ending need a token"):
-            model.continuation_logits(beginning, [[]])
+            model.engine.continuation_logits(beginning, [[]])
         with pytest.raises(RequestError, match="exceed the context"):
-            model.continuation_logits(beginning * 200, [[1]])
+            model.engine.continuation_logits(beginning * 200, [[1]])
 
 
 CASES = {
@@ -163,7 +163,7 @@ def test_scores_are_llama_perplexitys(llama_cpp, tmp_path, kind):
     path.write_bytes(CASES[kind])
     with pumice.load(n_ctx=512) as model:
         tasks = read_tasks(CASES[kind], kind)
-        ours = [score.accuracy for score in measure(model, model.tokenize, tasks)]
+        ours = [score.accuracy for score in measure(model, model.tokenizer.tokenize, tasks)]
     option = "-bf" if kind == "multiple-choice" else "-f"
     output = llama_cpp("llama-perplexity", "-m", demo_model_path(), option, path, f"--{kind}", "-np", 8, "-c", 512)
     theirs = re.findall(r"^(\d+)\t([\d.]+)", output, re.MULTILINE)

@@ -64,7 +64,7 @@ def test_it_is_llama_perplexitys(llama_cpp, tmp_path):
     output = llama_cpp("llama-perplexity", "-m", demo_model_path(), "-f", path, "-c", 64, "--chunks", 4)
     (theirs,) = re.findall(r"\[4\]([\d.]+)", output)
     with pumice.load(n_ctx=64) as model:
-        ids = model.tokenize((TEXT * 8).removesuffix("\n"), parse_special=False)
+        ids = model.tokenizer.tokenize((TEXT * 8).removesuffix("\n"), parse_special=False)
         *_, ours = perplexity(model, ids, 64, bos=model.tokenizer.bos, n_chunks=4)
     assert ours.perplexity == pytest.approx(float(theirs), rel=0.01)
 
@@ -92,7 +92,7 @@ def small(tmp_path_factory):
 
 
 def scored_ids(model):
-    return model.tokenize((TEXT * 8).removesuffix("\n"), parse_special=False)
+    return model.tokenizer.tokenize((TEXT * 8).removesuffix("\n"), parse_special=False)
 
 
 def test_a_model_does_not_diverge_from_itself(tmp_path):

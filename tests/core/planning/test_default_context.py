@@ -63,4 +63,4 @@ def test_the_cache_takes_its_share_of_free_memory(path: Path, on_gpu: bool, shar
 def test_a_loaded_model_says_what_came_out(path: Path) -> None:
     with pumice.load(path, backend="numpy") as model:
         assert (model.n_ctx, model.facts.n_ctx_train, model.facts.n_cache) == (N_CTX, N_CTX, 4 * N_CTX)
-        assert model.snapshot().n_blocks[0] == 4 * N_CTX // 32
+        assert model.engine.snapshot().n_blocks[0] == 4 * N_CTX // 32

@@ -147,7 +147,7 @@ def test_plans_agree_with_what_loading_allocates(tmp_path: Path) -> None:
         options: dict[str, Any] = {"backend": "numpy", "n_ctx": N_CTX, "n_batch": 64}
         plan = pumice.plan(path, measure=False, **options)
         with pumice.load(path, **options) as model:
-            memory = model.runner.placed.memory
+            memory = model.engine.runner.placed.memory
         (device,) = plan.devices
         assert device.bytes == pytest.approx(sum(memory.values()), rel=0.05)
         states = device.parts.get("kv_cache", 0) + device.parts.get("recurrent_state", 0)

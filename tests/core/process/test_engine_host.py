@@ -50,7 +50,7 @@ def events():
 
 @pytest.fixture
 def host(engine, events):
-    return EngineHost(SimpleNamespace(engine=engine), events.extend)
+    return EngineHost(SimpleNamespace(thread=engine), events.extend)
 
 
 def request(source=None, prediction=None):
@@ -111,8 +111,8 @@ def test_a_sound_whose_client_left_is_encoded_no_longer(events):
             linked._wanted(client.encode_sound(np.zeros(3, np.float32)))
         asked.append(True)
 
-    model = SimpleNamespace(engine=SimpleNamespace(), encode_samples=encode)
-    host = EngineHost(model, lambda heard: (events.extend(heard), client.receive(heard)))
+    engine = SimpleNamespace(thread=SimpleNamespace(), media=SimpleNamespace(encode_samples=encode))
+    host = EngineHost(engine, lambda heard: (events.extend(heard), client.receive(heard)))
     client, request = EngineClient(host.obey), Future()
     threads = [threading.Thread(target=copy_context().run, args=[ask]) for _ in range(ENCODERS + 1)]
     for thread in threads:

@@ -58,18 +58,18 @@ def path(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def other(path) -> Iterator[pumice.ProcessModel]:
+def other(path) -> Iterator[pumice.Model]:
     with pumice.load_process(path, **EXACT) as model:
         yield model
 
 
-def asked_of(model: pumice.ProcessModel) -> list[Callable[[], Any]]:
+def asked_of(model: pumice.Model) -> list[Callable[[], Any]]:
     """Prompts that are read in steps, streams, a cancellation, scores and questions, all begun."""
     streams = [model.stream([5 + number] * 40, **GREEDY) for number in range(2)]
     cancelled = model.stream([9] * 40, **{**GREEDY, "max_tokens": 100})
     cancelled.close()
-    scored = model._score([5, 6, 7, 8], 1, None, "", 0)
-    asked = model.client.ask()
+    scored = model.engine.client.score([5, 6, 7, 8], 1)
+    asked = model.engine.client.ask()
     return [
         *(lambda stream=stream: stream.completion().tokens for stream in streams),
         lambda: scored.result(60),
@@ -83,10 +83,10 @@ def expected(other) -> list[Any]:
 
 
 @pytest.fixture
-def faulty(path, monkeypatch) -> Callable[..., pumice.ProcessModel]:
+def faulty(path, monkeypatch) -> Callable[..., pumice.Model]:
     """Loads a model whose process gets a signal at its so manieth message."""
 
-    def load(way: str, number: int, sent: signal.Signals, resumed: bool = False) -> pumice.ProcessModel:
+    def load(way: str, number: int, sent: signal.Signals, resumed: bool = False) -> pumice.Model:
         code = SHIM.format(**{"read": 0, "write": 0, way: number}, number=int(sent), resumed=resumed)
         launched = Launch([sys.executable, "-P", "-c", code], dict(os.environ))
         monkeypatch.setattr(pumice.process.confinement, "launch_engine", lambda order: launched)
@@ -112,9 +112,9 @@ def test_a_killed_engine_gives_right_answers_or_an_error(faulty, expected, other
         with suppress(pumice.EngineDiedError):
             assert answer() == right
     model.close()
-    assert model.process._child.poll() is not None
+    assert model.engine.link._child.poll() is not None
     assert other.generate([5] * 40, **GREEDY).tokens == expected[0]
-    assert not model.client._listeners
+    assert not model.engine.client._listeners
 
 
 @pytest.mark.parametrize(("way", "number"), variants(LONGER, [("read", 2), ("read", 6), ("write", 2), ("write", 14)]))
@@ -133,9 +133,9 @@ def test_a_stopped_engine_can_be_closed(faulty, monkeypatch):
     monkeypatch.setattr(pumice.process.engine, "_CLOSE_SECONDS", 0.5)
     model = faulty("read", 3, signal.SIGSTOP)
     stream = model.stream([5] * 40, **GREEDY)
-    scored = model._score([5, 6, 7, 8], 1, None, "", 0)
+    scored = model.engine.client.score([5, 6, 7, 8], 1)
     model.close()
-    assert model.process._child.poll() == -signal.SIGKILL
+    assert model.engine.link._child.poll() == -signal.SIGKILL
     with pytest.raises(pumice.ModelClosedError):
         stream.completion()
     with pytest.raises(pumice.ModelClosedError):
@@ -148,7 +148,7 @@ def test_a_model_is_loaded_when_its_steps_and_its_tokenizer_are_prepared(path, m
 import gc, pathlib, sys, time
 from pumice.process import worker
 from pumice.engine.placement.placed_model import PlacedModel
-from pumice.frontend import base
+from pumice.model_files import tokenizer as base
 PlacedModel.wait_until_prepared = lambda placed: time.sleep(0.5) or pathlib.Path({str(prepared)!r}).touch()
 make = base.from_metadata
 base.from_metadata = lambda *given: pathlib.Path({str(made)!r}).touch() or make(*given)
@@ -167,9 +167,9 @@ def test_a_long_step_of_loading_is_no_silence(path, monkeypatch):
     slow = """
 import sys, time
 from pumice.process import worker
-load = worker.Model
+load = worker.LocalEngine
 worker._ALIVE_SECONDS = 0.1
-worker.Model = lambda *given, **named: time.sleep(1) or load(*given, **named)
+worker.LocalEngine = lambda *given, **named: time.sleep(1) or load(*given, **named)
 sys.exit(worker.main())
 """
     heard = []
@@ -197,7 +197,7 @@ def load(path, config, progress, opened):
     opened(worker.GGUFFile.open(path))
     raise worker.EngineError("no such luck")
 
-worker.Model = load
+worker.LocalEngine = load
 status = worker.main()
 time.sleep(1)  # as a busy machine takes to end a process
 sys.exit(status)

@@ -38,9 +38,9 @@ from pumice.engine.messages import (
     Snapshot,
     Timings,
 )
-from pumice.frontend import LazyTokenizer
 from pumice.gguf import GGUFFile
 from pumice.model_files.summary import Summary
+from pumice.model_files.tokenizer import LazyTokenizer
 from pumice.process.awaited import MAX_BYTES, Awaited
 from pumice.process.codec import REPORTS, Loaded, Loading, Logged, NotLoaded, Opened, StepEvents, encode_events
 from pumice.process.header import Header, Strings
@@ -102,10 +102,10 @@ def path(tmp_path_factory):
 
 
 @pytest.fixture
-def hostile(path, monkeypatch) -> Callable[..., pumice.ProcessModel]:
+def hostile(path, monkeypatch) -> Callable[..., pumice.Model]:
     """Loads a model whose engine says ``first`` when it is loaded, and ``then`` to the first command."""
 
-    def load(first: bytes, then: bytes | None = None, endless: bytes = b"", **options: object) -> pumice.ProcessModel:
+    def load(first: bytes, then: bytes | None = None, endless: bytes = b"", **options: object) -> pumice.Model:
         code = FAR_END.format(first=first, then=then, endless=endless)
         start_instead(monkeypatch, code)
         return pumice.load_process(path, backend="numpy", **options)
@@ -161,7 +161,7 @@ def test_the_tokenizer_is_made_before_the_engine_is_loaded(path, tmp_path, monke
     monkeypatch.setattr(LazyTokenizer, "prepare", lambda self: (prepare(self), made.touch()))
     monkeypatch.setattr(pumice.process.engine, "_SILENCE_SECONDS", PATIENCE / pumice.process.engine._SILENCE)
     with pumice.load_process(path, backend="numpy") as model:
-        assert "_made" in vars(model._load_tokenizer)
+        assert "_made" in vars(model.engine.tokenizer)
 
 
 def test_half_a_message_is_an_end(path, monkeypatch):
@@ -195,7 +195,7 @@ def test_later_invalid_messages_fail_the_engines_requests_alone(hostile, said, p
         stream = model.stream("a", max_tokens=10)
         with pytest.raises(pumice.EngineError, match="violated the protocol"):
             stream.completion()
-        assert model.process._child.poll() is not None
+        assert model.engine.link._child.poll() is not None
         with pytest.raises(pumice.EngineError):
             model.generate("a")
 
@@ -229,7 +229,7 @@ def test_a_flood_waits_for_who_listens(hostile, monkeypatch):
         assert n_waiting <= 11
         waiting[-1][0]()  # heard
         wait_until(lambda: len(waiting) > n_waiting)
-        model.process.kill()
+        model.engine.link.kill()
         waiting[-1][0]()
     del stream
 

@@ -28,7 +28,7 @@ from pumice.engine.messages import (
     Span,
 )
 from pumice.errors import EngineError
-from pumice.frontend.base import spans_of
+from pumice.frontend.media import spans_of
 from pumice.media_encoder import Embeddings, KeptMedia, KeptRows
 from pumice.process.awaited import Awaited
 from pumice.process.codec import COMMANDS, decode_events, encode_command, encode_events
@@ -58,7 +58,7 @@ def engine():
 @pytest.fixture
 def link(engine):
     """A client, and the host behind it; messages pass as bytes."""
-    model = SimpleNamespace(engine=engine, encode_pixels=lambda pixels: ["a", Embeddings(ROWS, key=b"key"), "b"])
+    media = SimpleNamespace(encode_pixels=lambda pixels: ["a", Embeddings(ROWS, key=b"key"), "b"])
     sent = []
 
     def send(command):
@@ -66,7 +66,10 @@ def link(engine):
         host.obey(COMMANDS.decode(encode_command(command)))
 
     client = EngineClient(send, confirms=True)
-    host = EngineHost(model, lambda events: client.receive(decode_events(*encode_events(events))))
+    host = EngineHost(
+        SimpleNamespace(thread=engine, media=media),
+        lambda events: client.receive(decode_events(*encode_events(events))),
+    )
     return client, host, sent
 
 
@@ -185,11 +188,11 @@ def test_an_engine_in_a_process_keeps_rows_and_answers_as_one_of_this_process(tm
         assert len(spans) == 3
         assert all(span.rows is None and span.kept for span in spans)
         assert sum(isinstance(command, EncodeImage) for command in sent) == 1
-        _, size = model._encoded._kept, model._encoded._size
+        _, size = model.media._encoded._kept, model.media._encoded._size
         assert size > spans[0].kept.nbytes - 1  # rows of the engine count
         del spans
         sent.clear()
-        model._encoded._keep(b"other", [Embeddings(np.zeros((1, 1 << 26), np.float32))])  # evicts the image
+        model.media._encoded._keep(b"other", [Embeddings(np.zeros((1, 1 << 26), np.float32))])  # evicts the image
         wait_until(lambda: gc.collect() is None or any(isinstance(command, ReleaseMedia) for command in sent))
         third = model.generate([image, "a"], cache_salt="other", **GREEDY)
         assert sum(isinstance(command, EncodeImage) for command in sent) == 1
@@ -228,8 +231,8 @@ def test_images_that_find_no_room_are_encoded_again(tmp_path):
     with pumice.load(path, backend="numpy") as model:
         expected = [model.generate([image, "a"], **GREEDY).tokens for image in images]
     with pumice.load_process(path, backend="numpy", n_parallel=4) as model:
-        model._encoded._max_bytes = 0
+        model.media._encoded._max_bytes = 0
         with ThreadPoolExecutor(8) as pool:
             asked = [pool.submit(model.generate, [image, "a"], **GREEDY) for image in images * 4]
             assert [one.result(PATIENCE).tokens for one in asked] == expected * 4
-        assert not model.client._named
+        assert not model.engine.client._named

@@ -51,10 +51,10 @@ def test_an_event_loop_that_is_closed_hears_nothing(path, monkeypatch):
     loop = asyncio.new_event_loop()
     with pumice.load_process(path, deliver=loop.call_soon_threadsafe, **EXACT) as model:
         loop.close()
-        model.process.kill()
+        model.engine.link.kill()
         for thread in set(threading.enumerate()) - others:
             thread.join(PATIENCE)
-        assert "SIGKILL" in str(model.error)
+        assert "SIGKILL" in str(model.engine.error)
     assert errors == []
 
 
@@ -134,13 +134,13 @@ def test_a_killed_engine_fails_its_streams_and_leaves_nothing(path):
     with pumice.load_process(path, **EXACT) as model:
         stream = model.stream("a", **ENDLESS)
         next(stream)
-        os.kill(model.process.pid, signal.SIGKILL)
+        os.kill(model.engine.link.pid, signal.SIGKILL)
         with pytest.raises(pumice.EngineDiedError, match="ended by SIGKILL; was there too little memory"):
             stream.completion()
         with pytest.raises(pumice.EngineDiedError):
             model.generate("a")
-        assert isinstance(model.error, pumice.EngineDiedError)
-    assert gone(model.process.pid)
+        assert isinstance(model.engine.error, pumice.EngineDiedError)
+    assert gone(model.engine.link.pid)
     wait_until(lambda: open_files() <= before)
 
 
@@ -148,9 +148,9 @@ def test_too_little_memory_is_an_error_of_the_request(model):
     """The process may have no more memory than it has; it goes on, or it ends, but it says so."""
     resource = pytest.importorskip("resource")
     model.generate("a", max_tokens=1)
-    with open(f"/proc/{model.process.pid}/statm") as file:
+    with open(f"/proc/{model.engine.link.pid}/statm") as file:
         size = int(file.read().split()[0]) * resource.getpagesize()
-    resource.prlimit(model.process.pid, resource.RLIMIT_AS, (size + (1 << 20), resource.RLIM_INFINITY))
+    resource.prlimit(model.engine.link.pid, resource.RLIMIT_AS, (size + (1 << 20), resource.RLIM_INFINITY))
     with pytest.raises(pumice.EngineError):
         model.generate([5] * 4_000_000)
 
@@ -161,7 +161,7 @@ def test_closing_ends_streams_and_the_process(path):
     next(stream)
     model.close()
     assert stream.completion().finish_reason == "cancelled"
-    assert gone(model.process.pid)
+    assert gone(model.engine.link.pid)
     with pytest.raises(pumice.ModelClosedError):
         model.generate("a")
 
@@ -175,7 +175,7 @@ def test_a_model_that_cannot_be_loaded(tmp_path, path):
 
 
 def test_the_engine_ends_with_who_started_it(path):
-    code = f"model = pumice.load_process({str(path)!r}, backend='numpy'); print(model.process.pid, flush=True)"
+    code = f"model = pumice.load_process({str(path)!r}, backend='numpy'); print(model.engine.link.pid, flush=True)"
     code = f"import pumice, time; {code}; time.sleep(60)"
     starter = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     pid = int(starter.stdout.readline())
@@ -190,7 +190,7 @@ def test_log_records_of_the_engine_are_logged_here(model, caplog):
     from pumice.process.codec import Logged
 
     with caplog.at_level(logging.INFO, "pumice"):
-        model.process._take(Logged(logging.INFO, "from there"))
+        model.engine.link._take(Logged(logging.INFO, "from there"))
     assert "from there" in caplog.text
 
 
@@ -204,5 +204,5 @@ def test_a_memory_limit_is_named_where_it_is_met(path):
     with pytest.raises(pumice.EngineError, match=r"not enough memory: .*\(memory_limit is 0.1 GiB\)"):
         pumice.load_process(path, backend="numpy", config={"memory_limit": 0.1}, n_ctx=1 << 20, kv_type="f32")
     with pumice.load_process(path, backend="numpy", config={"memory_limit": 8}) as model:
-        limits = Path(f"/proc/{model.process.pid}/limits").read_text()
+        limits = Path(f"/proc/{model.engine.link.pid}/limits").read_text()
         assert str(8 << 30) in next(line for line in limits.splitlines() if line.startswith("Max data size"))

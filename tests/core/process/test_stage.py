@@ -132,8 +132,8 @@ def test_steps_that_fail_take_all_their_sequences_with_them(tmp_path: Path) -> N
                 stream.completion()
         programs[0].fails = False
         assert len(model.generate([3], max_tokens=4).tokens) == 4
-        assert model.snapshot().n_running == 0
-        assert model.snapshot().n_blocks_free == model.snapshot().n_blocks
+        assert model.engine.snapshot().n_running == 0
+        assert model.engine.snapshot().n_blocks_free == model.engine.snapshot().n_blocks
 
 
 def test_sequences_that_end_on_their_way_give_their_room_to_others(tmp_path: Path) -> None:

@@ -61,11 +61,11 @@ def test_an_engine_that_was_started_ahead_is_used(tmp_path):
         assert threading.active_count() == n_threads  # the process can still be confined
         assert made._ahead is not None
         with pumice.load_process(str(path), command="serve", **options) as model:
-            assert model.process._child is made._children[0]
+            assert model.engine.link._child is made._children[0]
             assert model.generate("a", max_tokens=2).tokens
             assert model.n_ctx == 64
         with pumice.load_process(str(path), command="serve", **options) as model:
-            assert model.process._child is made._children[1]
+            assert model.engine.link._child is made._children[1]
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_a_prepared_process_becomes_the_engine_that_was_started_ahead(tmp_path, 
         start_engine(str(path), options, "serve")
         assert not made._children
         with pumice.load_process(str(path), command="serve", **options) as model:
-            assert model.process._child is prepared
+            assert model.engine.link._child is prepared
             assert parent(prepared.pid) == os.getpid()
             assert model.generate("a", max_tokens=2).tokens
             status = Path(f"/proc/{prepared.pid}/status").read_text()
@@ -104,7 +104,7 @@ def test_a_prepared_process_becomes_the_engine_that_was_started_ahead(tmp_path, 
             assert "NoNewPrivs:\t1" in status
         assert prepared.poll() == 0
         with pumice.load_process(str(path), command="serve", **options) as model:
-            assert model.process._child is made._children[0]
+            assert model.engine.link._child is made._children[0]
 
 
 @needs_descriptors
@@ -121,7 +121,7 @@ def test_a_prepared_process_is_replaced_by_an_engine_without_a_sandbox(tmp_path,
     with spawner():
         start_engine(str(path), options, "serve")
         with pumice.load_process(str(path), command="serve", **options) as model:
-            assert model.process._child is prepared
+            assert model.engine.link._child is prepared
             assert b"pumice.process.worker" in Path(f"/proc/{prepared.pid}/cmdline").read_bytes()
             assert model.generate("a", max_tokens=2).tokens
 
@@ -134,7 +134,7 @@ def test_a_prepared_process_that_has_ended_is_not_used(tmp_path, prepared):
     with spawner() as made:
         start_engine(str(path), {"backend": "numpy"}, "serve")
         with pumice.load_process(str(path), command="serve", backend="numpy") as model:
-            assert model.process._child is made._children[0]
+            assert model.engine.link._child is made._children[0]
 
 
 @needs_descriptors
@@ -143,7 +143,7 @@ def test_the_spawner_kills_a_prepared_process(tmp_path, prepared):
     with spawner():
         start_engine(str(path), {"backend": "numpy"}, "serve")
         model = pumice.load_process(str(path), command="serve", backend="numpy")
-        assert describe_status(end(model.process._child)) == "SIGKILL"
+        assert describe_status(end(model.engine.link._child)) == "SIGKILL"
 
 
 @needs_descriptors
@@ -158,7 +158,7 @@ def test_the_spawner_outlives_a_process_that_it_may_not_kill(tmp_path, prepared,
     with spawner():
         start_engine(str(path), {"backend": "numpy"}, "serve")
         with pumice.load_process(str(path), command="serve", backend="numpy") as model:
-            model.process._child.kill()
+            model.engine.link._child.kill()
             pool = WorkerPool("the work", LIMITS, 1)
             assert pool.call("builtins:dict", {"a": 1}, dict) == {"a": 1}
             assert model.generate("a", max_tokens=2).tokens
@@ -178,7 +178,7 @@ def test_an_engine_that_was_started_ahead_for_another_order_ends(tmp_path):
         start_engine(str(path), {"backend": "numpy"}, "serve")
         with pumice.load_process(str(path), command="serve", backend="numpy", n_ctx=64) as model:
             children = Path(f"/proc/{made.pid}/task/{made.pid}/children")
-            wait_until(lambda: children.read_text().split() == [str(model.process.pid)])
+            wait_until(lambda: children.read_text().split() == [str(model.engine.link.pid)])
 
 
 @needs_descriptors
@@ -189,7 +189,7 @@ def test_a_prepared_process_for_another_order_ends_and_leaves_no_descriptor(tmp_
             os.fstat(descriptor)
         start_engine(str(path), {"backend": "numpy"}, "serve")
         with pumice.load_process(str(path), command="serve", backend="numpy", n_ctx=64) as model:
-            assert model.process._child is not prepared
+            assert model.engine.link._child is not prepared
             assert prepared.returncode == -signal.SIGKILL
 
 
@@ -408,18 +408,18 @@ def test_a_stopped_spawner_and_its_stopped_children_hold_up_no_confined_process(
     with spawner() as made:
         model = pumice.load_process(tiny_llama(tmp_path / "tiny.gguf"), backend="numpy")
         worker = start("worker", b"{}")
-        for pid in (model.process.pid, worker.pid, made.pid):
+        for pid in (model.engine.link.pid, worker.pid, made.pid):
             hang(pid)
         monkeypatch.setattr(os, "kill", denied)
         model.close()
         assert end(worker) == UNKNOWN
         end(worker)
     monkeypatch.undo()
-    pids = model.process.pid, worker.pid
+    pids = model.engine.link.pid, worker.pid
     assert [message for message in caplog.messages if "is not killed" in message] == [
         f"process {pid} is not killed: the process that starts engines is stopped" for pid in pids
     ]
-    for pid in (made.pid, model.process.pid, worker.pid):
+    for pid in (made.pid, model.engine.link.pid, worker.pid):
         os.kill(pid, signal.SIGCONT)
     wait_until(lambda: all(map(gone, pids)))
     os.waitpid(made.pid, 0)

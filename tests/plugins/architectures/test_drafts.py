@@ -98,7 +98,7 @@ def test_blocks_of_several_sequences(tmp_path: Path, name: str, backend: str) ->
 
     path = OF_BLOCKS[name].write(tmp_path / "model.gguf")
     with pumice.load(path, backend=backend, kv_type="f32", n_ctx=N_CTX, n_parallel=2) as model:
-        long, short, both = model.engine.call(steps_of)
+        long, short, both = model.engine.thread.call(steps_of)
     for key in both:
         np.testing.assert_allclose(both[key], np.concatenate([long[key], short[key]]), atol=1e-4, err_msg=key)
 

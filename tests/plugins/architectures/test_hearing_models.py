@@ -194,7 +194,7 @@ def test_texts_after_a_sound_are_those_of_transformers(folders, kind):
     options = {"sampling": {"temperature": 0.0}, "max_tokens": len(logprobs), "logprobs": N_TOP}
     request = Request(ids, media=[span], end_tokens=frozenset(), **options)
     with pumice.load(folders(kind) / "model.gguf", backend="numpy", kv_type="f32", n_ctx=512) as model:
-        result = Stream.open(model.client, request)[0].completion()
+        result = Stream.open(model.engine.client, request)[0].completion()
     assert result.tokens == logprobs.argmax(-1).tolist()
     for row, top in zip(logprobs, result.logprobs, strict=True):
         ours = np.array([value for _, value in top.top])

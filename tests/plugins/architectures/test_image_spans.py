@@ -38,7 +38,7 @@ def next_logprobs(model, end, **options):
     """Return the log-probabilities after the first positions of the prompt, by token."""
     spans = [Span(span.start, rows(span)) for span in SPANS if span.stop <= end]
     request = Request(IDS[:end], media=spans, **OPTIONS | options)
-    (chosen,) = Stream.open(model.client, request)[0].completion().logprobs
+    (chosen,) = Stream.open(model.engine.client, request)[0].completion().logprobs
     return dict(chosen.top)
 
 
@@ -87,12 +87,12 @@ def test_the_tokens_of_an_image_depend_on_its_place(tmp_path):
     image, rows = picture(64, 64), our_rows(projector, "deepseek4v")
     with pumice.load(path, backend="numpy", mmproj=str(projector), kv_type="f32", n_ctx=N_CTX) as model:
         for n in range(1, 5):
-            text, mark = model.tokenize("a" * n), model.tokenizer.tokenize_following("b")
+            text, mark = model.tokenizer.tokenize("a" * n), model.tokenizer.tokenize_following("b")
             shown = rows[len(text) % 4 :]
             assert (len(text) + len(shown) - (len(rows) - 3)) % 4 == 3
             result = model.generate(["a" * n, pumice.Image(image), "b"], temperature=0.0, max_tokens=4)
             assert result.timings.prompt_tokens == len(text) + len(shown) + len(mark)
             ids = [*text, *[0] * len(shown), *mark]
             options = OPTIONS | {"max_tokens": 4, "cache_salt": "other"}
-            by_hand = Stream.open(model.client, Request(ids, media=[Span(len(text), shown)], **options))[0]
+            by_hand = Stream.open(model.engine.client, Request(ids, media=[Span(len(text), shown)], **options))[0]
             assert result.tokens == by_hand.completion().tokens

@@ -65,7 +65,7 @@ def test_logits_are_those_of_llama_cpp(t5_file: Any, expected: Any, backend: str
 def test_token_by_token(t5_file: Any, expected: Any, backend: str) -> None:
     """The decoder's; the encoder reads the prompt in one step all the same."""
     with load(t5_file("t5-gated"), backend, n_batch=1) as model:
-        assert model.runner.limits.n_batch == N_CTX
+        assert model.engine.runner.limits.n_batch == N_CTX
         tokens = model.generate(PROMPT, max_tokens=20, temperature=0).tokens
         assert len(set(tokens)) > 8
         assert model.logits([START, *tokens[:-1]], PROMPT).argmax(axis=1).tolist() == tokens
@@ -77,7 +77,7 @@ def test_sequences_generated_together_are_as_alone(t5_file: Any, backend: str) -
         together = [each.tokens for each in model.generate_many(PROMPTS, max_tokens=15, temperature=0)]
         assert together == alone
         assert model.generate(PROMPT, n=2, max_tokens=5, temperature=0)[1].tokens == alone[1][:5]
-        assert model.snapshot().n_blocks_free == model.snapshot().n_blocks
+        assert model.engine.snapshot().n_blocks_free == model.engine.snapshot().n_blocks
 
 
 def test_little_memory_is_shared(t5_file: Any) -> None:
@@ -89,7 +89,7 @@ def test_little_memory_is_shared(t5_file: Any) -> None:
             embeddings = pool.submit(model.embed, PROMPTS)
             assert [future.result(60).tokens for future in futures] == alone
             assert embeddings.result(60).shape == (6, 64)
-        snapshot = model.snapshot()
+        snapshot = model.engine.snapshot()
         assert (snapshot.n_blocks_free, snapshot.n_slots_free) == (snapshot.n_blocks, 4)
 
 
@@ -98,7 +98,7 @@ def test_streams_that_are_left_give_back_what_they_hold(t5_file: Any) -> None:
         for _ in zip(model.stream(PROMPT, max_tokens=100), range(3), strict=False):
             pass
         assert model.generate(PROMPT, max_tokens=3, temperature=0).timings.prompt_tokens == len(PROMPT)
-        assert model.snapshot().n_blocks_free == model.snapshot().n_blocks
+        assert model.engine.snapshot().n_blocks_free == model.engine.snapshot().n_blocks
 
 
 def test_the_context_is_the_decoders(t5_file: Any) -> None:
@@ -159,6 +159,6 @@ def test_an_encoder_reads_no_images(t5_file: Any) -> None:
     """Its encoder would read placeholders, as the graph with media is that of the decoder."""
     span = Span(0, np.zeros((2, 64), np.float32))
     with load(t5_file("t5")) as model:
-        assert model.runner.model.media_width == 0
+        assert model.engine.runner.model.media_width == 0
         with pytest.raises(pumice.RequestError, match="takes no images"):
-            Stream.open(model.client, Request(PROMPT, media=[span]))[0].completion()
+            Stream.open(model.engine.client, Request(PROMPT, media=[span]))[0].completion()

@@ -127,7 +127,7 @@ def test_visual_experts_read_an_image_whose_patches_have_one_position(folders, k
     options = {"sampling": {"temperature": 0.0}, "max_tokens": 2, "logprobs": 20, "end_tokens": frozenset()}
     # the image is read in two steps, and the text behind it in a third
     with pumice.load(folder / "model.gguf", backend=backend, kv_type="f32", n_ctx=128, n_batch=40) as model:
-        first = Stream.open(model.client, Request(ids, media=spans, **options))[0].completion()
+        first = Stream.open(model.engine.client, Request(ids, media=spans, **options))[0].completion()
     reference = VALUES[f"{kind}.logprobs"]
     ours = first.logprobs[0].top
     np.testing.assert_allclose([value for _, value in ours], [reference[token] for token, _ in ours], atol=2e-4)

@@ -163,8 +163,8 @@ def test_texts_after_an_image_are_those_of_transformers(folders, kind, backend):
     options = {"sampling": {"temperature": 0.0}, "max_tokens": len(logprobs), "logprobs": N_TOP}
     request = Request(ids, media=spans, end_tokens=frozenset(), **options)
     with pumice.load(folder / "model.gguf", backend=backend, kv_type="f32", n_ctx=128) as model:
-        result = Stream.open(model.client, request)[0].completion()
-        again = Stream.open(model.client, request)[0].completion()
+        result = Stream.open(model.engine.client, request)[0].completion()
+        again = Stream.open(model.engine.client, request)[0].completion()
     assert result.tokens == logprobs.argmax(-1).tolist() == again.tokens
     whole = (len(ids) - 1) // BLOCK_SIZE * BLOCK_SIZE
     if (
@@ -187,9 +187,9 @@ def test_embeddings_with_an_image_are_the_states_before_transformers_logits(fold
     ids, logprobs = expected(kind, "ids").tolist(), expected(kind, "logprobs")[0]
     texts = [ids[:9], ids]
     with pumice.load(folder / "model.gguf", backend="numpy", kv_type="f32", n_ctx=128, n_batch=40) as model:
-        (image,) = [part for part in model.encode_pixels(picture(*SIZE)) if isinstance(part, Embeddings)]
+        (image,) = [part for part in model.engine.media.encode_pixels(picture(*SIZE)) if isinstance(part, Embeddings)]
         media = [[], [Span(ids.index(IMAGE), image.rows, image.grid)]]
-        alone, vector = model.client.encode(texts, "last", media=media).result()
+        alone, vector = model.engine.client.encode(texts, "last", media=media).result()
         np.testing.assert_allclose(alone, model.embed([ids[:9]], pooling="last", normalize=False)[0], atol=1e-5)
         logits = to_logits @ vector
         np.testing.assert_allclose(logits - np.logaddexp.reduce(logits), logprobs, atol=2e-4)
@@ -214,7 +214,7 @@ def test_sound_beside_an_image_that_attends_both_ways_is_causal(folders):
     with pumice.load(folder / "model.gguf", backend="numpy", kv_type="f32", n_ctx=128) as model:
 
         def logprobs(*more):
-            stream = Stream.open(model.client, Request(ids, media=[image, *more], **options))[0]
+            stream = Stream.open(model.engine.client, Request(ids, media=[image, *more], **options))[0]
             return [token.logprob for token in stream.completion().logprobs]
 
         alone = logprobs()

@@ -78,7 +78,7 @@ def test_a_prompt_is_a_sound_and_the_tokens_after_it(file: Path) -> None:
         streams = [model.stream([AUDIO, text], max_tokens=5, temperature=0, logprobs=1) for text in texts]
         together = [[piece.token for piece in stream if piece.token is not None] for stream in streams]
         for text, tokens in zip(texts, together, strict=True):
-            ids = model.tokenize(text)
+            ids = model.tokenizer.tokenize(text)
             logits = model.logits([*ids, *tokens], prompt=[AUDIO])
             assert logits[len(ids) - 1 : -1].argmax(axis=1).tolist() == tokens
         with pytest.raises(pumice.RequestError, match="give it a sound"):

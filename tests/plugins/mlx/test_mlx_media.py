@@ -67,7 +67,7 @@ def test_rows_of_a_sound_are_those_of_transformers(tmp_path: Path, kind: str) ->
 def test_a_speech_is_that_of_its_package(tmp_path: Path) -> None:
     path = pocket_models.write_converted(tmp_path, 40.0)
     with pumice.load(path, backend="mlx", kv_type="f32", config={"mlx": {"activations": "float32"}}) as model:
-        sound = model.speak(pocket_models.TEXT, temperature=0.0).source
+        sound = model.speech.speak(pocket_models.TEXT, temperature=0.0).source
     with np.load(pocket_models.FIXTURE) as file:
         expected, length = file["ends, plain"], int(file["ends, plain, length"])
     assert len(sound) == length
@@ -80,5 +80,5 @@ def test_sines_of_a_codec_are_those_of_its_package(tmp_path: Path) -> None:
         n_frames, expected = len(file["plain, codes"]), file["plain"]
     with pumice.load(path, backend="mlx", kv_type="f32", config={"mlx": {"activations": "float32"}}) as model:
         seconds = (n_frames + 1) * 1920 / VOICE_RATE
-        sound = model.speak(qwen_speech_models.TEXT, temperature=0.0, max_seconds=seconds).source
+        sound = model.speech.speak(qwen_speech_models.TEXT, temperature=0.0, max_seconds=seconds).source
     np.testing.assert_allclose(np.concatenate([sound[:3000], sound[3000::37]]), expected, atol=2e-5)

@@ -42,8 +42,10 @@ def test_text_facts_and_refusals_are_those_of_this_process(path, model):
 
 def test_tokens_of_many_streams_are_joined_in_messages(model, monkeypatch):
     messages = []
-    receive = type(model.client).receive
-    monkeypatch.setattr(type(model.client), "receive", lambda self, events: (messages.append(1), receive(self, events)))
+    receive = type(model.engine.client).receive
+    monkeypatch.setattr(
+        type(model.engine.client), "receive", lambda self, events: (messages.append(1), receive(self, events))
+    )
     done = model.generate_many(["a"] * 16, max_tokens=100, ignore_eos=True)
     assert sum(len(each.tokens) for each in done) == 1600
     assert len(messages) < 400
@@ -52,8 +54,8 @@ def test_tokens_of_many_streams_are_joined_in_messages(model, monkeypatch):
 def test_closing_a_stream_ends_its_sequence(model):
     with model.stream("a", **ENDLESS) as stream:
         next(stream)
-        assert model.snapshot().n_running == 1
-    wait_until(lambda: model.snapshot().n_running == 0)
+        assert model.engine.snapshot().n_running == 1
+    wait_until(lambda: model.engine.snapshot().n_running == 0)
 
 
 def test_an_actor_that_dies_fails_its_streams_and_gives_its_room_back(cluster, path):
@@ -68,12 +70,12 @@ def test_an_actor_that_dies_fails_its_streams_and_gives_its_room_back(cluster, p
         wait_until(lambda: free() == whole - 1)
         stream = model.stream("a", **ENDLESS)
         next(stream)
-        threading.Timer(0.2, ray.kill, [model.link.actor]).start()
+        threading.Timer(0.2, ray.kill, [model.engine.link.actor]).start()
         with pytest.raises(pumice.EngineDiedError, match="the engine's actor died"):
             stream.completion()
         with pytest.raises(pumice.EngineDiedError):
             model.generate("a")
-        assert isinstance(model.error, pumice.EngineDiedError)
+        assert isinstance(model.engine.error, pumice.EngineDiedError)
     wait_until(lambda: free() == whole)
     with pytest.raises(pumice.ModelClosedError):
         model.generate("a")

@@ -28,7 +28,7 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> ModelSpec:
 
 
 @contextmanager
-def deployed(spec: ModelSpec, replicas: Replicas, name: str) -> Iterator[tuple[pumice.LinkedModel, Callable[..., Any]]]:
+def deployed(spec: ModelSpec, replicas: Replicas, name: str) -> Iterator[tuple[pumice.Model, Callable[..., Any]]]:
     """A model over a deployment, and what deploys another version of it."""
     from ray import serve
 
@@ -51,7 +51,7 @@ def deployed(spec: ModelSpec, replicas: Replicas, name: str) -> Iterator[tuple[p
 class Asking:
     """Threads that ask one request after the other; ``texts`` and ``errors`` are what came of them."""
 
-    def __init__(self, model: pumice.LinkedModel, n: int) -> None:
+    def __init__(self, model: pumice.Model, n: int) -> None:
         self._model = model
         self._stop = threading.Event()
         self.texts: list[str] = []
@@ -73,8 +73,8 @@ class Asking:
             thread.join(PATIENCE)
 
 
-def pids(model: pumice.LinkedModel) -> set[int]:
-    return {each["pid"] for each in model.link._handle.broadcast("describe").results(timeout_s=PATIENCE)}
+def pids(model: pumice.Model) -> set[int]:
+    return {each["pid"] for each in model.engine.link._handle.broadcast("describe").results(timeout_s=PATIENCE)}
 
 
 def test_a_rolling_update_loses_no_request(cluster: Any, spec: ModelSpec) -> None:
@@ -128,7 +128,7 @@ def test_a_slow_machine_gets_fewer_requests(cluster: Any, spec: ModelSpec) -> No
                 time.sleep(0.01)
 
         def steps() -> dict[int, int]:
-            handle = model.link._handle
+            handle = model.engine.link._handle
             told = (handle.broadcast(each).results(timeout_s=PATIENCE) for each in ("describe", "snapshot"))
             return {each["pid"]: decode_events(data)[0].snapshot.n_steps for each, data in zip(*told, strict=True)}
 

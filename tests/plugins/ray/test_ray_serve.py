@@ -31,7 +31,7 @@ STORY = "Once upon a time there was a fox who lived in a small house near the ri
 
 
 @contextmanager
-def serving(replicas: Replicas) -> Iterator[tuple[httpx2.Client, pumice.LinkedModel]]:
+def serving(replicas: Replicas) -> Iterator[tuple[httpx2.Client, pumice.Model]]:
     from pumice.plugin.unstable import ModelSpec
     from pumice_ray.deployment import load_replicas
     from pumice_server.application import make_application
@@ -54,12 +54,12 @@ def server(cluster):
         yield client, model
 
 
-def described(model: pumice.LinkedModel) -> list:
-    return model.link._handle.broadcast("describe").results(timeout_s=PATIENCE)
+def described(model: pumice.Model) -> list:
+    return model.engine.link._handle.broadcast("describe").results(timeout_s=PATIENCE)
 
 
-def running(model: pumice.LinkedModel) -> int:
-    return model.snapshot().n_running
+def running(model: pumice.Model) -> int:
+    return model.engine.snapshot().n_running
 
 
 @pytest.mark.ray_essential

@@ -55,7 +55,7 @@ def test_the_logits_are_those_of_one_machine_and_sequences_are_on_their_way_toge
         assert [each.text for each in model.generate_many(PROMPTS, **GREEDY)] == [
             each.text for each in here.generate_many(PROMPTS, **GREEDY)
         ]
-        assert model.snapshot().n_steps > 1.5 * GREEDY["max_tokens"]  # two batches of two, not one of four
+        assert model.engine.snapshot().n_steps > 1.5 * GREEDY["max_tokens"]  # two batches of two, not one of four
 
 
 def test_a_stage_that_dies_ends_what_runs_and_gives_its_room_back(cluster, path):

@@ -226,8 +226,8 @@ def test_leaving_a_stream_ends_its_generation(model):
     with running(model, context_shift=True) as server:
         with connect(server.url).messages.stream(messages=CHAT, **endless) as stream:
             next(iter(stream.text_stream))
-            wait_until(lambda: model.snapshot().n_running == 1)  # answers that others left may end later
-        wait_until(lambda: model.snapshot().n_running == 0)
+            wait_until(lambda: model.engine.snapshot().n_running == 1)  # answers that others left may end later
+        wait_until(lambda: model.engine.snapshot().n_running == 0)
 
 
 def test_identifiers_of_calls_come_back_as_the_model_wrote_them():

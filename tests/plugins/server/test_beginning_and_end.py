@@ -247,7 +247,7 @@ def test_a_stream_cut_at_shutdown_says_so(model, path, body, expected):
         numbers = [each.pop("sequence_number") for each in (first, *rest) if "sequence_number" in each]
         assert numbers == list(range(len(numbers)))
         assert rest[-1] == expected
-        wait_until(lambda: model.snapshot().n_running == 0)
+        wait_until(lambda: model.engine.snapshot().n_running == 0)
         assert server.client.get("/readyz").status_code == 503
 
 
@@ -256,11 +256,11 @@ def test_requests_of_an_engine_that_does_not_answer_end_early(model, monkeypatch
     """The engine is not asked for another 29 seconds to finish what it cannot finish, also if it stops later."""
     monkeypatch.setattr(models_module, "_SILENT_SECONDS", 0.1)
     monkeypatch.setattr(models_module, "_LOOK_SECONDS", 0.1)
-    asked, ask = itertools.count(), model.client.ask
+    asked, ask = itertools.count(), model.engine.client.ask
     path, body, expected = LAST[0]
     with running(model, context_shift=True) as server:
         models = server.application.state.models
-        monkeypatch.setattr(model.client, "ask", lambda: ask() if next(asked) < n_answers else Future())
+        monkeypatch.setattr(model.engine.client, "ask", lambda: ask() if next(asked) < n_answers else Future())
         with server.client.stream("POST", path, json={**body, "max_tokens": 4000}) as response:
             lines = (line for line in response.iter_lines() if line.startswith("data: "))
             next(lines)

@@ -214,7 +214,7 @@ def test_chats_of_a_file_without_a_template_take_chatml(tmp_path, caplog, monkey
             "demo: the file has no chat template: chats use ChatML; --chat-template names another (see docs/chat.md)"
         }
         asked = server.client.post("/apply-template", json=CHAT).json()["prompt"]
-        assert asked == model.apply_template(CHAT["messages"], chat_template="chatml")
+        assert asked == model.template.apply(CHAT["messages"], chat_template="chatml")
         assert server.client.post("/v1/chat/completions", json=CHAT).status_code == 200
         assert server.client.get("/props").json()["chat_template_caps"]["supports_system_role"]
         with pytest.raises(pumice.NoChatTemplateError):

@@ -49,7 +49,7 @@ def test_an_empty_grammar_is_none(server):
 
 
 def test_the_prompt_is_repeated(server):
-    ids = server.model.tokenize(PROMPT)
+    ids = server.model.tokenizer.tokenize(PROMPT)
     (plain,) = texts(server)
     assert texts(server, echo=True) == [PROMPT + plain]
     assert texts(server, echo=True, prompt=[PROMPT, ids], n=2) == [PROMPT + plain] * 4
@@ -61,7 +61,7 @@ def test_the_prompt_is_repeated(server):
 def test_log_probabilities_of_a_repeated_prompt(server):
     """A given text has the log-probabilities that it had when it was generated."""
     (written,) = complete(server, logprobs=2)["choices"]
-    ids = [*server.model.tokenize(PROMPT), *server.model.generate(PROMPT, temperature=0, max_tokens=8).tokens]
+    ids = [*server.model.tokenizer.tokenize(PROMPT), *server.model.generate(PROMPT, temperature=0, max_tokens=8).tokens]
     (given,) = complete(server, prompt=ids, echo=True, logprobs=2, max_tokens=0)["choices"]
     assert given["text"] == PROMPT + written["text"]
     found, expected = given["logprobs"], written["logprobs"]
@@ -81,7 +81,7 @@ def test_log_probabilities_of_a_repeated_prompt(server):
 def test_log_probabilities_of_prompts_as_vllm_tells_them(server):
     first, *others = complete(server, prompt_logprobs=2, max_tokens=1)["choices"][0]["prompt_logprobs"]
     assert first is None
-    for token, told in zip(server.model.tokenize(PROMPT)[1:], others, strict=True):
+    for token, told in zip(server.model.tokenizer.tokenize(PROMPT)[1:], others, strict=True):
         assert len(told) in (2, 3)
         assert told[str(token)]["decoded_token"]
         assert {1, 2} <= {each["rank"] for each in told.values()}
@@ -162,7 +162,7 @@ def test_a_text_between_two(server, monkeypatch):
 
     def fill_in(service, prefix, suffix):
         seen.append((prefix, suffix))
-        return server.model.tokenize(PROMPT)
+        return server.model.tokenizer.tokenize(PROMPT)
 
     monkeypatch.setattr(openai_completions, "fill_in", fill_in)
     assert texts(server, suffix=" the end.", prompt="Some") == texts(server)
@@ -304,7 +304,7 @@ def whole_characters(data: bytes) -> int:
 def test_tokens_that_are_parts_of_characters_keep_their_values_and_offsets(server):
     """Spelt as OpenAI does: every alternative has a key, and offsets count the characters before a token."""
     tokenizer = server.model.tokenizer
-    ids = server.model.tokenize(TEXT)
+    ids = server.model.tokenizer.tokenize(TEXT)
     (choice,) = complete(server, prompt=TEXT, echo=True, logprobs=5, max_tokens=0)["choices"]
     found = choice["logprobs"]
     read, partial = b"", 0
@@ -321,7 +321,7 @@ def test_tokens_that_are_parts_of_characters_keep_their_values_and_offsets(serve
 
 def test_streams_have_the_log_probabilities_of_the_whole_answer(server):
     """Also where a chunk ends inside of a character, which the bias makes certain."""
-    ids = [token for token in server.model.tokenize(TEXT) if server.model.tokenizer.token_bytes(token)]
+    ids = [token for token in server.model.tokenizer.tokenize(TEXT) if server.model.tokenizer.token_bytes(token)]
     sampled = {"logit_bias": {str(token): 100 for token in ids}, "temperature": 1.0, "seed": 3, "max_tokens": 24}
     (choice,) = complete(server, logprobs=3, **sampled)["choices"]
     lines = server.client.post("/v1/completions", json={**GREEDY, **sampled, "logprobs": 3, "stream": True}).text

@@ -25,8 +25,8 @@ def test_openais_client(server, expected):
     for form in ({}, {"encoding_format": "float"}):
         found = client.embeddings.create(model="demo", input=TEXTS, **form)
         np.testing.assert_allclose([each.embedding for each in found.data], expected, rtol=1e-5, atol=1e-6)
-    assert found.usage.prompt_tokens == sum(len(server.model.tokenize(text)) for text in TEXTS)
-    one = client.embeddings.create(model="demo", input=server.model.tokenize(TEXTS[1]), dimensions=8)
+    assert found.usage.prompt_tokens == sum(len(server.model.tokenizer.tokenize(text)) for text in TEXTS)
+    one = client.embeddings.create(model="demo", input=server.model.tokenizer.tokenize(TEXTS[1]), dimensions=8)
     np.testing.assert_allclose(one.data[0].embedding, server.model.embed(TEXTS[1], dimensions=8)[0], rtol=1e-4)
 
 
@@ -115,7 +115,9 @@ def test_the_hidden_states_that_the_server_was_told_to_take(model):
 
 
 def test_texts_and_token_ids_mixed_are_one_input(server):
-    first, second = (server.model.tokenize(text, add_special=i == 0) for i, text in enumerate(["Once", " upon"]))
+    first, second = (
+        server.model.tokenizer.tokenize(text, add_special=i == 0) for i, text in enumerate(["Once", " upon"])
+    )
     mixed = [*first, " upon"]
     whole = [first + second, "a"]
     for value, expected in ((mixed, whole[:1]), ([mixed, "a"], whole)):

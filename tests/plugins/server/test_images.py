@@ -25,7 +25,7 @@ from hostile_images import KINDS, hostile
 from imported_late import Late
 from loop_monitor import held_at_best
 from pumice.engine.media.encoded_media import EncodedMedia
-from pumice.frontend import base
+from pumice.frontend import media as base
 from pumice.hub.client import _Transport
 from pumice.images import REQUEST_CANCELLED
 from pumice.plugin.unstable import CLIENT, ModelSpec
@@ -141,7 +141,7 @@ def test_embeddings_of_images(server, path):
     answer = client.embeddings.create(model="sees", input=[parts, "a", OPENAI[1]])
     np.testing.assert_allclose([item.embedding for item in answer.data], expected, atol=1e-5)
     with pumice.load(path, **OPTIONS) as model:
-        n_tokens = sum(len(text.tokens) for text in model.prepare_embed([["a picture: ", image, " shows"], "a", image]))
+        n_tokens = sum(len(text.tokens) for text in model.media.prepare([["a picture: ", image, " shows"], "a", image]))
     assert answer.usage.prompt_tokens == n_tokens
 
 

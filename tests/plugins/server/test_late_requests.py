@@ -11,6 +11,7 @@ import pumice
 from imported_late import Late
 from pumice.config import load_config
 from pumice.engine.loop.policy import FairPolicy
+from pumice.local_engine import load_model
 from server_thread import Running, running
 from waiting import wait_until
 
@@ -35,7 +36,7 @@ ENDLESS = {"max_tokens": 100_000, "ignore_eos": True}
 def one() -> Iterator[pumice.Model]:
     """A model that computes one sequence at once, which gives way to no other."""
     config, policy = load_config({"n_parallel": 1, "chat_template": "plain"}), FairPolicy(quantum=3600)
-    with pumice.Model(pumice.demo_model_path(), config, policy=policy) as model:
+    with load_model(pumice.demo_model_path(), config, policy=policy) as model:
         yield model
 
 

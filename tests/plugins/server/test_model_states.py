@@ -5,6 +5,7 @@ import contextlib
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,7 +29,8 @@ class Model:
     """What a server knows of a loaded model."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.error, self.is_closed = name, None, False
+        self.name, self.is_closed = name, False
+        self.engine = SimpleNamespace(error=None)
         self.memory = {"weights": 10}
 
     def close(self) -> None:
@@ -70,7 +72,7 @@ class Server:
 
     async def _load(self, load: Any, spec: ModelSpec, *_: Any) -> Model:
         loaded = [served_model.service.model for served_model in self.models.served_models if served_model.service]
-        left = [model for model in self.opened if not (model.is_closed or model.error or model in loaded)]
+        left = [model for model in self.opened if not (model.is_closed or model.engine.error or model in loaded)]
         assert left == [], "a model loads while another has its memory"
         self.loads[spec.names[0]] = asyncio.get_running_loop().create_future()
         return await self.loads[spec.names[0]]
@@ -120,7 +122,7 @@ class Request:
         try:
             async with self._models.using(self.served_model) as service:
                 self.model = service.model
-                assert service.model.error is None
+                assert service.model.engine.error is None
                 await self._ended.wait()
         except (HTTPException, pumice.PumiceError) as error:
             self.error = error
@@ -207,7 +209,7 @@ class ModelStates(RuleBasedStateMachine):
     def crash(self, name: str) -> None:
         served_model = self.served(name)
         if served_model.service:
-            served_model.service.model.error = pumice.EngineDiedError("ended by SIGSEGV")
+            served_model.service.model.engine.error = pumice.EngineDiedError("ended by SIGSEGV")
             self.n_faults[name] += 1
             self.look()
 
@@ -254,7 +256,7 @@ class ModelStates(RuleBasedStateMachine):
     @invariant()
     def memory_is_bounded(self) -> None:
         loaded = [served_model.service.model for served_model in self.models.served_models if served_model.service]
-        dead = [model for model in self.server.opened if model.error]
+        dead = [model for model in self.server.opened if model.engine.error]
         assert [model for model in self.server.opened if not model.is_closed and model not in dead] == sorted(
             loaded, key=self.server.opened.index
         )
@@ -264,7 +266,7 @@ class ModelStates(RuleBasedStateMachine):
     @invariant()
     def what_is_used_is_open(self) -> None:
         for request in self.requests:
-            if request.model and not request.task.done() and not request.model.error:
+            if request.model and not request.task.done() and not request.model.engine.error:
                 assert not request.model.is_closed
 
     @invariant()

@@ -67,7 +67,7 @@ def test_prepares_for_the_first_requests(specs: list[ModelSpec]) -> None:
         (served_model,) = server.models.served_models
         wait_until(lambda: served_model.service)
         assert served_model.service
-        load_tokenizer = served_model.service.model._load_tokenizer
+        load_tokenizer = served_model.service.model.engine.tokenizer
         wait_until(lambda: "_made" in vars(load_tokenizer))
 
 
@@ -98,7 +98,7 @@ def test_a_model_loads_once_another_has_left_memory(specs: list[ModelSpec]) -> N
     """A model that is unloaded for being idle, or by a client, still has its memory for a while."""
     events = []
 
-    def load(spec: ModelSpec, *arguments) -> pumice.ProcessModel:
+    def load(spec: ModelSpec, *arguments) -> pumice.Model:
         events.append(f"load {spec.names[0]}")
         model = load_process(spec, *arguments)
         close = model.close
@@ -135,7 +135,7 @@ def states(server: Serving) -> dict[str, str]:
 
 
 def pid_of(server: Serving, name: str) -> int:
-    return server.models.known(name).service.model.process.pid
+    return server.models.known(name).service.model.engine.link.pid
 
 
 def gone(pid: int) -> bool:
@@ -281,8 +281,8 @@ def test_an_engine_that_dies_right_after_its_load_is_loaded_again(specs, monkeyp
         def die() -> None:
             if deaths and deaths.pop():
                 model = served_model.service.model
-                model.process.kill()
-                wait_until(lambda: model.error)
+                model.engine.link.kill()
+                wait_until(lambda: model.engine.error)
                 served.load(served_model)
 
         monkeypatch.setattr(model_loading, "_freeze_loaded", die)

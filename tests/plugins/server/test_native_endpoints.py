@@ -119,7 +119,7 @@ def test_finish_reason_of_a_completion(server, expected):
 
 
 def test_prompts_of_every_form(server, expected):
-    ids = server.model.tokenize(PROMPT)
+    ids = server.model.tokenizer.tokenize(PROMPT)
     rest = GREEDY | {"prompt": None}
     assert post(server, "/completion", **rest | {"prompt": ids})["content"] == expected.text
     mixed = [ids[0], *ids[1:-1], server.model.tokenizer.detokenize(ids[-1:])]
@@ -136,7 +136,7 @@ def test_prompts_of_every_form(server, expected):
 def test_tokenize_and_detokenize(server):
     text = "Héllo, wörld 🙂"
     tokens = post(server, "/tokenize", content=text)["tokens"]
-    assert tokens == server.model.tokenize(text, add_special=False)
+    assert tokens == server.model.tokenizer.tokenize(text, add_special=False)
     assert post(server, "/detokenize", tokens=tokens)["content"] == text
     pieces = post(server, "/tokenize", content=text, with_pieces=True, add_special=True)["tokens"]
     spelt = [each["piece"].encode() if isinstance(each["piece"], str) else bytes(each["piece"]) for each in pieces]
@@ -145,7 +145,7 @@ def test_tokenize_and_detokenize(server):
 
 def test_templates(server):
     messages = [{"role": "user", "content": PROMPT}]
-    assert post(server, "/apply-template", messages=messages)["prompt"] == server.model.apply_template(messages)
+    assert post(server, "/apply-template", messages=messages)["prompt"] == server.model.template.apply(messages)
     answer = post(server, "/v1/chat/completions", messages=messages, max_tokens=1)
     counted = post(server, "/v1/chat/completions/input_tokens", messages=messages)["input_tokens"]
     assert counted == answer["usage"]["prompt_tokens"]
@@ -286,7 +286,7 @@ def test_a_model_without_a_tokenizer_takes_and_gives_token_ids(tmp_path):
 
 def test_tokens_and_back_is_the_same_text(server):
     """Also special tokens, which llama-server spells."""
-    tokens = [*range(3), *server.model.tokenize("The fox", add_special=False)]
+    tokens = [*range(3), *server.model.tokenizer.tokenize("The fox", add_special=False)]
     text = server.client.post("/detokenize", json={"tokens": tokens}).json()["content"]
     assert text == server.model.tokenizer.detokenize(tokens, special=True)
     assert text.startswith("<|story|><|end|>")

@@ -190,8 +190,8 @@ def test_content_of_created_names_is_bounded(server, monkeypatch):
 
 def test_messages_of_a_name_are_read_like_those_of_a_chat(client, server, monkeypatch):
     seen = []
-    prepare = server.model.prepare_chat
-    monkeypatch.setattr(server.model, "prepare_chat", lambda messages, **_: seen.extend(messages) or prepare(CHAT))
+    prepare = server.model.template.prepare
+    monkeypatch.setattr(server.model.template, "prepare", lambda messages, **_: seen.extend(messages) or prepare(CHAT))
     client.create(model="told", from_="demo", messages=[{"role": "tool", "content": "5", "tool_name": "add"}])
     client.chat(model="told", messages=CHAT, options={"num_predict": 1})
     client.delete("told")

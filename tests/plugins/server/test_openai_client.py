@@ -117,7 +117,7 @@ def test_a_completion_is_what_the_library_says(client, server):
 
 
 def test_several_prompts(client, server):
-    prompts = [PROMPT, server.model.tokenize("The cat"), "One day"]
+    prompts = [PROMPT, server.model.tokenizer.tokenize("The cat"), "One day"]
     answer = client.completions.create(model="demo", prompt=prompts[:1] + prompts[2:], n=2, **GREEDY)
     expected = [server.model.generate(prompt, temperature=0, max_tokens=12).text for prompt in prompts]
     assert [choice.text for choice in answer.choices] == [expected[0]] * 2 + [expected[2]] * 2
@@ -134,7 +134,7 @@ def test_a_streamed_completion_is_the_same_text(client):
 
 
 def test_logit_bias(client, server):
-    comma = server.model.tokenize(",", add_special=False)[-1]
+    comma = server.model.tokenizer.tokenize(",", add_special=False)[-1]
     options = {"prompt": PROMPT, "max_tokens": 3, "temperature": 0, "logit_bias": {str(comma): 100}}
     answer = client.completions.create(model="demo", **options)
     assert answer.choices[0].text == ",,,"
@@ -190,17 +190,17 @@ def test_requests_of_several_clients_are_computed_together():
     with pumice.load(n_ctx=2048, n_parallel=4) as model, running(model) as server:  # all four fit the cache
 
         def steps(n_clients: int) -> int:
-            before = model.snapshot().n_steps
+            before = model.engine.snapshot().n_steps
             with ThreadPoolExecutor(n_clients) as clients:
                 asked = [clients.submit(server.client.post, "/v1/completions", json=body) for _ in range(n_clients)]
             assert {each.result().json()["usage"]["completion_tokens"] for each in asked} == {400}
-            return model.snapshot().n_steps - before
+            return model.engine.snapshot().n_steps - before
 
         assert at_best(lambda: steps(4) / steps(1), 2.0) < 2.0
 
 
 def is_idle(server) -> Callable[[], bool]:
-    return lambda: server.model.snapshot().n_running == server.model.snapshot().n_waiting == 0
+    return lambda: server.model.engine.snapshot().n_running == server.model.engine.snapshot().n_waiting == 0
 
 
 def test_leaving_a_stream_ends_its_generation(endless):

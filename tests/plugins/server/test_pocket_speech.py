@@ -46,7 +46,7 @@ def test_the_official_client_streams_a_speech(server, paths, tmp_path):
         assert streamed.headers["transfer-encoding"] == "chunked"
         parts += streamed.iter_bytes()
     with pumice.load(paths["ends"], backend="numpy") as model:
-        sound = model.speak(TEXT, seed=3, voice=pumice.Audio(tiny.voice(), VOICE_RATE)).source
+        sound = model.speech.speak(TEXT, seed=3, voice=pumice.Audio(tiny.voice(), VOICE_RATE)).source
     heard = np.frombuffer(b"".join(parts), "<i2") / 32767
     np.testing.assert_allclose(heard, sound, atol=2e-3)  # the voice's file has 16 bits
     assert len(parts) > 1

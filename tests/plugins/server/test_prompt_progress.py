@@ -136,7 +136,7 @@ def test_a_client_that_leaves_while_its_prompt_is_read(small_batches, path):
     ):
         assert next(line for line in response.iter_lines() if "prompt_progress" in line)
     model = small_batches.model
-    wait_until(lambda: model.snapshot().n_running == model.snapshot().n_waiting == 0)
+    wait_until(lambda: model.engine.snapshot().n_running == model.engine.snapshot().n_waiting == 0)
 
 
 def test_a_request_that_fails_before_its_first_token(small_batches, monkeypatch):
@@ -145,6 +145,6 @@ def test_a_request_that_fails_before_its_first_token(small_batches, monkeypatch)
     def fail(*_: object, **options: object) -> None:
         raise RuntimeError("lost")
 
-    monkeypatch.setattr(small_batches.model.runner, "submit", fail)
+    monkeypatch.setattr(small_batches.model.engine.runner, "submit", fail)
     told = events(small_batches, "/v1/chat/completions", return_progress=True, cache_prompt=False)
     assert "error" in told[-1]

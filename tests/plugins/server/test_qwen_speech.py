@@ -32,7 +32,7 @@ def test_the_official_client_streams_a_speech(server, path):
     with client.audio.speech.with_streaming_response.create(input="hello", **options) as streamed:
         heard = np.frombuffer(b"".join(streamed.iter_bytes()), "<i2") / 32767
     with pumice.load(path, backend="numpy") as model:
-        sound = model.speak("hello", seed=3, language="english", max_seconds=0.4)
+        sound = model.speech.speak("hello", seed=3, language="english", max_seconds=0.4)
     np.testing.assert_allclose(heard, sound.source, atol=1e-3)
     assert len(heard) == 5 * FRAME
 

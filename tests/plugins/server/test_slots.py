@@ -153,7 +153,7 @@ def test_every_endpoint_fills_a_slot(saving, one_slot, endpoint, stream):
             pytest.skip("the model has no tokens for infilling")
         assert response.status_code == 200, response.text
         saved = act(server, "save", slot, filename="any.bin").json()
-        assert saved["n_saved"] > len(server.model.tokenize(PROMPT)), (endpoint, saved)
+        assert saved["n_saved"] > len(server.model.tokenizer.tokenize(PROMPT)), (endpoint, saved)
         assert act(server, "restore", slot, filename="any.bin").json()["n_restored"] == saved["n_saved"]
 
 

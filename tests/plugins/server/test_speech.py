@@ -15,7 +15,8 @@ import pumice
 from imported_late import Late
 from loop_monitor import held_at_best
 from nightly import crossed
-from pumice.frontend import speaking
+from pumice.frontend import speech as speaking
+from pumice.frontend.speech import Speech
 from pumice.plugin.unstable import ModelSpec
 from pumice.speech.voice import Voice
 from pumice_server.service import Service
@@ -60,7 +61,7 @@ def client(server) -> "openai.OpenAI":
 @pytest.fixture(scope="module")
 def expected(path):
     with pumice.load(path, **OPTIONS) as model:
-        return {text: model.speak(text, seed=3).source for text in ("Hello world.", LONG)}
+        return {text: model.speech.speak(text, seed=3).source for text in ("Hello world.", LONG)}
 
 
 def samples_of(data: bytes) -> np.ndarray:
@@ -118,7 +119,7 @@ def test_voices_are_those_of_the_folder(server, path):
     body = {"input": "Hello world.", "response_format": "wav", "seed": 3, "voice": "anna"}
     answer = server.client.post("/v1/audio/speech", json=body)
     with pumice.load(path, **OPTIONS) as model:
-        spoken = model.speak("Hello world.", seed=3, voice=Voice.parse(json.dumps(VOICE).encode(), "anna"))
+        spoken = model.speech.speak("Hello world.", seed=3, voice=Voice.parse(json.dumps(VOICE).encode(), "anna"))
     np.testing.assert_allclose(samples_of(answer.content), spoken.source, atol=2e-5)
     for name in ("alloy", "../anna", "/etc/passwd", "anna.json"):
         answer = server.client.post("/v1/audio/speech", json={**body, "voice": name})
@@ -174,12 +175,12 @@ def test_a_client_that_leaves_ends_the_speech(server, monkeypatch):
         return len(started) == before + 1
 
     wait_until(is_alone)
-    wait_until(lambda: started[0][0].snapshot().n_running == 0)
+    wait_until(lambda: started[0][0].engine.snapshot().n_running == 0)
     assert len(started) < 20  # of more than 20 pieces
 
 
 def test_a_speech_that_breaks_ends_without_its_last_part(server, monkeypatch):
-    decode, calls = pumice.LinkedModel.decode_speech, []
+    decode, calls = Speech.decode, []
 
     def failing(model, codes):
         calls.append(codes)
@@ -187,7 +188,7 @@ def test_a_speech_that_breaks_ends_without_its_last_part(server, monkeypatch):
             raise pumice.EngineError("the vocoder broke")
         return decode(model, codes)
 
-    monkeypatch.setattr(pumice.LinkedModel, "decode_speech", failing)
+    monkeypatch.setattr(Speech, "decode", failing)
     body = {"input": LONG, "response_format": "wav", "voice": "default"}
     with pytest.raises(httpx2.RemoteProtocolError):
         server.client.post("/v1/audio/speech", json=body)

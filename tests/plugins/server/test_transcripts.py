@@ -50,7 +50,7 @@ def client(server: Serving) -> openai.OpenAI:
 
 def test_every_form_has_the_transcript_of_the_model(client: openai.OpenAI, path: Path) -> None:
     with pumice.load(path, **OPTIONS) as model:
-        expected = model.transcribe(pumice.Audio(WAV), language="de", temperature=1.0)
+        expected = model.speech.transcribe(pumice.Audio(WAV), language="de", temperature=1.0)
         text = expected.text
     assert text
     ask = client.audio.transcriptions.create

@@ -17,7 +17,7 @@ from pumice.backend.step import LATEST, Batch, Limits, Pending, Step
 from pumice.config import Config, load_config
 from pumice.engine.loop import lookahead
 from pumice.engine.placement.runner import Runner
-from pumice.model import Model
+from pumice.local_engine import load_model
 from pumice.sampler import Chain, SamplerContext, mask
 from pumice_samplers import SAMPLERS
 from pumice_vulkan import VulkanBackend
@@ -288,9 +288,9 @@ def test_the_same_text_as_a_token_at_a_time(
     for ahead in (False, True):
         config = {"vulkan": {"driver": driver}}
         settings = load_config({"backend": "vulkan", "n_ctx": 192, "n_parallel": 3, **config})
-        with Model(path, looking(settings, ahead)) as model:
+        with load_model(path, looking(settings, ahead)) as model:
             model.tokenizer.eog = frozenset()
-            program = model.runner.program
+            program = model.engine.runner.program
             calls = count_calls(program, monkeypatch)
             alone = model.generate(prompts[1], max_tokens=50, **sampling)
             in_runs = sum(n for n in calls if n > 1)  # of one sequence: others arrive between any two steps
@@ -321,14 +321,14 @@ def test_the_same_text_where_steps_of_prompts_wait_for_none(
         after.clear()
         with (
             monkeypatch.context() as patch,
-            Model(path, load_config({**options, "vulkan": {"driver": driver}})) as model,
+            load_model(path, load_config({**options, "vulkan": {"driver": driver}})) as model,
         ):
             model.tokenizer.eog = frozenset()
             patch.setattr(Runner, "submit", noted)
             if waits:
                 patch.setattr(Runner, "has_registers", False)
             results.append([each.tokens for each in model.generate_many(prompts, max_tokens=12, **sampling)])
-            assert any(after) != (waits or not model.runner.capabilities.registers)
+            assert any(after) != (waits or not model.engine.runner.capabilities.registers)
     assert results[0] == results[1]
 
 
@@ -356,9 +356,9 @@ def test_nobody_sees_all_logits(tmp_path: Path, driver: str, case: str, monkeypa
     )
     results = []
     for ahead in (False, True):
-        with Model(path, looking(settings, ahead)) as model:
+        with load_model(path, looking(settings, ahead)) as model:
             if ahead:
-                submit = model.runner.submit
+                submit = model.engine.runner.submit
 
                 def picking(
                     batch: Batch, ask: Ask | None = None, *more: Any, submit: Any = submit, **options: Any
@@ -366,7 +366,7 @@ def test_nobody_sees_all_logits(tmp_path: Path, driver: str, case: str, monkeypa
                     assert ask, "all logits were asked for"
                     return submit(batch, ask, *more, **options)
 
-                monkeypatch.setattr(model.runner, "submit", picking)
+                monkeypatch.setattr(model.engine.runner, "submit", picking)
             alone = model.generate(prompts[1], max_tokens=20, **options)
             results.append([alone, *model.generate_many(prompts, max_tokens=20, **options)])
     host, device = results
@@ -387,8 +387,8 @@ def test_models_with_windows_experts_and_states(tmp_path: Path, name: str, monke
     path, results = ZOO[name].write(tmp_path / "model.gguf"), []
     for ahead in (False, True):
         settings = load_config({"backend": "vulkan", "kv_type": "f32", "n_ctx": 128, "n_batch": 4})
-        with Model(path, looking(settings, ahead)) as model:
-            assert model.runner.capabilities.max_steps
+        with load_model(path, looking(settings, ahead)) as model:
+            assert model.engine.runner.capabilities.max_steps
             found = model.generate_many([[3, 5, 7], [1]], max_tokens=32, top_k=12, temperature=1.2, seed=1)
             results.append([each.tokens for each in found])
     assert results[0] == results[1]
@@ -407,8 +407,8 @@ def test_each_sequence_has_its_adapters_in_every_step(tmp_path: Path, monkeypatc
     for ahead in (False, True):
         options = {"lookahead": 16 if ahead else 0, "adapters": files}
         settings = load_config({"backend": "vulkan", "kv_type": "f32", "n_ctx": 128, **options})
-        with Model(path, settings) as model:
-            calls = count_calls(model.runner.program, monkeypatch)
+        with load_model(path, settings) as model:
+            calls = count_calls(model.engine.runner.program, monkeypatch)
             found = model.generate_many([[3, 5, 7]] * 4, each=each, max_tokens=80, top_k=12, seed=1)
             results.append([each.tokens for each in found])
     assert results[0] == results[1]
@@ -460,9 +460,9 @@ def test_the_last_of_several_devices_picks(
         expected = model.generate("a", max_tokens=20, temperature=0).tokens
     results = []
     for ahead in (False, True):
-        with Model(path, looking(load_config({**options, **where}), ahead)) as model:
+        with load_model(path, looking(load_config({**options, **where}), ahead)) as model:
             model.tokenizer.eog = frozenset()
-            program = model.runner.program
+            program = model.engine.runner.program
             calls = count_calls(program, monkeypatch)
             alone = model.generate(prompts[1], max_tokens=50, **sampling)
             in_runs = sum(n for n in calls if n > 1)  # of one sequence: others arrive between any two steps

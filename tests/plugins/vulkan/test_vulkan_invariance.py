@@ -37,7 +37,7 @@ def logits_of(model: pumice.Model, sizes: Sequence[int]) -> np.ndarray:
         engine.scheduler.places.give_back(place)
         return np.concatenate(found)
 
-    return model.engine.call(steps)
+    return model.engine.thread.call(steps)
 
 
 @pytest.mark.parametrize("name", variants(MODELS, ["gemma2", "glm4moe", "mamba2", "rwkv7"]))
@@ -56,7 +56,7 @@ def test_drafts_are_exact(tmp_path: Path) -> None:
         {"temperature": 0.3, "top_k": 9, "repeat_penalty": 1.1, "seed": 4},
     ]
     with pumice.load(path, config=INVARIANT, **OPTIONS) as model:
-        assert model.engine.call(_is_default)
+        assert model.engine.thread.call(_is_default)
         for request in requests:
             expected = model.generate("abcabcabcabc", max_tokens=50, speculate="off", **request)
             found = model.generate("abcabcabcabc", max_tokens=50, speculate="ngram", **request)

@@ -50,7 +50,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
 def test_footprints_are_what_weights_and_caches_take(kv_type: str) -> None:
     with pumice.load(demo_model_path(), backend="vulkan", kv_type=kv_type, n_ctx=4096) as model:
-        runner: Any = model.runner
+        runner: Any = model.engine.runner
         ((_, first),) = [pair for pair in runner.placed.backends if pair[0] == "vulkan"]
         nodes = runner.placed.main.graph.nodes
         sizes = layer_bytes(nodes, lambda held: first.footprint(held, runner.limits), several=False)
@@ -181,7 +181,7 @@ def test_devices_are_measured_before_a_model_without_room_is_placed(
     def reads_in_place(memory: str, **more: Any) -> bool:
         config = {"vulkan": {"prepare": "never", "memory": memory}}
         with pumice.load(path, config=config, **options, **more) as loaded:
-            return bool(loaded.runner.limits.in_place)
+            return bool(loaded.engine.runner.limits.in_place)
 
     caplog.set_level("INFO", "pumice")
     assert not reads_in_place("1GiB", measure_rates=True)

@@ -108,7 +108,7 @@ def test_layers_are_shared_by_devices(tmp_path: Path, tiny_logits: Any) -> None:
     for devices in ([0], [0, 0]):
         config = {"vulkan": {"devices": devices, "activations": "float"}}
         with pumice.load(path, backend="vulkan", kv_type="f32", n_ctx=N_CTX, n_batch=32, config=config) as model:
-            assert [segment.device for segment in model.runner.placed.main.segments] == list(range(len(devices)))
+            assert [segment.device for segment in model.engine.runner.placed.main.segments] == list(range(len(devices)))
             found.append(model.logits(IDS))
     np.testing.assert_array_equal(found[0], found[1])
     assert error(found[1], tiny_logits["gemma2"]) < 1e-5

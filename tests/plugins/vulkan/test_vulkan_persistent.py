@@ -293,7 +293,7 @@ def logits_of_steps(model: Any, sizes: Sequence[int], n_seqs: int = 1) -> NDArra
             engine.scheduler.places.give_back(place)
         return np.concatenate(found, 1)
 
-    logits: NDArray[np.float32] = model.engine.call(steps)
+    logits: NDArray[np.float32] = model.engine.thread.call(steps)
     return logits
 
 

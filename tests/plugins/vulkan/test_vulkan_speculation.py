@@ -59,7 +59,7 @@ def test_texts_are_those_of_numpy(tmp_path: Path, name: str) -> None:
         assert n_accepted > 10
         with pumice.load(path, backend="numpy", n_ctx=64) as model:
             for prompt, tokens in zip(PROMPTS, texts, strict=True):
-                check_greedy(model, model.tokenize(prompt), tokens)
+                check_greedy(model, model.tokenizer.tokenize(prompt), tokens)
 
 
 def test_nothing_is_drafted_by_default(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_model_with_a_head_computes_steps_by_itself(head: dict[str, Any], monk
     verify_on_device(monkeypatch)
     config = {"n_draft": 3, "draft_p_min": 0.0}
     with pumice.load(**head, backend="vulkan", n_parallel=2, config=config) as model:
-        assert model.runner.capabilities.max_steps > 1
+        assert model.engine.runner.capabilities.max_steps > 1
         plain = generated(model, speculate="off")
         done = model.generate(TOKENS[0], max_tokens=60, temperature=0, speculate="draft")
         assert done.timings.n_drafted > 100
@@ -111,7 +111,7 @@ def proposals(head: dict[str, Any], monkeypatch: pytest.MonkeyPatch, ahead: bool
     proposed: dict[tuple[int, ...], Any] = {}
     submitted: list[int] = []
     with pumice.load(**head, backend="vulkan", n_parallel=2, config={"n_draft": 6, "draft_p_min": 0.0}) as model:
-        layer = model.engine._engine.speculation.next_tokens
+        layer = model.engine.thread._engine.speculation.next_tokens
         assert layer is not None
         propose, submit = layer.propose, layer._run_ahead
 
@@ -165,7 +165,7 @@ def test_rounds_stay_on_the_device(
     if n_skipped:
         monkeypatch.setattr(NextTokens, "_n_skipped", lambda *_: n_skipped)
     with pumice.load(**drafting(name, tmp_path), backend="vulkan", n_parallel=2, config=config) as model:
-        layer = model.engine._engine.speculation.next_tokens
+        layer = model.engine.thread._engine.speculation.next_tokens
         assert layer is not None
         assert layer.submits()
         rounds = _Rounds(layer, monkeypatch)
@@ -240,7 +240,7 @@ def test_rounds_of_many_sequences_stay_on_the_device(
     with pumice.load(
         **files, backend="vulkan", n_parallel=10, config={"n_draft": n_draft, "draft_p_min": 0.0}
     ) as model:
-        layer = model.engine._engine.speculation.next_tokens
+        layer = model.engine.thread._engine.speculation.next_tokens
         assert layer is not None
         sizes: list[int] = []
         submit = layer.submit
@@ -270,9 +270,9 @@ def test_rounds_of_a_draft_model_stay_on_the_device(
     config = {"n_draft": n_draft, "draft_p_min": 0.0, "vulkan": {"batch_invariant": True}, "draft": str(other)}
     options = {"max_tokens": 40, "seed": 3, **options}
     with pumice.load(path, backend="vulkan", n_parallel=2, config=config, n_ctx=128) as model:
-        drafter = model.engine._engine.speculation.model
+        drafter = model.engine.thread._engine.speculation.model
         assert drafter is not None
-        assert drafter.submits(model.runner)
+        assert drafter.submits(model.engine.runner)
         plain, n_accepted = model.generate_many(PROMPTS, **options, speculate="off"), []
         for method in ("propose", "submit"):
             with monkeypatch.context() as patch:

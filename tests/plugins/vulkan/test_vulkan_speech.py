@@ -15,7 +15,7 @@ def path(tmp_path_factory):
 @pytest.mark.usefixtures("vulkan_device")
 def test_a_speech_is_that_of_the_package(path):
     with pumice.load(path, backend="vulkan", kv_type="f32") as model:
-        sound = model.speak(tiny.TEXT, temperature=0.0).source
+        sound = model.speech.speak(tiny.TEXT, temperature=0.0).source
     with np.load(tiny.FIXTURE) as file:
         expected, length = file["ends, plain"], int(file["ends, plain, length"])
     assert len(sound) == length

@@ -185,7 +185,7 @@ def command(
     messages: list[dict[str, Any]] = [] if resumed is None else read_session(resumed)
     with ChatModel(model, rest) as chat_model:
         loaded = chat_model.model
-        if not (options["chat_template"] or loaded.has_chat_template):
+        if not (options["chat_template"] or loaded.template.exists):
             warn_of_assumed_template(Path(model).name)
             options["chat_template"] = ASSUMED_TEMPLATE
         conversation = Conversation(loaded, {k: v for k, v in options.items() if v is not None}, system, messages)

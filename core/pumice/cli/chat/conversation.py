@@ -15,11 +15,11 @@ from pumice.options import CHAT
 from pumice.wording import unknown_name
 
 if TYPE_CHECKING:
-    from pumice.chat import Message, Tool, Turn
+    from pumice.chat import Message, Tool
     from pumice.chat.mixed import Media
     from pumice.frontend.tool_loop import ToolLoop
     from pumice.model import Model
-    from pumice.streaming.chat import ChatStream
+    from pumice.streaming.chat import ChatStream, PreparedChat
 
 
 MAX_TOOL_TURNS = 25  # answers with calls to one message
@@ -134,7 +134,7 @@ class Conversation:
         self.tools, problems = list(tools), []
         while self.tools:
             try:
-                turn = self._prepare_probe()
+                probe = self._prepare_probe()
             except RequestError as error:
                 refused = [tool for tool in self.tools if f"parameters of {tool.name!r:.80}" in str(error)]
                 if not refused:
@@ -143,7 +143,7 @@ class Conversation:
                 self.tools = [tool for tool in self.tools if tool not in refused]
                 problems.append(f"the tool {refused[0].name} is left out: {error}")
                 continue
-            n_tokens, n_ctx = len(turn.prompt.tokens), self.model.n_ctx
+            n_tokens, n_ctx = len(probe.request.prompt), self.model.n_ctx
             if n_tokens > n_ctx // 2:
                 problems.append(f"the tools take {n_tokens} of {n_ctx} tokens of context; -c sets a larger one")
             break
@@ -157,7 +157,7 @@ class Conversation:
         """
         self.model = model
         self.options.pop("chat_template", None)
-        if not model.has_chat_template:
+        if not model.template.exists:
             self.options["chat_template"] = ASSUMED_TEMPLATE
         return self.take_tools(self._offered)
 
@@ -176,9 +176,9 @@ class Conversation:
         if system != self.system:
             self.system = system
 
-    def _prepare_probe(self) -> Turn:
+    def _prepare_probe(self) -> PreparedChat:
         options = {name: value for name, value in self.options.items() if name in CHAT}
-        return self.model.prepare_chat([{"role": "user", "content": "?"}], **{**options, "tools": self.tools})
+        return self.model.template.prepare([{"role": "user", "content": "?"}], **{**options, "tools": self.tools})
 
     def answer(self, loop: ToolLoop | None = None) -> ChatStream:
         """Return a stream of the next answer: to the last message, or of ``tool_loop``. Raises PumiceError."""
@@ -190,7 +190,9 @@ class Conversation:
         """Return the turns of an answer that may call tools; None without tools. Raises PumiceError."""
         if not self.tools:
             return None
-        return self.model.tool_loop(self.messages, {**self.options, "tools": self.tools}, True, MAX_TOOL_TURNS)
+        from pumice.frontend.tool_loop import ToolLoop
+
+        return ToolLoop(self.model, self.messages, {**self.options, "tools": self.tools}, True, MAX_TOOL_TURNS)
 
     def keep(self, messages: Sequence[Message]) -> None:
         self.messages += [message.to_dict() for message in messages]

@@ -243,7 +243,7 @@ class Session:
             if model is not self._conversation.model:
                 _warn_of_tools(partial(self._conversation.take_model, model))
                 self._conversation.take_defaults(chat_defaults(self._chat_model.name))
-        if name and not model.has_chat_template:
+        if name and not model.template.exists:
             warn_of_assumed_template(self._chat_model.name)
         _tell(f"{self._chat_model.name} on {', '.join(model.backends)}, {model.n_ctx} tokens of context")
 

@@ -1,36 +1,17 @@
-"""Check the arguments of requests, where they are sent and where they are received."""
+"""Checks of what requests are made of: token ids, adapters, switches."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from pumice.engine.messages import Request
+from pumice.engine.messages import check_adapters
 from pumice.errors import RequestError
-from pumice.grammar import Grammar, ReasoningBudget
-from pumice.options import REQUEST
 from pumice.wording import show_python
 
 NO_PREDICTION = "this model does not predict each token of a text from those before it"
-
-
-def check_arguments(request: Request) -> None:
-    """Raise RequestError for an argument of a wrong type or out of range."""
-    for name, option in REQUEST.items():
-        if (value := getattr(request, name)) is not option.default:
-            option.check(value)
-    if request.max_tokens is not None and 0 <= request.max_tokens < request.min_tokens:
-        raise RequestError(f"min_tokens: {request.min_tokens} is above max_tokens, {request.max_tokens}")
-    _check_adapters(request.adapters)
-    if not isinstance(request.sampling, Mapping) or not _all(list(request.sampling), str):
-        raise RequestError(f"sampling must be a mapping of names to values, not {show_python(request.sampling)}")
-    if request.grammar is not None and not isinstance(request.grammar, Grammar):
-        raise RequestError(f"grammar must be a Grammar, not {show_python(request.grammar)}")
-    if request.budget is not None and not isinstance(request.budget, ReasoningBudget):
-        raise RequestError(f"budget must be a ReasoningBudget, not {show_python(request.budget)}")
 
 
 def adapter_scales(adapters: Mapping[str, float], asked: Mapping[str, float] | None) -> tuple[float, ...]:
@@ -38,7 +19,7 @@ def adapter_scales(adapters: Mapping[str, float], asked: Mapping[str, float] | N
 
     Raises RequestError for an unknown name, or a scale that is not a number.
     """
-    _check_adapters(asked)
+    check_adapters(asked)
     if asked is None:
         return tuple(adapters.values())
     for name in asked:
@@ -46,13 +27,6 @@ def adapter_scales(adapters: Mapping[str, float], asked: Mapping[str, float] | N
             available = ", ".join(adapters) or "none"
             raise RequestError(f"adapters: the model has no adapter {name!r}; it has: {available}")
     return tuple(float(asked.get(name, 0.0)) for name in adapters)
-
-
-def _check_adapters(adapters: Any) -> None:
-    REQUEST["adapters"].check(adapters)
-    for name, scale in (adapters or {}).items():
-        if not math.isfinite(scale):
-            raise RequestError(f"adapters: the scale of {name!r} must be a finite number, not {show_python(scale)}")
 
 
 def token_ids(ids: Any, what: str) -> list[int]:

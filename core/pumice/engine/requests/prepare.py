@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pumice.architecture import Masks, MediaRules
 from pumice.engine.media.rows import MediaIds, MediaRows, place_spans
 from pumice.engine.messages import Encode, Encoded, Logprobs, Request, Score, Scored, Span
-from pumice.engine.requests.arguments import NO_PREDICTION, adapter_scales, check_arguments, check_ids
+from pumice.engine.requests.arguments import NO_PREDICTION, adapter_scales, check_ids
 from pumice.engine.requests.generation import Generation
 from pumice.engine.requests.job import EncoderPrompt
 from pumice.engine.requests.reading import ReadRequest, Rows, Scores, TextRows, wanted_by, with_event
@@ -88,7 +88,6 @@ class Preparer:
 
     def __call__(self, ids: Sequence[int], request: Request, client: str = "") -> list[Generation]:
         """Return one generation per id. Raises RequestError for a prompt that does not fit or an invalid argument."""
-        check_arguments(request)
         n_ctx = min(self.n_ctx, request.n_ctx or self.n_ctx)
         check_ids(request.prompt, self.n_vocab)
         if len(request.prompt) == 0:

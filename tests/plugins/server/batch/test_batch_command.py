@@ -110,7 +110,7 @@ def test_a_model_without_a_chat_template_takes_chatml_or_the_one_given(tmp_path)
     )
     result = json.loads((tmp_path / "given.jsonl").read_text())
     with pumice.load(model, backend="numpy") as loaded:
-        n_tokens = len(loaded.tokenize("aaaFalse a"))
+        n_tokens = len(loaded.tokenizer.tokenize("aaaFalse a"))
     assert result["response"]["body"]["usage"]["prompt_tokens"] == n_tokens
 
 

@@ -99,7 +99,7 @@ def test_an_engine_that_is_killed_is_started_again_and_every_row_is_answered(tmp
                 found.append(each)
                 if len(found) == 5:
                     service = answering._models.served_models[0].service
-                    os.kill(service.model.process.pid, signal.SIGKILL)
+                    os.kill(service.model.engine.link.pid, signal.SIGKILL)
         return found
 
     found = asyncio.run(run())

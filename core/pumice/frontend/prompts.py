@@ -1,0 +1,39 @@
+"""Prompts as users give them, as token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pumice.chat.mixed import MEDIA, Media
+from pumice.engine.requests.arguments import check_ids, token_ids
+from pumice.errors import RequestError
+from pumice.frontend.engine import ModelEngine
+from pumice.wording import show_python
+
+Prompt = str | Sequence[int] | Sequence[str | Media]
+PromptProgress = Callable[[int, int], None] | None
+
+NO_PROMPT = "the prompt must be text, a list of token ids, or a list of texts, images and sounds"
+NO_TEXT = "the prompt must be text or a list of token ids"
+
+
+def contains(prompt: object, kinds: type | tuple[type, ...]) -> bool:
+    """Return True for a list with a part of one of these types."""
+    return isinstance(prompt, (list, tuple)) and any(isinstance(part, kinds) for part in prompt)
+
+
+def mixed_parts(parts: Sequence[object], wrong: str) -> list[str | Media]:
+    """Return the texts and media of a list. Raises RequestError, whose message begins with ``wrong``, for others."""
+    mixed: list[str | Media] = []
+    for part in parts:
+        if not isinstance(part, (str, *MEDIA)):
+            raise RequestError(f"{wrong}, not {show_python(part)}")
+        mixed.append(part)
+    return mixed
+
+
+def prompt_ids(engine: ModelEngine, prompt: object) -> list[int]:
+    """Return the token ids of a text, or token ids as they are. Raises RequestError for anything else."""
+    ids = engine.tokenizer().tokenize(prompt) if isinstance(prompt, str) else token_ids(prompt, NO_TEXT)
+    check_ids(ids, engine.facts.n_vocab)
+    return ids

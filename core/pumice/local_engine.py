@@ -1,0 +1,407 @@
+"""An engine in a thread of this process, with the model's projector, vocoder and speech model."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+from pumice.architecture import HEAD, MAIN, Architecture
+from pumice.config import Config
+from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner, Snapshot
+from pumice.engine.cache.make_tiers import make_tiers
+from pumice.engine.loop.policy import FairPolicy, SchedulingPolicy
+from pumice.engine.media.projector_parts import ChosenProjector
+from pumice.engine.messages import Event, Facts, Span
+from pumice.engine.placement.backends import OpeningBackends
+from pumice.engine.placement.fitting import fit_model
+from pumice.engine.placement.held import facts_of
+from pumice.engine.placement.overrides import DeviceName
+from pumice.engine.placement.rates import known_device_rates
+from pumice.engine.placement.runner import Observer
+from pumice.engine.placement.sizing import EngineSizes, make_limits
+from pumice.engine.requests.arguments import adapter_scales, check_ids, token_ids
+from pumice.engine.requests.reading import LogitRows, ReadRequest, Rows
+from pumice.errors import ModelError, PumiceError, RequestError
+from pumice.frontend.engine import ModelEngine
+from pumice.gguf import GGUFFile
+from pumice.grammar import GrammarChecker
+from pumice.host_memory import lock_memory, numa_policy
+from pumice.local_media import LocalMedia, LocalSpeech
+from pumice.machine import usable_memory_bytes
+from pumice.model import Model
+from pumice.model_drafts import make_next_tokens, make_speculation, names_layer, open_draft_model, verifies
+from pumice.model_files.opening import is_lora, open_configured
+from pumice.model_files.paths import model_files
+from pumice.model_files.policy import files_beside
+from pumice.model_files.summary import Summary
+from pumice.model_files.tokenizer import LazyTokenizer
+from pumice.model_graphs import chosen_sizes, make_architecture, trace_configured
+from pumice.registry import Registry, get_registry
+from pumice.speech.vocoder import ARCHITECTURE, Vocoder
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+log = logging.getLogger("pumice")
+
+
+class LoadOptions(TypedDict, total=False):
+    """How a model is loaded, beside its configuration.
+
+    Attributes:
+        progress: Called with the number of finished steps and of all steps while the model compiles.
+        plugins: Modules or other objects with hooks, for this model only.
+        policy: Order of the requests (default: the configured one).
+        observer: Receives values inside each step.
+        opened: Called with the file before its weights are loaded.
+        opening: Backends that a thread opens already, with the registry; the engine closes them.
+        begins_text: Build the tokenizer while GPUs are opened.
+    """
+
+    progress: Callable[[int, int], None] | None
+    plugins: Sequence[object]
+    policy: SchedulingPolicy | None
+    observer: Observer | None
+    opened: Callable[[GGUFFile], None] | None
+    opening: OpeningBackends | None
+    begins_text: bool
+
+
+class LocalEngine:
+    """The engine of a model in a thread of this process: a ``ModelEngine``, and what only such a one has.
+
+    Attributes:
+        architecture: The model family.
+        runner: Runs the steps of the engine.
+        thread: The engine's thread.
+    """
+
+    def __init__(self, path: str | Path, config: Config, **options: Unpack[LoadOptions]) -> None:
+        """Load a file. Raises PumiceError."""
+        opening, observer, opened = options.get("opening"), options.get("observer"), options.get("opened")
+        with ExitStack() as stack, numa_policy(config.numa, warns=opening is None):
+            opening = opening or OpeningBackends(get_registry(config, options.get("plugins", ())), config)
+            stack.callback(opening.close)
+            self.config, self.registry = config, opening.registry
+            self.file = stack.enter_context(open_configured(path, self.registry, config))
+            if opened:
+                opened(self.file)
+            self.tokenizer = LazyTokenizer(self.file, self.registry)
+            self.checker = GrammarChecker()
+            begin = self.tokenizer.begin if options.get("begins_text") else None
+            prepared = prepare(stack, self.file, config, opening, options.get("progress"), observer, begin)
+            self.architecture, self.runner = prepared
+            self.runner.compile()
+            if config.mlock:
+                lock_memory(self.runner.placed.host_weights)
+            files = [] if observer else _all_files(path, config)
+            engine = self._make_engine(stack, options.get("policy"), files)
+            chosen = ChosenProjector(self.file.path, config.mmproj, self.file)
+            self._facts = self._facts_of(engine, chosen)
+            self.media = LocalMedia(
+                stack, chosen, config, self.registry, self._facts.n_ctx, self.runner.model.media_width
+            )
+            self.speech = LocalSpeech(stack, chosen, self.file, config, self.registry, lambda: thread, _open_vocoder)
+            self._preparer = self._make_preparer(engine.speculation.names)
+            self.client = client = EngineClient(lambda command: thread.send(command))
+            # The engine's thread holds no reference to the client, so that a model without references is closed.
+            emit = partial(_emit, weakref.WeakMethod(client.receive))
+            max_queue = config.max_queue if config.max_queue >= 0 else None
+            release = stack.pop_all().close
+            self.thread = thread = EngineThread(engine, self._preparer, emit, release, max_queue)
+            self._finalizer = weakref.finalize(client, thread.close)
+
+    @property
+    def facts(self) -> Facts:
+        return self._facts
+
+    @cached_property
+    def summary(self) -> Summary:
+        return Summary.of(self.file)
+
+    @property
+    def closed(self) -> bool:
+        return not self._finalizer.alive
+
+    @property
+    def error(self) -> Exception | None:
+        return None
+
+    def snapshot(self) -> Snapshot:
+        return self.client.snapshot()
+
+    def close(self) -> None:
+        self._finalizer()
+
+    def kill(self) -> None:
+        """Do nothing: the engine has no process of its own."""
+
+    def open_media(self) -> None:
+        """Open the projector, the vocoder and the speech model now, if there are any, and add them to the facts.
+
+        A file that is not configured, and cannot be used, is a warning. Raises PumiceError for a configured one.
+        """
+        self._open_projector()
+        try:
+            if self.speech.type:
+                n_samples = self.speech.speaker().model.samples_per_frame
+                self._facts = replace(self._facts, speech=self.speech.type, samples_per_code=n_samples)
+            elif self.speech.has_codes:
+                vocoder = self.speech.vocoder()
+                codes, n_samples = vocoder.n_codes, vocoder.samples_per_code
+                self._facts = replace(self._facts, audio_codes=codes, samples_per_code=n_samples)
+        except PumiceError as error:
+            if self.config.mmproj if self.speech.type else self.config.vocoder:
+                raise
+            log.warning("no speech: %s", error)
+
+    def _open_projector(self) -> None:
+        if self.speech.type and not self.media.has_encoders:
+            self._facts = replace(self._facts, media_width=0)
+        if not self._facts.media_width:
+            return
+        try:
+            projector = self.media.projector()
+            self._facts = replace(self._facts, media=projector.kinds, sound_rate=projector.sound_rate)
+        except PumiceError as error:
+            if self.config.mmproj:
+                raise
+            log.warning("no images or sound: %s", error)
+            self._facts = replace(self._facts, media_width=0)
+
+    def logits(
+        self, ids: Sequence[int], prompt: Sequence[int], media: Sequence[Span], adapters: Mapping[str, float] | None
+    ) -> NDArray[np.float32]:
+        tokens = self._checked("logits: ids", ids)
+        if not tokens:
+            raise RequestError("logits: no token ids given")
+        if bool(prompt) != self.runner.model.encodes:
+            raise RequestError(
+                "logits: this model has no encoder that could read the prompt"
+                if prompt
+                else "logits: give the prompt, which this model's encoder reads"
+            )
+        check_ids(prompt, self._facts.n_vocab)
+        encoder_prompt = self._preparer.encoder_prompt(prompt, media) if prompt else None
+        scales = adapter_scales(self.config.adapter_scales, adapters)
+        self._check_length(max(len(tokens), len(encoder_prompt.tokens) if encoder_prompt else 0))
+
+        def whole(request: ReadRequest[Rows]) -> None:
+            LogitRows(request, tokens, range(len(tokens)), scales, encoder_prompt=encoder_prompt)
+
+        return self.thread.read(whole)[0]
+
+    def continuation_logits(
+        self, beginning: Sequence[int], endings: Sequence[Sequence[int]], adapters: Mapping[str, float] | None = None
+    ) -> list[NDArray[np.float32]]:
+        """Return the logits before each token of several endings of the same beginning.
+
+        Args:
+            beginning: Token ids that all endings follow.
+            endings: Token ids of each ending.
+            adapters: Scale of each adapter by name; None as configured.
+
+        Returns:
+            float32 ``[len(ending), n_vocab]`` for each ending.
+        """
+        begun = self._checked("continuation_logits: beginning", beginning)
+        ends = [self._checked("continuation_logits: an ending", ending) for ending in endings]
+        if not begun or not all(ends):
+            raise RequestError("continuation_logits: the beginning and each ending need a token")
+        if self.runner.model.encodes:
+            raise RequestError("continuation_logits: an encoder-decoder cannot continue a beginning; use logits")
+        scales = adapter_scales(self.config.adapter_scales, adapters)
+        self._check_length(len(begun) + max(map(len, ends), default=0))
+
+        def each(request: ReadRequest[Rows]) -> None:
+            for ending in ends:
+                tokens = [*begun, *ending[:-1]]
+                LogitRows(request, tokens, range(len(begun) - 1, len(tokens)), scales, shares=True)
+
+        return self.thread.read(each)
+
+    def _check_length(self, n_tokens: int) -> None:
+        if n_tokens > self._facts.n_ctx:
+            raise RequestError(f"{n_tokens} tokens exceed the context of {self._facts.n_ctx}; increase n_ctx")
+
+    def _checked(self, what: str, ids: Sequence[int]) -> list[int]:
+        """Return checked token ids. Raises RequestError for a model without logits."""
+        if "logits" not in self.runner.model.results(MAIN):
+            raise RequestError("this model gives no logits: it is an encoder; use embed")
+        tokens = token_ids(ids, f"{what} must be a list of token ids")
+        check_ids(tokens, self._facts.n_vocab)
+        return tokens
+
+    def _make_engine(self, stack: ExitStack, policy: SchedulingPolicy | None, files: Sequence[str]) -> Engine:
+        """Return the engine of the runner, with its speculation; ``stack`` closes the draft model.
+
+        Blocks of the KV cache are kept in tiers under the names of ``files``; without any there are no tiers.
+        """
+        config, registry, runner = self.config, self.registry, self.runner
+        drafter = open_draft_model(stack, self.file, config, registry, runner)
+        speculation = make_speculation(config, registry, runner, drafter, make_next_tokens(config, runner))
+        policy = policy or _policy(config, registry, runner)
+        versions = [(plugin.name, plugin.version) for plugin in registry.plugins]
+        tiers = make_tiers(config, runner, files, versions) if files else None
+        engine = Engine(runner, policy, config.lookahead, self.architecture.masks, speculation, tiers)
+        speculation.prepare(runner, engine.cache)
+        return engine
+
+    def _make_preparer(self, proposers: Collection[str]) -> Preparer:
+        """Return what prepares requests."""
+        config, runner = self.config, self.runner
+        return Preparer(
+            *(self._facts.n_ctx, self._facts.n_vocab, self.tokenizer.or_none),
+            self.registry.samplers,
+            config.samplers,
+            config.sampling,
+            config.adapter_scales,
+            decoder_start=self.architecture.decoder_start if runner.model.encodes else None,
+            masks=self.architecture.masks,
+            proposers=proposers,
+            verifies=verifies(runner),
+            media_width=runner.model.media_width,
+            media_rules=self.architecture.media_rules,
+            n_batch=runner.limits.n_batch,
+            embeds_media=runner.model.embeds_media,
+        )
+
+    def _facts_of(self, engine: Engine, projector: ChosenProjector) -> Facts:
+        architecture, runner = self.architecture, self.runner
+        head = runner.model.results(HEAD)
+        hidden = runner.model.results(runner.model.embedder)["hidden"] if runner.model.embedder else 0
+        return Facts(
+            engine.limits.n_ctx,
+            architecture.n_ctx_train,
+            runner.model.n_vocab,
+            runner.placed.backends_used,
+            runner.placed.memory,
+            generates=runner.model.generates or architecture.masks is not None,
+            fills_masks=architecture.masks is not None,
+            n_embd=head.get("embedding", hidden),
+            n_labels=head.get("scores", 0),
+            devices=facts_of(runner.placed.held, dict(runner.placed.backends)),
+            speculates=runner.model.generates and verifies(runner) and engine.speculation.is_default,
+            n_cache=engine.limits.n_cache,
+            media_width=runner.model.media_width if projector.path else 0,
+            loras=[name for name, options in self.config.adapters.items() if is_lora(options.file)],
+        )
+
+
+def load_model(path: str | Path, config: Config, **options: Unpack[LoadOptions]) -> Model:
+    """Load a file, with an engine in a thread of this process. Raises PumiceError."""
+    engine = LocalEngine(path, config, **options)
+    try:
+        return Model(engine)
+    except BaseException:
+        engine.close()
+        raise
+
+
+def local_engine(model: Model) -> LocalEngine:
+    """Return the engine of a model in this process. Raises RequestError for one that runs elsewhere."""
+    engine: ModelEngine = model.engine
+    if not isinstance(engine, LocalEngine):
+        raise RequestError("the engine of this model is not in this process; load the model with pumice.load")
+    return engine
+
+
+def _all_files(path: str | Path, config: Config) -> list[str]:
+    """Return the files from which a model and its adapters are read."""
+    return [file for named in (Path(path), *files_beside(config, [Path(path)])) for file in model_files(named)]
+
+
+def _policy(config: Config, registry: Registry, runner: Runner) -> SchedulingPolicy:
+    on_gpu = registry.backends.find(runner.placed.backends_used[0]).offload
+    sizes = runner.capabilities.step_sizes
+    if config.max_delay or on_gpu:
+        return FairPolicy(config.max_delay or 0.05, step_sizes=sizes)
+    return FairPolicy(0.2, step_sizes=sizes, few_delay=0.1)
+
+
+def _emit(listening: Callable[[], Callable[[list[Event]], None] | None], events: list[Event]) -> None:
+    receive = listening()
+    if receive:
+        receive(events)
+
+
+def prepare(
+    stack: ExitStack,
+    file: GGUFFile,
+    config: Config,
+    opening: OpeningBackends,
+    progress: Callable[[int, int], None] | None = None,
+    observer: Observer | None = None,
+    meanwhile: Callable[[], None] | None = None,
+) -> tuple[Architecture, Runner]:
+    """Return the architecture and the runner of a file, not compiled yet; ``stack`` closes files and backends.
+
+    ``meanwhile`` is called if GPUs take longer to open than the model to be traced.
+    """
+    stack.callback(opening.close)  # before the file
+    registry = opening.registry
+    architecture = make_architecture(file, registry)
+    sizes = chosen_sizes(config, architecture)
+    backends = opening.line
+    drafts = not observer and (names_layer(config) if backends[0][1].offload else config.is_drafting)
+    graphs = trace_configured(stack, file, architecture, sizes.n_ctx, config, registry, drafts)
+    if observer:
+        graphs = {name: observer.watch(graph) if name == MAIN else graph for name, graph in graphs.items()}
+    host_bytes = usable_memory_bytes(config.memory_limit)
+    opening.wait(meanwhile)
+
+    def fitted() -> tuple[EngineSizes, Runner]:
+        fitting, rules = fit_model(graphs, backends, sizes, config, host_bytes)
+        return fitting, Runner(graphs, backends, make_limits(graphs, fitting), rules, progress, observer)
+
+    fitting, runner = fitted()
+    if _measures(runner, config, registry):
+        runner.close()
+        fitting, runner = fitted()
+    if not config.n_ctx:
+        of = "all" if fitting.n_ctx == sizes.n_ctx else "as memory has room for"
+        counts = fitting.n_ctx, of, sizes.n_ctx, runner.limits.n_cache
+        log.info("n_ctx: %d tokens for each sequence, %s of %d in training; the cache holds %d", *counts)
+    stack.callback(runner.close)
+    return architecture, runner
+
+
+def _measures(runner: Runner, config: Config, registry: Registry) -> bool:
+    """Return True if devices were measured now, since a model lies beside a GPU, too, and they had no rates.
+
+    Without ``config.measure_rates``, a message says how to measure them.
+    """
+    backends = dict(runner.placed.backends)
+    devices = {DeviceName(item.backend, item.device) for item in runner.placed.main.placed}
+    if len({backends[device.backend].offload for device in devices}) < 2:
+        return False
+    if devices <= set(known_device_rates(runner.placed.backends, config)):
+        return False
+    from pumice.engine.placement.measuring import gpu_shares, measure_before_loading
+
+    parts = runner.placed.costs()
+    if not gpu_shares(parts):
+        return False
+    if not config.measure_rates:
+        log.info("the speeds of the devices are not measured, so experts stay on the CPU; `pumice fit` measures them")
+        return False
+    return measure_before_loading(parts, registry, config)
+
+
+def _open_vocoder(path: Path, config: Config) -> Vocoder:
+    """Return the vocoder of a file. Raises ModelError for another model."""
+    model = load_model(path, config)
+    try:
+        if model.metadata.get("general.architecture") != ARCHITECTURE:
+            raise ModelError(f"{path}: not a vocoder: its architecture is not {ARCHITECTURE}")
+        return Vocoder(model, model.facts.n_embd, path)
+    except BaseException:
+        model.close()
+        raise
