@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pumice.mcp import mcp_tools
     from pumice.model import Model
     from pumice.model_files.summary import Summary
-    from pumice.options import ChatOptions, EngineOptions, GenerateOptions, SamplingParams
+    from pumice.options import ChatOptions, EngineOptions, GenerateOptions
     from pumice.planning import ModelPlan
     from pumice.speech.voice import Voice
     from pumice.streaming.chat import AsyncChatStream, ChatStream, PreparedChat
@@ -95,7 +95,6 @@ __all__ = [
     "QueueFullError",
     "Request",
     "RequestError",
-    "SamplingParams",
     "SandboxError",
     "Segment",
     "Snapshot",
@@ -133,7 +132,7 @@ _HOMES = {
     "images": ["Image"],
     "mcp": ["mcp_tools"],
     "model": ["Model"],
-    "options": ["ChatOptions", "EngineOptions", "GenerateOptions", "SamplingParams"],
+    "options": ["ChatOptions", "EngineOptions", "GenerateOptions"],
     "streaming.pieces": ["Completion", "Piece"],
     "streaming.stream": ["AsyncStream", "Stream"],
     "transcription": ["Segment", "Transcript"],

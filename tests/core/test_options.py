@@ -21,7 +21,6 @@ from pumice.options import (
     GENERATE,
     SAMPLING,
     KVType,
-    SamplingParams,
     merge_options,
     sort_options,
 )
@@ -95,10 +94,10 @@ def test_a_value_is_checked_by_its_definition(name, value, message):
     assert str(error.value).startswith(message)
 
 
-@pytest.mark.parametrize("params", [SamplingParams(top_k=1, seed=2), {"top_k": 1, "seed": 2}])
-def test_keywords_take_precedence_over_sampling(params):
+def test_keywords_take_precedence_over_sampling():
+    params = {"top_k": 1, "seed": 2}
     assert sort_options({"sampling": params, "seed": 5}).sampling == {"top_k": 1, "seed": 5}
-    with pytest.raises(pumice.RequestError, match="sampling must be SamplingParams or a mapping"):
+    with pytest.raises(pumice.RequestError, match="sampling must be a mapping"):
         sort_options({"sampling": 5})
     with pytest.raises(pumice.RequestError, match="sampling: max_tokens is no parameter of a sampler: give it as a k"):
         sort_options({"sampling": {"max_tokens": 5}})
@@ -121,10 +120,9 @@ class Plugin:
         register("favourite", Favourite)
 
 
-@pytest.mark.parametrize("kind", [dict, pumice.SamplingParams])
-def test_options_of_a_single_prompt_take_precedence(kind):
-    shared = {"temperature": 0.8, "top_p": 0.5, "sampling": kind(seed=1, top_k=4), "max_tokens": 3}
-    merged = merge_options(shared, {"sampling": kind(temperature=0, top_k=2), "seed": 5, "max_tokens": 7})
+def test_options_of_a_single_prompt_take_precedence():
+    shared = {"temperature": 0.8, "top_p": 0.5, "sampling": {"seed": 1, "top_k": 4}, "max_tokens": 3}
+    merged = merge_options(shared, {"sampling": {"temperature": 0, "top_k": 2}, "seed": 5, "max_tokens": 7})
     parts = sort_options(merged)
     assert parts.sampling == {"temperature": 0, "top_p": 0.5, "seed": 5, "top_k": 2}
     assert parts.request == {"max_tokens": 7}
@@ -134,7 +132,7 @@ def test_options_of_a_single_prompt_take_precedence(kind):
 def test_sampling_of_one_of_many_prompts_takes_precedence():
     with pumice.load(backend="cpu", n_ctx=256) as model:
         greedy = model.generate("Once", max_tokens=12, temperature=0)
-        each = [{"sampling": {"temperature": 0}}, {}, {"sampling": pumice.SamplingParams(temperature=0)}]
+        each = [{"sampling": {"temperature": 0}}, {}, {"temperature": 0}]
         done = model.generate_many(["Once"] * 3, each=each, temperature=5.0, seed=3, max_tokens=12)
         assert [one.tokens == greedy.tokens for one in done] == [True, False, True]
         with pytest.raises(pumice.RequestError, match="sampling") as error:
@@ -145,8 +143,7 @@ def test_sampling_of_one_of_many_prompts_takes_precedence():
 def test_parameters_of_other_samplers_are_given_in_sampling():
     config = {"samplers": ["favourite", "temperature", "greedy"]}
     with pumice.load(n_ctx=64, backend="numpy", config=config, plugins=[Plugin()]) as model:
-        for params in ({"favourite": 5}, SamplingParams(extra={"favourite": 5})):
-            assert model.generate([1], sampling=params, temperature=0, max_tokens=2).tokens == [5, 5]
+        assert model.generate([1], sampling={"favourite": 5}, temperature=0, max_tokens=2).tokens == [5, 5]
         assert model.generate([1], favourite=5, temperature=0, max_tokens=2).tokens == [
             5,
             5,

@@ -14,9 +14,9 @@ SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}}
 
 def use_options() -> None:
     """Every form in which options are given."""
-    params = pumice.SamplingParams(temperature=0.3, top_p=0.9, extra={"no_repeat": 3})
+    params = {"temperature": 0.3, "top_p": 0.9}
     config = {"cpu": {"threads": 2}}
-    with pumice.load(n_ctx=256, n_parallel=2, kv_type="q8_0", sampling=params, config=config) as model:
+    with pumice.load(n_ctx=256, n_parallel=2, kv_type="q8_0", sampling={"top_k": 3}, config=config) as model:
         text: str = model.generate("Once", sampling=params, max_tokens=None, stop="x", seed=3).text
         several: list[pumice.Completion] = model.generate(text, n=2, logit_bias={3: 1.0}, sampling={"no_repeat": 3})
         pieces = [piece.text for piece in model.stream("Once", json_schema=SCHEMA)]
@@ -44,8 +44,6 @@ def use_wrong_options(model: pumice.Model) -> None:
     """A misspelt name, and a value of a wrong type, in every function that takes options."""
     pumice.load(n_paralel=2)  # type: ignore[call-arg]
     pumice.load(kv_type="q9_9")  # type: ignore[arg-type]
-    pumice.SamplingParams(temprature=1)  # type: ignore[call-arg]
-    pumice.SamplingParams(top_k=0.5)  # type: ignore[arg-type]
     model.generate("Once", temprature=1)  # type: ignore[call-overload]
     model.generate("Once", temperature="hot")  # type: ignore[call-overload]
     model.stream("Once", max_token=5)  # type: ignore[call-arg]

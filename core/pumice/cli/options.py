@@ -579,8 +579,8 @@ def sampling_options(command: CommandFunction, without: str = "") -> CommandFunc
     ``without``: flag that has another meaning at the command.
     """
     for name in reversed(_SAMPLING):
-        flags = tuple(flag for flag in SAMPLING[name].flags if flag != without)
-        definition = replace(SAMPLING[name], flags=flags)
+        spellings = " ".join(flag for flag in SAMPLING[name].flags if flag != without)
+        definition = replace(SAMPLING[name], spellings=spellings)
         command = defined(definition, advanced=name not in _COMMON_SAMPLING)(command)
     return command
 

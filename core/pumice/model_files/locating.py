@@ -9,7 +9,7 @@ from pumice.config import Config, load_config
 from pumice.demo import demo_model_path
 from pumice.errors import ConfigError
 from pumice.hub.locate import locate
-from pumice.options import EngineOptions, SamplingParams
+from pumice.options import EngineOptions
 from pumice.wording import show_python
 
 
@@ -38,6 +38,4 @@ def arguments_of(config: Mapping[str, object] | None, options: EngineOptions) ->
 
 def _plain(value: object) -> object:
     """Return a value as a configuration file would have it."""
-    if isinstance(value, SamplingParams):
-        return value.to_dict()
     return list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value

@@ -22,23 +22,21 @@ How to use a table::
     option.flags                  # ("--temp", "--temperature"): the first one in --help, the others as hidden aliases
     option.group, option.meaning  # "Sampling", "Temperature: above 1 flattens ..."
     option.type, option.limits    # float, {"ge": 0}
-    option.annotation             # Annotated[float, Ge(ge=0)], for a field of a pydantic model
     option.default                # 0.8
     option.check(-1)              # RequestError: temperature must be a number, at least 0, not -1
 
-To add an option, add a key to a class in ``definitions``. A request's option also needs a field of ``engine.Request``,
-one of a chat a field of ``ChatRequest``, one of the engine a field of ``Config`` and its default in registry.yaml;
-tests/core/test_options.py says what is missing. Parameters of samplers from other plugins have no key here: they are
-given as ``sampling={"name": value}`` or ``SamplingParams(extra={"name": value})``.
+To add an option, add a key and its meaning to a class in ``definitions``. A request's option also needs a field of
+``engine.Request``, one of a chat a field of ``ChatRequest``, one of the engine a field of ``Config`` and its default in
+registry.yaml; tests/core/test_options.py says what is missing. Parameters of samplers from other plugins have no key
+here: they are given as ``sampling={"name": value}``.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from pumice.errors import RequestError
 from pumice.options.definitions import (
     RNG,
-    SAMPLING,
     Algorithm,
     ChatOptions,
     CountedOptions,
@@ -48,7 +46,6 @@ from pumice.options.definitions import (
     OutputOptions,
     RequestOptions,
     SamplingOptions,
-    SamplingParams,
     TemplateOptions,
 )
 from pumice.options.option import Option, documented, read_options, show_type
@@ -72,7 +69,6 @@ __all__ = [
     "OutputOptions",
     "RequestOptions",
     "SamplingOptions",
-    "SamplingParams",
     "SortedOptions",
     "TemplateOptions",
     "documented",
@@ -82,16 +78,14 @@ __all__ = [
     "sort_options",
 ]
 
+SAMPLING = read_options(SamplingOptions)
 OUTPUT = read_options(OutputOptions)
-GENERATE = read_options(GenerateOptions)
 TEMPLATE = read_options(TemplateOptions)
-CHAT = {**TEMPLATE, **GENERATE}
 ENGINE = read_options(EngineOptions)
-REQUEST = {
-    name: option
-    for name, option in read_options(CountedOptions).items()
-    if name not in OUTPUT and name not in SAMPLING and name != "sampling"
-}
+_COUNTED = read_options(CountedOptions, GenerateOptions, RequestOptions, OutputOptions, SamplingOptions)
+REQUEST = {name: _COUNTED[name] for name in _COUNTED if name not in {*OUTPUT, *SAMPLING, "sampling"}}
+GENERATE = {name: _COUNTED[name] for name in _COUNTED if name != "n"}
+CHAT = {**TEMPLATE, **GENERATE}
 
 
 class SortedOptions(NamedTuple):
@@ -110,8 +104,7 @@ def sort_options(options: Mapping[str, Any]) -> SortedOptions:
     """Sort keywords; those of samplers take precedence over ``sampling``, whose names are parameters of samplers.
 
     Raises:
-        RequestError: ``sampling`` is no ``SamplingParams`` and no mapping, or has an option that is no parameter of a
-            sampler.
+        RequestError: ``sampling`` is no mapping, or has an option that is no parameter of a sampler.
     """
     parts = SortedOptions({}, {}, {}, {})
     for name, value in options.items():
@@ -128,7 +121,7 @@ def merge_options(shared: Mapping[str, Any], single: Mapping[str, Any]) -> dict[
     """Return shared options with those of a single request, which take precedence in keywords and in ``sampling``.
 
     Raises:
-        RequestError: ``sampling`` is no ``SamplingParams`` and no mapping.
+        RequestError: ``sampling`` is no mapping.
     """
     named = _sampling(single)
     kept = {name: value for name, value in shared.items() if name not in named}
@@ -142,4 +135,4 @@ def _sampling(options: Mapping[str, Any]) -> Mapping[str, Any]:
     if params is None:
         return {}
     GENERATE["sampling"].check(params)
-    return params.to_dict() if isinstance(params, SamplingParams) else params
+    return cast("Mapping[str, Any]", params)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import math
 import operator
+import re
 import textwrap
 import types
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral, Real
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pumice.errors import RequestError
 from pumice.machine import size_in
@@ -37,41 +38,42 @@ _BOUNDS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
 
 @dataclass(frozen=True)
 class Option:
-    """One option, as ``Annotated`` metadata of its key in a ``TypedDict``; ``read_options`` fills in name and type.
+    """One option, as ``Annotated`` metadata of its key in a ``TypedDict``; ``read_options`` fills in the last three.
 
     Attributes:
         default: Value that applies if neither the call nor the configuration gives one.
-        meaning: One or two sentences: thing, unit, and what special values do.
-        flags: Spellings on the command line, llama.cpp's where it has the option. The first one is shown in ``--help``,
-            the others are hidden aliases.
+        spellings: Spellings on the command line with spaces between, llama.cpp's where it has the option.
+        ge, gt, le, lt: Bounds of numbers.
         group: Heading under which ``--help`` and the documentation list the option.
         noun: What a value is, in errors; empty for the noun of the type.
         unit: Unit of a size's number, such as MiB; a text may have another unit. Empty for an option that is no size.
         name: Key of the option.
         type: Type without metadata.
-        bounds: Bounds of numbers, from ``annotated_types``.
+        meaning: One or two sentences: thing, unit, and what special values do.
     """
 
     default: object
-    meaning: str
-    flags: tuple[str, ...] = ()
+    spellings: str = ""
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
     group: str = ""
     noun: str = ""
     unit: str = ""
     name: str = ""
     type: Any = None
-    bounds: tuple[Any, ...] = field(default=(), compare=False)
+    meaning: str = ""
 
     @property
-    def annotation(self) -> Any:
-        """The type with its bounds, as pydantic reads it."""
-        return Annotated[(self.type, *self.bounds)] if self.bounds else self.type
+    def flags(self) -> tuple[str, ...]:
+        """Spellings on the command line: the first one is shown in ``--help``, the others are hidden aliases."""
+        return tuple(self.spellings.split())
 
     @cached_property
     def limits(self) -> Mapping[str, float]:
-        """Bounds by the names of ``annotated_types``: ``{"ge": 0, "le": 1}``."""
-        pairs = ((key, getattr(bound, key, None)) for bound in self.bounds for key in _BOUNDS)
-        return {key: value for key, value in pairs if value is not None}
+        """Bounds by their names: ``{"ge": 0, "le": 1}``."""
+        return {key: value for key in _BOUNDS if (value := getattr(self, key)) is not None}
 
     @property
     def limits_text(self) -> str:
@@ -117,14 +119,24 @@ def check_size(name: str, value: object) -> None:
         raise RequestError(f"{name} must be a number of at most 64 bits, not {show_python(value)}")
 
 
-def read_options(definition: type) -> dict[str, Option]:
-    """Return the options that a ``TypedDict`` declares, in its order."""
+def read_options(definition: type, *parents: type) -> dict[str, Option]:
+    """Return the options that a ``TypedDict`` declares or inherits from ``parents``, in its order.
+
+    Their meanings are those in the section ``Attributes`` of the docstrings.
+    """
+    meanings = {name: text for declared in (definition, *parents) for name, text in _meanings(declared)}
     options: dict[str, Option] = {}
     for name, hint in get_type_hints(definition, include_extras=True).items():
-        option = next(item for item in hint.__metadata__ if isinstance(item, Option))
-        bounds = tuple(item for item in hint.__metadata__ if item is not option)
-        options[name] = replace(option, name=name, type=hint.__origin__, bounds=bounds)
+        (option,) = hint.__metadata__
+        options[name] = replace(option, name=name, type=hint.__origin__, meaning=meanings.get(name, ""))
     return options
+
+
+def _meanings(definition: type) -> Iterator[tuple[str, str]]:
+    """Yield the names and texts of the attributes in a docstring."""
+    section = inspect.cleandoc(definition.__doc__ or "").partition("Attributes:\n")[2]
+    for entry in re.finditer(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", section, re.MULTILINE):
+        yield entry[1], " ".join(entry[2].split())
 
 
 def show_type(hint: Any) -> str:
