@@ -35,13 +35,6 @@ def test_every_dependency_is_in_the_bill(text):
     assert {canonicalize_name(Requirement(line).name) for line in wanted} <= names_of(text, "pypi:")
 
 
-def test_every_shader_and_bundled_package_is_in_the_bill(text):
-    shaders = {f"shaders/spv/{path.name}" for path in (ROOT / "shaders" / "spv").iterdir()}
-    assert shaders <= names_of(text, "shaders/")
-    page = json.loads((ROOT / "page" / "package.json").read_text())["dependencies"]
-    assert {name.rpartition("/")[2] for name in page} <= names_of(text, "npm:")
-
-
 def test_every_part_states_its_licence(text):
     """Packages of other systems are not installed here, so that only their names are known."""
     without = {part["name"] for part in json.loads(text)["components"] if not part.get("licenses")}

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import time
 import zipfile
 from pathlib import Path
 
@@ -58,43 +57,6 @@ def test_the_wheel_of_a_source_distribution_is_that_of_the_checkout(wheel, tmp_p
     built = build(source, tmp_path / "wheel", "wheel")
     assert built.name == Path(str(wheel.filename)).name
     assert built.read_bytes() == Path(str(wheel.filename)).read_bytes()
-
-
-def test_a_platform_wheel_is_the_same_to_the_bit(wheel, tmp_path, monkeypatch):
-    kernels = tmp_path / "kernels"
-    kernels.mkdir()
-    (kernels / "plain.so").write_bytes(bytes(1000))
-    digests = []
-    for zone in ("UTC", "Asia/Tokyo"):
-        monkeypatch.setenv("TZ", zone)
-        time.tzset()
-        os.utime(kernels / "plain.so", (len(digests), len(digests)))
-        built = build_wheels.build(Path(str(wheel.filename)), "linux_x86_64", kernels, tmp_path)
-        digests.append(hashlib.sha256(built.read_bytes()).hexdigest())
-        assert zipfile.ZipFile(built).getinfo("pumice_cpu/precompiled/plain.so").date_time == build_wheels.DATE
-    assert digests[0] == digests[1]
-
-
-def test_the_wheel_needs_no_compiler(wheel):
-    assert str(wheel.filename).endswith("-py3-none-any.whl")
-    assert [name for name in wheel.namelist() if name.endswith((".so", ".pyd", ".dylib", ".c", ".cpp", ".pyx"))] == []
-
-
-def test_the_defaults_are_in_the_wheel(wheel):
-    assert wheel.read("pumice/registry.yaml") == (ROOT / "registry.yaml").read_bytes()
-
-
-def test_the_handbook_is_in_the_wheel(wheel):
-    pages = {path.name: path.read_bytes() for path in (ROOT / "docs").rglob("*") if path.is_file()}
-    assert pages == {Path(name).name: wheel.read(name) for name in wheel.namelist() if name.startswith(DOCS)}
-
-
-def test_the_compiled_shaders_are_in_the_wheel(wheel):
-    compiled = {path.name: path.read_bytes() for path in (ROOT / "shaders" / "spv").iterdir()}
-    assert compiled
-    assert compiled == {
-        name.removeprefix(SHADERS): wheel.read(name) for name in wheel.namelist() if name.startswith(SHADERS)
-    }
 
 
 def test_every_source_file_is_in_the_wheel_and_no_other(wheel):

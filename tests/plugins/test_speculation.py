@@ -1,11 +1,7 @@
 """Models give the same tokens with drafts and without, whatever a request asks for."""
 
-import json
-from collections.abc import Generator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,22 +10,10 @@ import pytest
 import pumice
 from drafting import PROPOSERS
 from nightly import variants
-from pumice.architecture import DRAFT, FEATURES
-from pumice.backend import Capabilities
-from pumice.config import load_config
-from pumice.engine import Engine
-from pumice.engine.drafts.choice import ASSUMED
 from pumice.engine.placement.runner import Runner
-from pumice.engine.requests.batches import Part, batch_of
-from pumice.engine.requests.prepare import check_proposers
-from pumice.gguf import GGUFFile
-from pumice.gguf.copy import encoded_metadata
-from pumice.gguf.writer import Writer
-from pumice.model_drafts import make_speculation
 from pumice.plugin import hookimpl
 from pumice.quantize import quantize
-from pumice.registry import load_registry
-from tiny_drafts import ALONE, BLOCKS, EAGLES, FOR_TARGETS, fitted
+from tiny_drafts import ALONE, EAGLES, FOR_TARGETS, fitted
 from tiny_drafts import MODELS as DRAFTING
 from tiny_encoders import MODELS as ENCODERS
 from tiny_models import IDS, N_VOCAB
@@ -64,23 +48,6 @@ def _init(name):
         vars(self).update(vars(made))
 
     return init
-
-
-def renumbered(source: Path, path: Path) -> Path:
-    """A copy of a model whose tokens are in reverse order."""
-    with GGUFFile.open(source) as file:
-        metadata: dict[str, Any] = encoded_metadata(file.metadata)
-        n_vocab = len(file.metadata["tokenizer.ggml.tokens"])
-        for name in ("tokens", "token_type"):
-            metadata[f"tokenizer.ggml.{name}"] = list(file.metadata[f"tokenizer.ggml.{name}"])[::-1]
-        for name in ("bos", "eos"):
-            key = f"tokenizer.ggml.{name}_token_id"
-            metadata[key] = n_vocab - 1 - file.metadata[key]
-        with Writer(path, metadata, list(file.tensors.values())) as writer:
-            for name, tensor in file.tensors.items():
-                data = np.asarray(tensor.data)
-                writer.write(data.reshape(n_vocab, -1)[::-1].copy() if name == "token_embd.weight" else data)
-    return path
 
 
 def random_requests(seed: int) -> list[dict[str, Any]]:
@@ -148,17 +115,6 @@ def test_texts_are_the_same_with_a_draft_model(tmp_path: Path, name: str, draft:
         assert done.timings.n_drafted == done.timings.n_accepted > 20
 
 
-def test_drafts_by_text(demo: pumice.Model, tmp_path: Path) -> None:
-    """A copy of the model whose tokens have other numbers knows what comes all the same."""
-    path = renumbered(pumice.demo_model_path(), tmp_path / "other.gguf")
-    expected = demo.generate("Once upon a time", max_tokens=60, temperature=0)
-    config = {"n_draft": 5, "draft_p_min": 0.0}
-    with pumice.load(draft=str(path), backend="cpu", n_ctx=512, config=config) as model:
-        done = model.generate("Once upon a time", max_tokens=60, temperature=0)
-        assert (done.tokens, done.finish_reason) == (expected.tokens, expected.finish_reason)
-        assert done.timings.n_accepted >= 0.9 * done.timings.n_drafted > 30
-
-
 @pytest.mark.parametrize(
     ("draft", "message"),
     [
@@ -170,31 +126,6 @@ def test_files_that_cannot_draft_are_refused(tmp_path: Path, draft: str, message
     path = (ENCODERS if draft == "bert" else ZOO)[draft].write(tmp_path / "draft.gguf")
     with pytest.raises(pumice.ModelError, match=message):
         pumice.load(draft=str(path), backend="cpu")
-
-
-def test_the_draft_model_is_named_without_one(demo: pumice.Model) -> None:
-    with pytest.raises(pumice.RequestError, match="'draft' needs a draft model"):
-        demo.generate("x", speculate="draft")
-    with pytest.raises(pumice.ConfigError, match="'draft' needs a draft model"):
-        pumice.load(config={"speculate": "draft"})
-
-
-@pytest.mark.parametrize(("choice", "left"), [("draft", []), ("ngram,draft", ["ngram"])])
-def test_a_draft_model_that_the_backend_cannot_use_is_left_out(
-    choice: str, left: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    """As warnings say; a request that names it is told why."""
-    runner: Any = SimpleNamespace(
-        capabilities=Capabilities(n_in_flight=2), placed=SimpleNamespace(backends_used=["ray"])
-    )
-    config = load_config({"speculate": choice, "draft": "small.gguf", "n_draft": 5})
-    made = make_speculation(config, load_registry(config), runner, None, None)
-    generation: Any = SimpleNamespace(request=SimpleNamespace(speculate=None), prediction=None, media=None)
-    assert list(made._pool.names(generation)) == left
-    said = [] if choice == "draft" else ["speculate: ngram,draft is not used: ray verifies no drafts"]
-    assert [record.message for record in caplog.records] == said
-    with pytest.raises(pumice.RequestError, match="this backend verifies no drafts"):
-        check_proposers(choice, made.names, verifies=False)
 
 
 @pytest.fixture(scope="module")
@@ -229,39 +160,6 @@ def test_options_of_a_request_hold_with_drafts(demo: pumice.Model, case: str) ->
         return [(each.text, each.tokens, each.finish_reason, each.logprobs) for each in many]
 
     assert made("ngram") == made("off")
-
-
-def test_pieces_of_a_stream_come_one_by_one(demo: pumice.Model) -> None:
-    without = [piece[:3] for piece in demo.stream("one two one two", max_tokens=40, temperature=0)]
-    with demo.stream("one two one two", max_tokens=40, temperature=0, speculate="ngram") as pieces:
-        assert [piece[:3] for piece in pieces] == without
-        assert pieces.timings.n_drafted > 0
-
-
-def test_forced_tokens_are_drafts_for_log_probabilities(demo: pumice.Model) -> None:
-    done = demo.generate("x", json_schema={"const": "a long text that is known"}, logprobs=1, speculate="ngram")
-    assert json.loads(done.text) == "a long text that is known"
-    assert done.timings.n_accepted >= 3
-    off = demo.generate("x", json_schema={"const": "a long text that is known"}, logprobs=1, speculate="off")
-    assert (off.tokens, off.logprobs) == (done.tokens, done.logprobs)
-    assert off.timings.n_drafted == 0
-
-
-def test_float_matrices_get_lengths_that_no_clock_chooses(tmp_path: Path) -> None:
-    """Lengths depend on what was measured, and rows of float matrices on the number of rows."""
-    path = ZOO["rope-plain"].write(tmp_path / "model.gguf")
-
-    def drafted(speculate: str, **config: Any) -> tuple[bool, bool]:
-        with pumice.load(path, backend="numpy", n_ctx=128, config={"speculate": "ngram", **config}) as model:
-            costs = model.engine.thread._engine.speculation.choice.costs
-            done = model.generate(REPEATING, max_tokens=30, temperature=0, speculate=speculate)
-            assert done.timings.n_drafted or done.timings.drafts_exact
-            return costs.rows == ASSUMED, done.timings.drafts_exact
-
-    assert drafted("ngram") == (True, False)
-    assert drafted("auto") == (True, True)  # without drafts
-    assert drafted("ngram", numpy={"batch_invariant": True}) == (False, True)
-    assert drafted("ngram", n_draft=5, numpy={"batch_invariant": True}) == (True, True)
 
 
 def test_a_prediction_is_drafted(demo: pumice.Model) -> None:
@@ -315,32 +213,6 @@ def test_layers_of_the_model_draft(tmp_path: Path, name: str, backend: str) -> N
         model.generate(REPEATING, speculate="mtp")
 
 
-def test_layers_that_draft_see_the_whole_past(tmp_path: Path) -> None:
-    """Their proposals equal those after the whole text in one step."""
-    DRAFTING["glm4moe"].write(tmp_path / "model.gguf")
-    config = {"numpy": {"batch_invariant": True}, "n_draft": 1, "draft_max": 1, "draft_p_min": 0.0, "speculate": "mtp"}
-    with pumice.load(tmp_path / "model.gguf", backend="numpy", n_ctx=128, n_batch=16, config=config) as model:
-        assert_drafts_of_the_whole_past(model)
-
-
-def assert_drafts_of_the_whole_past(model: pumice.Model, **options: Any) -> None:
-    proposed: list[tuple[list[int], int]] = []
-    layer = model.engine.thread._engine.speculation.next_tokens
-    assert layer is not None
-    propose = layer.propose
-
-    def noting(sequences: Any, n: Any) -> Any:
-        proposals = propose(sequences, n)
-        proposed.append((list(sequences[0].generation.tokens), proposals[0].tokens[0]))
-        return proposals
-
-    layer.propose = noting  # type: ignore[method-assign]
-    model.generate(REPEATING * 2, max_tokens=12, temperature=1.0, seed=3, **options)
-    assert len(proposed) > 8
-    for tokens, token in proposed:
-        assert model.engine.thread.call(partial(_drafted, tokens=tokens)) == token
-
-
 def with_draft(name: str, folder: Path) -> dict[str, Any]:
     """Arguments of ``load`` for a model and its draft, which reads inputs of the model's layers, or its caches."""
     if name in FOR_TARGETS:
@@ -370,21 +242,6 @@ def test_texts_are_the_same_with_drafts_that_read_layers(tmp_path: Path, name: s
         assert model.generate(REPEATING, max_tokens=30, temperature=0, speculate="draft").timings.n_drafted > 0
 
 
-@pytest.mark.parametrize("name", variants(FOLLOWING, DAILY_FOLLOWING))
-def test_drafts_that_read_layers_see_the_whole_past(tmp_path: Path, name: str) -> None:
-    config = {"numpy": {"batch_invariant": True}, "n_draft": 1, "draft_max": 1, "draft_p_min": 0.0}
-    with pumice.load(**with_draft(name, tmp_path), backend="numpy", config=config) as model:
-        assert_drafts_of_the_whole_past(model, speculate="draft")
-
-
-def test_a_draft_without_a_mask_token_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = ZOO["orion"].write(tmp_path / "model.gguf")
-    draft = BLOCKS["dflash"]
-    draft = replace(draft, metadata=draft.metadata | {"target_layers": [1, 2]})
-    with pumice.load(path, draft=str(draft.write(tmp_path / "draft.gguf")), backend="numpy"):
-        assert "drafts of its kind are not supported" in caplog.text
-
-
 @pytest.mark.parametrize(
     ("layers", "message"), [([1, 1, 1], "reads 144 values per token"), ([0, 1, 2], "expected numbers from 1 to 1")]
 )
@@ -394,39 +251,6 @@ def test_a_draft_of_another_model_is_refused(tmp_path: Path, layers: list[int], 
     path = ZOO["rope-plain"].write(tmp_path / "model.gguf")
     with pytest.raises(pumice.ModelError, match=message):
         pumice.load(path, draft=str(draft.write(tmp_path / "draft.gguf")), backend="numpy")
-
-
-def _drafted(engine: Engine, tokens: list[int]) -> Generator[None, None, int]:
-    """The token that the draft guesses after ``tokens``, from the whole text in few steps."""
-    runner, place = engine.runner, engine.scheduler.places.take()
-    assert place is not None
-    block = runner.model.block
-    engine.scheduler.places.extend(place, 0, len(tokens) + (block.size if block else 0))
-    known = tokens[:-1] if block else tokens  # what the model says of the last token is not known yet
-    states = []
-    for begin in range(0, len(known), 16):
-        some = known[begin : begin + 16]
-        batch = batch_of(engine.cache, [Part(place, some, begin, range(len(some)))])
-        rows = runner.outputs(batch)["stream"].copy()
-        if runner.model.results(FEATURES):
-            rows = runner.outputs(replace(batch, inputs={"features": rows}), FEATURES)["hidden"].copy()
-        states.append(rows)
-    hidden = np.concatenate([np.zeros_like(states[0][:1]), *states])
-    if block:
-        part = Part(place, [tokens[-1], *[block.mask] * (block.size - 1)], len(tokens) - 1, [block.first])
-        outputs = runner.outputs(batch_of(engine.cache, [part]), DRAFT)
-        logits = outputs["logits"]
-    if runner.model.drafts_from_caches:
-        batch = batch_of(engine.cache, [Part(place, tokens[-1:], len(tokens) - 2, [0])])
-        logits = runner.outputs(replace(batch, inputs={"hidden": hidden[-2:-1]}), DRAFT)["logits"]
-    for begin in range(0, 0 if block or runner.model.drafts_from_caches else len(tokens), 16):
-        some = tokens[begin : begin + 16]
-        batch = batch_of(engine.cache, [Part(place, some, begin, [len(some) - 1])])
-        batch = replace(batch, inputs={"hidden": hidden[begin : begin + len(some)]})
-        logits = runner.outputs(batch, DRAFT)["logits"]
-    engine.scheduler.places.give_back(place)
-    yield
-    return int(logits[-1].argmax())
 
 
 def test_errors_of_a_draft_model_name_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -441,13 +265,3 @@ def test_errors_of_a_draft_model_name_it(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(Runner, "compile", compile_model)
     with pytest.raises(pumice.BackendError, match=r"small\.gguf: the draft model does not load: .*draft_n_ctx"):
         pumice.load(path, draft=str(draft), n_ctx=64, config={"draft_n_ctx": 256})
-
-
-def test_a_draft_model_holds_no_more_than_it_was_trained_for(tmp_path: Path) -> None:
-    path = ZOO["rope-plain"].write(tmp_path / "model.gguf")
-    config = {"draft_n_ctx": 10**8, "speculate": "draft", "n_draft": 3, "draft_p_min": 0.0}
-    with pumice.load(path, draft=str(path), n_ctx=64, n_parallel=2, config=config, backend="numpy") as model:
-        drafter = model.engine.thread._engine.speculation.model
-        assert drafter is not None
-        assert drafter.runner.limits.n_ctx <= 2 * 256
-        assert model.generate(IDS[:5], max_tokens=20, temperature=0).timings.n_accepted > 5

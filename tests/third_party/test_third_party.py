@@ -144,19 +144,6 @@ def test_a_configuration_file_selects_all_it_adds(run, llama, stone, tmp_path):
     assert done.stdout == expected_text(llama, no_repeat=3)
 
 
-def test_without_configuration_its_architecture_runs_on_the_bundled_backend(run, llama, stone):
-    done = run("run", str(stone), "-p", PROMPT, "-n", str(N_TOKENS), "--temp", "0")
-    assert done.stdout == expected_text(llama, no_repeat=0)
-    assert "example" not in done.stderr
-
-
-def test_a_configuration_file_can_switch_it_off(run, stone, tmp_path):
-    (tmp_path / "pumice.yaml").write_text("plugins: {disabled: [example]}")
-    done = run("run", str(stone), "-p", PROMPT)
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"error: {stone}: unknown architecture 'stone'")
-
-
 def test_its_option_moves_matrices_to_the_next_backend(run, stone):
     graph = ("info", str(stone), "--graph", "--backend", "example", "--set", "backends=[numpy]")
     few = run(*graph, "--set", "example.max_rows=64").stdout
@@ -179,11 +166,3 @@ def test_it_tells_the_bundled_backends_story(run):
     assert "example" in story.stderr.partition(" · ")[0]
     assert len(story.stdout) > 500
     assert story.stdout == run("run", "--backend", "numpy", "--seed", "1").stdout
-
-
-def test_its_options_are_checked(run, stone, tmp_path):
-    (tmp_path / "pumice.yaml").write_text("example: {max_row: 3}")
-    error = "error: pumice.yaml: example: unknown key 'max_row'; did you mean 'max_rows'?\n"
-    assert run("run", str(stone), "-p", PROMPT).stderr == error
-    (tmp_path / "pumice.yaml").write_text("sampling: {no_repeat: 3}")
-    assert "no_repeat is a parameter of 'no_repeat'" in run("run", str(stone), "-p", PROMPT).stderr

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +14,7 @@ from pumice_vulkan.device.driver_ids import DriverId
 from pumice_vulkan.kernels import code_of
 
 try:
-    from tools.driver_compiler import Mesa, Pipeline
+    from tools.driver_compiler import Mesa
     from tools.gpu_profiles import Compiled
 
     from tools import driver_kernels
@@ -66,37 +62,3 @@ def test_kernels_compile_without_spilled_registers(
     assert description.driver_id == DriverId.RADV
     assert min(report.waves.values()) >= 1
     assert report.row.startswith(f"| `{name}` | ")
-
-
-def test_a_pipeline_that_fails_is_reported(mesa: Mesa) -> None:
-    """The next one compiles all the same."""
-    good = Pipeline("rms_norm", (1024, 1, 0), 4, 64, full_subgroups=False, subgroup=64)
-    missing = Pipeline("none", (), 4, 64, full_subgroups=False, subgroup=64)
-    report = driver_kernels.reported("navi21", mesa, [missing, good])
-    assert list(report.failed) == [missing]
-    assert "shader 'none' is missing" in report.failed[missing]
-    assert report.results[good].statistics["VGPRs"] > 0
-
-
-def test_a_device_without_memory_is_left_out(mesa: Mesa) -> None:
-    command, environment = mesa.command("radeon", {"RADV_FORCE_FAMILY": "navi21"}, "")
-    code = "from pumice_vulkan.device import list_devices; print(list_devices())"
-    done = subprocess.run(
-        [*command, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
-
-
-def test_a_missing_driver_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BackendError, match=r"no Vulkan driver radeon \(Debian: mesa-vulkan-drivers\)"):
-        Mesa(tmp_path).command("radeon", {}, "")
-    icd = tmp_path / "usr/share/vulkan/icd.d/intel_icd.json"
-    icd.parent.mkdir(parents=True)
-    icd.touch()
-    with pytest.raises(BackendError, match=r"no drm-shim intel in .*; build it with tools/drm_shims\.sh"):
-        Mesa(tmp_path, tmp_path).command("intel", {}, "intel")
-    (tmp_path / "intel_shim.so").touch()
-    command, environment = Mesa(tmp_path, tmp_path).command("intel", {"A": "b"}, "intel")
-    assert command == [sys.executable]
-    assert environment["LD_PRELOAD"] == str(tmp_path / "intel_shim.so")
-    assert environment["A"] == "b"

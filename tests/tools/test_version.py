@@ -4,7 +4,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from packaging.version import Version
 from tools.version import UNKNOWN, version
 
 from tools import version as module
@@ -52,27 +51,6 @@ def test_changes_that_are_not_committed_are_no_release(repository: Path) -> None
     assert version(repository) == "1.2.4.dev0"
 
 
-def test_a_folder_within_another_repository_has_no_version(repository: Path) -> None:
-    git(repository, "tag", "v1.2.3")
-    inside = repository / "inside"
-    inside.mkdir()
-    assert version(inside) == UNKNOWN
-
-
-def test_a_shallow_clone_knows_no_more_than_the_tags_it_has(
-    repository: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    clones = tmp_path_factory.mktemp("clones")
-    git(repository, "tag", "v1.2.3")
-    git(clones, "clone", "--depth", "1", repository.as_uri(), "tagged")
-    assert version(clones / "tagged") == "1.2.3"
-    commit(repository)
-    git(clones, "clone", "--depth", "1", repository.as_uri(), "later")
-    assert version(clones / "later") == UNKNOWN
-    git(clones, "clone", repository.as_uri(), "whole")
-    assert version(clones / "whole") == "1.2.4.dev1"
-
-
 def test_a_source_distribution_has_its_version(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     git(repository, "tag", "v1.2.3")
     (repository / "PKG-INFO").write_text("Metadata-Version: 2.4\nName: pumice\nVersion: 4.5.6\n\nVersion: 7\n")
@@ -97,20 +75,6 @@ def test_an_archive_has_the_version_of_its_commit(
 ) -> None:
     monkeypatch.setattr(module, "ARCHIVED", description)
     assert version(tmp_path) == expected
-
-
-def test_versions_are_in_order() -> None:
-    descriptions = [
-        "v1.2.3-1-gab",
-        "v1.2.3-2-gab",
-        "v1.3.0rc1",
-        "v1.3.0rc1-1-gab",
-        "v1.3.0rc2",
-        "v1.3.0",
-        "v1.3.0-1-gab",
-    ]
-    versions = [Version(module._next_version(text)) for text in descriptions]
-    assert versions == sorted(versions)
 
 
 def test_git_archive_fills_the_version_in(repository: Path) -> None:

@@ -57,24 +57,6 @@ def test_axes_are_eigenvectors():
     assert abs(principal_axis(np.array([[1, 0], [-1, 0]], np.float32))[0]) == 1.0
 
 
-def test_a_long_prompt_takes_several_steps(tmp_path):
-    contrasts = [Contrast(), Contrast()]
-    long = [IDS * 4, (IDS * 4)[::-1]]
-    for contrast, n_batch in zip(contrasts, (512, 16), strict=True):
-        with load(tmp_path, contrast, n_batch=n_batch) as model:
-            contrast.add(model, *long)
-    whole, parts = (np.stack(contrast.directions()) for contrast in contrasts)
-    assert np.allclose(whole, parts, atol=1e-3)
-
-
-def test_several_streams(tmp_path):
-    contrast = Contrast()
-    with load(tmp_path, contrast, "gemma3n") as model:
-        contrast.add(model, IDS, IDS[::-1])
-    n_embd = ZOO["gemma3n"].metadata["embedding_length"]
-    assert {each.shape for each in contrast.directions("mean")} == {(n_embd,)}
-
-
 def test_prompts_that_make_no_vector(tmp_path):
     contrast = Contrast()
     with load(tmp_path, contrast) as model:

@@ -4,12 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import pumice
 from adapters import write_case
 from control_vectors import directions, write_control_vector
-from pumice.cli import cli
 from pumice.errors import ConfigError, ModelError
 from tiny_models import IDS
 from tiny_zoo import LIMITS, ZOO
@@ -129,41 +127,6 @@ def test_files_that_do_not_fit(tmp_path, tensors, metadata, options, message):
 def test_wrong_settings(tmp_path, options, message):
     with pytest.raises(ConfigError, match=message):
         load(tmp_path, {"v": options})
-
-
-def test_the_options_of_commands(tmp_path, deep):
-    path, vector = tmp_path / "model.gguf", str(write_control_vector(tmp_path / "v.gguf", deep))
-
-    def shown(*arguments):
-        return CliRunner().invoke(cli, ["info", str(path), "--graph", *arguments])
-
-    every = shown("--control-vector-scaled", f"{vector}:0.5").stdout
-    assert [f"directions of layer {i}" in every for i in range(5)] == [False, True, True, True, False]
-    some = shown("--control-vector", vector, "--control-vector-layer-range", "2", "3").stdout
-    assert [f"directions of layer {i}" in some for i in range(5)] == [False, False, True, True, False]
-    for given in ([], ["--lora", vector]):
-        assert "layer-range needs a vector" in shown("--control-vector-layer-range", "2", "3", *given).stderr
-    last = shown("--control-vector-layer-range", "2", "3", "--control-vector-scaled", f"{vector}:1").stdout
-    assert last == some
-    assert "expected FILE:SCALE, not 'v.gguf'" in shown("--control-vector-scaled", "v.gguf").stderr
-    assert "two adapters are named 'v': give names" in shown("--control-vector", vector, "--lora", vector).stderr
-
-
-def test_options_refuse_files_of_the_other_kind(tmp_path, deep):
-    """Each was loaded by the option of the other."""
-    path, vector = tmp_path / "model.gguf", write_control_vector(tmp_path / "v.gguf", deep)
-    lora, _ = write_case(tmp_path, "two")[0]
-
-    def refused(*arguments):
-        result = CliRunner().invoke(cli, ["info", str(path), "--graph", *map(str, arguments)])
-        assert isinstance(result.exception, ModelError)
-        return str(result.exception)
-
-    message = f"{vector}: a control vector, not a LoRA adapter; load it with --control-vector"
-    assert refused("--lora", vector) == refused("--lora-scaled", f"{vector}:0.5") == message
-    message = f"{lora}: a LoRA adapter, not a control vector; load it with --lora"
-    assert refused("--control-vector", lora) == refused("--control-vector-scaled", f"{lora}:0.5") == message
-    assert refused("--control-vector", path) == f"{path}: not a control vector"
 
 
 @pytest.mark.parametrize("as_draft", [False, True])

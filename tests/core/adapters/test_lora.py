@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pumice
-from adapters import ATTENTION, CASES, DENSE, write_adapter, write_case
+from adapters import ATTENTION, CASES, write_adapter, write_case
 from pumice.errors import ModelError, RequestError
 from tiny_models import IDS
 from tiny_zoo import ZOO
@@ -95,15 +95,6 @@ def test_embeddings_have_adapters(tmp_path):
     assert np.abs(of["None"] - of["{}"]).max() > 0.01
 
 
-def test_alpha_is_a_part_of_the_scale(tmp_path):
-    zoo = ZOO["llama-bias"]
-    files = [write_adapter(tmp_path / f"{alpha}.gguf", zoo, DENSE, alpha=alpha) for alpha in (0.0, 3.0, 6.0)]
-    with load(tmp_path, "llama-bias", files) as model:
-        logits = [model.logits(IDS, adapters={f"a{i}": scale}) for i, scale in enumerate((1.0, 1.0, 0.5))]
-    assert logits[0] == pytest.approx(logits[1], abs=1e-5)
-    assert logits[2] == pytest.approx(logits[1], abs=1e-5)
-
-
 @pytest.mark.parametrize(
     ("changes", "names", "message"),
     [
@@ -127,27 +118,3 @@ def test_files_that_do_not_fit(tmp_path, changes, names, message):
     path = write_adapter(tmp_path / "a.gguf", type(zoo)(zoo.architecture, zoo.metadata, shapes), names, **changes)
     with pytest.raises(ModelError, match=message):
         load(tmp_path, "llama-bias", [path])
-
-
-def test_shapes_that_do_not_fit(tmp_path):
-    zoo = ZOO["llama-bias"]
-    other = type(zoo)(zoo.architecture, zoo.metadata, {**zoo.shapes, "blk.0.attn_q.weight": (48, 64)})
-    path = write_adapter(tmp_path / "a.gguf", other, ["blk.0.attn_q.weight"])
-    with pytest.raises(
-        ModelError, match=r"'blk\.0\.attn_q\.weight' \[3, 64\] and \[48, 3\] does not fit the weight \[64, 64\]"
-    ):
-        load(tmp_path, "llama-bias", [path])
-
-
-def test_the_option_of_commands(tmp_path):
-    from click.testing import CliRunner
-
-    from pumice.cli import cli
-
-    path = tmp_path / "model.gguf"
-    ZOO["llama-bias"].write(path)
-    adapter = write_adapter(tmp_path / "style.gguf", ZOO["llama-bias"], DENSE)
-    shown = (
-        CliRunner().invoke(cli, ["info", str(path), "--graph", "--lora", str(adapter)], catch_exceptions=False).stdout
-    )
-    assert "adapter_scales" in shown

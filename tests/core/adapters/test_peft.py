@@ -116,16 +116,3 @@ def test_adapters_of_other_kinds(folders, config, tensors, message):
     model, adapter = folders("llama", config, tensors)
     with pytest.raises(ConvertError, match=message):
         pumice.load(model, config={"adapters": {"a": str(adapter)}})
-
-
-def test_a_family_that_turns_its_matrices_around(tmp_path):
-    base = CHECKPOINTS["gpt2"]
-    model = write_checkpoint(tmp_path / "base", base["config"], base["shapes"], base["tokenizer"])
-    adapter = tmp_path / "adapter"
-    adapter.mkdir()
-    (adapter / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "lora_alpha": 2, "r": 2}))
-    name = "base_model.model.transformer.h.0.attn.c_attn"
-    shapes = {f"{name}.lora_A.weight": (2, 32), f"{name}.lora_B.weight": (96, 2)}
-    write_safetensors(adapter / "adapter_model.safetensors", {key: weights(key, shapes[key]) for key in shapes})
-    with pytest.raises(ConvertError, match="cannot be converted, since GGUF stores that matrix differently"):
-        pumice.load(model, config={"adapters": {"a": str(adapter)}})

@@ -131,31 +131,7 @@ def test_matrices_are_llamas(tmp_path, model):
     assert files[0] == files[1]
 
 
-def test_heads_of_plamo_that_share_keys_are_brought_together(tmp_path):
-    """llama.cpp's converter does so with 40 heads alone: five groups of queries whose heads lie five apart."""
-    n_head, dim, width = 10, 4, 40
-    config = {"architectures": ["PlamoForCausalLM"], "num_hidden_layers": 1, "num_attention_heads": n_head,
-              "hidden_size": width, "intermediate_size": 8, "rms_norm_eps": 1e-6, "vocab_size": 424}  # fmt: skip
-    heads = np.repeat(np.arange(n_head, dtype=np.float32), dim)
-    name = "model.layers.layers.0.self_attn.{}_proj.weight"
-    tensors = {name.format("q"): np.tile(heads[:, None], width), name.format("o"): np.tile(heads, (width, 1))}
-    folder = write_checkpoint(tmp_path / "m", config, {}, "spm")
-    write_safetensors(folder / "model.safetensors", tensors)
-    with open_model(folder) as file:
-        rows, columns = (file.tensors[f"blk.0.attn_{part}.weight"].dequantize() for part in ("q", "output"))
-    together = [group + 5 * i for group in range(5) for i in range(2)]
-    assert rows[::dim, 0].tolist() == columns[0, ::dim].tolist() == together
-
-
 def described(value):
     """As in make_fixtures/conversions.py."""
     data = value.data.hex() if len(value.data) <= 64 else hashlib.sha256(value.data).hexdigest()[:16]
     return f"{value.type_name} {data}"
-
-
-def test_factors_of_heads_without_values(tmp_path):
-    case = CASES["apertus"]
-    config = {**case["config"], "num_attention_heads": 95}
-    folder = write_checkpoint(tmp_path / "apertus", config, case["shapes"], case["tokenizer"])
-    with pytest.raises(pumice.ConvertError, match=r"rope_freqs\.weight would have no values"):
-        open_model(folder)

@@ -10,8 +10,6 @@ import checkpoints
 import pumice
 from checkpoints import FIXTURES, write_tokenizer
 from pumice.config import load_config
-from pumice.convert import ConvertOptions, Folder
-from pumice.convert.vocabulary.difference import first_difference
 from pumice.convert.vocabulary.pre_tokenizer import HARD_TEXT, recognise
 from pumice.errors import ConvertError
 from pumice.model_files.opening import open_model
@@ -48,14 +46,6 @@ def test_every_pre_tokenizer_is_recognised(name):
     assert words[0] == words[1]
 
 
-def test_one_that_cuts_otherwise_is_not():
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("[aeiou]"), "isolated")
-    assert recognise(tokenizer) is None
-    tokenizer.pre_tokenizer = None
-    assert recognise(tokenizer) is None
-
-
 def trained(pattern):
     """Byte-level BPE that cuts text by a pattern of its own."""
     tokenizer = Tokenizer(models.BPE())
@@ -83,14 +73,6 @@ def test_an_unknown_pre_tokenizer_is_refused_with_what_is_nearest_unless_a_plugi
 
     with open_model(folder, load_registry(load_config(), [Plugin()])) as file:
         assert file.metadata["tokenizer.ggml.pre"] == "five"
-
-
-def test_tokens_that_are_not_those_of_the_folder_are_named(tmp_path, caplog):
-    folder = folder_of(tmp_path / "m", trained(PRE_TOKENIZERS["qwen2"].patterns[0]), vocab_size=500)
-    tokenizer = pumice.load_tokenizer(folder)
-    assert first_difference(Folder(folder), tokenizer) is None
-    other = folder_of(tmp_path / "other", trained(PRE_TOKENIZERS["llama-bpe"].patterns[0]), vocab_size=500)
-    assert "in tokenizer.json, but" in first_difference(Folder(other), tokenizer)
 
 
 def folder_of(path, tokenizer=None, **config):
@@ -187,30 +169,6 @@ def test_ids_of_sentencepiece_are_its_own(tmp_path, kind):
     ours = pumice.load_tokenizer(folder)
     for text, ids in IDS[kind].items():
         assert ours.tokenize(text, add_special=False) == ids, text
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("rwkv_vocab_v20230424.txt", "line 1: not a token"),
-        ("tokenizer.jsonl", "not a list of tokens"),
-    ],
-)
-def test_vocabularies_in_lines_that_are_broken(tmp_path, name, message):
-    model = "Rwkv6ForCausalLM" if name.startswith("rwkv") else "Plamo3ForCausalLM"
-    more = {"head_size": 4, "layer_norm_epsilon": 1e-5, "rescale_every": 0}
-    folder = folder_of(tmp_path / "m", architectures=[model], **more)
-    (folder / name).write_text("1 'ab' 3\n")
-    with pytest.raises(pumice.PumiceError, match=message):
-        pumice.load_tokenizer(folder)
-
-
-def test_a_line_ends_where_it_does_not_where_a_token_has_a_separator(tmp_path):
-    folder = folder_of(tmp_path / "m", architectures=["Plamo3ForCausalLM"])
-    rows = [[text, -float(i), "NORMAL"] for i, text in enumerate(("a", "\u2028", "\x85", "b"))]
-    (folder / "tokenizer.jsonl").write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    with open_model(folder, options=ConvertOptions(vocab_only=True)) as file:
-        assert list(file.metadata["tokenizer.ggml.tokens"])[:4] == ["a", "\u2028", "\x85", "b"]
 
 
 def test_added_tokens(tmp_path):

@@ -53,15 +53,6 @@ def test_a_common_prefix_of_choices_does_not_count():
         log_likelihoods(model, tokens, Task(["ab", ""], frozenset()))
 
 
-def test_what_is_given_does_not_count_where_enough_follows():
-    long = Task(["abxyz", "acxyz"], frozenset({0}), ["ab", "ac"])
-    assert log_likelihoods(Likes(), tokens, long) == pytest.approx([likes("xy")] * 2, rel=1e-6)
-    short = Task(["abz", "acz"], frozenset({0}), ["ab", "ac"])
-    assert log_likelihoods(Likes(), tokens, short) == pytest.approx([likes("b"), likes("c")], rel=1e-6)
-    last = Task(["abcdef", "aghijk"], frozenset({0}), ["abcdef", "aghijk"])  # nothing follows
-    assert log_likelihoods(Likes(), tokens, last) == pytest.approx([likes("bcde"), likes("ghij")], rel=1e-6)
-
-
 def test_scores():
     tasks = [
         Task(["az", "ab"], frozenset({0})),
@@ -91,22 +82,6 @@ def test_tasks_are_drawn_as_llama_cpp_draws(kind, drawn):
         == len(read_tasks("\n".join(lines).encode(), kind))
         == 1000
     )
-
-
-def test_files():
-    [ending] = read_tasks("\n".join(HELLASWAG).encode() + b"\n", "hellaswag")
-    assert (ending.texts[3], ending.right) == ("Playing: Tom saw a dog and then nothing was.", {2})
-    words = read_tasks("\n".join(WINOGRANDE).encode(), "winogrande")
-    assert words[0].texts[1] == "Lily gave Tom a red ball, and so Tom was very happy that day."
-    assert words[0].beginnings[1] == "Lily gave Tom a red ball, and so Tom"
-    assert [task.right for task in words] == [{1}, {0}, {0}]
-    choices = read_tasks(multiple_choices(), "multiple-choice")
-    assert choices[0].texts == [
-        "What did Tom see? a red ball",
-        "What did Tom see? a dog",
-        "What did Tom see? the moon of string",
-    ]
-    assert [task.right for task in choices] == [{1}, {0}]
 
 
 @pytest.mark.parametrize(

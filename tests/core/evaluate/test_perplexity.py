@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ import pumice
 from checkpoints import FIXTURES, write_checkpoint
 from pumice.cli import cli
 from pumice.demo import demo_model_path
-from pumice.errors import GGUFError, RequestError
+from pumice.errors import RequestError
 from pumice.evaluate.kl_divergence import context_of, kl_divergence, save_predictions
 from pumice.evaluate.perplexity import perplexity
 from pumice.quantize import QuantizeOptions, quantize
@@ -121,13 +120,6 @@ def test_a_file_next_to_the_folder_that_it_was_made_from(tmp_path, capsys):
     run("perplexity", folder, "-f", tmp_path / "text.txt", "-c", 32, "--save-logits", tmp_path / "base")
     found = json.loads(run("perplexity", tmp_path / "q8.gguf", "--kl-divergence-base", tmp_path / "base", "--json"))
     assert 0 < found["divergence"] < 1e-3
-
-
-def test_room_for_predictions_is_looked_for_first(tmp_path, monkeypatch):
-    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=9999))
-    with pumice.load(n_ctx=32) as model, pytest.raises(GGUFError, match="bytes are needed, but only 9,999 are free"):
-        next(save_predictions(tmp_path / "base", model, scored_ids(model), 32))
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_divergence_is_llama_perplexitys(llama_cpp, small, tmp_path):

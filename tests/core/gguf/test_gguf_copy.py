@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gguf_files import tiny_llama
-from pumice.gguf import GGMLType, GGUFFile, TensorInfo
+from pumice.gguf import GGUFFile
 from pumice.gguf.copy import merge, parts_by_number, parts_by_size, split
 
 
@@ -51,11 +51,6 @@ def test_merging_gives_the_file_that_was_split(model, tmp_path):
     merge(paths[1], tmp_path / "merged.gguf", progress=lambda done, total: seen.append((done, total)))
     assert (tmp_path / "merged.gguf").read_bytes() == model.read_bytes()
     assert seen[-1][0] == seen[-1][1] == sum(tensor.nbytes for tensor in GGUFFile.open(model).tensors.values())
-
-
-def test_parts_by_size_pad_tensors_and_give_large_ones_a_part_of_their_own():
-    tensors = [TensorInfo(str(i), GGMLType.F32, (n,)) for i, n in enumerate([100, 1, 1, 8, 1, 1])]
-    assert parts_by_size(tensors, 64) == [1, 2, 2, 1]
 
 
 def test_no_part_is_in_place_before_all_are(model, tmp_path, monkeypatch):

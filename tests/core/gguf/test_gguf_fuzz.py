@@ -45,13 +45,6 @@ def valid(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def parts(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    folder = tmp_path_factory.mktemp("fuzz-split")
-    write(folder / "model.gguf", split_max_tensors=3)
-    return sorted(folder.glob("*.gguf"))
-
-
 def read_all(path: Path) -> bool:
     """Whether the file is valid; then everything in it has been touched."""
     try:
@@ -118,12 +111,6 @@ edits = st.one_of(
 )
 
 
-def test_the_starting_points_are_valid(valid: Path, parts: list[Path]) -> None:
-    assert read_all(valid)
-    assert len(parts) == 2
-    assert read_all(parts[0])
-
-
 def test_every_truncation_is_an_error(valid: Path) -> None:
     content = valid.read_bytes()
     last = max(tensor.offset + tensor.nbytes for tensor in GGUFFile.open(valid).tensors.values())
@@ -153,26 +140,3 @@ def test_edits(valid: Path, changes: list[Edit]) -> None:
     edited = valid.with_name("edited.gguf")
     edited.write_bytes(content)
     read_all(edited)
-
-
-@FUZZ
-@given(st.integers(0, 1), st.lists(edits, min_size=1, max_size=3))
-def test_edits_of_a_part(parts: list[Path], index: int, changes: list[Edit]) -> None:
-    original = parts[index].read_bytes()
-    content = original
-    for change in changes:
-        content = change(content)
-    parts[index].write_bytes(content)
-    try:
-        read_all(parts[0])
-        read_all(parts[1])
-    finally:
-        parts[index].write_bytes(original)
-
-
-@FUZZ
-@given(st.binary(max_size=300))
-def test_any_bytes_after_the_header(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
-    path = tmp_path_factory.getbasetemp() / "random.gguf"
-    path.write_bytes(b"GGUF" + pack("<IQQ", 3, 1, 1) + content)
-    read_all(path)

@@ -69,16 +69,6 @@ def test_same_bytes_as_ggml_writes(ggml: Mapping[str, NDArray[np.generic]]) -> N
         assert np.array_equal(packed, ggml[f"{name}.written"]), name
 
 
-def test_f32_is_not_copied() -> None:
-    data = np.arange(4, dtype=np.float32).view(np.uint8)
-    assert np.shares_memory(dequantize(data, GGMLType.F32), data)
-
-
-def test_f32_that_is_not_aligned() -> None:
-    data = np.zeros(17, np.uint8)[1:]
-    assert dequantize(data, GGMLType.F32).flags.aligned
-
-
 def test_wrong_sizes_and_types() -> None:
     with pytest.raises(ValueError, match="whole Q4_0 blocks of 18 bytes"):
         dequantize(np.zeros((2, 19), np.uint8), GGMLType.Q4_0)

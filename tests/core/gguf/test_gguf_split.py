@@ -51,23 +51,12 @@ def test_any_part_opens_all(parts: list[Path], index: int) -> None:
     assert [tensor.dequantize()[0, 0] for tensor in file.tensors.values()] == list(range(6))
 
 
-def test_relative_path(parts: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(parts[0].parent)
-    assert len(GGUFFile.open(parts[2].name).tensors) == 6
-
-
 @pytest.mark.parametrize("missing", range(3))
 def test_missing_part(parts: list[Path], missing: int) -> None:
     parts[missing].unlink()
     with pytest.raises(GGUFError, match=f"no such file; it is part {missing + 1} of 3") as caught:
         GGUFFile.open(parts[missing - 1])
     assert str(caught.value).startswith(f"{parts[missing]}: ")
-
-
-def test_renamed_part(parts: list[Path]) -> None:
-    renamed = parts[1].rename(parts[1].with_name("model.gguf"))
-    with pytest.raises(GGUFError, match=r"this is part 2 of 3; name it like NAME-00002-of-00003\.gguf"):
-        GGUFFile.open(renamed)
 
 
 @pytest.mark.parametrize("copy", [shutil.copy, os.symlink])
@@ -101,15 +90,3 @@ def test_parts_that_disagree(tmp_path: Path, first: bytes, second: bytes, messag
     with pytest.raises(GGUFError) as caught:
         GGUFFile.open(tmp_path / "m-00001-of-00002.gguf")
     assert message in str(caught.value)
-
-
-def test_one_part_of_one_needs_no_name(tmp_path: Path) -> None:
-    path = tmp_path / "single.gguf"
-    path.write_bytes(part(0, 1, "a", total=1))
-    assert list(GGUFFile.open(path).tensors) == ["a"]
-
-
-def test_a_merged_file_that_still_has_the_keys_of_its_first_part(tmp_path: Path) -> None:
-    path = tmp_path / "merged.gguf"
-    path.write_bytes(part(0, 0, "a", total=1))
-    assert list(GGUFFile.open(path).tensors) == ["a"]

@@ -5,9 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from gguf_files import tiny_llama
-from pumice.gguf import GGUFFile
-from pumice.gguf.strings import _SEPARATORS, PackedStrings, StringArray
+from pumice.gguf.strings import _SEPARATORS, PackedStrings
 
 PIECES = [b"", b"a", b"\n", b"\0", "ä\U0001f600".encode(), b"\xc3", b"\xa4", b"\xf0\x9f", b"\xff", _SEPARATORS]
 
@@ -28,14 +26,3 @@ def test_strings_are_decoded_as_each_alone(n, n_kinds):
 def test_lengths_that_do_not_add_up_are_refused():
     with pytest.raises(ValueError, match="2 strings do not add up to 3 bytes"):
         PackedStrings(np.array([1, 1], np.uint32), b"abc")
-
-
-def test_counts_and_scalars_decode_nothing(tmp_path):
-    with GGUFFile.open(tiny_llama(tmp_path / "tiny.gguf")) as file:
-        n_tokens = file.metadata.count("tokenizer.ggml.tokens")
-        assert "general.architecture" in file.metadata.scalars()
-        assert file.metadata.count("general.architecture") == 0
-        stored = file.metadata.stored("tokenizer.ggml.tokens")
-        assert isinstance(stored, StringArray)
-        assert len(stored) == n_tokens
-        assert len(file.metadata["tokenizer.ggml.tokens"]) == n_tokens == len(stored.packed())

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from pumice.grammar.alphabet import UnknownRule, representatives, sets_of_pattern, sets_of_text
+from pumice.grammar.alphabet import UnknownRule, representatives, sets_of_pattern
 from random_schemas import random_pattern
 
 CHARACTERS = 'aeiouxyzAEZ059_-. /+!~"\\\n\t\x7f\x85\xa0àéÿĀ一鿿ん\u2028\u3000😀\ue000'
@@ -21,33 +21,6 @@ def test_a_text_matches_as_that_of_representatives_does(seed):
         text = "".join(rng.choice(list(CHARACTERS), int(rng.integers(0, 8))))
         same = "".join(chr(table[ord(character)]) for character in text)
         assert bool(expression.match(text)) == bool(expression.match(same)), (pattern, text, same)
-
-
-@pytest.mark.parametrize(
-    ("pattern", "told_apart"),
-    [
-        ("^[a-z0-9_]{3,16}$", ["az09_", "-A"]),
-        (r"[A-F]{2}-\d", ["AF", "-", "09", "a"]),
-        (r"^(?:x|\x79)[^x\u0079]*$", ["x", "y", "z0~é"]),
-        (r"[+\-/][!-~]", ["+-/", "a~0", "é😀 "]),
-        (".", ["aZ é😀", "\n"]),
-    ],
-)
-def test_character_sets_of_a_pattern(pattern, told_apart):
-    table = representatives(sets_of_pattern(pattern))
-    found = [{int(table[ord(character)]) for character in each} for each in told_apart]
-    assert [len(each) for each in found] == [1] * len(found)
-    assert len(set.union(*found)) == len(found)
-
-
-def test_a_text_tells_its_characters_apart():
-    table = representatives(sets_of_text("ab"))
-    assert len({int(table[ord(character)]) for character in "abcd"}) == 3
-
-
-def test_json_escapes_stand_for_their_characters():
-    table = representatives(frozenset())
-    assert [chr(table[ord(each)]) for each in 'a~é"\\\n\x7f\u2028'] == [*"   ", *'"\\\n\x7f\u2028']
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,8 @@
 """A budget of reasoning: counted between its marks, then the closing tokens alone, then what the answer may be."""
 
-import numpy as np
 import pytest
 
 from grammar_walks import tokens_of
-from pumice import RequestError
 from pumice.grammar import BudgetedReasoning, Constraint, Grammar, ReasoningBudget, grammar_source
 
 END = "\n</think>\n\n"
@@ -61,10 +59,6 @@ def test_a_budget_is_spent_by_somebody_else(budgeted, compiler):
     close(sampler, compiler)
 
 
-def test_a_budget_of_nothing(budgeted, compiler):
-    close(budgeted(0), compiler)
-
-
 def test_the_model_begins_and_ends_its_reasoning(budgeted, compiler):
     """Only reasoning takes from the budget, and a second part has what the first one left."""
     sampler = budgeted(40, reasons=False)
@@ -89,16 +83,6 @@ def test_the_mark_is_text_within_the_grammar(budgeted, compiler):
         assert not sampler.is_closing
 
 
-def test_the_prompt_is_not_counted(budgeted, compiler):
-    prompt = compiler.tokenizer.tokenize("a prompt of some tokens <think> and more")
-    sampler = budgeted(1, reasons=True, n_prompt=len(prompt))
-    for token in prompt:
-        sampler.accept(token)
-    assert sampler.mask() is None
-    write(sampler, compiler, "a")
-    close(sampler, compiler)
-
-
 def test_the_grammar_of_the_answer_begins_behind_it(budgeted, compiler):
     sampler = budgeted(2, source=grammar_source(choices=["yes", "no"]))
     write(sampler, compiler, "n")
@@ -106,14 +90,3 @@ def test_the_grammar_of_the_answer_begins_behind_it(budgeted, compiler):
     close(sampler, compiler)
     BudgetedReasoning.make_masks([sampler, budgeted(1)])
     assert {compiler.texts[token] for token in tokens_of(sampler.mask())} == {b"y", b"yes", b"n"}
-
-
-def test_a_budget_without_marks_is_refused(compiler):
-    for begin, end in (("", "</think>"), ("<think>", "")):
-        with pytest.raises(RequestError, match="begin and end must not be empty"):
-            BudgetedReasoning(ReasoningBudget(1, [1], begin, end), compiler.tokenizer, compiler.n_vocab)
-
-
-def test_masks_are_bits(budgeted):
-    mask = budgeted(0).mask()
-    assert (mask.dtype, mask.ndim) == (np.uint32, 1)

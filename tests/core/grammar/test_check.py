@@ -70,29 +70,6 @@ def test_so_does_a_part_of_one(checker):
         checker.problems([CRASHES])
 
 
-def test_answers_are_kept(checker, pool, tokenizer):
-    checker.check('start: "kept"', lambda: tokenizer)
-    with pytest.raises(RequestError):
-        checker.check("start: kept", lambda: tokenizer)
-    (pid,) = pool.pids
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        checker.check('start: "kept"', lambda: tokenizer)
-        with pytest.raises(RequestError):
-            checker.check("start: kept", lambda: tokenizer)
-    finally:
-        os.kill(pid, signal.SIGCONT)
-
-
-def test_an_answer_is_kept_for_its_vocabulary(checker, tokenizer):
-    assert small("spm").n_vocab != tokenizer.n_vocab
-    smaller, larger = sorted([tokenizer, small("spm")], key=lambda tokenizer: tokenizer.n_vocab)
-    source = f"start: <[{smaller.n_vocab}]>"
-    checker.check(source, lambda: larger)
-    with pytest.raises(RequestError, match="range"):
-        checker.check(source, lambda: smaller)
-
-
 def test_tokens_are_named_by_their_spelling(checker, tokenizer):
     names = [tokenizer.token_text(token) for token in sorted(tokenizer.vocabulary.hidden)]
     checker.check(f'start: "a" {next(name for name in names if name.startswith("<"))} "<b>"', lambda: tokenizer)
@@ -100,17 +77,7 @@ def test_tokens_are_named_by_their_spelling(checker, tokenizer):
         checker.check('start: "a" <nowhere>', lambda: tokenizer)
 
 
-def test_parts_of_grammars_are_looked_at_together(checker):
-    sources = ["start: /a/", "start: nowhere", "start: /b/"]
-    assert [bool(problem) for problem in checker.problems(sources)] == [False, True, False]
-    assert GrammarChecker().problems(sources) == checker.problems(sources)
-
-
 def test_a_worker_that_is_killed_is_no_verdict(checker, pool, tokenizer):
     checker.check('start: "c"', lambda: tokenizer)
     os.kill(pool.pids[0], signal.SIGKILL)
     wait_until(lambda: checker.check('start: "d"', lambda: tokenizer) is None)
-
-
-def test_without_a_pool_whole_grammars_are_left_to_the_engine(tokenizer):
-    GrammarChecker().check(CRASHES, tokenizer)

@@ -47,14 +47,6 @@ def test_every_text_can_be_demanded(compiler, text):
         assert texts(constraint, compiler) == {""}, form
 
 
-def test_the_prompt_is_not_part_of_it(compiler):
-    prompt = compiler.tokenizer.tokenize("yes no maybe")
-    constraint = Constraint(Grammar(YES_NO), compiler, n_prompt=len(prompt))
-    for token in prompt:
-        constraint.accept(token)
-    assert texts(constraint, compiler) == {"y", "yes", "n"}
-
-
 @pytest.mark.parametrize("between", ["", "\n", "\n\n"])
 def test_it_begins_after_the_reasoning(compiler, between):
     constraint = Constraint(Grammar(YES_NO, reasoning=("<think>", "</think>"), reasons=True), compiler)
@@ -64,18 +56,6 @@ def test_it_begins_after_the_reasoning(compiler, between):
     assert texts(constraint, compiler) >= {"y", "yes", "n"}
     feed(constraint, compiler, "yes")
     assert texts(constraint, compiler) == {""}
-
-
-def test_text_that_comes_in_the_token_of_the_mark_counts(compiler):
-    [token] = [t for t, text in enumerate(compiler.texts) if text == b"ly"]
-    source = grammar_source(choices=["yes", "y no"])
-    constraint = Constraint(Grammar(source, reasoning=("<", "l"), reasons=True), compiler)
-    constraint.accept(token)
-    assert "es" in texts(constraint, compiler)
-    constraint = Constraint(Grammar(source, reasoning=("<", "l"), reasons=True), compiler)
-    [token] = [t for t, text in enumerate(compiler.texts) if text == b"le"]
-    with pytest.raises(RequestError, match="wrote 'e'"):
-        constraint.accept(token)
 
 
 def test_reasoning_that_may_be_left_out(compiler):
@@ -135,20 +115,6 @@ def test_a_token_does_not_end_the_reasoning_and_go_on():
     assert written(constraint, made, "yes") == "yes"
 
 
-def test_texts_that_begin_it_where_the_answer_begins():
-    tokenizer = small("bpe")
-    made = Compiler(lambda: tokenizer, tokenizer.n_vocab)
-    source = grammar_source(choices=["yes, it is"])
-    for text, rest in (("yes, or", "yes, "), (" \ny es, or", None), ("so yes, or", None)):
-        constraint = Constraint(Grammar(source, first=("yes,",), again=True), made)
-        assert written(constraint, made, text) == (rest or text), text
-
-
-def test_reasoning_without_a_token_does_not_begin(compiler):
-    constraint = Constraint(Grammar(YES_NO, reasoning=("<think>", "</think>")), compiler)
-    assert texts(constraint, compiler) == {"y", "yes", "n"}
-
-
 @pytest.mark.parametrize("opening", ["y", "ye", "yes", "x", ""])
 def test_it_goes_on_from_what_the_prompt_has_written(compiler, opening):
     constraint = Constraint(Grammar(YES_NO, opening=opening), compiler)
@@ -165,18 +131,6 @@ def test_it_may_come_again(compiler):
         assert texts(constraint, compiler) == {"y", "yes", "n"}
         feed(constraint, compiler, "yes]")
         assert texts(constraint, compiler) is None
-
-
-def test_what_does_not_fit_where_it_may_come_again_stays_text(compiler):
-    source = grammar_source(choices=["yes or no"])
-    constraint = Constraint(Grammar(source, begins=("y",), again=True), compiler)
-    [token] = [t for t, text in enumerate(compiler.texts) if text == b"ly"]
-    constraint.accept(token)
-    assert texts(constraint, compiler) is not None
-    token = next(t for t, text in enumerate(compiler.texts) if text[:1] == b"y" and not b"yes or no".startswith(text))
-    constraint = Constraint(Grammar(source, begins=("y",), again=True), compiler)
-    constraint.accept(token)
-    assert texts(constraint, compiler) is None
 
 
 def test_what_is_certain_is_written_as_the_tokenizer_writes_it(compiler):
@@ -196,23 +150,6 @@ def test_special_tokens_are_no_text(compiler):
     hidden = {token for token, text in enumerate(compiler.texts) if not text} - compiler.tokenizer.eog
     assert hidden
     assert not hidden & set(tokens_of(constraint.allowed()))
-
-
-def test_rows_beyond_the_tokenizer_are_never_allowed(compiler):
-    tokenizer = compiler.tokenizer
-    larger = Compiler(lambda: tokenizer, tokenizer.n_vocab + 77)
-    constraint = Constraint(Grammar(grammar_source(regex="(.|\n)*")), larger)
-    assert max(tokens_of(constraint.allowed())) < tokenizer.n_vocab
-
-
-def test_a_grammar_is_compiled_once(compiler):
-    source = grammar_source(regex="[a-f]+compiled-once")
-    user = Constraint(Grammar(source), compiler)
-    for n in range(40):
-        compiler.lexers.of(source, user)
-        compiler.lexers.of(grammar_source(regex=f"[a-f]+{n}"), user)
-    assert compiler.lexers.of(source, user) is user._matcher.lexer
-    assert len(compiler.lexers) == 32
 
 
 @pytest.mark.parametrize("name", ["spm", "bpe", "rwkv"])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pumice.grammar import BudgetedReasoning, Compiler, Constraint, Grammar, ReasoningBudget, grammar_source
-from pumice.sampler import Chain, MaskSampler, Plan, SamplerContext, mask
+from pumice.sampler import Chain, MaskSampler, SamplerContext, mask
 from pumice.sampler.least import LeastTokens
 from pumice.sampler.suppressed import Suppressed
 from pumice_samplers import SAMPLERS
@@ -112,27 +112,3 @@ def test_forced_tokens_continue_a_draft(compiler: Compiler) -> None:
     assert drafted == text
     assert possible[-2].few == (text[-1],)
     assert len(chain.look_ahead(text[:1], 1, ())[0]) == 1
-
-
-def test_a_changed_sampler_makes_its_masks_again(compiler: Compiler) -> None:
-    chain = chain_of("budget", compiler)
-    [sampler] = chain.masking
-    assert isinstance(sampler, BudgetedReasoning)
-    text = compiler.tokenizer.tokenize_following("all that may")
-    chain.look_ahead(text, len(text), ())
-    chain.accept(text[0])
-    assert chain.was_expected
-    sampler.spend()
-    chain.changed()
-    chain.accept(text[1])
-    assert not chain.was_expected
-    assert chain.few == (sampler.forced()[0],)
-
-
-def test_biases_are_known_ahead_if_a_sampler_tells_them(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
-    context, dry = SamplerContext(compiler.n_vocab, tokenizer=compiler.tokenizer), SAMPLERS["dry"](dry_multiplier=1.0)
-    chain = Chain([*samplers("words", compiler), dry, SAMPLERS["greedy"]()], context)
-    assert chain.looks_ahead
-    monkeypatch.setattr(type(dry), "plan", lambda self: Plan(False, biases=self.biases))
-    chain = Chain([*samplers("words", compiler), dry, SAMPLERS["greedy"]()], context)
-    assert not chain.looks_ahead

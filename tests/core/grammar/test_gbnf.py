@@ -12,7 +12,6 @@ from gbnf_grammars import GRAMMARS, is_text, random_grammar, summary
 from grammar_walks import tokens_of
 from pumice import RequestError
 from pumice.grammar import Constraint, Grammar, grammar_source
-from pumice.grammar.gbnf import gbnf_to_lark
 
 WALKS = json.loads((Path(__file__).parents[2] / "fixtures" / "llama_grammars.json").read_text())
 
@@ -73,18 +72,6 @@ def test_errors_of_a_grammar_name_the_fault(text, message):
     with pytest.raises(RequestError) as error:
         grammar_source(grammar=text)
     assert f"grammar: {message}" in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "same"),
-    [
-        ('root ::= "a"\n  "b"\n  | "c"', 'root ::= "a" "b" | "c"'),  # line breaks are white space
-        ('root ::= x # a comment with "quotes\nx::="a"', 'root ::= x\nx ::= "a"'),
-        ('root ::= "a"{ 1 , 2 }', 'root ::= "a"{1,2}'),
-    ],
-)
-def test_white_space_means_nothing(text, same):
-    assert gbnf_to_lark(text) == gbnf_to_lark(same)
 
 
 @pytest.mark.parametrize("count", ["{0}", "{0,0}", "{ 0 , 0 }"])

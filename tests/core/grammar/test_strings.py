@@ -151,14 +151,3 @@ def test_words_make_the_masks_of_published_vocabularies(name):
     schemas = [KINDS[kind] for kind in ("records", "any", "a format")]
     schemas += [many(pattern(random_pattern(rng))) for _ in range(4)]
     assert np.sum([compare(schema, compiler, rng, 60) for schema in schemas]) > 50
-
-
-def test_the_name_of_a_member_is_left_to_llguidance(compiler):
-    """It may be one that the schema knows, where the same place may have a text."""
-    schema = {"type": ["object", "string"], "maxLength": 9, "properties": {"ab": pattern("^[ab]{1,9}$")}}
-    keeping = Constraint(Grammar(grammar_source(json_schema=schema)), compiler)
-    made = []
-    for character in '{"ab":"ab':
-        keeping.accept(compiler.tokenizer.tokenize(character, add_special=False)[-1])
-        made.append(keeping._matcher._by_words)
-    assert made == [False] * 6 + [True] * 3

@@ -7,8 +7,6 @@ import pumice
 from grammar_walks import tokens_of
 from pumice import RequestError
 from pumice.grammar import Constraint, Grammar, grammar_source, lexers, threads
-from pumice.sampler import Chain, SamplerContext, make_masks
-from pumice_samplers.select import Greedy
 
 SHORT = {"type": "array", "items": {"type": "string", "pattern": "^.{0,5}$"}, "minItems": 50}
 GRAMMARS = [
@@ -67,30 +65,6 @@ def test_a_mask_that_cannot_be_made_is_an_error_of_its_own(by_threads, compiler,
             except RequestError as error:
                 failed.add((each, "the grammar cannot go on" in str(error)))
     assert failed == {(constraints[1], True)}
-
-
-def test_as_many_users_as_threads_have_a_lexer_each(by_threads, compiler):
-    source = grammar_source(regex="[a-f]+a-lexer-each")
-    users = [Constraint(Grammar(source), compiler) for _ in range(6)]
-    found = [user._matcher.lexer for user in users]
-    assert len(set(found)) == 3
-    assert [len(lexer.users) for lexer in found[:3]] == [2, 2, 2]
-    del users[4], users[1]  # which had the same
-    assert Constraint(Grammar(source), compiler)._matcher.lexer is found[1]
-
-
-def test_a_grammar_whose_masks_are_quick_is_compiled_once(compiler):
-    source = grammar_source(regex="[a-f]+one-lexer")
-    users = [Constraint(Grammar(source), compiler) for _ in range(3)]
-    assert len({user._matcher.lexer for user in users}) == 1
-
-
-def test_chains_have_their_masks_made_together(by_threads, compiler):
-    context = SamplerContext(n_vocab=compiler.n_vocab)
-    chains = [Chain([Constraint(grammar, compiler), Greedy()], context) for grammar in GRAMMARS[2:4]]
-    chains.append(Chain([Greedy()], context))
-    make_masks(chains)
-    assert [each._matcher._filled for chain in chains for each in chain.masking] == [True, True]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])

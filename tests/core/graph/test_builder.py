@@ -82,24 +82,8 @@ def test_operands_that_do_not_fit_are_refused_by_name(g, build, message):
         build(g, x)
 
 
-def test_shapes_follow_the_operations(g):
-    x = g.embedding(g.weight("square"), g.tokens)
-    assert x.shape == (N_TOKENS, 8)
-    assert g.top_k(x, 2).dtype == "i32"
-    assert g.mul_mat_id(x, g.weight("experts"), g.top_k(x, 2)).shape == (N_TOKENS, 2, 5)
-    assert g.sum(g.mul_mat_id(x, g.weight("experts"), g.top_k(x, 2)), -2).shape == (N_TOKENS, 5)
-    assert g.concat(x, x).shape == (N_TOKENS, 16)
-    assert g.get_rows(x, g.output_ids).shape == ("n_outputs", 8)
-
-
 def test_rows_of_a_weight_are_a_view_of_the_file(g):
     part = g.weight("square").rows(2, 5)
     assert part.shape == (3, 8)
     assert part.rows(1, 2).first_row == 3
     assert np.shares_memory(part.data, g.weight("square").source.data)
-
-
-def test_nodes_that_lead_nowhere_are_dropped(g):
-    x = g.embedding(g.weight("square"), g.tokens)
-    g.silu(x)
-    assert [node.op for node in g.finish(g.relu(x)).nodes] == ["embedding", "relu"]

@@ -6,35 +6,14 @@ import math
 import numpy as np
 import pytest
 
-from pumice.graph import ELEMENTWISE, Tensor, broadcast_walk
-from pumice.graph.formula import FUNCTIONS, exp, maximum, named
-
-TEXT = {name: f"{name}({{}}, {{}})".format for name in ("add", "sub", "mul", "div", "maximum", "minimum")}
-
-
-def test_a_formula_is_written_in_another_language():
-    x = named("x")
-    text = (2 - maximum(x, 1) / -x).fold({"x": "a"}, str, TEXT)
-    assert text == "sub(2.0, div(maximum(a, 1.0), sub(0.0, a)))"
+from pumice.graph import Tensor, broadcast_walk
+from pumice.graph.formula import exp, named
 
 
 def test_a_formula_is_computed():
     x, y = named("x"), named("y")
     functions = {"exp": math.exp, "mul": lambda a, b: a * b, "add": lambda a, b: a + b}
     assert (exp(x) * y + 1).fold({"x": 0.0, "y": 3.0}, float, functions) == 4
-
-
-def test_formulas_are_of_known_functions_of_their_operations_operands_and_attributes():
-    for name, operation in ELEMENTWISE.items():
-        assert operation.operands in (("x",), ("x", "y")), name
-        assert len(operation.attributes) <= 2, name
-        parameters = {each: set() for each in (*operation.operands, *operation.attributes)}
-        found = operation.formula.fold(parameters, lambda value: set(), {each: _used(each) for each in FUNCTIONS})
-        assert found <= set(FUNCTIONS)
-
-
-def _used(function):
-    return lambda *arguments: {function}.union(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -59,8 +38,3 @@ def test_a_walk_finds_the_value_that_broadcasting_puts_there(shape, other):
     ]
     expected = np.broadcast_to(np.arange(math.prod(other)).reshape(other), shape)
     assert found == expected.reshape(-1).tolist()
-
-
-def test_a_walk_of_more_than_three_loops_is_none():
-    x = Tensor("x", ("n_tokens", 2, 3, 4, 5), "f32")
-    assert broadcast_walk(x, Tensor("y", ("n_tokens", 2, 1, 4, 1), "f32")) is None

@@ -12,22 +12,6 @@ def everywhere(layer):
     return [Target("any", lambda node: True)]
 
 
-def chain(tmp_path, length):
-    g = builder(tmp_path, {"w": np.ones((8, 8), np.float32)})
-    x = g.embedding(g.weight("w"), g.tokens)
-    for _ in range(length):
-        x = g.silu(x)
-    (segment,) = place(g.finish(x), everywhere)
-    return segment
-
-
-def test_a_chain_needs_room_for_two_values_only(tmp_path):
-    segment = chain(tmp_path, 20)
-    value = 16 * 8 * 4
-    tokens = 256  # 64 bytes, rounded up to the alignment
-    assert plan_memory(segment, {"n_tokens": 16, "n_outputs": 16}).size <= 2 * value + tokens
-
-
 def test_a_reshape_shares_the_place_of_its_source(tmp_path):
     g = builder(tmp_path, {"w": np.ones((8, 8), np.float32)})
     x = g.silu(g.embedding(g.weight("w"), g.tokens))

@@ -6,12 +6,9 @@ import pytest
 from graphs import builder, limits
 from pumice.backend.step import Batch, Step
 from pumice.engine.placement.placed import step_inputs
-from pumice.errors import BackendError, ModelError, RequestError
+from pumice.errors import ModelError, RequestError
 from pumice.graph import (
-    N_OUTPUTS,
     N_TOKENS,
-    OPERATIONS,
-    ArraySource,
     GraphBuilder,
     KVState,
     RecurrentState,
@@ -19,7 +16,6 @@ from pumice.graph import (
     Target,
     Tensor,
     composite,
-    concrete,
     place,
     plan_memory,
 )
@@ -40,22 +36,6 @@ def g(tmp_path):
 
 def values(g):
     return g.embedding(g.weight("w"), g.tokens)
-
-
-def test_an_operation_is_described_by_its_rule():
-    linear = OPERATIONS["linear"]
-    assert linear.operands == ("x", "weight", "bias")
-    assert linear.attributes == ()
-    assert OPERATIONS["rope"].attributes == ("freqs", "neox", "magnitude", "axes")
-    assert {"sum", "slice"} < set(OPERATIONS)
-
-
-def test_a_node_has_operands_by_name_and_every_attribute(g):
-    g.linear(g.scale(values(g), 2.0), g.weight("w"))
-    scale, linear = g.finish(g.linear(g.scale(values(g), 2.0), g.weight("w"))).nodes[1:]
-    assert list(linear.inputs) == ["x", "weight"]
-    assert linear.weight("weight") is g.weight("w")
-    assert scale.attrs == {"factor": 2.0, "bias": 0.0}
 
 
 def test_a_call_that_does_not_fit_is_a_model_error(g):
@@ -92,22 +72,6 @@ def test_a_composite_computes_what_its_expansion_does(g, backend):
     backend.close()
 
 
-def test_an_expansion_has_to_end_with_its_result(g):
-    @composite("test.wrong", lambda g, x: g.get_rows(x, g.output_ids))
-    def wrong(x: Tensor) -> Result:
-        return Result(x.shape)
-
-    with pytest.raises(ModelError, match=r"expansion of test\.wrong must end with its result"):
-        wrong(g, values(g))
-
-
-def test_gates_are_joined_where_nothing_else_reads_them(g):
-    x = values(g)
-    twice = g.silu(x)
-    ops = [node.op for node in g.finish((g.gelu(x) * x) + (x * g.silu(x)) + twice * twice).nodes]
-    assert sorted(ops) == ["add", "add", "embedding", "gelu_mul", "mul", "silu", "silu_mul"]
-
-
 def test_states_are_named_by_layer_and_shared_on_request(g):
     with g.layer(3):
         x = values(g)
@@ -137,13 +101,6 @@ def nested(x: Tensor) -> Result:
     return Result(x.shape)
 
 
-def test_a_state_inside_composites_of_composites_is_found(g):
-    with g.layer(0):
-        graph = g.finish(nested(g, values(g)))
-    assert [node.op for node in graph.nodes] == ["embedding", "test.nested"]
-    assert [state.name for state in graph.states] == ["conv.0"]
-
-
 @composite("test.two_ways", lambda g, x: kept(g, x), prompt=lambda g, x: g.scale(g.conv1d(x, g.weight("w"), None), 1.0))
 def two_ways(x: Tensor) -> Result:
     return Result(x.shape)
@@ -170,20 +127,6 @@ def test_graphs_that_share_a_state_run_where_it_is(g):
     place(graph, lambda layer: [second], homes)
     segments = place(graph.for_prompts(), lambda layer: [first, second], homes)
     assert [segment.backend for segment in segments] == ["second"]
-
-
-def test_a_derived_weight_is_computed_when_it_is_wanted(g):
-    calls = []
-    half = GraphBuilder({"h": ArraySource(np.ones((2, 3)))}, 1, 8)
-    turned = half.derived("turned", (3, 2), lambda a: calls.append(1) or a.T * 2, half.weight("h"))
-    assert (turned.type.name, turned.nbytes, turned.shape, calls) == ("F32", 24, (3, 2), [])
-    assert turned.dequantize().tolist() == [[2, 2]] * 3
-    assert turned.data.shape == (3, 8)
-    assert calls == [1]
-    turned.source.release()
-    assert turned.rows(0, 1).dequantize().tolist() == [[2, 2]]
-    assert calls == [1, 1]
-    assert half.derived("turned", (3, 2), lambda a: a, half.weight("h")) is turned
 
 
 def test_inputs_and_outputs_have_names(g):
@@ -217,21 +160,6 @@ def test_a_step_brings_inputs_of_the_right_shape(g):
     batch.inputs = {"patches": np.zeros((5, 8), "f4")}
     assert step_inputs(graph, batch)["kinds"].tolist() == [0, 0, 0]
     assert batch.sizes == {"n_tokens": 3, "n_outputs": 3, "n_seqs": 1, "n_patches": 5}
-
-
-def test_a_size_that_is_not_known_is_an_error():
-    assert concrete((N_OUTPUTS, 3), {"n_outputs": 2}) == (2, 3)
-    with pytest.raises(BackendError, match=r"unknown size 'n_patches' in shape"):
-        concrete(("n_patches", 3), {"n_outputs": 2})
-
-
-def test_an_array_is_a_weight(g):
-    table = g.constant("table", np.arange(6).reshape(2, 3))
-    assert (table.shape, table.type.name, table.data.shape) == ((2, 3), "F32", (2, 12))
-    assert table.rows(1, 2).dequantize().tolist() == [[3, 4, 5]]
-    assert ArraySource(np.float64([1])).dequantize().dtype == np.float32
-    with pytest.raises(ModelError, match="the constant w has the same name as a tensor"):
-        g.constant("w", [1])
 
 
 def one_sequence(n: int) -> Batch:

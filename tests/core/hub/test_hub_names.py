@@ -42,23 +42,6 @@ def test_a_name_means(text, expected, home):
     assert parse_name(text, {"known:8b"}.__contains__) == expected
 
 
-def test_an_unknown_user_is_a_path(home):
-    assert parse_name("~nobody-of-that-name/x.gguf") == Path("~nobody-of-that-name/x.gguf")
-
-
-def test_an_existing_file_is_a_path(home):
-    (home / "a").mkdir()
-    (home / "a" / "b").touch()
-    (home / "known").touch()
-    assert parse_name("a/b") == Path("a/b")
-    assert parse_name("known", {"known"}.__contains__) == Path("known")
-
-
-def test_a_mirror_is_the_hub(monkeypatch, home):
-    monkeypatch.setenv("HF_ENDPOINT", "https://mirror.example")
-    assert parse_name("https://mirror.example/a/b/resolve/main/x.gguf") == HubName("a/b", "x.gguf")
-
-
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -1,8 +1,6 @@
 """Importance matrices: what is collected, by hand and next to llama-imatrix; files; statistics."""
 
 import re
-from struct import pack
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -104,15 +102,6 @@ def test_every_matrix_of_a_layer_is_measured(tmp_path, architecture):
     assert matrices <= collector.sums.tensors.keys()
 
 
-def test_activations_that_are_not_finite_are_an_error():
-    collector = Collector(ActivationSums())
-    g = GraphBuilder({}, 1, 8)
-    g.output("y", g.linear(g.input("x", ("n_tokens", 4)), g.constant("blk.0.w", np.ones((2, 4)))))
-    collector.watch(g.finish())
-    with pytest.raises(QuantizeError, match=r"the input of 'blk\.0\.w' is not finite"):
-        collector({"activation x": np.full((3, 4), np.nan, np.float32)})
-
-
 def test_it_is_llama_imatrixs(llama_cpp, text, measured, tmp_path):
     options = ["-f", text, "-c", 64, "--process-output"]
     llama_cpp("llama-imatrix", "-m", demo_model_path(), "-o", tmp_path / "theirs.gguf", *options)
@@ -203,25 +192,6 @@ def test_the_command(text, tmp_path):
     assert "needs one --in-file" in run("--show-statistics").stderr
 
 
-def test_room_is_looked_for_before_anything_is_measured(text, measured, tmp_path, monkeypatch):
-    with GGUFFile.open(measured) as file:
-        n_bytes = sum(tensor.nbytes for tensor in file.tensors.values())
-    monkeypatch.setattr("pumice.cli.imatrix.text_ids", lambda *_: pytest.fail("it has begun"))
-    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=n_bytes - 1))
-    with pytest.raises(pumice.PumiceError, match=f"{n_bytes:,} bytes are needed, but only {n_bytes - 1:,} are free"):
-        run("-f", text, "-o", tmp_path / "i.gguf", "--process-output")
-
-
-def test_experts_that_no_token_reached_are_named(tmp_path):
-    sums = ActivationSums()
-    sums.add("blk.0.ffn_up_exps.weight", np.ones((4, 8)), [3, 0, 5, 0])
-    sums.add("blk.0.attn_q.weight", np.ones((1, 8)), [8])
-    assert sums.unreached == {"blk.0.ffn_up_exps.weight": 2}
-    write_sums(tmp_path / "some.gguf", sums)
-    said = run("--in-file", tmp_path / "some.gguf", "-o", tmp_path / "sum.gguf").stderr
-    assert "blk.0.ffn_up_exps.weight: 2 of 4 experts were never chosen" in said
-
-
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
@@ -238,15 +208,3 @@ def test_metadata_of_other_types(tmp_path, key, value, message):
         pass
     with pytest.raises(QuantizeError, match=message):
         read_sums(tmp_path / "wrong.gguf")
-
-
-def test_sums_beyond_what_files_hold(tmp_path):
-    """The older format stores means, of which a sum may exceed float32."""
-    path = tmp_path / "large.dat"
-    entry = pack("<i", 1) + b"a" + pack("<ii", 1, 1) + pack("<f", 3e38)
-    path.write_bytes(pack("<i", 1) + entry)
-    with pytest.raises(QuantizeError, match="the weights of 'a' are not all finite numbers of 32 bits"):
-        read_sums(path)
-    path.write_bytes(pack("<i", 1) + entry + pack("<ii", -5, 0))
-    with pytest.raises(QuantizeError, match="the number of chunks is -5, but must be at least 0"):
-        read_sums(path)

@@ -1,25 +1,20 @@
 """Workers: what a call may take, what becomes of those that take more, and of everybody else meanwhile."""
 
-import contextlib
 import os
 import pickle
 import signal
 import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 import pumice.isolation.pool
 from pumice.errors import EngineError, RequestError, TooExpensiveError, UnavailableError
 from pumice.isolation import CallLimits, WorkerPool, wire
-from pumice.isolation.limits import measure
-from pumice.spawning import spawner
 from sandboxes import needs_sandbox
-from waiting import PATIENCE, gone, hang, wait_until, waiting_for
+from waiting import PATIENCE, gone, hang, wait_until
 
 PATIENT = CallLimits(cpu_seconds=60, wall_seconds=PATIENCE, wait_seconds=PATIENCE)
 ECHO = "builtins:dict"
@@ -72,12 +67,6 @@ def test_a_worker_is_denied_everything(make, files, tmp_path):
     for attempt in (f"open('{tmp_path}/model.gguf').read()", f"open('{tmp_path}/new', 'w').close()"):
         with pytest.raises(EngineError, match="Permission denied"):
             pool.call(EVALUATE, attempt, str)
-
-
-def test_without_a_sandbox_it_is_not(make, files, monkeypatch):
-    monkeypatch.setenv("PUMICE_SANDBOX", "off")
-    outcomes = make().call(EVALUATE, TRIAL.format(files=files), dict)
-    assert outcomes["read a private key in `~/.ssh`"] == outcomes["`fork`"] == "done"
 
 
 def test_arguments_other_than_plain_data_are_refused(make):
@@ -141,22 +130,6 @@ def test_payloads_and_results_are_bounded(make):
         pool.call("builtins:str", "a" * 6_000, str)
 
 
-def test_an_answer_longer_than_it_may_be_is_not_read(make, monkeypatch):
-    pool = make(max_out=1_000)
-    monkeypatch.setattr(pumice.isolation.pool.msgspec.json, "encode", lambda limits: b"{}")  # a worker without limits
-    with pytest.raises(TooExpensiveError, match="the work returns more than 1000 bytes"):
-        pool.call("builtins:str", "a" * 2_000, str)
-
-
-def test_values_are_counted_without_recursion():
-    deep = []
-    for _ in range(10_000):
-        deep = [deep, {"key": "text"}]
-    assert measure(deep, 1 << 20) == (30_001, 70_000)
-    assert measure([[]] * 1000, 10) == (11, 0)
-    assert measure(CallLimits(), 100)[0] == 1 + len(vars(CallLimits()))
-
-
 def test_a_worker_that_is_killed_is_replaced_and_asked_again(make, tmp_path, monkeypatch):
     monkeypatch.setenv("PUMICE_SANDBOX", "off")  # so that it may leave a mark
     pool = make()
@@ -167,31 +140,6 @@ def test_a_worker_that_is_killed_is_replaced_and_asked_again(make, tmp_path, mon
     once = f"__import__('pathlib').Path({str(mark)!r}).mkdir() or __import__('signal').raise_signal(9)"
     with pytest.raises(EngineError, match="FileExistsError"):
         pool.call(EVALUATE, once, object)
-
-
-def test_workers_that_are_always_killed_or_do_not_start(make, monkeypatch):
-    pool = make()
-    with pytest.raises(
-        UnavailableError, match="the work failed: the worker process was killed by SIGKILL; try again later"
-    ):
-        pool.call("signal:raise_signal", int(signal.SIGKILL), object)
-    with pytest.raises(UnavailableError, match="the worker process was killed by status 7"):
-        pool.call("os:_exit", 7, object)
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with pytest.raises(UnavailableError, match=r"the worker process does not start: .*/nowhere/python"):
-        pool.call(ECHO, {}, dict)
-
-
-@pytest.mark.parametrize("started_by", [contextlib.nullcontext, spawner])
-def test_a_stopped_worker_is_known_by_its_processor_time(make, started_by):
-    with started_by():
-        pool = make(cpu_seconds=1)
-        assert pool.call(ECHO, {}, dict) == {}
-        (stopped,) = pool.pids
-        hang(stopped)
-        assert pool.call(ECHO, {"a": 1}, dict) == {"a": 1}  # by another worker
-        assert stopped not in pool.pids
-        pool.close()
 
 
 def test_a_worker_that_is_stopped_costs_its_call_alone(make, monkeypatch):
@@ -212,45 +160,6 @@ def test_a_worker_that_is_stopped_costs_its_call_alone(make, monkeypatch):
     assert pool.call(ECHO, {"a": 1}, dict) == {"a": 1}
 
 
-def test_whoever_waits_too_long_for_a_worker_is_told(make, tmp_path):
-    pool, go = make(wait_seconds=0.1), tmp_path / "go"
-    with ThreadPoolExecutor(1) as threads:
-        slow = threads.submit(pool.call, EVALUATE, waiting_for(go), object)
-        wait_until(lambda: pool._workers[0].busy)
-        with pytest.raises(UnavailableError, match="the work: no worker is free; try again later"):
-            pool.call(ECHO, {}, dict)
-        go.touch()
-        assert slow.result(PATIENCE) is False
-    assert pool.call(ECHO, {}, dict) == {}
-
-
-def test_large_payloads_leave_a_worker_to_the_small(make, tmp_path):
-    pool, go = make(n_workers=3, max_small=1_000), tmp_path / "go"
-    slow = f"{waiting_for(go)} #" + "a" * 1_000
-    with ThreadPoolExecutor(3) as threads:
-        large = [threads.submit(pool.call, EVALUATE, slow, object) for _ in range(3)]
-        wait_until(lambda: sum(worker.busy for worker in pool._workers) == 2)
-        for _ in range(10):
-            assert pool.call(ECHO, {}, dict) == {}
-            assert not any(call.done() for call in large)
-        go.touch()
-        assert [call.result(PATIENCE) for call in large] == [False] * 3
-
-
-def test_large_payloads_beyond_some_are_refused_at_once(make, tmp_path):
-    pool, go = make(n_workers=2, max_small=1_000, max_large=2), tmp_path / "go"
-    slow = f"{waiting_for(go)} #" + "a" * 1_000
-    with ThreadPoolExecutor(2) as threads:
-        large = [threads.submit(pool.call, EVALUATE, slow, object) for _ in range(2)]
-        wait_until(lambda: pool._n_large == 2)
-        with pytest.raises(UnavailableError, match="the work: no worker is free; try again later"):
-            pool.call(EVALUATE, slow, object)
-        assert not any(call.done() for call in large)
-        go.touch()
-        assert [call.result(PATIENCE) for call in large] == [False] * 2
-    assert pool.call(EVALUATE, slow, object) is False
-
-
 def test_an_interrupted_call_leaves_no_answer_to_the_next(make, monkeypatch):
     pool = make()
     pool.call(ECHO, {}, dict)
@@ -259,14 +168,6 @@ def test_an_interrupted_call_leaves_no_answer_to_the_next(make, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             pool.call(ECHO, {"a": 1}, dict)
     assert pool.call(ECHO, {"b": 2}, dict) == {"b": 2}
-
-
-def test_many_threads(make):
-    pool = make(n_workers=2)
-    with ThreadPoolExecutor(16) as threads:
-        answers = list(threads.map(lambda i: pool.call(ECHO, {"i": i}, dict), range(400)))
-    assert answers == [{"i": i} for i in range(400)]
-    assert len(pool.pids) <= 2
 
 
 def test_a_forked_process_has_workers_of_its_own(make):
@@ -321,13 +222,3 @@ def test_a_worker_knows_no_secrets(make, monkeypatch):
     names = make().call(EVALUATE, "list(__import__('os').environ)", list)
     assert "TZ" in names
     assert "PUMICE_API_KEY" not in names
-
-
-def test_a_pool_that_nobody_has_any_more_ends_its_workers():
-    others = threading.enumerate()
-    pool = WorkerPool("the work", n_workers=1)
-    pool.call(ECHO, {}, dict)
-    (pid,) = pool.pids
-    (watch,) = (thread for thread in threading.enumerate() if thread not in others)
-    del pool
-    wait_until(lambda: not Path(f"/proc/{pid}").exists() and not watch.is_alive())

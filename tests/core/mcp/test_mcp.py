@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -18,18 +17,17 @@ import uvicorn
 
 import pumice
 from pumice.chat import ToolCall
-from pumice.chat.tools import MAX_RESULT, ToolError
+from pumice.chat.tools import ToolError
 from pumice.errors import ConfigError, UnavailableError
-from pumice.mcp import Connections, HostedTools, Offer, connections, read_servers, read_servers_file
+from pumice.mcp import Connections, read_servers
 from pumice.mcp.connections import _list_tools
 from pumice.mcp.transports import MAX_UNANSWERED, TOO_MANY, bounded_requests
-from pumice.spawning import wire
-from waiting import at_best, gone, wait_until
+from waiting import gone, wait_until
 
 pytest.importorskip("mcp")
 import anyio
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCRequest, JSONRPCResponse, Tool
+from mcp_types import JSONRPCRequest, JSONRPCResponse
 
 RAW = Path(__file__).parents[2] / "raw_mcp_server.py"
 NAMES = ["echo", "die", "hang", "wrong", "fail", "big", "picture", "structured"]
@@ -70,49 +68,12 @@ def test_a_wrong_configuration_is_one_line(config, problem):
     assert problem in str(error.value)
 
 
-def test_keys_of_other_clients_are_passed_over(tmp_path):
-    path = tmp_path / "mcp.json"
-    path.write_text(json.dumps({**configured(a={"command": "x", "icon": 1}, b={"url": "", "disabled": True}), "v": 2}))
-    with pytest.raises(ConfigError, match=r"mcp.json: mcpServers.b: give either command or url"):
-        read_servers_file(path)
-    path.write_text(json.dumps(configured(a={"command": "x", "icon": 1}, b={"url": "http://x", "disabled": True})))
-    assert list(read_servers_file(path)) == ["a"]
-    path.write_text("{")
-    file_of_bytes = tmp_path / "bytes.json"
-    file_of_bytes.write_bytes(b"\0\xff")
-    with pytest.raises(ConfigError, match=r"bytes.json: not UTF-8: byte 1"):
-        read_servers_file(file_of_bytes)
-    with pytest.raises(ConfigError, match=r"mcp.json: not valid JSON"):
-        read_servers_file(path)
-    with pytest.raises(ConfigError, match="cannot be read: No such file"):
-        read_servers_file(tmp_path / "missing.json")
-
-
 @pytest.fixture(scope="module")
 def tools(tmp_path_factory):
     """Tools of a raw server, by their names."""
     folder = tmp_path_factory.mktemp("raw")
     with pumice.mcp_tools(configured(raw=raw(folder, "raw", [described(name) for name in NAMES]))) as tools:
         yield {"heard": folder / "heard", **{tool.name: tool for tool in tools}}
-
-
-def test_results_are_texts(tools):
-    assert json.loads(tools["echo"].run(city="Oslo")) == {"city": "Oslo"}
-    assert tools["picture"].run() == "[image of type image/png, not shown]"
-    assert json.loads(tools["structured"].run()) == {"a": [1]}
-    assert tools["echo"].definition["function"]["description"] == "To echo"
-
-
-def test_a_result_of_megabytes_is_cut_visibly(tools):
-    text = tools["big"].run()
-    assert len(text) <= MAX_RESULT
-    assert text.endswith(f"\n[cut: the result has 2000000 characters, {MAX_RESULT - 100} are shown]")
-
-
-def test_errors_are_one_line_for_the_model(tools):
-    assert tools["fail"].answer(ToolCall("fail", {}, "1")) == "Error: no such city"
-    with pytest.raises(ToolError, match=r"^the MCP server raw failed: .*"):
-        tools["wrong"].run()
 
 
 def test_cancelling_an_answer_cancels_the_call(tools):
@@ -138,22 +99,6 @@ def test_requests_without_end_end_their_server(tmp_path):
         failed = ask.answer(ToolCall("ask", {}, "1"))
         assert failed == f"Error: the MCP server raw failed: it has ended: {TOO_MANY}"
         assert "1" in echo.answer(ToolCall("echo", {"a": 1}, "2"))
-
-
-def test_a_server_that_does_not_read_ends_a_call_in_time(tmp_path, monkeypatch):
-    """The package tells such a server of the end, for five seconds more."""
-    in_time = connections._in_time
-    monkeypatch.setattr(connections, "_in_time", lambda call, seconds: in_time(call, seconds / 10))  # not the start
-    with pumice.mcp_tools(configured(raw=raw(tmp_path, "raw", [described("deaf")], timeout=20))) as (deaf,):
-
-        def seconds() -> float:
-            deaf.answer(ToolCall("deaf", {}, "1"))
-            began = time.monotonic()
-            failed = deaf.answer(ToolCall("deaf", {"a": "x" * 300_000}, "2"))
-            assert "within 20 seconds" in failed
-            return time.monotonic() - began
-
-        assert at_best(seconds, 5.0) < 5.0
 
 
 def test_requests_of_a_server_by_http_are_bounded():
@@ -282,24 +227,6 @@ except KeyboardInterrupt:
 """
 
 
-def test_a_stubborn_server_ends_with_a_chat_that_skips_it(tmp_path):
-    """The chat's end comes while the server that ignores SIGTERM still has time to end in order."""
-    pid = tmp_path / "pid"
-    servers = configured(stubborn={"command": sys.executable, "args": ["-c", STUBBORN, str(pid)]})
-
-    async def skip_and_close() -> None:
-        connections = Connections(read_servers(servers))
-        opening = asyncio.create_task(connections.open())
-        while not pid.exists():
-            await asyncio.sleep(0.01)
-        connections.skip()
-        await opening
-        await connections.close()
-
-    asyncio.run(skip_and_close())
-    wait_until(lambda: gone(int(pid.read_text())), 1.0)
-
-
 def test_an_interrupted_start_ends_its_servers(tmp_path):
     pid = tmp_path / "pid"
     done = subprocess.run(
@@ -388,47 +315,6 @@ def test_a_server_of_the_package_answers_by_http():
             assert tools[0].run(a=2, b=3) == "5"
             with pytest.raises(ToolError, match="validation error"):
                 tools[0].run(a="x", b=1)
-
-
-def test_a_server_that_has_just_started_is_not_skipped(monkeypatch):
-    """The user goes on without it in the turn of the event loop in which it lists its tools."""
-    made = Connections(read_servers({"mcpServers": {"quick": {"command": "unused"}}}))
-
-    async def hold(self, opened) -> None:
-        self._client = object()
-        opened.set_result([Tool(name="echo", input_schema={"type": "object"})])
-        made.skip()
-        await self._closing.wait()
-
-    async def open_and_close() -> None:
-        await made.open()
-        await made.close()
-
-    monkeypatch.setattr(connections._Connection, "_hold", hold)
-    asyncio.run(open_and_close())
-    assert (list(made.tools), made.failures) == (["echo"], {})
-
-
-def test_an_offer_may_follow_before_a_request_has_seen_the_first():
-    first, second = Offer([], [], [], ["late"]), Offer([], [], ["late"], [])
-
-    async def offered() -> Offer:
-        with near:
-            hosted = HostedTools(["late"], near)
-            hosted.start()
-            request = asyncio.create_task(hosted.offer(["late"]))
-            await asyncio.sleep(0)  # the request waits
-            wire.send(far, first)
-            wire.send(far, second)
-            time.sleep(0.2)  # both are received while the event loop is busy
-            try:
-                return await asyncio.wait_for(request, 10)
-            finally:
-                hosted.close()
-
-    near, far = socket.socketpair()
-    with far:
-        assert asyncio.run(offered()) == second
 
 
 @contextmanager

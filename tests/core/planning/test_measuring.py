@@ -16,11 +16,10 @@ from pumice.cli.bench import command as bench
 from pumice.config import load_config
 from pumice.demo import demo_model_path
 from pumice.engine.placement.costs import NodeCost, StepPart
-from pumice.engine.placement.measuring import gpu_shares, measure_before_loading
+from pumice.engine.placement.measuring import measure_before_loading
 from pumice.engine.placement.overrides import DeviceName
 from pumice.engine.placement.rates import Rates
 from pumice.errors import BackendError
-from pumice.gguf import GGMLType
 from pumice.registry import get_registry
 
 RATES = Rates(memory=1e9, compute=1e11, link=1e9, node_seconds=1e-6, run_seconds=1e-5)
@@ -81,14 +80,6 @@ def test_a_failure_is_a_warning(
     assert "device lost" in record.getMessage()
 
 
-def test_models_with_weights_in_host_memory_beside_a_gpu() -> None:
-    gpu, host = DeviceName("gpu", 0), DeviceName("cpu", 0)
-    assert gpu_shares([part(gpu, 90, True), part(host, 10)])
-    assert not gpu_shares([part(gpu, 99, True), part(host, 1)])
-    assert not gpu_shares([part(host, 10)])
-    assert not gpu_shares([part(gpu, 10, True)])
-
-
 @pytest.mark.parametrize(
     ("flags", "setting", "expected"),
     [([], "", True), (["--no-measure"], "", False), ([], "measure_rates: false", False)],
@@ -110,16 +101,3 @@ def test_commands_ask_for_it(
     arguments = [str(demo_model_path()), "--backend", "numpy", "-p", "1", "-n", "0", "-r", "1", *flags]
     assert CliRunner().invoke(bench, arguments).exit_code == 0
     assert seen == [expected]
-
-
-def test_types_are_those_of_products(measured: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    types: list[GGMLType] = []
-
-    def measure(name: str, backend: Backend, rates: Rates, more: Sequence[GGMLType]) -> Rates:
-        types.extend(more)
-        return rates
-
-    monkeypatch.setattr("pumice.engine.placement.measuring.measure_types", measure)
-    parts = [StepPart(DEVICES[0], (NodeCost(9, type="F16"), NodeCost(1)), 0.0)]
-    assert measure_before_loading(parts, get_registry(CONFIG), CONFIG)
-    assert types == [GGMLType.F16]

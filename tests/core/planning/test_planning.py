@@ -2,7 +2,6 @@
 
 import json
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,21 +12,20 @@ import pytest
 from click.testing import CliRunner
 
 import pumice
-from pumice.backend import DeviceInfo
 from pumice.backend.step import Limits
 from pumice.cli import cli
 from pumice.cli.fit import command
 from pumice.engine.placement.costs import step_parts
-from pumice.engine.placement.held import held_parts, part_of
+from pumice.engine.placement.held import held_parts
 from pumice.engine.placement.overrides import host_layers
 from pumice.engine.placement.placement import PlacementRules, find_placement
-from pumice.engine.placement.rates import measure_rates, measure_types, rates_of, step_seconds
+from pumice.engine.placement.rates import step_seconds
 from pumice.engine.placement.sizing import EngineSizes, make_limits
 from pumice.errors import ConfigError
 from pumice.gguf import GGMLType, row_bytes
-from pumice.graph import Graph, GraphBuilder, Segment, Weight
+from pumice.graph import Graph, GraphBuilder, Weight
 from pumice.machine import parse_size
-from pumice.planning import Held, NodeCost, PlannedMachine, Rates
+from pumice.planning import Held, Rates
 from pumice.planning.machine import RESERVE, PlannedGPUs
 from pumice_numpy import NumpyBackend
 from tiny_models import N_CTX
@@ -181,20 +179,6 @@ def test_a_plan_for_another_machine(tmp_path: Path) -> None:
     assert json.loads(json.dumps(whole.to_dict()))["devices"][0]["bytes"] == whole.devices[0].bytes
 
 
-def test_options_of_this_machine_have_no_effect_on_plans_for_another(caplog: pytest.LogCaptureFixture) -> None:
-    chosen: dict[str, Any] = {"backend": "numpy", "devices": ["Vulkan7"], "split_mode": "none"}
-    plan = pumice.plan(memory="1GiB", measure=False, **chosen)
-    assert [device.name for device in plan.devices] == ["gpu0"]
-    assert [message.partition(" has no effect")[0] for message in caplog.messages] == [
-        "backend: numpy",
-        "devices: Vulkan7",
-        "split_mode: none",
-    ]
-    caplog.clear()
-    pumice.plan(memory="1GiB", measure=False)
-    assert caplog.messages == []
-
-
 @pytest.mark.parametrize("more", [{"memory": 0}, {"memory": "1GiB", "n_cpu_moe": -1}])
 def test_the_largest_context_of_scarce_host_memory(tmp_path: Path, more: dict[str, Any]) -> None:
     """A plan that fits has at least its own context, and one that fits with more has more."""
@@ -272,59 +256,6 @@ def test_wrong_arguments_of_plans(options: dict[str, Any], problem: str) -> None
     assert str(error.value) == problem
 
 
-def test_a_plan_has_a_bounded_number_of_gpus() -> None:
-    assert PlannedMachine.of("1GiB,0", None).gpus == {"gpu0": 2**30}
-    with pytest.raises(ConfigError, match="at most 64"):
-        PlannedMachine.of(",".join(["1GiB"] * 65), None)
-
-
-@pytest.mark.parametrize(
-    ("name", "part"),
-    [
-        ("blk.1.ffn_gate_up_exps.weight", "experts"),
-        ("blk.1.ffn_gate_inp.weight", "ffn"),
-        ("blk.1.attn_q.weight[0:4]", "attention"),
-        ("blk.1.ssm_in.weight", "attention"),
-        ("token_embd.weight", "embeddings"),
-        ("output_norm.weight", "output"),
-        ("strange", "other"),
-    ],
-)
-def test_parts_of_tensors(name: str, part: str) -> None:
-    assert part_of(name) == part
-
-
-def test_costs_of_a_node() -> None:
-    experts = NodeCost(weight_bytes=800, share=0.25, row_flops=10)
-    assert experts.n_bytes(1, 1, 0) == pytest.approx(200)
-    assert experts.n_bytes(2, 1, 0) == pytest.approx(800 * (1 - 0.75**2))
-    assert experts.n_bytes(1000, 1, 0) == pytest.approx(800)
-    assert experts.flops(5, 1) == 50
-    assert replace(experts, of_outputs=True).flops(5, 1) == 10
-    cache = NodeCost(position_bytes=4, window=16)
-    assert (cache.n_bytes(1, 1, 8), cache.n_bytes(1, 1, 99)) == (32, 64)
-    attention = NodeCost(position_flops=3, window=16)
-    assert (attention.flops(4, 1, 10), attention.flops(4, 1, 99)) == (3 * 4 * (10 + 2), 3 * 4 * 16)
-    assert attention.flops(1, 1, 0) == 3 / 2
-
-
-def test_a_processor_computes_attention_and_moves_values() -> None:
-    graph = random_graph(random.Random(1))
-    limits = make_limits({"main": graph}, EngineSizes(1024, 256, 1, "f16"))
-    segment = Segment("cpu", graph.nodes, [], list(graph.outputs.values()), gives_logits=True)
-    processor, gpu = NumpyBackend(), NumpyBackend()
-    gpu.offload = True
-    nodes = {
-        backend.offload: step_parts([segment], graph, limits, {"cpu": backend})[0].nodes for backend in (processor, gpu)
-    }
-    more = [(a, b) for a, b in zip(nodes[False], nodes[True], strict=True) if a != b]
-    attention = [a for a, b in more if a.flops(256, 1) > b.flops(256, 1)]
-    assert len(attention) == sum(node.op == "attention" for node in graph.nodes)
-    values = [a for a, b in more if a.n_bytes(256, 1, 0) > b.n_bytes(256, 1, 0)]
-    assert len(values) > len(attention)
-    assert all(a.weight_bytes == b.weight_bytes and not a.type for a, b in more)
-
-
 def test_predictions_follow_the_rates() -> None:
     graph = random_graph(random.Random(1))
     limits = make_limits({"main": graph}, EngineSizes(1024, 256, 1, "f16"))
@@ -339,67 +270,6 @@ def test_predictions_follow_the_rates() -> None:
         assert seconds(fast, *step) == pytest.approx(seconds(slow, *step) / 2)
     assert seconds(slow, 1, 1, 1023) > seconds(slow, 1, 1, 0)
     assert seconds(slow, 256, 1, 0) < 256 * seconds(slow, 1, 1, 0)
-
-
-class Forgetful(dict[str, Rates]):
-    """Rates that this process has measured, as another process would read them."""
-
-    def __contains__(self, key: object) -> bool:
-        return False
-
-
-def test_rates_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("pumice.engine.placement.rates._is_busy", lambda: False)
-    monkeypatch.setattr("pumice.engine.placement.rates._measured", Forgetful())
-    device = DeviceInfo("processor", "cpu", 0, {"driver": "1"})
-    backend = NumpyBackend()
-    measured: list[Rates] = []
-
-    def measure(known: Rates | None, types: Sequence[GGMLType]) -> Rates:
-        rates = known or (RATES if measured else measure_rates("numpy", backend, width=256))
-        measured.append(measure_types("numpy", backend, rates, types, width=256))
-        return measured[-1]
-
-    def rates(version: str = "1", *types: GGMLType) -> Rates:
-        return rates_of("numpy", replace(device, details={"driver": version}), {}, types, measure)
-
-    assert rates() == rates() == measured[0]
-    assert len(measured) == 1
-    assert measured[0].memory > 0
-    (file,) = (tmp_path / "pumice" / "rates").iterdir()
-    older = {name: value for name, value in json.loads(file.read_bytes()).items() if name != "read"}
-    damaged = (b"", b"[1]", b'{"memory": -1}', b"{" * 2000, json.dumps(older).encode())
-    for content in damaged:
-        file.write_bytes(content)
-        rates()
-    assert len(measured) == 6, "a damaged file is measured again, as is one of a build that measured less"
-    rates("2")
-    assert len(measured) == 7, "as is a new driver"
-    monkeypatch.setattr("pumice.engine.placement.rates._is_busy", lambda: True)
-    rates("3")
-    rates("3")
-    assert len(measured) == 9, "rates of a busy machine are not kept"
-    monkeypatch.setattr("pumice.engine.placement.rates._is_busy", lambda: False)
-    whole = rates("1", GGMLType.Q4_0, GGMLType.F16, GGMLType.IQ2_S)
-    assert len(measured) == 10, "types are measured that were not"
-    assert whole.memory == rates("1").memory
-    assert set(whole.products) == {"F16", "IQ2_S"}, "Q4_0 is among the first"
-    assert rates("1", GGMLType.F16, GGMLType.IQ2_S) == whole
-    assert len(measured) == 10
-    assert whole.of("F16") == whole.products["F16"] != whole.of("Q4_0") == whole.of("Q6_K")
-
-
-def test_rates_must_be_possible() -> None:
-    for wrong in (
-        {"memory": 0.0},
-        {"compute": float("nan")},
-        {"link": float("inf")},
-        {"node_seconds": -1.0},
-        {"products": {"F16": (1e9, -1.0)}},
-    ):
-        with pytest.raises(ValueError, match="invalid rates"):
-            replace(RATES, **wrong)
 
 
 def test_options_of_placement_are_read() -> None:

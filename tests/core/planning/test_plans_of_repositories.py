@@ -13,10 +13,8 @@ from hub_server import Hub, Repository
 from pumice.cli import cli
 from pumice.errors import GGUFError, HubError
 from pumice.gguf import GGMLType, GGUFFile, row_bytes
-from pumice.gguf.cursor import MissingBytesError
-from pumice.gguf.parser import parse_buffer
 from pumice.gguf.writer import TensorInfo, Writer
-from pumice.hub.headers import _mapped, find_remote, read_models, read_range
+from pumice.hub.headers import find_remote, read_models, read_range
 from pumice.hub.repository import cache_directory
 from tiny_zoo import ZOO
 
@@ -93,15 +91,6 @@ def test_a_split_model(hub: Hub, tmp_path: Path) -> None:
     assert not list(cache_directory().glob("**/*.gguf"))
 
 
-def test_other_metadata_is_read_whole(hub: Hub, repository: Repository, tmp_path: Path) -> None:
-    repository.files["M-F16.gguf"] = quantized(tmp_path / "other.gguf", GGMLType.F16, 300_000)
-    assert [item["label"] for item in json.loads(plan("a/b", "--json").stdout)["quantizations"]] == [
-        "Q4_K_M",
-        "F16",
-        "F32",
-    ]
-
-
 def test_a_server_without_ranges(hub: Hub, repository: Repository) -> None:
     hub.faults.ignore_range = True
     assert plan("a/b").exit_code == 0
@@ -115,16 +104,3 @@ def test_errors_name_the_model(hub: Hub, repository: Repository) -> None:
     hub.faults.cut_after = [100]
     with pytest.raises(HubError, match=r"a/b.*; try again$"):
         pumice.plan("a/b", measure=False)
-
-
-def test_the_beginning_of_a_header_is_no_header(tmp_path: Path) -> None:
-    """Each shorter buffer names bytes that are missing, and never more than the file has."""
-    data = quantized(tmp_path / "model.gguf", GGMLType.F16)
-    with GGUFFile.open(tmp_path / "model.gguf") as file:
-        header = min(tensor.offset for tensor in file.tensors.values())  # type: ignore[attr-defined]
-    for n_bytes in range(1, header - 32, 37):
-        with pytest.raises(MissingBytesError) as caught:
-            parse_buffer(tmp_path, _mapped(data[:n_bytes]), len(data))
-        assert n_bytes < caught.value.end <= len(data)
-    parsed = parse_buffer(tmp_path, _mapped(data[:header]), len(data))
-    assert parsed.tensors.keys() == MODEL.shapes.keys()

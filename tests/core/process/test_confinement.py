@@ -3,20 +3,15 @@
 import json
 import logging
 import os
-from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 import pumice
 from adapters import write_case
 from checkpoints import FIXTURES, write_checkpoint
 from gguf_files import tiny_llama
 from installed_plugins import install
-from pumice.cli import cli
-from pumice.cli import confinement as server_confinement
 from pumice.config import Layer, load_config
-from pumice.process import confinement
 from pumice.process.confinement import engine_policy
 from pumice.registry import get_registry
 from sandboxes import needs_sandbox, run
@@ -106,19 +101,6 @@ def test_paths_that_the_configuration_adds(path, home):
     assert str(path.parent) not in policy.access.read
 
 
-def test_parts_and_folders(tmp_path, home):
-    """All parts of a model, and what a folder's links lead to, as in the cache of huggingface_hub."""
-    config = load_config()
-    for part in (1, 2):
-        (tmp_path / f"m-0000{part}-of-00002.gguf").touch()
-    policy = engine_policy(tmp_path / "m-00001-of-00002.gguf", config, get_registry(config))
-    assert str(tmp_path / "m-00002-of-00002.gguf") in policy.access.read
-    hub = tmp_path / "models--a--b"
-    (hub / "snapshots" / "1").mkdir(parents=True)
-    policy = engine_policy(hub / "snapshots" / "1", config, get_registry(config))
-    assert {str(hub / "snapshots" / "1"), str(hub / "blobs")} <= set(policy.access.read)
-
-
 def test_links_in_the_folder_of_a_stranger(tmp_path, home):
     """They lead to weights, not to other files of the user."""
     config, folder = load_config(), tmp_path / "model"
@@ -152,21 +134,6 @@ def test_parts_that_are_links(tmp_path, home, place):
     assert {str(first), str(second)} <= set(policy.access.read)
 
 
-def test_many_links_open_no_folder(tmp_path, home):
-    """Broken links are ignored; the others are too many to be allowed one by one."""
-    config, folder, secrets = load_config(), tmp_path / "model", tmp_path / ".ssh"
-    folder.mkdir()
-    secrets.mkdir()
-    for number in range(201):
-        (folder / f"{number}.gguf").symlink_to(secrets / f"{number}.gguf")
-    policy = engine_policy(folder, config, get_registry(config))
-    assert not [file for file in policy.access.read if Path(file).is_relative_to(secrets)]
-    for number in range(201):
-        (secrets / f"{number}.gguf").touch()
-    with pytest.raises(pumice.SandboxError, match="more than 200 links to weights elsewhere"):
-        engine_policy(folder, config, get_registry(config))
-
-
 def test_links_in_a_folder_of_a_model(tmp_path, home):
     """A codec's weights may be a link as the model's own; folders further down are no part of a model."""
     config, folder = load_config(), tmp_path / "model"
@@ -177,39 +144,6 @@ def test_links_in_a_folder_of_a_model(tmp_path, home):
     policy = engine_policy(folder, config, get_registry(config))
     assert str(tmp_path / "codec.safetensors") in policy.access.read
     assert str(tmp_path / "deep.safetensors") not in policy.access.read
-
-
-def test_a_folder_that_looks_like_a_cache(tmp_path, home):
-    config, folder = load_config(), tmp_path / "snapshots" / "1"
-    folder.mkdir(parents=True)
-    (tmp_path / "blobs").symlink_to(tmp_path / ".ssh")
-    policy = engine_policy(folder, config, get_registry(config))
-    assert str(tmp_path / "blobs") not in policy.access.read
-
-
-def test_links_made_while_a_server_runs(tmp_path, home, monkeypatch):
-    config, folder = load_config(), tmp_path / "model"
-    folder.mkdir()
-    for name in ("first", "second"):
-        (tmp_path / f"{name}.gguf").touch()
-    (folder / "first.gguf").symlink_to(tmp_path / "first.gguf")
-    monkeypatch.setattr(confinement, "_kept", None)
-    confinement.keep_sandbox(config, [str(folder)])
-    policy = engine_policy(folder, config, get_registry(config))
-    assert str(tmp_path / "first.gguf") in policy.access.read
-    (folder / "second.gguf").symlink_to(tmp_path / "second.gguf")
-    with pytest.raises(pumice.SandboxError, match=r"second.gguf: the server was not started with this model; add it"):
-        engine_policy(folder, config, get_registry(config))
-
-
-def test_a_model_in_very_many_parts(tmp_path, home):
-    """A policy has to fit into a variable of the environment."""
-    for part in range(1, 1001):
-        (tmp_path / f"m-{part:05}-of-01000.gguf").touch()
-    config = load_config()
-    policy = engine_policy(tmp_path / "m-00001-of-01000.gguf", config, get_registry(config))
-    assert len(policy.access.read) < 200
-    assert str(tmp_path) in policy.access.read
 
 
 def test_backends_are_asked_what_they_open(home, path):
@@ -234,14 +168,6 @@ def test_a_missing_landlock_is_an_error_if_the_sandbox_is_required(home, path, m
     assert engine_policy(path, config, get_registry(config)) is None
 
 
-def test_yaml_reads_on_as_true(home):
-    (home / "pumice.yaml").write_text("sandbox: on\n")
-    assert load_config().sandbox == "on"
-    (home / "pumice.yaml").write_text("sandbox: maybe\n")
-    with pytest.raises(pumice.ConfigError, match="sandbox: should be 'auto', 'on' or 'off', not 'maybe'"):
-        load_config()
-
-
 @pytest.mark.parametrize("line", ["sandbox: off", "sandbox_read: [/]", "sandbox_write: [/]"])
 def test_a_folder_with_a_model_cannot_weaken_the_sandbox(home, line):
     (home / "pumice.yaml").write_text(line)
@@ -263,38 +189,10 @@ def test_a_folder_cannot_do_so_in_the_options_of_a_model(home, monkeypatch, line
     load_config()
 
 
-def test_a_user_chooses_a_folder_for_the_prompts_of_a_model(home):
-    assert load_config(model=Layer("models.small", {"cache_disk": "/srv"})).cache_disk == "/srv"
-
-
-def test_the_engines_of_a_server_may_store_the_prompts_of_each_model(home, monkeypatch):
-    (home / "small.gguf").touch()
-    (home.parent / "mine.yaml").write_text("models:\n  small:\n    model: ./small.gguf\n    cache_disk: /srv\n")
-    monkeypatch.setenv("PUMICE_CONFIG", str(home.parent / "mine.yaml"))
-    _, most = server_confinement._models(server_confinement.Needs(["small"], {}), load_config())
-    assert most == {"memory_limit": 0.0, "sandbox_write": ["/srv"]}
-
-
-def test_a_user_may_switch_it_off(home, monkeypatch):
-    (home.parent / "mine.yaml").write_text("sandbox: off\nsandbox_read: [/srv]")
-    monkeypatch.setenv("PUMICE_CONFIG", str(home.parent / "mine.yaml"))
-    assert load_config().sandbox == "off"
-    assert load_config({"sandbox": "on"}).sandbox == "on"
-
-
 def generated(path, **config) -> list[int]:
     """Return the text that a confined engine generates."""
     with pumice.load_process(path, backend="numpy", config={"sandbox": "on", **config}) as model:
         return model.generate([3, 4, 5], max_tokens=3, temperature=0.0).tokens
-
-
-@needs_sandbox
-def test_a_model_in_parts(path, home, tmp_path):
-    split = CliRunner().invoke(cli, ["gguf", "split", str(path), str(tmp_path / "parts"), "--max-tensors", "8"])
-    assert split.exit_code == 0, split.output
-    parts = sorted(tmp_path.glob("parts-*.gguf"))
-    assert len(parts) > 1
-    assert generated(parts[0]) == generated(path)
 
 
 @needs_sandbox

@@ -15,8 +15,6 @@ import pumice.process.confinement
 import pumice.process.engine
 from gguf_files import tiny_llama
 from nightly import variants
-from pumice.process.codec import Alive, Loaded
-from pumice.process.engine import EngineProcess
 from pumice.sandbox import Launch
 
 EXACT = {"backend": "numpy", "kv_type": "f32", "n_batch": 16, "config": {"numpy": {"batch_invariant": True}}}
@@ -140,99 +138,6 @@ def test_a_stopped_engine_can_be_closed(faulty, monkeypatch):
         stream.completion()
     with pytest.raises(pumice.ModelClosedError):
         scored.result(60)
-
-
-def test_a_model_is_loaded_when_its_steps_and_its_tokenizer_are_prepared(path, monkeypatch, tmp_path):
-    prepared, made, frozen = tmp_path / "prepared", tmp_path / "made", tmp_path / "frozen"
-    slow = f"""
-import gc, pathlib, sys, time
-from pumice.process import worker
-from pumice.engine.placement.placed_model import PlacedModel
-from pumice.model_files import tokenizer as base
-PlacedModel.wait_until_prepared = lambda placed: time.sleep(0.5) or pathlib.Path({str(prepared)!r}).touch()
-make = base.from_metadata
-base.from_metadata = lambda *given: pathlib.Path({str(made)!r}).touch() or make(*given)
-worker.sandbox.seal = lambda: gc.get_freeze_count() and pathlib.Path({str(frozen)!r}).touch()
-sys.exit(worker.main())
-"""
-    launched = Launch([sys.executable, "-P", "-c", slow], dict(os.environ))
-    monkeypatch.setattr(pumice.process.confinement, "launch_engine", lambda order: launched)
-    with pumice.load_process(path, **EXACT):
-        assert prepared.exists()
-        assert made.exists()
-        assert frozen.exists(), "garbage collections go through the model"
-
-
-def test_a_long_step_of_loading_is_no_silence(path, monkeypatch):
-    slow = """
-import sys, time
-from pumice.process import worker
-load = worker.LocalEngine
-worker._ALIVE_SECONDS = 0.1
-worker.LocalEngine = lambda *given, **named: time.sleep(1) or load(*given, **named)
-sys.exit(worker.main())
-"""
-    heard = []
-    take = EngineProcess._take
-    launched = Launch([sys.executable, "-P", "-c", slow], dict(os.environ))
-    monkeypatch.setattr(pumice.process.confinement, "launch_engine", lambda order: launched)
-    monkeypatch.setattr(EngineProcess, "_take", lambda self, report: heard.append(report) or take(self, report))
-    with pumice.load_process(path, **EXACT) as model:
-        assert Alive() in heard
-        assert model.generate([5], max_tokens=1).tokens
-        loaded = next(i for i, report in enumerate(heard) if isinstance(report, Loaded))
-        assert Alive() not in heard[loaded:]
-
-
-SLOW_TO_TELL = """
-import sys, time
-from pumice.process import worker
-
-encode = worker.REPORTS.encode
-worker.REPORTS = type("Slow", (), {"encode": staticmethod(
-    lambda report: time.sleep(0.5 * isinstance(report, worker.Opened)) or encode(report)
-)})
-
-def load(path, config, progress, opened):
-    opened(worker.GGUFFile.open(path))
-    raise worker.EngineError("no such luck")
-
-worker.LocalEngine = load
-status = worker.main()
-time.sleep(1)  # as a busy machine takes to end a process
-sys.exit(status)
-"""
-
-
-def test_an_error_right_after_opening_a_file_is_the_last_message(path, monkeypatch):
-    """A thread tells of the file, and may be late."""
-    launched = Launch([sys.executable, "-P", "-c", SLOW_TO_TELL], dict(os.environ))
-    monkeypatch.setattr(pumice.process.confinement, "launch_engine", lambda order: launched)
-    with pytest.raises(pumice.EngineError, match="no such luck"):
-        pumice.load_process(path, **EXACT)
-
-
-LATE_TO_SERVE = """
-import sys, time
-from pumice.engine.messages import Facts
-from pumice.process import worker
-
-class Late(worker.Future):
-    def set_result(self, host):
-        time.sleep(0.5)
-        super().set_result(host)
-
-worker.Future = Late
-worker.MAX_COMMAND_BYTES, Facts.media_bytes = 50_000, 1_000_000
-sys.exit(worker.main())
-"""
-
-
-def test_a_large_command_right_after_loading_is_read(path, monkeypatch):
-    launched = Launch([sys.executable, "-P", "-c", LATE_TO_SERVE], dict(os.environ))
-    monkeypatch.setattr(pumice.process.confinement, "launch_engine", lambda order: launched)
-    with pumice.load_process(path, **EXACT) as model:
-        assert model.generate([5], prediction="a" * 100_000, **GREEDY).tokens
 
 
 ORPHANING = """

@@ -2,7 +2,6 @@
 
 import io
 import os
-import select
 import sys
 import threading
 
@@ -24,13 +23,6 @@ def pipe():
 def received(receiving: io.RawIOBase, n: int) -> list[bytes]:
     frames = read_frames(receiving, lambda: 1 << 30)
     return [next(frames) for _ in range(n)]
-
-
-def test_a_small_frame_needs_no_other_thread(pipe):
-    receiving, sending = pipe
-    FrameSender(sending).send(b"now")
-    assert select.select([receiving], [], [], 0)[0]
-    assert received(receiving, 1) == [b"now"]
 
 
 def test_frames_keep_their_order(pipe):

@@ -19,7 +19,6 @@ from gguf_files import tiny_llama
 from pumice.engine.messages import (
     Accepted,
     Add,
-    Cancel,
     Encode,
     Encoded,
     Facts,
@@ -38,12 +37,10 @@ from pumice.engine.messages import (
     Snapshot,
     Timings,
 )
-from pumice.gguf import GGUFFile
 from pumice.model_files.summary import Summary
-from pumice.model_files.tokenizer import LazyTokenizer
 from pumice.process.awaited import MAX_BYTES, Awaited
-from pumice.process.codec import REPORTS, Loaded, Loading, Logged, NotLoaded, Opened, StepEvents, encode_events
-from pumice.process.header import Header, Strings
+from pumice.process.codec import REPORTS, Loaded, Loading, Logged, NotLoaded, Opened, StepEvents
+from pumice.process.header import Header
 from pumice.sandbox import Launch
 from waiting import PATIENCE, wait_until
 
@@ -141,36 +138,6 @@ def test_invalid_messages_during_loading_are_an_error(hostile, said, capfd):
     assert "unpickled" not in capfd.readouterr().out
 
 
-def test_a_header_of_a_wrong_type_is_an_error_before_the_weights_are_loaded(hostile):
-    with pytest.raises(pumice.EngineError, match="sent 'a' with a wrong type"):
-        hostile(report(Opened(Header({"a": Strings(b"\x01", b"a")}, EMPTY))))
-
-
-def test_the_tokenizer_is_made_before_the_engine_is_loaded(path, tmp_path, monkeypatch):
-    with GGUFFile.open(path) as file:
-        opened = report(Opened(Header.of(file.metadata, Summary.of(file))))
-    made = tmp_path / "made"
-    waits = f"import pathlib, time\nwhile not pathlib.Path({str(made)!r}).exists(): time.sleep(0.01)\n"
-    start_instead(
-        monkeypatch,
-        FAR_END.format(first=opened, then=None, endless=b"").replace(
-            "if then", waits + f"out.write({LOADED!r})\nout.flush()\nif then"
-        ),
-    )
-    prepare = LazyTokenizer.prepare
-    monkeypatch.setattr(LazyTokenizer, "prepare", lambda self: (prepare(self), made.touch()))
-    monkeypatch.setattr(pumice.process.engine, "_SILENCE_SECONDS", PATIENCE / pumice.process.engine._SILENCE)
-    with pumice.load_process(path, backend="numpy") as model:
-        assert "_made" in vars(model.engine.tokenizer)
-
-
-def test_half_a_message_is_an_end(path, monkeypatch):
-    code = f"import sys; sys.stdout.buffer.write({LOADED[:9]!r})"
-    start_instead(monkeypatch, code)
-    with pytest.raises(pumice.EngineDiedError, match="status 0"):
-        pumice.load_process(path, backend="numpy")
-
-
 AFTER = {
     "garbage": b"\x05\x00\x00\x00hello",
     "two loads": LOADED,
@@ -198,12 +165,6 @@ def test_later_invalid_messages_fail_the_engines_requests_alone(hostile, said, p
         assert model.engine.link._child.poll() is not None
         with pytest.raises(pumice.EngineError):
             model.generate("a")
-
-
-def test_events_after_the_end_are_not_heard(hostile):
-    ends = step(Output(0, [1], ["a"]), Finished(0, "", "stop", Timings()), Finished(0, "", "stop", Timings()))
-    with hostile(LOADED, ends) as model:
-        assert model.generate("a", max_tokens=10).text == "a"
 
 
 def test_log_records_of_the_engine_are_one_line(hostile, caplog):
@@ -289,13 +250,3 @@ def test_an_expected_reply_is_accepted_once(command, event):
 def test_an_unexpected_reply_is_an_error(command, event):
     with pytest.raises(pumice.EngineError):
         awaited(command).check([event])
-
-
-def test_a_message_may_be_as_long_as_the_answers_that_are_owed():
-    texts = [[1] * 256] * 5000
-    large = Encode(1, texts, "none")
-    owed = awaited(large)
-    (data,) = encode_events([encoded(*((256, 4) for _ in texts))])
-    assert MAX_BYTES < len(data) <= owed.max_bytes
-    owed.add(Cancel(1))
-    assert len(data) <= owed.max_bytes  # it may be on its way

@@ -1,8 +1,6 @@
 """Rows of images stay in the engine's process: requests name them, and they are released with their last user."""
 
 import gc
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,12 +8,9 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
-from pumice.chat.mixed import tokenize_parts
 from pumice.engine.client import EngineClient
-from pumice.engine.media import rows as media_module
 from pumice.engine.messages import (
     Add,
-    Cancel,
     Encode,
     Encoded,
     EncodeImage,
@@ -28,7 +23,6 @@ from pumice.engine.messages import (
     Span,
 )
 from pumice.errors import EngineError
-from pumice.frontend.media import spans_of
 from pumice.media_encoder import Embeddings, KeptMedia, KeptRows
 from pumice.process.awaited import Awaited
 from pumice.process.codec import COMMANDS, decode_events, encode_command, encode_events
@@ -100,25 +94,6 @@ def test_a_request_names_rows_that_are_released_with_their_last_user(link, engin
     assert not client._named
 
 
-def test_rows_that_do_not_fit_a_block_are_left_out_of_a_request(link, engine):
-    client, _, _ = link
-    _, part, _ = encode(client)
-    image = Embeddings(part.kept, block=3)
-    assert image.at(9) is image
-    ids, ((start, cut),) = tokenize_parts(["ab", image], lambda text: [1] * 8, lambda text: [])
-    assert (len(ids), start, len(cut.rows), cut.block) == (9, 8, 1, 0)
-    client.add(Request(ids, media=spans_of([(start, cut)])), lambda event: None)
-    (span,) = engine.commands[-1].request.media
-    assert span.rows.tolist() == ROWS[2:].tolist() == Embeddings(ROWS, block=3).at(8).rows.tolist()
-
-
-def test_rows_are_sent_unless_they_are_wanted_kept(link):
-    client, host, _ = link
-    _, part, _ = encode(client, keep=False)
-    assert (part.rows.tolist(), part.kept) == (ROWS.tolist(), None)
-    assert not host._kept._kept
-
-
 @pytest.mark.parametrize("kept", [(9, 1, 3), (0, 5, 3), (0, -1, 3), (0, 0, 3), (0, 1, 2), (0, 1, 4)])
 def test_rows_that_are_not_kept_fail_their_request(link, engine, kept):
     client, _, _ = link
@@ -138,17 +113,6 @@ def test_a_key_from_another_process_is_not_believed(link, engine):
     assert engine.commands[-1].request.media[0].key == b""
 
 
-def test_rows_for_a_client_that_left_are_released():
-    sent = []
-    client = EngineClient(sent.append)
-    waiting = client.encode_image(np.zeros((1, 2, 3), np.uint8), True)
-    waiting.cancel()
-    part = MediaPart("", None, kept=KeptRows(KeptMedia(0), 0, 3, 4))
-    client.receive([MediaEncoded(0, [part])])
-    gc.collect()
-    assert [type(command) for command in sent] == [EncodeImage, Cancel, ReleaseMedia]
-
-
 @pytest.mark.parametrize(
     "kept", [KeptRows(KeptMedia(2), 0, 3, 4), KeptRows(KeptMedia(1), 0, 3, 5), (1, 9), (1, -1), (1, 3, 4)]
 )
@@ -163,14 +127,6 @@ def test_an_engine_that_lies_about_kept_rows_is_refused(kept):
     with pytest.raises(EngineError, match="unexpected answer"):
         awaited.check([MediaEncoded(1, [MediaPart("", None, kept=kept, block=block)])])
     awaited.check([MediaEncoded(1, [MediaPart("", None, kept=KeptRows(KeptMedia(1), 0, 8, 4))])])
-
-
-def test_what_is_not_asked_to_be_kept_may_not_be(link):
-    awaited = Awaited()
-    awaited.facts = Facts(8, 8, 1, [], {}, media_width=4)
-    awaited.add(EncodeImage(1, 1, 2, b""))
-    with pytest.raises(EngineError, match="unexpected answer"):
-        awaited.check([MediaEncoded(1, [MediaPart("", None, kept=KeptRows(KeptMedia(1), 0, 3, 4))])])
 
 
 def test_an_engine_in_a_process_keeps_rows_and_answers_as_one_of_this_process(tmp_path, monkeypatch):
@@ -202,37 +158,3 @@ def test_an_engine_in_a_process_keeps_rows_and_answers_as_one_of_this_process(tm
 
 def _spans(command):
     return command.request.media if isinstance(command, Add) else command.media[0]
-
-
-def test_keys_name_contents_and_rows_without_keys_are_read(monkeypatch):
-    pixels = np.zeros((2, 3, 3), np.uint8)
-    parts = ["text", Embeddings(ROWS), Embeddings(ROWS)]
-    first, again = media_module.keyed(parts, pixels), media_module.keyed(parts, pixels.copy())
-    keys = [part.key for part in first[1:]]
-    assert keys == [part.key for part in again[1:]]
-    assert len({*keys, media_module.keyed(parts, pixels.reshape(3, 2, 3))[1].key}) == 3
-    assert media_module.keyed(parts, pixels + 1)[1].key != keys[0] != media_module.keyed(parts, pixels, "b")[1].key
-    ids = media_module.MediaIds()
-    spans = [Span(0, ROWS, key=keys[0]), Span(3, ROWS, key=keys[1]), Span(6, ROWS)]
-    places = [media_module.place_spans([0] * 9, spans, ids, 4)[0] for _ in range(2)]
-    assert places[0] == places[1]
-    assert len(set(places[0])) == 9
-    with pytest.raises(pumice.RequestError, match="image: a value is not a finite number"):
-        media_module.keyed([Embeddings(np.where(ROWS == 5, np.inf, ROWS))], pixels)
-    with pytest.raises(pumice.RequestError, match=r"media\[0\].rows: this engine keeps no rows"):
-        media_module.place_spans([0] * 9, [replace(spans[0], rows=None)], ids, 4)
-    assert not media_module.are_finite(np.float32([1, np.nan, 2]))
-
-
-def test_images_that_find_no_room_are_encoded_again(tmp_path):
-    """Rows live as long as their requests where the cache has no room for any; answers are those of this process."""
-    write_projector(tmp_path / "mmproj.gguf", "mlp")
-    path, images = tiny_llama(tmp_path / "tiny.gguf"), [pumice.Image(picture(40 + i, 30)) for i in range(4)]
-    with pumice.load(path, backend="numpy") as model:
-        expected = [model.generate([image, "a"], **GREEDY).tokens for image in images]
-    with pumice.load_process(path, backend="numpy", n_parallel=4) as model:
-        model.media._encoded._max_bytes = 0
-        with ThreadPoolExecutor(8) as pool:
-            asked = [pool.submit(model.generate, [image, "a"], **GREEDY) for image in images * 4]
-            assert [one.result(PATIENCE).tokens for one in asked] == expected * 4
-        assert not model.engine.client._named

@@ -6,17 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from pathlib import Path
 
 import pytest
 
 import pumice
 from gguf_files import tiny_llama
-from pumice.engine.client import EngineLink
-from pumice.engine.loop.thread import EngineThread
-from pumice.process.engine import EngineProcess
-from waiting import PATIENCE, at_best, gone, wait_until
+from waiting import gone, wait_until
 
 # The same bits, whichever sequences happen to be in a step together.
 EXACT = {"backend": "numpy", "kv_type": "f32", "config": {"numpy": {"batch_invariant": True}}}
@@ -43,24 +38,6 @@ def model(path):
 
 def open_files() -> set[str]:
     return set(os.listdir("/proc/self/fd"))
-
-
-def test_an_event_loop_that_is_closed_hears_nothing(path, monkeypatch):
-    errors, others = [], set(threading.enumerate())
-    monkeypatch.setattr(threading, "excepthook", errors.append)
-    loop = asyncio.new_event_loop()
-    with pumice.load_process(path, deliver=loop.call_soon_threadsafe, **EXACT) as model:
-        loop.close()
-        model.engine.link.kill()
-        for thread in set(threading.enumerate()) - others:
-            thread.join(PATIENCE)
-        assert "SIGKILL" in str(model.engine.error)
-    assert errors == []
-
-
-def test_both_are_links():
-    links: list[type[EngineLink]] = [EngineThread, EngineProcess]
-    assert links
 
 
 def test_the_same_text_as_in_this_process(path, shared):
@@ -106,27 +83,6 @@ def test_prompt_progress_is_reported(path):
         cached = again.completion().timings.prompt_cached
     assert seen[4:] == [(cached, 40), (40, 40)]
     assert cached == 39
-
-
-def test_events_of_a_step_wake_a_loop_once(path):
-    async def ask():
-        loop, calls = asyncio.get_running_loop(), []
-
-        def deliver(*call):
-            calls.append(call)
-            loop.call_soon_threadsafe(*call)
-
-        model = await asyncio.to_thread(pumice.load_process, path, deliver=deliver, **EXACT)
-        done = await model.agenerate("a", n=4, **GREEDY)
-        await asyncio.to_thread(model.close)
-        return done, calls
-
-    def n_calls() -> int:
-        done, calls = asyncio.run(ask())
-        assert [len(each.tokens) for each in done] == [20] * 4
-        return len(calls)
-
-    assert at_best(n_calls, 40) < 40
 
 
 def test_a_killed_engine_fails_its_streams_and_leaves_nothing(path):
@@ -192,17 +148,3 @@ def test_log_records_of_the_engine_are_logged_here(model, caplog):
     with caplog.at_level(logging.INFO, "pumice"):
         model.engine.link._take(Logged(logging.INFO, "from there"))
     assert "from there" in caplog.text
-
-
-def test_arguments_that_are_none_are_not_given():
-    with pumice.load_process(n_ctx=None, kv_type=None, config={"n_ctx": 128}) as model:
-        assert model.n_ctx == 128
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux alone")
-def test_a_memory_limit_is_named_where_it_is_met(path):
-    with pytest.raises(pumice.EngineError, match=r"not enough memory: .*\(memory_limit is 0.1 GiB\)"):
-        pumice.load_process(path, backend="numpy", config={"memory_limit": 0.1}, n_ctx=1 << 20, kv_type="f32")
-    with pumice.load_process(path, backend="numpy", config={"memory_limit": 8}) as model:
-        limits = Path(f"/proc/{model.engine.link.pid}/limits").read_text()
-        assert str(8 << 30) in next(line for line in limits.splitlines() if line.startswith("Max data size"))

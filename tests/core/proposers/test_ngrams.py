@@ -1,13 +1,10 @@
 """Proposers of n-grams: which tokens they propose."""
 
-from array import array
-
 import numpy as np
 import pytest
 
 from pumice.config import load_config
-from pumice.proposers import Proposal, Proposer, ProposerContext, index, llama_ngrams, ngram
-from pumice.proposers.by_salt import BySalt
+from pumice.proposers import Proposal, Proposer, ProposerContext
 from pumice.proposers.index import Index
 from pumice.proposers.llama_ngrams import NgramCache, NgramMapK, NgramMapK4V, NgramMod, NgramSimple
 from pumice.proposers.ngram import Ngram
@@ -41,13 +38,6 @@ def test_a_text_that_repeats_itself_is_continued_beyond_its_end():
     assert started(Ngram(), [7, 8, 9]).propose(7).tokens == ()
 
 
-def test_generated_tokens_count_like_the_prompt():
-    proposer = started(Ngram(), [1, 2, 3])
-    proposer.accept([4, 1])
-    proposer.accept([2])
-    assert proposer.propose(2).tokens == [3, 4]
-
-
 def test_outputs_of_others_are_proposed_within_a_salt_and_prompts_are_not():
     shared: dict[object, object] = {}
     first = started(Ngram(), [1, 2, 3], ProposerContext(100, b"a", shared))
@@ -57,64 +47,6 @@ def test_outputs_of_others_are_proposed_within_a_salt_and_prompts_are_not():
     assert started(Ngram(), [4, 5], mine).propose(3).tokens == [6, 7]
     assert started(Ngram(), [1, 2], mine).propose(3).tokens == ()
     assert started(Ngram(), [4, 5], yours).propose(3).tokens == ()
-
-
-def test_the_salt_not_used_for_longest_is_forgotten(monkeypatch):
-    monkeypatch.setattr(ngram, "MOST_SHARED", 25)
-    shared: dict[object, object] = {}
-    for salt in (b"a", b"b", b"a", b"c"):
-        each = started(Ngram(), [1], ProposerContext(100, salt, shared))
-        each.accept([4, 5, 6, 7, 8, 9, 10])
-        each.close()
-
-    def knows(salt: bytes) -> bool:
-        return bool(started(Ngram(), [4, 5], ProposerContext(100, salt, shared)).propose(1).tokens)
-
-    assert [knows(salt) for salt in (b"a", b"b", b"c")] == [True, False, True]
-
-
-@pytest.mark.parametrize("kind", [Ngram, NgramMod])
-@pytest.mark.parametrize("text", [[1], [*range(30)]], ids=["nothing to keep", "n-grams"])
-def test_salts_of_clients_do_not_fill_the_memory(monkeypatch, kind, text):
-    monkeypatch.setattr(ngram, "MOST_SHARED", 100)
-    monkeypatch.setattr(llama_ngrams, "MOST_KEYS", 100)
-    shared: dict[object, object] = {}
-    for i in range(1000):
-        each = started(kind(), [1], ProposerContext(100, b"%d" % i, shared))
-        each.accept(text[1:])
-        each.close()
-    [kept] = shared.values()
-    kept = kept if isinstance(kept, BySalt) else kept[2]
-    assert sum(len(salt) + len(one) for salt, one in kept._kept.items()) == kept._n <= 100
-    assert (b"999" in kept._kept) == (len(text) > 1)
-
-
-def test_long_salts_count_as_well_as_texts():
-    kept = BySalt(list, 100)
-    for salt in (b"a", b"b" * 60, b"c" * 60):
-        with kept.growing(salt) as one:
-            one.append(1)
-    assert [len(kept.of(salt) or ()) for salt in (b"a", b"b" * 60, b"c" * 60)] == [0, 0, 1]
-
-
-def test_an_index_compares_few_places(monkeypatch):
-    index = Index(2)
-    index.extend([1, 2] * 500)
-    compared = []
-    monkeypatch.setattr(index, "_length", lambda past, end, best: compared.append(end) or 2)
-    assert index.match(array("i", [3, 1, 2])) == (998, 2)
-    assert len(compared) == 8
-
-
-def test_an_index_takes_little_memory_and_finds_all():
-    text = np.random.default_rng(0).integers(100_000, size=5000).tolist()
-    index = Index(2)
-    for begin in range(0, len(text), 7):
-        index.extend(text[begin : begin + 7])
-    arrays = index.tokens, index._before, index._latest
-    assert sum(len(each) * each.itemsize for each in arrays) <= 24 * len(text)
-    for end in range(2, len(text), 50):
-        assert index.match(array("i", [-1, *text[end - 2 : end]])) == (end, 2)
 
 
 @pytest.mark.parametrize("n", [2, 12])
@@ -155,12 +87,6 @@ def test_map_k_drafts_again_after_a_wrong_token():
     assert proposer.propose(4).tokens == [3]
 
 
-def test_map_k4v_compares_the_latest_places(monkeypatch):
-    monkeypatch.setattr(index, "WALKED", 4)
-    proposer = started(NgramMapK4V(size_n=2), [1, 2, 7] * 50 + [1, 2, 9] * 4 + [1, 2])
-    assert proposer.propose(2).tokens == [9, 1]
-
-
 def test_map_k4v_drafts_what_came_twice_as_often_as_all_others():
     text = [1, 2, 7, 8, 1, 2, 9, 8, 1, 2, 7, 6, 1, 2]
     assert started(NgramMapK4V(size_n=2), text).propose(3).tokens == [7, 6, 1]
@@ -171,14 +97,6 @@ def test_a_cache_drafts_token_by_token_what_is_likely():
     text = [1, 2, 3, 4, 5, 6, 1, 2, 3, 4]
     assert started(NgramCache(), text).propose(4).tokens == [5, 6, 1, 2]
     assert started(NgramCache(), [1, 2, 9, 2, 8, 2]).propose(4).tokens == []  # after 2 came 9 and 8
-
-
-def test_a_cache_counts_few_ngrams(monkeypatch):
-    monkeypatch.setattr(llama_ngrams, "_MOST_COUNTED", 100)
-    proposer = started(NgramCache(), list(range(1000)))
-    assert len(proposer._counts) <= 104
-    proposer.accept([1, 2, 3, 4, 5] * 2)
-    assert proposer.propose(2).tokens == [1, 2]
 
 
 def test_a_prediction_is_followed_and_found_again_after_a_difference():

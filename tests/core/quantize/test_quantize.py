@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 
 from gguf_files import tiny_llama, write_gguf
-from pumice.config import load_config
-from pumice.errors import GGUFError, PluginError, QuantizeError
+from pumice.errors import QuantizeError
 from pumice.gguf import GGMLType, GGUFFile, TensorInfo, Writer, encode
 from pumice.gguf.copy import encoded_metadata
 from pumice.gguf.file_types import FILE_TYPES
 from pumice.quantize import QuantizeOptions, quantize, read_imatrix
-from pumice.registry import get_registry
 
 SAMPLE = ["Q4_0", "Q8_0", "Q4_K_M", "IQ4_XS", "F16", "BF16", "COPY"]
 NEED_WEIGHTS = ["IQ1_M", "IQ1_S", "IQ2_M", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ3_XS", "IQ3_XXS", "Q2_K_S"]
@@ -144,18 +142,6 @@ def test_the_older_format_of_importance_matrices(imatrix, tmp_path):
         read_imatrix(path)
 
 
-def test_the_number_of_threads_does_not_matter(model, tmp_path):
-    for threads in (1, 3):
-        quantize(model, tmp_path / f"{threads}.gguf", "Q8_0", threads=threads)
-    assert (tmp_path / "1.gguf").read_bytes() == (tmp_path / "3.gguf").read_bytes()
-
-
-def test_progress_ends_with_all_bytes(model, tmp_path):
-    seen = []
-    plan = quantize(model, tmp_path / "q.gguf", "Q8_0", progress=lambda done, total: seen.append((done, total)))
-    assert seen[-1] == (plan.source_bytes, plan.source_bytes)
-
-
 def test_experts_have_weights_of_their_own(tmp_path):
     random = np.random.RandomState(5)
     stack = random.standard_normal((3, 8, 64)).astype(np.float32)
@@ -212,13 +198,6 @@ def test_a_quantized_source_is_refused_but_copied_where_it_fits(model, tmp_path)
     quantize(tmp_path / "q8.gguf", tmp_path / "q4.gguf", "Q4_0", options=QuantizeOptions(allow_requantize=True))
 
 
-def test_a_file_that_is_there_stays(model, tmp_path):
-    (tmp_path / "q.gguf").write_text("mine")
-    with pytest.raises(GGUFError, match="exists already"):
-        quantize(model, tmp_path / "q.gguf", "Q8_0")
-    assert (tmp_path / "q.gguf").read_text() == "mine"
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="measured by /proc")
 def test_memory_does_not_grow_with_a_tensor(tmp_path):
     """A matrix of 1 GB, nearly all of it a hole in the file; mapped pages are given back, too."""
@@ -236,21 +215,3 @@ peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM
 assert int(peak.split()[1]) < 400_000, peak
 """
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_errors_of_a_plugins_quantizer_name_it(model, tmp_path, monkeypatch):
-    def fail(values, weights):
-        raise ValueError("no")
-
-    registry = get_registry(load_config())
-    monkeypatch.setattr(registry.quantizers["Q8_0"], "quantize", fail)
-    with pytest.raises(PluginError, match=r"^quantizer 'Q8_0': quantize: ValueError: no$"):
-        quantize(model, tmp_path / "q.gguf", "Q8_0")
-    assert not (tmp_path / "q.gguf").exists()
-
-
-def test_a_type_that_nothing_quantizes_to(model, tmp_path):
-    options = QuantizeOptions(output_type=GGMLType.Q8_1, embedding_type=GGMLType.Q8_1)
-    with pytest.raises(QuantizeError, match="quantizing to Q8_1 is not supported"):
-        quantize(model, tmp_path / "q.gguf", "Q8_0", options=options)
-    assert not (tmp_path / "q.gguf").exists()

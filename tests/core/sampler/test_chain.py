@@ -149,35 +149,11 @@ def kinds(chain: Chain) -> list[type]:
     return [type(sampler) for sampler in chain.samplers]
 
 
-def test_neutral_samplers_are_left_out() -> None:
-    assert kinds(build()) == [Best]
-    assert kinds(build(shift=2)) == [Shift, Best]
-
-
-def test_parameters_reach_the_sampler_that_declares_them() -> None:
-    chain = build(shift=2, scale=1, words=["a"], seed=None)
-    assert chain.samplers[0] == Shift(shift=2, scale=1, words=["a"])
-    assert chain.sample(LOGITS) == 3
-
-
 def test_the_first_active_selecting_sampler_ends_the_chain() -> None:
     assert kinds(build(wild=True)) == [Any_]
     assert kinds(build(["shift", "any"])) == [Any_], "the last one stands in when none is active"
     assert kinds(build(["nothing", "any", "best"], wild=True)) == [Any_], "it says what before it is relevant"
     assert kinds(build(["nothing", "any", "best"])) == [Nothing, Best]
-
-
-def test_logits_are_not_changed() -> None:
-    logits = LOGITS.copy()
-    logits.flags.writeable = False
-    build(shift=1).sample(logits)
-
-
-def test_accept_reaches_samplers_with_a_history() -> None:
-    chain = build(shift=1)
-    for token in (3, 1):
-        chain.accept(token)
-    assert chain.samplers[0].seen == [3, 1]  # type: ignore[attr-defined]
 
 
 def test_one_seed_gives_one_sequence_of_tokens() -> None:
@@ -206,13 +182,6 @@ def test_numbers_that_were_skipped_are_those_that_would_have_been_drawn(kind: st
     assert drawn == [one.integers(len(LOGITS)) for _ in range(40)] != [other.integers(len(LOGITS)) for _ in range(40)]
 
 
-def test_a_fresh_seed_can_be_used_again() -> None:
-    first, second = build(wild=True, seed=-1), build(wild=True, seed=-1)
-    assert first.seed != second.seed
-    again = build(wild=True, seed=first.seed)
-    assert [first.sample(LOGITS) for _ in range(40)] == [again.sample(LOGITS) for _ in range(40)]
-
-
 @pytest.mark.parametrize(
     ("params", "message"),
     [
@@ -236,11 +205,6 @@ def test_wrong_parameters(params: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError) as error:
         build(**params)
     assert str(error.value) == message
-
-
-def test_a_parameter_of_a_sampler_that_is_not_in_the_order() -> None:
-    with pytest.raises(RequestError, match="wild is a parameter of 'any', which is not in the list"):
-        build(["best"], wild=True)
 
 
 @pytest.mark.parametrize(
@@ -323,10 +287,3 @@ def test_masked_tokens_do_not_influence_the_chain(n_allowed: int, k: int) -> Non
         best = tokens[np.argsort(-logits[tokens], kind="stable")[:k]]
         assert left is not None
         assert left.ids.tolist() == best.tolist()
-
-
-def test_a_misspelt_argument_is_suggested():
-    with pytest.raises(RequestError, match="unknown option 'max_token'; did you mean 'max_tokens'"):
-        parameters.check_known(["max_token"], [], {}, parameters.ARGUMENTS)
-    with pytest.raises(RequestError, match=r"known: .*max_tokens"):
-        parameters.check_known(["zzz"], [], {}, parameters.ARGUMENTS)

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,8 +21,7 @@ from pumice.isolation import CallLimits, WorkerPool
 from pumice.process import confinement
 from pumice.process.codec import COMMANDS, Load
 from pumice.process.confinement import keep_sandbox
-from pumice.sandbox import SWITCH
-from pumice.spawning import client, describe_status, end, server, spawner, start, wire
+from pumice.spawning import client, end, spawner, start, wire
 from pumice.spawning.child import UNKNOWN
 from pumice.spawning.client import Spawner
 from sandboxes import needs_sandbox
@@ -53,21 +51,6 @@ def parent(pid: int) -> int:
         return int(file.read().rpartition(")")[2].split()[1])
 
 
-def test_an_engine_that_was_started_ahead_is_used(tmp_path):
-    path, options = tiny_llama(tmp_path / "tiny.gguf"), {"backend": "numpy", "config": {"n_ctx": 64}}
-    with spawner() as made:
-        n_threads = threading.active_count()
-        start_engine(str(path), options, "serve")
-        assert threading.active_count() == n_threads  # the process can still be confined
-        assert made._ahead is not None
-        with pumice.load_process(str(path), command="serve", **options) as model:
-            assert model.engine.link._child is made._children[0]
-            assert model.generate("a", max_tokens=2).tokens
-            assert model.n_ctx == 64
-        with pumice.load_process(str(path), command="serve", **options) as model:
-            assert model.engine.link._child is made._children[1]
-
-
 @pytest.fixture
 def prepared(monkeypatch):
     monkeypatch.setenv("MY_API_KEY", "secret")
@@ -79,13 +62,6 @@ def prepared(monkeypatch):
 
 
 needs_descriptors = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the system has no process descriptors")
-
-
-def test_nothing_is_prepared_without_a_sandbox(monkeypatch):
-    """No spawner hands a process over then."""
-    monkeypatch.setenv(SWITCH, "off")
-    prepare_engine()
-    assert client._prepared is None
 
 
 @needs_sandbox
@@ -105,92 +81,6 @@ def test_a_prepared_process_becomes_the_engine_that_was_started_ahead(tmp_path, 
         assert prepared.poll() == 0
         with pumice.load_process(str(path), command="serve", **options) as model:
             assert model.engine.link._child is made._children[0]
-
-
-@needs_descriptors
-def test_a_prepared_process_has_no_secrets(prepared):
-    environment = Path(f"/proc/{prepared.pid}/environ")
-    wait_until(environment.read_bytes)  # empty while the kernel starts the program
-    assert b"PATH=" in environment.read_bytes()
-    assert b"MY_API_KEY" not in environment.read_bytes()
-
-
-@needs_descriptors
-def test_a_prepared_process_is_replaced_by_an_engine_without_a_sandbox(tmp_path, prepared):
-    path, options = tiny_llama(tmp_path / "tiny.gguf"), {"backend": "numpy", "config": {"n_ctx": 64, "sandbox": "off"}}
-    with spawner():
-        start_engine(str(path), options, "serve")
-        with pumice.load_process(str(path), command="serve", **options) as model:
-            assert model.engine.link._child is prepared
-            assert b"pumice.process.worker" in Path(f"/proc/{prepared.pid}/cmdline").read_bytes()
-            assert model.generate("a", max_tokens=2).tokens
-
-
-@needs_descriptors
-def test_a_prepared_process_that_has_ended_is_not_used(tmp_path, prepared):
-    path = tiny_llama(tmp_path / "tiny.gguf")
-    os.kill(prepared.pid, signal.SIGKILL)
-    prepared.wait()
-    with spawner() as made:
-        start_engine(str(path), {"backend": "numpy"}, "serve")
-        with pumice.load_process(str(path), command="serve", backend="numpy") as model:
-            assert model.engine.link._child is made._children[0]
-
-
-@needs_descriptors
-def test_the_spawner_kills_a_prepared_process(tmp_path, prepared):
-    path = tiny_llama(tmp_path / "tiny.gguf")
-    with spawner():
-        start_engine(str(path), {"backend": "numpy"}, "serve")
-        model = pumice.load_process(str(path), command="serve", backend="numpy")
-        assert describe_status(end(model.engine.link._child)) == "SIGKILL"
-
-
-@needs_descriptors
-def test_the_spawner_outlives_a_process_that_it_may_not_kill(tmp_path, prepared, monkeypatch):
-    """As where seccomp of a container forbids signals by descriptors."""
-
-    def refuse(*_):
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(signal, "pidfd_send_signal", refuse)
-    path = tiny_llama(tmp_path / "tiny.gguf")
-    with spawner():
-        start_engine(str(path), {"backend": "numpy"}, "serve")
-        with pumice.load_process(str(path), command="serve", backend="numpy") as model:
-            model.engine.link._child.kill()
-            pool = WorkerPool("the work", LIMITS, 1)
-            assert pool.call("builtins:dict", {"a": 1}, dict) == {"a": 1}
-            assert model.generate("a", max_tokens=2).tokens
-            pool.close()
-
-
-@needs_descriptors
-def test_a_prepared_process_ends_with_the_spawner(tmp_path, prepared):
-    with spawner():
-        start_engine(str(tiny_llama(tmp_path / "tiny.gguf")), {"backend": "numpy"}, "serve")
-    assert prepared.wait(PATIENCE) == -signal.SIGKILL
-
-
-def test_an_engine_that_was_started_ahead_for_another_order_ends(tmp_path):
-    path = tiny_llama(tmp_path / "tiny.gguf")
-    with spawner() as made:
-        start_engine(str(path), {"backend": "numpy"}, "serve")
-        with pumice.load_process(str(path), command="serve", backend="numpy", n_ctx=64) as model:
-            children = Path(f"/proc/{made.pid}/task/{made.pid}/children")
-            wait_until(lambda: children.read_text().split() == [str(model.engine.link.pid)])
-
-
-@needs_descriptors
-def test_a_prepared_process_for_another_order_ends_and_leaves_no_descriptor(tmp_path, prepared):
-    path, descriptor = tiny_llama(tmp_path / "tiny.gguf"), prepared.descriptor
-    with spawner():
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.fstat(descriptor)
-        start_engine(str(path), {"backend": "numpy"}, "serve")
-        with pumice.load_process(str(path), command="serve", backend="numpy", n_ctx=64) as model:
-            assert model.engine.link._child is not prepared
-            assert prepared.returncode == -signal.SIGKILL
 
 
 def test_workers_are_its_children_and_end_with_it():
@@ -319,34 +209,6 @@ def test_errors_of_any_kind_are_told(kind, expected, monkeypatch):
             starting.result(PATIENCE)
 
 
-def test_nobody_waits_for_one_that_is_not_heard(monkeypatch):
-    def fail(told):
-        raise RuntimeError
-
-    near, far = socket.socketpair()
-    made = Spawner(near, 0)
-    monkeypatch.setattr(made, "_take", fail)
-    monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    with ThreadPoolExecutor() as threads, near, far:
-        starting = threads.submit(made.start, "worker", b"{}")
-        asked, pipes = wire.receive(far, wire.ASKED)
-        wire.close(pipes)
-        wire.send(far, wire.Started(asked.number, 1))
-        with pytest.raises(EngineError, match="start the server again"):
-            starting.result(PATIENCE)
-
-
-def test_so_many_children_and_no_more(monkeypatch):
-    monkeypatch.setattr(server, "MAX_CHILDREN", 2)
-    with spawner():
-        children = [start("worker", b"{}") for _ in range(2)]
-        with pytest.raises(OSError, match="2 processes are already running"):
-            start("worker", b"{}")
-        children[0].kill()
-        children[0].wait(PATIENCE)
-        start("worker", b"{}").kill()
-
-
 def test_it_keeps_nothing_of_its_parent(tmp_path):
     """No descriptors, so no socket that is listened on. It does not end by signals of a terminal; its children do."""
     with socket.create_server(("127.0.0.1", 0)), open(tmp_path / "file", "w"), spawner() as made:
@@ -384,11 +246,6 @@ def test_a_process_that_may_start_nothing_has_workers():
     assert length == 2
     allowed = {name for name, outcome in outcomes.items() if outcome != "denied"}
     assert allowed == {"read `/etc/passwd`", "list the home folder", "read the parent's `/proc/PID/environ`"} & allowed
-
-
-@pytest.mark.parametrize(("status", "text"), [(0, "status 0"), (7, "status 7"), (-9, "SIGKILL"), (-70, "signal 70")])
-def test_statuses_have_names(status, text):
-    assert describe_status(status) == text
 
 
 def test_a_spawner_that_is_stopped_holds_nobody_up():
@@ -449,11 +306,3 @@ def test_a_stopped_spawner_and_its_children_end_with_a_confined_process_that_is_
             hang(pid)
         process.kill()
     wait_until(lambda: all(map(gone, pids)))
-
-
-def test_sending_to_a_spawner_that_reads_nothing_ends(monkeypatch):
-    monkeypatch.setattr("pumice.spawning.client._SEND_SECONDS", 1)
-    near, far = socket.socketpair()
-    made = Spawner(near, os.getpid())
-    with near, far, pytest.raises(EngineError, match="start the server again"):
-        made.start("worker", bytes(wire.MAX_BYTES // 2))

@@ -1,7 +1,6 @@
 """Streams of coroutines: what an engine told by now comes as one."""
 
 import asyncio
-import threading
 
 import pytest
 
@@ -55,42 +54,6 @@ def test_pieces_before_an_error_are_delivered():
     assert told(output("a"), output("b"), failed) == [["a", "b"], ["broken"]]
 
 
-def test_events_of_other_threads():
-    async def run() -> str:
-        client = EngineClient(lambda command: None)
-        (stream,) = AsyncStream.open(client, Request([1]))
-        await asyncio.to_thread(
-            client.receive, [output("a")(stream._id), output("b")(stream._id), finished(stream._id)]
-        )
-        return (await stream.completion()).text
-
-    assert asyncio.run(asyncio.wait_for(run(), PATIENCE)) == "abend"
-
-
-def test_a_reader_that_waited_too_short_waits_again():
-    """Its request is prepared once, and sent."""
-    may_go_on, prepared, sent = threading.Event(), [], []
-
-    def prepare() -> Request:
-        prepared.append(may_go_on.wait(PATIENCE))
-        return Request([1])
-
-    async def run() -> str:
-        client = EngineClient(sent.append)
-        stream = AsyncStream.later(client, prepare)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(anext(stream), 0.01)
-        may_go_on.set()
-        reading = asyncio.create_task(stream.completion())
-        while not sent:
-            await asyncio.sleep(0.01)
-        client.receive([output("a")(stream._id), finished(stream._id)])
-        return (await reading).text
-
-    assert asyncio.run(asyncio.wait_for(run(), 20)) == "aend"
-    assert (prepared, len(sent)) == ([True], 1)
-
-
 @pytest.mark.parametrize(
     ("first", "next", "may"),
     [
@@ -103,8 +66,3 @@ def test_a_reader_that_waited_too_short_waits_again():
 )
 def test_deltas_are_joined_in_their_order(first, next, may):
     assert ChatDelta(**first).may_join(ChatDelta(**next)) is may
-
-
-def test_log_probabilities_are_joined():
-    joined = ChatDelta("a", logprobs=["x"]).followed_by(ChatDelta("b", logprobs=["y"], finish_reason="stop"))
-    assert joined == ChatDelta("ab", logprobs=["x", "y"], finish_reason="stop", tool_calls=[])

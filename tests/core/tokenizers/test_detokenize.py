@@ -51,27 +51,6 @@ def test_invalid_bytes_show_when_nothing_can_complete_them() -> None:
     assert decoder.flush() == ""
 
 
-def test_the_space_that_opens_a_sentencepiece_text() -> None:
-    tokenizer = small("spm")
-    ids = tokenizer.tokenize("Hello", add_special=False)
-    assert tokenizer.detokenize(ids) == "Hello"
-    assert tokenizer.detokenize([tokenizer.bos, *ids, tokenizer.eos]) == "Hello"
-    decoder = tokenizer.decoder(continues=True)
-    assert "".join(map(decoder.push, ids)) == " Hello"
-
-
-def test_control_tokens_are_hidden_unless_asked_for() -> None:
-    tokenizer = small("bpe")
-    ids = tokenizer.tokenize("a<|eot_id|>b<tool>", add_special=True)
-    assert tokenizer.detokenize(ids) == "ab<tool>"
-    assert tokenizer.detokenize(ids, special=True) == "<s>a<|eot_id|>b<tool>"
-
-
-def test_wordpiece_text() -> None:
-    tokenizer = small("wpm")
-    assert tokenizer.detokenize(tokenizer.tokenize("Hello,world!  GOING?")) == "hello, world! going?"
-
-
 @pytest.mark.parametrize("token", [-1, 10**9])
 def test_an_id_outside_the_vocabulary(token: int) -> None:
     with pytest.raises(TokenizerError, match=f"token {token} is outside the vocabulary of 7"):

@@ -121,45 +121,8 @@ def test_text_with_a_lone_surrogate(name: str) -> None:
         small(name).tokenize("a\ud800b")
 
 
-def test_a_run_that_the_patterns_cannot_cut() -> None:
-    with pytest.raises(TokenizerError, match="too long a run"):
-        small("bpe").tokenize(" " * 11_000_000)
-
-
-def test_the_first_of_equal_merges_counts() -> None:
-    tokenizer = from_metadata(metadata("bpe", merges=[*BPE_MERGES, *BPE_MERGES[:50]]))
-    for text, (parsed, _) in fixture("bpe")["cases"]:
-        assert tokenizer.tokenize(text, add_special=False) == parsed
-
-
-@pytest.mark.parametrize("sign", [np.uint8, np.int8])
-def test_a_charsmap_of_either_sign(sign: type) -> None:
-    tokenizer = from_metadata(metadata("unigram", precompiled_charsmap=np.array(CHARSMAP, np.uint8).astype(sign)))
-    for text, (parsed, _) in fixture("unigram")["cases"]:
-        assert tokenizer.tokenize(text, add_special=False) == parsed
-
-
 @given(st.binary(max_size=200))
 def test_a_charsmap_of_any_bytes(data: bytes) -> None:
     size = len(data) // 8 * 4
     with suppress(TokenizerError):
         Charsmap(list(size.to_bytes(4, "little") + data)).normalize("any text")
-
-
-def test_kimi_k2_may_come_without_merges() -> None:
-    tokenizer = from_metadata(metadata("bpe", pre="kimi-k2", merges=None))
-    assert tokenizer.detokenize(tokenizer.tokenize("Hello world", add_special=False)) == "Hello world"
-
-
-def test_an_empty_token_gets_a_name() -> None:
-    tokenizer = from_metadata(metadata("spm", tokens=[*SPM_TOKENS[:-1], ""]))
-    assert tokenizer.token_text(482) == "[EMPTY_482]"
-
-
-def test_arrays_of_numpy_and_missing_types() -> None:
-    types = np.array(SPM_TYPES, dtype=np.int32)
-    scores = np.array(metadata("spm")["tokenizer.ggml.scores"], dtype=np.float32)
-    tokenizer = from_metadata(metadata("spm", token_type=types, scores=scores))
-    assert tokenizer.tokenize("Hello world") == small("spm").tokenize("Hello world")
-    untyped = from_metadata(metadata("bpe", token_type=None))
-    assert untyped.tokenize("<tool>", add_special=False) != small("bpe").tokenize("<tool>", add_special=False)

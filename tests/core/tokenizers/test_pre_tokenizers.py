@@ -95,11 +95,6 @@ def test_long_texts_are_cut_between_words(row, monkeypatch: pytest.MonkeyPatch) 
     assert [tokenizer.tokenize(text) for text in texts] == whole
 
 
-def test_no_name_stands_twice() -> None:
-    names = [name for row in ROWS for name in row.names]
-    assert len(set(names)) == len(names)
-
-
 def test_no_name_is_the_default_and_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     text = " ".join(fixture("pre")["texts"])
     default = from_metadata(metadata("bpe", pre="default")).tokenize(text)

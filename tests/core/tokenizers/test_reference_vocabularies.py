@@ -67,11 +67,6 @@ def test_the_text_comes_back(shared: Path, name: str) -> None:
         assert tokenizer.detokenize(tokenizer.tokenize(text)) == text
 
 
-def test_wordpiece_gives_back_words_in_lower_case(shared: Path) -> None:
-    tokenizer = load(path_of(shared, "bert-bge"))
-    assert tokenizer.detokenize(tokenizer.tokenize("Hello World,  how are you?")) == "hello world, how are you?"
-
-
 def test_tokens_that_end_a_generation(shared: Path) -> None:
     for name, eog in {
         "llama-bpe": {"<|end_of_text|>", "<|eot_id|>"},
@@ -80,10 +75,3 @@ def test_tokens_that_end_a_generation(shared: Path) -> None:
     }.items():
         tokenizer = load(path_of(shared, name))
         assert {tokenizer.token_text(token) for token in tokenizer.eog} == eog
-
-
-def test_chat_templates(shared: Path) -> None:
-    template = load(path_of(shared, "qwen2")).chat_template
-    assert template is not None
-    assert "<|im_start|>" in template
-    assert load(path_of(shared, "gpt-2")).chat_template is None

@@ -27,11 +27,6 @@ def test_the_longer_token_is_found_first() -> None:
     assert partition.split("xabbcdab", True) == ["x", 1, 2, 1]
 
 
-def test_a_token_that_begins_with_another_is_found_first() -> None:
-    tokenizer = with_tokens("bpe", {"<x": 4, "<x>": 4})
-    assert tokenizer.detokenize(tokenizer.tokenize("<x>", add_special=False)[:1]) == "<x>"
-
-
 def test_a_user_defined_token_that_ends_a_generation_is_a_control_token() -> None:
     tokenizer = with_tokens("bpe", {"<end_of_turn>": 4})
     assert len(tokenizer.tokenize("<end_of_turn>", add_special=False)) == 1
@@ -54,13 +49,6 @@ def test_special_tokens_are_written_as_they_are_spelt(name: str, text: str) -> N
     assert tokenizer.detokenize([tokenizer.n_vocab - 1]) == text
 
 
-def test_stripping() -> None:
-    partition = Partition([("<m>", 1)], frozenset(), lstrip={1}, rstrip={1})
-    assert partition.split(" a \n<m> \t<m>  b ", True) == [" a", 1, 1, "b "]
-    assert Partition([("<m>", 1)], frozenset(), rstrip={1}).split(" <m> ", True) == [" ", 1]
-    assert Partition([("<m>", 1)], frozenset(), lstrip={1}).split("\u3000<m>", True) == ["\u3000", 1]
-
-
 def test_phi3_tokens_swallow_the_space_after_them() -> None:
     tokenizer = small("spm-phi3")
     assert tokenizer.tokenize("<tool>  x") == tokenizer.tokenize("<tool>x")
@@ -77,11 +65,6 @@ def test_end_of_turn_texts_are_control_tokens_and_end_a_generation(name: str) ->
     assert tokenizer.tokenize("<|other|>", add_special=False)[0] not in tokenizer.eog
 
 
-def test_named_tokens_end_a_generation_whatever_their_text() -> None:
-    tokenizer = from_metadata(metadata("bpe", eos_token_id=5, eot_token_id=6, eom_token_id=7))
-    assert {5, 6, 7} <= tokenizer.eog
-
-
 def test_harmony_messages_end_without_ending_the_generation() -> None:
     harmony = {"<|end|>": 3, "<|return|>": 3, "<|call|>": 3}
     tokenizer = with_tokens("bpe", harmony)
@@ -92,12 +75,6 @@ def test_harmony_messages_end_without_ending_the_generation() -> None:
     assert "<|end|>" in {t.token_text(i) for t in [with_tokens("bpe", {"<|end|>": 3})] for i in t.eog}
 
 
-def test_an_ordinary_end_of_sentence() -> None:
-    tokenizer = with_tokens("bpe", {"<|tool_response>": 3}, eos_token_id=10)
-    assert "</s>" not in {tokenizer.token_text(token) for token in tokenizer.eog}
-    assert tokenizer.detokenize([tokenizer.vocabulary.ids["</s>"]]) == "</s>"
-
-
 def test_tokens_added_around_a_text() -> None:
     bare = from_metadata(metadata("bpe", add_bos_token=False, add_eos_token=True))
     assert bare.tokenize("x")[-1] == bare.eos
@@ -105,14 +82,3 @@ def test_tokens_added_around_a_text() -> None:
     wpm = small("wpm")
     assert wpm.tokenize("") == [wpm.bos, wpm.sep]
     assert wpm.tokenize("", add_special=False) == []
-
-
-def test_default_ids() -> None:
-    spm = from_metadata(metadata("spm", bos_token_id=None, eos_token_id=None, unknown_token_id=None))
-    assert (spm.bos, spm.eos, spm.unk) == (1, 2, 0)
-    bpe = from_metadata(metadata("bpe", bos_token_id=None, eos_token_id=None))
-    assert (bpe.bos, bpe.eos, bpe.unk) == (11, 11, None)
-    glm = from_metadata(metadata("bpe", bos_token_id=None, pre="glm4"))
-    assert (glm.bos, glm.add_bos) == (None, False)
-    gemma = from_metadata(metadata("gemma4", eos_token_id=None))
-    assert gemma.eos is None

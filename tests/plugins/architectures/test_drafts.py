@@ -13,11 +13,9 @@ from draft_steps import N, Step, after_hidden, block, logits_of, run, whole, wri
 from pumice.architecture import DRAFT, FEATURES, MAIN
 from pumice.engine import Engine
 from pumice.engine.requests.batches import Part, batch_of
-from pumice.errors import ModelError, RequestError
 from reference_models import error
 from tiny_drafts import BLOCKS, CHAINS, EAGLES, FOR_TARGETS, LATTICES, MODELS, features_of, hidden_of
 from tiny_models import IDS, N_CTX
-from tiny_zoo import ZOO
 
 EXPECTED = np.load(Path(__file__).parents[2] / "fixtures" / "drafts.npz")
 OF_BLOCKS = BLOCKS | CHAINS | LATTICES
@@ -110,34 +108,6 @@ def test_drafts_that_read_their_target(tmp_path: Path, name: str, backend: str) 
     path, config = write(name, tmp_path)
     with pumice.load(path, backend=backend, kv_type="f32", n_ctx=N_CTX, config=config) as model:
         assert error(logits_of(name, model), EXPECTED[name]) < (1e-6 if backend == "numpy" else 1e-5)
-
-
-def test_a_draft_that_needs_its_target_says_so(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"draft\.gguf: this is a draft model; load its target model"):
-        pumice.load(FOR_TARGETS["gemma4-assistant"][1].write(tmp_path / "draft.gguf"), backend="numpy")
-
-
-def test_a_draft_for_another_model(tmp_path: Path) -> None:
-    path = ZOO["gemma2"].write(tmp_path / "gemma2.gguf")
-    draft = FOR_TARGETS["gemma4-assistant"][1].write(tmp_path / "draft.gguf")
-    with pytest.raises(ModelError, match=r"draft\.gguf: .*(keys' size|token_embd.weight has)"):
-        pumice.load(path, backend="numpy", config={"draft": str(draft)})
-
-
-def test_a_draft_generates_nothing_by_itself(tmp_path: Path) -> None:
-    with (
-        pumice.load(EAGLES["eagle3"].write(tmp_path / "model.gguf"), backend="numpy") as model,
-        pytest.raises(RequestError, match="does not generate text"),
-    ):
-        model.generate(IDS)
-
-
-def test_a_layer_that_drafts_changes_no_logits(tmp_path: Path) -> None:
-    logits = []
-    for number, models in enumerate((ZOO, MODELS)):
-        with pumice.load(models["glm4moe"].write(tmp_path / f"{number}.gguf"), backend="numpy", n_ctx=N_CTX) as model:
-            logits.append(model.logits(IDS))
-    np.testing.assert_array_equal(*logits)
 
 
 @pytest.mark.parametrize("backend", ["cpu"])

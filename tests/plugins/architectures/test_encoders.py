@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 import pumice
 from pumice.architecture import HParams
-from pumice.engine.placement.sizing import EngineSizes, make_limits
 from pumice.errors import ModelError
 from pumice.gguf import GGUFFile
 from pumice.lazy import resolve
@@ -85,13 +84,6 @@ def test_an_encoder_reads_texts_whole(encoder_file: Any, expected: Any) -> None:
     """A small ``n_batch`` does not cut them."""
     assert error(results(encoder_file("modern-bert"), 1, "numpy", n_batch=4), expected["modern-bert"]) < 1e-6
     assert error(results(encoder_file("qwen2-both-ways"), 1, "cpu", n_batch=4), expected["qwen2-both-ways"]) < 1e-6
-
-
-def test_steps_hold_many_texts(encoder_file: Any) -> None:
-    file = GGUFFile.open(encoder_file("bert"))
-    with file:
-        limits = make_limits(trace(file, _architecture(file.metadata), N_CTX), EngineSizes(N_CTX, 32, 4, "f16"))
-    assert (limits.n_batch, limits.n_seqs, limits.n_blocks) == (N_CTX, 64, {})
 
 
 def test_an_encoder_neither_generates_nor_gives_logits(encoder_file: Any) -> None:
@@ -173,18 +165,3 @@ def test_every_hostile_value_of_every_key(opened: File) -> None:
                 assert "\n" not in opened.refusal()
 
     assert seconds_of(trace_all, 10.0) < 10.0
-
-
-@pytest.mark.parametrize("opened", ["modern-bert-silu"], indirect=True)
-def test_an_activation_that_is_not_known(opened: File) -> None:
-    opened.metadata["modern-bert.hidden_activation"] = "mish"
-    assert "modern-bert.hidden_activation is 'mish', expected one of gelu, geglu, silu" in opened.refusal()
-
-
-@pytest.mark.parametrize("pooling", [-1, 5, "mean", None, 2**40])
-def test_a_pooling_that_is_not_known_is_as_good_as_none(tmp_path: Path, pooling: Any) -> None:
-    model = MODELS["eurobert"]
-    other = dataclasses.replace(model, metadata={**model.metadata, "pooling_type": pooling})
-    other.metadata = {key: value for key, value in other.metadata.items() if value is not None}
-    with pumice.load(other.write(tmp_path / "model.gguf"), backend="numpy") as loaded:
-        assert loaded._embedder.pooling == "mean"

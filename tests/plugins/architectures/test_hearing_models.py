@@ -1,10 +1,6 @@
 """Tiny models that hear, beside transformers: their conversion, spectrograms, rows, and the text after a sound."""
 
 import json
-import re
-from concurrent.futures import Future
-from contextvars import copy_context
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,13 +13,10 @@ from pumice.engine import Request
 from pumice.engine.media.projector import Projector
 from pumice.engine.messages import Span
 from pumice.gguf import GGMLType
-from pumice.images import REQUEST_CANCELLED
 from pumice.media_encoder import Embeddings, SoundPiece
 from pumice.model_files.opening import open_model
 from pumice.registry import get_registry
 from pumice.streaming.stream import Stream
-from pumice_architectures.conversions import hearing
-from pumice_architectures.hearing import SOUND_ENCODERS
 from pumice_architectures.hearing.conformer import usm_mel
 from pumice_architectures.hearing.fast_conformer import normalized_mel
 from pumice_architectures.hearing.gemma3n import emphasized_mel
@@ -88,18 +81,6 @@ def opened(folder, backend="numpy"):
     return Projector(folder / "mmproj.gguf", config, get_registry(config))
 
 
-@pytest.mark.parametrize("kind", ["qwen3asr", "qwen25omni"])
-def test_positions_of_a_width_that_is_not_the_encoders_are_not_computed(tmp_path, monkeypatch, kind):
-    """They would take memory without bounds: 1,500 numbers for each value of the width."""
-    monkeypatch.setattr(hearing, "sinusoids", lambda *shape: pytest.fail(f"positions of the shape {shape}"))
-    folder = write_folder(tmp_path / "m", kind, FILES[kind]["shapes"])
-    config = json.loads((folder / "config.json").read_text())
-    config["thinker_config"]["audio_config"]["d_model"] = 1 << 30
-    (folder / "config.json").write_text(json.dumps(config))
-    with open_model(folder, options=ConvertOptions(mmproj=True)) as file:
-        assert file.tensors["a.position_embd.weight"].shape == (1500, 1 << 30)
-
-
 @pytest.mark.parametrize("kind", CASES)
 def test_projectors_are_those_of_llama_cpps_converter(folders, kind):
     ours, theirs = described(folders(kind) / "mmproj.gguf"), FILES[kind]["theirs"]
@@ -124,12 +105,6 @@ def test_projectors_are_those_of_llama_cpps_converter(folders, kind):
         for name in [name for name in theirs["tensors"] if name.endswith("per_dim_scale.weight")]:
             assert ours["tensors"].pop(name)[:2] == theirs["tensors"].pop(name)[:2] == ["F32", [16]]
     assert ours == theirs
-
-
-def test_the_table_in_the_documentation_has_every_type():
-    text = (Path(__file__).parents[3] / "docs" / "media.md").read_text()
-    table = text.partition("## Types of sound encoders")[2].partition("\n## ")[0]
-    assert re.findall(r"^\| `([\w.]+)` \|", table, re.MULTILINE) == sorted(SOUND_ENCODERS)
 
 
 @pytest.mark.parametrize(("n_mels", "seconds"), [(80, 0.3), (80, 2.4), (128, 1.0)])
@@ -230,24 +205,3 @@ def test_long_sounds_have_a_window_for_each_30_seconds(folders, monkeypatch):
             with pytest.raises(pumice.RequestError, match=r"takes no images: mmproj.gguf has no encoder"):
                 projector.encode(np.zeros((8, 8, 3), np.uint8))
         projector.close()
-
-
-def test_a_sound_whose_client_left_is_encoded_no_further(folders):
-    projector = opened(folders("voxtral"))
-    steps = projector.steps["audio"]
-    request, encoded, rows = Future(), [], steps.compute
-
-    def encode_one(*inputs):
-        encoded.append(inputs)
-        request.cancel()
-        return rows(*inputs)
-
-    def encode():
-        REQUEST_CANCELLED.set(request)
-        steps.compute = encode_one
-        projector.encode_sound(np.zeros(3 * WINDOW, np.float32))
-
-    with pytest.raises(pumice.RequestError, match="the request was cancelled"):
-        copy_context().run(encode)
-    projector.close()
-    assert len(encoded) == 1

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 import pumice
-from gguf_files import byte_tokenizer, write_gguf
+from gguf_files import write_gguf
 from graphs import batch, limits
-from image_spans import ENDS, FIXTURE, IDS, MODEL, SPANS, rows, seeing_model
-from libmtmd_cases import our_rows, write_file
+from image_spans import ENDS, FIXTURE, IDS, MODEL, SPANS, rows
 from pumice.backend.step import Step
 from pumice.engine import Request
 from pumice.engine.messages import Span
@@ -21,11 +20,9 @@ from pumice.streaming.stream import Stream
 from pumice.testing import compile_graph
 from pumice_numpy import NumpyBackend, ops
 from tiny_models import N_CTX, N_VOCAB
-from vision_files import picture
 
 LOGITS = np.load(FIXTURE)["logits"]
 LONG = 8192  # positions of a long context
-N_BYTES = 259  # tokens of a vocabulary of bytes
 OPTIONS = {"sampling": {"temperature": 0.0}, "max_tokens": 1, "logprobs": 20, "end_tokens": frozenset()}
 
 
@@ -76,23 +73,3 @@ def test_the_mask_of_an_image_is_exact_where_products_round(tmp_path, monkeypatc
     (result,) = compile_graph(NumpyBackend(), masked, wide).run(Step(step, inputs)).values()
     for position, row in zip(step.positions, result, strict=True):
         assert np.flatnonzero(row == 0)[0] == position - 7
-
-
-def test_the_tokens_of_an_image_depend_on_its_place(tmp_path):
-    """Rows before an image fill a block of four positions, so that its first own row has the last place of one."""
-    pytest.importorskip("PIL")
-    tiny = seeing_model(N_BYTES)
-    tiny.metadata |= {f"/{key}": value for key, value in byte_tokenizer(N_BYTES).items()}
-    path, projector = tiny.write(tmp_path / "model.gguf"), write_file(tmp_path, "deepseek4v")
-    image, rows = picture(64, 64), our_rows(projector, "deepseek4v")
-    with pumice.load(path, backend="numpy", mmproj=str(projector), kv_type="f32", n_ctx=N_CTX) as model:
-        for n in range(1, 5):
-            text, mark = model.tokenizer.tokenize("a" * n), model.tokenizer.tokenize_following("b")
-            shown = rows[len(text) % 4 :]
-            assert (len(text) + len(shown) - (len(rows) - 3)) % 4 == 3
-            result = model.generate(["a" * n, pumice.Image(image), "b"], temperature=0.0, max_tokens=4)
-            assert result.timings.prompt_tokens == len(text) + len(shown) + len(mark)
-            ids = [*text, *[0] * len(shown), *mark]
-            options = OPTIONS | {"max_tokens": 4, "cache_salt": "other"}
-            by_hand = Stream.open(model.engine.client, Request(ids, media=[Span(len(text), shown)], **options))[0]
-            assert result.tokens == by_hand.completion().tokens

@@ -9,7 +9,6 @@ import pytest
 
 from pumice.config import load_config
 from pumice.engine.media.projector import Projector
-from pumice.errors import BackendError
 from pumice.media_encoder import ImagePiece, JoinedPieces
 from pumice.registry import get_registry
 from pumice_numpy import NumpyBackend
@@ -65,28 +64,6 @@ def test_pieces_that_share_a_step(tmp_path, monkeypatch, kind):
         np.testing.assert_allclose(together, alone, atol=2e-6 * np.abs(alone).max())
 
 
-def test_a_step_has_room_for_so_many_rows(tmp_path, monkeypatch):
-    """The parts of an image are the same in steps of several pieces and of fewer."""
-    folder = converted(tmp_path / "internvl", "internvl", FILES["internvl"]["shapes"])
-    config = load_config(overrides={"backend": "numpy"})
-    monkeypatch.setattr(NumpyBackend, "offload", True)
-    found = []
-    for most in (0, 40, 100, 4096):
-        monkeypatch.setattr("pumice.engine.media.encoder_steps.MOST_ROWS", most)
-        projector = Projector(folder / "mmproj.gguf", config, get_registry(config))
-        assert all(
-            sum(len(piece.inputs["patches"]) for piece in group) <= projector.steps["image"].steps.n_rows
-            for group in grouped(projector)
-        )
-        found.append(projector.encode(PICTURES[1]))
-        projector.close()
-    for parts in found[1:]:
-        assert [type(part) for part in parts] == [type(part) for part in found[0]]
-        for part, right in zip(parts, found[0], strict=True):
-            if not isinstance(part, str):
-                np.testing.assert_allclose(part.rows, right.rows, atol=2e-6 * np.abs(right.rows).max())
-
-
 @pytest.fixture
 def projector(tmp_path, monkeypatch):
     """Pixtral's, whose pieces share steps, as on a GPU."""
@@ -127,18 +104,3 @@ def test_pictures_of_several_requests_share_a_step(projector, monkeypatch):
     for parts, expected in zip(together, alone, strict=True):
         for rows, right in zip(parts, expected, strict=True):
             np.testing.assert_allclose(rows, right, atol=2e-6 * np.abs(right).max())
-
-
-def test_a_step_that_fails_ends_one_picture(projector, monkeypatch):
-    """Pictures that shared the step are computed again."""
-
-    def failing(compute, batch):
-        raise BackendError("the device is lost")
-
-    sizes = held_step(projector, monkeypatch, failing)
-    with ThreadPoolExecutor(len(PICTURES)) as pool:
-        results = [pool.submit(projector.encode, pixels) for pixels in PICTURES]
-        errors = [result.exception() for result in results]
-    assert sorted(str(error) for error in errors if error) == ["the device is lost"]
-    assert sizes == [1, 2]
-    assert not projector.steps["image"]._waiting

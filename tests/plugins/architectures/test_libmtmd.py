@@ -5,21 +5,13 @@ import re
 import numpy as np
 import pytest
 
-from libmtmd_cases import ALL, DOCS, FIXTURE, NOT_RUN, difference, our_rows, projector_type, write_file
-from pumice_architectures.vision import ENCODERS
+from libmtmd_cases import ALL, DOCS, FIXTURE, difference, our_rows, projector_type, write_file
 
 pytest.importorskip("PIL")
 STORED = np.load(FIXTURE)
 TABLE = DOCS.read_text().partition("## Projector types")[2].partition("\n## ")[0]
 COLUMN = dict(re.findall(r"^\| `([\w.-]+)` (?:\|[^|\n]*){3}\| ([^|\n]*) \|[^|\n]*\|$", TABLE, re.MULTILINE))
 AGREE = 0.01  # largest difference of a type that computes the same, with products in float16
-
-
-def test_the_table_in_the_documentation_tells_of_every_type():
-    assert {name: COLUMN[name] for name in NOT_RUN} == NOT_RUN
-    assert ENCODERS.keys() <= COLUMN.keys()
-    agreeing = [name for name, cell in COLUMN.items() if re.fullmatch(r"\de-\d", cell) and float(cell) <= AGREE]
-    assert len(agreeing) >= 30
 
 
 @pytest.mark.parametrize("kind", ALL)

@@ -74,15 +74,6 @@ def test_texts_around_slices(tmp_path, version, before, around, after):
     assert texts == f"<image>|</image>{before}{row}\n{row}{after}"
 
 
-def test_every_ratio_fits(projector):
-    encoder = projector.encoders["image"]
-    for size in ((1, 1), (200, 1), (1, 200), (64, 64), (4000, 20), (20, 4000), (2000, 2000), (70, 63), (5000, 7)):
-        if max(size) <= 200 * min(size):
-            assert all(len(piece.inputs["patches"]) <= encoder.n_rows for piece in pieces(projector, size)), size
-    with pytest.raises(pumice.RequestError, match="too thin"):
-        encoder.prepare(picture(5000, 7))
-
-
 @pytest.mark.parametrize(
     ("keys", "problem"),
     [

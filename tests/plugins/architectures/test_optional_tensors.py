@@ -133,14 +133,6 @@ def test_groups_of_heads_may_be_an_axis(tmp_path: Path, tiny_logits: Any) -> Non
     assert error(load(tmp_path, name, apart), tiny_logits[name]) < 1e-6
 
 
-@pytest.mark.parametrize("name", ["kimi-linear", "kimi-k3"])
-def test_recurrent_layers_may_have_no_heads(tmp_path: Path, tiny_logits: Any, name: str) -> None:
-    heads, keys = (ZOO[name].metadata[f"attention.{key}"] for key in ("head_count", "head_count_kv"))
-    counts = [heads] + [heads if n else 0 for n in keys[1:]]
-    assert 0 in counts
-    assert error(load(tmp_path, name, **{"attention.head_count": counts}), tiny_logits[name]) < 1e-6
-
-
 def test_whole_keys_may_have_positions(tmp_path: Path) -> None:
     """As if the values without a position were all 0."""
     model = ZOO["minicpm3"]
@@ -165,26 +157,6 @@ def test_whole_keys_may_have_positions(tmp_path: Path) -> None:
 
     expected = load(tmp_path, "minicpm3", silent)
     assert error(load(tmp_path, "minicpm3", whole, **{"attention.key_length": n_rot}), expected) < 1e-9
-
-
-def test_a_vocabulary_of_sounds_alone(tmp_path: Path, tiny_logits: Any) -> None:
-    def shorten(tensors: Tensors) -> None:
-        tensors["token_embd.weight"] = tensors["token_embd.weight"][:3072]
-
-    assert error(load(tmp_path, "qwen3tts", shorten), tiny_logits["qwen3tts"][:, -3072:]) < 1e-6
-
-
-def test_baichuan_of_another_depth_has_no_positions(tmp_path: Path) -> None:
-    """So that the order of tokens does not matter to a token that sees them directly."""
-    model = ZOO["baichuan-7b"]
-    logits = {}
-    for depth in (1, 32):
-        tensors = {name: weights(name, shape) for name, shape in model.shapes.items()}
-        path = write_tiny(tmp_path / f"{depth}.gguf", "baichuan", model.metadata | {"block_count": depth}, tensors)
-        with pumice.load(path, backend="numpy", kv_type="f32", n_ctx=N_CTX) as loaded:
-            logits[depth] = [loaded.logits(ids)[-1] for ids in ([1, 2, 3, 5], [3, 1, 2, 5])]
-    assert error(*logits[1]) < 1e-9
-    assert error(*logits[32]) > 1e-4
 
 
 def test_a_tensor_that_a_family_does_not_use_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,19 +11,16 @@ import numpy as np
 import pytest
 
 import pumice
-from pumice.engine import Request
-from pumice.engine.messages import Span
 from pumice.gguf import GGUFFile
 from pumice.gguf.metadata import Metadata
 from pumice.plugin import HParams, ModelError
-from pumice.streaming.stream import Stream
 from pumice.tracing import trace
 from pumice_architectures.t5 import T5
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.backend import SOFTWARE
 from reference_models import error
 from tiny_models import N_CTX
-from tiny_t5 import DECODED, MODELS, PROMPT, START
+from tiny_t5 import DECODED, MODELS, PROMPT
 
 BACKENDS = ["numpy", "cpu", "vulkan"]
 PROMPTS = [PROMPT[:n] for n in (3, 24, 7, 1, 15, 20)]
@@ -62,15 +58,6 @@ def test_logits_are_those_of_llama_cpp(t5_file: Any, expected: Any, backend: str
         assert error(model.logits(DECODED, PROMPT), expected[name]) < 1e-6
 
 
-def test_token_by_token(t5_file: Any, expected: Any, backend: str) -> None:
-    """The decoder's; the encoder reads the prompt in one step all the same."""
-    with load(t5_file("t5-gated"), backend, n_batch=1) as model:
-        assert model.engine.runner.limits.n_batch == N_CTX
-        tokens = model.generate(PROMPT, max_tokens=20, temperature=0).tokens
-        assert len(set(tokens)) > 8
-        assert model.logits([START, *tokens[:-1]], PROMPT).argmax(axis=1).tolist() == tokens
-
-
 def test_sequences_generated_together_are_as_alone(t5_file: Any, backend: str) -> None:
     with load(t5_file("t5-every-bias"), backend, n_parallel=3) as model:
         alone = [model.generate(prompt, max_tokens=15, temperature=0).tokens for prompt in PROMPTS]
@@ -78,37 +65,6 @@ def test_sequences_generated_together_are_as_alone(t5_file: Any, backend: str) -
         assert together == alone
         assert model.generate(PROMPT, n=2, max_tokens=5, temperature=0)[1].tokens == alone[1][:5]
         assert model.engine.snapshot().n_blocks_free == model.engine.snapshot().n_blocks
-
-
-def test_little_memory_is_shared(t5_file: Any) -> None:
-    """Sequences without room wait, and preempted ones read their prompts again."""
-    with load(t5_file("t5-every-bias"), n_ctx=64, n_parallel=4) as model:
-        alone = [model.generate(prompt, max_tokens=50, temperature=0).tokens for prompt in PROMPTS]
-        with ThreadPoolExecutor(3) as pool:
-            futures = [pool.submit(model.generate, prompt, max_tokens=50, temperature=0) for prompt in PROMPTS]
-            embeddings = pool.submit(model.embed, PROMPTS)
-            assert [future.result(60).tokens for future in futures] == alone
-            assert embeddings.result(60).shape == (6, 64)
-        snapshot = model.engine.snapshot()
-        assert (snapshot.n_blocks_free, snapshot.n_slots_free) == (snapshot.n_blocks, 4)
-
-
-def test_streams_that_are_left_give_back_what_they_hold(t5_file: Any) -> None:
-    with load(t5_file("t5")) as model:
-        for _ in zip(model.stream(PROMPT, max_tokens=100), range(3), strict=False):
-            pass
-        assert model.generate(PROMPT, max_tokens=3, temperature=0).timings.prompt_tokens == len(PROMPT)
-        assert model.engine.snapshot().n_blocks_free == model.engine.snapshot().n_blocks
-
-
-def test_the_context_is_the_decoders(t5_file: Any) -> None:
-    with load(t5_file("t5"), n_ctx=32) as model:
-        assert len(model.generate(PROMPT[:20], max_tokens=None, temperature=0).tokens) == 32
-        assert len(model.generate(PROMPT, max_tokens=60, temperature=0, context_shift=True).tokens) == 60
-        with pytest.raises(pumice.PromptTooLongError):
-            model.generate(PROMPT * 2)
-        with pytest.raises(pumice.RequestError, match="give the prompt, which this model's encoder reads"):
-            model.logits(DECODED)
 
 
 def test_a_decoder_alone_has_no_prompt(tmp_path: Path) -> None:
@@ -153,12 +109,3 @@ def test_a_missing_tensor_is_named(t5_file: Any) -> None:
         for name in file.tensors:
             others = {other: tensor for other, tensor in file.tensors.items() if other != name}
             assert name in refusal(file, {}, others)
-
-
-def test_an_encoder_reads_no_images(t5_file: Any) -> None:
-    """Its encoder would read placeholders, as the graph with media is that of the decoder."""
-    span = Span(0, np.zeros((2, 64), np.float32))
-    with load(t5_file("t5")) as model:
-        assert model.engine.runner.model.media_width == 0
-        with pytest.raises(pumice.RequestError, match="takes no images"):
-            Stream.open(model.engine.client, Request(PROMPT, media=[span]))[0].completion()

@@ -10,7 +10,7 @@ import pumice
 from checkpoints import weights, write_checkpoint
 from gguf_files import write_gguf
 from libmtmd_cases import changed_file
-from pumice import ConvertError, ModelError, RequestError
+from pumice import ConvertError, ModelError
 from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
 from pumice.engine import Request
@@ -21,7 +21,6 @@ from pumice.media_encoder import Embeddings, ImagePiece, JoinedPieces
 from pumice.model_files.opening import open_model
 from pumice.registry import get_registry
 from pumice.streaming.stream import Stream
-from pumice_architectures.vision.deepseek4 import line_kinds
 from pumice_numpy.ops import OPS
 from vision_files import picture
 from vision_formulas import (
@@ -31,9 +30,7 @@ from vision_formulas import (
     FIXTURE,
     OLD,
     SIZES,
-    TEXT,
     THEIRS,
-    YASA_WIDTHS,
     old_metadata,
     size_of,
     write_folder,
@@ -171,26 +168,6 @@ def test_images_of_deepseek_v4_keep_their_ratio_on_grey(folders, size):
     np.testing.assert_array_equal(shown.reshape(-1, 3), VALUES[f"deepseek4v.pixels.{size[0]}x{size[1]}"])
 
 
-@pytest.mark.parametrize("most", [0, 16, 100])
-def test_images_of_deepseek_v4_have_few_tokens(folders, most):
-    projector = opened(folders("deepseek4v"), **({"image_max_tokens": most} if most else {}))
-    encoder = projector.encoders["image"]
-    projector.close()
-    for size in [(1, 1), (3, 590), (590, 3), (24, 4000), (4000, 24), (700, 1000), (6000, 6000), (9, 8000 // 200)]:
-        height, width = encoder.fitted(*size)
-        assert height % 8 == width % 8 == 0 < min(height, width)
-        kinds = line_kinds(-(-height // 24), -(-width // 24))
-        assert encoder.n_tokens((height, width)) + 3 == len(kinds) <= (most or 384)
-
-
-def test_deepseek_v4_needs_its_gates(folders, tmp_path):
-    metadata, tensors = changed_file(folders("deepseek4v") / "mmproj.gguf", {})
-    del tensors["v.blk.1.ffn_gate.weight"]
-    write_gguf(tmp_path / "mmproj.gguf", metadata, tensors)
-    with pytest.raises(ModelError, match=r"tensor v\.blk\.1\.ffn_gate\.weight is missing from the file"):
-        opened(tmp_path)
-
-
 @pytest.mark.parametrize("kind", ["dots_ocr", "glm5v", "kimivl", "mimovl", "minimax_m3", "youtuvl"])
 def test_no_tensor_of_a_block_may_be_missing_where_other_blocks_have_it(folders, tmp_path, kind):
     metadata, tensors = changed_file(folders(kind) / "mmproj.gguf", {})
@@ -198,12 +175,6 @@ def test_no_tensor_of_a_block_may_be_missing_where_other_blocks_have_it(folders,
         write_gguf(tmp_path / "mmproj.gguf", metadata, {other: tensors[other] for other in tensors if other != name})
         with pytest.raises(ModelError, match=f"tensor {name} is missing from the file"):
             opened(tmp_path)
-
-
-@pytest.mark.parametrize("most", [1, 15])
-def test_deepseek_v4_has_fewest_tokens_of_an_image(folders, most):
-    with pytest.raises(ModelError, match=f"image_max_tokens is {most}, but images of this encoder need at least 16"):
-        opened(folders("deepseek4v"), image_max_tokens=most)
 
 
 @pytest.mark.parametrize(
@@ -222,13 +193,6 @@ def test_checkpoints_of_deepseek_v4_with_wrong_tensors(tmp_path, name, shape, pr
         pass
 
 
-def test_the_windows_of_an_image_are_bounded(folders):
-    projector = opened(folders("step3vl"))
-    with pytest.raises(RequestError, match=r"image: 1500 x 1000 pixels have \d+ windows; at most 256"):
-        projector.encoders["image"].prepare(np.zeros((1000, 1500, 3), np.uint8))
-    projector.close()
-
-
 @pytest.mark.parametrize("kind", THEIRS)
 def test_projectors_are_those_of_llama_cpps_converter(folders, kind):
     ours, theirs = described(folders(kind) / "mmproj.gguf"), WRITTEN[kind]
@@ -239,32 +203,3 @@ def test_projectors_are_those_of_llama_cpps_converter(folders, kind):
         assert (read.pop("clip.vision.image_size"), ours["metadata"].pop("clip.vision.image_size")) == (896, 48)
     assert {key: value for key, value in ours["metadata"].items() if key not in more} == read
     assert ours["tensors"] == theirs["tensors"]
-
-
-@pytest.mark.parametrize(("kind", "key"), [("mimovl", "wa_pattern_mode"), ("youtuvl", "wa_layer_indexes")])
-def test_lists_of_blocks_are_numbers(folders, tmp_path, kind, key):
-    metadata, tensors = changed_file(folders(kind) / "mmproj.gguf", {f"clip.vision.{key}": ["x"]})
-    write_gguf(tmp_path / "mmproj.gguf", metadata, tensors)
-    with pytest.raises(ModelError, match=rf"{key} is \['x'\], expected a list of integers"):
-        opened(tmp_path)
-
-
-@pytest.mark.parametrize("n_stages", [0, 1])
-def test_yasa_of_one_stage_and_of_none(tmp_path, n_stages):
-    """A map that is not halved is the result's, with one patch in each row; without blocks the file is not whole."""
-    width = YASA_WIDTHS[0]
-    shapes = {"v.vision_pos_embed": (64, width), "mm.0.weight": (TEXT, width), "mm.0.bias": (TEXT,)}
-    shapes |= {name: shape for name, shape in OLD["yasa2"].items() if name.startswith(("mm.2", "v.patch"))}
-    if n_stages:
-        shapes |= {name: shape for name, shape in OLD["yasa2"].items() if name.startswith("v.stage.0.")}
-    keys = old_metadata("yasa2") | {"clip.vision.image_size": 32}
-    write_gguf(tmp_path / "mmproj.gguf", keys, {name: weights(name, shape) for name, shape in shapes.items()})
-    if not n_stages:
-        with pytest.raises(ModelError, match=r"tensor v\.stage\.0\.blk\.0\.dw\.weight is missing from the file"):
-            opened(tmp_path)
-        return
-    projector = opened(tmp_path)
-    (rows,) = (part.rows for part in projector.encode(picture(40, 30)) if isinstance(part, Embeddings))
-    projector.close()
-    assert rows.shape == (64, TEXT)
-    assert np.isfinite(rows).all()

@@ -4,7 +4,6 @@ import asyncio
 import json
 import math
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +20,6 @@ from pumice.gguf import GGUFFile
 from pumice.media_encoder import Embeddings, ImagePiece, JoinedPieces
 from pumice.registry import get_registry
 from pumice.streaming.stream import Stream
-from pumice_architectures.vision import ENCODERS
 from vision_files import picture
 from vision_models import CASES, FIXTURE, IMAGE, SHAPES, SIZE, SIZES, converted, described, raster
 
@@ -110,15 +108,6 @@ def test_projectors_are_those_of_llama_cpps_converter(folders, kind):
     more = MORE_KEYS - read.keys()
     assert {key: value for key, value in ours["metadata"].items() if key not in more} == read
     assert {key: value for key, value in ours["tensors"].items() if key not in MORE_TENSORS} == theirs["tensors"]
-
-
-def test_the_table_in_the_documentation_has_every_type():
-    table = (Path(__file__).parents[3] / "docs" / "media.md").read_text().partition("\n## Video")[0]
-    assert re.findall(r"^\| `([\w.-]+)` \|", table, re.MULTILINE) == sorted(ENCODERS)
-    theirs = [FILES[kind]["theirs"]["metadata"] for kind in CASES if "theirs" in FILES[kind]]
-    compared = {keys.get("clip.projector_type") or keys["clip.vision.projector_type"] for keys in theirs}
-    found = re.findall(r"^\| `([\w.-]+)` .*rows and texts: NumPy", table, re.MULTILINE)
-    assert set(found) == compared | {"gemma4uv", "internvl", "lfm2", "mlp"}
 
 
 @pytest.mark.parametrize("kind", CASES)
@@ -239,18 +228,6 @@ def test_the_options_bound_the_tokens_of_an_image(folders, kind):
         projector.close()
 
 
-def test_no_side_is_longer_than_the_file_says(folders):
-    projector = opened(folders("pixtral"), image_min_tokens=60)
-    assert max(projector.encoders["image"].prepare(picture(90, 50))[0].grid) == 64 // 8
-    projector.close()
-
-
-def test_fixed_sizes_do_without_the_options(folders, caplog):
-    opened(folders("llama4"), image_max_tokens=6).close()
-    (record,) = caplog.records
-    assert "image_max_tokens has no effect: llama4 encodes images of fixed sizes" in record.getMessage()
-
-
 def test_kimi_vl_reads_the_same_encoder_in_its_own_order(folders, tmp_path):
     """Files of Kimi-VL have the pairs of queries and keys as the checkpoint has them."""
     with GGUFFile.open(folders("kimik25") / "mmproj.gguf") as file:
@@ -266,35 +243,6 @@ def test_kimi_vl_reads_the_same_encoder_in_its_own_order(folders, tmp_path):
     projector.close()
     reference = expected("kimik25", "rows")
     assert np.abs(rows - reference).max() <= 2e-6 * np.abs(reference).max()
-
-
-def test_images_of_at_most_some_tokens_have_no_tiles(folders):
-    projector = opened(folders("lfm2vl"), image_max_tokens=4)
-    for size in ((90, 50), (201, 130), (1900, 10)):
-        (piece,) = [
-            part for part in projector.encoders["image"].prepare(picture(*size)) if isinstance(part, ImagePiece)
-        ]
-        assert 1 <= len(piece.inputs["patches"]) // projector.encoders["image"].merge ** 2 <= 4, size
-    projector.close()
-
-
-def test_slices_of_every_ratio_fit_minicpmv(folders):
-    projector = opened(folders("minicpmv46"))
-    encoder = projector.encoders["image"]
-    for size in ((1, 1), (200, 1), (1, 200), (4000, 20), (20, 4000), (900, 880), (96, 97), (65, 1500)):
-        assert all(
-            len(piece.inputs["patches"]) <= encoder.n_rows for piece in pieces_of(encoder.prepare(picture(*size)))
-        )
-    projector.close()
-
-
-def test_joined_tiles_are_counted_before_they_are_computed(folders, monkeypatch):
-    projector = opened(folders("llavanext"))
-    monkeypatch.setattr(projector.steps["image"], "compute", lambda *_: pytest.fail("computed"))
-    n = len(expected("llavanext", "rows"))
-    with pytest.raises(pumice.PromptTooLongError, match=f"at least {n} tokens"):
-        projector.encode(picture(*SIZE), n - 1)
-    projector.close()
 
 
 @pytest.mark.parametrize(
@@ -314,23 +262,3 @@ def test_wrong_files_of_tiled_images_are_refused(folders, tmp_path, keys, proble
     write_gguf(tmp_path / "mmproj.gguf", values | keys, tensors)
     with pytest.raises(pumice.ModelError, match=problem):
         opened(tmp_path)
-
-
-def test_options_that_no_image_satisfies_are_refused(folders):
-    for options, problem in (
-        ({"image_max_tokens": 60000}, "at most 4096 tokens"),
-        ({"image_min_tokens": 9, "image_max_tokens": 8}, "more than image_max_tokens, 8"),
-    ):
-        with pytest.raises(pumice.ModelError, match=problem):
-            opened(folders("qwen2vl"), **options)
-
-
-@pytest.mark.parametrize("kind", ["museglimmer", "qwen25vl"])
-def test_the_windows_of_a_thin_image_fit(folders, kind):
-    projector = opened(folders(kind))
-    encoder = projector.encoders["image"]
-    height, width = encoder.fitted(10, 1990)
-    (piece,) = pieces_of(encoder.prepare(picture(1990, 10)))
-    projector.close()
-    assert width / height > 20
-    assert len(piece.inputs["patches"]) <= encoder.n_rows

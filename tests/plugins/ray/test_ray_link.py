@@ -7,7 +7,6 @@ import pytest
 import pumice
 import pumice_ray
 from gguf_files import tiny_llama
-from pumice_ray.cluster import RayCluster
 from waiting import wait_until
 
 pytestmark = pytest.mark.ray
@@ -38,17 +37,6 @@ def test_text_facts_and_refusals_are_those_of_this_process(path, model):
         assert (here.embed(["ab", "b"]) == model.embed(["ab", "b"])).all()
     with pytest.raises(pumice.PromptTooLongError, match="the prompt has 999 tokens"):
         model.generate([5] * 999)
-
-
-def test_tokens_of_many_streams_are_joined_in_messages(model, monkeypatch):
-    messages = []
-    receive = type(model.engine.client).receive
-    monkeypatch.setattr(
-        type(model.engine.client), "receive", lambda self, events: (messages.append(1), receive(self, events))
-    )
-    done = model.generate_many(["a"] * 16, max_tokens=100, ignore_eos=True)
-    assert sum(len(each.tokens) for each in done) == 1600
-    assert len(messages) < 400
 
 
 def test_closing_a_stream_ends_its_sequence(model):
@@ -86,16 +74,6 @@ def test_room_is_waited_for_as_long_as_was_said(cluster, path):
         pumice_ray.load(path, num_cpus=64, wait_seconds=0.2)
     with pumice_ray.load(path, num_cpus=0.5, wait_seconds=60, **EXACT) as model:
         assert model.generate("a", max_tokens=1).tokens
-
-
-def test_an_actor_that_ends_while_it_is_listed_is_left_out(cluster, monkeypatch):
-    import ray
-
-    from pumice_ray.actor import NAME
-
-    gone = {"name": f"{NAME}-gone", "namespace": "pumice"}
-    monkeypatch.setattr(ray.util, "list_named_actors", lambda all_namespaces: [gone])
-    assert RayCluster().running() == []
 
 
 def test_a_model_that_cannot_be_loaded(cluster, tmp_path):

@@ -1,7 +1,6 @@
 """Requests as calls to replicas: tried again where nothing was sent, else failed; all are heard in one stream."""
 
 import asyncio
-import queue
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -12,14 +11,10 @@ import pumice
 from pumice.engine.client import EngineClient
 from pumice.engine.messages import (
     Accepted,
-    Cancel,
     Facts,
     Finished,
-    Inspect,
-    Inspected,
     Output,
     Request,
-    Snapshot,
     Speak,
     SpeechEnded,
     SpeechPart,
@@ -31,10 +26,8 @@ from pumice.speech_model import SpokenText
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'pumice[ray]'")
 
-from ray.exceptions import RayActorError
 
 from pumice_ray.mailbox import numbered
-from pumice_ray.replica import EngineReplica
 from pumice_ray.serve_link import ServeLink
 from waiting import PATIENCE, wait_until
 
@@ -129,21 +122,6 @@ def test_a_speech_comes_in_parts():
     assert stream.n_frames == 2
 
 
-def test_a_speech_that_is_closed_ends_its_call():
-    async def answer(call: int) -> AsyncIterator[Any]:
-        yield [SpeechPart(0, np.ones(3, np.float32))]
-        await asyncio.sleep(3600)
-
-    handle = Handle(answer)
-    client = EngineClient(lambda command: link.send(command), confirms=True)
-    link = ServeLink(handle, client.receive, lambda: None)
-    stream = SpeechStream()
-    client.speak(lambda id: Speak(id, SpokenText("a", [1], [], 2, 0), 0.0), stream)
-    assert stream.next().result(PATIENCE).tolist() == [1, 1, 1]
-    stream.close()
-    wait_until(lambda: handle.calls[0].cancelled)
-
-
 def test_the_time_of_a_request_is_over_while_it_waits_for_a_replica():
     class Full(Handle):
         async def _generate(self, call: int, ids: Sequence[int]) -> AsyncIterator[str]:
@@ -189,76 +167,6 @@ def test_a_replica_that_dies_later_or_always_is_an_error(said):
     link.close()
 
 
-def test_events_of_a_dead_replica_are_ignored_after_a_retry():
-    async def answer(call: int) -> AsyncIterator[Any]:
-        yield [Accepted(0)]
-        await asyncio.sleep(0.02)
-        if call == 0:
-            asyncio.get_running_loop().call_later(0.02, late)
-            raise RuntimeError("the actor died")
-        await asyncio.sleep(0.1)
-        yield [Output(0, [5], ["a"]), Finished(0, "", "stop", Timings())]
-
-    def late() -> None:
-        (first, *_) = ids
-        handle._boxes["0"].put_nowait([Output(first, [9], ["z"])])
-
-    handle = Handle(answer)
-    ids: list[int] = []
-    remote = handle.remote
-
-    def noting(*arguments: Any) -> Any:
-        if arguments and isinstance(arguments[0], bytes):
-            ids.extend(COMMANDS.decode(arguments[0]).ids)
-        return remote(*arguments)
-
-    handle.remote = noting
-    (heard,), link, _, (id,) = ask(handle)
-    wait_until(lambda: ended(heard))
-    assert len(set(ids)) == 2
-    assert [event for event in heard if isinstance(event, Output)] == [Output(id, [5], ["a"])]
-    link.close()
-
-
-def test_refused_requests_are_not_retried():
-    async def answer(call: int) -> AsyncIterator[Any]:
-        raise pumice.RequestError("too long")
-        yield
-
-    handle = Handle(answer)
-    (heard,), link, _, _ = ask(handle)
-    wait_until(lambda: ended(heard))
-    assert len(handle.calls) == 1
-    assert str(heard[0].error) == "too long"
-    link.close()
-
-
-def test_a_call_ends_with_the_last_completion_that_is_cancelled():
-    go = asyncio.Event()
-
-    async def answer(call: int) -> AsyncIterator[Any]:
-        yield [Output(0, [1], ["a"]), Output(1, [2], ["b"])]
-        await go.wait()
-        yield [Output(0, [3], ["c"]), Output(1, [4], ["d"])]
-        await asyncio.sleep(3600)
-
-    handle = Handle(answer)
-    heard, link, client, ids = ask(handle, n=2)
-    wait_until(lambda: all(heard))
-    client.cancel(ids[0])
-    wait_until(lambda: ended(heard[0]))
-    link._loop.call_soon_threadsafe(go.set)
-    wait_until(lambda: len(heard[1]) == 2)
-    assert heard[0][1:] == [Finished(ids[0], "", "cancelled", Timings())]
-    assert not handle.calls[0].cancelled
-    link.close()
-    assert handle.calls[0].cancelled
-    assert handle.listened[0].cancelled
-    assert heard[1][-1].reason == "cancelled"
-    with pytest.raises(pumice.ModelClosedError):
-        client.add(Request([1]), heard[0].append)
-
-
 def test_one_stream_brings_what_a_replica_says_of_all_requests():
     async def answer(call: int) -> AsyncIterator[Any]:
         for token in range(20):
@@ -276,22 +184,6 @@ def test_one_stream_brings_what_a_replica_says_of_all_requests():
         assert [event.tokens[0] for event in each[:-1]] == list(range(20))
     assert len(handle.calls) == 16
     assert len(handle.listened) == 1
-    link.close()
-
-
-def test_a_replica_that_stopped_speaking_is_listened_to_again_when_it_is_asked():
-    async def answer(call: int) -> AsyncIterator[Any]:
-        yield [Output(0, [call], ["a"]), Finished(0, "", "stop", Timings())]
-
-    handle = Handle(answer, "one")
-    (heard,), link, client, _ = ask(handle)
-    wait_until(lambda: ended(heard))
-    link._loop.call_soon_threadsafe(handle.end, "one")
-    wait_until(lambda: not link._listening)
-    again: list[Any] = []
-    client.add(Request([1]), again.append)
-    wait_until(lambda: ended(again))
-    assert len(handle.listened) == 2
     link.close()
 
 
@@ -315,83 +207,3 @@ class Broadcast(Handle):
 
 async def nothing() -> AsyncIterator[Any]:
     yield None
-
-
-def inspected(n_running: int) -> bytes:
-    snapshot = Snapshot(0, n_running, 4, 4 - n_running, {0: 8}, {0: 6}, 1)
-    return b"".join(encode_events([Inspected(0, snapshot)]))
-
-
-DIED = RayActorError(error_msg="connection reset")
-
-
-def test_the_replicas_that_live_answer_for_one_that_dies_while_it_is_asked():
-    _, link, client, _ = ask(Broadcast(inspected(1), DIED, inspected(2)))
-    snapshot = client.ask().result(PATIENCE)
-    assert (snapshot.n_running, snapshot.n_slots) == (3, 8)
-    link.close()
-
-
-@pytest.mark.parametrize(
-    ("results", "error"),
-    [((DIED, DIED), pumice.EngineDiedError), ((inspected(1), pumice.EngineError("a defect")), pumice.EngineError)],
-)
-def test_an_engine_without_a_living_replica_or_with_a_defect_is_an_error(results, error):
-    _, link, client, _ = ask(Broadcast(*results))
-    with pytest.raises(error):
-        client.ask().result(PATIENCE)
-    link.close()
-
-
-class Response:
-    """An answer of a replica that does not come until it is cancelled."""
-
-    def __init__(self) -> None:
-        self.cancelled = False
-
-    def __await__(self) -> Any:
-        return asyncio.sleep(3600).__await__()
-
-    def cancel(self) -> None:
-        self.cancelled = True
-
-
-def test_a_sound_whose_client_left_is_cancelled_at_its_replica():
-    class Encoding(Handle):
-        def __init__(self) -> None:
-            super().__init__(lambda _: None)
-            self.asked: list[Response] = []
-            self.answer = self
-
-        def remote(self, *arguments: Any) -> Any:
-            if arguments and type(COMMANDS.decode(arguments[0])).__name__ == "EncodeSound":
-                self.asked.append(Response())
-                return self.asked[-1]
-            return super().remote(*arguments)
-
-    handle = Encoding()
-    client = EngineClient(lambda command: link.send(command), confirms=True)
-    link = ServeLink(handle, client.receive, lambda: None)
-    assert link.loaded.result(PATIENCE) == FACTS
-    left, stays = (client.encode_sound(np.zeros(4, np.float32)) for _ in range(2))
-    wait_until(lambda: len(handle.asked) == 2)
-    left.cancel()
-    wait_until(lambda: any(response.cancelled for response in handle.asked))
-    assert [response.cancelled for response in handle.asked] == [True, False]
-    assert not stays.done()
-    link.close()
-
-
-def test_a_replica_tells_its_engine_of_a_call_that_is_cancelled():
-    async def call() -> list[Any]:
-        replica = object.__new__(EngineReplica)
-        replica._ids, replica._boxes, replica._commands = iter([7]), {}, queue.SimpleQueue()
-        task = asyncio.create_task(replica._event(Inspect))
-        await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        assert not replica._boxes
-        commands = vars(replica).pop("_commands")  # without it nothing is closed
-        return [commands.get_nowait() for _ in range(2)]
-
-    assert asyncio.run(call()) == [Inspect(7), Cancel(7)]
