@@ -394,3 +394,15 @@ def test_a_folder_without_a_configuration_is_recognised_or_refused(case_folder, 
     (folder / "config.json").unlink()
     with pytest.raises(ConvertError, match=r"the folder has no config\.json; give a GGUF file or"):
         open_model(folder)
+
+
+def test_tokens_without_a_row_are_named(tmp_path, caplog):
+    case = CASES["llama"]
+    folder = write_checkpoint(tmp_path / "m", case["config"], case["shapes"], case["tokenizer"])
+    (folder / "added_tokens.json").write_text(json.dumps({"<mine>": 424}))
+    with open_model(folder) as file:
+        assert len(file.metadata["tokenizer.ggml.tokens"]) == 424
+    assert (
+        "1 tokens of the tokenizer are left out, since the model has only 424; the first is 424, '<mine>'"
+        in caplog.text
+    )

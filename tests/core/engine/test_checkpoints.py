@@ -44,22 +44,6 @@ def test_a_conversation_goes_on_at_its_last_token(path: Path) -> None:
             prompt = [*prompt, *found.tokens, *IDS[: 79 - 62]]
 
 
-def test_where_two_prompts_part_a_third_goes_on(path: Path) -> None:
-    prompts = [[*IDS[:70], last, *IDS[100:140]] for last in (1, 2, 3)]
-    with pumice.load(path, **OPTIONS) as model:
-        found = [model.generate(prompt, max_tokens=12, temperature=0) for prompt in prompts]
-    assert [each.timings.prompt_cached for each in found] == [0, 0, 64]
-    assert [list(each.tokens) for each in found] == [alone(path, prompt) for prompt in prompts]
-
-
-def test_several_completions_of_a_prompt(path: Path) -> None:
-    with pumice.load(path, n_parallel=3, **OPTIONS) as model:
-        found = model.generate(IDS[:100], n=3, max_tokens=12, temperature=0.8, seed=1)
-        assert [each.timings.prompt_cached for each in found] == [0, 96, 96]
-    with pumice.load(path, **OPTIONS) as model:
-        assert found[2].tokens == model.generate(IDS[:100], max_tokens=12, temperature=0.8, seed=3).tokens
-
-
 def test_a_salt_keeps_states_apart(path: Path) -> None:
     with pumice.load(path, **OPTIONS) as model:
         found = [

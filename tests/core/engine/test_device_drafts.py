@@ -124,16 +124,8 @@ def speed(text: Sequence[int]) -> float:
 RANDOM = np.random.default_rng(1).integers(1000, size=620).tolist()
 
 
-def test_a_text_that_repeats_is_faster() -> None:
-    assert speed(RANDOM[:40] * 15) > 2.4
-
-
 def test_a_short_text_that_repeats_later_is_faster() -> None:
     assert speed(RANDOM[:80] + RANDOM[80:90] * 20) > 1.35
-
-
-def test_a_text_that_does_not_is_as_fast() -> None:
-    assert speed(RANDOM) > 0.99
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -146,25 +138,11 @@ def test_matches_that_mislead_cost_little(seed: int) -> None:
         assert speed(text) > 0.97
 
 
-def test_measured_costs_count() -> None:
-    """Steps with drafts that take too long are not worth it, however much is right."""
-    device = Device(RANDOM[:40] * 15)
-    device.write(device_drafts(dict.fromkeys(LENGTHS, 20.0)))
-    assert set(device.plans) == {NO_DRAFTS}
-
-
 @pytest.mark.parametrize(("limit", "longest"), [(0, 0), (4, 3), (3, 3)])
 def test_a_request_limits_its_drafts(limit: int, longest: int) -> None:
     device = Device(RANDOM[:40] * 15, n_draft=limit)
     device.write(device_drafts())
     assert max(plan.n_drafted for plan in device.plans) == longest
-
-
-def test_a_fixed_number_is_always_verified() -> None:
-    device = Device(RANDOM)
-    device.write(device_drafts(n_draft=9))
-    assert set(device.plans) == {DraftPlan(7, MOST)}
-    assert device_drafts(n_draft=0).plan([device.running], LENGTHS, MOST) == NO_DRAFTS
 
 
 class Drafting(Behind):
@@ -229,32 +207,3 @@ def test_an_engine_drafts_a_text_that_repeats(monkeypatch: pytest.MonkeyPatch) -
     drafted, n_submissions = seconds(monkeypatch, text, "ngram")
     assert without / drafted > 1.8
     assert n_submissions > 6
-
-
-def test_an_engine_loses_nothing_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = [token % N_VOCAB for token in RANDOM[:300]]
-    without, _ = seconds(monkeypatch, text, "off")
-    drafted, _ = seconds(monkeypatch, text, "ngram")
-    assert without / drafted > 0.98
-
-
-def plan_of(drafts: DeviceDrafts, devices: Sequence[Device], lengths: Sequence[int] = LENGTHS[:3]) -> DraftPlan:
-    return drafts.plan([device.running for device in devices], lengths, MOST)
-
-
-def test_sequences_draft_together_if_they_repeat_together() -> None:
-    """The tokens of a text that does not repeat wait for those of steps with drafts, too."""
-    cycle, other = RANDOM[:10] * 30, RANDOM[:300]
-    for texts, drafts_any in (([cycle, cycle], True), ([cycle, other], True), ([other, other, other, cycle], False)):
-        drafts, devices = device_drafts(), [Device(text) for text in texts]
-        for _ in range(8):
-            for device in devices:
-                device._take(8)
-            drafts.took_plain([device.running for device in devices], LENGTHS[2], 8)
-        assert bool(plan_of(drafts, devices).n_drafted) == drafts_any
-
-
-def test_the_lowest_limit_of_sequences_holds() -> None:
-    devices = [Device(RANDOM[:40], n_draft=limit) for limit in (7, 3)]
-    assert plan_of(device_drafts(n_draft=15), devices) == DraftPlan(3, MOST)
-    assert plan_of(device_drafts(n_draft=15), [*devices, Device(RANDOM[:40], n_draft=0)]) == NO_DRAFTS

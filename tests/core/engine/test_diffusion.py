@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import pumice
@@ -45,15 +44,6 @@ def test_every_algorithm_fills_all_masks(dream: Any, algorithm: str) -> None:
     assert 31 not in first.tokens
 
 
-def test_the_surest_position_comes_first(dream: Any) -> None:
-    """Its token is the likeliest of the logits that the model gives for masks alone."""
-    tokens = dream.generate(PROMPT, max_tokens=3, temperature=0).tokens
-    logits = dream.logits([*PROMPT, 31, 31, 31])[len(PROMPT) - 1 : -1]
-    peaks = list(logits.max(axis=1) - np.log(np.exp(logits).sum(axis=1)))
-    surest = peaks.index(max(peaks))
-    assert tokens[surest] == logits[surest].argmax()
-
-
 def test_known_tokens_are_streamed_from_the_left(dream: Any) -> None:
     whole = dream.generate(PROMPT, max_tokens=8, temperature=0, block_length=2)
     with dream.stream(PROMPT, max_tokens=8, temperature=0, block_length=2) as stream:
@@ -66,19 +56,6 @@ def test_a_text_ends_at_a_stop_token(dream: Any) -> None:
     ended = dream.generate(PROMPT, max_tokens=8, temperature=0, stop_tokens=[tokens[3]])
     assert ended.tokens == tokens[: tokens.index(tokens[3])]
     assert ended.finish_reason == "stop"
-
-
-def test_texts_take_turns(dream: Any) -> None:
-    prompts = [PROMPT, PROMPT[:3], PROMPT[2:]]
-    alone = [dream.generate(prompt, max_tokens=6, temperature=0).tokens for prompt in prompts]
-    assert [each.tokens for each in dream.generate_many(prompts, max_tokens=6, temperature=0)] == alone
-
-
-def test_a_full_context_ends_it(dream: Any) -> None:
-    found = dream.generate(PROMPT, max_tokens=9, temperature=0, n_ctx=len(PROMPT) + 4)
-    assert len(found.tokens) == 4
-    assert found.finish_reason == "context_full"
-    assert dream.generate(PROMPT, temperature=0, timeout=0, max_tokens=9).finish_reason == "timeout"
 
 
 @pytest.mark.parametrize(
@@ -97,14 +74,6 @@ def test_a_full_context_ends_it(dream: Any) -> None:
 def test_wrong_options_are_refused(dream: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         dream.generate(PROMPT, **options)
-
-
-def test_other_models_have_no_use_for_its_options(tmp_path: Path) -> None:
-    with (
-        pumice.load(ZOO["llama-bias"].write(tmp_path / "model.gguf"), **CONTEXT) as model,
-        pytest.raises(RequestError, match="diffusion_steps: this model does not generate by diffusion"),
-    ):
-        model.generate(PROMPT, diffusion_steps=4)
 
 
 def test_a_file_without_a_mask_token_generates_nothing(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from pumice.engine.drafts.choice import Acceptance, DraftChoice, DraftingCost, StepCosts, measure_draft, measure_rows
+from pumice.engine.drafts.choice import Acceptance, DraftChoice, DraftingCost, StepCosts
 
 SIZES = (1, 2, 4, 8, 16)
 
@@ -80,46 +80,3 @@ def test_a_draft_model_is_asked_if_it_pays(right: float, cost: float, least: flo
 @pytest.mark.parametrize("cost", [0.2, 0.45])
 def test_texts_that_stop_repeating_cost_little(period: int, cost: float) -> None:
     assert simulate(lambda position: 0.95 if position // period % 2 else 0.0, cost, 1) >= 0.97
-
-
-def test_tries_are_at_doubling_intervals() -> None:
-    own, tried = Acceptance(is_computed=True), []
-    for step in range(1, 513):
-        if own.wakes <= step:
-            tried.append(step)
-            own.rest(step)
-    gaps = np.diff(tried)
-    assert len(tried) < 14
-    assert gaps[:6].tolist() == [2, 2, 4, 8, 16, 32]
-
-
-def test_a_set_number_is_always_verified() -> None:
-    made = DraftChoice(4)
-    assert made.lengths([[0.0] * 9, [0.0] * 2, []], 3, 63) == [4, 2, 0]
-    assert made.lengths([[0.0] * 9, [0.0] * 9], 2, 6) == [4, 2]
-    assert made.common_length("", [], 1, (1, 3, 7)) == (3, True)
-    assert DraftChoice(0).common_length("", [], 1, (1, 3, 7)) == (0, False)
-
-
-def test_costs_are_measured_once_and_more_rows_take_no_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fastest of several steps counts; the first of a size prepares kernels."""
-    now, calls = 0.0, dict.fromkeys(SIZES, 0)
-
-    def step(n_rows: int) -> None:
-        nonlocal now
-        calls[n_rows] += 1
-        slow = 50.0 if calls[n_rows] % 3 == 1 else 1.0
-        now += 1e-3 * slow * {1: 1.0, 2: 1.5, 4: 1.4, 8: 2.0, 16: 40.0}[n_rows]
-
-    monkeypatch.setattr("pumice.engine.drafts.choice.time.perf_counter", lambda: now)
-    costs = measure_rows(step)
-    assert costs.seconds == pytest.approx(1e-3)
-    assert costs.rows == pytest.approx({1: 1.0, 2: 1.5, 4: 1.5, 8: 2.0, 16: 16.0})
-    assert costs.of(6) == pytest.approx(1.75)
-    assert costs.of(17) > costs.of(16)
-
-    def draft(n: int) -> None:
-        nonlocal now
-        now += 1e-3 * (0.1 + 0.2 * n)
-
-    assert measure_draft(draft, costs) == pytest.approx((0.1, 0.2))

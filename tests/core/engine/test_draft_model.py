@@ -25,9 +25,9 @@ from guessing_programs import (
 from nightly import variants
 from pumice.backend.pick import Ahead, Ask, Raw
 from pumice.backend.step import Batch, Limits
-from pumice.engine.drafts.model import CONFIDENCES, DraftLimits, DraftModel, ModelProposer
+from pumice.engine.drafts.model import DraftLimits, DraftModel, ModelProposer
 from pumice.engine.drafts.speculation import Speculation
-from pumice.engine.drafts.vocabulary import OtherVocabulary, SameVocabulary, have_same_tokens, other_vocabulary
+from pumice.engine.drafts.vocabulary import OtherVocabulary, SameVocabulary, other_vocabulary
 from pumice.errors import ModelError
 from pumice.proposers import ProposerContext
 
@@ -136,89 +136,6 @@ def test_a_long_text_is_continued_from_its_end(kind):
     assert proposer.first > 0
 
 
-def test_texts_that_do_not_fit_get_no_proposals():
-    made = model(Cells, 64)
-    first, second = begun(made, [1] * 40), begun(made, [2] * 40)
-    assert sorted(len(each.tokens) for each in ModelProposer.propose_all([first, second], [3, 3])) == [0, 3]
-    for each in (first, second):
-        assert len(proposed(each, 3)) == 3  # the other gives way
-
-
-def test_tokens_are_drafted_in_one_submission():
-    made = model(Picks)
-    assert made.runner.capabilities.max_steps == 8
-    proposer = begun(made, [1, 2, 3])
-    proposer.propose(5)
-    assert [steps[:2] for steps in made.runner.program.asked] == [(1, 0), (1, 1), (1, 4)]  # one reads the text before
-
-
-def test_equal_prompts_are_read_once():
-    made = model(Cells)
-    program = made.runner.program
-
-    def n_steps(salt: bytes) -> int:
-        n_before = len(program.asked)
-        proposer = begun(made, [1] * 100, salt)
-        proposer.propose(1)
-        proposer.close()
-        return len(program.asked) - n_before
-
-    assert [n_steps(salt) for salt in (b"", b"", b"another salt")] == [7, 1, 7]  # 100 tokens, 16 in a step
-
-
-def test_a_long_prompt_is_read_in_parts():
-    """One step of the draft model in each of the engine's, and proposals of other sequences meanwhile."""
-    made = model(Cells, n_ctx=1024)
-    short = begun(made, [1] * 40)
-    steps = made.runner.program.asked
-    long = made.proposer()
-    long.start(ProposerContext(N_VOCAB))
-    n_steps = len(steps)
-    long.accept([2] * 400)
-    assert len(steps) == n_steps
-    both, text, n_parts = [short, long], [1] * 40, 0
-    while not (proposals := ModelProposer.propose_all(both, [1, 1]))[1].tokens:
-        assert list(proposals[0].tokens) == written(text, 1)
-        n_steps = len(steps)
-        ModelProposer.read_all(both)
-        assert len(steps) == n_steps + 1
-        n_parts += 1
-    assert n_parts == 400 // 16 - 1
-    assert list(proposals[1].tokens) == written([2] * 400, 1)
-
-
-def test_accepted_tokens_are_shared_where_their_blocks_are():
-    """A successor computes all that the first sequence did not, also where accepted tokens end in another block."""
-    made = model(Cells)
-    text = list(range(40)) + [7] * 21
-    first = begun(made, text)
-    tokens = list(first.propose(5).tokens)
-    first.accept(tokens)
-    assert first.n_past == 2 * BLOCK + 1
-    first.close()
-    text += [*tokens, *[3] * 40]
-    begun(made, [9] * 100)  # takes the blocks that are free
-    for more in ([], [4] * 40):  # the second shares what the first published
-        text += more
-        successor = begun(made, text)
-        assert list(successor.propose(3).tokens) == written(text, 3)
-        successor.close()
-
-
-@pytest.mark.parametrize("kind", [Cells, Picks])
-def test_improbable_tokens_end_a_proposal(kind):
-    assert begun(model(kind, p_min=0.99), [5]).propose(5).tokens == ()
-    sizes = set()
-    for token in range(N_VOCAB):
-        tokens = begun(model(kind, p_min=0.15), [token]).propose(5).tokens
-        assert list(tokens) == written([token], 5)[: len(tokens)]
-        sizes.add(len(tokens))
-    assert len(sizes) > 2
-    assert begun(model(Cells, least=4), [5]).propose(3).tokens == ()
-    assert len(begun(model(Cells, least=4), [5]).propose(4).tokens) == 4
-    assert 0 <= begun(model(Cells), [5]).propose(4).confidence < CONFIDENCES
-
-
 def test_a_step_that_fails_costs_the_drafts_alone(monkeypatch):
     made = model(Cells)
     first, second = begun(made, [1] * 40), begun(made, [2] * 40)
@@ -284,14 +201,3 @@ def test_tokens_of_another_vocabulary_are_read_by_their_text():
 def test_vocabularies_with_nothing_in_common_are_refused():
     with pytest.raises(ModelError, match="only 0% of the draft's tokens are in the model's vocabulary"):
         other_vocabulary(Words(b"a"), Words(b"b", b"c"), 2, 3)  # type: ignore[arg-type]
-
-
-def test_vocabularies_are_the_same_up_to_unused_tokens():
-    kind = {"tokenizer.ggml.model": "gpt2"}
-    tokens = {"tokenizer.ggml.tokens": ["a", "b", "c"], **kind}
-    assert have_same_tokens(tokens, {"tokenizer.ggml.tokens": ["a", "b"], **kind})
-    assert not have_same_tokens(tokens, {"tokenizer.ggml.tokens": ["a", "c"], **kind})
-    assert not have_same_tokens(tokens, {**tokens, "tokenizer.ggml.model": "llama"})
-    assert not have_same_tokens(tokens, {})
-    assert SameVocabulary(2, 3).read([0, 2, 1]) == [0, 1]
-    assert SameVocabulary(3, 2).written(2) is None

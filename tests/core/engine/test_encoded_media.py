@@ -9,7 +9,6 @@ import pytest
 
 import pumice
 from pumice.chat.mixed import AHEAD, encode_media
-from pumice.engine.media import encoded_media
 from pumice.engine.media.encoded_media import EncodedMedia
 from pumice.errors import MediaError
 from waiting import PATIENCE, wait_until
@@ -51,30 +50,6 @@ def test_small_images_are_encoded_at_once_and_equal_ones_once(encoder):
     assert sorted(encoder.running) == [1, 2, 3]
     get(media, encoder, image(1), "salt")
     assert sorted(encoder.running) == [1, 1, 2, 3]
-    assert media._coming == {}
-
-
-def test_large_images_wait_for_each_other(encoder, monkeypatch):
-    monkeypatch.setattr(encoded_media, "MOST_DECODED", 20)
-    media = EncodedMedia()
-    with ThreadPoolExecutor(8) as pool:
-        first = [pool.submit(get, media, encoder, image(value, 3)) for value in (1, 2)]  # 9 bytes each
-        wait_until(lambda: len(encoder.running) == 2)
-        third = pool.submit(get, media, encoder, image(3, 3))
-        wait_until(lambda: len(encoder.running) == 3)
-        fourth = pool.submit(get, media, encoder, image(4, 3))
-        wait_until(media._decoding.locked)
-        assert len(encoder.running) == 3
-        encoder.let.set()
-        assert [one.result() for one in (*first, third, fourth)] == [[f"image {i}"] for i in (1, 2, 3, 4)]
-
-
-def test_an_image_that_fails_is_encoded_again_by_the_next(encoder):
-    media = EncodedMedia()
-    with pytest.raises(MediaError):
-        media.get(image(1), lambda content: content, lambda pixels: (_ for _ in ()).throw(MediaError("image", "no")))
-    encoder.let.set()
-    assert get(media, encoder, image(1)) == ["image 1"]
     assert media._coming == {}
 
 

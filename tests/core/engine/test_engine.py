@@ -1,15 +1,10 @@
 """The engine through the Python API, on a small random model: scheduling must never change what a sequence gets."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 
 import pumice
 from gguf_files import tiny_llama
-from pumice.backend.arena import Arena
-from pumice.engine import Runner
-from pumice.evaluate.speed import generation_seconds, parallel_seconds, prompt_seconds
 from pumice.gguf import KV_TYPES
 
 PROMPTS = ["a", "the cat sat", "one two three four five six seven", "zzz", "the cat sat on the mat and then some more"]
@@ -42,19 +37,6 @@ def test_prompts_read_in_chunks_of_any_size(path, alone, n_batch):
         assert [model.generate(prompt, **GREEDY).tokens for prompt in PROMPTS] == alone
 
 
-@pytest.mark.parametrize("n_parallel", [1, 2, 5])
-@pytest.mark.parametrize("n_batch", [3, 64])
-def test_sequences_at_once_get_what_they_get_alone(path, alone, n_parallel, n_batch):
-    with pumice.load(path, n_parallel=n_parallel, n_batch=n_batch, **EXACT) as model:
-        assert tokens(model.generate_many(PROMPTS, **GREEDY)) == alone
-        assert tokens(model.generate_many(PROMPTS[::-1], **GREEDY)) == alone[::-1]
-
-
-def test_running_out_of_blocks_delays_but_changes_nothing(path, alone):
-    with pumice.load(path, n_ctx=96, n_parallel=5, **EXACT) as model:  # three blocks for five sequences
-        assert tokens(model.generate_many(PROMPTS, **GREEDY)) == alone
-
-
 def test_an_equal_prefix_is_not_computed_again(path):
     prompt = list(range(3, 103))
     with pumice.load(path, **EXACT) as model:
@@ -71,24 +53,6 @@ def test_logits_do_not_depend_on_the_batch_size(path):
         assert model.logits(ids).shape == (77, model.n_vocab)
 
 
-def test_consecutive_steps_share_arrays_until_a_sequence_gets_a_block_or_ends(path, monkeypatch):
-    steps, submit = [], Runner.submit
-
-    def submitting(self, batch, *arguments, **options):
-        if len(batch.tokens) == len(batch.slots):  # no prompt
-            steps.append((batch, batch.positions // self.limits.block_size))
-        return submit(self, batch, *arguments, **options)
-
-    monkeypatch.setattr(Runner, "submit", submitting)
-    with pumice.load(path, n_parallel=2, **EXACT) as model:
-        model.generate_many([[3] * 10, [4] * 20], each=[{"max_tokens": n, "ignore_eos": True} for n in (60, 20)])
-    for (before, old_blocks), (after, blocks) in pairwise(steps):
-        is_alike = np.array_equal(old_blocks, blocks)
-        assert (after.block_tables is before.block_tables) == is_alike
-        assert (after.slots is before.slots) == is_alike
-    assert all((batch.block_tables[0][range(len(blocks)), blocks] >= 0).all() for batch, blocks in steps)
-
-
 @pytest.mark.parametrize("kv_type", [name for name in KV_TYPES if name != "f32"])
 def test_a_smaller_cache_type_changes_logits_a_little(path, kv_type):
     ids = list(range(3, 60))
@@ -97,20 +61,6 @@ def test_a_smaller_cache_type_changes_logits_a_little(path, kv_type):
     error = ((a - b) ** 2).mean() / (a**2).mean()
     limit = {"f16": 1e-6, "bf16": 1e-4, "q8_0": 1e-3, "q5_0": 0.03, "q5_1": 0.03, "q4_0": 0.1, "q4_1": 0.1}
     assert 0 < error < limit[kv_type]
-
-
-def test_the_arenas_are_made_at_load_and_never_in_a_step(path):
-    with pumice.load(path, **EXACT) as model:
-        made = Arena.count
-        model.generate_many(PROMPTS, **GREEDY)
-        assert Arena.count == made
-
-
-def test_max_tokens_and_length(path):
-    with pumice.load(path, **EXACT) as model:
-        completion = model.generate("a", max_tokens=3, temperature=0, ignore_eos=True)
-        assert (len(completion.tokens), completion.finish_reason) == (3, "length")
-        assert model.generate("a", max_tokens=0).tokens == []
 
 
 def test_an_end_token_stops_and_is_left_out(path, alone):
@@ -145,16 +95,6 @@ def test_a_stream_gives_the_same_text_in_pieces(path):
     assert pieces[-1].finish_reason == completion.finish_reason
 
 
-def test_streams_can_be_read_in_turns_and_closed_at_any_token(path, alone):
-    with pumice.load(path, n_parallel=2, **EXACT) as model:
-        first, second = (model.stream(prompt, **GREEDY) for prompt in PROMPTS[:2])
-        next(first), next(second), next(first)
-        first.close()
-        assert first.completion().finish_reason == "cancelled"
-        assert second.completion().tokens == alone[1]
-        assert tokens(model.generate_many(PROMPTS, **GREEDY)) == alone  # nothing leaked
-
-
 def test_a_full_context_finishes_with_its_own_reason(path):
     with pumice.load(path, n_ctx=64, **EXACT) as model:
         completion = model.generate("hello", max_tokens=None, temperature=0, ignore_eos=True)
@@ -173,20 +113,6 @@ def test_context_shift_goes_on_from_the_newer_half(path):
     assert again.tokens == context[65:70]
 
 
-def test_a_failing_step_gives_everything_back(path, alone, monkeypatch):
-    def fail(runner, batch, *more, **options):
-        raise pumice.BackendError("no more")
-
-    with pumice.load(path, n_parallel=2, **EXACT) as model:
-        with monkeypatch.context() as patched:
-            patched.setattr(Runner, "submit", fail)
-            with pytest.raises(pumice.BackendError, match="no more"):
-                model.generate_many(PROMPTS, **GREEDY)
-            with pytest.raises(pumice.BackendError, match="no more"):
-                model.logits([1, 2])
-        assert tokens(model.generate_many(PROMPTS, **GREEDY)) == alone
-
-
 @pytest.mark.parametrize(
     ("prompt", "options", "message"),
     [
@@ -202,63 +128,6 @@ def test_bad_requests_are_refused(path, prompt, options, message):
         with pytest.raises(pumice.PumiceError, match=message):
             model.generate(prompt, **options)
         assert model.generate("a", **GREEDY).tokens  # and do no harm
-
-
-def record_batches(monkeypatch, batches):
-    """Have all steps that begin append their batches."""
-    submit = Runner.submit
-
-    def record(runner, batch, *more, **options):
-        batches.append(batch)
-        return submit(runner, batch, *more, **options)
-
-    monkeypatch.setattr(Runner, "submit", record)
-
-
-def test_measuring_starts_at_a_depth_that_is_read_as_a_prompt(path, monkeypatch):
-    steps = []
-    with pumice.load(path, n_batch=4, n_ctx=64, **EXACT) as model:
-        record_batches(monkeypatch, steps)
-        told = []
-        assert generation_seconds(model, 3, 6, lambda *so_far: told.append(so_far)) > 0
-        assert told[-1] == (10, 10), "the first after the depth is not timed"
-        assert prompt_seconds(model, 6, 2, lambda *so_far: told.append(so_far)) > 0
-        assert told[-3:] == [(2, 8), (6, 8), (8, 8)]
-        with pytest.raises(pumice.PumiceError, match="65 tokens exceed the context of 64"):
-            generation_seconds(model, 1, depth=64)
-    assert [len(batch.tokens) for batch in steps] == [4, 2, 1, 1, 1, 2, 4, 2]
-
-
-def test_measuring_many_at_once(path, monkeypatch):
-    steps = []
-    with pumice.load(path, n_parallel=3, **EXACT) as model:
-        record_batches(monkeypatch, steps)
-        told = []
-        assert all(seconds > 0 for seconds in parallel_seconds(model, 10, 4, 3, lambda *so_far: told.append(so_far)))
-        assert told == sorted(told)
-        assert told[-1] == (81, 81)
-    assert [len(batch.tokens) for batch in steps] == [30, 3, 3, 3, 3, 3], "all begin at once"
-
-
-def test_a_closed_model_says_so(path):
-    model = pumice.load(path, **EXACT)
-    model.close()
-    model.close()
-    for use in (
-        lambda: model.stream("a"),
-        lambda: model.generate("a"),
-        lambda: model.logits([1]),
-        model.engine.snapshot,
-    ):
-        with pytest.raises(pumice.PumiceError, match="closed"):
-            use()
-
-
-def test_a_model_closed_before_its_first_text_says_so(path):
-    model = pumice.load(path, **EXACT)
-    model.close()
-    with pytest.raises(pumice.PumiceError, match="closed"):
-        model.generate("a")
 
 
 def test_a_model_without_tokenizer_takes_ids(tmp_path):

@@ -13,7 +13,7 @@ from pumice.engine.placement.rates import Rates
 from pumice.plugin import Weight, hookimpl
 from pumice.plugin.unstable import Limits, State
 from pumice_numpy import NumpyBackend
-from tiny_models import ATTENTION, EXPERTS, N_CTX, tiny
+from tiny_models import ATTENTION, EXPERTS, tiny
 
 FAST = Rates(memory=1e12, compute=1e14, link=1e12, node_seconds=0.0, run_seconds=0.0)
 SLOW = Rates(memory=1e6, compute=1e8, link=1e12, node_seconds=0.0, run_seconds=0.0)
@@ -85,22 +85,6 @@ def test_experts_stay_in_host_memory(path: Path, monkeypatch: pytest.MonkeyPatch
         with load(path, room, **said) as model:
             on_gpu = next(device for device in model.facts.devices if device.is_gpu)
             assert on_gpu.parts["attention"] < whole.parts["attention"], "the user has said otherwise"
-
-
-def test_the_context_is_not_lowered_for_experts_that_move(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``room`` holds the whole context, and no experts."""
-    with load(path, None, n_ctx=0) as model:
-        (whole,) = model.facts.devices
-    room = whole.bytes - whole.parts["experts"] + 2**19  # for activations of more programs
-
-    def context(n_ctx: int = 0) -> tuple[int, bool]:
-        with load(path, room, n_ctx=n_ctx, fit_ctx=32) as model:
-            return model.n_ctx, experts(model)["numpy"] > 0
-
-    assert context() == context(N_CTX) == (N_CTX, True)
-    rates = {"gpu": FAR, "numpy": FAST}
-    monkeypatch.setattr("pumice.engine.placement.rates.known_rates", lambda name, *_: rates.get(name))
-    assert context() == (32, True), "whole layers are faster"
 
 
 def test_experts_that_a_gpu_reads_in_host_memory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

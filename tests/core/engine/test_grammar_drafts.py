@@ -67,12 +67,6 @@ class Grammar(MaskSampler):
         return other
 
 
-class Uncopied(Grammar):
-    """Has no copy."""
-
-    fork = MaskSampler.fork
-
-
 class Verifying(Behind):
     """Verifies drafts of the host, with a restriction for each row."""
 
@@ -147,27 +141,6 @@ def test_answers_are_those_without_drafts(
         assert all(item[2].n_accepted == item[2].n_drafted > 0 for item in drafted)
 
 
-def test_masks_behind_right_drafts_are_made_once(add: Add) -> None:
-    """By the copies; the sequence makes those alone of which no draft told."""
-    asked = [request([5, 49], {**GREEDY, "length": 100, "width": 40}, 60)]
-    Grammar.n_made = 0
-    answers(add, Behind(8), asked)
-    n_plain = Grammar.n_made
-    Grammar.n_made = 0
-    answers(add, Verifying(8), asked, Speculation(PROPOSERS, default="oracle", n_draft=7))
-    assert Grammar.n_made < n_plain / 3
-
-
-def test_drafts_have_as_many_tokens_as_the_program_verifies(add: Add) -> None:
-    """For three sequences three tokens each, whatever is asked for: the host would take long for their masks."""
-    asked = [request([*prompt, 49], {**GREEDY, "length": 90}, 60) for prompt in PROMPTS]
-    plain, program = answers(add, Behind(8), asked), Verifying(8)
-    drafted = answers(add, program, asked, Speculation(PROPOSERS, default="oracle", n_draft=7))
-    assert [item[:2] for item in drafted] == [item[:2] for item in plain]
-    assert program.n_verified > 10
-    assert program.n_returned < 5
-
-
 @pytest.mark.parametrize("sampling", [GREEDY, RANDOM], ids=["greedy", "random"])
 def test_answers_with_dry_are_those_without_drafts(add: Add, sampling: dict[str, Any]) -> None:
     """Beside the grammar; biases behind drafted tokens are known before the step."""
@@ -177,13 +150,3 @@ def test_answers_with_dry_are_those_without_drafts(add: Add, sampling: dict[str,
     drafted = answers(add, program, asked, Speculation(PROPOSERS, default="erring", n_draft=7))
     assert [item[:2] for item in drafted] == [item[:2] for item in plain]
     assert program.n_verified > 2
-
-
-def test_what_cannot_be_copied_is_verified_by_the_host(add: Add, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SAMPLERS, "grammar", Uncopied)
-    asked = [request([5, 49], {**RANDOM, "length": 50}, 60)]
-    plain, program = answers(add, Behind(8), asked), Verifying(8)
-    drafted = answers(add, program, asked, Speculation(PROPOSERS, default="oracle", n_draft=7))
-    assert drafted[0][:2] == plain[0][:2]
-    assert program.n_verified == 0
-    assert drafted[0][2].n_accepted > 10

@@ -8,8 +8,8 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
-from pumice.plugin import BackendError, Selector, hookimpl
-from pumice.plugin.unstable import NoOptions, Pending
+from pumice.plugin import Selector, hookimpl
+from pumice.plugin.unstable import Pending
 from pumice.tokenizers.spm import SPMTokenizer
 from pumice_architectures.llama import Llama
 from pumice_numpy import NumpyBackend
@@ -88,14 +88,6 @@ def test_a_backend(path, faulty, error):
     assert error in str(caught.value)
 
 
-def test_errors_of_purpose_pass(path):
-    def refuse(self, *_):
-        raise BackendError("no memory")
-
-    with pytest.raises(BackendError, match=r"^no memory$"):
-        pumice.load(path, backend="faulty", plugins=[buggy("backends", "faulty", backend(compile=refuse))])
-
-
 @pytest.mark.parametrize("broken", [backend(unavailable=classmethod(fail)), backend(__init__=fail)])
 def test_auto_goes_on_without_a_backend_that_fails(path, caplog, broken):
     plugins = [buggy("backends", "faulty", broken)]
@@ -105,12 +97,6 @@ def test_auto_goes_on_without_a_backend_that_fails(path, caplog, broken):
         assert model.backends == ["numpy"]
     assert "backend 'faulty' (plugin buggy): " in caplog.text
     assert "RuntimeError: two lines; continuing without it" in caplog.text
-
-
-def test_auto_does_not_choose_between_plugins(path):
-    plugins = [buggy("backends", "mine", backend()), buggy("backends", "mine", backend())]
-    with pytest.raises(pumice.PluginError, match="plugins 'buggy' and 'buggy-2' both register the backend 'mine'"):
-        pumice.load(path, plugins=plugins, config={"backends": ["mine", "numpy"]})
 
 
 @pytest.mark.parametrize("method", ["__init__", "build"])
@@ -149,21 +135,6 @@ def test_a_sampler(path, methods, error):
     assert str(caught.value) == f"sampler buggy.{error}"
 
 
-def test_options_that_refuse_a_value(path):
-    faulty = backend(Options=NoOptions)
-    with pytest.raises(pumice.PluginError, match=r"^backend 'faulty' \(plugin buggy\): __init__: AttributeError"):
-        pumice.load(path, backend="faulty", plugins=[buggy("backends", "faulty", faulty)])
-
-
-def test_a_sampler_that_cannot_be_imported_does_not_hide_a_wrong_parameter(path):
-    plugins = [buggy("samplers", "late", "no_such_module:Late")]
-    with (
-        pumice.load(path, backend="numpy", plugins=plugins) as model,
-        pytest.raises(pumice.RequestError, match="unknown option 'temprature'; did you mean 'temperature'"),
-    ):
-        model.generate([1], temprature=1.0)
-
-
 def test_a_tokenizer(path):
     class Faulty(SPMTokenizer):
         __init__ = fail
@@ -173,15 +144,3 @@ def test_a_tokenizer(path):
         pytest.raises(pumice.PluginError, match=r"^tokenizer tests\S*\.Faulty: RuntimeError: two lines$"),
     ):
         model.tokenizer.tokenize("a")
-
-
-def test_a_model_and_a_stream_say_what_they_are(path):
-    with pumice.load(path, backend="numpy") as model:
-        assert repr(model) == f"<pumice.Model {path!r} on numpy, n_ctx 256>"
-        with model.stream([1], max_tokens=1) as stream:
-            assert repr(stream) == "<pumice.Stream running>"
-            stream.completion()
-            assert repr(stream) == "<pumice.Stream length>"
-    assert repr(model) == f"<pumice.Model {path!r} closed>"
-    with pytest.raises(pumice.RequestError, match="the model is closed"), model:
-        pass

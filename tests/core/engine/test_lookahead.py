@@ -1,7 +1,5 @@
 """Steps in a row that a program takes by itself: however wrong its guesses, sequences get what they get otherwise."""
 
-import gc
-import weakref
 from concurrent.futures import Future
 from typing import Any
 
@@ -25,15 +23,7 @@ from guessing_programs import (
     run,
 )
 from pumice.engine import Request
-from pumice.engine.cache.kv_cache import KVCache
-from pumice.engine.drafts.choice import StepCosts
-from pumice.engine.drafts.speculation import Speculation
-from pumice.engine.loop import lookahead as lookahead_module
-from pumice.engine.loop.flights import Flights
 from pumice.engine.loop.policy import FairPolicy
-from pumice.engine.loop.steps.flight import Flight
-from pumice.engine.messages import Finished, Output
-from pumice.engine.requests.generation import Running
 from pumice.engine.requests.reading import LogitRows, with_future
 
 pytestmark = pytest.mark.usefixtures("patient")
@@ -126,76 +116,6 @@ def test_steps_of_prompts_after_others_change_nothing(
     assert n_ctx == 96 or sum(program.taken) > 2
 
 
-def test_a_step_that_could_read_more_waits_for_others() -> None:
-    """Requests that arrive while a step runs are in the next one."""
-    made = engine(Behind(steps=8), 256, n_batch=16)
-    made.scheduler.policy = FairPolicy(max_delay=60.0)
-
-    def reads_behind() -> bool:
-        """Run, and return True if a step of a prompt was submitted behind another."""
-        found = False
-        while made.busy:
-            made.step()
-            flights = [flight for flight in made.flights.on_way if flight.behind]
-            found = found or any(len(flight.batch.tokens) > len(flight.members) for flight in flights)
-        return found
-
-    add(made, request(list(range(10)), GREEDY, 9))
-    made.step()
-    add(made, request(list(range(28)), GREEDY, 9))
-    assert not reads_behind()
-    add(made, request(list(range(48)), GREEDY, 9))
-    assert reads_behind()
-
-
-@pytest.mark.parametrize("steps", [8, 0], ids=["picks", "samples"])
-def test_events_are_passed_on_while_a_device_computes(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With programs that compute in this thread, tokens are not kept for a step."""
-    program, order = Cells(steps=steps), []
-    made = engine(program, 256)
-    begin = Flights.begin
-    monkeypatch.setattr(Flights, "begin", lambda *args: order.append("begin") or begin(*args))
-    made.tell = lambda: order.extend(["tell"] * any(isinstance(event, Output) for event in made.drain()))
-    for prompt in PROMPTS[:3]:
-        add(made, request(prompt, GREEDY, 9))
-    for _ in range(6):
-        made.step()
-        if not made.tells_later:
-            made.tell()
-    assert order[:3] == (["begin", "begin", "tell"] if steps else ["begin", "tell", "begin"])
-
-
-def test_an_ended_sequence_is_told_while_the_prompt_of_another_is_read() -> None:
-    made, told = engine(Cells(steps=8), 256, n_batch=16), []
-    made.tell = lambda: told.extend(made.drain())
-    first = add(made, request([5], GREEDY, 3))
-    made.step()
-    other = add(made, request([7] * 150, GREEDY, 3))
-    while not first.finish_reason:
-        made.step()
-    for _ in range(2):
-        made.step()
-    assert not other.generated
-    assert any(isinstance(event, Finished) for event in told)
-
-
-@pytest.mark.parametrize("kind", [Behind, SlotsBehind])
-def test_guesses_begin_with_all_steps(kind: type[Behind]) -> None:
-    """No flight follows guesses, so they need not begin with a few."""
-    program = kind(steps=8)
-    generate(engine(program, 256), [request([5], {"temperature": 0, "repeat_penalty": 1.1}, 40)])
-    assert next(n_steps for _, n_steps, *_ in program.asked if n_steps > 1) == 8
-
-
-def test_an_ended_sequence_is_not_kept() -> None:
-    made = engine(Behind(steps=8), 256, speculation=Speculation({}))
-    kept = weakref.ref(add(made, request([5], GREEDY, 20)))
-    run(made)
-    made.drain()
-    gc.collect()
-    assert kept() is None
-
-
 def test_states_that_have_seen_more_are_no_prefix() -> None:
     """Useful blocks of an ended sequence are found; the state beyond its end is not."""
     program, ends = SlotsBehind(steps=8), frozenset([11])
@@ -208,94 +128,12 @@ def test_states_that_have_seen_more_are_no_prefix() -> None:
     assert generate(made, [request(prompt, RANDOM, 20)]) == expected
 
 
-def test_a_cancelled_sequence_is_out_of_steps_on_their_way() -> None:
-    program = Behind(steps=4)
-    made = engine(program, 256)
-    expected = generate(engine(Cells(0), 256), [request([7], GREEDY, 40)])[0]
-    gone, other = (add(made, request(prompt, GREEDY, 40)) for prompt in ([5], [7]))
-    for _ in range(6):
-        made.step()
-    made.cancel(gone.id)
-    run(made)
-    assert gone.finish_reason == "cancelled"
-    assert (other.generated, other.finish_reason) == expected
-
-
-def test_steps_are_saved() -> None:
-    program = Cells(steps=8)
-    generate(engine(program), [request([5, 6], GREEDY, 1 + 3 * 8 + 4 + 1)])
-    assert program.asked == [(1, 0), (1, 8), (1, 8), (1, 8), (1, 4), (1, 1)]
-
-
-def test_the_policy_gets_the_seconds_of_a_single_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    land, seconds = Flights.land, []
-
-    def simulated(flights: Flights, flight: Flight, goes_on: bool = True) -> float:
-        land(flights, flight, goes_on)
-        return 2.0 * flight.n_steps
-
-    monkeypatch.setattr(Flights, "land", simulated)
-    program = Cells(steps=8)
-    made = engine(program, 256)
-    monkeypatch.setattr(made.scheduler.policy, "took", lambda _, took: seconds.append(took))
-    generate(made, [request(PROMPTS[-1], GREEDY, 40)])
-    assert max(n_steps for _, n_steps in program.asked) == 8
-    assert set(seconds) == {2.0}
-
-
 def test_a_first_token_is_not_kept_waiting() -> None:
     program = Cells(steps=8)
     made = engine(program)
     generate(made, [request([5], GREEDY, 40)])
     generate(made, [request([6], GREEDY, 9)])
     assert program.asked[-2:] == [(1, 1), (1, 8)]
-
-
-def test_an_end_token_in_the_middle_ends_one_of_several() -> None:
-    whole, other = generate(engine(Cells(0)), [request([5], GREEDY, 40), request([7], GREEDY, 40)])
-    stopper = whole[0][20]
-    expected = whole[0][: whole[0].index(stopper)]
-    program = Cells(steps=8)
-    requests = [request([5], GREEDY, 40, end_tokens=frozenset([stopper])), request([7], GREEDY, 40)]
-    assert generate(engine(program), requests) == [(expected, "stop"), other]
-    assert {n_seqs for n_seqs, _ in program.asked} == {1, 2}
-
-
-def test_tokens_of_one_step_are_one_event() -> None:
-    made = engine(Cells(steps=8))
-    add(made, request([5], GREEDY, 1 + 8))
-    run(made)
-    assert [len(event.tokens) for event in made.drain() if isinstance(event, Output)] == [1, 8]
-
-
-@pytest.mark.parametrize("kind", [Cells, Slots])
-@pytest.mark.parametrize("steps", [0, 8])
-def test_the_context_ends_or_shifts(kind: type[Cells], steps: int) -> None:
-    (ended,) = generate(engine(kind(steps), 64), [request([5], RANDOM, 1000)])
-    assert (len(ended[0]), ended[1]) == (64, "context_full")
-    (shifted,) = generate(engine(kind(steps), 64), [request([5], RANDOM, 100, context_shift=True)])
-    assert shifted == generate(engine(Cells(0), 64), [request([5], RANDOM, 100, context_shift=True)])[0]
-
-
-@pytest.mark.parametrize("kind", [Cells, Slots])
-@pytest.mark.parametrize("sampling", [GREEDY, RANDOM], ids=["greedy", "random"])
-def test_running_out_of_blocks_delays_but_changes_nothing(kind: type[Cells], sampling: dict[str, Any]) -> None:
-    requests = [request(prompt, sampling, 45) for prompt in PROMPTS]
-    alone = [generate(engine(Cells(0)), [each])[0] for each in requests]
-    program = kind(steps=16)
-    again = [request(prompt, sampling, 45) for prompt in PROMPTS]
-    assert generate(engine(program, n_ctx=96), again) == alone
-    assert max(n_steps for _, n_steps in program.asked) > 1
-
-
-@pytest.mark.parametrize("n_checkpoints", [0, 1, 2, 6])
-def test_few_slots_for_copies_change_nothing(n_checkpoints: int) -> None:
-    requests = [request(prompt, RANDOM, 30) for prompt in PROMPTS]
-    alone = [generate(engine(Cells(0)), [each])[0] for each in requests]
-    program = Slots(steps=8, wrong=5)
-    again = [request(prompt, RANDOM, 30) for prompt in PROMPTS]
-    assert generate(engine(program, 256, n_checkpoints=n_checkpoints), again) == alone
-    assert (max(n_steps for _, n_steps in program.asked) > 0) == (n_checkpoints > 0)
 
 
 def test_an_equal_prefix_is_shared_after_wrong_guesses() -> None:
@@ -332,52 +170,3 @@ def test_lowered_logits_keep_the_program_going(kind: type[Cells], sampling: dict
     ahead = sum(n_seqs * n_steps for n_seqs, n_steps in program.asked)
     assert ahead > 100
     assert len(program.asked) < 200
-
-
-def test_rare_right_guesses_make_runs_short() -> None:
-    program = Cells(steps=16, wrong=2)
-    generate(engine(program), [request([5], GREEDY, 60)])
-    assert sum(n_steps for _, n_steps in program.asked) < 16 + 60 * 2.5
-
-
-def test_one_such_sequence_is_enough() -> None:
-    program = Cells(steps=8)
-    requests = [request([5], GREEDY, 40), request([7], {"top_k": 0}, 9)]
-    expected = [generate(engine(Cells(0)), [each])[0] for each in requests]
-    assert generate(engine(program), [request([5], GREEDY, 40), request([7], {"top_k": 0}, 9)]) == expected
-    assert program.asked[:9] == [(2, 0)] * 9
-    assert program.asked[-1][1] > 0
-
-
-def test_prompts_come_first() -> None:
-    """Until all members of a batch generate it is computed a step at a time."""
-    program = Cells(steps=8)
-    generate(engine(program, n_batch=8), [request([5], GREEDY, 20), request(PROMPTS[2], GREEDY, 20)])
-    n_alone = next(i for i, (_, n_steps) in enumerate(program.asked) if n_steps)
-    assert [n_steps for _, n_steps in program.asked[:n_alone]] == [0] * n_alone
-    assert n_alone == 3
-
-
-@pytest.mark.parametrize(("seconds", "steps"), [(0.001, 16), (0.002, 8), (0.009, 2), (0.011, 1), (1.0, 1)])
-def test_steps_per_submit_follow_their_measured_duration(
-    monkeypatch: pytest.MonkeyPatch, seconds: float, steps: int
-) -> None:
-    monkeypatch.setattr(lookahead_module, "SECONDS", 0.02)
-    made = engine(Cells(steps=16))
-    lookahead = made.flights.lookahead
-    generation = add(made, request([5], GREEDY, 1000))
-    generation.accept(6)
-    tables, _ = KVCache(made.limits).begin([])
-    running = Running(0, tables, generation=generation, n_past=1)
-    assert lookahead.steps([(running, 1)]) == 16
-    made.speculation.choice.costs = StepCosts({1: 1.0, 2: 1.0, 4: 3.0}, seconds=seconds)
-    assert lookahead.steps([(running, 1)]) == steps
-
-
-@pytest.mark.parametrize(("most", "steps"), [(0, 0), (1, 1), (3, 2), (8, 8), (99, 16)])
-def test_a_setting_takes_the_place_of_the_clock(monkeypatch: pytest.MonkeyPatch, most: int, steps: int) -> None:
-    """Tokens stay the same in runs of the configured number of steps, however long these take."""
-    monkeypatch.setattr(lookahead_module, "SECONDS", 0.0)
-    program, asked = Cells(steps=16), [request([5], GREEDY, 60)]
-    assert generate(engine(program, lookahead=most), asked) == generate(engine(Cells(0)), asked)
-    assert max(n_steps for _, n_steps in program.asked) == steps

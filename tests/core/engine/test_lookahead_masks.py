@@ -1,17 +1,14 @@
 """Steps that a program takes by itself under a grammar: masks are found while it computes, forced tokens are read."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
-from guessing_programs import GREEDY, IDS, N_VOCAB, PROMPTS, RANDOM, Behind, Cells, Waiting, engine, request, run
-from pumice.backend.pick import Ahead
-from pumice.backend.step import Pending, Step
+from guessing_programs import GREEDY, IDS, N_VOCAB, PROMPTS, RANDOM, Behind, Cells, engine, request, run
 from pumice.engine import Engine, Generation, Preparer, Request
-from pumice.errors import BackendError
 from pumice.sampler import MaskSampler, SamplerContext, mask
 from pumice_samplers import SAMPLERS
 
@@ -99,31 +96,3 @@ def test_forced_tokens_are_computed_like_a_prompt(add: Add, steps: int, sampling
     assert len(set(firsts)) > 1
     assert generation.generated == [first + i for first in firsts for i in range(3)]
     assert len(program.asked) <= 1 + 10, "one step for three tokens"
-
-
-def test_steps_behind_one_that_fails_are_waited_for(add: Add, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before others get the blocks of their sequences."""
-    waits: list[Waiting] = []
-    tokens, submit = Waiting.tokens, Behind.submit
-
-    def failing(self: Waiting) -> Iterator[Ahead]:
-        waits.append(self)
-        if len(waits) == 2:
-            raise BackendError("the device is lost")
-        return tokens(self)
-
-    submitted: list[Pending] = []
-
-    def kept(self: Behind, step: Step) -> Pending:
-        submitted.append(submit(self, step))
-        return submitted[-1]
-
-    monkeypatch.setattr(Waiting, "tokens", failing)
-    monkeypatch.setattr(Behind, "submit", kept)
-    made = engine(Behind(8), 256)
-    for prompt, length in zip(PROMPTS[1:4], [31, 0, 31], strict=True):
-        add(made, request(prompt, {**GREEDY, "length": length}, 60))
-    run(made)
-    assert not made.scheduler.running
-    assert waits[-1] is submitted[-1]
-    assert len(waits) == 3

@@ -1,25 +1,18 @@
 """Spans of embeddings in prompts: the embeddings of tokens in place of these tokens change nothing."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 import pumice
 from gguf_files import tiny_llama
-from pumice.architecture import MEDIA, MediaRules
-from pumice.backend.pick import PickLimits
+from pumice.architecture import MediaRules
 from pumice.backend.step import LATEST, Limits
 from pumice.engine import Request
 from pumice.engine.cache.kv_cache import KVCache
-from pumice.engine.drafts.choice import StepCosts
-from pumice.engine.media import rows as media_module
-from pumice.engine.media.rows import MediaIds, MediaRows, place_spans
-from pumice.engine.messages import Add, Failed, Span
-from pumice.engine.placement.runner import Runner
+from pumice.engine.media.rows import MediaIds, place_spans
+from pumice.engine.messages import Failed, Span
 from pumice.engine.requests.batches import Part, Place, batch_of
 from pumice.gguf import GGUFFile
-from pumice.process.codec import decode_command, encode_command
 from pumice.streaming.stream import Stream
 from tiny_drafts import MODELS as DRAFTING
 from tiny_models import IDS
@@ -64,56 +57,11 @@ def test_embeddings_of_tokens_give_what_the_tokens_give(path, table, backend, n_
     assert result.timings.prompt_tokens == len(PROMPT)
 
 
-def test_equal_media_are_cached_and_others_are_not(path, table):
-    with pumice.load(path, backend="numpy") as model:
-        first, again = complete(model, request(table)), complete(model, request(table))
-        other = complete(model, request(table + 1.0))
-        tokens = complete(model, Request(PROMPT, **GREEDY))
-    assert [first.timings.prompt_cached, again.timings.prompt_cached] == [0, len(PROMPT) - 1]
-    assert other.timings.prompt_cached == tokens.timings.prompt_cached == 0
-    assert first.tokens == again.tokens == tokens.tokens != other.tokens
-
-
 def test_penalties_do_not_see_media(path, table):
     sampling = {"temperature": 0.0, "repeat_penalty": 1.5, "repeat_last_n": 64}
     with pumice.load(path, backend="numpy") as model:
         result = complete(model, request(table, sampling=sampling, logprobs=0))
         assert result.tokens == complete(model, request(table, sampling=sampling)).tokens
-
-
-def test_a_request_with_media_beside_one_without(path, table):
-    with pumice.load(path, backend="numpy", kv_type="f32", n_parallel=2) as model:
-        alone = [complete(model, Request(PROMPT[:9], **GREEDY)).tokens, complete(model, request(table)).tokens]
-        streams = [
-            Stream.open(model.engine.client, one)[0]
-            for one in (Request(PROMPT[:9], cache_salt="b", **GREEDY), request(table, cache_salt="b"))
-        ]
-        assert [stream.completion().tokens for stream in streams] == alone
-
-
-@pytest.mark.parametrize("registers", [True, False])
-def test_no_program_picks_a_token_after_media(path, table, monkeypatch, registers):
-    """A repeated prompt that ends in an image has one token to compute, which is none of the vocabulary."""
-    capabilities = Runner.capabilities.fget
-
-    def picking(runner):
-        return replace(capabilities(runner), max_steps=8, picks=PickLimits(64), decides=True, registers=registers)
-
-    monkeypatch.setattr(Runner, "capabilities", property(picking))
-    monkeypatch.setattr("pumice.engine.drafts.speculation.measure_costs", lambda *_: StepCosts())
-    prompt = Request([*PROMPT[:60], *[0] * 10], media=[Span(60, table[PROMPT[60:]])], **GREEDY | {"max_tokens": 1})
-    with pumice.load(path, backend="numpy") as model:
-        first, again = complete(model, prompt), complete(model, prompt)
-    assert again.timings.prompt_cached == len(PROMPT) - 1
-    assert first.tokens == again.tokens
-
-
-def test_media_without_rows_are_a_defect_with_a_message():
-    cache = KVCache(Limits(32, 8, 8, 1, 32, {0: 1}, "f32"))
-    place = Place(0, cache.begin([])[0])
-    for media, problem in ((None, "1 positions of media, but rows for 0"), (MediaRows([]), "belongs to no span")):
-        with pytest.raises(RuntimeError, match=problem):
-            batch_of(cache, [Part(place, [3, -5], 0, media=media)])
 
 
 def test_tokens_of_slots_stay_beside_other_inputs():
@@ -130,26 +78,6 @@ def test_a_failure_never_looks_like_the_end_of_a_stream(error):
     failed = Failed(1, error)
     assert isinstance(failed.error, RuntimeError)
     assert failed.error.__cause__ is error
-
-
-def test_without_a_program_for_media_only_media_are_refused(path, table, monkeypatch):
-    calls = []
-
-    def fails(*_):
-        calls.append(1)
-        raise pumice.BackendError("out of memory")
-
-    with pumice.load(path, backend="numpy") as model:
-        expected = complete(model, Request(PROMPT, **GREEDY)).tokens
-        monkeypatch.setattr(model.engine.runner.placed.graphs[MEDIA], "compile", fails)
-        stream = iter(model.stream(PROMPT, max_tokens=12, temperature=0.0, cache_salt="b"))
-        tokens = [next(stream).token]
-        for _ in range(2):
-            with pytest.raises(pumice.BackendError, match=r"media: .* cannot be compiled: out of memory"):
-                complete(model, request(table))
-        tokens += [piece.token for piece in stream if piece.token is not None]
-    assert tokens == expected
-    assert len(calls) == 1
 
 
 @pytest.mark.parametrize(
@@ -198,27 +126,6 @@ def test_a_context_shift_is_refused_beside_media(path, table):
         complete(model, request(table, context_shift=True))
 
 
-def test_ids_are_those_of_contents_and_shape():
-    ids = MediaIds()
-    ones, twos = (np.full((3, 2), value, np.float32) for value in (1, 2))
-    assert ids.of([ones])[1] == [range(-1, -4, -1)] == ids.of([ones.copy()])[1]
-    assert not set(ids.of([ones])[1][0]) & set(ids.of([twos])[1][0])
-    assert not set(ids.of([ones])[1][0]) & set(ids.of([ones.reshape(2, 3)])[1][0])
-
-
-def test_equal_rows_in_another_grid_have_other_ids_and_places():
-    ids, rows, rules = MediaIds(), np.ones((6, 64), np.float32), MediaRules(axes=(0, 1, 2))
-    made = [place_spans(PROMPT[:10], [Span(2, rows, grid)], ids, 64, rules) for grid in ((2, 3), (3, 2), None)]
-    assert len({tuple(tokens) for tokens, _ in made}) == 3
-    places = [media.places_from(0, 12)[:, :3] for _, media in made]
-    assert places[0][2:8].tolist() == [[2, 2 + i, 2 + j] for i in range(2) for j in range(3)]
-    assert [each[8:].tolist() for each in places] == [[[5 + i + n] * 3 for i in range(4)] for n in (0, 0, 3)]
-    with pytest.raises(pumice.RequestError, match=r"media\[0\].grid: 2 x 2 do not fit 6 rows"):
-        place_spans(PROMPT[:10], [Span(2, rows, (2, 2))], ids, 64, rules)
-    with pytest.raises(pumice.RequestError, match="needs positions of rows and columns"):
-        place_spans(PROMPT[:10], [Span(2, rows, (2, 3))], ids, 64)
-
-
 def test_images_with_grids_of_their_own_take_as_many_places_as_rows():
     rows, rules = np.ones((6, 64), np.float32), MediaRules(axes=(0, 1, 2), own_grid=True)
     spans = [Span(2, rows, (2, 3)), Span(8, rows[:1]), Span(9, rows, (3, 2))]
@@ -240,30 +147,6 @@ def test_an_image_that_one_step_cannot_read_is_refused(both_ways):
         return
     with pytest.raises(pumice.RequestError, match=r"6 positions must be read in one step; .* n_batch=6"):
         place_spans(*arguments)
-
-
-def test_rows_of_other_types_are_converted(path, table):
-    spans = [Span(0, table[PROMPT[:8]].astype(np.float64)), Span(8, np.asfortranarray(table[PROMPT[8:16]]))]
-    ids = MediaIds()
-    tokens, media = place_spans(PROMPT, spans, ids, 64)
-    assert all(rows.dtype == np.float32 for _, rows in media.spans)
-    plain = [Span(0, table[PROMPT[:8]]), Span(8, table[PROMPT[8:16]])]
-    assert place_spans(PROMPT, plain, ids, 64)[0] == tokens
-
-
-def test_ids_start_over_without_cached_blocks_of_earlier_ones(path, table, monkeypatch):
-    monkeypatch.setattr(media_module, "MOST_IDS", 60)  # one prompt has 47
-    with pumice.load(path, backend="numpy") as model:
-        first, other, again = (complete(model, request(rows)) for rows in (table, table + 1.0, table))
-    assert [other.timings.prompt_cached, again.timings.prompt_cached] == [0, 0]
-    assert first.tokens == again.tokens != other.tokens
-
-
-def test_spans_cross_to_another_process(table):
-    command = Add([1], request(table))
-    arrived = decode_command(encode_command(command))
-    assert isinstance(arrived, Add)
-    np.testing.assert_array_equal(arrived.request.media[1].rows, table[PROMPT[SPANS[1]]])
 
 
 def test_media_of_gemma_3n_have_the_layer_inputs_of_the_padding_token(tmp_path):

@@ -9,8 +9,7 @@ import pytest
 
 from pumice.backend.step import Batch, Limits
 from pumice.engine.cache.kv_cache import KVCache
-from pumice.engine.drafts import block_tokens
-from pumice.engine.drafts.model import DraftLimits, Guess
+from pumice.engine.drafts.model import DraftLimits
 from pumice.engine.drafts.next_tokens import NextTokens
 from pumice.engine.drafts.speculation import Speculation
 from pumice.proposers import Proposer
@@ -90,48 +89,6 @@ def test_states_computed_again_are_those_kept_before(parts):
     assert (kept.first, kept.rows[:, 0].tolist()) == (22, [22, 23])
 
 
-def test_states_behind_a_gap_are_not_appended():
-    next_tokens = drafting_layer(Layer())
-    running = sequence(next_tokens, 40)
-    for first, n in [(0, 20), (22, 3)]:
-        batch, stream = step(running, first, n)
-        next_tokens.landed(batch, 0, running, stream)
-    kept = next_tokens._hidden[running]
-    assert (kept.first, kept.rows[:, 0].tolist()) == (21, [0, 22, 23, 24])
-
-
-def test_a_layer_that_rested_begins_at_the_next_block():
-    """It heard no steps meanwhile. It has no keys and values of the positions before, and reads none."""
-    layer = Layer()
-    next_tokens = drafting_layer(layer)
-    running = sequence(next_tokens, 72, n_cached=0)
-    next_tokens.landed(step(running, 0, 8)[0], 0, running, step(running, 0, 8)[1])
-    next_tokens._hidden.clear()
-    for first in range(40, 71):
-        batch, stream = step(running, first, 1)
-        next_tokens.landed(batch, 0, running, stream)
-    kept = next_tokens._hidden[running]
-    assert (kept.first, kept.rows[:, 0].tolist()) == (63, [0, *range(64, 71)])
-    assert len(next_tokens.propose([running], [2])[0].tokens) == 2
-    assert [batch.positions.tolist() for batch in layer.batches] == [list(range(8)), [8]]
-    [table] = layer.batches[0].block_tables[0]
-    assert table[0] == running.tables.tables[0][2]
-
-
-def test_a_layer_reads_a_prompt_but_for_the_last_states():
-    layer = Layer()
-    next_tokens = drafting_layer(layer)
-    speculation = Speculation({"mtp": next_tokens.proposer}, is_invariant=True, next_tokens=next_tokens)
-    running = sequence(next_tokens, 201, n_cached=0)
-    for first in range(0, 200, 50):
-        batch, stream = step(running, first, 50)
-        speculation.landed(batch, [(running, 50)], stream)
-    kept = next_tokens._hidden[running]
-    assert kept.end == 200
-    assert kept.n_rows <= 16
-    assert kept.n_rows + sum(len(batch.tokens) for batch in layer.batches) == 201  # with an unknown state before
-
-
 @pytest.mark.parametrize("compiles", [True, False])
 def test_a_layer_that_fails_is_dropped(caplog, compiles):
     """For the sequence; for all, where it cannot be compiled."""
@@ -150,18 +107,6 @@ def test_a_layer_that_fails_is_dropped(caplog, compiles):
     assert next_tokens.propose([both[0]], [3])[0].tokens == ()
 
 
-def test_a_dropped_proposer_keeps_no_states():
-    next_tokens = drafting_layer(Layer())
-    running = sequence(next_tokens, 24)
-    batch, stream = step(running, 0, 23)
-    next_tokens.landed(batch, 0, running, stream)
-    proposer = next_tokens.proposer()
-    proposer.running = running
-    proposer.close()
-    next_tokens.landed(batch, 0, running, stream)
-    assert not next_tokens._hidden
-
-
 def test_an_error_of_a_draft_model_leaves_the_layer(caplog):
     """A model with a layer of its own may have a draft model, too: the one that failed is dropped."""
     layer = drafting_layer(Layer())
@@ -175,19 +120,3 @@ def test_an_error_of_a_draft_model_leaves_the_layer(caplog):
     speculation.drop_drafter(layer, [running], RuntimeError("no memory"))
     assert "proposer 'mtp': submit: " in caplog.text
     assert layer.knows(running) is False
-
-
-def test_a_round_has_no_more_steps_than_the_program_takes(monkeypatch):
-    monkeypatch.setattr(Layer, "steps_of", lambda *_: 4)
-    layer = drafting_layer(Layer())
-    running = sequence(layer, 24)
-    batch, stream = step(running, 0, 23)
-    layer.landed(batch, 0, running, stream)
-    assert layer.holds([running], 5)
-    assert not layer.holds([running], 6)
-
-
-def test_an_estimate_that_is_no_number_is_a_probability_of_zero() -> None:
-    """A draft may read keys that nothing has stored yet, of a prefix that was computed without drafts."""
-    outputs = {"logits": np.eye(2, 5, dtype=np.float32), "confidence": np.array([[0.7], [np.nan]], np.float32)}
-    assert block_tokens._guesses(outputs) == [Guess(0, pytest.approx(0.7)), Guess(1, 0.0)]

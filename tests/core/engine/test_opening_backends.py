@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import sys
 import threading
 from pathlib import Path
 from unittest import mock
@@ -84,32 +82,6 @@ def test_an_error_of_a_device(device: Device) -> None:
     assert device.events == ["opened", "closed"]
 
 
-def test_without_another_thread(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    device.opens.set()
-    monkeypatch.setattr(threading.Thread, "start", mock.Mock(side_effect=RuntimeError("can't start new thread")))
-    opening = _opening()
-    assert device.events == ["opened"]
-    opening.wait()
-    opening.close()
-
-
-def test_a_line_without_gpus_needs_no_thread(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threading.Thread, "start", mock.Mock(side_effect=AssertionError))
-    device.opens.set()
-    opening = _opening("numpy")
-    assert opening.line == [("gpu", device)]
-    opening.close()
-
-
-def test_an_error_of_the_line_is_raised_to_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends_module, "backend_line", mock.Mock(side_effect=BackendError("no backend")))
-    opening = _opening()
-    for wait in (opening.wait, lambda: opening.line):
-        with pytest.raises(BackendError, match="no backend"):
-            wait()
-    opening.close()
-
-
 def test_a_file_that_cannot_be_read_closes_the_backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     closed = mock.Mock()
     monkeypatch.setattr(OpeningBackends, "close", lambda self: closed())
@@ -119,26 +91,3 @@ def test_a_file_that_cannot_be_read_closes_the_backends(tmp_path: Path, monkeypa
     with pytest.raises(pumice.PumiceError, match="number of tensors"):
         pumice.load(path, backend="numpy")
     closed.assert_called()
-
-
-def test_work_while_a_device_opens(device: Device) -> None:
-    opening = _opening()
-    opening.wait(device.opens.set)
-    assert device.events == ["opened"]
-    called = mock.Mock()
-    opening.wait(called)
-    called.assert_not_called()
-    opening.close()
-
-
-def test_loading_opens_the_device_before_the_model_is_imported(device: Device, tmp_path: Path) -> None:
-    """A later failure closes the device."""
-    device.opens.set()
-    with mock.patch.dict(sys.modules, {"pumice.model": None}), pytest.raises(ImportError):
-        pumice.load(tiny_llama(tmp_path / "tiny.gguf"), backend="vulkan")
-    assert device.events == ["opened", "closed"]
-    device.events.clear()
-    with pytest.raises(pumice.GGUFError):
-        pumice.load(Path(__file__), backend="vulkan")
-    assert device.events == ["opened", "closed"]
-    assert gc.isenabled()

@@ -1,7 +1,6 @@
 """Programs of several devices in a row: they work at the same time, in order, and nothing is mixed up."""
 
-from collections.abc import Callable, Generator, Iterator, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,15 +14,11 @@ from graphs import batch, picked, step_of
 from pumice.backend import Capabilities, Program
 from pumice.backend.pick import Ahead, Ask, Pick, PickLimits
 from pumice.backend.step import Batch, Pending, Step
-from pumice.engine import Engine, Preparer, Request
-from pumice.engine.messages import Failed
 from pumice.engine.placement.guarded import SegmentProgram
 from pumice.engine.placement.pipeline import Pipeline
-from pumice.engine.requests.reading import LogitRows, with_future
 from pumice.graph import Segment, Tensor
 from pumice.plugin import hookimpl
 from pumice_numpy import NumpyBackend
-from pumice_samplers import SAMPLERS
 
 N_VOCAB = 7
 
@@ -130,13 +125,6 @@ def expected(batch: Batch, n: int = 3) -> np.ndarray:
     return np.repeat((last + n + last + 1)[:, None], N_VOCAB, axis=1).astype(np.float32)
 
 
-def test_a_step_whose_logits_are_wanted_runs_through() -> None:
-    log: list[str] = []
-    made, _ = pipeline(log)
-    np.testing.assert_array_equal(run(made, step(30, wanted=True)), expected(step(30, wanted=True)))
-    assert log == ["0 begins 30", "0 ends 30", "1 begins 30", "1 ends 30", "2 begins 30", "2 ends 30"]
-
-
 def test_devices_compute_steps_of_a_prompt_at_the_same_time() -> None:
     log: list[str] = []
     made, _ = pipeline(log, n=2)
@@ -158,13 +146,6 @@ def test_steps_do_not_mix(n: int) -> None:
         mine = [line.split()[1:] for line in log if line.startswith(f"{number} ")]
         firsts = range(10, 90, 10)
         assert mine == [words for first in firsts for words in (["begins", str(first)], ["ends", str(first)])]
-
-
-def test_all_outputs_are_waited_for_unless_they_are_logits() -> None:
-    log: list[str] = []
-    made, _ = pipeline(log, 2, gives_logits=False)
-    run(made, step(10))
-    assert log[-1] == "1 ends 10"
 
 
 def test_a_failure_takes_with_it_what_was_let_go_and_says_so() -> None:
@@ -261,22 +242,6 @@ def test_a_load_that_fails_half_way_closes_what_it_opened(tmp_path: Path) -> Non
     assert log == ["open", "program closed", "closed"]
 
 
-def test_two_devices_of_a_backend_without_a_line_of_its_own(tmp_path: Path) -> None:
-    class Two(NumpyBackend):
-        def free_memory(self) -> list[int | None]:
-            return [None, None]
-
-    path, texts = tiny_llama(tmp_path / "tiny.gguf"), []
-    for backend, plugins in (("numpy", []), ("tried", [plugin(Two)])):
-        with pumice.load(path, backend=backend, plugins=plugins, n_batch=4) as model:
-            texts.append(model.generate("the cat sat on the mat", max_tokens=20, temperature=0).tokens)
-            assert (" on tried, device 1: " in model.engine.runner.placed.describe()) == (backend == "tried")
-    assert texts[0] == texts[1]
-
-
-PROMPT = [(7 * i) % 250 + 3 for i in range(100)]
-
-
 @pytest.fixture
 def failures() -> list[Exception]:
     """Return the exceptions that the second device of ``failing`` raises next."""
@@ -306,40 +271,3 @@ def failing(tmp_path: Path, failures: list[Exception]) -> Iterator[pumice.Model]
     path = tiny_llama(tmp_path / "tiny.gguf")
     with pumice.load(path, backend="tried", plugins=[plugin(Two)], n_batch=32, n_parallel=2) as model:
         yield model
-
-
-def test_nothing_is_kept_of_a_prompt_whose_rest_was_lost(
-    tmp_path: Path, failing: pumice.Model, failures: list[Exception]
-) -> None:
-    """Its first blocks were published when the first device had computed them."""
-    with pumice.load(tmp_path / "tiny.gguf", backend="numpy") as model:
-        expected = model.generate(PROMPT, max_tokens=9, temperature=0).tokens
-    failures.append(MemoryError("no more"))
-    with pytest.raises(MemoryError):
-        failing.generate(PROMPT, max_tokens=9, temperature=0)
-    assert failing.generate(PROMPT, max_tokens=9, temperature=0).tokens == expected
-
-
-def test_a_step_lost_by_a_call_for_logits_fails_its_sequence(failing: pumice.Model, failures: list[Exception]) -> None:
-    def turns(engine: Engine) -> Generator[None, None, int]:
-        """A prompt of which a step was let go, when somebody asks for logits."""
-        prepare = Preparer(engine.limits.n_ctx, failing.n_vocab, lambda: None, SAMPLERS, list(SAMPLERS))
-        (generation,) = prepare([0], Request(PROMPT, 9))
-        yield
-        engine.add(generation)
-        engine.step()
-        assert not [event for event in engine.drain() if isinstance(event, Failed)]
-        failures.append(MemoryError("no more"))
-        future: Future[list[Any]] = Future()
-        reading = with_future(-1, future)
-        LogitRows(reading, [1, 2, 3], range(3))
-        engine.read(reading)
-        while not future.done():
-            engine.step()
-        with pytest.raises(MemoryError):
-            future.result()
-        assert [event.id for event in engine.drain() if isinstance(event, Failed)] == [0]
-        assert not engine.busy
-        return engine.snapshot().n_slots_free
-
-    assert failing.engine.call(turns) == 2

@@ -18,8 +18,6 @@ from pumice.engine.placement.overrides import host_layers, parse_overrides
 from pumice.engine.placement.placement import (
     PlacementRules,
     devices_in_use,
-    layer_bytes,
-    layers_that_fit,
     place_layers,
     share_layers,
 )
@@ -90,36 +88,6 @@ def test_several_devices_of_a_backend_share_its_layers(tmp_path: Path) -> None:
     assert placed(graph, gpu(9000, 1)) == [("gpu", 0, [0, 1, 2, 3, 4])]
 
 
-def test_a_device_is_not_asked_where_nothing_is_to_run_on_it(tmp_path: Path) -> None:
-    def fail(self: Backend) -> list[int]:
-        raise AssertionError
-
-    backend: Backend = type("GPU", (NumpyBackend,), {"offload": True, "free_memory": fail})()
-    assert placed(layered_graph(tmp_path), backend, NumpyBackend(), n_gpu_layers=0) == [("cpu", 0, [0, 1, 2, 3, 4])]
-
-
-def test_a_tied_table_counts_where_it_is_used(tmp_path: Path) -> None:
-    g = builder(tmp_path, {"w": np.ones((10, 4), "f4")}, n_layer=3)
-    x = g.embedding(g.weight("w"), g.tokens)
-    with g.layer(2):
-        x = g.linear(x, g.weight("w"))
-    nodes = g.finish(x).nodes
-    sizes = layer_bytes(nodes, lambda held: held.data.nbytes if isinstance(held, Weight) else 0, several=False)
-    assert {layer: size for layer, size in sizes.items() if size} == {2: 160}
-    sizes = layer_bytes(nodes, lambda held: held.data.nbytes if isinstance(held, Weight) else 0, several=True)
-    assert sizes == {0: 160, 2: 160}
-
-
-def test_states_count_to_their_layers(tmp_path: Path) -> None:
-    g = builder(tmp_path, {"w": np.ones((10, 8), "f4")})
-    x = g.embedding(g.weight("w"), g.tokens).reshape("n_tokens", 1, 8)
-    with g.layer(0):
-        x = g.attention(x, x, x, scale=1.0)
-    backend, most = NumpyBackend(), limits(kv_type="f16")
-    sizes = layer_bytes(g.finish(x).nodes, lambda held: backend.footprint(held, most), several=False)
-    assert sizes == {0: 320 + 2 * 2 * 8 * most.n_blocks[0] * most.block_size}
-
-
 @pytest.mark.parametrize("free", [None, 10_000])  # the bytes of layers are counted where memory is limited
 def test_a_cache_type_that_cannot_hold_a_row_is_refused_with_the_row(tmp_path: Path, free: int | None) -> None:
     g = builder(tmp_path, {"w": np.ones((10, 8), "f4")})
@@ -129,18 +97,6 @@ def test_a_cache_type_that_cannot_hold_a_row_is_refused_with_the_row(tmp_path: P
     line = [("gpu", gpu(free)), ("cpu", NumpyBackend())]
     with pytest.raises(BackendError, match=r"kv_type q8_0 needs rows of whole blocks, kv\.0 has 1 heads of 8 and 8"):
         place_layers([graph], line, limits(kv_type="q8_0"), PlacementRules())
-
-
-def test_the_last_layers_fit_first() -> None:
-    sizes = {0: 500, 1: 100, 2: 100, 3: 300}
-    assert [layers_that_fit(sizes, [free]) for free in (None, 1000, 999, 399, 299, 0)] == [4, 4, 3, 1, 0, 0]
-
-
-def test_no_layer_lies_on_two_devices() -> None:
-    sizes = {0: 500, 1: 100, 2: 100, 3: 300}
-    assert layers_that_fit(sizes, [500, 500]) == 4
-    assert layers_that_fit(sizes, [499, 500]) == 3
-    assert layers_that_fit(sizes, [700, 300]) == 4
 
 
 def test_layers_are_shared_in_proportion_to_memory_as_far_as_they_fit() -> None:
@@ -197,23 +153,6 @@ def test_moved_tensors_give_the_same_logits(tmp_path: Path, rules: PlacementRule
                 assert segment.backend == "cpu"
 
 
-@pytest.mark.parametrize("count", [1, 2, 9, 10, 11, 80, 100, 101, 110, 1005, 10**30])
-def test_the_first_layers_by_number(count: int) -> None:
-    [experts], [matrices] = host_layers(count, 0), host_layers(0, count)
-    found = [i for i in range(1200) if experts.pattern.search(f"blk.{i}.ffn_up_exps.weight")]
-    assert found == [i for i in range(1200) if matrices.pattern.search(f"blk.{i}.ffn_up.weight")]
-    assert found == list(range(min(count, 1200)))
-
-
-def test_experts_in_host_memory_take_one_crossing_per_layer(tmp_path: Path) -> None:
-    """Operations between products of experts, and the sum of their results, run on the device of the experts."""
-    path = ROUTED.write(tmp_path / "model.gguf")
-    rules = PlacementRules(overrides=tuple(host_layers(-1, 0)))
-    runner, _ = logits_of(path, [("gpu", gpu(None)), ("cpu", NumpyBackend())], rules)
-    assert [segment.backend for segment in runner.placed.main.segments] == ["gpu", "cpu"] * 2 + ["gpu"]
-    assert all(len(segment.outputs) == 1 for segment in runner.placed.main.segments if segment.backend == "cpu")
-
-
 def test_memory_counts_weights_states_and_activations(tmp_path: Path) -> None:
     """As memory shrinks byte by byte, layers leave the GPU one after the other, and it never holds more than it has."""
     graph = layered_graph(tmp_path)
@@ -228,11 +167,6 @@ def test_memory_counts_weights_states_and_activations(tmp_path: Path) -> None:
         assert n_layers <= before
         before = n_layers
     assert before == 0
-
-
-def test_fit_off_places_what_was_asked_for(tmp_path: Path) -> None:
-    (segments,) = place_layers([layered_graph(tmp_path)], [("gpu", gpu(1))], limits(), PlacementRules(fit=False))
-    assert [segment.backend for segment in segments] == ["gpu"]
 
 
 def test_tensor_split_says_the_shares_of_devices(tmp_path: Path) -> None:

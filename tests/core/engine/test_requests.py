@@ -1,6 +1,5 @@
 """Options of requests, and reasons for which requests are refused."""
 
-import asyncio
 import re
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 import pumice
 from gguf_files import tiny_llama
 from pumice.frontend.prompts import NO_PROMPT
-from pumice.sampler.mask import without_tokens
 
 EXACT = {"backend": "numpy", "kv_type": "f32"}
 GREEDY = {"temperature": 0.0, "max_tokens": 20}
@@ -103,16 +101,6 @@ def test_loading_refuses_numbers_that_no_file_may_have(name):
             load(pumice.demo_model_path(), config=options)
 
 
-def test_tokens_beyond_64_bits_are_refused_everywhere(model):
-    for call in (
-        lambda: model.tokenizer.detokenize([HUGE]),
-        lambda: model.score([HUGE]),
-        lambda: model.embed([[HUGE]]),
-    ):
-        with pytest.raises(pumice.PumiceError, match=f"token (id )?{BITS} is outside the vocabulary"):
-            call()
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -161,40 +149,6 @@ def test_several_prompts_are_a_list(model, prompts, each, message):
         model.generate_many(prompts, each=each)
 
 
-@pytest.mark.parametrize("ids", ["abc", [[1, 2]], [1.5], None])
-def test_ids_for_logits_are_checked(model, ids):
-    with pytest.raises(pumice.RequestError, match="logits: ids must be a list of token ids"):
-        model.logits(ids)
-
-
-def test_arrays_are_lists_of_ids(model):
-    ids = [5, 6, 7]
-    assert model.generate(np.array(ids), **GREEDY).tokens == model.generate(ids, **GREEDY).tokens
-    assert (model.logits(np.array(ids)) == model.logits(tuple(ids))).all()
-
-
-def test_until_the_end(model):
-    longest = [model.generate("a", max_tokens=n, stop=None, temperature=0, ignore_eos=True) for n in (None, -1)]
-    assert longest[0].tokens == longest[1].tokens
-    assert {each.finish_reason for each in longest} == {"context_full"}
-
-
-def test_a_context_of_its_own(model):
-    whole = model.generate("a", temperature=0, ignore_eos=True, max_tokens=60)
-    short = model.generate("a", temperature=0, ignore_eos=True, max_tokens=60, n_ctx=20)
-    assert short.finish_reason == "context_full"
-    assert short.tokens == whole.tokens[: 20 + 1 - short.timings.prompt_tokens]
-    with pytest.raises(pumice.PromptTooLongError, match="the prompt has 30 tokens, n_ctx is 20"):
-        model.generate([5] * 30, n_ctx=20)
-
-
-def test_a_token_stops(model):
-    whole = model.generate("a", **GREEDY)
-    stopper = whole.tokens[7]
-    cut = model.generate("a", stop_tokens=[stopper], **GREEDY)
-    assert (cut.tokens, cut.finish_reason) == (whole.tokens[: whole.tokens.index(stopper)], "stop")
-
-
 def test_a_minimum_of_tokens(model):
     """No end token is chosen before it, and a stop string that begins before it ends nothing."""
     whole = model.generate("a", **GREEDY)
@@ -211,44 +165,6 @@ def test_a_minimum_of_tokens(model):
         model.generate("a", min_tokens=21, **GREEDY)
 
 
-def test_a_mask_of_a_minimum_is_made_once_for_all_completions(model, monkeypatch):
-    made = []
-    monkeypatch.setattr(
-        "pumice.engine.requests.prepare.without_tokens", lambda *args: made.append(args) or without_tokens(*args)
-    )
-    model.generate("a", stop_tokens=[1], min_tokens=9, n=4, **GREEDY)
-    assert len(made) == 1
-
-
-def test_several_completions_share_a_prompt(model):
-    prompt = list(range(3, 103))
-    alone = [model.generate(prompt, **{**RANDOM, "seed": seed}, cache_salt="1").tokens for seed in (7, 8, 9)]
-    several = model.generate(prompt, n=3, **RANDOM, cache_salt="2")
-    assert [each.tokens for each in several] == alone
-    assert [each.timings.prompt_cached for each in several] == [0, 96, 96]
-    assert model.generate(prompt, n=1, **RANDOM)[0].tokens == alone[0]
-    again = asyncio.run(model.agenerate(prompt, n=3, **RANDOM))
-    assert [each.tokens for each in again] == alone
-    for use in (lambda: model.stream("a", n=2), lambda: model.generate_many(["a"], n=2)):
-        with pytest.raises(pumice.RequestError, match="a stream has one completion, not 2"):
-            use()
-
-
-def test_a_conversation_goes_on_where_it_ended(model):
-    first = list(range(3, 53))
-    answer = model.generate(first, **GREEDY, cache_salt="talk")
-    second = [*first, *answer.tokens, 5, 6, 7]
-    again = model.generate(second, **GREEDY, cache_salt="talk")
-    assert again.timings.prompt_cached == len(second) - 4, "the last token of the answer was not computed"
-    assert again.tokens == model.generate(second, **GREEDY, cache_salt="fresh").tokens
-
-
-def test_salts_keep_caches_apart(model):
-    prompt = list(range(100, 180))
-    cached = [model.generate(prompt, **GREEDY, cache_salt=salt).timings.prompt_cached for salt in ("a", "b", "a")]
-    assert cached == [0, 0, 64]
-
-
 def test_options_of_single_prompts(model):
     each = [{"seed": 1}, {"seed": 2, "max_tokens": 5}]
     found = model.generate_many(["a", "a"], each=each, **RANDOM)
@@ -258,13 +174,6 @@ def test_options_of_single_prompts(model):
         model.generate_many(["a"], each=each)
     with pytest.raises(pumice.RequestError, match=r"^prompt 1: max_tokens must be"):
         model.generate_many(["a", "a"], each=[{}, {"max_tokens": "x"}])
-
-
-def test_a_prompt_reports_its_progress(tmp_path):
-    seen = []
-    with pumice.load(tiny_llama(tmp_path / "tiny.gguf"), n_batch=16, **EXACT) as model:
-        model.generate([5] * 40, max_tokens=1, progress=lambda *each: seen.append(each))
-    assert seen == [(0, 40), (16, 40), (32, 40), (40, 40)]
 
 
 def log_softmax(logits):
@@ -323,22 +232,3 @@ def test_logprobs_after_sampling_are_of_what_is_left(model):
         np.testing.assert_allclose(logprobs.logprob, expected[best.tolist().index(token)], atol=1e-3)
     greedy = model.generate(prompt, logprobs=5, logprobs_sampled=True, **GREEDY)
     assert {each.logprob for each in greedy.logprobs} == {0.0}
-
-
-def test_streams_carry_logprobs(model):
-    pieces = list(model.stream("a", logprobs=2, **GREEDY))
-    assert [len(piece.logprobs.top) for piece in pieces[:-1]] == [2] * 20
-    assert pieces[-1].logprobs is None
-    assert model.generate("a", **GREEDY).logprobs is None
-
-
-def test_a_prediction_is_tokenized_once_for_all_completions(model, monkeypatch):
-    texts = []
-
-    def tokenize(tokenizer, text):
-        texts.append(text)
-        return model.tokenizer.tokenize(text)
-
-    monkeypatch.setattr(type(model.tokenizer), "tokenize_following", tokenize)
-    model.generate("a", n=3, prediction="a b", **RANDOM)
-    assert texts == ["a b"]

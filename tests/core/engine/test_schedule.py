@@ -2,7 +2,6 @@
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -56,14 +55,6 @@ def test_a_sequence_without_end_gives_way(path, n_ctx, n_parallel):
         assert before == 50, "it goes on"
 
 
-def test_a_preempted_sequence_loses_nothing(path):
-    with load(path, n_parallel=1) as model:
-        expected = [model.generate(prompt, max_tokens=150, temperature=0.0).tokens for prompt in ("a", "bc", "def")]
-    with load(path, FairPolicy(quantum=0.02), n_parallel=1) as model:
-        streams = [model.stream(prompt, max_tokens=150, temperature=0.0) for prompt in ("a", "bc", "def")]
-        assert [stream.completion().tokens for stream in streams] == expected
-
-
 def test_a_prompt_is_read_in_parts_while_others_generate(tmp_path, batches):
     policy = FairPolicy(max_delay=0.04)
     path = tiny_llama(tmp_path / "tiny.gguf", n_ctx=8192)  # room for both, however much is generated before
@@ -79,28 +70,6 @@ def test_a_prompt_is_read_in_parts_while_others_generate(tmp_path, batches):
     assert all(1 in batch for batch in batches[alone:])
 
 
-def test_alone_a_prompt_is_read_at_once(path, batches):
-    with load(path) as model:
-        model.generate([5] * 100, max_tokens=1)
-    assert batches == [[100]]
-
-
-def test_the_time_of_steps_decides_how_much_is_read():
-    policy = FairPolicy(max_delay=0.1)
-    generating, reading = Sequence(pending=1), Sequence(pending=1000)
-    assert policy.share([reading], 512) == [(reading, 512)]
-    assert policy.share([reading, generating], 512) == [(generating, 1), (reading, 32)], "a guess"
-    policy.took([(reading, 500)], 1.0)
-    assert policy.share([reading, generating], 512) == [(generating, 1), (reading, 50)]
-    policy.took([(generating, 1), (reading, 40)], 4.0)
-    assert policy.share([reading, generating], 512)[1] == (reading, 50), "the first of a size may be slow"
-    for _ in range(3):
-        policy.took([(generating, 1), (reading, 40)], 4.0)
-    assert policy.share([reading, generating], 512)[1] == (reading, 1)
-    second = Sequence(pending=1000)
-    assert policy.share([reading, second, generating], 512)[1:] == [(reading, 1)]
-
-
 @pytest.mark.parametrize(("fixed", "n_expected"), [(0.3, 15), (0.02, 4)])
 def test_prompts_of_a_slow_model_get_as_much_time_as_generation(fixed, n_expected):
     """A step of a large model on a processor takes longer than the delay, whatever it reads."""
@@ -112,28 +81,6 @@ def test_prompts_of_a_slow_model_get_as_much_time_as_generation(fixed, n_expecte
         members = policy.share([reading, generating], 512)
         policy.took(members, fixed + 0.02 * members[1][1])
     assert members == [(generating, 1), (reading, n_expected)]
-
-
-def test_a_slow_first_step_of_generation_gives_prompts_no_more_time():
-    policy = FairPolicy(max_delay=0.1)
-    generating, reading = Sequence(pending=1), Sequence(pending=1000)
-    policy.took([(reading, 500)], 0.5)
-    policy.took([(generating, 1)], 2.0)
-    assert policy.share([reading, generating], 512)[1] == (reading, 100)
-    policy.took([(generating, 1)], 0.01)
-    policy.took([(generating, 1)], 0.01)
-    assert policy.share([reading, generating], 512)[1] == (reading, 100)
-
-
-def test_few_sequences_see_shorter_gaps():
-    policy = FairPolicy(max_delay=0.2, few_delay=0.1)
-    policy.took([(Sequence(pending=1000), 100)], 0.2)
-
-    def n_read(n_generating):
-        return policy.share([*(Sequence(pending=1) for _ in range(n_generating)), Sequence(pending=1000)], 512)[-1][1]
-
-    assert [n_read(n) for n in (1, 4, 6, 8, 16)] == [50, 50, 75, 100, 100]
-    assert FairPolicy(max_delay=0.2).few_delay == 0.2
 
 
 class Sequence:
@@ -203,17 +150,6 @@ def test_a_long_wait_overrides_priority(path, patience, comes, n_parallel):
         assert len(list(zip(range(50), highs[0], strict=False))) == 50, "they go on"
 
 
-def test_a_prompt_that_has_waited_for_long_is_read_first():
-    policy = FairPolicy(patience=10)
-    low, high, generating = Sequence(pending=1000), Sequence(pending=1000), Sequence(pending=1)
-    high.priority = 1
-    assert policy.share([low, high, generating], 512) == [(generating, 1), (high, 32)]
-    low.waits_since -= 11
-    assert policy.share([low, high, generating], 512) == [(generating, 1), (low, 32)]
-    low.began = time.perf_counter()
-    assert policy.share([low, high, generating], 512) == [(generating, 1), (high, 32)], "it was read"
-
-
 def test_time_runs_out_for_who_waits_and_who_generates(path):
     with load(path, FairPolicy(quantum=3600), n_parallel=1) as model:
         running = model.stream("a", **ENDLESS)
@@ -245,13 +181,3 @@ def test_a_full_queue_refuses(path):
         for stream in streams:
             stream.close()
         assert isinstance(streams[0], Stream)
-
-
-def test_many_texts_leave_a_generation_its_blocks(path):
-    """Blocks come first to the sequence that is next, also where shorter ones of another kind would fit."""
-    with load(path, FairPolicy(quantum=0.02), n_ctx=128, n_parallel=2) as model, ThreadPoolExecutor() as pool:
-        texts = pool.submit(model.embed, [[1 + i % 60 for i in range(70)]] * 600)
-        expected = model.generate([5, 6, 7], max_tokens=110, temperature=0)
-        assert not texts.done()
-        assert len(expected.tokens) == 110
-        texts.result()

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,7 +26,6 @@ from guessing_programs import (
 )
 from nightly import variants
 from pumice.engine import Engine, Request
-from pumice.engine.drafts.drafts import possible_tokens
 from pumice.engine.drafts.speculation import Speculation
 from pumice.engine.messages import Failed
 from pumice.errors import RequestError
@@ -84,13 +82,6 @@ def test_programs_that_pick_tokens_verify_drafts(kind, name, sampling, texts):
     assert generate(made, [replace(first, speculate=name), *others]) == expected
 
 
-def test_steps_that_no_proposer_waits_for_are_submitted_together(texts):
-    program = Behind(8)
-    made = engine(program, 512, speculation=Speculation(PROPOSERS, default="off", n_draft=7))
-    generate(made, [request([5], GREEDY, 200)])
-    assert any(asked[1:] == (8, True) for asked in program.asked)
-
-
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_sequences_that_end_shift_and_wait_get_the_same(kind, name, texts):
@@ -144,20 +135,6 @@ def test_random_requests_get_the_same(kind, seed, texts):
     expected = results(None)
     for name in NAMES:
         assert results(drafting(name, int(random.integers(1, 20)))) == expected
-
-
-def test_timings_count_drafts(texts):
-    wanted = [request([5], GREEDY, 30)]
-    learn(texts, wanted, engine(Cells(0)))
-    made = engine(Cells(0), speculation=drafting("oracle", 7))
-    generation = add(made, wanted[0])
-    run(made)
-    assert (generation.timings.n_drafted, generation.timings.n_accepted) == (25, 25)
-    made = engine(Cells(0), speculation=drafting("liar", 7))
-    generation = add(made, wanted[0])
-    run(made)
-    assert generation.timings.n_drafted > 25
-    assert generation.timings.n_accepted == 0
 
 
 def test_a_request_chooses_its_proposers(texts):
@@ -246,52 +223,6 @@ def test_invalid_proposals_are_named(proposal, error, monkeypatch, caplog):
     assert warning == f"proposer 'saying': propose: {error}; the request goes on without its drafts"
 
 
-@pytest.mark.parametrize("tokens", [[-1, 10**9], [1, 10**9, -1]])
-def test_tokens_outside_the_vocabulary_are_left_out_and_named_once(tokens, monkeypatch, caplog):
-    monkeypatch.setitem(PROPOSERS, "saying", lambda: Saying(Proposal(tokens)))
-    wanted = [request([5], GREEDY, 30), request([6], GREEDY, 30)]
-    made = engine(Cells(0), speculation=drafting("saying"))
-    assert generate(made, wanted) == generate(engine(Cells(0)), wanted)
-    wrong = next(token for token in tokens if token != 1)
-    message = f"token {wrong} is not in the vocabulary of 50 tokens; drafts end before such tokens"
-    assert [record.message for record in caplog.records] == [f"proposer 'saying': propose: {message}"]
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
-
-
-class Watched(Oracle):
-    """Notes what it was told when it was closed."""
-
-    closed: ClassVar[list[int]] = []
-
-    def close(self) -> None:
-        self.closed.append(self._n)
-
-
-@pytest.mark.parametrize("end", ["length", "cancel", "late", "fail", "fail all"])
-def test_proposers_are_closed_when_their_sequence_ends(end, texts, monkeypatch):
-    """At once, and with all tokens, not when another request comes."""
-    monkeypatch.setattr(Watched, "closed", [])
-    monkeypatch.setitem(PROPOSERS, "watched", Watched)
-    learn(texts, [request([5], GREEDY, 30)], engine(Cells(0)))
-    made = engine(Cells(0), speculation=drafting("watched", 3))
-    generation = add(made, request([5], GREEDY, 30))
-    for _ in range(3):
-        made.step()
-    assert Watched.closed == []
-    if end == "length":
-        run(made)
-    elif end == "cancel":
-        made.cancel(generation.id)
-    elif end == "late":
-        made.scheduler.stop(generation.id, "timeout")
-    elif end == "fail":
-        made.scheduler.fail(made.scheduler.running, ValueError("no memory"))
-    else:
-        made.fail(ValueError("no memory"))
-    assert Watched.closed == [len(generation.generated)]
-    assert generation.timings.n_accepted > 0
-
-
 def test_a_sequence_that_fails_at_a_drafted_token_says_why(texts, monkeypatch):
     learn(texts, [request([5], GREEDY, 30)], engine(Cells(0)))
     made = engine(Cells(0), speculation=drafting("oracle"))
@@ -308,12 +239,6 @@ def test_a_sequence_that_fails_at_a_drafted_token_says_why(texts, monkeypatch):
     assert [str(event.error) for event in made.drain() if isinstance(event, Failed)] == ["the mask is too large"]
     assert other.finish_reason == "length"
     assert generation.timings.n_drafted > 0
-
-
-@pytest.mark.parametrize(("tokens", "kept"), [([1, 2, 3], [1, 2]), ([1, 9, 2], [1]), ([50, 1], []), ([-1], [])])
-def test_masks_and_end_tokens_cut_drafts_before_they_are_computed(tokens, kept):
-    chain = SimpleNamespace(n_vocab=50, n_allowed=lambda tokens: min(2, len(tokens)))
-    assert possible_tokens(SimpleNamespace(chain=chain, end_tokens={9}), tokens) == kept
 
 
 # --- how many
@@ -337,33 +262,6 @@ def test_a_proposer_that_is_always_wrong_costs_few_rows(texts):
     assert n_drafted <= 40
 
 
-def test_a_proposer_that_is_always_right_is_used(texts):
-    n_steps, n_drafted, n_accepted = drafted_rows("oracle", texts)
-    assert n_accepted == n_drafted
-    assert n_steps < 512 / 8
-
-
-def test_right_and_wrong_drafts_are_counted(texts):
-    _, n_drafted, n_accepted = drafted_rows("erring", texts)
-    assert 0.3 < n_accepted / n_drafted < 0.95
-
-
-class Turncoat(Oracle):
-    """Is wrong at first, and right from a number of tokens on."""
-
-    def propose(self, n: int) -> Proposal:
-        self.wrong = 1.0 if self._n < 200 else 0.0
-        return super().propose(n)
-
-
-def test_a_proposer_that_becomes_right_is_used_again(texts):
-    learn(texts, [request([5], GREEDY, 400)], engine(Cells(0), 1024))
-    made = engine(Cells(0), 1024, speculation=Speculation({"turncoat": Turncoat}, default="turncoat"))
-    generation = add(made, request([5], GREEDY, 400))
-    run(made)
-    assert generation.timings.n_accepted > 130
-
-
 class Counted(Oracle):
     """Counts how often it is told or asked something."""
 
@@ -376,32 +274,3 @@ class Counted(Oracle):
     def propose(self, n: int) -> Proposal:
         Counted.n_calls += 1
         return Proposal()
-
-
-def test_proposers_that_rest_are_not_told_what_is_written(texts, monkeypatch):
-    """A new sequence asks its own at once."""
-    monkeypatch.setattr(Counted, "n_calls", 0)
-    speculation = Speculation({"counted": Counted}, default="counted", is_invariant=True)
-    made = engine(Cells(0), 512, speculation=speculation)
-    first = add(made, request([5], GREEDY, 200))
-    while len(first.generated) < 130:
-        made.step()
-    assert Counted.n_calls < 60
-    n_calls = Counted.n_calls
-    add(made, request([6], GREEDY, 20))
-    for _ in range(3):
-        made.step()
-    assert Counted.n_calls > n_calls + 1
-    run(made)
-    assert first.timings.n_drafted == 0
-
-
-def test_a_sequence_that_missed_steps_drafts_again(texts):
-    """It waits for cache blocks, while another one computes that never drafts."""
-    longer = request([5] * 60, GREEDY, 60)
-    learn(texts, [longer], engine(Cells(0), 128))
-    made = engine(Cells(0), 128, speculation=Speculation(PROPOSERS, default="oracle", n_draft=3))
-    add(made, request([6] * 34, GREEDY, 27, speculate="off"))
-    waiting = add(made, longer)
-    run(made)
-    assert waiting.timings.n_drafted > 30

@@ -16,25 +16,6 @@ def size_of(n_tokens: int) -> int:
     return next(size for size in SIZES if size >= n_tokens)
 
 
-def test_the_smallest_size_is_used_until_a_step_was_measured() -> None:
-    times = StepTimes(SIZES)
-    assert times.largest(0.05, 1) == 32
-    assert times.largest(0.05, 33) == 64
-    assert times.largest(0.05, 999) == 512
-
-
-def test_a_size_that_took_too_long_is_not_tried_again_at_this_speed() -> None:
-    times = StepTimes(SIZES)
-    times.took(120, 0.046)
-    assert times.largest(0.05, 1) == 256
-    times.took(200, 0.080)
-    for _ in range(10):
-        assert times.largest(0.05, 1) == 128
-        times.took(128, 0.046)
-    times.took(128, 0.012)  # the clock has risen
-    assert times.largest(0.05, 1) == 512
-
-
 def test_the_slow_first_step_of_a_size_is_forgotten() -> None:
     times = StepTimes(SIZES)
     times.took(128, 0.010)

@@ -1,6 +1,5 @@
 """Text as it may be shown: stop strings are never shown, not even their beginnings."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,21 +34,10 @@ def test_a_stop_string_ends_the_text_before_it():
     assert run("say hello world", ["lo w"]) == (["s", "a", "y", " ", "h", "e", "", "l", "", "", "", ""], True)
 
 
-def test_text_without_stops_ends_nothing():
-    stream = TextStream(Letters(), ["ab", "bc"])
-    pieces = [stream.push(ord("a")), stream.push(ord("b"), stops=False), stream.push(ord("c"))]
-    assert (pieces, stream.stopped) == (["", "ab", "c"], False)
-
-
 def test_a_possible_beginning_of_a_stop_string_is_held_back():
     pieces, stopped = run("abab!", ["abac"])
     assert pieces == ["", "", "", "ab", "ab!", ""]
     assert not stopped
-
-
-@pytest.mark.parametrize("stop", [[], [""]])
-def test_without_stop_strings_everything_is_shown_at_once(stop):
-    assert run("abc", stop)[0] == ["a", "b", "c", ""]
 
 
 @given(text=st.text(alphabet="abc", max_size=40), stop=st.lists(st.text(alphabet="abc", max_size=4), max_size=3))

@@ -4,17 +4,14 @@ import asyncio
 import gc
 import multiprocessing
 import os
-import pickle
 import threading
 
 import pytest
 
 import pumice
 from gguf_files import tiny_llama
-from pumice.engine import EngineClient, Request, Runner
-from pumice.engine.messages import Add, Failed, Finished, Output, Progress
+from pumice.engine import Runner
 from pumice.errors import ModelClosedError, PromptTooLongError
-from pumice.streaming.stream import Stream
 from waiting import PATIENCE, wait_until
 
 EXACT = {"backend": "numpy", "kv_type": "f32"}
@@ -38,24 +35,6 @@ def idle(model) -> bool:
     return now.n_running + now.n_waiting == 0 and now.n_slots_free == now.n_slots and now.n_blocks_free == now.n_blocks
 
 
-def test_the_model_generates_while_nobody_reads(model):
-    stream = model.stream("a", **GREEDY)
-    wait_until(lambda: idle(model))
-    assert len(stream.completion().tokens) == 20
-
-
-def test_a_loop_that_is_left_cancels(model):
-    for _ in model.stream("a", **ENDLESS):
-        break
-    wait_until(lambda: idle(model))
-
-
-def test_a_loop_that_fails_cancels(model):
-    with pytest.raises(ZeroDivisionError):
-        sum(1 // len(piece.text[:0]) for piece in model.stream("a", **ENDLESS))
-    wait_until(lambda: idle(model))
-
-
 def test_a_dropped_stream_cancels(model):
     streams = [model.stream("a", **ENDLESS) for _ in range(6)]
     next(streams[0])
@@ -71,13 +50,6 @@ def test_one_bad_prompt_leaves_nothing_running(model):
     wait_until(lambda: idle(model))
 
 
-def test_errors_cross_a_pipe():
-    error = PromptTooLongError(300, 256)
-    error.prompt_index = 2
-    again = pickle.loads(pickle.dumps(error))
-    assert (str(again), vars(again)) == (str(error), vars(error))
-
-
 def test_closing_ends_streams_as_cancelled(path):
     model = pumice.load(path, **EXACT)
     stream, reasons = model.stream("a", **ENDLESS), []
@@ -89,14 +61,6 @@ def test_closing_ends_streams_as_cancelled(path):
     other.join(PATIENCE)
     assert stream.completion().finish_reason == "cancelled"
     assert reasons == ["cancelled"]
-
-
-def test_a_closed_model_leaves_no_thread_and_no_file(path):
-    before = threading.active_count()
-    for _ in range(3):
-        with pumice.load(path, backend="cpu", config={"cpu": {"threads": 4}}) as model:
-            model.generate("a", **GREEDY)
-        assert threading.active_count() <= before  # less, where one of a test before has just ended
 
 
 def test_a_model_that_nobody_uses_is_closed(path):
@@ -194,61 +158,3 @@ def test_logits_of_a_long_text_do_not_stop_a_stream(path):
         next(stream)
         assert (model.logits([7] * 200) == expected).all()
         assert next(stream).token is not None
-
-
-def received(pipe):
-    while (message := pipe.recv()) is not None:
-        yield message
-
-
-def test_commands_and_events_cross_a_pipe(path):
-    """A client here, the engine on the other side of a pipe that pickles; a refusal is an event."""
-    here, there = multiprocessing.Pipe()
-    with pumice.load(path, **EXACT) as model:
-        expected = model.generate([5, 6, 7], **GREEDY)
-
-        def answer():
-            model.engine.thread.emit = there.send
-            for command in received(there):
-                try:
-                    model.engine.thread.send(command)
-                except pumice.PumiceError as error:
-                    there.send([Failed(id, error) for id in command.ids])
-
-        def listen():
-            for events in received(here):
-                client.receive(events)
-
-        client = EngineClient(here.send)
-        for loop in (answer, listen):
-            threading.Thread(target=loop, daemon=True).start()
-        found = Stream.open(client, Request([5, 6, 7], 20, {"temperature": 0.0}))[0].completion()
-        assert (found.tokens, found.text, found.finish_reason) == (expected.tokens, expected.text, "length")
-        with pytest.raises(PromptTooLongError):
-            Stream.open(client, Request([5] * 300, 20))[0].completion()
-        assert client.snapshot(timeout=PATIENCE).n_running == 0
-        here.send(None)
-        there.send(None)
-
-
-def test_a_prompt_tells_how_far_it_was_read(path):
-    with pumice.load(path, n_batch=8, **EXACT) as model:
-        events = []
-        done = threading.Event()
-
-        def listen(event):
-            events.append(event)
-            if isinstance(event, Finished):
-                done.set()
-
-        model.engine.client.add(Request(list(range(5, 25)), 2), listen)
-        assert done.wait(PATIENCE)
-    assert [event.n_read for event in events if isinstance(event, Progress)] == [0, 8, 16, 20]
-    assert {event.n_prompt for event in events if isinstance(event, Progress)} == {20}
-    assert sum(len(event.tokens) for event in events if isinstance(event, Output)) == 2
-    assert isinstance(events[-1], Finished)
-
-
-def test_a_command_is_plain_data():
-    command = Add([3], Request([1, 2], 5, {"temperature": 0.5}, stop=["x"]))
-    assert pickle.loads(pickle.dumps(command)) == command

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 import pumice
-from pumice.backend.contract import CacheForm
-from pumice.cache_tiers import RamTier, Tally
-from pumice.engine.cache.tiers import Tiers
+from pumice.cache_tiers import Tally
 from tiny_zoo import ZOO
 
 PROMPTS = [[(k * i + i // 5 + k) % 32 for i in range(70)] for k in (3, 7)]
@@ -112,43 +108,6 @@ def test_lack_of_memory_costs_what_is_kept_alone(
         assert answer(model, PROMPTS[1]) == (N_CACHED, read[1][1])
 
 
-def test_nothing_is_read_for_a_disk_that_takes_nothing() -> None:
-    runner: Any = SimpleNamespace(limits=SimpleNamespace(block_size=32), lost=False)  # without a cache
-    disk: Any = SimpleNamespace(works=True, wait=lambda seconds: False)
-    tiers = Tiers(runner, CacheForm({0: 100}, 0, "test"), b"", None, disk)
-    tiers.offer(0, b"a", 1)
-    tiers.write_behind(idle=False)
-    assert tiers.busy
-    disk.works = False
-    tiers.write_behind(idle=False)
-    tiers.offer(0, b"b", 2)
-    assert not tiers.busy
-
-
-def test_blocks_that_leave_the_device_are_read_together_and_once() -> None:
-    read: list[list[int]] = []
-
-    def read_blocks(window: int, blocks: Sequence[int]) -> np.ndarray:
-        read.append(list(blocks))
-        return np.repeat(np.asarray(blocks, np.uint8), 100).reshape(len(blocks), 100)
-
-    cache = SimpleNamespace(read_blocks=read_blocks)
-    runner: Any = SimpleNamespace(limits=SimpleNamespace(block_size=32), lost=False, cache=cache)
-    tiers = Tiers(runner, CacheForm({0: 100}, 0, "test"), b"", RamTier(2**20), None)
-    blocks = [(block, bytes([block])) for block in range(4)]
-    tiers.idle = lambda window, most: blocks[:most]
-    for _ in range(2):  # the second time they are in host memory already
-        for _, key in blocks[:3]:  # the fourth one was not offered: its contents are not whole
-            tiers.offer(0, key, 1)
-        for block, key in blocks[:3]:
-            tiers.save_evicted(0, block, key)
-    assert read == [[0, 1, 2]]
-    assert tiers.tallies["ram"].n_saved == 3
-    kept = [tiers._ram and tiers._ram.get(tiers._entry(0, key, 1)) for _, key in blocks[:3]]
-    assert [int(row[0]) for row in kept if row is not None] == [0, 1, 2]
-    assert all(row is not None and row.base is None for row in kept), "a view would keep all rows"
-
-
 @pytest.mark.parametrize("damage", ["shorter", "changed", "link", "folder"])
 def test_a_damaged_file_costs_reading_the_prompt_again(path: Path, tmp_path: Path, damage: str) -> None:
     folder, prompt = tmp_path / "cache", PROMPTS[0]
@@ -188,29 +147,6 @@ def test_settings_that_change_values_change_the_key(path: Path, tmp_path: Path) 
     assert n_cached(override_kv={"llama.rope.freq_base": 5000.0}) == 0
     other.replace(path)
     assert n_cached() == 0
-
-
-def test_rotated_and_plain_caches_do_not_mix(demo_model: Callable[[str], Path], tmp_path: Path) -> None:
-    options = {**OPTIONS, "kv_type": "q4_0", "cache_disk": str(tmp_path / "cache")}
-
-    def n_cached(rotate: bool) -> int:
-        with pumice.load(demo_model("Q8_0"), kv_rotate=rotate, **options) as model:
-            n = answer(model, PROMPTS[0])[0]
-            tallies(model)
-            return n
-
-    assert [n_cached(rotate) for rotate in (True, False, True, False)] == [0, 0, N_CACHED, N_CACHED]
-
-
-def test_a_program_that_cannot_give_its_blocks_has_no_tiers(
-    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    from pumice_numpy.backend import NumpyProgram
-
-    monkeypatch.setattr(NumpyProgram, "cache_form", None)
-    with pumice.load(path, cache_ram=16, **OPTIONS) as model:
-        assert answer(model, PROMPTS[0])[0] == 0
-    assert "cache_ram, cache_disk, cache_saved: not used: on numpy" in caplog.text
 
 
 def test_a_folder_that_others_can_write_to_is_refused(path: Path, tmp_path: Path) -> None:

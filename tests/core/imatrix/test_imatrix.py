@@ -208,3 +208,13 @@ def test_metadata_of_other_types(tmp_path, key, value, message):
         pass
     with pytest.raises(QuantizeError, match=message):
         read_sums(tmp_path / "wrong.gguf")
+
+
+def test_experts_that_no_token_reached_are_named(tmp_path):
+    sums = ActivationSums()
+    sums.add("blk.0.ffn_up_exps.weight", np.ones((4, 8)), [3, 0, 5, 0])
+    sums.add("blk.0.attn_q.weight", np.ones((1, 8)), [8])
+    assert sums.unreached == {"blk.0.ffn_up_exps.weight": 2}
+    write_sums(tmp_path / "some.gguf", sums)
+    said = run("--in-file", tmp_path / "some.gguf", "-o", tmp_path / "sum.gguf").stderr
+    assert "blk.0.ffn_up_exps.weight: 2 of 4 experts were never chosen" in said

@@ -2,17 +2,11 @@
 
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 
 import pumice
 from adapters import write_adapter
-from control_vectors import write_control_vector
 from pumice.gguf import GGUFFile
-from pumice_server.bodies import OllamaOptions
-from pumice_server.choice import take_adapters
-from pumice_server.command import command
-from pumice_server.variant import Variant
 from server_thread import Running, running
 from tiny_models import TinyModel
 
@@ -67,18 +61,6 @@ def test_an_adapter_is_a_model_by_its_own_name(adapted, texts):
     assert adapted.client.get("/v1/models/demo:a").json()["parent"] == "demo"
 
 
-def test_an_adapter_has_the_defaults_of_its_model(adapted, texts):
-    served_model = adapted.application.state.models.served_models[0]
-    whole = texts(b=1.0)
-    served_model.defaults = Variant(parameters=OllamaOptions(stop=[whole[8:12]]))
-    try:
-        answer = adapted.client.post("/v1/completions", json=GREEDY | {"model": "demo:b"}).json()
-        assert answer["model"] == "demo:b"
-        assert answer["choices"][0]["text"] == whole[: whole.index(whole[8:12])]
-    finally:
-        served_model.defaults = None
-
-
 def test_scales_of_the_server(adapted, texts):
     path = "/lora-adapters"
     before = [{"id": 0, "path": "a.gguf", "scale": 0.5}, {"id": 1, "path": "b.gguf", "scale": 1.0}]
@@ -90,40 +72,6 @@ def test_scales_of_the_server(adapted, texts):
     finally:
         adapted.client.post(path, json=before)
     assert text(adapted) == texts(a=0.5, b=1.0)
-
-
-@pytest.mark.parametrize("name", ["b", "demo:b"])
-def test_scales_are_those_of_a_model_not_of_an_adapter(adapted, texts, name):
-    response = adapted.client.post("/lora-adapters", params={"model": name}, json=[{"id": 1, "scale": 0.25}])
-    message = f"model={name}: this is demo with the adapter b alone, at scale 1; name the model itself, or give `lora` "
-    assert (response.status_code, response.json()["error"]["message"]) == (400, message + "with a request")
-    assert text(adapted) == texts(a=0.5, b=1.0)
-    scales = [each["scale"] for each in adapted.client.get("/lora-adapters", params={"model": name}).json()]
-    assert scales == [0.0, 1.0]
-
-
-def test_scales_of_a_model_by_its_other_name(adapted, texts):
-    before = adapted.client.get("/lora-adapters").json()
-    try:
-        adapted.client.post("/lora-adapters?model=other-name", json=[{"id": 1, "scale": 0.25}])
-        assert text(adapted) == texts(b=0.25)
-    finally:
-        adapted.client.post("/lora-adapters", json=before)
-
-
-def test_adapters_in_a_completion(adapted):
-    told = adapted.client.post("/completion", json=GREEDY | {"lora": [{"id": 1, "scale": 2}]}).json()
-    assert told["generation_settings"]["lora"] == [{"id": 0, "scale": 0.0}, {"id": 1, "scale": 2.0}]
-
-
-def test_embeddings_have_them_too(adapted):
-    def embedding(**fields):
-        return adapted.client.post("/v1/embeddings", json={"input": PROMPT} | fields).json()["data"][0]["embedding"]
-
-    model = adapted.model
-    assert embedding() == pytest.approx(model.embed(PROMPT, adapters={"a": 0.5, "b": 1.0})[0].tolist())
-    assert embedding(model="b") == pytest.approx(model.embed(PROMPT, adapters={"b": 1.0})[0].tolist())
-    assert embedding() != pytest.approx(embedding(model="b"))
 
 
 @pytest.mark.parametrize(
@@ -159,32 +107,3 @@ def test_wrong_scales(adapted, lora, message):
 def test_wrong_scales_of_the_server(adapted, body, message):
     response = adapted.client.post("/lora-adapters", json=body)
     assert (response.status_code, response.json()["error"]["message"]) == (400, message)
-
-
-def test_control_vectors_stay_as_they_are(tmp_path, adapted):
-    directions = np.random.default_rng(0).standard_normal((3, adapted.model.facts.n_embd))
-    files = {
-        "a": adapted.model.config.adapters["a"].file,
-        "happy": str(write_control_vector(tmp_path / "h", directions)),
-    }
-    with pumice.load(config={"adapters": files}) as model, running(model) as server:
-        assert [each["path"] for each in server.client.get("/lora-adapters").json()] == ["a.gguf"]
-        expected = model.generate(**GREEDY, adapters={"happy": 1.0}).text
-        assert text(server, lora=[{"id": 0, "scale": 0}]) == expected
-        assert text(server, model="a") == model.generate(**GREEDY).text
-        assert len({expected, text(server, model="a"), model.generate(**GREEDY, adapters={}).text}) == 3
-
-
-def test_options():
-    line = "--lora x/a.gguf,b.gguf --lora-scaled c.gguf:0.5,d.gguf:2 --control-vector e.gguf"
-    line += " --control-vector-layer-range 2 5"
-    vector = {"file": "e.gguf", "scale": 1.0, "kind": "control_vector", "layers": [2, 5]}
-    found = take_adapters(command.make_context("serve", line.split()).params)
-    assert found.pop("e") == vector
-    assert found == {
-        name: {"file": file, "scale": scale, "kind": "lora"}
-        for name, file, scale in (("a", "x/a.gguf", 1), ("b", "b.gguf", 1), ("c", "c.gguf", 0.5), ("d", "d.gguf", 2))
-    }
-    off = take_adapters(command.make_context("serve", [*line.split(), "--lora-init-without-apply"]).params)
-    assert off.pop("e") == vector
-    assert {each["scale"] for each in off.values()} == {0.0}

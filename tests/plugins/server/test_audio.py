@@ -6,26 +6,18 @@ import json
 import threading
 from collections.abc import Iterator
 
-import numpy as np
 import ollama
 import pytest
-from starlette.exceptions import HTTPException
 
 import pumice
 from gguf_files import tiny_llama
-from hearing_models import RATE, SHAPES, sound, write_folder
+from hearing_models import SHAPES, sound, write_folder
 from hostile_sounds import hostile_sounds, pcm, wav
 from imported_late import Late
-from pumice.audio import MAX_SECONDS, SoundBudget
 from pumice.convert import ConvertOptions, write_model
 from pumice.gguf import GGMLType
 from pumice.model_files.opening import open_model
 from pumice.plugin.unstable import ModelSpec
-from pumice.subtitles import subrip, webvtt
-from pumice_server import segments, transcriptions
-from pumice_server.jobs.form import Field
-from pumice_server.segments import Segment, pieces
-from pumice_server.service import MediaPrompt, Service
 from server_thread import Serving, serving
 
 openai = Late("openai")
@@ -99,13 +91,6 @@ def test_responses_and_completions_hear(server, client):
     assert answer.json()["tokens_evaluated"] > N_AUDIO
 
 
-def test_names_of_fields_are_shown_as_they_can_be_printed():
-    with pytest.raises(HTTPException) as error:
-        transcriptions._read({"file": Field(WAV), "a\0" * 500: Field(b"\xff")})
-    assert error.value.detail.isprintable()
-    assert len(error.value.detail) < 130
-
-
 def test_transcriptions_and_translations(client):
     options = {"model": "hears", "file": ("a.wav", WAV), "extra_body": {"max_tokens": 5}}
     made = client.audio.transcriptions.create(**options)
@@ -119,59 +104,6 @@ def test_transcriptions_and_translations(client):
     *deltas, done = client.audio.transcriptions.create(**options, stream=True)
     assert "".join(event.delta for event in deltas).rstrip() == done.text == made.text
     assert client.audio.translations.create(**options).text
-
-
-def test_long_sounds_are_transcribed_in_segments(client, monkeypatch):
-    """Each segment is what is said in its piece alone; subtitles have the same times and texts."""
-    monkeypatch.setattr(segments, "LONGEST", 2 * RATE)  # which the tiny model's context holds
-    monkeypatch.setattr(segments, "_SEARCHED", RATE)
-    samples = np.concatenate([sound(2.5), np.zeros(1000, np.float32)])
-    file = ("long.wav", wav(pcm(samples)))
-    options = {"model": "hears", "file": file, "extra_body": {"max_tokens": 5}}
-    made = client.audio.transcriptions.create(
-        **options, response_format="verbose_json", timestamp_granularities=["segment"]
-    )
-    first, last = made.segments
-    assert 1 < first.end <= 2
-    assert (first.start, first.end, last.end) == (0.0, last.start, len(samples) / RATE)
-    assert made.text == f"{first.text} {last.text}"
-    piece = ("piece.wav", wav(pcm(samples[round(first.end * RATE) :])))
-    alone = client.audio.transcriptions.create(**{**options, "file": piece})
-    assert alone.text == last.text
-    subtitles = client.audio.transcriptions.create(**options, response_format="srt")
-    assert subtitles.startswith("1\n00:00:00,000 --> 00:00:0")
-    assert client.audio.transcriptions.create(**options, response_format="vtt").startswith("WEBVTT\n\n00:00:00.000 -->")
-
-
-def test_cues_hold_their_texts():
-    said = [Segment(0, 3661.5, "a <b>\n\n& c --> d"), Segment(3661.5, 3662, " "), Segment(3662, 3663.25, "e")]
-    assert subrip(said) == ("1\n00:00:00,000 --> 01:01:01,500\na <b> & c -> d\n\n2\n01:01:02,000 --> 01:01:03,250\ne\n")
-    assert webvtt(said) == (
-        "WEBVTT\n\n00:00:00.000 --> 01:01:01.500\na &lt;b&gt; &amp; c -&gt; d\n\n01:01:02.000 --> 01:01:03.250\ne\n"
-    )
-
-
-def test_pieces_are_cut_where_it_is_quiet():
-    samples = np.ones(70 * RATE, np.float32)
-    samples[27 * RATE : 28 * RATE] = 0
-    samples[56 * RATE : 57 * RATE] = 0
-    (_, first), (start, second), (_, end) = pieces(samples)
-    assert 27 * RATE < first == start < 28 * RATE
-    assert 56 * RATE < second < 57 * RATE
-    assert end == len(samples)
-    assert list(pieces(samples[: 30 * RATE])) == [(0, 30 * RATE)]
-
-
-def test_sounds_of_a_request_are_bounded_together():
-    """Their bytes before one is decoded, and their seconds before one is encoded."""
-    budget = SoundBudget()
-    budget.checked(np.zeros(RATE * MAX_SECONDS - 1, np.float32))
-    with pytest.raises(pumice.RequestError, match="more than 30 minutes together"):
-        budget.checked(np.zeros(2, np.float32))
-    half = pumice.Audio(bytes((16 << 20) + 1))
-    budget.check_bytes(half)
-    with pytest.raises(pumice.RequestError, match="more than 32 MiB together"):
-        budget.check_bytes(half)
 
 
 def test_the_event_loop_runs_while_a_chat_stream_encodes(path):
@@ -224,55 +156,6 @@ def test_hostile_sounds_get_one_clear_error(server):
         assert len(message.splitlines()) == 1, name
     assert server.client.post("/v1/audio/transcriptions", json={}).status_code == 400
     assert server.client.get("/health").status_code == 200
-
-
-def test_voxtral_transcribes_by_its_own_token(server, client, monkeypatch):
-    prompts, complete = [], Service.complete
-
-    async def noted(self, given, *others):
-        prompts.extend(given)
-        return await complete(self, given, *others)
-
-    monkeypatch.setattr(Service, "complete", noted)
-    monkeypatch.setattr(transcriptions, "_has_token", lambda *_: True)
-    options = {"model": "hears", "file": ("a.wav", WAV), "extra_body": {"max_tokens": 5}}
-    made = client.audio.transcriptions.create(**options, language="en")
-    (prompt,) = prompts
-    assert isinstance(prompt, MediaPrompt)
-    assert [part for part in prompt.parts if isinstance(part, str)] == ["[INST]", "[/INST]lang:en[TRANSCRIBE]"]
-    assert made.text
-    assert made.usage.input_token_details.audio_tokens == N_AUDIO
-    client.audio.translations.create(**options)
-    assert len(prompts) == 1  # by a chat
-
-
-def test_qwen3_asr_hears_without_an_instruction(server, client, monkeypatch):
-    chats, chat = [], Service.chat
-
-    async def noted(self, messages, *others):
-        chats.append(messages)
-        return await chat(self, messages, *others)
-
-    monkeypatch.setattr(Service, "chat", noted)
-    monkeypatch.setattr(transcriptions, "_has_token", lambda _, text: text == "<asr_text>")
-    options = {"model": "hears", "file": ("a.wav", WAV), "extra_body": {"max_tokens": 5}}
-    client.audio.transcriptions.create(**options)
-    client.audio.transcriptions.create(**options, language="en", prompt="Names: Ada.")
-    client.audio.translations.create(**options)
-    assert [[message["role"] for message in messages] for messages in chats] == [["user"], ["system", "user"], ["user"]]
-    assert [len(messages[-1]["content"]) for messages in chats] == [1, 1, 2]
-    assert chats[1][0]["content"] == "The language spoken is 'en'. Names: Ada."
-    done = pumice.Completion("language English<asr_text> Hello.", [], "stop", pumice.Timings())
-    assert transcriptions._text(done) == "Hello."
-    written = [
-        "l",
-        "language En",
-        "language English<asr_text>",
-        "language English<asr_text> Hel",
-        "Language",
-        " Hel lo",
-    ]
-    assert [transcriptions._certain(text) for text in written] == ["", "", "", "Hel", "Language", "Hel lo"]
 
 
 def test_models_that_do_not_hear_say_so(tmp_path):

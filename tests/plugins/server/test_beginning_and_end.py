@@ -1,31 +1,20 @@
 """The beginning and the end of a server: what it answers while its model is loaded, and what becomes of streams."""
 
 import asyncio
-import itertools
 import json
-import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import Future
 
 import httpx2
 import pytest
-from click.testing import CliRunner
 
-from pumice.cli.ahead import prepare_engine
 from pumice.plugin.unstable import ModelSpec
-from pumice.spawning import client
-from pumice_server import command
-from pumice_server import models as models_module
 from pumice_server.application import make_application
 from pumice_server.gate import Gate
 from pumice_server.models import Models
-from pumice_server.pools import ARRIVING
-from pumice_server.serving import lifespan
 from pumice_server.settings import Settings
 from server_thread import listening, running
 from waiting import PATIENCE, wait_until
@@ -33,21 +22,6 @@ from waiting import PATIENCE, wait_until
 
 def complete(url: str) -> httpx2.Response:
     return httpx2.post(f"{url}/v1/completions", json={"prompt": "Once", "max_tokens": 2}, timeout=PATIENCE)
-
-
-@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the system has no process descriptors")
-def test_a_command_that_fails_ends_the_prepared_process(monkeypatch):
-    prepared = []
-
-    def prepare() -> None:
-        prepare_engine()
-        prepared.append(client._prepared)
-
-    monkeypatch.setattr(command, "prepare_engine", prepare)
-    result = CliRunner().invoke(command.command, ["no/such/model.gguf"])
-    assert "no such file" in str(result.exception)
-    assert prepared[0].returncode == -signal.SIGKILL
-    assert client._prepared is None
 
 
 def test_while_the_model_is_loaded(model, caplog):
@@ -74,22 +48,6 @@ def test_while_the_model_is_loaded(model, caplog):
         asking.join(PATIENCE)
         assert answers[0].status_code == 200
         assert client.get("/health").json() == {"status": "ok"}
-
-
-def test_a_model_that_loads_for_long_is_one_line_of_the_log(model, caplog, monkeypatch):
-    monkeypatch.setattr("pumice_server.model_loading._LONG_LOAD_SECONDS", 0.1)
-
-    def load(spec, progress, deliver):
-        progress(5, 10)
-        wait_until(lambda: spec.names != ["slow"] or caplog.records)
-        return model
-
-    models = Models([ModelSpec(["slow"], ""), ModelSpec(["fast"], "")], load, Settings(timeout=PATIENCE))
-    with listening(make_application(models)) as (_, client):
-        for name in ("fast", "slow"):
-            assert client.post("/v1/completions", json={"model": name, "prompt": "Once", "max_tokens": 1}).is_success
-    (record,) = caplog.records
-    assert record.message.startswith("slow: still loading after 0.1 seconds, 5 of 10 steps; kernels")
 
 
 def test_requests_waiting_for_a_model_at_shutdown_are_answered():
@@ -119,23 +77,6 @@ def test_requests_waiting_for_a_model_at_shutdown_are_answered():
         go.set()
         assert (answers[0].status_code, answers[0].json()["error"]["message"]) == (503, "the server is stopping")
         assert Late.closed.wait(PATIENCE)
-
-
-def test_a_server_that_stops_while_its_model_is_loaded_has_not_failed():
-    begun, go, failures = threading.Event(), threading.Event(), []
-
-    def load(spec, progress, deliver):
-        begun.set()
-        assert go.wait(PATIENCE)
-        raise RuntimeError("nobody wants it any more")
-
-    models = Models([ModelSpec(["slow"], "")], load, Settings())
-    with listening(make_application(models, lambda _: lifespan(models, "", failures.append))):
-        assert begun.wait(PATIENCE)
-        models.drain(0.0)
-        wait_until(lambda: models.served_models[0].loading is None)
-    go.set()
-    assert failures == []
 
 
 ENDLESS = {"max_tokens": 100_000, "ignore_eos": True, "stream": True}
@@ -181,21 +122,6 @@ def test_a_signal_before_the_event_loop_runs_stops_the_server(number):
     assert "Traceback" not in result.stderr
 
 
-def test_an_upload_that_hangs_at_the_end_is_told_and_leaves_no_traceback(model, caplog):
-    models = Models.of(model, ["demo"], Settings(drain=1.0))
-    with socket.socket() as upload:
-        with listening(make_application(models)) as (url, _):
-            upload.settimeout(PATIENCE)
-            upload.connect(("127.0.0.1", int(url.rpartition(":")[2])))
-            upload.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{")
-            wait_until(lambda: ARRIVING.n_held)
-            models.drain(PATIENCE)
-        answer = upload.recv(1 << 16)
-    assert answer.startswith(b"HTTP/1.1 503 ")
-    assert STOPPING.encode() in answer
-    assert [record.message for record in caplog.records if record.exc_info] == []
-
-
 @pytest.mark.parametrize("begins", [True, False])
 def test_a_request_that_is_cancelled_ends_as_cancelled(begins):
     """Only the end of the server becomes an answer, and only where none has begun."""
@@ -223,18 +149,6 @@ def test_a_request_that_is_cancelled_ends_as_cancelled(begins):
     assert sent == ["http.response.start"] * begins
 
 
-def test_a_stream_that_is_cut_at_the_end_leaves_no_traceback(model, caplog):
-    models = Models.of(model, ["demo"], Settings(drain=1.0, context_shift=True))
-    with httpx2.Client(timeout=PATIENCE) as client:
-        with listening(make_application(models)) as (url, _):
-            request = client.build_request("POST", f"{url}/v1/completions", json=LAST[0][1])
-            lines = client.send(request, stream=True).iter_lines()
-            next(lines)
-        with pytest.raises(httpx2.TransportError):
-            list(lines)
-    assert [record.message for record in caplog.records if record.exc_info] == []
-
-
 @pytest.mark.parametrize(("path", "body", "expected"), LAST)
 def test_a_stream_cut_at_shutdown_says_so(model, path, body, expected):
     with running(model, context_shift=True) as server:
@@ -249,21 +163,3 @@ def test_a_stream_cut_at_shutdown_says_so(model, path, body, expected):
         assert rest[-1] == expected
         wait_until(lambda: model.engine.snapshot().n_running == 0)
         assert server.client.get("/readyz").status_code == 503
-
-
-@pytest.mark.parametrize("n_answers", [0, 2])
-def test_requests_of_an_engine_that_does_not_answer_end_early(model, monkeypatch, n_answers):
-    """The engine is not asked for another 29 seconds to finish what it cannot finish, also if it stops later."""
-    monkeypatch.setattr(models_module, "_SILENT_SECONDS", 0.1)
-    monkeypatch.setattr(models_module, "_LOOK_SECONDS", 0.1)
-    asked, ask = itertools.count(), model.engine.client.ask
-    path, body, expected = LAST[0]
-    with running(model, context_shift=True) as server:
-        models = server.application.state.models
-        monkeypatch.setattr(model.engine.client, "ask", lambda: ask() if next(asked) < n_answers else Future())
-        with server.client.stream("POST", path, json={**body, "max_tokens": 4000}) as response:
-            lines = (line for line in response.iter_lines() if line.startswith("data: "))
-            next(lines)
-            models.drain(10 * PATIENCE)
-            *_, last = lines
-        assert json.loads(last.removeprefix("data: ")) == expected

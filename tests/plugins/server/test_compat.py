@@ -2,8 +2,6 @@
 
 import json
 import logging
-import re
-import threading
 
 import httpx2
 import pytest
@@ -11,7 +9,6 @@ import pytest
 import pumice
 from gguf_files import tiny_llama
 from pumice.cli.named_models import warn_of_assumed_template
-from pumice_server import openai_chat
 from pumice_server.beginning import listen
 from pumice_server.command import command
 from pumice_server.defaults import take_compat
@@ -22,7 +19,6 @@ from server_thread import Running, running
 
 CHAT = {"messages": [{"role": "user", "content": "Once"}], "max_tokens": 3, "temperature": 0}
 PREFLIGHT = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "Authorization"}
-KEY = {"Authorization": "Bearer k"}
 
 
 @pytest.fixture(scope="module")
@@ -70,16 +66,6 @@ def test_several_addresses_with_one_port():
         assert addresses(settings, sockets) == f"http://127.0.0.1:{port}, http://127.0.0.2:{port}"
 
 
-def test_endpoints_that_are_switched_off(model, compat):
-    assert compat.client.get("/metrics").status_code == 501
-    assert "--metrics" in compat.client.get("/metrics").json()["error"]["message"]
-    assert compat.client.get("/slots").status_code == 501
-    with running(model, page=False) as server:
-        assert server.client.get("/", headers={"Accept": "text/html"}).status_code == 404
-        assert server.client.get("/page/index.html").status_code == 404
-        assert server.client.get("/v1/models").status_code == 200
-
-
 def test_names_and_numbers_of_the_peer(model, compat, server):
     assert compat.client.post("/v1/chat/completions", json=CHAT).json()["system_fingerprint"].startswith("b0-pumice")
     assert server.client.post("/v1/chat/completions", json=CHAT).json()["system_fingerprint"].startswith("pumice-")
@@ -98,31 +84,11 @@ def test_names_and_numbers_of_the_peer(model, compat, server):
         assert int(values["llamacpp:n_tokens_max"]) == told["prompt_n"] + told["cache_n"] + 4
 
 
-def test_chats_tell_how_they_were_made_where_that_is_asked_for(compat, server):
-    told = server.client.post("/v1/chat/completions", json={**CHAT, "verbose": True}).json()["__verbose"]
-    assert "Once" in told["prompt"]
-    assert (told["tokens_predicted"], told["generation_settings"]["max_tokens"]) == (3, 3)
-    assert "__verbose" not in server.client.post("/v1/chat/completions", json=CHAT).json()
-    assert "__verbose" in compat.client.post("/v1/chat/completions", json=CHAT).json()
-    assert '"__verbose"' in compat.client.post("/v1/chat/completions", json={**CHAT, "stream": True}).text
-    assert server.client.post("/v1/chat/completions", json={**CHAT, "verbose": "no"}).status_code == 400
-
-
 def test_each_event_of_a_completion_has_a_token(compat):
     body = {"prompt": "Once", "n_predict": 6, "n_probs": 2, "stream": True, "ignore_eos": True}
     lines = compat.client.post("/completion", json=body).text.splitlines()
     parts = [json.loads(line.removeprefix("data: ")) for line in lines if line]
     assert [len(part["completion_probabilities"]) for part in parts[:-1]] == [1] * 6
-
-
-def test_underscores_in_options_are_hyphens():
-    assert parsed("--ctx_size 64")["n_ctx"] == 64
-
-
-def test_a_response_of_the_length_that_was_asked_for_is_complete(compat, server):
-    body = {"input": "Once", "max_output_tokens": 2, "store": False}
-    assert compat.client.post("/v1/responses", json=body).json()["status"] == "completed"
-    assert server.client.post("/v1/responses", json=body).json()["status"] == "incomplete"
 
 
 def test_pages_of_this_machine_may_ask_where_no_key_is_needed(compat):
@@ -135,17 +101,6 @@ def test_pages_of_this_machine_may_ask_where_no_key_is_needed(compat):
         assert told.status_code == 200
         assert "access-control-allow-origin" not in told.headers
         assert compat.client.get("/v1/models", headers={"Origin": origin}).status_code == 403
-
-
-def test_any_page_that_has_the_key_may_ask(model):
-    with running(model, compat=True, keys=["k"]) as server:
-        asked = {"Origin": "https://page.example"}
-        told = server.client.options("/v1/models", headers={**PREFLIGHT, **asked}).headers
-        assert told["access-control-allow-origin"] == "https://page.example"
-        assert told["access-control-allow-methods"] == "GET, POST, DELETE, OPTIONS"
-        assert (b"Access-Control-Allow-Origin", b"https://page.example") in told.raw  # some clients compare by case
-        assert server.client.get("/v1/models", headers=asked).status_code == 401
-        assert server.client.get("/v1/models", headers={**asked, **KEY}).status_code == 200
 
 
 def test_pages_of_this_machine_are_an_origin_that_can_be_named(model):
@@ -168,20 +123,6 @@ def test_predictions_of_vertex(compat):
     assert predict_route({"AIP_MODE": "PREDICTION", "AIP_PREDICT_ROUTE": "/x"}) == "/x"
 
 
-def test_large_predictions_are_made_beside_the_event_loop(compat, monkeypatch):
-    threads, make = [], openai_chat._answer
-
-    def noted(*arguments):
-        threads.append(threading.current_thread().name)
-        return make(*arguments)
-
-    monkeypatch.setattr(openai_chat, "_answer", noted)
-    chat = {**CHAT, "@requestFormat": "chatCompletions", "logprobs": True, "top_logprobs": 20, "ignore_eos": True}
-    predictions = predict(compat, *[{**chat, "max_tokens": 20}] * 2).json()["predictions"]
-    assert [len(each["choices"][0]["logprobs"]["content"]) for each in predictions] == [20, 20]
-    assert ["bodies_" in name for name in threads] == [True, True]
-
-
 @pytest.mark.parametrize(
     ("instance", "said"),
     [
@@ -197,13 +138,6 @@ def test_predictions_that_are_wrong(compat, instance, said):
     answer = predict(compat, {**CHAT, "@requestFormat": "chatCompletions"}, instance)
     assert answer.status_code == 400
     assert said in answer.json()["error"]["message"]
-
-
-def test_no_more_predictions_than_completions_of_a_request(compat, server):
-    chat = {**CHAT, "@requestFormat": "chatCompletions", "n": 16}
-    assert "at once" in predict(compat, *[chat] * 5).json()["error"]["message"]
-    assert predict(compat).status_code == 400
-    assert server.client.post("/predict", json={}).status_code == 404
 
 
 def test_chats_of_a_file_without_a_template_take_chatml(tmp_path, caplog, monkeypatch):
@@ -227,13 +161,6 @@ def test_two_answers_at_the_end_are_refused_as_by_the_peer(compat, server):
     assert server.client.post("/v1/chat/completions", json=ended).status_code == 200
 
 
-def test_a_prompt_ends_in_one_way(server):
-    both = {**CHAT, "add_generation_prompt": True, "continue_final_message": True}
-    answer = server.client.post("/v1/chat/completions", json=both)
-    assert answer.status_code == 400
-    assert "exclude each other" in answer.json()["error"]["message"]
-
-
 def test_most_tokens_of_the_server_are_a_bound_and_with_compat_a_default(model):
     for compat, counts in ((False, [4, 4]), (True, [4, 8])):
         with running(model, compat=compat, max_tokens=4) as server:
@@ -242,12 +169,3 @@ def test_most_tokens_of_the_server_are_a_bound_and_with_compat_a_default(model):
                 told = server.client.post("/completion", json=body).json()
                 assert (told["tokens_predicted"], told["generation_settings"]["n_predict"]) == (count, count)
                 assert {entry["bias"] for entry in told["generation_settings"]["logit_bias"]} == {None}
-
-
-def test_templates_know_the_date_of_today(model):
-    template = "{{ date_string or 'no date' }}: {{ messages[0].content }}"
-    chats = {"chat_template": template}
-    with running(model, compat=True, chat=chats) as compat, running(model, chat=chats) as server:
-        told = [each.client.post("/apply-template", json=CHAT).json()["prompt"] for each in (compat, server)]
-    assert re.fullmatch(r"\d\d \w{3} 20\d\d: Once", told[0])
-    assert told[1] == "no date: Once"

@@ -1,6 +1,5 @@
 """The process that takes requests, confined: it reads no model, starts no program, and serves all the same."""
 
-import base64
 import json
 import os
 import re
@@ -127,35 +126,6 @@ def test_it_answers_and_keeps_what_it_is_asked_to(served):
     assert stored.status_code in (200, 404)
 
 
-def test_native_code_reads_nothing_of_clients_in_it(served):
-    """Templates, grammars, images, sounds and videos are for workers: this process never has their libraries.
-
-    What it has are readers of JSON, msgspec and orjson, whose input is bounded before.
-    """
-    image = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()
-    chat = {"model": "one", "messages": [{"role": "user", "content": "Once"}], "max_tokens": 1}
-    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
-    for more in (
-        {"response_format": {"type": "json_object"}},
-        {"grammar": 'root ::= "a"'},
-        {"tools": [tool], "tool_choice": "required"},
-        {
-            "messages": [
-                {
-                    "role": "user",
-                    "content": [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{image}"}}],
-                }
-            ]
-        },
-    ):
-        assert served.client.post("/v1/chat/completions", json={**chat, **more}).status_code in (200, 400)
-    assert served.client.post("/extract-text", json={"pdf": base64.b64encode(b"%PDF-1.4").decode()}).status_code >= 400
-    mapped = Path(f"/proc/{served.process.pid}/maps").read_text()
-    assert "_pydantic_core" in mapped or "msgspec" in mapped, "libraries are seen"
-    libraries = ("llguidance", "markupsafe", "_imaging", "sndfile", "soxr", "libav", "llvmlite")
-    assert [name for name in libraries if name in mapped] == []
-
-
 def test_it_serves_uploaded_files_until_they_are_deleted(served):
     client = ollama.Client(host=str(served.client.base_url), headers={"Authorization": "Bearer key"}, timeout=PATIENCE)
     client.create("own", files={"tiny.gguf": client.create_blob(served.folder / "models/one.gguf")})
@@ -164,13 +134,6 @@ def test_it_serves_uploaded_files_until_they_are_deleted(served):
     assert len(list((kept / "blobs").iterdir())) == len(list((kept / "models").glob("*/*/*"))) == 1
     client.delete("own")
     assert [*(kept / "blobs").iterdir(), *(kept / "models").glob("*/*/*")] == []
-
-
-def test_other_keys_are_read_where_another_file_took_the_place(served):
-    (served.folder / "etc/new").write_text("key\nother\n")
-    os.replace(served.folder / "etc/new", served.folder / "etc/keys")
-    served.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: any("reloaded the API keys: 2" in line for line in served.said))
 
 
 def test_it_ends_by_a_signal_and_leaves_nobody(served):
@@ -182,14 +145,3 @@ def test_it_ends_by_a_signal_and_leaves_nobody(served):
     assert not [
         line for line in served.said if "Traceback" in line or ("error" in line.lower() and "outcomes" not in line)
     ]
-
-
-def test_a_memory_limit_holds_for_engines_of_a_confined_server(tmp_path):
-    """The spawner starts engines with the limit of the configuration, which an error of loading names."""
-    tiny_llama(tmp_path / "one.gguf")
-    options = ["--set", "memory_limit=0.1", "--set", "backend=numpy", "-c", f"{1 << 20}", "-ctk", "f32", "-ctv", "f32"]
-    command = [sys.executable, "-m", "pumice", "serve", tmp_path / "one.gguf", "--port", "0", "--set", "sandbox=on"]
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    done = subprocess.run([*command, *options], capture_output=True, text=True, env=environment, timeout=PATIENCE)
-    assert done.returncode == 1
-    assert re.search(r"not enough memory: .*\(memory_limit is 0.1 GiB\)", done.stderr), done.stderr

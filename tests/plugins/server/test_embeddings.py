@@ -102,24 +102,3 @@ def test_ranking(model):
 )
 def test_wrong_requests(server, path, body, status):
     assert server.client.post(path, json=body).status_code == status
-
-
-def test_the_hidden_states_that_the_server_was_told_to_take(model):
-    texts, found = ["Once upon a time", "there was"], []
-    for pooling in ("mean", "last"):
-        with running(model, pooling=pooling) as server:
-            told = server.client.post("/v1/embeddings", json={"input": texts}).json()["data"]
-            found.append(np.array([each["embedding"] for each in told]))
-            np.testing.assert_allclose(found[-1], model.embed(texts, pooling=pooling), atol=1e-3)
-    assert np.abs(found[0] - found[1]).max() > 0.1
-
-
-def test_texts_and_token_ids_mixed_are_one_input(server):
-    first, second = (
-        server.model.tokenizer.tokenize(text, add_special=i == 0) for i, text in enumerate(["Once", " upon"])
-    )
-    mixed = [*first, " upon"]
-    whole = [first + second, "a"]
-    for value, expected in ((mixed, whole[:1]), ([mixed, "a"], whole)):
-        rows = server.client.post("/v1/embeddings", json={"input": value}).json()["data"]
-        np.testing.assert_allclose([row["embedding"] for row in rows], server.model.embed(expected), atol=1e-5)

@@ -42,17 +42,6 @@ def test_an_option_that_is_not_given_is_that_of_the_variable(parsed):
     assert not parsed()["context_shift"]
 
 
-def test_an_empty_variable_is_none(parsed, monkeypatch):
-    params = parsed(MODEL_DRAFT="", CTX_SIZE="", DEVICE="", MODEL="")
-    found = [params[name] for name in ("draft", "n_ctx", "devices", "model")]
-    assert found == [None, None, None, ()]
-    with pytest.raises(click.UsageError, match="LLAMA_ARG_OFFLINE: expected on or off, not ''"):
-        parsed(OFFLINE="")
-    monkeypatch.delenv(f"{PREFIX}OFFLINE")
-    with pytest.raises(click.UsageError, match="expected FILE, not ''"):
-        parsed(API_KEY_FILE="")
-
-
 def test_options_without_effect_are_ignored_with_a_warning(parsed, capsys):
     parsed(FLASH_ATTN="on", PERF="true", SWA_FULL="0", NEW_IN_A_YEAR="x", AGENT="0")
     said = capsys.readouterr().err.splitlines()

@@ -4,31 +4,21 @@ import asyncio
 import hashlib
 import io
 import json
-import sqlite3
 import threading
-import weakref
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager, contextmanager
 from types import SimpleNamespace
 
-import orjson
 import pytest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 import pumice
 from imported_late import Late
-from pumice.plugin.unstable import BatchRow
 from pumice_server.application import make_application
-from pumice_server.batch.row_client import RowClient
-from pumice_server.jobs import store as limits
 from pumice_server.jobs.form import read_form
 from pumice_server.jobs.runner import WrongInput, read_input
-from pumice_server.jobs.store import JobStore, StoredFile
+from pumice_server.jobs.store import JobStore
 from pumice_server.keys import APIKeys
 from pumice_server.models import Models
 from pumice_server.settings import Settings
@@ -200,99 +190,6 @@ def test_a_batch_is_cancelled(model, tmp_path, monkeypatch):
         assert len(failures) + len(answers(client, batch.output_file_id)) == 51
 
 
-def test_batches_are_cancelled_one_by_one(model, tmp_path, monkeypatch):
-    """Each reads all rows of its file, whose values take much memory."""
-    reading, at_once, begun = 0, [], threading.Event()
-    read = read_input
-
-    def counted(content: bytes, endpoint: str):
-        nonlocal reading
-        reading += 1
-        at_once.append(reading)
-        begun.wait(PATIENCE)
-        reading -= 1
-        return read(content, endpoint)
-
-    with kept(model, tmp_path) as (client, _), ThreadPoolExecutor(6) as threads:
-        file_id = upload(client, lines(row("a")))
-        monkeypatch.setattr("pumice_server.jobs.runner.read_input", counted)
-        monkeypatch.setattr("pumice_server.jobs.runner.MAX_CANCELLING", 4)
-        ids = [
-            client.batches.create(input_file_id=file_id, endpoint=CHAT, completion_window="24h").id for _ in range(6)
-        ]
-        client = client.with_options(max_retries=0)
-        cancelling = [threads.submit(client.batches.cancel, id) for id in ids[1:]]
-        (refused,) = wait(cancelling, PATIENCE, return_when=FIRST_COMPLETED).done
-        begun.set()
-        with pytest.raises(openai.InternalServerError, match="4 batches are being cancelled"):
-            refused.result()
-        assert [each.result().status for each in cancelling if each is not refused] == ["cancelled"] * 4
-    assert set(at_once) == {1}
-
-
-def test_a_row_is_kept_as_it_was_sent():
-    content = lines(row("a", other=[[]] * 1000))
-    (kept_row,) = read_input(content, CHAT)
-    assert kept_row == ("a", content)
-
-
-def test_the_values_of_a_row_are_gone_while_it_is_answered():
-    """The application reads the body again: both together take twice the memory of a request."""
-
-    class Body(dict):
-        pass
-
-    async def look(_: Request) -> JSONResponse:
-        async with asyncio.timeout(PATIENCE):
-            while bodies[0]() is not None:  # the thread that encoded it may hold it for a moment longer
-                await asyncio.sleep(0.001)
-        return JSONResponse(True)
-
-    async def ask() -> dict:
-        def asked(row: BatchRow) -> BatchRow:
-            bodies.append(weakref.ref(row.body))
-            return row
-
-        async with RowClient(Starlette(routes=[Route(CHAT, look, methods=["POST"])])) as client:
-            return await client.answer(asked(BatchRow("a", CHAT, Body(messages=[]))))
-
-    bodies: list[weakref.ref] = []
-    assert asyncio.run(ask())["response"]["body"] is True
-
-
-def test_a_batch_that_fails_makes_files(model, tmp_path, monkeypatch):
-    """A disk that was full is tried again. A batch that finds no room keeps the results so far, in a file."""
-    add, find, is_full = JobStore.add_result, JobStore.next_batch, threading.Event()
-
-    def add_one(self, batch, result, is_failed) -> None:
-        if self.done(batch):
-            raise HTTPException(507, "no room")
-        add(self, batch, result, is_failed)
-
-    def find_later(self, owner) -> dict | None:
-        if not is_full.is_set():
-            is_full.set()
-            raise limits.Unwritable(sqlite3.OperationalError("disk is full"))
-        return find(self, owner)
-
-    monkeypatch.setattr(JobStore, "add_result", add_one)
-    monkeypatch.setattr(JobStore, "next_batch", find_later)
-    monkeypatch.setattr("pumice_server.jobs.runner.RETRY_SECONDS", 0.01)
-    monkeypatch.setattr("pumice_server.jobs.runner.N_IN_FLIGHT", 1)
-    with kept(model, tmp_path) as (client, store):
-        content = lines(row("a"), row("b")) + b"\n" * 300_000
-        file_id = upload(client, content)
-        assert client.files.content(file_id).read() == content
-        assert len(store.part(file_id, 0)) < len(content) / 2  # it is read in parts
-        made = client.batches.create(input_file_id=file_id, endpoint=CHAT, completion_window="24h")
-        batch = finished(client, made.id)
-        assert batch.status == "failed"
-        assert batch.errors is not None
-        assert [each.message for each in batch.errors.data or ()] == ["no room"]
-        assert set(answers(client, batch.output_file_id)) == {"a"}
-        assert store.done(made.id) == set()
-
-
 def test_rows_count_for_the_rates_of_their_key(model, tmp_path, monkeypatch):
     """Rows wait while the bucket is empty, and end with the key."""
     waits = threading.Event()
@@ -319,35 +216,6 @@ def test_rows_count_for_the_rates_of_their_key(model, tmp_path, monkeypatch):
         batch = store.batch(owner, made.id)
         assert batch["errors"]["data"][0]["message"] == "the API key of this batch is no longer valid"
         assert batch["request_counts"]["completed"] < 9
-
-
-def test_rows_have_the_time_of_a_batch(model, tmp_path):
-    with kept(model, tmp_path, timeout=1e-6) as (client, _):
-        file_id = upload(client, lines(row("a")))
-        batch = finished(
-            client, client.batches.create(input_file_id=file_id, endpoint=CHAT, completion_window="24h").id
-        )
-        assert answers(client, batch.output_file_id)["a"]["status_code"] == 200
-
-
-def test_rows_are_coded_off_the_event_loop(monkeypatch):
-    threads = set()
-
-    def note(function):
-        return lambda value: threads.add(threading.get_ident()) or function(value)
-
-    async def echo(request: Request) -> Response:
-        return Response(await request.body(), media_type="application/json")
-
-    async def ask() -> dict:
-        async with RowClient(Starlette(routes=[Route("/v1/embeddings", echo, methods=["POST"])])) as client:
-            return await client.answer(BatchRow("a", "/v1/embeddings", {"input": "x" * 10_000}))
-
-    coder = SimpleNamespace(dumps=note(orjson.dumps), loads=note(orjson.loads))
-    monkeypatch.setattr("pumice_server.batch.row_client.orjson", coder)
-    assert asyncio.run(ask())["response"]["body"] == {"input": "x" * 10_000}
-    assert threads
-    assert threading.get_ident() not in threads
 
 
 @pytest.mark.parametrize(
@@ -401,91 +269,3 @@ def test_a_form():
     ):
         with pytest.raises(HTTPException):
             read_form(kind, wrong)
-
-
-def stored(id: str, owner: str, size: int = 1, expires: int = 2**40) -> tuple[StoredFile, bytes]:
-    return StoredFile(id, owner, "a", "batch", 0, expires, size), b"x" * size
-
-
-def waiting_batch(id: str) -> dict:
-    counts = {"total": 2, "completed": 0, "failed": 0}
-    return {
-        "id": id,
-        "input_file_id": "f",
-        "status": "validating",
-        "created_at": limits.now(),
-        "request_counts": counts,
-    }
-
-
-def test_stored_files_are_bounded(tmp_path, monkeypatch):
-    store = JobStore(tmp_path / "batches.db")
-    monkeypatch.setattr(limits, "MAX_BYTES", 100)
-    store.add_file(*stored("f", "", 60))
-    with pytest.raises(HTTPException, match="more than 100 bytes"):
-        store.add_file(*stored("g", "", 41))
-    store.add_file(*stored("h", "", 39, expires=1))
-    assert [file.bytes for file in store.files("")] == [60]
-    store.add_file(*stored("i", "", 40))  # in place of the file that has expired
-    store.add_batch("", waiting_batch("b"))
-    with pytest.raises(HTTPException, match="more than 100 bytes"):
-        store.add_result("b", {"custom_id": "a"}, False)
-    monkeypatch.setattr(limits, "MAX_FILES", 2)
-    with pytest.raises(HTTPException, match="2 files are kept already"):
-        store.add_file(*stored("j", "", 0))
-    monkeypatch.setattr(limits, "MAX_WAITING", 1)
-    with pytest.raises(HTTPException, match="1 batches wait already"):
-        store.add_batch("", waiting_batch("c"))
-    store.finish("b", {}, status="completed")
-    monkeypatch.setattr(limits, "MAX_BATCHES", 1)
-    store.add_batch("", waiting_batch("c"))
-    assert [each["id"] for each in store.batches("", None, 9)] == ["c"]  # the oldest that was finished is gone
-    with pytest.raises(HTTPException, match="1 batches are kept already"):
-        store.add_batch("", waiting_batch("d"))
-    store.close()
-
-
-def test_owners_share_the_room(tmp_path, monkeypatch):
-    store = JobStore(tmp_path / "batches.db")
-    monkeypatch.setattr(limits, "MAX_BYTES", 100)
-    store.add_file(*stored("f", "a", 50))
-    with pytest.raises(HTTPException, match="more than 50 bytes"):
-        store.add_file(*stored("g", "a", 1))
-    store.add_file(*stored("g", "b", 25))
-    with pytest.raises(HTTPException, match="more than 25 bytes"):
-        store.add_file(*stored("h", "b", 1))
-    store.delete_file("a", "f")
-    store.add_file(*stored("f", "a", 1))
-    assert [limits.share(100, "a", others) for others in (0, 85, 95)] == [50, 10, 5]
-    with pytest.raises(HTTPException, match="there is no file"):
-        store.add_batch("b", waiting_batch("b-1"))
-    for owner, file in (("a", "f"), ("b", "g")):
-        for number in (1, 2):
-            store.add_batch(owner, {**waiting_batch(f"{owner}-{number}"), "input_file_id": file})
-    turns = [batch["id"] for owner in ("", "a", "b") if (batch := store.next_batch(owner))]
-    assert turns == ["a-1", "b-1", "a-1"]
-    assert [each["id"] for each in store.batches("a", "a-2", 9)] == ["a-1"]
-    assert [each["id"] for each in store.batches("a", None, 1)] == ["a-2"]
-    store.close()
-
-
-def test_a_file_is_kept_while_a_batch_needs_it(tmp_path, monkeypatch):
-    """A batch that is finished takes no further results, and keeps no rows."""
-    store = JobStore(tmp_path / "batches.db")
-    store.add_file(*stored("f", "", expires=limits.now() + 50))
-    store.add_batch("", waiting_batch("b"))
-    store.add_result("b", {"custom_id": "a"}, False)
-    day_after = limits.now() + 86_400
-    monkeypatch.setattr(limits, "now", lambda: day_after)
-    store.add_file(*stored("g", ""))
-    assert store.input("f") == b"x"
-    output, errors = (stored(id, "")[0] for id in ("o", "e"))
-    left = [{"custom_id": id} for id in "ab"]
-    store.finish("b", {"output_file_id": output, "error_file_id": errors}, left, status="cancelled")
-    assert (store.input("o"), store.input("e")) == (b'{"custom_id":"a"}\n', b'{"custom_id":"b"}\n')
-    store.add_result("b", {"custom_id": "late"}, False)
-    assert store.done("b") == set()
-    assert store.change("b", status="in_progress")["status"] == "cancelled"
-    store.add_file(*stored("h", ""))
-    assert store.input("f") == b""
-    store.close()

@@ -1,13 +1,11 @@
 """Grammars, schemas and tools that would end their compiler: the request fails alone."""
 
-import asyncio
-
 import pytest
 
 import pumice
-from pumice.grammar import check, forms, gbnf, lark_limits
+from pumice.grammar import lark_limits
 from pumice.plugin.unstable import ModelSpec
-from server_thread import running, serving
+from server_thread import serving
 
 USER = [{"role": "user", "content": "Once"}]
 CHAT, COMPLETE = "/v1/chat/completions", "/v1/completions"
@@ -63,34 +61,3 @@ def test_a_compiler_that_crashes_is_neither_the_server_nor_an_engine(server, mon
     assert "compiling the grammar crashed" in answer.json()["error"]["message"]
     answer = server.client.post(COMPLETE, json={"prompt": "Once", "grammar": 'root ::= "yes"'})
     assert answer.json()["choices"][0]["text"] == "yes"
-
-
-def test_a_grammar_is_read_once_for_all_completions_and_not_by_the_event_loop(model, monkeypatch):
-    loops = []
-    translate = gbnf.gbnf_to_lark
-
-    def note(text):
-        loops.append(asyncio._get_running_loop())
-        return translate(text)
-
-    monkeypatch.setattr(gbnf, "gbnf_to_lark", note)
-    forms._source_of_grammar.cache_clear()
-    with running(model, max_sequences=16) as server:
-        body = {"prompt": ["a", "b", "c", "d"], "n": 4, "grammar": 'root ::= "only once"', "max_tokens": 8}
-        choices = server.client.post(COMPLETE, json=body).json()["choices"]
-        assert {choice["text"] for choice in choices} == {"only once"}
-        assert loops == [None]
-        chat = {"messages": USER, "grammar": 'root ::= "once more"', "n": 2, "max_tokens": 8}
-        assert server.client.post(CHAT, json=chat).status_code == 200
-        assert loops == [None, None]
-
-
-def test_grammars_are_compiled_by_no_thread_of_the_server(server, monkeypatch):
-    def fail(*arguments, **options):
-        raise AssertionError("compiled here")
-
-    monkeypatch.setattr(check, "_fragment_problem", fail)
-    monkeypatch.setattr(check, "_matcher", fail)
-    schema = {"type": "object", "properties": {"city": {"type": "string", "pattern": "^[a-z]{1,7}$"}}}
-    answer = server.client.post(CHAT, json={**calling(schema), "max_tokens": 2})
-    assert answer.status_code == 200

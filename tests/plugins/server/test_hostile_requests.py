@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import httpx2
 import pytest
 
-from pumice_server import limits
 from server_thread import running
 from waiting import PATIENCE, at_best, slowness, wait_until
 
@@ -179,10 +178,6 @@ def test_forms_that_take_for_ever_hold_nobody_up(server):
         assert at_best(seconds, 3.0) < 3.0, form
 
 
-def test_a_schema_that_allows_everything(server):
-    assert server.client.post(CHAT, json={**GOOD, "json_schema": True}).status_code == 200
-
-
 def test_unknown_paths_and_methods(server):
     absent = error_of(server.client.get("/nowhere"))
     assert (absent["type"], absent["message"]) == ("not_found_error", "there is no endpoint '/nowhere'")
@@ -226,41 +221,6 @@ def test_clients_that_send_too_much_read_the_answer(narrow, head, status):
         connection.shutdown(socket.SHUT_WR)
         answer = connection.makefile("rb").read()
     assert answer.startswith(f"HTTP/1.1 {status} ".encode()), answer
-
-
-@pytest.mark.parametrize("keeps", ["close", "keep-alive"])
-def test_discarded_bytes_are_bounded(narrow, monkeypatch, keeps):
-    monkeypatch.setattr(limits, "MAX_DRAINED", len(PART))
-    head = f"POST /nowhere HTTP/1.1\r\nHost: localhost\r\n{CHUNKED}Connection: {keeps}\r\n\r\n"
-    with connected(narrow) as connection:
-        connection.sendall(head.encode())
-        with pytest.raises(OSError, match=r"reset|pipe"):
-            send_without_end(connection)
-
-
-def send_without_end(connection: socket.socket) -> None:
-    for _ in range(1000):
-        connection.sendall(b"100000\r\n" + PART + b"\r\n")
-
-
-def test_an_internal_error_leaves_the_connection(narrow, monkeypatch):
-    """The next request on it, which a client may have sent already, is answered."""
-    fails = iter([True])
-    known = narrow.application.state.models.known
-
-    def once(name):
-        if next(fails, False):
-            raise RuntimeError("a defect")
-        return known(name)
-
-    monkeypatch.setattr(narrow.application.state.models, "known", once)
-    request = b"GET /v1/models/demo HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    with connected(narrow) as connection:
-        connection.sendall(2 * request)
-        connection.shutdown(socket.SHUT_WR)
-        answers = connection.makefile("rb").read()
-    assert re.findall(rb"HTTP/1.1 (\d+) ", answers) == [b"500", b"200"]
-    assert b"a defect" not in answers
 
 
 @contextlib.contextmanager
@@ -320,14 +280,6 @@ def share_beside(server, path, body, other, enough):
 
     found = at_best(share, enough)
     return answers[-1], found
-
-
-def test_a_long_prompt_holds_nobody_up(server):
-    """Others are answered while it is read."""
-    body = {"messages": [{"role": "user", "content": "word and " * 300_000}]}
-    answer, share = share_beside(server, CHAT, body, "/", enough=0.5)
-    assert error_of(answer)["n_prompt_tokens"] > 512
-    assert share < 0.5
 
 
 @pytest.mark.parametrize(

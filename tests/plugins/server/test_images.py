@@ -1,13 +1,9 @@
 """Images in requests of every protocol, by the official clients; the model is a tiny one with LLaVA's projector."""
 
-import asyncio
 import base64
 import json
-import os
 import re
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
@@ -17,19 +13,15 @@ import httpx2
 import numpy as np
 import ollama
 import pytest
-from starlette.exceptions import HTTPException
 
 import pumice
 from gguf_files import tiny_llama
 from hostile_images import KINDS, hostile
 from imported_late import Late
-from loop_monitor import held_at_best
-from pumice.engine.media.encoded_media import EncodedMedia
 from pumice.frontend import media as base
 from pumice.hub.client import _Transport
 from pumice.images import REQUEST_CANCELLED
-from pumice.plugin.unstable import CLIENT, ModelSpec
-from pumice_server.pools import MEDIA
+from pumice.plugin.unstable import ModelSpec
 from server_thread import Serving, serving
 from vision_files import encoded, picture, write_projector
 from waiting import PATIENCE, wait_until
@@ -307,26 +299,6 @@ def test_images_have_bounds(server):
         assert server.client.post("/completion", json={"prompt": prompt}).status_code == 400
 
 
-def test_an_image_with_more_rows_than_the_context(path, monkeypatch):
-    """Its client alone gets an error. What counts tokens encodes images for its own client, too."""
-    get, salts = EncodedMedia.get, []
-    monkeypatch.setattr(EncodedMedia, "get", lambda *given: salts.append(given[-1]) or get(*given))
-    content = [{"role": "user", "content": ANTHROPIC}]
-    counting = [
-        ("/v1/messages/count_tokens", {"messages": content}),
-        ("/v1/chat/completions/input_tokens", {"messages": [{"role": "user", "content": OPENAI}]}),
-        ("/v1/responses/input_tokens", {"input": [{"role": "user", "content": RESPONSES}]}),
-    ]
-    headers = {"Authorization": "Bearer one"}
-    with serving(ModelSpec(["small"], str(path), OPTIONS | {"n_ctx": 12}), keys=["one", "two"]) as small:
-        for route, body in [*ways(URL, SOURCE), *counting]:
-            response = small.client.post(route, json=body, headers=headers)
-            assert (response.status_code, "n_ctx is 12" in response.text) == (400, True), (route, response.text)
-        body = {"prompt": [5, 6], "n_predict": 1}
-        assert small.client.post("/completion", json=body, headers=headers).status_code == 200
-    assert (len(salts), len(set(salts)), "" in salts) == (8, 1, False)
-
-
 def test_a_model_without_a_projector_says_so(path):
     with serving(ModelSpec(["blind"], str(path), {**OPTIONS, "mmproj": "off"})) as blind:
         for route, body in ways(URL, SOURCE):
@@ -335,87 +307,3 @@ def test_a_model_without_a_projector_says_so(path):
             assert "this model takes no images without a projector" in response.text
             assert str(path.parent) not in response.text
         assert blind.client.get("/props").json()["modalities"]["vision"] is False
-
-
-def test_a_model_that_is_not_loaded_lists_what_its_projector_sees(tmp_path):
-    specs = []
-    for name, more in (("sees", OPTIONS), ("blind", {**OPTIONS, "mmproj": "off"})):
-        folder = tmp_path / name
-        folder.mkdir()
-        tiny_llama(folder / "model.gguf")
-        write_projector(folder / "mmproj.gguf", "mlp")
-        specs.append(ModelSpec([name], str(folder / "model.gguf"), more))
-    with serving(*specs) as server:
-        listed = server.client.get("/v1/models").json()["models"]
-        assert {row["name"]: "vision" in row["capabilities"] for row in listed} == {"sees": True, "blind": False}
-        shown = server.client.post("/api/show", json={"model": "sees"}).json()
-        assert "vision" in shown["capabilities"]
-        assert {row["status"]["value"] for row in server.client.get("/v1/models").json()["data"]} == {"unloaded"}
-
-
-def test_few_calls_with_images_wait():
-    async def call() -> None:
-        let = threading.Event()
-        CLIENT.set("one")
-        n_places = MEDIA.n_places + MEDIA.n_queued
-        waiting = [asyncio.create_task(MEDIA(let.wait, PATIENCE)) for _ in range(n_places)]
-        await asyncio.sleep(0)  # each begins
-        with pytest.raises(HTTPException, match="too many requests with images or sound wait"):
-            await MEDIA(int)
-        let.set()
-        assert all(await asyncio.gather(*waiting))
-        assert await MEDIA(int) == 0
-
-    asyncio.run(call())
-
-
-def test_a_cancelled_call_encodes_no_further_image():
-    began, let, encoded_ones, errors = threading.Event(), threading.Event(), [], []
-
-    def encode(pixels: np.ndarray) -> list[str]:
-        encoded_ones.append(pixels)
-        began.set()
-        let.wait(PATIENCE)
-        return ["seen"]
-
-    def see() -> None:
-        images = EncodedMedia()
-        try:
-            for width in (2, 3):
-                images.get(pumice.Image(picture(width, 2)), lambda content: content, encode)
-        except pumice.RequestError as error:
-            errors.append(str(error))
-
-    async def call() -> None:
-        task = asyncio.create_task(MEDIA(see))
-        await asyncio.to_thread(began.wait, PATIENCE)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(call())
-    let.set()
-    wait_until(lambda: errors)
-    assert (errors, len(encoded_ones)) == (["the request was cancelled"], 1)
-
-
-def test_large_images_do_not_hold_the_loop(server):
-    noise = np.random.default_rng(0).integers(0, 256, (1500, 2000, 3), np.uint8)
-    url = "data:image/png;base64," + base64.b64encode(encoded(noise)).decode()
-    body = {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}], **GREEDY}
-
-    def ask() -> None:
-        assert server.client.post("/v1/chat/completions", json=body).status_code == 200
-
-    assert held_at_best(ask) == []
-
-
-def test_the_marker_that_the_environment_names():
-    code = "from pumice_server.prompts import MEDIA_MARKER; print(MEDIA_MARKER)"
-
-    def marker(**named: str) -> bytes:
-        return subprocess.check_output([sys.executable, "-c", code], env={**os.environ, **named})
-
-    printed = [marker(LLAMA_MEDIA_MARKER="<image>"), marker(), marker()]
-    assert printed[0] == b"<image>\n"
-    assert printed[1] != printed[2]

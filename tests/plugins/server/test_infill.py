@@ -38,12 +38,6 @@ def test_the_order_of_the_parts():
     assert tokens(Letters(), input_prefix=["a", 1003], input_suffix="") == "<s><pre>a<mid><suf><mid>"
 
 
-def test_a_model_that_was_not_made_for_it(server):
-    response = server.client.post("/infill", json={"input_prefix": "a", "input_suffix": "b"})
-    assert response.status_code == 501
-    assert "no fim_pre, fim_suf, fim_mid" in response.text
-
-
 @pytest.mark.parametrize(
     "body", [{"input_extra": 5}, {"input_extra": [5]}, {"input_extra": [{"text": 5}]}, {"input_prefix": [True]}]
 )

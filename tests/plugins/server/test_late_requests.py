@@ -110,13 +110,6 @@ def test_clients_know_it_as_an_error_that_may_pass(hurried):
         list(ollama.Client(hurried.url).chat("demo", stream=True, **CHAT))
 
 
-def test_a_client_that_tries_again_is_answered(one, hurried):
-    with one.stream("Once", context_shift=True, timeout=2.0, **ENDLESS) as other:
-        next(other)
-        theirs = openai.OpenAI(base_url=f"{hurried.url}/v1", api_key="unused", max_retries=30)
-        assert theirs.completions.create(model="demo", prompt="Once", max_tokens=2).choices[0].text
-
-
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_has_text_keeps_it(one, stream):
     response = begun(one, {"prompt": "Once", "stream": stream, **ENDLESS})
@@ -129,15 +122,6 @@ def test_what_has_text_keeps_it(one, stream):
         choices = response.json()["choices"]
     assert choices[-1]["finish_reason"] == "length"
     assert "".join(choice["text"] for choice in choices)
-
-
-def test_one_of_several_has_text(one):
-    """Two prompts, and a place for one of them: what the first says is not lost."""
-    answer = begun(one, {"prompt": ["Once", "Twice"], **ENDLESS})
-    assert answer.status_code == 200
-    choices = answer.json()["choices"]
-    assert choices[0]["text"]
-    assert [choice["finish_reason"] for choice in choices] == ["length", "length"]
 
 
 def test_texts_that_take_too_long_to_embed(one):

@@ -2,18 +2,15 @@
 
 import inspect
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from starlette.exceptions import HTTPException
 
-from pumice.options import OUTPUT
 from pumice_server import bodies, schemas
 from pumice_server.application import POST, body_of
 from pumice_server.body import Body, converted
-from pumice_server.errors import no_model
 from pumice_server.field_types import REASON
 
 NUMBERS = [
@@ -65,58 +62,6 @@ def without_bounds(name: str, schema: Any) -> Iterator[str]:
                 yield from without_bounds(f"{name}.{inner}", inside)
         elif UNBOUNDED[what] not in kind and not (what == "string" and name.rpartition(".")[2] in LONG_TEXTS):
             yield f"{name}: {what}"
-
-
-def all_without_bounds() -> set[str]:
-    return {each for kind in BODIES for name, schema in fields(kind).items() for each in without_bounds(name, schema)}
-
-
-def test_every_field_has_a_bound():
-    assert all_without_bounds() == set()
-    assert len({name for kind in BODIES for name in fields(kind)}) > 130
-
-
-def test_a_new_field_without_a_bound_is_found():
-    class NewBody(bodies.ModelBody):
-        number: int | None = None
-        real: float | None = None
-        words: str = ""
-        items: list[int] | None = None
-        nested: dict[str, Any] | None = None
-        scale: bodies.Scale | None = None
-
-    found = {each for name, schema in fields(NewBody).items() for each in without_bounds(name, schema)}
-    assert found == {"number: integer", "real: number", "words: string", "items: array", "nested: object"}
-
-
-def test_every_field_has_a_description():
-    _, documented = schemas.documented_schemas(BODIES, "#/{name}")
-    properties = [(name, field, one) for name, kind in documented.items() for field, one in kind["properties"].items()]
-    assert [
-        (name, field) for name, field, schema in properties if not schema.get("description", "").endswith(".")
-    ] == []
-    assert len(properties) > 300
-
-
-def test_every_field_is_read():
-    """Names of fields in the sources beside their definitions; these four mean nothing here."""
-    folder = Path(bodies.__file__).parent
-    sources = "".join(path.read_text() for path in folder.rglob("*.py") if path.name != "bodies.py")
-    sources += "".join(inspect.getsource(function) for kind in BODIES for function in methods(kind))
-    named = {name for kind in BODIES for name in kind.__struct_fields__ if name not in schemas.refusals(kind)}
-    unread = {
-        name for name in named - {*bodies.SAMPLING, *OUTPUT} if f".{name}" not in sources and f'"{name}"' not in sources
-    }
-    unread = {name for name in unread if not name.startswith("guided_")}
-    assert unread == {"n_discard", "n_keep", "n_indent", "n_cache_reuse"}
-
-
-def methods(kind: type) -> list[Any]:
-    return [value.fget if isinstance(value, property) else value for value in vars(kind).values() if is_code(value)]
-
-
-def is_code(value: Any) -> bool:
-    return isinstance(value, property) or inspect.isfunction(value)
 
 
 def all_fields() -> list[tuple[type[Body], str]]:
@@ -212,17 +157,6 @@ def test_null_counts_as_absent_and_whole_floats_as_integers():
         bodies.OllamaChatBody.of({"options": {"num_predict": 5.5}})
 
 
-def test_fields_inside_of_a_body_are_refused_too():
-    body = bodies.OllamaChatBody.of({"options": {"image_data": [5]}})
-    with pytest.raises(HTTPException, match="image_data is not supported: "):
-        body.options.refuse_unsupported()
-
-
-def test_unknown_fields_are_ignored():
-    body = bodies.ChatBody.of(GOOD | {"new_field": 10**9})
-    assert not hasattr(body, "new_field")
-
-
 def test_every_endpoint_with_a_body_declares_it():
     without = {paths[0] for endpoint, paths in POST.items() if body_of(endpoint) is None}
     forms = {"/v1/files", "/v1/audio/transcriptions", "/v1/audio/translations"}
@@ -286,11 +220,3 @@ def test_no_value_in_a_list_is_the_servers_fault(server, value):
         assert response.status_code in (200, 400), (path, body, response.text)
     response = server.client.post("/lora-adapters", json=[{"id": value, "scale": value}])
     assert response.status_code in (200, 400), response.text
-
-
-def test_the_error_for_an_unknown_name_is_short():
-    """Clients with the scope admin may make a thousand names of 500 characters."""
-    message = no_model("x", [f"{i:0500}" for i in range(1000)]).detail
-    assert len(message) < 4000
-    assert message.endswith("and 980 more")
-    assert no_model("x", ["a", "b"]).detail == "there is no model 'x'; served: a, b"

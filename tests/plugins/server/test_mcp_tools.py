@@ -2,8 +2,6 @@
 
 import json
 import os
-import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from http.client import HTTPConnection
 
@@ -14,12 +12,8 @@ import pumice
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="MCP servers belong to a forked process")
 pytest.importorskip("mcp")
 
-from types import SimpleNamespace  # noqa: E402
 
 from imported_late import Late  # noqa: E402
-from loop_monitor import held_at_best  # noqa: E402
-from pumice.mcp import connections, hosted  # noqa: E402
-from pumice_server.tools.turns import settle  # noqa: E402
 from scripted_server_tools import raw_server, tool_server  # noqa: E402
 from waiting import PATIENCE, wait_until  # noqa: E402
 
@@ -133,79 +127,6 @@ def test_calls_wait_for_approval_by_default(client, server, folder, stored):
     assert sorted(results) == ["Error: the user refused this call: no", '{"city": "Rome"}']
 
 
-def test_an_answer_instead_of_approval_is_a_refusal(client, server):
-    server.model.script = [[call("echo")]]
-    first = client.responses.create(model="demo", input="Add", tools=[MCP])
-    client.responses.create(model="demo", input="What?", tools=[MCP], previous_response_id=first.id)
-    roles = [(message["role"], message["content"]) for message in server.model.asked[-1][0]][2:]
-    assert roles == [("tool", "Error: the user has not approved this call"), ("user", "What?")]
-
-
-def test_many_results_and_approvals_hold_nobody_up(server):
-    """The place of each result was searched among all messages behind it, on the event loop: 3 seconds for these."""
-    results = [{"type": "function_call_output", "call_id": f"c{i}", "output": ""} for i in range(9000)]
-    asked = [
-        {"type": "mcp_approval_request", "id": f"mcpr_a{i}", "server_label": "raw", "name": "echo"} for i in range(2)
-    ]
-    asked = [{**item, "arguments": "{}"} for item in asked]
-    body = {"input": [*results, *asked], "tools": [MCP]}
-    assert held_at_best(lambda: server.client.post("/v1/responses", json=body), limit=0.1) == []
-    approved = [
-        {"type": "mcp_approval_response", "approval_request_id": f"mcpr_a{i % 2}", "approve": True} for i in range(2000)
-    ]
-    answer = server.client.post("/v1/responses", json={"input": [*asked * 600, *approved], "tools": [MCP]})
-    assert (answer.status_code, answer.json()["error"]["message"]) == (
-        400,
-        "input: it approves 1200 calls; at most 1024 are accepted",
-    )
-
-
-@pytest.mark.parametrize("where", [["allowed_tools"], ["allowed_tools", "tool_names"], ["require_approval", "never"]])
-def test_lists_of_names_are_bounded(server, where):
-    """Each name was looked for among all tools, on the event loop: a million took 6 seconds."""
-    named: object = ["echo"] * 200_000
-    for key in reversed(where):
-        named = {key: named}
-    key = where[0] if where[0] == "allowed_tools" else ".".join(where)
-
-    def ask() -> None:
-        answer = server.client.post("/v1/responses", json={"input": "Add", "tools": [{**MCP, **named}]})
-        assert answer.status_code == 400
-        assert answer.json()["error"]["message"] == f"tools[0].{key}: it has 200000 names; at most 1024 are accepted"
-
-    assert held_at_best(ask) == []
-
-
-def test_results_of_approvals_follow_those_of_their_answer():
-    tools = SimpleNamespace(by_name={"echo": SimpleNamespace(offered=None), "f": SimpleNamespace(offered=None)})
-
-    def answer(*ids: str) -> dict:
-        return {
-            "role": "assistant",
-            "tool_calls": [{"id": id, "function": {"name": "echo", "arguments": "{}"}} for id in ids],
-        }
-
-    def result(id: str) -> dict:
-        return {"role": "tool", "tool_call_id": id, "content": "x"}
-
-    messages = [
-        answer("a", "b"),
-        result("a"),
-        {"role": "user"},
-        answer("c"),
-        answer("d", "e"),
-        result("e"),
-        result("z"),
-    ]
-    approved = settle(messages, tools, {"b": "", "c": "", "d": "no"})
-    assert [call.call.id for call in approved] == ["c", "b"]
-    shown = [(message["role"], message.get("tool_call_id", ""), message.get("content", "")) for message in messages]
-    assert shown == [
-        ("assistant", "", ""), ("tool", "a", "x"), ("tool", "b", ""), ("user", "", ""), ("assistant", "", ""),
-        ("tool", "c", ""), ("assistant", "", ""), ("tool", "e", "x"), ("tool", "z", "x"), ("tool", "d", "no"),
-    ]  # fmt: skip
-
-
 def test_chat_completions_have_one_answer_and_its_calls(client, server):
     server.model.script = [[call("echo", a=1)], "Done."]
     whole = client.chat.completions.create(model="demo", messages=ASK, tools=[MCP])
@@ -229,31 +150,6 @@ def test_functions_of_the_client_end_the_turn(client, server):
     assert choice.finish_reason == "tool_calls"
     assert [each.function.arguments for each in choice.message.tool_calls] == ['{"a": 2}']
     assert [each["output"] for each in choice.message.mcp_calls] == ['{"a": 1}']
-
-
-def test_two_servers_with_a_tool_of_one_name(client, server):
-    server.model.script = [[call("other_echo", b=1)]]
-    both = [NEVER, {**NEVER, "server_label": "other", "allowed_tools": ["echo"]}]
-    response = client.responses.create(model="demo", input="Add", tools=both)
-    (called,) = [item for item in response.output if item.type == "mcp_call"]
-    assert (called.server_label, called.name, called.output) == ("other", "echo", '{"b": 1}')
-    assert [len(item.tools) for item in response.output if item.type == "mcp_list_tools"] == [5, 1]
-
-
-def test_answers_and_calls_are_bounded(client, server):
-    server.model.script = [[call("echo", f"call{turn}")] for turn in range(9)]
-    response = client.responses.create(model="demo", input="Add", tools=[NEVER])
-    assert [item.type for item in response.output].count("mcp_call") == 9
-    choices = [options.get("tool_choice") for _, options in server.model.asked]
-    assert choices == [None] * 9 + ["none"]
-    server.model.script = [[call("echo", f"call{number}") for number in range(40)]]
-    response = client.responses.create(model="demo", input="Add", tools=[NEVER])
-    failed = [item for item in response.output if item.type == "mcp_call" and item.error]
-    assert len(failed) == 8
-    server.model.script, server.model.asked = [[call("echo"), call("echo")]], []
-    response = client.responses.create(model="demo", input="Add", tools=[NEVER], max_tool_calls=1)
-    assert [item.status for item in response.output if item.type == "mcp_call"] == ["completed", "failed"]
-    assert server.model.asked[1][1]["tool_choice"] == "none"
 
 
 def test_a_server_that_hangs(model, tmp_path):
@@ -309,23 +205,6 @@ def test_tools_that_a_client_may_not_name(server, fields, problem):
     assert response.json()["error"]["message"].startswith(problem)
 
 
-@pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "lookup"}])
-@pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions"])
-def test_a_required_tool_of_a_server_that_did_not_start(server, path, choice):
-    body = {"input": "Add", "messages": ASK, "tools": [{**MCP, "server_label": "absent"}]}
-    if path == "/v1/responses":
-        del body["messages"]
-    else:
-        del body["input"]
-    response = server.client.post(path, json={**body, "tool_choice": choice})
-    assert response.status_code == 503
-    assert "the MCP server absent did not start" in response.json()["error"]["message"]
-    server.model.script = ["None."]
-    assert server.client.post(path, json=body).status_code == 200, "auto needs no tool"
-    both = {**body, "tools": [*body["tools"], {**MCP, "require_approval": "never"}], "tool_choice": "required"}
-    assert server.client.post(path, json=both).status_code == 200, "another server has tools"
-
-
 def test_single_tools_are_listed_and_called(server):
     listed = server.client.get("/tools").json()
     assert [tool["tool"] for tool in listed][:2] == ["echo", "hang"]
@@ -336,16 +215,6 @@ def test_single_tools_are_listed_and_called(server):
     assert server.client.post("/tools", json={"tool": "rm"}).status_code == 400
 
 
-def test_large_arguments_hold_nobody_up(server):
-    """They were written as JSON on the event loop: 160 ms for these."""
-    body = json.dumps({"tool": "echo", "params": {"a": [1] * 2_000_000}})
-
-    def ask() -> None:
-        assert server.client.post("/tools", content=body, headers={"Content-Type": "application/json"}).is_success
-
-    assert held_at_best(ask, what="HostedTools.call") == []
-
-
 def test_a_message_without_end_ends_its_server(server):
     error = server.client.post("/tools", json={"tool": "flood"}).json()["error"]
     assert error == "the MCP server other failed: it has ended: it sent a message of more than 16 MiB"
@@ -354,83 +223,6 @@ def test_a_message_without_end_ends_its_server(server):
 def test_a_server_that_dies_is_started_again(server):
     assert "it has ended" in server.client.post("/tools", json={"tool": "die"}).json()["error"]
     assert server.client.post("/tools", json={"tool": "live"}).json() == {"plain_text_response": "{}"}
-
-
-def test_a_list_is_repeated_where_it_failed_or_follows_nothing(client, server):
-    first = client.responses.create(model="demo", input="Add", tools=[NEVER])
-    plain = client.responses.create(model="demo", input="Go on", previous_response_id=first.id)
-    third = client.responses.create(model="demo", input="Add", tools=[NEVER], previous_response_id=plain.id)
-    assert [item.type for item in third.output] == ["message"]  # over a response without tools
-    failed = {"type": "mcp_list_tools", "id": "mcpl_1", "server_label": "raw", "tools": [], "error": "unreachable"}
-    again = client.responses.create(
-        model="demo", input=[failed, {"role": "user", "content": "Add"}], tools=[NEVER], store=False
-    )
-    assert [item.type for item in again.output] == ["mcp_list_tools", "message"]
-
-
-def test_a_server_that_does_not_answer_keeps_nobody_waiting(model, tmp_path, caplog):
-    """Its tools are there once it answers; who names it waits for that."""
-    servers = {"raw": raw_server(tmp_path / "raw", ["echo"]), "late": raw_server(tmp_path / "late", ["echo", "live"])}
-    servers["late"]["args"].append(str(tmp_path / "go"))
-    with caplog.at_level("INFO", "pumice"), tool_server(model, servers) as server:
-
-        def tools() -> list[str]:
-            return [tool["display_name"] for tool in server.client.get("/tools").json()]
-
-        def named(label: str) -> int:
-            tool = {**MCP, "server_label": label, "require_approval": "never"}
-            return server.client.post("/v1/chat/completions", json={"messages": ASK, "tools": [tool]}).status_code
-
-        assert tools() == ["raw: echo"]
-        assert named("raw") == 200
-        (warning,) = [record for record in caplog.records if "MCP" in record.message]
-        assert warning.levelname == "WARNING"
-        assert warning.message.startswith(
-            "MCP server late: no answer to `initialize` yet; requests that do not name it"
-        )
-        with ThreadPoolExecutor(1) as pool:
-            waits = pool.submit(named, "late")
-            assert named("raw") == 200
-            assert not waits.done()
-            (tmp_path / "go").touch()
-            assert waits.result(PATIENCE) == 200
-        assert tools() == ["raw: echo", "late: echo", "late: live"]
-        assert [record.message for record in caplog.records if "has started" in record.message] == [
-            "MCP server late has started"
-        ]
-
-
-def test_a_server_that_failed_is_started_again_for_a_request(model, tmp_path, monkeypatch, caplog):
-    """A request that names it waits for another start, but only some time after the last one."""
-    program = tmp_path / "program"
-    monkeypatch.setattr(connections, "PAUSE", 1.0)
-    monkeypatch.setattr(hosted, "PAUSE", 1.0)
-    started = raw_server(tmp_path / "raw", ["echo"])
-    with (
-        caplog.at_level("INFO", "pumice"),
-        tool_server(
-            model, {"raw": {**started, "command": str(program)}, "absent": {"command": "/nowhere/server"}}
-        ) as server,
-    ):
-
-        def named() -> int:
-            body = {"messages": ASK, "tools": [NEVER], "tool_choice": "required"}
-            return server.client.post("/v1/chat/completions", json=body).status_code
-
-        assert named() == 503
-        program.write_text(f'#!/bin/sh\nexec "{started["command"]}" "$@"\n')
-        program.chmod(0o755)
-        hosted_tools = server.application.state.tools
-        hosted_tools._next_tries = dict.fromkeys(hosted_tools._next_tries, time.monotonic() + 1000)
-        assert named() == 503
-        hosted_tools._next_tries = dict.fromkeys(hosted_tools._next_tries, 0.0)
-        wait_until(lambda: named() == 200)
-        assert server.client.post("/tools", json={"tool": "echo"}).json() == {"plain_text_response": "{}"}
-        assert [record.message for record in caplog.records if "has started" in record.message] == [
-            "MCP server raw has started"
-        ]
-        absent = [record.message for record in caplog.records if "MCP server absent" in record.message]
-        assert len(absent) == 1, "tried again, its line would be repeated"
 
 
 def test_rows_of_batches_run_tools(model, tmp_path):

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import httpx2
 import pytest
 
-from pumice_server.jobs.runner import N_IN_FLIGHT
-from pumice_server.limits import MAX_BRACKETS, MAX_IDS, MAX_SPELT, MAX_VALUES
+from pumice_server.limits import MAX_IDS, MAX_SPELT, MAX_VALUES
 from waiting import PATIENCE, wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -113,30 +112,6 @@ def test_memory_of_the_largest_bodies(process, name):
     status, growth = process.growth(path, body)
     assert status == expected
     assert growth < BASE + times * len(body), f"{growth / MIB:.0f} MiB for {len(body) / MIB:.1f}"
-
-
-def row(number: int, body: bytes) -> bytes:
-    return b'{"custom_id":"%d","url":"%s","body":%s}' % (number, CHAT.encode(), body)
-
-
-def values(n: int) -> bytes:
-    return b'{"other":[' + b'{"a":1},' * n + b"1]}"
-
-
-ROWS = {
-    "one": [row(0, values(MAX_BRACKETS - 10))],
-    "as many as are answered at once": [row(i, values(MAX_BRACKETS // 4)) for i in range(N_IN_FLIGHT)],
-}
-
-
-@pytest.mark.parametrize("name", ROWS)
-def test_memory_of_large_rows(process, name):
-    """They are refused by the application, for their unknown field, after it read all of their values."""
-    rows = ROWS[name]
-    counts, growth = process.batch_growth(rows)
-    assert counts["failed"] == len(rows)
-    size = sum(map(len, rows))
-    assert growth < BASE + TIMES * size, f"{growth / MIB:.0f} MiB for {size / MIB:.1f}"
 
 
 def test_the_documentation_tells_the_multiples():

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import time
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -296,52 +295,6 @@ def test_the_documentation_has_every_change() -> None:
         row = next(line for line in page.splitlines() if line.startswith(f"| {state} |"))
         told = {f"{change}: {after}" for (before, change), after in TRANSITIONS.items() if before is state}
         assert set(row.split(" | ")[-1].removesuffix(" |").split("; ")) == told
-
-
-def test_a_model_that_fits_loads_beside_one_that_waits_for_room() -> None:
-    """A model without room holds no other load up, and is not failed; with its client the wish is gone."""
-    server = Server(max_memory=25, timeout=TIMEOUT)
-    try:
-        served = [server.models.known(name) for name in "abc"]
-        served[1].spec = replace(served[1].spec, size=20)
-        busy = Request(server, served[0])
-        server.settle()
-        server.end_load("a")
-        server.settle()
-        large = Request(server, served[1])
-        server.settle()
-        small = Request(server, served[2])
-        server.settle()
-        server.end_load("c")
-        server.settle()
-        assert (small.model is not None, large.is_waiting, served[1].state) == (True, True, State.ABSENT)
-        large.leave()
-        server.settle()
-        for request in (busy, small):
-            request.end()
-        server.settle()
-        assert [served_model.state for served_model in served] == [State.READY, State.ABSENT, State.READY]
-    finally:
-        server.close()
-
-
-def test_no_room_is_told_with_what_to_do() -> None:
-    server = Server(max_models=1, timeout=0.05)
-    try:
-        busy, other = (Request(server, server.models.known(name)) for name in "ab")
-        server.settle()
-        server.end_load("a")
-        server.loop.run_until_complete(other.task)
-        assert (other.error.status_code, other.served_model.state) == (503, State.ABSENT)
-        told = "there is no room for b beside other models (--models-max is 1); in use: a; try again once one is idle"
-        assert other.error.detail.startswith(told)
-        with pytest.raises(HTTPException, match="no room for b"):
-            server.models.load(other.served_model)
-        assert server.models.metrics._crashes.labels("b")._value.get() == 0
-        busy.end()
-        server.settle()
-    finally:
-        server.close()
 
 
 TestModelStates = ModelStates.TestCase

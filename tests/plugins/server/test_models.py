@@ -8,11 +8,8 @@ import re
 import signal
 import threading
 import time
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
-from typing import Any, cast
 
 import httpx2
 import pytest
@@ -20,11 +17,9 @@ import pytest
 import pumice
 from gguf_files import tiny_llama
 from pumice.plugin.unstable import ModelSpec
-from pumice_server import body, facts, model_loading, models
-from pumice_server.application import POST, body_of
-from pumice_server.model_service import ModelService
+from pumice_server import facts, models
 from pumice_server.ollama import keep_alive
-from pumice_server.served_model import FOREVER, ServedModel
+from pumice_server.served_model import FOREVER
 from pumice_server.serving import load_process
 from pumice_server.settings import Settings
 from server_thread import Serving, serving
@@ -56,42 +51,6 @@ def one(specs):
 
 def complete(server: Serving, model: str, **body) -> httpx2.Response:
     return server.client.post("/v1/completions", json={"model": model, "prompt": "a", "max_tokens": 3, **body})
-
-
-def test_prepares_for_the_first_requests(specs: list[ModelSpec]) -> None:
-    """Annotations of bodies are read when a server starts, and tokenizers are made when a model is loaded."""
-    body._shape.cache_clear()
-    kinds = {kind for kind in map(body_of, POST) if kind}
-    with serving(specs[0]) as server:
-        wait_until(lambda: body._shape.cache_info().currsize == len(kinds))
-        (served_model,) = server.models.served_models
-        wait_until(lambda: served_model.service)
-        assert served_model.service
-        load_tokenizer = served_model.service.model.engine.tokenizer
-        wait_until(lambda: "_made" in vars(load_tokenizer))
-
-
-def test_models_stay_out_of_collections_until_they_are_unloaded(specs: list[ModelSpec]) -> None:
-    """In the main thread the process is the server's own, so that it may freeze objects."""
-
-    async def load_two_and_unload_one() -> None:
-        served = models.Models(specs[:2], load_process, Settings(), {})
-        counts = []
-        for served_model in served.served_models:
-            async with served.using(served_model):
-                counts.append(gc.get_freeze_count())
-        first = served.served_models[0]
-        gone = weakref.ref(first.service.model)
-        await served.unload(first)
-        assert gone() is None
-        assert 0 < counts[0] < counts[1]
-        assert 0 < gc.get_freeze_count() < counts[1]
-        await served.close()
-
-    try:
-        asyncio.run(load_two_and_unload_one())
-    finally:
-        gc.unfreeze()
 
 
 def test_a_model_loads_once_another_has_left_memory(specs: list[ModelSpec]) -> None:
@@ -205,48 +164,6 @@ def test_a_busy_model_is_not_unloaded(two):
     assert answers == [200]
 
 
-def test_a_request_that_comes_while_its_model_is_unloaded_loads_it_again(one, monkeypatch):
-    begun, go, answers = threading.Event(), threading.Event(), []
-
-    def slow(*_):
-        begun.set()
-        assert go.wait(PATIENCE)
-        return {}
-
-    assert complete(one, "one").status_code == 200
-    before = pid_of(one, "one")
-    monkeypatch.setattr(model_loading, "properties", slow)
-    body = {"model": "one"}
-    unloading = threading.Thread(target=lambda: answers.append(one.client.post("/models/unload", json=body)))
-    unloading.start()
-    assert begun.wait(PATIENCE)
-    coming = threading.Thread(target=lambda: answers.append(complete(one, "one")))
-    coming.start()
-    wait_until(lambda: one.models.find("one").n_waiting)
-    assert states(one) == {"one": "unloaded"}
-    go.set()
-    for thread in (unloading, coming):
-        thread.join(PATIENCE)
-    assert [answer.status_code for answer in answers] == [200, 200]
-    assert pid_of(one, "one") != before
-
-
-@pytest.mark.parametrize("error", [pumice.UnavailableError("no worker"), RuntimeError("a bug")])
-def test_errors_do_not_end_the_watch_of_models(specs, monkeypatch, caplog, error):
-    def fail(*_):
-        raise error
-
-    with serving(specs[0], keep_alive=0.0) as server:
-        with monkeypatch.context() as failing:
-            failing.setattr(model_loading, "properties", fail)
-            assert complete(server, "one").status_code == 200
-            wait_until(lambda: str(error) in caplog.text)
-        if isinstance(error, pumice.PumiceError):  # it is unloaded without them
-            wait_until(lambda: states(server) == {"one": "unloaded"})
-            assert complete(server, "one").status_code == 200
-        wait_until(lambda: server.client.get("/props").json()["is_sleeping"])
-
-
 def test_room_that_does_not_come(specs):
     with serving(*specs, max_models=1, timeout=1.0) as server, used(server, "one"):
         answer = complete(server, "two")
@@ -268,45 +185,6 @@ def test_an_engine_that_is_killed_ends_its_streams_and_is_started_again(one):
     wait_until(lambda: gone(pid))
     assert complete(one, "one").status_code == 200
     assert 'pumice_engine_crashes_total{model="one"} 1.0' in one.client.get("/metrics").text
-
-
-def test_an_engine_that_dies_right_after_its_load_is_loaded_again(specs, monkeypatch):
-    """Another request may notice that before the one that waits for the load."""
-    deaths = ["first"]
-
-    async def use() -> str:
-        served = models.Models(specs[:1], load_process, Settings(), {})
-        (served_model,) = served.served_models
-
-        def die() -> None:
-            if deaths and deaths.pop():
-                model = served_model.service.model
-                model.engine.link.kill()
-                wait_until(lambda: model.engine.error)
-                served.load(served_model)
-
-        monkeypatch.setattr(model_loading, "_freeze_loaded", die)
-        async with served.using(served_model):
-            state = served_model.state
-        await served.close()
-        return state
-
-    assert asyncio.run(use()) == "busy"
-
-
-def test_a_request_without_a_stream_is_told_too(one):
-    complete(one, "one")
-    pid, answers = pid_of(one, "one"), []
-    body = {**ENDLESS, "stream": False}
-    asking = threading.Thread(target=lambda: answers.append(complete(one, "one", **body)))
-    asking.start()
-    try:
-        wait_until(lambda: any(slot["is_processing"] for slot in one.client.get("/slots?model=one").json()))
-    finally:
-        os.kill(pid, signal.SIGKILL)  # in any case: else the model is in use for ever, and no other is loaded
-        asking.join(PATIENCE)
-    assert answers[0].status_code == 503
-    assert "Retry-After" in answers[0].headers
 
 
 def test_an_engine_that_hangs_is_noticed_killed_and_started_again(specs, monkeypatch):
@@ -349,17 +227,6 @@ def test_a_single_model_is_loaded_and_unloaded_by_its_own_name_alone(one, action
     assert states(one) == {"one": "loaded"}
 
 
-def test_a_server_that_stops_loads_no_model(specs):
-    with serving(*specs[:2]) as server:
-        post = server.client.post
-        assert complete(server, "one").status_code == 200
-        server.models.drain(PATIENCE)
-        answer = post("/models/load", json={"model": "two"})
-        assert (answer.status_code, answer.json()["error"]["message"]) == (503, "the server is stopping")
-        assert post("/models/load", json={"model": "one"}).json() == {"success": True}, "it is loaded already"
-        assert states(server) == {"one": "loaded", "two": "unloaded"}
-
-
 def test_ollamas_keep_alive(two):
     body = {"model": "one", "prompt": "a", "stream": False, "raw": True, "options": {"num_predict": 2}}
     assert two.client.post("/api/generate", json={**body, "keep_alive": "5m"}).status_code == 200
@@ -371,23 +238,6 @@ def test_ollamas_keep_alive(two):
     asleep = two.client.get("/props?model=one").json()  # which loads nothing
     assert (asleep["is_sleeping"], asleep["model_alias"], asleep["total_slots"]) == (True, "one", 4)
     assert two.client.get("/api/ps").json() == {"models": []}
-
-
-def test_a_model_falls_asleep_although_it_is_asked_about(specs):
-    with serving(specs[0], keep_alive=1.0) as server:
-        assert complete(server, "one").status_code == 200
-        steps = server.client.get("/metrics?names=llamacpp").text.partition("\nllamacpp:n_decode_total ")[2].split()[0]
-        wait_until(lambda: server.client.get("/props").json()["is_sleeping"])
-        assert server.client.get("/health").json() == {"status": "ok"}
-        told = server.client.get("/metrics?names=llamacpp").text
-        assert f"llamacpp:n_decode_total {steps}\n" in told  # a counter does not begin again
-        assert states(server) == {"one": "unloaded"}
-
-        def is_awake() -> bool:
-            assert complete(server, "one").status_code == 200
-            return not server.client.get("/props").json()["is_sleeping"]
-
-        wait_until(is_awake)  # a slow machine takes longer than the second to ask
 
 
 @pytest.mark.parametrize(
@@ -418,32 +268,3 @@ def test_a_model_that_cannot_be_loaded(specs, tmp_path):
         assert (refused.status_code, "Retry-After" in refused.headers) == (503, True)
         assert re.search(r"tried again in \d+ seconds", refused.text)
         assert complete(server, "one").status_code == 200
-
-
-def test_waits_between_crashes_become_longer(monkeypatch):
-    entry, waits = ServedModel(ModelSpec(["x"], "x"), FOREVER), []
-    monkeypatch.setattr("pumice_server.served_model.time", SimpleNamespace(monotonic=lambda: 5.0))
-    for _ in range(9):
-        entry.begin(cast(Any, None))
-        entry.failed(pumice.EngineDiedError("x"))
-        waits.append(entry.wait_seconds)
-    assert waits == [0, 1, 2, 4, 8, 16, 32, 60, 60]
-
-
-def test_an_engine_that_is_unloaded_ends_a_row_of_crashes():
-    """Else a model that is often evicted waits for longer and longer, however rarely its engine dies."""
-    entry = ServedModel(ModelSpec(["x"], "x"), FOREVER)
-    for _ in range(9):
-        entry.begin(cast(Any, None))
-        entry.loaded(cast(ModelService, SimpleNamespace(model=None)), 1.0)
-        entry.drain()
-        entry.closed()
-        entry.begin(cast(Any, None))
-        entry.failed(pumice.EngineDiedError("x"))
-        assert entry.wait_seconds == 0
-
-
-def test_memory_is_a_limit_too(specs):
-    with serving(*specs, max_memory=1) as server:
-        assert [complete(server, name).status_code for name in ("one", "two")] == [200, 200]
-        assert list(states(server).values()).count("loaded") == 1

@@ -2,16 +2,11 @@
 
 import gzip
 import json
-from types import SimpleNamespace
 
 import pytest
 
 import pumice
 from gguf_files import tiny_llama
-from pumice.cache_tiers import Tally
-from pumice.engine import Snapshot, Timings
-from pumice_server.metrics import Metrics
-from pumice_server.peer_metrics import PeerMetrics
 from server_thread import running
 
 PROMPT = "Once upon a time"
@@ -48,49 +43,7 @@ def test_a_completion(server, expected):
     assert found == pytest.approx([each.logprob for each in expected.logprobs])
 
 
-DEFAULTS = {
-    "temperature": 0.8,
-    "dynatemp_range": 0.0,
-    "dynatemp_exponent": 1.0,
-    "top_k": 40,
-    "top_p": 0.95,
-    "min_p": 0.05,
-    "top_n_sigma": -1.0,
-    "xtc_probability": 0.0,
-    "xtc_threshold": 0.1,
-    "typical_p": 1.0,
-    "repeat_last_n": 64,
-    "repeat_penalty": 1.0,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-    "dry_multiplier": 0.0,
-    "dry_base": 1.75,
-    "dry_allowed_length": 2,
-    "dry_penalty_last_n": 64,
-    "mirostat": 0,
-    "mirostat_tau": 5.0,
-    "mirostat_eta": 0.1,
-    "max_tokens": -1,
-    "n_predict": -1,
-    "ignore_eos": False,
-    "n_probs": 0,
-    "min_keep": 0,
-    "samplers": ["penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"],
-    "post_sampling_probs": False,
-    "lora": [],
-}
 """``default_generation_settings.params`` of llama-server's ``GET /props``, but for what has no meaning here."""
-
-
-def test_the_settings_of_requests_that_give_none_and_of_those_that_give_some(server):
-    told = server.client.get("/props").json()["default_generation_settings"]["params"]
-    assert {name: told.get(name) for name in DEFAULTS} == DEFAULTS
-    given = {"top_k": 7, "samplers": ["typ_p", "top_k"], "logit_bias": [[5, False], [6, 1.5]], "n_probs": 2}
-    settings = post(server, "/completion", prompt=PROMPT, n_predict=3, stop=["x"], **given)["generation_settings"]
-    biases = [{"token": 5, "bias": None}, {"token": 6, "bias": 1.5}]
-    expected = {**DEFAULTS, **given, "logit_bias": biases, "n_predict": 3, "max_tokens": 3}
-    assert {name: settings.get(name) for name in expected} == expected
-    assert settings["stop"] == ["x"]
 
 
 def test_probabilities_of_the_candidates_that_were_left(server):
@@ -107,15 +60,6 @@ def test_a_streamed_completion(server, expected):
     assert [token for each in told for token in each["tokens"]] == expected.tokens
     assert [each["stop"] for each in told] == [False] * (len(told) - 1) + [True]
     assert told[-1]["tokens_predicted"] == 12
-
-
-def test_finish_reason_of_a_completion(server, expected):
-    word = expected.text.split()[2]
-    told = post(server, "/completion", **GREEDY, stop=["absent", word])
-    assert (told["stop_type"], told["stopping_word"]) == ("word", word)
-    eos = server.model.tokenizer.eos
-    told = post(server, "/completion", **GREEDY, logit_bias=[[eos, 1000]])
-    assert (told["stop_type"], told["stopping_word"], told["content"]) == ("eos", "", "")
 
 
 def test_prompts_of_every_form(server, expected):
@@ -165,56 +109,6 @@ def test_props_and_slots(server):
     assert not any(slot["is_processing"] for slot in slots)
 
 
-def test_counters_begin_at_zero():
-    metrics = Metrics()
-    metrics.engine("a", Snapshot(0, 0, 1, 1, {}, {}, 0), {})
-    found = dict(line.rsplit(" ", 1) for line in metrics.text().decode().splitlines() if line[0] != "#")
-    assert found['pumice_generated_tokens_total{model="a"}'] == "0.0"
-    assert found['pumice_time_to_first_token_seconds_count{model="a"}'] == "0.0"
-
-
-def test_drafts_are_counted_under_the_names_of_vllm_too():
-    metrics, timings = Metrics(), Timings()
-    timings.drafted(5, 2)
-    timings.drafted(3, 0)
-    timings.drafted(4, 1)
-    metrics.count("a", timings)
-    found = dict(line.rsplit(" ", 1) for line in metrics.text().decode().splitlines() if line[0] != "#")
-    name = "vllm:spec_decode_num_"
-    assert {key.removeprefix(name): value for key, value in found.items() if key.startswith(name)} == {
-        'drafts_total{model_name="a"}': "3.0",
-        'draft_tokens_total{model_name="a"}': "12.0",
-        'accepted_tokens_total{model_name="a"}': "3.0",
-        'accepted_tokens_per_pos_total{model_name="a",position="0"}': "2.0",
-        'accepted_tokens_per_pos_total{model_name="a",position="1"}': "1.0",
-    }
-    assert found['pumice_drafts_total{model="a"}'] == "3.0"
-
-
-def test_accepted_tokens_by_position_have_the_name_of_llama_server():
-    samples = [
-        SimpleNamespace(name="pumice_accepted_tokens_at_total", labels={"model": model, "position": "1"}, value=2.0)
-        for model in "ab"
-    ]
-    text = PeerMetrics().text(samples, 0)
-    assert 'llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="1"} 4\n' in text
-
-
-def test_counts_of_tiers_go_on_when_an_engine_starts_again():
-    metrics = Metrics()
-
-    def found(n_steps: int, n_saved: int) -> str:
-        snapshot = Snapshot(0, 0, 1, 1, {}, {}, n_steps, tiers={"ram": Tally(n_saved=n_saved)})
-        metrics.engine("a", snapshot, {})
-        lines = metrics.text().decode().splitlines()
-        return next(line for line in lines if line.startswith("pumice_cache_tier_saved_total")).split()[-1]
-
-    assert [found(1, 0), found(2, 3), found(3, 5)] == ["0.0", "3.0", "5.0"]
-    assert [found(1, 5), found(5, 2)] == ["10.0", "12.0"], "the second engine has less, or as much"
-    metrics.no_engine("a")
-    assert found(9, 4) == "16.0"
-
-
 def test_metrics(server):
     def value(name: str) -> float:
         text = server.client.get("/metrics").text
@@ -251,11 +145,6 @@ def test_wrong_requests(server, path, body, message):
     assert message in response.json()["error"]["message"]
 
 
-def test_only_some_fields(server, expected):
-    told = post(server, "/completion", **GREEDY, response_fields=["content", "timings/predicted_n", "no/such"])
-    assert told == {"content": expected.text, "timings/predicted_n": 12}
-
-
 def test_a_chain_of_samplers(server):
     """top_k alone, with 1, is greedy; what the chain does not have is not looked at."""
     greedy = post(server, "/completion", **GREEDY)["content"]
@@ -264,10 +153,6 @@ def test_a_chain_of_samplers(server):
     assert post(server, "/completion", **body, samplers="k")["content"] == greedy
     body["samplers"] = ["temperature"]
     assert len({post(server, "/completion", **body, seed=seed)["content"] for seed in range(3)}) == 3
-
-
-def test_a_prompt_that_is_only_read(server):
-    assert post(server, "/completion", prompt=PROMPT, n_predict=0)["tokens_predicted"] == 0
 
 
 def test_a_model_without_a_tokenizer_takes_and_gives_token_ids(tmp_path):
@@ -311,8 +196,3 @@ def test_a_compressed_body_is_named(server, headers):
     response = server.client.post("/v1/completions", content=gzip.compress(b'{"prompt": "a"}'), headers=headers)
     assert response.status_code in (400, 415)
     assert "compressed (gzip)" in response.json()["error"]["message"]
-
-
-def test_an_empty_text_has_no_embedding_for_ollama(server):
-    assert server.client.post("/api/embed", json={"model": "demo", "input": ""}).json()["embeddings"] == []
-    assert server.client.post("/api/embeddings", json={"model": "demo", "prompt": ""}).json() == {"embedding": []}

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 import ollama
 import pytest
 
-from pumice_server import ollama_create
-
 PROMPT = "Once upon a time"
 CHAT = [{"role": "user", "content": PROMPT}]
 GREEDY = {"temperature": 0, "num_predict": 12}
@@ -49,13 +47,6 @@ def test_generate(client, server, expected, raw):
     assert parts[-1].done
 
 
-def test_streams_are_the_default(server):
-    body = {"model": "demo", "prompt": PROMPT, "options": GREEDY}
-    response = server.client.post("/api/generate", json=body)
-    assert response.headers["content-type"] == "application/x-ndjson"
-    assert all(json.loads(line)["model"] == "demo" for line in response.text.splitlines())
-
-
 def test_a_format(client):
     schema = {
         "type": "object",
@@ -65,11 +56,6 @@ def test_a_format(client):
     }
     answer = client.chat(model="demo", messages=CHAT, format=schema, options={"num_predict": 60, "seed": 1})
     assert json.loads(answer.message.content)["age"] in (3, 4)
-
-
-def test_only_loading(client):
-    assert client.generate(model="demo").done_reason == "load"
-    assert client.chat(model="demo").done_reason == "load"
 
 
 def test_models(client, server):
@@ -160,39 +146,3 @@ def test_names_with_defaults_of_their_own(client, server, expected):
         with pytest.raises(ollama.ResponseError) as error:
             act()
         assert error.value.status_code == status, error.value
-
-
-def test_content_of_created_names_is_bounded(server, monkeypatch):
-    def create(**fields) -> int:
-        return server.client.post(
-            "/api/create", json={"model": "x", "from": "demo", "stream": False, **fields}
-        ).status_code
-
-    def chat(content: object, **fields) -> list[dict]:
-        return [{"role": "user", "content": content, **fields}]
-
-    picture = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]
-    for messages in (chat(picture), chat("a", images=["AA=="]), chat("a" * (1 << 20))):
-        assert create(messages=messages) == 400
-    stop = {"stop": ["a" * 200] * 10}
-    assert create(parameters=stop) == 200
-    entries = server.application.state.models.served_models
-    kept = sum(variant.n_bytes for entry in entries for variant in entry.variants.values())
-    assert kept > 2000
-    monkeypatch.setattr(ollama_create, "_MAX_KEPT", kept + 1000)
-    assert server.client.post("/api/copy", json={"source": "x", "destination": "y"}).status_code == 503
-    assert create(parameters=stop) == 200  # in place of the first
-    assert create(parameters=stop, system="a" * 2000) == 503
-    assert (
-        server.client.request("DELETE", "/api/delete", json={"model": "x"}).status_code == 200
-    )  # which the error left
-
-
-def test_messages_of_a_name_are_read_like_those_of_a_chat(client, server, monkeypatch):
-    seen = []
-    prepare = server.model.template.prepare
-    monkeypatch.setattr(server.model.template, "prepare", lambda messages, **_: seen.extend(messages) or prepare(CHAT))
-    client.create(model="told", from_="demo", messages=[{"role": "tool", "content": "5", "tool_name": "add"}])
-    client.chat(model="told", messages=CHAT, options={"num_predict": 1})
-    client.delete("told")
-    assert seen == [{"role": "tool", "content": "5", "name": "add"}, *CHAT]

@@ -75,13 +75,6 @@ def test_several_answers(client, stream):
     assert texts[1] == alone.choices[0].message.content
 
 
-def test_several_answers_with_a_configured_seed_differ():
-    with pumice.load(config={"sampling": {"seed": 1, "temperature": 2.0}}) as model, running(model) as server:
-        body = {"prompt": PROMPT, "n": 3, "max_tokens": 8}
-        choices = server.client.post("/v1/completions", json=body).json()["choices"]
-    assert len({choice["text"] for choice in choices}) == 3
-
-
 def test_log_probabilities_of_a_chat(client, server):
     answer = client.chat.completions.create(model="demo", messages=CHAT, **GREEDY, logprobs=True, top_logprobs=3)
     expected = server.model.chat(CHAT, temperature=0, max_tokens=12, logprobs=3)
@@ -99,14 +92,6 @@ def test_log_probabilities_of_a_chat(client, server):
     assert [entry.token for entry in streamed] == [entry.token for entry in content]
 
 
-def test_a_stop_string_ends_the_answer(client):
-    whole = client.chat.completions.create(model="demo", messages=CHAT, temperature=0, max_tokens=60)
-    stop = whole.choices[0].message.content[20:24]
-    cut = client.chat.completions.create(model="demo", messages=CHAT, temperature=0, max_tokens=60, stop=stop)
-    assert cut.choices[0].message.content == whole.choices[0].message.content.partition(stop)[0]
-    assert cut.choices[0].finish_reason == "stop"
-
-
 def test_a_completion_is_what_the_library_says(client, server):
     answer = client.completions.create(model="demo", prompt=PROMPT, **GREEDY, logprobs=2)
     expected = server.model.generate(PROMPT, temperature=0, max_tokens=12, logprobs=2)
@@ -116,35 +101,12 @@ def test_a_completion_is_what_the_library_says(client, server):
     assert answer.usage.prompt_tokens == expected.timings.prompt_tokens
 
 
-def test_several_prompts(client, server):
-    prompts = [PROMPT, server.model.tokenizer.tokenize("The cat"), "One day"]
-    answer = client.completions.create(model="demo", prompt=prompts[:1] + prompts[2:], n=2, **GREEDY)
-    expected = [server.model.generate(prompt, temperature=0, max_tokens=12).text for prompt in prompts]
-    assert [choice.text for choice in answer.choices] == [expected[0]] * 2 + [expected[2]] * 2
-    assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
-    assert client.completions.create(model="demo", prompt=prompts[1], **GREEDY).choices[0].text == expected[1]
-
-
 def test_a_streamed_completion_is_the_same_text(client):
     whole = client.completions.create(model="demo", prompt=PROMPT, **GREEDY)
     options = {"stream": True, "stream_options": {"include_usage": True}}
     chunks = list(client.completions.create(model="demo", prompt=PROMPT, **GREEDY, **options))
     assert "".join(chunk.choices[0].text for chunk in chunks if chunk.choices) == whole.choices[0].text
     assert chunks[-1].usage.total_tokens == whole.usage.total_tokens
-
-
-def test_logit_bias(client, server):
-    comma = server.model.tokenizer.tokenize(",", add_special=False)[-1]
-    options = {"prompt": PROMPT, "max_tokens": 3, "temperature": 0, "logit_bias": {str(comma): 100}}
-    answer = client.completions.create(model="demo", **options)
-    assert answer.choices[0].text == ",,,"
-
-
-def test_models(client):
-    assert [model.id for model in client.models.list()] == ["demo"]
-    assert client.models.retrieve("other-name").id == "other-name"
-    with pytest.raises(openai.NotFoundError, match="there is no model"):
-        client.models.retrieve("absent")
 
 
 def test_a_prompt_that_is_too_long(client):

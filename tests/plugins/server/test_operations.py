@@ -1,22 +1,14 @@
 """Health, traces and metrics for operators, and slow clients that are dropped."""
 
-import errno
 import json
 import socket
 import time
-from collections import Counter
-from contextlib import closing
-from http.client import HTTPConnection, HTTPException
 
-import httpx2
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 import pumice
 from pumice_server import limits, tracing
 from pumice_server.pools import ARRIVING
-from pumice_server.serving import configure
-from pumice_server.settings import Settings
 from server_thread import running
 from waiting import PATIENCE, wait_until
 
@@ -30,21 +22,6 @@ def test_health(server):
         assert server.client.get("/livez").status_code == 200
     finally:
         server.application.state.models.draining = False
-
-
-def test_metrics_of_a_model_that_is_unloaded_meanwhile(server, monkeypatch):
-    entry = server.application.state.models.served_models[0]
-    service, snapshot = entry.service, entry.service.snapshot
-
-    async def unloading(timeout: float):
-        entry.service = None
-        return await snapshot(timeout)
-
-    monkeypatch.setattr(service, "snapshot", unloading)
-    try:
-        assert server.client.get("/metrics").status_code == 200
-    finally:
-        entry.service = service
 
 
 @pytest.mark.parametrize("error", [pumice.EngineDiedError("it was killed"), TimeoutError()])
@@ -75,23 +52,6 @@ def test_metrics_by_llama_servers_names(server):
     wait_until(lambda: "llamacpp:requests_processing 0" in lines())  # others may have left their answers
     values = dict(line.split() for line in lines() if not line.startswith("#"))
     assert float(values["llamacpp:tokens_predicted_total"]) >= 3
-
-
-def test_tokens_of_embedded_texts_are_counted(model):
-    def metrics() -> Counter[str]:
-        values: Counter[str] = Counter()  # of all models
-        for family in text_string_to_metric_families(server.client.get("/metrics").text):
-            for sample in family.samples:
-                values[sample.name] += sample.value
-        return values
-
-    with running(model) as server:  # of its own: answers that others left may be counted late
-        before = metrics()
-        usage = server.client.post("/v1/embeddings", json={"input": ["Once upon", "a time"]}).json()["usage"]
-        after = metrics()
-    n_read = after["pumice_prompt_read_tokens_total"] - before["pumice_prompt_read_tokens_total"]
-    assert n_read == usage["prompt_tokens"] > 0
-    assert after["pumice_engine_steps"] > before["pumice_engine_steps"]
 
 
 def test_a_span_is_part_of_the_clients_trace(model, monkeypatch):
@@ -131,13 +91,6 @@ def slow(monkeypatch, model):
     monkeypatch.setattr(limits, "HEADER_SECONDS", 0.3)
     with running(model) as server:
         yield server
-
-
-def test_idle_connections_outlast_those_of_clients_and_proxies(server):
-    """If both closed a connection at the same time, a request just sent would be lost (ECONNRESET)."""
-    kept = configure(server.application, Settings()).timeout_keep_alive
-    assert kept > httpx2.Limits().keepalive_expiry
-    assert kept > 60  # nginx, Envoy and load balancers of clouds
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: "])
@@ -190,39 +143,6 @@ def test_requests_that_take_much_time_to_read(server, sent, status, told):
     assert told in answer
 
 
-def test_a_wrong_chunk_after_the_answer_only_ends_the_connection(server, caplog):
-    host, port = server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
-        connection.sendall(CHUNKED.replace(b"localhost", b"elsewhere").replace(b"Connection: close\r\n", b"") + CHUNK)
-        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 403 ")
-        connection.sendall(b"no chunk\r\n")
-        connection.shutdown(socket.SHUT_WR)
-        while connection.recv(1 << 16):
-            pass
-    assert server.client.get("/health").status_code == 200
-    assert not [record for record in caplog.records if record.exc_info]
-
-
-def test_a_client_that_resets_the_connection_at_the_end_leaves_no_traceback(server, caplog, monkeypatch):
-    def fail(transport: object) -> None:
-        raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
-
-    monkeypatch.setattr("asyncio.selector_events._SelectorSocketTransport.write_eof", fail)
-    host, port = server.url.removeprefix("http://").split(":")
-    head = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n"
-    with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
-        connection.sendall(head)
-        answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))  # until it is closed
-    assert answer.startswith(b"HTTP/1.1 413 ")
-    assert not [record for record in caplog.records if record.exc_info]
-
-
-def test_a_request_for_a_websocket_is_a_plain_one_without_a_warning(server, caplog):
-    wants = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Key": "x", "Sec-WebSocket-Version": "13"}
-    assert server.client.get("/health", headers=wants).json() == {"status": "ok"}
-    assert caplog.records == []
-
-
 def test_bodies_that_do_not_end_take_little_memory_together(server, monkeypatch):
     """Large ones get 503 while others arrive, small ones are answered; when those leave there is room again."""
     monkeypatch.setattr(ARRIVING, "n_places", 2 << 20)  # of which one client has half
@@ -238,22 +158,3 @@ def test_bodies_that_do_not_end_take_little_memory_together(server, monkeypatch)
         assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
         assert server.client.post("/tokenize", json={"content": "a"}).status_code == 200
     wait_until(lambda: server.client.post("/tokenize", content=body).status_code == 200)
-
-
-def test_a_connection_that_is_used_again_is_kept(slow):
-    """However long it is between two requests, and an answer takes. On a slow machine headers may be late."""
-    body = {"prompt": "Once", "max_tokens": 300, "ignore_eos": True}
-
-    def is_kept() -> bool:
-        with closing(HTTPConnection(slow.url.removeprefix("http://"), timeout=PATIENCE)) as connection:
-            try:
-                for _ in range(3):
-                    connection.request("GET", "/health")
-                    assert json.load(connection.getresponse()) == {"status": "ok"}
-                    time.sleep(0.4)
-                connection.request("POST", "/v1/completions", json.dumps(body))
-                return json.load(connection.getresponse())["usage"]["completion_tokens"] == 300
-            except (ConnectionError, HTTPException):
-                return False
-
-    wait_until(is_kept)

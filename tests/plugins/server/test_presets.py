@@ -110,11 +110,3 @@ def test_errors_of_a_preset_file(specs, text, message):
     with pytest.raises((click.ClickException, pumice.HubError), match=r"\S") as error:
         specs(text)
     assert message in " ".join(str(error.value).split())
-
-
-def test_models_that_clients_fetch_have_the_options_of_the_command_line(specs, monkeypatch):
-    given = []
-    monkeypatch.setattr("pumice_server.serving.serve", lambda _, __, ___, options, **____: given.append(options))
-    specs("[x]\nmodel = {folder}/a.gguf\nc = 64\ntemp = 0.3", "--set", "sampling.top_k=3")
-    assert given[0]["n_ctx"] is None
-    assert given[0]["config"]["sampling"] == {"top_k": 3}

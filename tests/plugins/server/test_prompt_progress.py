@@ -26,7 +26,6 @@ READ = {118: [0, 64, 118], 152: [0, 64, 128, 152]}  # total: processed, in each 
 EVENT = {"/v1/chat/completions": "chat.completion.chunk", "/v1/completions": "text_completion"}
 EVENT["/v1/responses"] = "response.in_progress"
 BOTH = {"return_progress": True, "timings_per_token": True}
-TOLD = {"prompt_progress", "timings"}
 
 
 @pytest.fixture(scope="module")
@@ -97,21 +96,6 @@ def test_they_are_told_where_they_are_asked_for(small_batches, path):
         assert name in refused.json()["error"]["message"]
 
 
-def test_messages_tell_neither(small_batches):
-    told = events(small_batches, "/v1/messages", **MESSAGES, max_tokens=3, **BOTH)
-    assert told[-1]["type"] == "message_stop"
-    assert not any(TOLD & event.keys() for event in told)
-
-
-def test_each_of_several_answers(small_batches):
-    told = events(small_batches, "/v1/chat/completions", n=2, return_progress=True, cache_prompt=False)
-    found = [(event["choices"][0]["index"], event["prompt_progress"]) for event in told if "prompt_progress" in event]
-    for index in (0, 1):
-        read = [each for i, each in found if i == index]
-        assert read[0]["processed"] == read[0]["cache"]
-        assert read[-1]["processed"] == read[-1]["total"] == 152
-
-
 def test_prompt_progress_in_an_official_client(small_batches):
     with (
         openai.OpenAI(base_url=f"{small_batches.url}/v1", api_key="unused") as client,
@@ -137,14 +121,3 @@ def test_a_client_that_leaves_while_its_prompt_is_read(small_batches, path):
         assert next(line for line in response.iter_lines() if "prompt_progress" in line)
     model = small_batches.model
     wait_until(lambda: model.engine.snapshot().n_running == model.engine.snapshot().n_waiting == 0)
-
-
-def test_a_request_that_fails_before_its_first_token(small_batches, monkeypatch):
-    """The error follows the progress of the prompt."""
-
-    def fail(*_: object, **options: object) -> None:
-        raise RuntimeError("lost")
-
-    monkeypatch.setattr(small_batches.model.engine.runner, "submit", fail)
-    told = events(small_batches, "/v1/chat/completions", return_progress=True, cache_prompt=False)
-    assert "error" in told[-1]

@@ -7,8 +7,6 @@ import socket
 import threading
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import httpx2
@@ -17,16 +15,11 @@ import pytest
 from starlette.exceptions import HTTPException
 
 import hub_server
-import pumice
 from gguf_files import tiny_llama
 from pumice.plugin.unstable import ModelSpec
-from pumice_server import model_changes, pulls
 from pumice_server.model_events import ModelEvents
 from pumice_server.models import Models
 from pumice_server.pools import LISTENERS, PULLS
-from pumice_server.pulls import Pulls
-from pumice_server.served_model import ServedModel
-from pumice_server.settings import Settings
 from server_thread import running, serving
 from waiting import PATIENCE, wait_until
 
@@ -80,23 +73,6 @@ def test_a_path_is_no_name_of_a_model(model, name, tmp_path, monkeypatch):
             assert answer.status_code == 400, answer.text
 
 
-def test_a_file_here_is_not_served_by_the_name_of_a_repository(hub, model, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "c").write_bytes((tmp_path / "tiny.gguf").read_bytes())
-    with running(model, allow_pull=True) as server:
-        answer = server.client.post("/api/pull", json={"model": "a/c", "stream": False})
-        assert (answer.status_code, answer.json()["error"]) == (
-            404,
-            "hf.co/a/c: no such repository; if it is private, set HF_TOKEN",
-        )
-        models: Models = server.application.state.models
-        assert server.client.post("/api/pull", json={"model": "a/b", "stream": False}).status_code == 200
-        assert models.served_models[-1].spec.path.endswith("/tiny-F32.gguf"), (
-            "by its path, so that nothing is asked for again"
-        )
-
-
 def test_private_hosts_are_not_asked(hub, model):
     """The error is the same for an open port, a closed one, and one without a model."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
@@ -109,17 +85,6 @@ def test_private_hosts_are_not_asked(hub, model):
             told = f"{address}: the model cannot be fetched; see the server's log"
             assert (answer.status_code, answer.json()) == (502, {"error": told})
     assert hub.requests == []
-
-
-def test_a_mirror_leads_nowhere_else(hub, model):
-    hub.content_url = hub.url.replace("127.0.0.1", "localhost")
-    with running(model, allow_pull=True) as server:
-        answer = server.client.post("/api/pull", json={"model": "a/b", "stream": False})
-    assert (answer.status_code, answer.json()["error"]) == (
-        502,
-        "a/b: the model cannot be fetched; see the server's log",
-    )
-    assert hub.sent == []
 
 
 def test_a_model_is_fetched_followed_and_deleted(hub, model):
@@ -148,58 +113,6 @@ def test_a_model_is_fetched_followed_and_deleted(hub, model):
         wait_until(lambda: not models.events.has_listeners)
 
 
-def test_a_model_is_deleted_once(hub, model, monkeypatch):
-    """Of two requests at once, the second one is answered like any other for a model that is not served."""
-    both, are_shared = threading.Barrier(2), model_changes._are_shared
-
-    def shared_for_both(*arguments):
-        result = are_shared(*arguments)
-        both.wait(PATIENCE)
-        return result
-
-    monkeypatch.setattr(model_changes, "_are_shared", shared_for_both)
-    with running(model, allow_pull=True) as server, ThreadPoolExecutor(2) as pool:
-        assert server.client.post("/api/pull", json={"model": "a/b", "stream": False}).status_code == 200
-        answers = list(pool.map(lambda _: server.client.delete("/models?model=a/b"), range(2)))
-    assert sorted(answer.status_code for answer in answers) == [200, 404]
-
-
-def test_files_that_were_here_before_are_not_deleted(hub, model):
-    """Neither those that the operator has, nor those of a model of the command line."""
-    with running(model, allow_pull=True) as server:
-        models: Models = server.application.state.models
-        assert server.client.post("/api/pull", json={"model": "a/b:F32", "stream": False}).status_code == 200
-        file = Path(models.served_models[-1].spec.path)
-        models.served_models[0].spec = replace(models.served_models[0].spec, path=str(file))
-        answer = server.client.delete("/models?model=a/b:F32")
-        assert (answer.status_code, file.is_file()) == (409, True), answer.text
-        assert server.client.request("DELETE", "/api/delete", json={"model": "a/b:F32"}).status_code == 409
-    with running(model, allow_pull=True) as server:
-        assert server.client.post("/api/pull", json={"model": "a/b", "stream": False}).status_code == 200
-        assert server.client.delete("/models?model=a/b").status_code == 403
-    assert file.is_file()
-
-
-def test_fetched_models_have_options_of_their_own():
-    """Fetched models have the options of the command line, except those that fit one model alone."""
-    config = {"adapters": {"style": "style.gguf"}, "chat_template": "plain", "max_queue": 9}
-    options = {"n_ctx": 128, "draft": "small.gguf", "mmproj": None, "config": config}
-    models = Models([ModelSpec(["preset"], "", {"n_ctx": 64})], lambda *_: None, Settings(), options)
-    models.add("a/b", pulls.Pulled("a/b", 0, frozenset(), frozenset()))
-    assert models.served_models[-1].spec.options == {"n_ctx": 128, "config": {"max_queue": 9}}
-
-
-def test_files_go_with_the_last_of_their_names(hub, model):
-    with running(model, allow_pull=True) as server:
-        models: Models = server.application.state.models
-        for name in ("a/b:F32", "hf.co/a/b", "a/b:F32", "hf.co/a/b"):
-            assert server.client.post("/api/pull", json={"model": name, "stream": False}).status_code == 200
-        file = Path(models.served_models[-1].spec.path)
-        for name, here in (("a/b:F32", True), ("hf.co/a/b", False)):
-            assert server.client.delete(f"/models?model={name}").json() == {"success": True}
-            assert file.is_file() == here
-
-
 def test_a_follower_that_leaves_leaves_nothing_behind():
     async def leave():
         events = ModelEvents()
@@ -215,45 +128,6 @@ def test_a_follower_that_leaves_leaves_nothing_behind():
     asyncio.run(leave())
 
 
-def test_a_download_that_nobody_waits_for_is_cancelled(slow, model):
-    with running(model, allow_pull=True) as server:
-        assert server.client.post("/models", json={"model": "slow/m0"}).status_code == 200
-        again = server.client.post("/models", json={"model": "slow/m0"})
-        assert (again.status_code, len(threads())) == (400, 1)
-        assert "is being fetched already" in again.text
-        assert server.client.post("/models/unload", json={"model": "slow/m0"}).json() == {"success": True}
-        wait_until(lambda: not threads())
-
-
-def test_a_download_is_cancelled_before_its_first_turn(monkeypatch):
-    """As soon as it began: two requests of one turn of the event loop."""
-    aborted = threading.Event()
-
-    class Waiting:
-        def __init__(self, name: str) -> None:
-            self.abort = aborted.set
-
-        def run(self, tell: object) -> None:
-            aborted.wait(PATIENCE)
-            raise pumice.HubError("aborted")
-
-    async def work() -> None:
-        pytest.fail("it was cancelled before")
-
-    async def begin_and_cancel() -> None:
-        pulls = Pulls()
-        pulls.attend("m", pulls.join("m"), work())
-        assert pulls.cancel("m")
-        for _ in range(3):
-            await asyncio.sleep(0)
-        assert pulls.names == []
-        assert not pulls.attended("m")
-
-    monkeypatch.setattr("pumice_server.pulls.Download", Waiting)
-    asyncio.run(begin_and_cancel())
-    assert aborted.is_set()
-
-
 def test_followers_are_bounded(monkeypatch):
     """Also what waits for one that takes nothing; its stream ends."""
     events = ModelEvents()
@@ -266,32 +140,6 @@ def test_followers_are_bounded(monkeypatch):
     assert not events.has_listeners
     assert LISTENERS.n_held == 0
     assert {listener.qsize() for listener in listeners} == {256}
-
-
-def test_models_that_clients_add_are_bounded(hub, model, monkeypatch):
-    monkeypatch.setattr("pumice_server.models.MAX_MODELS", 3)
-    with running(model, allow_pull=True) as server:
-        names = ["a/b:F32", "a/b:f32", "hf.co/a/b:F32"]
-        answers = [server.client.post("/api/pull", json={"model": name, "stream": False}) for name in names]
-        assert [answer.status_code for answer in answers] == [200, 200, 503]
-
-
-def test_models_that_are_being_fetched_count(slow, model, monkeypatch):
-    monkeypatch.setattr("pumice_server.models.MAX_MODELS", 3)
-    slow.faults.slow = PATIENCE  # no download ends
-    with running(model, allow_pull=True) as server:
-        names = ["slow/m0", "slow/m1", "slow/m2"]
-        answers = [server.client.post("/models", json={"model": name}) for name in names]
-        assert [answer.status_code for answer in answers] == [200, 200, 503]
-        assert answers[-1].json()["error"]["message"] == "3 models are served or being fetched already: delete others"
-        uploaded = ServedModel(ModelSpec(["uploaded"], ""), 0.0)
-        with pytest.raises(HTTPException, match="3 models"):
-            asyncio.run(server.application.state.models.replace(uploaded))
-        assert server.client.post("/models/unload", json={"model": names[0]}).json() == {"success": True}
-        wait_until(lambda: server.client.post("/models", json={"model": names[2]}).status_code == 200)
-        for name in names[1:]:
-            server.client.post("/models/unload", json={"model": name})
-        wait_until(lambda: not threads())
 
 
 def test_nothing_is_fetched_unless_that_is_allowed(server):

@@ -6,9 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from imported_late import Late
-from pumice_server.bodies import ResponseBody
-from pumice_server.response_store import Kept, ResponseStore
-from pumice_server.responses_request import prompt_options, read_input
+from pumice_server.responses_request import read_input
 from server_thread import running
 
 openai = Late("openai")
@@ -55,12 +53,6 @@ def test_a_response_follows_another(client, server):
     client.responses.delete(second.id)
     with pytest.raises(openai.NotFoundError):
         client.responses.retrieve(second.id)
-
-
-def test_responses_that_are_not_stored(client):
-    response = client.responses.create(input=PROMPT, store=False, **GREEDY)
-    with pytest.raises(openai.NotFoundError, match="it was not stored"):
-        client.responses.create(input="x", previous_response_id=response.id, **GREEDY)
 
 
 def test_a_schema(client):
@@ -124,31 +116,6 @@ def test_wrong_requests(client, body, message):
         client.post("/responses", body=body, cast_to=object)
 
 
-def test_tools_that_run_at_openai_are_left_out(caplog):
-    add = {"type": "function", "name": "add", "parameters": {"type": "object"}}
-    given = [{"type": "web_search"}, add, {"type": "custom", "name": "apply_patch"}]
-    with caplog.at_level("WARNING", "pumice"):
-        tools = prompt_options(ResponseBody.of({"input": "x", "tools": given}))["tools"]
-    assert [tool["function"]["name"] for tool in tools] == ["add"]
-    assert [record.getMessage() for record in caplog.records] == [
-        "tools left out, which run at OpenAI: 2, the first of the type web_search"
-    ]
-
-
-def test_the_oldest_are_forgotten():
-    store = ResponseStore(max_bytes=1000)
-    for i in range(30):
-        store.keep(str(i), Kept.of("me", [{"role": "user", "content": "x" * 100}], {"id": str(i), "output": []}))
-    assert store.get("29", "me").messages
-    with pytest.raises(Exception, match="or was dropped"):
-        store.get("0", "me")
-    assert store._size == sum(len(kept.messages) + len(kept.response) for kept in store._kept.values()) <= 1000
-    assert all(type(part) is bytes for kept in store._kept.values() for part in (kept.messages, kept.response))
-    for i in list(store._kept):
-        store.delete(i, "me")
-    assert (store._size, len(store._kept)) == (0, 0)
-
-
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_item_that_a_limit_cuts_is_incomplete(server, stream):
     def item(**body):
@@ -176,34 +143,3 @@ def test_items_are_referred_to_by_their_ids(client, server):
     client.responses.delete(first.id)
     with pytest.raises(openai.NotFoundError, match=r"input\[1\]\.id: no item 'msg_"):
         client.responses.create(input=[*CHAT, reference, *CHAT], **GREEDY)
-
-
-def test_items_of_another_key_are_not_found():
-    store = ResponseStore()
-    store.keep("r1", Kept.of("me", [], {"output": [{"id": "i1", "type": "message"}]}))
-    assert store.with_items([{"id": "i1"}, {"role": "user"}], "me") == [
-        {"id": "i1", "type": "message"},
-        {"role": "user"},
-    ]
-    for owner, id in (("you", "i1"), ("me", "i2"), ("me", 7)):
-        with pytest.raises(Exception, match=r"input\[0\]\.id: no item"):
-            store.with_items([{"type": "item_reference", "id": id}], owner)
-
-
-REFUSALS = [
-    {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
-    {"role": "assistant", "content": [{"type": "text", "text": "No."}]},
-    {"role": "assistant", "content": None, "refusal": "No."},
-]
-
-
-@pytest.mark.parametrize("message", REFUSALS)
-def test_refusals_are_texts_of_the_assistant(server, message):
-    expected = server.client.post(
-        "/apply-template", json={"messages": [*CHAT, {"role": "assistant", "content": "No."}, *CHAT]}
-    ).json()
-    assert server.client.post("/apply-template", json={"messages": [*CHAT, message, *CHAT]}).json() == expected
-    if message["content"]:
-        part = message["content"][0] | {"type": message["content"][0]["type"].replace("text", "output_text")}
-        given = [*CHAT, {**message, "content": [part]}, *CHAT]
-        assert server.client.post("/v1/responses", json={"input": given, "max_output_tokens": 1}).status_code == 200

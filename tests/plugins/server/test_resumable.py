@@ -1,19 +1,10 @@
 """Streams that outlive their connection."""
 
-import asyncio
 import json
-from contextlib import AsyncExitStack, closing
-from http.client import HTTPConnection
-from types import SimpleNamespace
 
-import pytest
-
-from pumice_server.application import GET
 from pumice_server.pools import STREAMS
-from pumice_server.rates import RateLimits
-from pumice_server.resumable import HEADER, KeptStreams, streaming
 from server_thread import running
-from waiting import PATIENCE, wait_until
+from waiting import wait_until
 
 BODY = {"messages": [{"role": "user", "content": "Once"}], "stream": True, "temperature": 0, "max_tokens": 60}
 NAMED = {"X-Conversation-Id": "fox"}
@@ -44,43 +35,6 @@ def test_an_answer_goes_on_without_its_client(server):
     assert server.client.delete("/v1/stream/fox").status_code == 204
     assert state(server) is None
     assert server.client.get("/v1/stream/fox?from=-1").status_code == 400
-
-
-def test_head_has_no_body(server):
-    """Parts of streams are written past h11, which drops the bodies of HEAD: the next answer would begin with them."""
-    server.client.post(CHAT, json={**BODY, "max_tokens": 4}, headers=NAMED)
-    paths = [path.replace("{id:path}", "fox") for paths in GET.values() for path in paths]
-    for path in ["/v1/stream/fox", "/models/sse", *paths]:
-        with closing(HTTPConnection(server.url.removeprefix("http://"), timeout=PATIENCE)) as connection:
-            connection.request("HEAD", path)
-            head = connection.getresponse()
-            assert head.read() == b""
-            connection.request("GET", "/livez")
-            assert json.load(connection.getresponse()) == {"status": "ok"}, path
-    whole = server.client.get("/v1/stream/fox")
-    assert server.client.head("/v1/stream/fox").headers["content-type"] == whole.headers["content-type"]
-
-
-def test_a_stream_is_stopped_before_its_first_turn():
-    """Two requests of one turn of the event loop name a conversation: readers of the first stream end, too."""
-    ended = []
-
-    async def parts():
-        yield b"never"
-
-    async def stop_at_once() -> list[bytes]:
-        async with AsyncExitStack() as stack:
-            stack.callback(ended.append, "model")
-            state = SimpleNamespace(streams=KeptStreams(), rates=RateLimits(0, 0))
-            request = SimpleNamespace(
-                headers={HEADER: "fox"}, app=SimpleNamespace(state=state), state=SimpleNamespace(client="", stack=stack)
-            )
-            response = streaming(request, parts(), lambda: ended.append("stream"))
-            state.streams.stop("fox", "")
-            return [part async for part in response.body_iterator]
-
-    assert asyncio.run(asyncio.wait_for(stop_at_once(), 20)) == []
-    assert ended == ["stream", "model"]
 
 
 def test_an_answer_is_read_while_it_is_written_and_stopped(model):
@@ -125,17 +79,3 @@ def test_streams_that_nobody_reads_are_few(server):
     for id in ids:
         server.client.delete(f"/v1/stream/{id}")
     wait_until(lambda: STREAMS.n_held == 0 or state(server, ids[-1]) is None)
-
-
-@pytest.mark.parametrize("n_more", [1, 1000])
-def test_old_streams_and_bytes_are_dropped(model, monkeypatch, n_more):
-    monkeypatch.setattr(STREAMS, "n_places", 2 * 2 + 2 * STREAMS.n_held)  # one client has half
-    monkeypatch.setattr("pumice_server.resumable.MAX_KEPT_STREAM", n_more)
-    with running(model) as server:
-        for id in ("1", "2", "3"):
-            server.client.post(CHAT, json={**BODY, "max_tokens": 2}, headers={"X-Conversation-Id": id})
-            wait_until(lambda id=id: state(server, id)["is_done"])
-        assert [state(server, id) is None for id in "123"] == [True, False, False]
-        assert server.client.get("/v1/stream/3?from=0").status_code == 410
-        too_long = {"X-Conversation-Id": "x" * 1025}
-        assert server.client.post(CHAT, json=BODY, headers=too_long).status_code == 400

@@ -31,13 +31,6 @@ def test_every_endpoint_is_described(document):
     assert without == []
 
 
-def test_the_schemas_have_bounds(document):
-    chat = {"$ref": "#/components/schemas/ChatBody", "components": document["components"]}
-    for wrong in ({}, {"messages": []}, {"messages": [{}], "n": 17}, {"messages": [{}], "temperature": "hot"}):
-        with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate(wrong, chat)
-
-
 def test_the_page_has_all_and_loads_nothing(server, document):
     answer = server.client.get("/docs")
     assert {name: answer.headers[name] for name in HEADERS} == HEADERS

@@ -9,7 +9,6 @@ import ssl
 import subprocess
 import sys
 import threading
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -18,20 +17,13 @@ from pathlib import Path
 import click
 import httpx2
 import pytest
-import yaml
-from tools.lock import FILES
 
 from gguf_files import tiny_llama
-from pumice.commands import BUNDLED_COMMANDS
-from pumice.gguf import encode
 from pumice.gguf.copy import split
-from pumice.gguf.edit import edit
-from pumice.plugin.unstable import install_command
 from pumice_server.arguments import OPTIONS
 from pumice_server.choice import choose_models
 from pumice_server.command import command
 from pumice_server.defaults import take_chat, take_sampling
-from pumice_server.plugin import pumice_register_commands
 from waiting import PATIENCE, wait_until
 
 SERVE = [sys.executable, "-m", "pumice", "serve"]
@@ -54,12 +46,6 @@ def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen, str, list[str]]
         process.kill()
         process.wait()
         process.stderr.close()
-
-
-def test_the_command_is_the_same_by_its_hook_and_without():
-    hooked = {}
-    pumice_register_commands(hooked.__setitem__)
-    assert hooked == BUNDLED_COMMANDS
 
 
 def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
@@ -161,20 +147,6 @@ def test_a_folder_of_models(tmp_path):
     assert [Path(path).name for path in found] == ["a-00001-of-00002.gguf", "b.gguf"]
 
 
-def test_files_other_than_models_are_left_out_of_a_folder(tmp_path, caplog):
-    tiny_llama(tmp_path / "good.gguf")
-    whole = (tmp_path / "good.gguf").read_bytes()
-    (tmp_path / "cut.gguf").write_bytes(whole[:-5000])
-    (tmp_path / "noise.gguf").write_bytes(bytes(range(100)))
-    for kind in ("adapter", "imatrix"):
-        edit(tmp_path / "good.gguf", tmp_path / f"{kind}.gguf", values={"general.type": encode(kind, "str")})
-    options = dict.fromkeys(["hf_file", "models_catalogue"]) | dict.fromkeys(["hf_repo", "model", "model_url"], ())
-    assert choose_models((), {**options, "models_dir": tmp_path}) == [str(tmp_path / "good.gguf")]
-    said = [record.message for record in caplog.records]
-    assert len(said) == 4
-    assert [line for line in said if not line.startswith("--models-dir: left out: ")] == []
-
-
 @pytest.mark.parametrize("order", [["good", "bad"], ["bad", "good"], ["good", "-m", "bad"]])
 def test_a_damaged_model_among_several_is_refused_before_anything_is_served(tmp_path, order):
     tiny_llama(tmp_path / "good.gguf")
@@ -207,24 +179,6 @@ def test_a_model_that_is_not_there_is_named_before_anything_is_served(tmp_path):
         assert said in done.stderr
 
 
-def test_without_the_extra():
-    code = "import sys; sys.modules['starlette'] = None; sys.argv[1:] = ['serve']; from pumice.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert done.returncode == 1
-    assert f"is not installed: {install_command('server')}" in done.stderr
-
-
-def test_options_that_are_left_out():
-    assert OPTIONS.leave_out(["-m", "--jinja", "-fa", "on", "--poll=50", "x", "--", "--jinja"], {"-m": True}) == (
-        ["-m", "--jinja", "x", "--", "--jinja"],
-        ["-fa", "--poll"],
-    )
-    assert OPTIONS.leave_out(["-fa", "-m", "x"], {"-m": True}) == (["-m", "x"], ["-fa"])
-    assert OPTIONS.leave_out(["--no-mmproj"], {}) == (["--mmproj", "off"], [])
-    with pytest.raises(click.UsageError, match="give the file as --mmproj"):
-        OPTIONS.leave_out(["--mmproj-url", "x"], {})
-
-
 def test_every_option_of_llama_server_is_taken_left_out_or_refused():
     """With as many values as there; see tests/make_fixtures/llama_options.py."""
     theirs = json.loads((Path(__file__).parents[2] / "fixtures" / "llama_options.json").read_text())
@@ -237,12 +191,6 @@ def test_every_option_of_llama_server_is_taken_left_out_or_refused():
         name: count for name, count in theirs.items() if name not in OPTIONS.refused
     }
     assert len(ours) + len(OPTIONS.ignored) + len(OPTIONS.refused) == len({*ours, *OPTIONS.ignored, *OPTIONS.refused})
-
-
-def test_a_reranker_is_served_by_llama_servers_command_line():
-    line = "-m x.gguf --reranking --pooling rank -r a -r b"
-    params = command.make_context("serve", line.split()).params
-    assert (params["pooling"], params["stop"]) == ("rank", ("a", "b"))
 
 
 def test_defaults_of_sampling_and_chats():
@@ -271,43 +219,6 @@ def test_the_unit_of_systemd_has_options_that_are_known():
     unit = (Path(__file__).parents[3] / "deploy" / "pumice.service").read_text()
     line = re.search(r"^ExecStart=\S+ serve (.*)$", unit, re.MULTILINE)[1]
     assert command.make_context("serve", line.split()).params["models_catalogue"]
-
-
-def test_the_image_has_options_that_are_known():
-    image = (Path(__file__).parents[3] / "deploy" / "Dockerfile").read_text()
-    program, serve, *arguments = json.loads(re.search(r"^ENTRYPOINT (.*)$", image, re.MULTILINE)[1])
-    assert (program, serve) == ("pumice", "serve")
-    assert command.make_context("serve", arguments).params["host"] == ("0.0.0.0",)
-
-
-def test_the_service_of_compose_has_options_that_are_known():
-    (service,) = yaml.safe_load((Path(__file__).parents[3] / "deploy" / "compose.yaml").read_text())[
-        "services"
-    ].values()
-    assert command.make_context("serve", list(service["command"])).params["models_dir"]
-
-
-def test_no_sandbox_switches_it_off_for_all_that_is_started(monkeypatch):
-    monkeypatch.setenv("PUMICE_SANDBOX", "auto")
-    command.make_context("serve", [])
-    assert os.environ["PUMICE_SANDBOX"] == "auto"
-    command.make_context("serve", ["--no-sandbox"])
-    assert os.environ["PUMICE_SANDBOX"] == "off"
-
-
-def test_the_image_is_built_from_all_that_the_wheel_is_made_of_and_has_its_extras():
-    root = Path(__file__).parents[3]
-    project = tomllib.loads((root / "pyproject.toml").read_text())
-    locks = re.findall(r"^COPY (\S+\.txt) ", (root / "deploy" / "Dockerfile").read_text(), re.MULTILINE)
-    assert locks == [".ci/locks/build.txt", ".ci/locks/image.txt"]
-    assert FILES["image.txt"].extras == ("server",)
-    nothing, *lines = [line for line in (root / ".dockerignore").read_text().splitlines() if line[0] in "*!"]
-    hatch = project["tool"]["hatch"]
-    wheel = hatch["build"]["targets"]["wheel"]
-    needed = {"pyproject.toml", "README.md", "LICENSE", ".ci/locks", hatch["version"]["path"], *wheel["force-include"]}
-    needed |= {package.split("/")[0] for package in wheel["packages"]}
-    assert nothing == "*"
-    assert {line[1:] for line in lines if line[0] == "!"} == needed
 
 
 def test_requests_as_lines_of_json():
@@ -346,15 +257,3 @@ def test_requests_as_lines_of_json():
 )
 def test_types_of_speculation_are_proposers(given, names):
     assert OPTIONS.leave_out([*given, "-c", "10"], {"-c": True}) == (["--speculate", names, "-c", "10"], [])
-
-
-def test_types_of_speculation_that_are_not_supported_are_left_out(caplog):
-    kept, ignored = OPTIONS.leave_out(["--spec-type", "draft-gemma,draft-eagle3,draft-mtp"], {})
-    assert (kept, ignored) == (["--speculate", "draft,mtp"], [])
-    [warning] = [record.message for record in caplog.records]
-    assert warning == "--spec-type: draft-gemma is left out: it names no proposer of Pumice"
-
-
-def test_an_unknown_type_of_speculation_is_an_error():
-    with pytest.raises(click.UsageError, match="unknown type 'ngrm'"):
-        OPTIONS.leave_out(["--spec-type", "ngrm"], {})

@@ -5,11 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-import pumice
-from pumice.plugin.unstable import ModelSpec
 from pumice_server.command import command
-from pumice_server.models import Models
-from pumice_server.settings import Settings
 from server_thread import running
 
 USER = [{"role": "user", "content": "Hi"}]
@@ -55,19 +51,3 @@ def test_requests_that_say_a_form_take_theirs(client):
 )
 def test_wrong_options_are_refused(arguments, problem):
     assert problem in CliRunner().invoke(command, arguments).output
-
-
-def test_a_wrong_grammar_ends_the_start(model):
-    closed: list[bool] = []
-    models = Models([], lambda *_: _Closing(model, closed), Settings(output={"grammar": "root ::= ("}))
-    with pytest.raises(pumice.RequestError, match="grammar"):
-        models._load_checked(ModelSpec(["demo"], ""), print, print)
-    assert closed == [True]
-
-
-class _Closing:
-    def __init__(self, model: pumice.Model, closed: list[bool]) -> None:
-        self.prepare_options, self._closed = model.prepare_options, closed
-
-    def close(self) -> None:
-        self._closed.append(True)

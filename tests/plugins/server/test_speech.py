@@ -5,18 +5,14 @@ import io
 import json
 import wave
 from collections.abc import Iterator
-from functools import partial
 
-import httpx2
 import numpy as np
 import pytest
 
 import pumice
 from imported_late import Late
-from loop_monitor import held_at_best
 from nightly import crossed
 from pumice.frontend import speech as speaking
-from pumice.frontend.speech import Speech
 from pumice.plugin.unstable import ModelSpec
 from pumice.speech.voice import Voice
 from pumice_server.service import Service
@@ -103,18 +99,6 @@ def test_events_have_the_file_in_parts_and_the_tokens(server, expected):
     assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
 
 
-def test_no_speech_holds_the_event_loop(server):
-    large = "So be it! " * 400
-    server.client.post("/v1/audio/speech", json={"input": "你"})  # the first body of a kind builds its reader
-
-    def speak(body: dict[str, object], status: int) -> None:
-        assert server.client.post("/v1/audio/speech", json=body).status_code == status
-
-    for fields in ({}, {"stream_format": "sse"}, {"input": "Hi."}, {"voice": "anna"}, {"input": "\ufdfa" * 4096}):
-        body = {"input": large, "response_format": "wav", "max_seconds": 0.1, "voice": "default", **fields}
-        assert held_at_best(partial(speak, body, 400 if "\ufdfa" in body["input"] else 200)) == []
-
-
 def test_voices_are_those_of_the_folder(server, path):
     body = {"input": "Hello world.", "response_format": "wav", "seed": 3, "voice": "anna"}
     answer = server.client.post("/v1/audio/speech", json=body)
@@ -177,22 +161,3 @@ def test_a_client_that_leaves_ends_the_speech(server, monkeypatch):
     wait_until(is_alone)
     wait_until(lambda: started[0][0].engine.snapshot().n_running == 0)
     assert len(started) < 20  # of more than 20 pieces
-
-
-def test_a_speech_that_breaks_ends_without_its_last_part(server, monkeypatch):
-    decode, calls = Speech.decode, []
-
-    def failing(model, codes):
-        calls.append(codes)
-        if len(calls) == 2:
-            raise pumice.EngineError("the vocoder broke")
-        return decode(model, codes)
-
-    monkeypatch.setattr(Speech, "decode", failing)
-    body = {"input": LONG, "response_format": "wav", "voice": "default"}
-    with pytest.raises(httpx2.RemoteProtocolError):
-        server.client.post("/v1/audio/speech", json=body)
-    calls.pop()
-    answer = server.client.post("/v1/audio/speech", json=body)
-    assert answer.status_code == 500
-    assert "the vocoder broke" in answer.json()["error"]["message"]

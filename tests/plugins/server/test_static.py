@@ -47,11 +47,6 @@ def test_html_of_answers_runs_without_an_origin_or_a_server(page):
     assert "unsafe-inline" not in page.get("/page/app.js").headers["Content-Security-Policy"]
 
 
-def test_the_javascript_of_the_page_is_small():
-    sizes = {path.name: path.stat().st_size for path in static.FOLDER.glob("*.js")}
-    assert sum(sizes.values()) < 400_000, sizes
-
-
 @pytest.mark.parametrize("path", ["/page/none", "/page/../secret", "/page/%2e%2e/secret", "/page/link", "/page/"])
 def test_nothing_beside_them(page, path):
     assert page.get(path).status_code == 404

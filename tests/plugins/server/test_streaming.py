@@ -5,9 +5,7 @@ import json
 import socket
 import time
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
 from types import SimpleNamespace
-from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -16,10 +14,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pumice_server import limits
-from pumice_server.answers import Streaming, event
+from pumice_server.answers import Streaming
 from pumice_server.settings import Settings
 from server_thread import listening, running
-from waiting import PATIENCE, at_best, wait_until
+from waiting import PATIENCE, wait_until
 
 
 def sent(parts: AsyncIterator[bytes], ping: float | None, bodies: list[bytes]) -> bool:
@@ -69,13 +67,6 @@ def test_pings_come_while_nothing_else_does():
     assert time.monotonic() - started > 0.29
 
 
-def test_no_pings():
-    for ping in (None, PATIENCE):
-        bodies: list[bytes] = []
-        assert sent(parts(), ping, bodies)
-        assert bodies == [b"first", b"last"]
-
-
 def test_an_error_is_the_last_part():
     bodies: list[bytes] = []
     ended = sent(failing(), None, bodies)
@@ -108,62 +99,6 @@ def test_a_reader_that_takes_nothing(monkeypatch, caplog, streamed):
             wait_until(lambda: "did not take a part of its answer" in caplog.text)
             wait_until(lambda: bool(ended) == streamed)
             assert sum(map(len, iter(lambda: connection.recv(1 << 20), b""))) < 256 << 20
-
-
-def test_the_connection_that_was_silent_for_longest_makes_room(monkeypatch, model):
-    monkeypatch.setattr(limits, "MAX_CONNECTIONS", 20)
-    with running(model) as server, ExitStack() as stack:
-        address = urlsplit(server.url)
-        for _ in range(40):
-            stack.enter_context(socket.create_connection((address.hostname, address.port), timeout=PATIENCE))
-        assert httpx2.get(f"{server.url}/livez", timeout=PATIENCE).status_code == 200
-
-
-def test_infinities_are_null():
-    assert event({"a": float("inf")}) == b'data: {"a":null}\n\n'
-
-
-def raw(url: str, version: str) -> tuple[str, bytes]:
-    """The head and the body of a stream, as they come over the socket."""
-    host, port = url.removeprefix("http://").split(":")
-    body = b'{"prompt": "Once", "n_predict": 8, "stream": true, "temperature": 0}'
-    head = f"POST /completion HTTP/{version}\r\nHost: localhost\r\nConnection: close\r\n"
-    head += f"Content-Length: {len(body)}\r\n\r\n"
-    with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
-        connection.sendall(head.encode() + body)
-        answer = b"".join(iter(lambda: connection.recv(65536), b""))
-    told, _, rest = answer.partition(b"\r\n\r\n")
-    return told.decode(), rest
-
-
-def test_chunks_of_both_versions_of_http(server):
-    head, chunked = raw(server.url, "1.1")
-    assert "Transfer-Encoding: chunked" in head
-    data = b""
-    while size := int(chunked.partition(b"\r\n")[0], 16):
-        chunked = chunked.partition(b"\r\n")[2]
-        data, chunked = data + chunked[:size], chunked[size + 2 :]
-    assert chunked == b"0\r\n\r\n"
-    head, plain = raw(server.url, "1.0")
-    assert "Transfer-Encoding" not in head
-
-    def texts(data: bytes) -> str:
-        return "".join(json.loads(line[6:])["content"] for line in data.splitlines() if line)
-
-    assert texts(data) == texts(plain) == server.model.generate("Once", max_tokens=8, temperature=0).text
-
-
-def test_no_part_waits_for_the_one_before_to_be_acknowledged(server):
-    """On a connection that is kept a system acknowledges what comes only after 40 ms."""
-
-    def seconds() -> float:
-        began = time.perf_counter()
-        assert server.client.get("/livez").status_code == 200
-        return time.perf_counter() - began
-
-    for _ in range(10):  # a connection that is new is acknowledged at once
-        seconds()
-    assert at_best(seconds, 0.03) < 0.03
 
 
 THINKING = (

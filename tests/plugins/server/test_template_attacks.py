@@ -25,7 +25,6 @@ USER = {"role": "user", "content": "Hi"}
 CHAT = {"messages": [USER], "max_tokens": 1}
 KWARGS = ["/v1/chat/completions", "/v1/responses", "/v1/responses/input_tokens", "/apply-template"]
 """The endpoints that take template variables."""
-OTHERS = ["/v1/messages", "/v1/messages/count_tokens", "/api/chat"]
 
 
 @pytest.fixture(scope="module")
@@ -93,20 +92,6 @@ def test_a_worker_that_is_stopped_or_killed(server, monkeypatch):
     assert ask(server).is_success
 
 
-def test_workers_that_are_always_busy(server, monkeypatch):
-    pool = template_workers().pool
-    monkeypatch.setattr(pool, "_limits", type(pool._limits)(wait_seconds=0.05))
-    for worker in pool._workers:
-        worker.busy = True
-    try:
-        answer = ask(server)
-        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
-    finally:
-        for worker in pool._workers:
-            worker.busy = False
-    assert ask(server).is_success
-
-
 @pytest.mark.parametrize("path", KWARGS)
 def test_template_variables_are_bounded_and_none_of_the_templates_own(server, path):
     def refusal(**variables):
@@ -126,9 +111,3 @@ def test_no_protocol_takes_a_template(server):
     answer = ask(server, "/apply-template", "showing", chat_template=own, chat_template_kwargs={"chat_template": own})
     assert answer.json()["prompt"] == own + "Hi"  # as a text like any
     assert "template is not supported" in ask(server, "/api/generate", "showing", prompt="a", template=own).text
-
-
-@pytest.mark.parametrize("path", OTHERS)
-def test_protocols_without_template_variables_pass_them_over(server, path):
-    answer = ask(server, path, "showing", chat_template_kwargs={"messages": "x" * 100_000})
-    assert answer.is_success

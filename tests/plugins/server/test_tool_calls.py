@@ -139,12 +139,6 @@ def test_reasoning_is_switched_off(scripted, path, fields):
     assert asked_for(scripted, path, **fields).reasoning is False
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat"])
-def test_the_server_may_switch_it_off_for_all(model, path):
-    with running(Scripted(model), chat={"reasoning": False}) as server:
-        assert asked_for(server, path).reasoning is False
-
-
 def test_openai(scripted):
     client = openai.OpenAI(base_url=f"{scripted.url}/v1", api_key="unused")
     options = {"model": "demo", "messages": CHAT, "tools": TOOLS, "tool_choice": "required"}
@@ -264,10 +258,3 @@ def test_a_call_that_was_cut_is_streamed_as_a_partial_call(cut, path, reason, pa
     streamed = cut.client.post(path, json={**body, "stream": True}).text
     assert reason in streamed
     assert part in streamed
-
-
-def test_a_call_that_was_cut_is_not_streamed_to_ollamas_clients(cut):
-    streamed = cut.client.post("/api/chat", json={"messages": CHAT, "stream": True}).text
-    assert '"done_reason":"length"' in streamed
-    assert "I will." in streamed
-    assert "tool_calls" not in streamed

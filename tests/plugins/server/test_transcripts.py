@@ -77,16 +77,6 @@ def test_every_form_has_the_transcript_of_the_model(client: openai.OpenAI, path:
     assert len(deltas) == len(expected.segments)
 
 
-def test_translations_are_in_english(client: openai.OpenAI) -> None:
-    made = client.audio.translations.create(**NAMED, response_format="verbose_json", temperature=1.0)
-    assert made.language == "english"
-
-
-def test_a_language_is_detected(client: openai.OpenAI) -> None:
-    made = client.audio.transcriptions.create(**NAMED, response_format="verbose_json", temperature=1.0)
-    assert made.language in ("english", "german")
-
-
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [

@@ -29,20 +29,6 @@ def test_the_first_of_many_requests_is_sent_before_the_others_begin():
     assert log.index(("sent", 10)) < log.index(("begun", 14))
 
 
-def test_a_cancelled_request_gives_up_its_turn():
-    async def run() -> list[tuple[str, int]]:
-        turns, log = RequestTurns(), list[tuple[str, int]]()
-        tasks = [asyncio.create_task(begin(turns, number, log)) for number in range(4)]
-        await asyncio.sleep(0)
-        tasks[1].cancel()
-        tasks[2].cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await begin(turns, 4, log)  # later, when none waits
-        return log
-
-    assert [number for step, number in asyncio.run(run()) if step == "begun"] == [0, 3, 4]
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux's table of files")
 def test_connections_find_room_in_the_table_of_files():
     """The table grows before threads share it, since each of its later growths stops them."""

@@ -11,10 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 import pumice
-from gguf_files import tiny_llama
 from imported_late import Late
 from pumice_server.batch.command import command
-from pumice_server.batch.rows import read_ids
 from sandboxes import needs_sandbox
 from scripted_server_tools import raw_server
 from waiting import wait_until
@@ -95,25 +93,6 @@ def test_results_are_those_of_the_model_in_openais_format(model, tmp_path):
     assert all(result["response"]["request_id"] and result["error"] is None for result in results.values())
 
 
-def test_a_model_without_a_chat_template_takes_chatml_or_the_one_given(tmp_path):
-    model = tiny_llama(tmp_path / "tiny.gguf")
-    chat = row("a", "/v1/chat/completions", messages=[{"role": "user", "content": "a"}], max_tokens=2)
-    source, exact = write(tmp_path / "in.jsonl", [chat]), ["-m", model, "--backend", "numpy", "--set", "kv_type=f32"]
-    warned = batch(source, tmp_path / "out.jsonl", *exact).stderr
-    assert "ChatML" in warned
-    assert statuses(tmp_path / "out.jsonl") == {"a": 200}
-    batch(source, tmp_path / "named.jsonl", *exact, "--chat-template", "plain")
-    assert statuses(tmp_path / "named.jsonl") == {"a": 200}
-    template = ("--chat-template", "{{ word }}{{ enable_thinking }} {{ messages[0].content }}")
-    batch(
-        source, tmp_path / "given.jsonl", *exact, *template, "-rea", "off", "--chat-template-kwargs", '{"word": "aaa"}'
-    )
-    result = json.loads((tmp_path / "given.jsonl").read_text())
-    with pumice.load(model, backend="numpy") as loaded:
-        n_tokens = len(loaded.tokenizer.tokenize("aaaFalse a"))
-    assert result["response"]["body"]["usage"]["prompt_tokens"] == n_tokens
-
-
 def killed_twice(source: Path, output: Path, errors: Path) -> bytes:
     """Return the complete results after two kills, some rows after each start."""
     whole = b""
@@ -184,20 +163,6 @@ def test_parquet_goes_in_and_out_and_is_whole_or_not_there(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["half.jsonl", "in.parquet", "out.parquet"]
 
 
-def test_parquet_that_has_no_results_stays_as_it_is(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    source, output = write(tmp_path / "in.jsonl", [row("a", prompt="x", max_tokens=1)]), tmp_path / "out.parquet"
-    output.write_bytes(b"a letter")
-    assert "cannot read" in refused(source, output)
-    for columns in ({"x": [1]}, {"response": ["{"], "error": [None]}, {"response": [[1]], "error": [None]}):
-        parquet.write_table(pyarrow.table(columns), output)
-        before = output.read_bytes()
-        assert "out.parquet:1: not a result of a batch" in refused(source, output)
-        assert output.read_bytes() == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.parquet"]
-
-
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
@@ -215,21 +180,6 @@ def test_wrong_rows_are_told_before_anything_is_computed(rows, message, tmp_path
     assert not (tmp_path / "out.jsonl").exists()
 
 
-def test_places_in_malformed_json_are_those_of_the_line(tmp_path):
-    source = tmp_path / "in.jsonl"
-    source.write_text('\n{"custom_id": "1"\n')
-    assert "in.jsonl:2: not valid JSON: unexpected end of data" in (message := refused(source, tmp_path / "out.jsonl"))
-    assert "line 2" not in message
-    source.write_text("\n\n[1,]\n")
-    assert refused(source, tmp_path / "out.jsonl").endswith("(character 3)\n")
-
-
-def test_a_byte_order_mark_is_no_part_of_the_first_row(tmp_path):
-    source = tmp_path / "in.jsonl"
-    source.write_text(json.dumps(row("a", prompt="x")) + "\n", encoding="utf-8-sig")
-    assert read_ids(source) == {"a": 1}
-
-
 def test_results_and_failures_are_different_files(tmp_path):
     """Otherwise the list of failures would replace the results."""
     source = write(tmp_path / "in.jsonl", [row("a", prompt=5)])
@@ -238,13 +188,6 @@ def test_results_and_failures_are_different_files(tmp_path):
     for target, errors in ((output, output), (output, linked), (output, source), (source, output)):
         assert "are the same file" in refused(source, target, "--errors", errors)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "linked.jsonl"]
-
-
-@pytest.mark.parametrize(
-    "option", [("--replicas", 2), ("--replica-cpus", 1), ("--replica-gpus", 1), ("--replica-wait", 5), ("--stages", 2)]
-)
-def test_options_of_a_cluster_need_one(option):
-    assert f"{option[0]} needs --ray" in wrong_use(*option)
 
 
 def test_files_of_others_stay_as_they_are(tmp_path):

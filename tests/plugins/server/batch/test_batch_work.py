@@ -68,25 +68,6 @@ def test_a_row_that_kills_the_engine_takes_no_other_with_it():
     assert len(found) == len(ROWS)
 
 
-def test_requests_in_flight_end_with_the_loop():
-    ended = []
-
-    async def answer(row: BatchRow) -> dict:
-        try:
-            await asyncio.sleep(0 if row.custom_id == "r0" else 3600)
-        finally:
-            ended.append(row.custom_id)
-        return result(row)
-
-    async def leave() -> None:
-        results = answer_all(iter(ROWS), answer, 3)
-        assert (await anext(results))["custom_id"] == "r0"
-        await results.aclose()
-
-    asyncio.run(leave())
-    assert set(ended) >= {"r0", "r1", "r2"}
-
-
 def test_an_engine_that_is_killed_is_started_again_and_every_row_is_answered(tmp_path):
     path = tiny_llama(tmp_path / "tiny.gguf")
     options = {"backend": "numpy", "kv_type": "f32", "n_parallel": 4}
@@ -138,10 +119,3 @@ def test_a_full_disk_is_an_error_of_the_file(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, ignored)
-
-
-def test_a_missing_package_for_parquet_is_named_before_anything_is_computed(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(click.ClickException, match=r"pyarrow is not installed: .*pip install .*\[parquet\]"):
-        Results(tmp_path / "out.parquet", None, ["a"]).__enter__()
-    assert not list(tmp_path.iterdir())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from browser_page import PHONE, PIXEL, WIDE, answer, expect, hold, needs_browser, opened, profile, run_command, say
+from browser_page import PHONE, PIXEL, WIDE, answer, expect, needs_browser, opened, profile, run_command, say
 from pdf_files import pdf_file
 from scripted_server import scripted
 
@@ -31,22 +31,6 @@ GIVE = r"""([kind, selector, name]) => {
         : new ClipboardEvent(kind, {...given, clipboardData: data});
     document.querySelector(selector).dispatchEvent(event);
 }"""
-
-
-def test_parameters_that_belong_to_a_model(page, chats):
-    page.get_by_label("Model").select_option("pumice-1b")
-    page.get_by_role("button", name="Parameters").click()
-    page.get_by_label("Keep for pumice-1b").check()
-    page.get_by_label("Temperature").fill("0.3")
-    page.get_by_label("Close").click()
-    page.get_by_label("Model").select_option("pumice-8b")
-    page.get_by_role("button", name="Parameters").click()
-    page.get_by_label("Temperature").fill("0.9")
-    page.get_by_label("Close").click()
-    page.reload()
-    page.get_by_label("Model").select_option("pumice-1b")
-    say(page, "Hello")
-    assert (chats.requests[-1]["model"], chats.requests[-1]["temperature"]) == ("pumice-1b", 0.3)
 
 
 def test_prompts_are_kept(page):
@@ -109,25 +93,6 @@ def test_files_of_a_message(page, chats):
     expect(page.locator(".composer .attached")).to_have_count(0)
 
 
-def test_videos_are_attached(page, chats):
-    page.get_by_label("Files to attach").set_input_files([CLIP])
-    expect(page.locator(".composer .attached")).to_contain_text("a.mp4")
-    say(page, "Look")
-    video, text = chats.requests[-1]["messages"][-1]["content"]
-    assert video == {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAAGGZ0eXBtcDQy"}}
-    assert text["text"] == "Look"
-
-
-def test_files_wait_for_what_their_model_is(context, chats):
-    """A tab shows where to write before the server has told which models there are."""
-    context.route("**/v1/models", lambda route: None)
-    page = opened(context, chats.url)
-    page.get_by_label("Files to attach").set_input_files([CLIP])
-    page.wait_for_timeout(100)
-    context.unroute("**/v1/models")  # what was asked goes on
-    expect(page.locator(".composer .attached")).to_contain_text("a.mp4")
-
-
 def test_pdf_files_are_attached_as_text(page, chats):
     pytest.importorskip("pypdf", reason="texts of PDF files need pypdf")
     file = {"name": "fox.pdf", "mimeType": "application/pdf", "buffer": pdf_file(["The fox has a kite."])}
@@ -165,45 +130,6 @@ def test_the_page_speaks_the_language_of_the_browser_or_another_one(browser, cha
         expect(bubble).to_have_text("مرحبا")
         assert bubble.evaluate("each => getComputedStyle(each).direction") == "rtl"
         expect(page.get_by_role("article", name="回答")).to_have_attribute("aria-busy", "false")
-
-
-def test_a_new_conversation_has_examples(page):
-    page.get_by_role("button", name="Why is the sky blue?").click()
-    expect(page.get_by_label("Message", exact=True)).to_have_value("Why is the sky blue?")
-
-
-def test_a_message_waits_for_its_files(page, chats):
-    """A file that takes long to read goes into the message it was given for, before those that were given later."""
-    taken = hold(page, "**/extract-text")
-    file = {"name": "fox.pdf", "mimeType": "application/pdf", "buffer": b"%PDF-1.4"}
-    page.get_by_label("Files to attach").set_input_files([file])
-    page.evaluate(GIVE, ["drop", "main", "b.md"])
-    page.get_by_label("Message", exact=True).fill("Whose kite?")
-    expect(page.get_by_label("Send", exact=True)).to_be_disabled()
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("article")).to_have_count(0)
-    taken().fulfill(json={"text": "The fox has a kite."})
-    say(page, "Whose kite?")
-    said = chats.requests[-1]["messages"][-1]["content"]
-    assert said.index("fox.pdf:") < said.index("b.md:") < said.index("Whose kite?")
-
-
-def test_the_focus_goes_to_the_message_when_what_had_it_is_gone(page):
-    """Nobody who uses the keyboard begins at the top of the page again."""
-    say(page, "about dogs")
-    box = page.get_by_label("Message", exact=True)
-    for field, key in (("Edit message", "Escape"), ("Edit message", "Enter"), ("Title", "Escape"), ("Title", "Enter")):
-        page.get_by_label("Rename about dogs" if field == "Title" else field, exact=True).first.press("Enter")
-        expect(page.get_by_role("textbox", name=field)).to_be_focused()
-        page.keyboard.type("!")
-        page.keyboard.press(key)
-        expect(page.get_by_role("textbox", name=field)).to_have_count(0)
-        expect(box).to_be_focused()
-    expect(page.get_by_role("heading", name="!about dogs", exact=True)).to_be_visible()
-    expect(page.get_by_label("Try again")).to_be_enabled()  # once the answer to what was edited is complete
-    page.get_by_label("Try again").press("Enter")
-    expect(answer(page).get_by_text("2/2")).to_be_visible()
-    expect(box).to_be_focused()
 
 
 def test_a_server_with_keys_asks_for_one(context):
@@ -275,17 +201,6 @@ def test_accessibility(browser, chats, scheme, size):
             page.get_by_role("button", name="Conversations", exact=True).click()
             expect(page.get_by_role("navigation")).to_be_in_viewport()
             check("list")
-
-
-def test_colours_can_be_chosen(page):
-    body = page.locator("body")
-    light = body.evaluate("body => getComputedStyle(body).backgroundColor")
-    page.get_by_label("Colours: dark").click()
-    expect(body).not_to_have_css("background-color", light)
-    page.reload()
-    expect(body).not_to_have_css("background-color", light)
-    page.get_by_label("Colours: system").click()
-    expect(body).to_have_css("background-color", light)
 
 
 @pytest.mark.skipif(not (MODULES / "esbuild").exists(), reason="page/node_modules is not there (.ci/page makes it)")

@@ -1,7 +1,5 @@
 """Answers on the page: how they are shown, stopped, gone on with and written anew, and the tools that they call."""
 
-import pytest
-
 from browser_page import answer, expect, needs_browser, opened, say
 from server_thread import running
 from waiting import PATIENCE
@@ -31,20 +29,6 @@ def test_markdown_and_folded_reasoning(page):
     expect(thoughts).to_be_visible()
 
 
-def test_each_part_of_an_answer_has_the_direction_of_its_text(page):
-    say(page, "in Arabic, please")
-    parts = answer(page).locator(".markdown > *")
-    expect(parts).to_have_count(4)
-    assert [part.evaluate("part => getComputedStyle(part).direction") for part in parts.all()] == [
-        "ltr",
-        "rtl",
-        "rtl",
-        "ltr",
-    ]
-    item, code = parts.nth(2).locator("li").first.bounding_box(), parts.nth(3).bounding_box()
-    assert item["x"] + item["width"] < code["x"] + code["width"] - 10, "the marker is on the right"
-
-
 def test_text_of_a_model_is_never_markup(page):
     say(page, "attack")
     assert page.evaluate("window.hacked") is None
@@ -53,17 +37,6 @@ def test_text_of_a_model_is_never_markup(page):
     expect(answer(page)).to_contain_text("<script>window.hacked = 1</script>")
     links = answer(page).get_by_role("link").evaluate_all("links => links.map(link => link.protocol)")
     assert links == ["https:"]  # the picture's, which is not fetched
-
-
-def test_a_text_of_very_many_levels_is_shown_as_it_is(page):
-    """Its tokens would end the stack, and the page with it, each time that this conversation is opened."""
-    say(page, "levels")
-    expect(answer(page)).to_contain_text("&toString; above")
-    expect(answer(page)).to_contain_text(">>>> & ends")
-    page.reload()
-    expect(answer(page)).to_contain_text(">>>> & ends")
-    say(page, "and on")
-    expect(answer(page)).to_contain_text("You said: and on")
 
 
 def test_stop_and_go_on(page, chats):
@@ -162,14 +135,6 @@ def test_tools_of_the_server_run_when_they_may(page, chats):
     expect(answer(page)).to_contain_text("The tool says: Error: the user stopped this call")
 
 
-def test_an_answer_beside_that_of_another_model(page, chats):
-    say(page, "Compare")
-    page.get_by_label("Answer with another model").select_option("pumice-1b")
-    sides = page.get_by_role("dialog", name="Compare versions").locator("section")
-    expect(sides.nth(1)).to_contain_text("You said: Compare")
-    assert [each["model"] for each in chats.requests[-2:]] == ["pumice-8b", "pumice-1b"]
-
-
 def test_an_answer_goes_on_after_a_reload(page, chats):
     say(page, "slow", waits=False)
     expect(answer(page)).to_contain_text("word30")  # it was kept by then
@@ -178,29 +143,6 @@ def test_an_answer_goes_on_after_a_reload(page, chats):
     assert chats.requests[-1]["continue_final_message"] is True
     assert chats.requests[-1]["messages"][-1]["content"].startswith("word0 ")  # more, unless all 30 came at once
     expect(page.get_by_text("Being written in another window")).to_have_count(0)
-
-
-def test_an_answer_of_a_window_that_was_closed_is_interrupted(page, context, chats):
-    other = opened(context, chats.url)
-    say(other, "slow", waits=False)
-    expect(answer(other)).to_contain_text("word30")
-    address = other.url
-    other.close()
-    page.goto(address)
-    page.reload()
-    expect(page.get_by_text("Interrupted")).to_be_visible()
-    expect(page.get_by_label("Go on")).to_be_visible()
-
-
-def test_a_server_that_is_back_is_not_called_lost(page):
-    page.route("**/v1/**", lambda route: route.abort())
-    say(page, "Anybody there?")
-    lost = page.locator(".notice")
-    expect(lost).to_contain_text("does not answer")
-    page.unroute_all()
-    expect(lost).to_have_count(0)
-    assert [text for text in page.problems if "Failed to load resource" not in text] == []
-    page.problems.clear()
 
 
 def test_formulas(page):
@@ -217,16 +159,6 @@ def test_formulas(page):
     expect(answer(page)).to_contain_text("It costs $5 or $6.")
 
 
-def test_a_formula_stays_in_its_place(page):
-    """Parts of a formula outside of its answer are clipped: other elements there are seen and clicked."""
-    say(page, "far left")
-    letter = answer(page).locator(".formula mi")
-    box = letter.bounding_box()
-    assert box["x"] + box["width"] < answer(page).bounding_box()["x"]
-    at = "(each, [x, y]) => document.elementFromPoint(x, y).closest('.formula') === null"
-    assert letter.evaluate(at, [box["x"] + box["width"] / 2, box["y"] + box["height"] / 2])
-
-
 def test_html_is_shown_in_a_frame_that_reaches_nothing(page):
     say(page, "draw it")
     expect(answer(page).locator("iframe")).to_have_count(0)
@@ -240,39 +172,6 @@ def test_html_is_shown_in_a_frame_that_reaches_nothing(page):
     expect(answer(page).locator("iframe")).to_have_count(0)
     assert all("frame.html" in text or "Content Security Policy" in text for text in page.problems), page.problems
     page.problems.clear()
-
-
-def test_a_flowchart_is_text_until_it_is_drawn(page):
-    say(page, "a flowchart")
-    expect(answer(page).locator("figure")).to_have_count(2)
-    expect(answer(page).get_by_label("Draw it")).to_have_count(1)  # other diagrams stay text
-    expect(answer(page).locator(".diagram")).to_have_count(0)
-    answer(page).get_by_label("Draw it").click()
-    drawn = answer(page).locator(".diagram svg")
-    expect(drawn).to_be_visible()
-    words = ["Read the file", "Is it <b>large</b>?", "A line", "at a time", "All (at once)", "Done"]
-    assert drawn.locator("text:not(.over)").all_text_contents() == words
-    assert [text for text in drawn.locator(".over").all_text_contents() if text] == ["yes", "no"]
-    assert drawn.locator(".link").count() == 6
-    boxes = [box.bounding_box() for box in drawn.locator("g > rect, g > path:not(.link)").all()]
-    middles = [box["y"] + box["height"] / 2 for box in boxes]
-    assert middles == sorted(middles), "each below what leads to it"
-    assert middles[2] == pytest.approx(middles[3], abs=1)
-    assert boxes[2]["x"] + boxes[2]["width"] < boxes[3]["x"], "beside each other"
-    expect(answer(page).locator("pre").first).to_be_visible()
-
-
-def test_an_edited_message_waits_for_the_answer_that_is_written(page, chats):
-    say(page, "first words")
-    page.get_by_role("article", name="You").hover()
-    page.get_by_label("Edit message").click()
-    say(page, "slow", waits=False)
-    page.get_by_role("textbox", name="Edit message").fill("other words")
-    page.keyboard.press("Enter")
-    expect(page.get_by_label("Message", exact=True)).to_have_value("other words")
-    expect(answer(page)).to_contain_text("word3")
-    page.get_by_label("Stop").click()
-    expect(answer(page)).to_contain_text("Stopped")
 
 
 def test_a_double_click_is_one_click(page, chats):

@@ -3,10 +3,9 @@
 import json
 import re
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
-from browser_page import PIXEL, answer, expect, hold, needs_browser, opened, profile, say, start_new
+from browser_page import answer, expect, hold, needs_browser, opened, profile, say, start_new
 from scripted_server import scripted
 from waiting import PATIENCE, wait_until
 
@@ -61,16 +60,6 @@ def test_two_tabs_show_one_conversation(page, context):
     other.get_by_label("Stop").click()
     expect(answer(other)).to_contain_text("Stopped")
     expect(answer(page)).to_contain_text("Stopped")
-
-
-def test_a_draft_outlives_a_reload_and_waits_for_the_answer(page):
-    say(page, "slow", waits=False)
-    page.get_by_label("Message", exact=True).fill("Next")
-    page.keyboard.press("Enter")
-    expect(page.get_by_text("Stop the answer (Esc) to send this")).to_be_visible()
-    page.keyboard.press("Escape")
-    page.reload()
-    expect(page.get_by_label("Message", exact=True)).to_have_value("Next")
 
 
 CLOSE_AND_OPEN = """() => {
@@ -168,23 +157,6 @@ def wrong_conversations(file: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield {**right, "conversation": {**right["conversation"], "options": {"tools": 5}}}
 
 
-def test_a_request_is_read_with_its_pictures_and_parameters(page, chats, tmp_path):
-    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
-    picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
-    said = {"role": "user", "content": [picture, {"type": "text", "text": "Look"}]}
-    messages = [{"role": "system", "content": "Be brief."}, said, {"role": "assistant", "content": "A point."}]
-    asked = {"temperature": 0.5, "seed": 7, "enable_thinking": False, "tools": tools}
-    (tmp_path / "request.json").write_text(json.dumps({"messages": messages, "model": "nowhere", "top_k": -9, **asked}))
-    page.get_by_label("File of conversations").set_input_files(tmp_path / "request.json")
-    expect(page.get_by_role("status")).to_have_text("1 conversation was read")
-    say(page, "And now?")
-    sent = chats.requests[-1]
-    assert sent["messages"] == [*messages, {"role": "user", "content": "And now?"}]
-    assert asked.items() <= sent.items()
-    assert "top_k" not in sent
-    assert sent["model"] != "nowhere"
-
-
 def test_folders(page):
     say(page, "about cats")
     page.get_by_label("Move about cats to a folder").click()
@@ -217,88 +189,6 @@ def test_conversations_kept_by_the_server(browser, tmp_path):
                 assert page.problems == []
 
 
-def test_incomplete_conversations_of_other_clients_are_passed_over(browser, tmp_path):
-    """An id is part of addresses: deleting a conversation could delete anything else."""
-    whole = {"title": "fox", "created": 1, "updated": 1, "leaf": "m", "options": {}}
-    wrong = [{}, {**whole, "updated": "x"}, {**whole, "options": None}, {**whole, "title": 3}]
-    with scripted(tmp_path / "chats.db") as server, profile(browser) as context:
-        put = partial(context.request.put, fail_on_status_code=True)
-        for number, body in enumerate([*wrong, whole]):
-            put(f"{server.url}/conversations/c{number}", data={"id": f"c{number}", **body})
-        put(f"{server.url}/conversations/d", data={"id": "../v1/models", **whole})
-        message = {"parent": None, "created": 1, "role": "user", "content": "Hello fox"}
-        for name, body in (("m", message), ("n", {**message, "content": 3}), ("o", {})):
-            put(f"{server.url}/conversations/c4/messages/{name}", data={"id": name, **body})
-        page = opened(context, server.url)
-        page.get_by_role("button", name="fox", exact=True).click()
-        expect(page.get_by_role("article", name="You")).to_have_text(re.compile("Hello fox"))
-        expect(page.get_by_role("navigation").get_by_role("listitem")).to_have_count(1)
-        assert page.problems == []
-
-
-def test_a_message_that_cannot_be_kept_returns_to_the_composer(browser, tmp_path):
-    """First the conversation cannot be kept, then a message of one that is."""
-    with scripted(tmp_path / "chats.db") as server, profile(browser) as context:
-        page = opened(context, server.url)
-        box = page.get_by_label("Message", exact=True)
-        for path in (r"/conversations/\w+$", r"/conversations/\w+/messages/"):
-            full = re.compile(path)
-            page.route(full, lambda route: route.fulfill(status=500, json={"error": {"message": "the disk is full"}}))
-            box.fill("Explain this")
-            expect(page.get_by_label("Send", exact=True)).to_be_enabled()
-            page.keyboard.press("Enter")
-            expect(page.get_by_text("the disk is full")).to_be_visible()
-            expect(box).to_have_value("Explain this")
-            expect(page.get_by_role("article")).to_have_count(0)
-            page.unroute(full)
-        say(page, "Explain this")
-        expect(answer(page)).to_contain_text("You said: Explain this")
-        assert [each["content"] for each in server.requests[-1]["messages"]] == ["Explain this"]
-
-
-def test_an_answer_belongs_to_the_conversation_that_was_left_before_its_message_was_kept(browser, tmp_path):
-    with scripted(tmp_path / "chats.db") as server, profile(browser) as context:
-        page = opened(context, server.url)
-        say(page, "first words")
-        start_new(page)
-        kept = re.compile(r"/conversations/\w+/messages/")
-        taken = hold(page, kept)
-        page.get_by_label("Message", exact=True).fill("second words")
-        with page.expect_request(kept):
-            page.keyboard.press("Enter")
-        page.get_by_role("button", name="first words", exact=True).click()
-        expect(answer(page)).to_contain_text("You said: first words")
-        with page.expect_response("**/v1/chat/completions"):
-            taken().continue_()
-        page.get_by_role("button", name="second words", exact=True).click()
-        expect(answer(page)).to_contain_text("You said: second words")
-        assert [each["content"] for each in server.requests[-1]["messages"]] == ["second words"]
-        assert page.problems == []
-
-
-def test_an_answer_that_ends_while_its_conversation_is_opened_is_shown(browser, tmp_path):
-    """Its messages are read before the answer is kept, and come after."""
-    with scripted(tmp_path / "chats.db") as server, profile(browser) as context:
-        page = opened(context, server.url)
-        say(page, "first words")
-        start_new(page)
-        say(page, "slow", waits=False)
-        expect(answer(page)).to_contain_text("word3")
-        slow = page.evaluate("location.hash.slice(1)")
-        page.get_by_role("button", name="first words", exact=True).click()
-        expect(answer(page)).to_contain_text("You said: first words")
-        taken = hold(page, re.compile(r"/messages$"))
-        page.get_by_role("button", name=re.compile("slow$")).click()
-        route = taken()
-        response = route.fetch()
-        page.evaluate("id => new BroadcastChannel('pumice.stop').postMessage(id)", slow)
-        expect(page.get_by_role("status")).to_have_text("The answer was stopped")
-        route.fulfill(response=response)
-        expect(answer(page)).to_contain_text("word3")
-        expect(answer(page)).to_contain_text("Stopped")
-        assert page.problems == []
-
-
 def test_changes_reach_the_server_in_their_order(browser, tmp_path):
     """However long the first takes: the parameters that were set last are those that are kept."""
     with scripted(tmp_path / "chats.db") as server, profile(browser) as context:
@@ -317,96 +207,6 @@ def test_changes_reach_the_server_in_their_order(browser, tmp_path):
         expect(page.get_by_label("System message")).to_have_value("Be brief.")
 
 
-def test_results_are_given_once(browser, tmp_path):
-    """However often the button is pressed while they are kept; what could not be kept can be given again."""
-    with scripted(tmp_path / "chats.db") as server, profile(browser) as context:
-        page = opened(context, server.url)
-        page.get_by_role("button", name="Parameters").click()
-        page.get_by_label("add", exact=True).check()
-        tools = [{"type": "function", "function": {"name": "get_weather"}}]
-        page.get_by_label("Tools", exact=True).fill(json.dumps(tools))
-        page.get_by_label("Close").click()
-        kept = re.compile(r"/conversations/\w+/messages/")
-        full = {"status": 500, "json": {"error": {"message": "the disk is full"}}}
-        for words, result in (("weather", "rain"), ("add these", "5")):
-            say(page, words)
-            page.route(kept, lambda route: route.fulfill(**full), times=1)
-            if words == "weather":
-                page.get_by_label("Result of get_weather").fill(result)
-                page.get_by_text("Send result").click()
-            else:
-                answer(page).get_by_text("Run", exact=True).click()
-            expect(page.get_by_text("the disk is full")).to_be_visible()
-            page.get_by_label("Close").click()
-            taken = hold(page, kept)
-            page.get_by_text("Send result").evaluate("button => (button.click(), button.click())")
-            expect(page.get_by_text("Send result")).to_have_count(0)
-            taken().continue_()
-            expect(answer(page)).to_contain_text(f"The tool says: {result}")
-            expect(page.get_by_role("article", name="Result of a tool").last).to_contain_text(result)
-            roles = [each["role"] for each in server.requests[-1]["messages"]]
-            assert roles[-3:] == ["user", "assistant", "tool"]
-
-
-def test_a_message_waits_for_the_one_before_it(browser, tmp_path):
-    with scripted(tmp_path / "chats.db") as server, profile(browser) as context:
-        page = opened(context, server.url)
-        box = page.get_by_label("Message", exact=True)
-        taken = hold(page, re.compile(r"/conversations/\w+/messages/"))
-        box.fill("first words")
-        expect(page.get_by_label("Send", exact=True)).to_be_enabled()
-        page.keyboard.press("Enter")
-        route = taken()
-        box.fill("second words")
-        page.keyboard.press("Enter")
-        expect(box).to_have_value("second words")
-        route.continue_()
-        expect(answer(page)).to_contain_text("You said: first words")
-        expect(page.get_by_role("status")).to_have_text("The answer is complete")
-        say(page, "second words")
-        said = [each["content"] for each in server.requests[-1]["messages"]]
-        assert said == ["first words", "You said: first words", "second words"]
-
-
-def test_a_list_that_was_read_before_a_conversation_came_is_read_again(browser, tmp_path):
-    messages = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good day."}]
-    (tmp_path / "greeting.json").write_text(json.dumps({"messages": messages}))
-    with scripted(tmp_path / "chats.db") as server, profile(browser) as context:
-        page = opened(context, server.url)
-        page.get_by_label("Message", exact=True).fill("draft")
-        expect(page.get_by_label("Send", exact=True)).to_be_enabled()
-        listed = re.compile(r"/conversations$")
-        taken = hold(page, listed)
-        page.evaluate("dispatchEvent(new Event('focus'))")
-        route = taken()
-        response = route.fetch()
-        page.get_by_label("File of conversations").set_input_files(tmp_path / "greeting.json")
-        expect(answer(page)).to_contain_text("Good day.")
-        with page.expect_request(listed):
-            route.fulfill(response=response)
-        expect(page.get_by_role("navigation", name="Conversations")).to_contain_text("greeting")
-
-
-def test_a_conversation_that_another_tab_changes_keeps_the_message_on_its_way(browser, tmp_path):
-    with scripted(tmp_path / "chats.db") as server, profile(browser) as context:
-        page = opened(context, server.url)
-        say(page, "first words")
-        other = opened(context, page.url)
-        taken = hold(page, re.compile(r"/conversations/\w+/messages/"))
-        page.get_by_label("Message", exact=True).fill("second words")
-        page.keyboard.press("Enter")
-        route = taken()
-        with page.expect_response(re.compile(r"/messages$")):
-            other.get_by_label("Rename first words").click()
-            other.get_by_label("Title").fill("Words")
-            other.keyboard.press("Enter")
-        expect(page.get_by_role("heading", name="Words", exact=True)).to_be_visible()
-        route.continue_()
-        expect(answer(page)).to_contain_text("You said: second words")
-        said = [each["content"] for each in server.requests[-1]["messages"]]
-        assert said == ["first words", "You said: first words", "second words"]
-
-
 def test_the_answer_of_a_deleted_conversation_ends(browser, tmp_path):
     with scripted(tmp_path / "chats.db") as server, profile(browser) as context:
         page = opened(context, server.url)
@@ -419,21 +219,3 @@ def test_the_answer_of_a_deleted_conversation_ends(browser, tmp_path):
         page.wait_for_timeout(1500)  # in which the answer would be kept again
         expect(page.get_by_role("alert")).to_have_count(0)
         assert page.problems == []
-
-
-def test_a_server_that_fails_at_first_shows_its_conversations_later(browser, tmp_path):
-    with scripted(tmp_path / "chats.db") as server, profile(browser) as context:
-        say(opened(context, server.url), "greeting")
-        failed = []
-
-        def fail_once(route) -> None:
-            if failed:
-                route.continue_()
-            else:
-                failed.append(route)
-                route.fulfill(status=503, json={"error": {"message": "try again later"}})
-
-        context.route(re.compile(r"/v1/models$"), fail_once)
-        page = opened(context, server.url)
-        expect(page.get_by_role("navigation", name="Conversations")).to_contain_text("greeting")
-        assert failed
