@@ -11,7 +11,7 @@ KOMPUTE_STAMP := .venv-kompute/.installed
 FIXTURES_STAMP := .venv/.fixtures
 DOCS_STAMP := .venv-docs/.installed
 
-.PHONY: demo help test test-nightly test-clients test-ray test-kompute test-subgroups fuzz lint types format check docs wheel platform-wheels lock sbom audit fixtures shaders clean
+.PHONY: demo help test test-nightly test-properties test-clients test-ray test-kompute test-subgroups fuzz lint types format check docs wheel platform-wheels lock sbom audit fixtures shaders clean
 
 demo: $(RUN_STAMP)  ## Tell a story; PROMPT="Once upon a time" to continue, MODEL=path for another model
 	@$(VENV)/pumice run $(if $(MODEL),"$(MODEL)") -p "$(PROMPT)"
@@ -24,6 +24,9 @@ test: $(STAMP)  ## Run all tests except those of test-ray and test-nightly; TEST
 
 test-nightly: $(STAMP)  ## Run further variants of tests, which together take too long for every run
 	$(VENV)/python -m pytest -q $(PROCESSES) -m nightly $(TESTS)
+
+test-properties: $(STAMP)  ## Run each property with PUMICE_EXAMPLES=3000 examples, of which every run has 30
+	PUMICE_EXAMPLES=$(or $(PUMICE_EXAMPLES),3000) $(VENV)/python -m pytest -q $(PROCESSES) -m property $(TESTS)
 
 test-ray: $(STAMP)  ## Run the tests that start Ray clusters, one after the other, if Ray can be installed; TESTS="-m ray_essential" for a few
 	.ci/ray

@@ -16,6 +16,7 @@ from unittest import mock
 import pytest
 from hypothesis import HealthCheck, settings
 
+import one_look
 from pumice.machine import bounded_threads, cores
 
 # Before NumPy is imported: its threads wait for each other in loops, and on busy cores tests take twice as long.
@@ -74,6 +75,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest files first; the others keep their order."""
     ranks = {Path(__file__).parent / name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in ten lines what ran, and what was skipped and why."""
+    stats = terminalreporter.stats
+    ran = [report.nodeid for kind in ("passed", "failed") for report in stats.get(kind, []) if report.when == "call"]
+    for line in one_look.lines(ran, stats.get("skipped", [])):
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(autouse=True)

@@ -125,9 +125,14 @@ sys.stdout.buffer.write(object_file(source_of("norms.rms_norm")[1], sys.argv[1])
 @pytest.mark.parametrize(
     ("tag", "isa", "magic"),
     [
-        ("manylinux2014_x86_64", "avx512vnni", b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x01\x00\x3e\x00"),
+        pytest.param(
+            "manylinux2014_x86_64",
+            "avx512vnni",
+            b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x01\x00\x3e\x00",
+            marks=pytest.mark.nightly,
+        ),
         ("manylinux2014_aarch64", "neon", b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x01\x00\xb7\x00"),
-        ("macosx_11_0_arm64", "neon", b"\xcf\xfa\xed\xfe\x0c\x00\x00\x01"),
+        pytest.param("macosx_11_0_arm64", "neon", b"\xcf\xfa\xed\xfe\x0c\x00\x00\x01", marks=pytest.mark.nightly),
         ("win_amd64", "avx2", b"\x64\x86"),
     ],
 )
@@ -187,6 +192,7 @@ for base in {isa.base for isa in ISAS if isa.base}:
 """
 
 
+@pytest.mark.nightly
 def test_no_kernel_is_left_to_a_base_that_does_not_have_it():
     done = subprocess.run([sys.executable, "-c", LEFT_OUT], capture_output=True, text=True, check=True, cwd=ROOT)
     assert set(done.stdout.splitlines()) == {"avx512bf16 18 []", "avx512vnni 0 []", "avxvnni 0 []"}

@@ -56,7 +56,7 @@ def test_results(name: str) -> None:
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-1000:]
 
 
-@pytest.mark.parametrize("name", INSTRUCTIONS)
+@pytest.mark.parametrize("name", variants(INSTRUCTIONS, ["avx512vnni", "avx2", "neon"]))
 def test_machine_code(name: str) -> None:
     result = run(name, "-c", ASSEMBLY)
     assert result.returncode == 0, result.stderr[-1000:]
