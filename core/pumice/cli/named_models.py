@@ -193,7 +193,7 @@ def load_model(model: str, options: dict[str, Any]) -> Iterator[Model]:
     from pumice.process_list import RunningModel, listed
 
     locate_model(model)
-    with show_progress("loading", unit="step") as progress:
+    with show_progress("loading, with kernels that are compiled once and kept", unit="step") as progress:
         loaded = pumice.load(model, progress=progress, **measuring(options))
     command = click.get_current_context().info_name or ""
     with loaded, listed(RunningModel(command, model, loaded.backends, loaded.memory, loaded.n_ctx)):

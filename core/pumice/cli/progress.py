@@ -1,23 +1,38 @@
-"""Progress bars on standard error, shown only on a terminal."""
+"""Progress on standard error: a bar on a terminal, elsewhere a line for what takes long."""
 
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from pumice.cli.output import echo
+
 if TYPE_CHECKING:
     from tqdm import tqdm
 
+_LONG_SECONDS = 10
 _STYLE: dict[str, Any] = {"leave": False}
 
 
 @contextmanager
 def show_progress(title: str, unit: str = "B") -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that shows a progress bar; it takes the amount done and the total."""
+    """Yield a function that shows a progress bar; its arguments are the amount done and the total.
+
+    Where standard error is no terminal, one line says that the work goes on after ``_LONG_SECONDS``.
+    """
     if sys.stderr is None or not sys.stderr.isatty():
-        yield lambda done, total: None
+        timer = threading.Timer(
+            _LONG_SECONDS, echo, [f"{title}: still running after {_LONG_SECONDS} seconds"], {"err": True}
+        )
+        timer.daemon = True
+        timer.start()
+        try:
+            yield lambda done, total: None
+        finally:
+            timer.cancel()
         return
     with ExitStack() as stack:
         bars: list[tqdm[NoReturn]] = []  # empty until the first call

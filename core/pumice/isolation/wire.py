@@ -53,7 +53,8 @@ def decode(data: bytes | msgspec.Raw, kind: type[T]) -> T:
 
 def take_standard_streams() -> tuple[IO[bytes], IO[bytes]]:
     """Return standard input and output for messages alone: others read nothing, and write to standard error."""
-    incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
+    incoming = os.fdopen(os.dup(0), "rb", closefd=False)  # open until the process ends
+    outgoing = os.fdopen(os.dup(1), "wb", buffering=0, closefd=False)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)

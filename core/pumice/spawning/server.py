@@ -7,6 +7,7 @@ import os
 import selectors
 import signal
 import socket
+import subprocess
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -40,8 +41,8 @@ def serve(channel: socket.socket, begin: Callable[[], None], prepared: int | Non
 def _wake_at_ends() -> int:
     """Return a descriptor that is readable when a child has ended."""
     ends, wake = os.pipe()
-    for end in (ends, wake):
-        os.set_blocking(end, False)
+    for descriptor in (ends, wake):
+        os.set_blocking(descriptor, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     return ends
@@ -86,6 +87,10 @@ class _Children:
         finally:
             for child in self._children.values():
                 child.kill()
+            for child in self._children.values():
+                if isinstance(child, OwnChild):
+                    with contextlib.suppress(subprocess.TimeoutExpired):  # a driver may hold it
+                        child.wait(1)
 
     def _obey(self) -> bool:
         """Process a message; return False if the channel is closed. Raises ValueError if the message is invalid."""

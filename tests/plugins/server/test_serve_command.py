@@ -32,7 +32,8 @@ SERVE = [sys.executable, "-m", "pumice", "serve"]
 @contextmanager
 def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen, str, list[str]]]:
     """The process, its address, and what it has said on stderr."""
-    process = subprocess.Popen([*SERVE, "--port", "0", *arguments], stderr=subprocess.PIPE, text=True)
+    strict = os.environ | {"PYTHONWARNINGS": "error::ResourceWarning"}
+    process = subprocess.Popen([*SERVE, "--port", "0", *arguments], stderr=subprocess.PIPE, text=True, env=strict)
     said: list[str] = []
     try:
         for line in process.stderr:
@@ -66,6 +67,7 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
         thread.join()
         assert answers[0].json()["usage"]["completion_tokens"] == 200
         assert process.wait(timeout=PATIENCE) == 0
+        assert "ResourceWarning" not in process.stderr.read()
 
 
 @pytest.mark.parametrize(
