@@ -203,7 +203,10 @@ async def events(app: Starlette, deltas: list[dict[str, Any]], delay: float, bre
 
 
 def models(_: Request) -> Response:
-    data = [{"id": name, "object": "model", "meta": {"n_ctx": 8192}} for name in ("pumice-8b", "pumice-1b")]
+    data = [
+        {"id": name, "object": "model", "status": {"value": status}, "meta": {"n_ctx": 8192, "size": size}}
+        for name, status, size in (("pumice-8b", "loaded", 5 << 30), ("pumice-1b", "unloaded", 1 << 30))
+    ]
     listed = [{"name": "pumice-8b", "capabilities": ["completion", "vision", "video"]}]
     return JSONResponse({"object": "list", "data": data, "models": listed})
 

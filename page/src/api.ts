@@ -55,15 +55,15 @@ export async function ask(path: string, init: RequestInit = {}): Promise<Respons
 
 export async function models(): Promise<Model[]> {
   const listed = (await (await ask("v1/models")).json()) as {
-    data: { id: string; parent?: string; meta?: { n_ctx?: number } }[];
+    data: { id: string; parent?: string; status?: { value: string }; meta?: { n_ctx?: number; size?: number } }[];
     models?: { name: string; capabilities?: string[] }[];
   };
   const named = (capability: string) =>
     new Set((listed.models ?? []).filter(({ capabilities }) => capabilities?.includes(capability)).map(({ name }) => name));
   const [seeing, watching] = [named("vision"), named("video")];
   const isIn = (names: Set<string>, id: string, parent = "") => names.has(id) || names.has(parent);
-  return listed.data.map(({ id, parent, meta }) => ({
-    id, n_ctx: meta?.n_ctx, sees: isIn(seeing, id, parent), watches: isIn(watching, id, parent),
+  return listed.data.map(({ id, parent, status, meta }) => ({
+    id, n_ctx: meta?.n_ctx, size: meta?.size, status: status?.value, sees: isIn(seeing, id, parent), watches: isIn(watching, id, parent),
   }));
 }
 

@@ -4,10 +4,11 @@ import { pdfText } from "./api";
 import { t } from "./language";
 import type { Attachment, Model } from "./types";
 
-type Senses = Pick<Model, "sees" | "watches">;
+type Senses = Pick<Model, "sees" | "watches" | "n_ctx">;
 
 export const MOST = 8; // files of a message
 const MAX_TEXT = 256 << 10; // bytes of a text
+const PER_TOKEN = 6; // characters, more than texts have on average
 const MAX_FILE = 32 << 20; // bytes of a PDF file, or of a picture before it is made smaller
 const MAX_VIDEO = 16 << 20; // bytes
 const KEPT = 400 << 10; // bytes up to which a picture stays as it is
@@ -18,7 +19,7 @@ export async function readFiles(files: readonly File[], senses: Senses): Promise
   return Promise.all(files.map((file) => readFile(file, senses)));
 }
 
-async function readFile(file: File, { sees, watches }: Senses): Promise<Attachment> {
+async function readFile(file: File, { sees, watches, n_ctx }: Senses): Promise<Attachment> {
   const { name } = file;
   if (file.type.startsWith("image/") && file.type !== "image/svg+xml") {
     if (!sees) throw new Error(t("{name}: this model sees no pictures.", { name }));
@@ -34,17 +35,23 @@ async function readFile(file: File, { sees, watches }: Senses): Promise<Attachme
     if (file.size > MAX_FILE) throw new Error(t("{name} has more than {n} MiB.", { name, n: MAX_FILE >> 20 }));
     const data = await pdfText((await dataUrl(file)).replace(/^[^,]*,/, ""));
     if (data.length > MAX_TEXT) throw new Error(t("{name} has more than {n} KiB.", { name, n: MAX_TEXT >> 10 }));
-    return { name, kind: "text", data };
+    return textOf(name, data, n_ctx);
   }
   if (file.size > MAX_TEXT) throw new Error(t("{name} has more than {n} KiB.", { name, n: MAX_TEXT >> 10 }));
   const bytes = await file.arrayBuffer();
+  let text = "\0";
   try {
-    const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
-    if (text.includes("\0")) throw new TypeError();
-    return { name, kind: "text", data: text };
-  } catch {
-    throw new Error(t("{name} is neither a picture nor text.", { name }));
-  }
+    text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+  } catch {} // as a text with the character that none has
+  if (text.includes("\0")) throw new Error(t("{name} is neither a picture nor text.", { name }));
+  return textOf(name, text, n_ctx);
+}
+
+/** A text for a model. Throws if its context clearly has no room for it. */
+function textOf(name: string, data: string, n_ctx = Infinity): Attachment {
+  const n = Math.round(data.length / PER_TOKEN);
+  if (n > n_ctx) throw new Error(t("{name} has more than {n} tokens, and this model reads at most {all}.", { name, n, all: n_ctx }));
+  return { name, kind: "text", data };
 }
 
 /** A picture as a data URL, in a size that models read. */

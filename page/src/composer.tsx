@@ -122,6 +122,11 @@ function ContextUsed() {
   );
 }
 
+/** Bytes in GiB, with one digit after the point. */
+function gibibytes(bytes: number): string {
+  return `${formatted(Math.round(bytes / 2 ** 30 * 10) / 10)} GiB`;
+}
+
 function ModelChoice() {
   const chosen = model.value?.id ?? "";
   if (models.value.length < 2) return <span class="model">{chosen}</span>;
@@ -132,8 +137,10 @@ function ModelChoice() {
       value={chosen}
       onChange={(event) => void chooseModel(event.currentTarget.value)}
     >
-      {models.value.map(({ id }) => (
-        <option key={id} value={id}>{id}</option>
+      {models.value.map(({ id, size, status }) => (
+        <option key={id} value={id}>
+          {[id, size && gibibytes(size), status === "loading" && t("loading"), status === "unloaded" && t("not loaded")].filter(Boolean).join(" · ")}
+        </option>
       ))}
     </select>
   );

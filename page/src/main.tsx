@@ -17,7 +17,7 @@ import { isOpen as showsPrompts, Prompts } from "./prompts";
 import { pickImport, Sidebar } from "./sidebar";
 import { announcement, attempt, current, notice, options, start, startNew } from "./state";
 import { Thread } from "./thread";
-import { exportAll, exportConversation } from "./transfer";
+import { exportAll, exportConversation, exportMarkdown } from "./transfer";
 import "./style/main.css";
 
 const wide = matchMedia("(min-width: 50rem)");
@@ -42,7 +42,8 @@ function Page() {
     { label: t("Prompts"), hint: t("command"), act: () => (showsPrompts.value = true) },
     { label: t("Search conversations"), hint: t("command"), act: () => ((shows.value = true), setTimeout(() => document.getElementById("search")?.focus())) },
     { label: t("Show or hide conversations"), hint: t("command"), act: toggle },
-    ...(current.value ? [{ label: t("Save this conversation as a file"), hint: t("command"), act: exportConversation }] : []),
+    ...(current.value ? [{ label: t("Save this conversation as a file"), hint: t("command"), act: exportConversation },
+      { label: t("Save this conversation as Markdown"), hint: t("command"), act: exportMarkdown }] : []),
     { label: t("Save all conversations as a file"), hint: t("command"), act: () => void attempt(exportAll) },
     { label: t("Read conversations from a file"), hint: t("command"), act: pickImport },
   ];

@@ -13,7 +13,7 @@ import { focusMessage } from "./focus";
 import { t } from "./language";
 import { Markdown } from "./markdown";
 import { memo } from "./memo";
-import { messages, models, moveTo, versionIds } from "./state";
+import { messages, model, models, moveTo, versionIds } from "./state";
 import { ToolCalls } from "./tool-calls";
 import { newestLeaf, versions } from "./tree";
 import { sized } from "./sized";
@@ -94,7 +94,12 @@ function Answer({ message, isLast, busy }: Properties) {
       {message.reasoning && <Reasoning message={message} isWriting={isWriting} />}
       {message.content && <Markdown text={message.content} />}
       {message.toolCalls && <ToolCalls message={message} canAnswer={isLast && !busy} />}
-      {isWriting && !message.content && !message.reasoning && <p class="waiting" aria-hidden="true"><i /><i /><i /></p>}
+      {isWriting && !message.content && !message.reasoning && (
+        <>
+          <p class="waiting" aria-hidden="true"><i /><i /><i /></p>
+          {model.value?.status && model.value.status !== "loaded" && <p class="note">{t("The model is loaded first, which can take a while.")}</p>}
+        </>
+      )}
       {message.error && <p class="problem" role="alert">{message.error}</p>}
       {isInterrupted && <p class="note">{isElsewhere ? t("Being written in another window") : t("Interrupted")}</p>}
       {message.finish === "stopped" && <p class="note">{t("Stopped")}</p>}

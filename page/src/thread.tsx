@@ -12,6 +12,7 @@ import { current, draft, models, options, thread } from "./state";
 
 const DEMO = "pumice-demo";
 const STORIES = ["Once upon a time", "This is the story of Ruby"];
+const OF_PICTURES = key("What is in this picture?");
 const EXAMPLES = [key("Why is the sky blue?"), key("Write a haiku about rain"), key("Explain recursion with an example in Python")];
 const NEAR = 80; // pixels from the end that count as being there
 
@@ -59,6 +60,8 @@ export function Thread() {
 
 function Welcome() {
   const model = options.value.model ?? models.value[0]?.id;
+  const sees = models.value.some(({ id, sees }) => sees && id === model);
+  const isDemo = !!model?.startsWith(DEMO);
   return (
     <div class="welcome">
       <Mark />
@@ -66,7 +69,7 @@ function Welcome() {
       {model && <p>{t("{model} runs on this server. What you write goes nowhere else.", { model })}</p>}
       {model === DEMO && <p>{t("It is a demo that knows children's stories alone, and goes on with the one that you begin.")}</p>}
       <div class="examples">
-        {(model === DEMO ? STORIES : EXAMPLES.map((text) => t(text))).map((text) => (
+        {(isDemo ? (sees ? [t(OF_PICTURES)] : STORIES) : (sees ? [OF_PICTURES, ...EXAMPLES.slice(1)] : EXAMPLES).map((text) => t(text))).map((text) => (
           <button key={text} type="button" onClick={() => (draft.value = text)}>{text}</button>
         ))}
       </div>

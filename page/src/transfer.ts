@@ -12,8 +12,15 @@ const MAX_FILE = 256 << 20; // bytes
 
 /** The open conversation: what is shown, as messages that any client can send again. */
 export function exportConversation(): void {
-  const title = current.value!.title.replace(/[^\p{L}\p{N} _-]+/gu, "").trim();
-  download(bodyOf(options.value, thread.value, false), title || "conversation");
+  download(bodyOf(options.value, thread.value, false), fileName(current.value!.title));
+}
+
+/** The open conversation as a text to read: what was said, without reasoning and the results of tools. */
+export function exportMarkdown(): void {
+  const { title } = current.value!;
+  const said = thread.value.filter(({ role, content }) => role !== "tool" && content);
+  const parts = said.map(({ role, content }) => `## ${t(role === "user" ? "You" : "Answer")}\n\n${content.trim()}`);
+  save([`# ${title}`, ...parts].join("\n\n") + "\n", `${fileName(title)}.md`, "text/markdown");
 }
 
 /** All conversations, with all of their versions. */
@@ -130,10 +137,18 @@ function allEnd(parents: ReadonlyMap<string, string | null>): boolean {
   return true;
 }
 
+function fileName(title: string): string {
+  return title.replace(/[^\p{L}\p{N} _-]+/gu, "").trim() || "conversation";
+}
+
 function download(value: object, name: string): void {
+  save(JSON.stringify(value, null, 2), `${name}.json`, "application/json");
+}
+
+function save(content: string, name: string, type: string): void {
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([JSON.stringify(value, null, 2)], { type: "application/json" }));
-  link.download = `${name}.json`;
+  link.href = URL.createObjectURL(new Blob([content], { type }));
+  link.download = name;
   link.click();
   URL.revokeObjectURL(link.href);
 }

@@ -70,6 +70,8 @@ export interface Options {
 export interface Model {
   id: string;
   n_ctx?: number;
+  size?: number; // bytes of its tensors
+  status?: string; // "loaded", "loading", "unloaded"; none where the server does not tell
   sees?: boolean; // takes pictures
   watches?: boolean; // takes videos
 }

@@ -86,7 +86,13 @@ def test_files_of_a_message(page, chats):
     expect(answer(page)).to_contain_text("You sent: image_url text")
     expect(page.get_by_role("article", name="You").locator("img")).to_have_attribute("alt", "a.png")
     page.get_by_label("Model", exact=True).select_option("pumice-1b")
-    refused = (PICTURE, "sees no pictures"), (CLIP, "sees no videos"), (BINARY, "neither a picture nor text")
+    long = {"name": "long.txt", "mimeType": "text/plain", "buffer": b"a" * 50_000}
+    refused = (
+        (PICTURE, "sees no pictures"),
+        (CLIP, "sees no videos"),
+        (BINARY, "neither a picture nor text"),
+        (long, "long.txt has more than 8333 tokens, and this model reads at most 8192"),
+    )
     for file, problem in refused:
         page.get_by_label("Files to attach").set_input_files([file])
         expect(page.locator(".notice")).to_contain_text(problem)
@@ -130,6 +136,17 @@ def test_the_page_speaks_the_language_of_the_browser_or_another_one(browser, cha
         expect(bubble).to_have_text("مرحبا")
         assert bubble.evaluate("each => getComputedStyle(each).direction") == "rtl"
         expect(page.get_by_role("article", name="回答")).to_have_attribute("aria-busy", "false")
+
+
+def test_a_new_conversation_has_examples(page):
+    """One of them is about a picture where the model sees. The list of models says what is loaded, and how large."""
+    page.get_by_role("button", name="What is in this picture?").click()
+    expect(page.get_by_label("Message", exact=True)).to_have_value("What is in this picture?")
+    models = page.get_by_label("Model", exact=True)
+    expect(models.locator("option")).to_have_text(["pumice-8b · 5 GiB", "pumice-1b · 1 GiB · not loaded"])
+    models.select_option("pumice-1b")
+    page.get_by_role("button", name="Why is the sky blue?").click()
+    expect(page.get_by_label("Message", exact=True)).to_have_value("Why is the sky blue?")
 
 
 def test_a_server_with_keys_asks_for_one(context):

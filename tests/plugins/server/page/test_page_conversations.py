@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from browser_page import answer, expect, hold, needs_browser, opened, profile, say, start_new
@@ -123,6 +124,13 @@ def test_conversations_as_files(browser, page, chats, tmp_path):
             page.get_by_label(label).click()
         saved.append(tmp_path / f"{len(saved)}.json")
         download.value.save_as(saved[-1])
+    with page.expect_download() as download:
+        page.keyboard.press("Control+k")
+        page.get_by_label("Command or conversation").fill("as Markdown")
+        page.keyboard.press("Enter")
+    assert download.value.suggested_filename == "first words.md"
+    text = Path(download.value.path()).read_text()
+    assert text.startswith("# first words\n\n## You\n\nfirst words\n\n## Answer\n\nYou said: first words")
     with profile(browser) as context:
         other = opened(context, chats.url)
         for file, versions in zip(saved, (1, 0), strict=True):
