@@ -33,7 +33,7 @@ from vision_files import picture, write_projector
 from vision_formulas import N
 
 FIXTURE = Path(__file__).parent / "fixtures" / "libmtmd.npz"
-DOCS = Path(__file__).parents[1] / "docs" / "media.md"
+DOCS = Path(__file__).parents[1] / "docs" / "media_types.md"
 FILES = ("idefics3", "mlp", "minicpmv")  # of vision_files and minicpmv_files
 #: Types whose file here libmtmd cannot read or encode, and why.
 NOT_RUN = {

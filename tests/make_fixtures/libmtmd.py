@@ -3,7 +3,7 @@
     python tests/make_fixtures/libmtmd.py path/to/libmtmd.so vocabulary.gguf [case...]
 
 It needs Pumice, Pillow and gguf, and llama.cpp's libraries in one folder; the vocabulary is any model's. For all cases
-it also writes the column of libmtmd in the table of docs/media.md.
+it also writes the column of libmtmd in the table of docs/media_types.md.
 """
 
 import ctypes

@@ -3,7 +3,7 @@
     python tests/make_fixtures/libmtmd_sounds.py path/to/libmtmd.so vocabulary.gguf [type...]
 
 It needs Pumice and gguf, and llama.cpp's libraries in one folder; the vocabulary is any model's. It also writes the
-column of libmtmd in the table of docs/media.md.
+column of libmtmd in the table of docs/media_types.md.
 """
 
 import ctypes

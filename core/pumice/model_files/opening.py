@@ -136,9 +136,9 @@ def _projector_conversion(folder: Folder, registry: Registry | None) -> Conversi
         return _recognised(folder, conversions)
     name = folder.config.outer_class
     if name not in conversions and name in registry.conversions:
-        problem = f"models of class {name!r} have no projector to convert; docs/media.md lists models with one"
+        problem = f"models of class {name!r} have no projector to convert; docs/media_types.md lists models with one"
         raise ConvertError(f"{folder.config.path}: {problem}")
-    return _made_by_class(folder, name, conversions, "projectors", "docs/media.md lists those that can")
+    return _made_by_class(folder, name, conversions, "projectors", "docs/media_types.md lists those that can")
 
 
 def _made(folder: Folder, known: Names[type[Conversion]]) -> Conversion:

@@ -116,7 +116,7 @@ def test_a_model_without_a_projector(folder, tmp_path):
     with pytest.raises(ConvertError) as error:
         run(folder, "--mmproj")
     assert str(error.value).endswith(
-        "models of class 'LlamaForCausalLM' have no projector to convert; docs/media.md lists models with one"
+        "models of class 'LlamaForCausalLM' have no projector to convert; docs/media_types.md lists models with one"
     )
     done = run(folder, "-o", tmp_path / "out.gguf", "--base", folder)
     assert (done.exit_code, "--base is for LoRA adapters" in done.stderr) == (2, True)
