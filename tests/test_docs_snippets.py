@@ -105,6 +105,15 @@ def test_the_code_that_is_read(capsys):
     assert "Once upon a time" in capsys.readouterr().out
 
 
+def test_a_chat_and_its_tools(capsys, monkeypatch):
+    load = pumice.load
+    monkeypatch.setattr(pumice, "load", lambda _: load())
+    names = run("chat.md", __name__="chat")
+    names["model"].close()
+    assert capsys.readouterr().out.strip()
+    assert names["messages"][-1].role == "assistant"
+
+
 def test_the_search(capsys):
     names = run("embeddings.md")
     names["model"].close()
