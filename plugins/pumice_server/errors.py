@@ -133,7 +133,7 @@ async def answer_error(request: Request, error: Exception) -> Response:
 
 def _unknown(request: Request, status: int) -> str:
     path = request.scope["path"]
-    return f"{path} does not take {request.method}" if status == 405 else f"there is no endpoint {path!r:.200}"
+    return f"{path} does not support {request.method}" if status == 405 else f"there is no endpoint {path!r:.200}"
 
 
 def _type(status: int) -> str:

@@ -98,7 +98,7 @@ class PeerMetrics:
         steps = values[_STEPS] + steps_before
         lines = [_lines(metric.name, "counter", metric.help, values[metric.ours]) for metric in _TOTALS]
         lines += [_positions(accepted_at)] if accepted_at else []
-        lines.append(_lines("n_decode_total", "counter", "Engine steps", steps))
+        lines.append(_lines("n_decode_total", "counter", "Batches computed", steps))
         lines.append(_lines("n_tokens_max", "counter", "Length of the longest sequence in tokens", self._longest))
         lines += [_lines(metric.name, "gauge", metric.help, values[metric.ours]) for metric in _GAUGES]
         for name, (tokens, seconds, what) in _RATES.items():
@@ -106,7 +106,7 @@ class PeerMetrics:
             rate = (totals[tokens] - self._told[tokens]) / spent if spent else 0.0
             lines.append(_lines(name, "gauge", f"{what} tokens per second, since the last scrape", rate))
         per_step = totals[3] / steps if steps else 0.0
-        lines.append(_lines("n_busy_slots_per_decode", "gauge", "Tokens generated per step", per_step))
+        lines.append(_lines("n_busy_slots_per_decode", "gauge", "Tokens generated per batch", per_step))
         self._told = totals
         return "".join(lines)
 

@@ -206,7 +206,7 @@ class ParallelRow:
     def format_profile(self) -> str:
         profile = format_profile(f"tg{self.n_gen}, {self.n_seqs} sequences", self.kernels)
         share = self.outside_kernels
-        return profile if share is None else f"{profile}\n{share:6.1%} of a step outside kernels"
+        return profile if share is None else f"{profile}\n{share:6.1%} of the time of a batch outside kernels"
 
     def results(self) -> list[dict[str, Any]]:
         tests = [(f"pp{self.n_prompt}", self.n_prompt / self.prompt_seconds)]
@@ -323,7 +323,7 @@ def format_profile(test: str, kernels: Sequence[KernelTime]) -> str:
         f"{kernel.microseconds / kernel.count:8.2f} us  {kernel.name}"
         for kernel in kernels
     ]
-    return "\n".join([f"{test}: {total:.1f} us in the kernels of the last step", *lines])
+    return "\n".join([f"{test}: {total:.1f} us in the kernels of the last batch", *lines])
 
 
 def format_results(results: list[dict[str, Any]]) -> str:

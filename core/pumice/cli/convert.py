@@ -121,7 +121,7 @@ def command(folder: Path, **options: Any) -> None:
     if folder.is_file():
         with folder.open("rb") as file:
             kind = "a GGUF file already" if file.read(4) == b"GGUF" else "a file"
-        raise click.UsageError(f"FOLDER: {folder} is {kind}; convert takes the folder of a Hugging Face model")
+        raise click.UsageError(f"FOLDER: {folder} is {kind}; expected the folder of a Hugging Face model")
     if options["max_size"] and options["max_tensors"]:
         raise click.UsageError("give either --split-max-size or --split-max-tensors")
     if is_adapter(folder):

@@ -125,7 +125,7 @@ def format_plan(plan: ModelPlan) -> str:
 def placement_of(plan: ModelPlan) -> str:
     """Return in a few words where a model lives."""
     if not plan.fits:
-        return f"does not fit: {_lacking(plan)}; a smaller -c, -ctk q8_0 or a smaller quantization takes less"
+        return f"does not fit: {_lacking(plan)}; lower -c, use -ctk q8_0, or choose a smaller quantization"
     if not plan.n_gpu_layers:
         return "no GPU layers"
     gpus = ", ".join(device.name for device in plan.devices if device.is_gpu)

@@ -190,7 +190,7 @@ def _layers(text: str | None) -> list[int]:
         return []
     numbers = text.split(",")
     if not all(number.isdecimal() for number in numbers):
-        raise click.UsageError(f"--prune-layers takes numbers separated by commas, not {text!r}")
+        raise click.UsageError(f"--prune-layers: expected numbers separated by commas, not {text!r}")
     return sorted({int(number) for number in numbers})
 
 

@@ -69,7 +69,7 @@ FORMATS = ("txt", "srt", "vtt", "json")
     "--format",
     type=click.Choice(FORMATS),
     group="Output",
-    help="Form of the output.  [default: the ending of --output, else txt]",
+    help="Format of the output.  [default: the ending of --output, else txt]",
 )
 @option(
     "-o",

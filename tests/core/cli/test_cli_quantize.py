@@ -50,7 +50,7 @@ def test_a_dry_run_writes_nothing(run, file):
         ),
         (["m.gguf", "q.gguf", "Q8_0", "--tensor-type", "x"], "expected NAME=TYPE, not 'x'", 2),
         (["m.gguf", "q.gguf", "Q8_0", "--override-kv", "a=int"], "expected KEY=TYPE:VALUE", 2),
-        (["m.gguf", "q.gguf", "Q8_0", "--prune-layers", "a"], "--prune-layers takes numbers", 2),
+        (["m.gguf", "q.gguf", "Q8_0", "--prune-layers", "a"], "--prune-layers: expected numbers", 2),
         (["m.gguf", "q.gguf", "Q8_0", "--include-weights", "a"], "need --imatrix", 2),
     ],
 )

@@ -181,7 +181,7 @@ def test_forms_that_take_for_ever_hold_nobody_up(server):
 def test_unknown_paths_and_methods(server):
     absent = error_of(server.client.get("/nowhere"))
     assert (absent["type"], absent["message"]) == ("not_found_error", "there is no endpoint '/nowhere'")
-    assert error_of(server.client.get(CHAT))["message"] == f"{CHAT} does not take GET"
+    assert error_of(server.client.get(CHAT))["message"] == f"{CHAT} does not support GET"
 
 
 PART = b" " * (1 << 20)

@@ -43,7 +43,7 @@ def choose_text(text: str, choice: str) -> str:
     if not choice:
         return blocks[-1]
     if not (choice.isdecimal() and len(choice) < 7 and int(choice)):
-        raise PumiceError(f"/copy takes the number of a block of code, or all, not {choice!r:.60}")
+        raise PumiceError(f"/copy: expected the number of a block of code, or all, not {choice!r:.60}")
     if int(choice) > len(blocks):
         count = "no block" if not blocks else counted_as(len(blocks), "block")
         raise PumiceError(f"the last answer has {count} of code")

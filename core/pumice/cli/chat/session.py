@@ -206,7 +206,7 @@ class Session:
 
     def _undo(self, argument: str) -> None:
         if argument and not (argument.isdecimal() and len(argument) < 7 and int(argument)):
-            raise PumiceError(f"/undo takes a number of messages, at least 1, not {argument!r:.60}")
+            raise PumiceError(f"/undo: expected a number of messages, at least 1, not {argument!r:.60}")
         for _ in range(int(argument or 1)):
             text = self._conversation.unsay()
             self._conversation.media = []
