@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from pumice_server.message_types import OllamaToolCall, ToolCall
+from pumice_server.message_types import AnswerBlock, CallItem, OllamaToolCall, ToolCall
 
 # --- shared parts
 
@@ -347,7 +347,7 @@ class OutputContent(Struct, kw_only=True):
     """Empty."""
 
 
-class OutputItem(Struct, kw_only=True):
+class OutputItem(CallItem, kw_only=True):
     """An item of a response."""
 
     id: str
@@ -356,28 +356,14 @@ class OutputItem(Struct, kw_only=True):
     """`message`, `reasoning`, `function_call`, `mcp_list_tools`, `mcp_call` or `mcp_approval_request`."""
     status: str | None = None
     """`in_progress`, `completed`, `incomplete` or `failed`."""
-    role: str | None = None
-    """`assistant`, for messages."""
     content: list[OutputContent] | None = None
     """Content of a message or of reasoning."""
     summary: list[Any] | None = None
     """Empty."""
-    call_id: str | None = None
-    """Id of a call, which its output repeats."""
-    name: str | None = None
-    """Name of the called function."""
-    arguments: str | None = None
-    """Arguments of a call, as JSON text."""
-    server_label: str | None = None
-    """Name of an MCP server."""
     tools: list[dict[str, Any]] | None = None
     """Tools of an MCP server: `name`, `description`, `input_schema`."""
     output: str | None = None
     """Result of an MCP server's tool, cut to what the model reads."""
-    error: str | dict[str, Any] | None = None
-    """Error of an MCP server or of its tool."""
-    approval_request_id: str | None = None
-    """Id of the request for approval that preceded the call of an MCP server's tool."""
 
 
 class OfferedTool(Struct, kw_only=True):
@@ -638,13 +624,13 @@ class ResponseEvent(Struct, kw_only=True):
     """Null."""
 
 
-class DeletedResponse(Struct, kw_only=True):
-    """A stored response was deleted."""
+class Deleted(Struct, kw_only=True):
+    """A stored response or file was deleted."""
 
     id: str
-    """Id of the response."""
+    """Id of what was deleted."""
     object: str
-    """`response.deleted`."""
+    """`response.deleted`, or `file`."""
     deleted: bool
     """True."""
 
@@ -683,17 +669,6 @@ class FileList(Struct, kw_only=True):
     """Id of the last, for `after` of the next page."""
     has_more: bool
     """True if more files follow."""
-
-
-class DeletedFile(Struct, kw_only=True):
-    """A file was deleted."""
-
-    id: str
-    """Id of the file."""
-    object: Literal["file"]
-    """Type of the object."""
-    deleted: bool
-    """True."""
 
 
 class BatchError(Struct, kw_only=True):
@@ -948,25 +923,6 @@ class AnthropicUsage(Struct, kw_only=True):
     """0."""
     output_tokens: int
     """Generated tokens."""
-
-
-class AnswerBlock(Struct, kw_only=True):
-    """A block of an answer's content."""
-
-    type: str
-    """`text`, `thinking` or `tool_use`."""
-    text: str | None = None
-    """Text."""
-    thinking: str | None = None
-    """Reasoning."""
-    signature: str | None = None
-    """Empty."""
-    id: str | None = None
-    """Id of a tool call."""
-    name: str | None = None
-    """Name of the called tool."""
-    input: dict[str, Any] | None = None
-    """Arguments of a tool call."""
 
 
 class AnthropicAnswer(Struct, kw_only=True):

@@ -165,34 +165,39 @@ class ResponseContent(Struct, kw_only=True):
     """Video of an `input_video`."""
 
 
-class ResponseItem(Struct, kw_only=True):
-    """An item of a response's input."""
+class CallItem(Struct, kw_only=True):
+    """What items of responses' inputs and outputs have alike."""
 
-    type: str | None = None
-    """`message` (default), `reasoning`, `function_call`, `function_call_output`, `mcp_list_tools`, `mcp_call`,
-    `mcp_approval_request` or `mcp_approval_response`."""
     role: str | None = None
     """Role of a message."""
-    content: str | list[ResponseContent] | None = None
-    """Content of a message, or text of reasoning."""
-    summary: list[ResponseContent] | None = None
-    """Summary of reasoning, used if there is no content."""
     call_id: str | None = None
     """Id of a call, which its output repeats."""
     name: str | None = None
     """Name of the called function."""
     arguments: str | None = None
     """Arguments of a call, as JSON text."""
+    server_label: str | None = None
+    """Name of an MCP server."""
+    error: str | dict[str, Any] | None = None
+    """Error of an MCP server or of its tool."""
+    approval_request_id: str | None = None
+    """Id of the request for approval of an MCP server's call."""
+
+
+class ResponseItem(CallItem, kw_only=True):
+    """An item of a response's input."""
+
+    type: str | None = None
+    """`message` (default), `reasoning`, `function_call`, `function_call_output`, `mcp_list_tools`, `mcp_call`,
+    `mcp_approval_request` or `mcp_approval_response`."""
+    content: str | list[ResponseContent] | None = None
+    """Content of a message, or text of reasoning."""
+    summary: list[ResponseContent] | None = None
+    """Summary of reasoning, used if there is no content."""
     output: str | list[ResponseContent] | None = None
     """Result of a call."""
     id: str | None = None
     """Id of an MCP server's call, or of a request for approval."""
-    server_label: str | None = None
-    """Name of the MCP server."""
-    error: str | dict[str, Any] | None = None
-    """Error of an MCP server's call."""
-    approval_request_id: str | None = None
-    """Id of the request that an `mcp_approval_response` answers."""
     approve: bool | None = None
     """True if the call may run."""
     reason: str | None = None
@@ -248,23 +253,30 @@ class BlockSource(Struct, kw_only=True):
     """Text or blocks of text, for the type `content`."""
 
 
-class AnthropicBlock(Struct, kw_only=True):
-    """A block of a message's content."""
+class AnswerBlock(Struct, kw_only=True):
+    """A block of an answer's content."""
 
     type: str
-    """`text`, `image`, `document`, `search_result`, `thinking`, `redacted_thinking`, `tool_use` or `tool_result`."""
+    """`text`, `thinking` or `tool_use`."""
     text: str | None = None
     """Text of a `text` block."""
     thinking: str | None = None
     """Reasoning of a `thinking` block."""
     signature: str | None = None
-    """Ignored."""
+    """Empty, and ignored."""
     id: str | None = None
     """Id of a tool call."""
     name: str | None = None
     """Name of the called tool."""
     input: dict[str, Any] | None = None
     """Arguments of a tool call."""
+
+
+class AnthropicBlock(AnswerBlock, kw_only=True):
+    """A block of a message's content."""
+
+    type: str
+    """`text`, `image`, `document`, `search_result`, `thinking`, `redacted_thinking`, `tool_use` or `tool_result`."""
     tool_use_id: str | None = None
     """Id of the call that a `tool_result` answers."""
     content: str | list[TextBlock] | None = None

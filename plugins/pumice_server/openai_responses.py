@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import pumice
-from pumice_server.answer_types import DeletedResponse, ResponseEvent, ResponseObject, TokenCount
+from pumice_server.answer_types import Deleted, ResponseEvent, ResponseObject, TokenCount
 from pumice_server.answers import JSON, Streaming, Whole, Wire, event, json_response, make_answer, unless_gone
 from pumice_server.bodies import ResponseBody
 from pumice_server.errors import Problem, bad_request
@@ -92,7 +92,7 @@ async def get_response(request: Request) -> Annotated[Response, ResponseObject]:
     return Whole(store.get(request.path_params["id"], request.state.client).response, media_type=JSON)
 
 
-async def delete_response(request: Request) -> Annotated[Response, DeletedResponse]:
+async def delete_response(request: Request) -> Annotated[Response, Deleted]:
     """Delete a stored response."""
     store: ResponseStore = request.app.state.responses
     id = request.path_params["id"]

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from pumice_server.answer_types import BatchList, BatchObject, DeletedFile, FileList, FileObject
+from pumice_server.answer_types import BatchList, BatchObject, Deleted, FileList, FileObject
 from pumice_server.answers import json_response
 from pumice_server.batch.rows import URLS
 from pumice_server.bodies import BatchBody
@@ -90,7 +90,7 @@ async def file_content(request: Request) -> Response:
     return StreamingResponse(parts(), 200, {"Content-Length": str(file.bytes)}, "application/octet-stream")
 
 
-async def delete_file(request: Request) -> Annotated[Response, DeletedFile]:
+async def delete_file(request: Request) -> Annotated[Response, Deleted]:
     """Delete a file that no unfinished batch reads."""
     id = request.path_params["id"]
     await FILES(jobs_of(request).store.delete_file, request.state.client, id)
