@@ -19,6 +19,7 @@ import pumice
 from pumice.engine import Engine, Generation, Preparer
 from pumice.engine.messages import Encode, Request, Score
 from pumice.engine.requests.reading import ReadRequest
+from pumice.local_engine import local_engine
 
 Job = Generation | ReadRequest
 STEPS = 600
@@ -48,7 +49,7 @@ def main() -> None:
 
 def seconds(model: pumice.Model, job: Callable[[Preparer, int], Job], n: int) -> float:
     """Return the processor time of a step beside ``n`` waiting requests."""
-    prepare = model.engine._prepare
+    prepare = local_engine(model).thread._prepare
     endless = Request([5], None, {"temperature": 0.0}, end_tokens=frozenset(), context_shift=True)
     running = [prepare([next(IDS)], endless)[0] for _ in range(4)]
     waiting = [job(prepare, next(IDS)) for _ in range(n)]
@@ -70,7 +71,7 @@ def seconds(model: pumice.Model, job: Callable[[Preparer, int], Job], n: int) ->
         yield
         return used / STEPS
 
-    return model.engine.call(turns)
+    return local_engine(model).thread.call(turns)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from pumice.clients import CLIENT
 from pumice.engine.messages import (
-    LAST,
     Add,
     Cancel,
     Command,
@@ -30,6 +29,7 @@ from pumice.engine.messages import (
     Failed,
     Inspect,
     Inspected,
+    LastEvent,
     Logprobs,
     MediaEncoded,
     MediaPart,
@@ -221,23 +221,12 @@ class EngineClient:
 
     def ask(self) -> Future[Snapshot]:
         """Like ``snapshot``, but return a future."""
-        future: Future[Snapshot] = Future()
-
-        def listen(event: Event) -> None:
-            if not future.set_running_or_notify_cancel():
-                return
-            if isinstance(event, Inspected):
-                future.set_result(event.snapshot)
-            elif isinstance(event, Failed):
-                future.set_exception(event.error)
-
-        self._submit(lambda ids: Inspect(ids[0]), [listen])
-        return future
+        return self._future(Inspect, lambda event: cast(Inspected, event).snapshot)
 
     def receive(self, events: Iterable[Event]) -> None:
         """Pass events to their requesters."""
         for event in events:
-            last = isinstance(event, LAST)
+            last = isinstance(event, LastEvent)
             listener = self._listeners.pop(event.id, None) if last else self._listeners.get(event.id)
             if last:
                 self._named.pop(event.id, None)

@@ -332,6 +332,16 @@ class EngineMessage(msgspec.Struct, frozen=True, array_like=True, tag=True, forb
     """Base of commands and events. A message is encoded as an array of its class's name and its fields."""
 
 
+class Numbered(EngineMessage, frozen=True):
+    """Base of commands and events of one request."""
+
+    id: Id
+
+
+class LastEvent(Numbered, frozen=True):
+    """Base of the events that are the last of their request."""
+
+
 # --- commands
 
 
@@ -351,7 +361,7 @@ Pooling = Literal["none", "mean", "cls", "last"]
 """Pooling of a text's hidden states to its embedding: none, their mean, the first, the last."""
 
 
-class Encode(EngineMessage, frozen=True):
+class Encode(Numbered, frozen=True):
     """Answer with ``Encoded``: each of ``texts``, given as token ids, as one vector or, without pooling, one per token.
 
     ``scores``: return scores of the texts instead of embeddings. ``adapter_scales``: scale of each adapter; empty for
@@ -359,7 +369,6 @@ class Encode(EngineMessage, frozen=True):
     ignored; empty if no text has any.
     """
 
-    id: Id
     texts: Sequence[Sequence[int]]
     pooling: Pooling
     scores: bool = False
@@ -369,38 +378,34 @@ class Encode(EngineMessage, frozen=True):
     client: Name = ""
 
 
-class EncodeImage(EngineMessage, frozen=True):
+class EncodeImage(Numbered, frozen=True):
     """Answer with ``MediaEncoded``: what stands for an image ``[height, width, 3]`` of uint8 in a prompt.
 
     ``keep``: keep the rows until ``ReleaseMedia``, and name them in the answer.
     """
 
-    id: Id
     height: Count
     width: Count
     pixels: bytes
     keep: bool = False
 
 
-class EncodeSound(EngineMessage, frozen=True):
+class EncodeSound(Numbered, frozen=True):
     """Like ``EncodeImage``, for a sound: float32 values, ``Facts.sound_rate`` a second."""
 
-    id: Id
     samples: bytes
     keep: bool = False
 
 
-class PlanVideo(EngineMessage, frozen=True):
+class PlanVideo(Numbered, frozen=True):
     """Answer with ``VideoPlanned``: which frames of a video the model sees."""
 
-    id: Id
     form: VideoForm
 
 
-class EncodeVideo(EngineMessage, frozen=True):
+class EncodeVideo(Numbered, frozen=True):
     """Like ``EncodeImage``, for the planned frames ``[n, height, width, 3]`` of a video."""
 
-    id: Id
     form: VideoForm
     height: Count
     width: Count
@@ -411,42 +416,37 @@ class EncodeVideo(EngineMessage, frozen=True):
 EncodesMedia = EncodeImage | EncodeSound | EncodeVideo
 
 
-class ReleaseMedia(EngineMessage, frozen=True):
+class ReleaseMedia(Numbered, frozen=True):
     """Forget the rows that are kept for the ``EncodesMedia`` of this id; there is no answer.
 
     Requests that were sent before keep them for themselves.
     """
 
-    id: Id
 
-
-class DecodeSpeech(EngineMessage, frozen=True):
+class DecodeSpeech(Numbered, frozen=True):
     """Answer with ``SpeechDecoded``: the samples of audio codes."""
 
-    id: Id
     codes: Sequence[Count]
 
 
-class Speak(EngineMessage, frozen=True):
+class Speak(Numbered, frozen=True):
     """Answer with ``SpeechPart`` in turn, and ``SpeechEnded``: speak a piece of a text by the speech model.
 
     ``voice``: float32 samples, 24,000 a second; empty for none.
     """
 
-    id: Id
     text: SpokenText
     temperature: Annotated[float, Meta(ge=0, le=10)]
     seed: Count | None = None
     voice: bytes = b""
 
 
-class Score(EngineMessage, frozen=True):
+class Score(Numbered, frozen=True):
     """Answer with ``Scored``: the log-probabilities of a text's tokens, and of ``n_top`` alternatives each.
 
     ``adapter_scales`` is as for ``Encode``. Requests with an equal ``cache_salt`` share the cached text.
     """
 
-    id: Id
     tokens: Sequence[int]
     n_top: int = 0
     adapter_scales: Sequence[float] = ()
@@ -455,34 +455,27 @@ class Score(EngineMessage, frozen=True):
     client: Name = ""
 
 
-class SavePrompt(EngineMessage, frozen=True):
+class SavePrompt(Numbered, frozen=True):
     """Write the cache of a prompt that was read to ``cache_saved`` or ``cache_disk``; answer with ``PromptSaved``.
 
     ``adapter_scales`` and ``cache_salt`` are those of the request that read it.
     """
 
-    id: Id
     tokens: Sequence[Token]
     adapter_scales: Sequence[float] = ()
     cache_salt: str = ""
 
 
-class Cancel(EngineMessage, frozen=True):
+class Cancel(Numbered, frozen=True):
     """Cancel a request: a sequence ends at its current token, others with an error. Ended requests are ignored."""
 
-    id: Id
 
-
-class EndReasoning(EngineMessage, frozen=True):
+class EndReasoning(Numbered, frozen=True):
     """End the reasoning of a sequence with a reasoning budget after its next token; others ignore it."""
 
-    id: Id
 
-
-class Inspect(EngineMessage, frozen=True):
+class Inspect(Numbered, frozen=True):
     """Answer with a ``Snapshot``."""
-
-    id: Id
 
 
 class Close(EngineMessage, frozen=True):
@@ -510,50 +503,44 @@ Command = (
 # --- events
 
 
-class Accepted(EngineMessage, frozen=True):
+class Accepted(Numbered, frozen=True):
     """A request is valid and waits.
 
     Sent only by engines that cannot raise errors in the sender: see ``EngineClient``.
     """
 
-    id: Id
 
-
-class Progress(EngineMessage, frozen=True):
+class Progress(Numbered, frozen=True):
     """The number of prompt tokens in the cache. The first one, ``n_cached``, is sent when reading begins."""
 
-    id: Id
     n_read: Count
     n_prompt: Count
     n_cached: Count  # tokens that were cached before
     seconds: Seconds  # of reading
 
 
-class Output(EngineMessage, frozen=True, gc=False):
+class Output(Numbered, frozen=True, gc=False):
     """Tokens of one step, with the text that each completes, and the requested log-probabilities."""
 
-    id: Id
     tokens: Sequence[Token]
     texts: Sequence[str]
     logprobs: Sequence[Logprobs] | None = None
 
 
-class Finished(EngineMessage, frozen=True):
+class Finished(LastEvent, frozen=True):
     """The last event of a successful sequence; ``text`` was held back until now."""
 
-    id: Id
     text: str
     reason: EngineFinishReason
     timings: Timings
 
 
-class Failed(EngineMessage, frozen=True):
+class Failed(LastEvent, frozen=True):
     """The last event of a failed sequence.
 
     A StopIteration becomes a RuntimeError, since raised in a client it would end its stream like a complete answer.
     """
 
-    id: Id
     error: Exception
 
     def __post_init__(self) -> None:
@@ -563,17 +550,15 @@ class Failed(EngineMessage, frozen=True):
             msgspec.structs.force_setattr(self, "error", error)
 
 
-class Inspected(EngineMessage, frozen=True):
+class Inspected(LastEvent, frozen=True):
     """The answer to ``Inspect``."""
 
-    id: Id
     snapshot: Snapshot
 
 
-class Encoded(EngineMessage, frozen=True):
+class Encoded(LastEvent, frozen=True):
     """The answer to ``Encode``: float32 ``[n]`` per text, or ``[n_tokens, n]`` without pooling."""
 
-    id: Id
     values: Sequence[NDArray[np.float32]]
 
 
@@ -592,52 +577,45 @@ class MediaPart:
     block: Count = 0
 
 
-class MediaEncoded(EngineMessage, frozen=True):
+class MediaEncoded(LastEvent, frozen=True):
     """The answer to ``EncodeImage``, ``EncodeSound`` and ``EncodeVideo``."""
 
-    id: Id
     parts: Sequence[MediaPart]
 
 
-class VideoPlanned(EngineMessage, frozen=True):
+class VideoPlanned(LastEvent, frozen=True):
     """The answer to ``PlanVideo``."""
 
-    id: Id
     plan: VideoPlan
 
 
-class SpeechDecoded(EngineMessage, frozen=True):
+class SpeechDecoded(LastEvent, frozen=True):
     """The answer to ``DecodeSpeech``: float32 ``[n]``."""
 
-    id: Id
     samples: NDArray[np.float32]
 
 
-class SpeechPart(EngineMessage, frozen=True):
+class SpeechPart(Numbered, frozen=True):
     """A part of the answer to ``Speak``: float32 ``[n]``."""
 
-    id: Id
     samples: NDArray[np.float32]
 
 
-class SpeechEnded(EngineMessage, frozen=True):
+class SpeechEnded(LastEvent, frozen=True):
     """The end of the answer to ``Speak``, with the number of frames."""
 
-    id: Id
     n_frames: Count
 
 
-class Scored(EngineMessage, frozen=True):
+class Scored(LastEvent, frozen=True):
     """The answer to ``Score``: log-probabilities of the tokens after the first, which has no prediction."""
 
-    id: Id
     logprobs: Sequence[Logprobs]
 
 
-class PromptSaved(EngineMessage, frozen=True):
+class PromptSaved(LastEvent, frozen=True):
     """The answer to ``SavePrompt``: the number of the prompt's first tokens whose cache is on disk."""
 
-    id: Id
     n_tokens: Count
 
 
@@ -657,17 +635,3 @@ Event = (
     | Scored
     | PromptSaved
 )
-
-LAST: Final = (
-    Finished,
-    Failed,
-    Inspected,
-    Encoded,
-    MediaEncoded,
-    VideoPlanned,
-    SpeechDecoded,
-    SpeechEnded,
-    Scored,
-    PromptSaved,
-)
-"""Events that are the last of their request."""

@@ -85,7 +85,14 @@ def parallel_seconds(
 
 def kernel_times(model: Model) -> list[KernelTime]:
     """Return the times of the last step's kernels by name, longest first; empty if they are not measured."""
-    return local_engine(model).thread.call(lambda engine: engine.profile())
+
+    def turns(engine: Engine) -> Generator[None, None, list[KernelTime]]:
+        yield
+        engine.settle()
+        with engine.failing_lost():
+            return engine.runner.profile()
+
+    return local_engine(model).thread.call(turns)
 
 
 def random_tokens(model: Model, n: int, seed: int = 0) -> list[int]:

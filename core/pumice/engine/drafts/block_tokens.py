@@ -13,7 +13,7 @@ import numpy as np
 
 from pumice.architecture import DRAFT, FEATURES, MAIN, STREAM
 from pumice.backend.step import LATEST
-from pumice.engine.cache.kv_cache import BlockTables
+from pumice.engine.cache.tables import BlockTables
 from pumice.engine.drafts.draft_steps import quiet, rehearsing
 from pumice.engine.drafts.model import DraftLimits, Guess, guess_of
 from pumice.engine.drafts.next_tokens import Hidden, NextTokens, Rows

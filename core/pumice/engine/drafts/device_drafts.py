@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.cache.kv_cache import BlockTables
+from pumice.engine.cache.tables import BlockTables
 from pumice.engine.drafts.choice import LOOKED_UP_RATES, DraftChoice, Rates
 from pumice.engine.requests.generation import Generation, Running
 from pumice.proposers.index import Index

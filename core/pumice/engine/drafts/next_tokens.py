@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from pumice.architecture import DRAFT, FEATURES, MAIN, STREAM
 from pumice.backend.step import LATEST, Batch, Pending, draft_of_slot
-from pumice.engine.cache.kv_cache import BlockTables, KVCache
+from pumice.engine.cache.kv_cache import KVCache
+from pumice.engine.cache.tables import BlockTables
 from pumice.engine.drafts.draft_steps import quiet, rehearsing
 from pumice.engine.drafts.model import DraftLimits, Guess, greedy, guess_of, picked_guess, proposal_of
 from pumice.engine.placement.runner import Runner

@@ -7,13 +7,12 @@ diffusion) have steps of their kind. Kinds take turns.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from pumice.architecture import ENCODER, MAIN, Masks
-from pumice.backend import KernelTime
+from pumice.architecture import MAIN, Masks
 from pumice.engine.cache.checkpoints import Checkpoints
 from pumice.engine.cache.kv_cache import KVCache
 from pumice.engine.cache.tiers import Tiers
@@ -31,9 +30,7 @@ from pumice.engine.loop.turns import Turns, weights_of
 from pumice.engine.media.rows import MediaRows
 from pumice.engine.messages import Event, Failed, SavePrompt, Snapshot
 from pumice.engine.placement.runner import Runner
-from pumice.engine.requests.batches import Part, Place, batch_of
 from pumice.engine.requests.generation import GENERATE, Generation, Members, salt_of
-from pumice.engine.requests.job import Active
 from pumice.engine.requests.reading import Reading, ReadMembers, ReadRequest
 from pumice.errors import BackendError
 from pumice.grammar import BudgetedReasoning
@@ -78,11 +75,13 @@ class Engine:
         places = Places(limits, policy or FairPolicy(), self.cache, states, runner.model.recurrent)
         self.scheduler = Scheduler(limits, places, self.cache, self.speculation.close)
         self._turns = Turns()
-        self._read_steps = ReadSteps(runner, self.cache, self.scheduler)
+        self._read_steps = ReadSteps(runner, self.cache, self.scheduler, fills_masks=masks is not None)
         can = replace(runner.capabilities, n_in_flight=1) if runner.model.encodes else runner.capabilities
         self._computes_apart = can.max_steps > 0
         ahead = Lookahead(can, self.cache, self.speculation.choice, lookahead)
-        self.flights = Flights(runner, ahead, self.scheduler, self.cache, states, self._tell, self.speculation)
+        self.flights = Flights(
+            runner, ahead, self.scheduler, self.cache, states, self.scheduler.events.append, self.speculation
+        )
         if can.drafted and self.speculation.is_default:
             runner.prepare_drafts()
         self._masks = masks
@@ -110,19 +109,13 @@ class Engine:
     def _generates(self) -> bool:
         return self.scheduler.generates or bool(self.flights.on_way)
 
-    def _reads_whole(self, kind: str) -> bool:
-        """Return True if steps of a kind of readings compute whole sequences."""
-        if kind != "hidden":
-            return self._masks is not None or MAIN in self.runner.model.whole
-        return self.runner.model.embedder is not None and self.runner.model.embedder in self.runner.model.whole
-
     def add(self, generation: Generation) -> None:
         """Queue a generation, or fail it if its media have no program."""
         mask = generation.chain.mask
         if not self.cache.shares_prefixes:
             generation.after = None
         if error := self._media_error(MAIN, generation.media):
-            self._tell(Failed(generation.id, error))
+            self.scheduler.events.append(Failed(generation.id, error))
         elif generation.n_left <= 0 or (mask is not None and not mask.any()):
             generation.begin()
             self.scheduler.events += generation.stop("length" if generation.n_left <= 0 else "stop")
@@ -134,7 +127,7 @@ class Engine:
     def read(self, request: ReadRequest[Any]) -> None:
         """Queue the readings of a request, or fail it if its media have no program."""
         for reading in request.readings:
-            reading.whole = self._reads_whole(reading.kind)
+            reading.whole = self._read_steps.reads_whole(reading.kind)
             graph = (self.runner.model.embedder or MAIN) if reading.kind == "hidden" else MAIN
             if error := self._media_error(graph, reading.media):
                 self.scheduler.events += request.end_with(error)
@@ -189,7 +182,8 @@ class Engine:
 
     def drain(self) -> list[Event]:
         """Return the events since the last call."""
-        events, self.scheduler.events = self.scheduler.events, []
+        events = self.scheduler.events.copy()
+        self.scheduler.events.clear()
         return events
 
     def snapshot(self) -> Snapshot:
@@ -234,6 +228,7 @@ class Engine:
 
     def _generate(self) -> None:
         """Submit steps of generations, and land the first."""
+        first: Flight | None = None
         is_draining = bool(self.flights.on_way and self.scheduler.reads)
         while not is_draining and (members := self.flights.choose()):
             if not self._computes_apart:
@@ -242,18 +237,18 @@ class Engine:
             if flight is None:
                 return
             if not flight.whole:  # without outputs; the program releases it
-                self._tell_meanwhile()
-                self._land(flight)
-                return
-        self._tell_meanwhile()
-        if self.flights.on_way:
-            self._land(self.flights.on_way[0])
+                first = flight
+                break
+        if self._computes_apart:
+            self.tell()  # the events of the step before, while the device computes this one
+        if first or self.flights.on_way:
+            self._land(first or self.flights.on_way[0])
 
     def _read(self, kind: str, members: ReadMembers) -> None:
         """Compute a step of readings; if it fails, each alone, so that an error is that of one request."""
         weights, began = weights_of(self.scheduler.places.active), time.perf_counter()
         try:
-            self._read_encoder_prompts([reader for reader, _ in members])
+            self._read_steps.read_encoder_prompts([reader for reader, _ in members])
             self._read_steps.compute(members)
             seconds = time.perf_counter() - began  # with log-probabilities, which take the host longer than a device
             self._turns.took(kind, seconds, weights)
@@ -268,31 +263,10 @@ class Engine:
             self.scheduler.fail([reader for reader, _ in members], error)
         self.scheduler.n_steps += 1
 
-    def _read_encoder_prompts(self, members: Sequence[Active]) -> None:
-        """Let the encoder read the prompts of sequences that have not had theirs read, into their memory."""
-        n_batch = self.limits.n_batch
-        for active in members:
-            prompt, memory = active.job.encoder_prompt, active.memory
-            if prompt is None or memory is None or active.is_read:
-                continue
-            place = Place(active.slot, memory.tables)
-            for start in range(0, len(prompt.tokens), n_batch):
-                part = Part(place, prompt.tokens[start : start + n_batch], start, media=prompt.media)
-                self.runner.outputs(batch_of(self.cache, [part]), ENCODER)
-            active.is_read = True
-
-    def _tell(self, event: Event) -> None:
-        self.scheduler.events.append(event)
-
-    def _tell_meanwhile(self) -> None:
-        """Pass on the events of the step before while the device computes this one."""
-        if self._computes_apart:
-            self.tell()
-
     def _begin(self, members: Members) -> Flight | None:
         """Submit a step; on an error, fail its members and return None."""
         try:
-            self._read_encoder_prompts([running for running, _ in members])
+            self._read_steps.read_encoder_prompts([running for running, _ in members])
             return self.flights.begin(members)
         except Exception as error:
             self._fail_lost(error)
@@ -354,10 +328,3 @@ class Engine:
             except StopIteration as end:
                 return int(end.value)
             yield
-
-    def profile(self) -> Generator[None, None, list[KernelTime]]:
-        """Return the times of the last step's kernels by name, longest first."""
-        yield
-        self.settle()
-        with self.failing_lost():
-            return self.runner.profile()

@@ -124,6 +124,9 @@ class Places:
 
     def load(self) -> list[Running]:
         """Load blocks from tiers; return the sequences that have all of theirs now."""
+        spilled = self._cache.spilled
+        if spilled is None:
+            return []
         wanting = [running for running in self.generations.active if running.tables.wanted]
         n_loads = LOADS_ALONE if len(wanting) == len(self.active) else 1
         loaded: list[Running] = []
@@ -132,7 +135,7 @@ class Places:
             while n_past == 0:
                 if not n_loads:
                     return loaded
-                n_past = self._cache.load(running.tables, running.slot, LOADED_BLOCKS)
+                n_past = spilled.load(running.tables, running.slot, LOADED_BLOCKS)
                 n_loads -= 1
             if n_past is None:
                 self.begin_again(running)

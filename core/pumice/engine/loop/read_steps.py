@@ -8,22 +8,47 @@ from dataclasses import replace
 
 import numpy as np
 
-from pumice.architecture import HEAD
+from pumice.architecture import ENCODER, HEAD, MAIN
 from pumice.backend.step import Batch
 from pumice.engine.cache.kv_cache import KVCache
 from pumice.engine.loop.scheduler import Scheduler
 from pumice.engine.placement.runner import Runner
-from pumice.engine.requests.batches import batch_of
+from pumice.engine.requests.batches import Part, Place, batch_of
+from pumice.engine.requests.job import Active
 from pumice.engine.requests.reading import Reader, Rows, TextRows
 
 
 class ReadSteps:
-    """Computes the steps of readings."""
+    """Computes the steps of readings, and those of encoders before any other step of their sequences.
 
-    def __init__(self, runner: Runner, cache: KVCache, scheduler: Scheduler) -> None:
+    ``fills_masks``: the model generates by diffusion.
+    """
+
+    def __init__(self, runner: Runner, cache: KVCache, scheduler: Scheduler, fills_masks: bool = False) -> None:
         self._runner = runner
         self._cache = cache
         self._scheduler = scheduler
+        self._fills_masks = fills_masks
+
+    def reads_whole(self, kind: str) -> bool:
+        """Return True if steps of a kind of readings compute whole sequences."""
+        model = self._runner.model
+        if kind != "hidden":
+            return self._fills_masks or MAIN in model.whole
+        return model.embedder in model.whole
+
+    def read_encoder_prompts(self, members: Sequence[Active]) -> None:
+        """Let the encoder read the prompts of sequences that have not had theirs read, into their memory."""
+        n_batch = self._scheduler.limits.n_batch
+        for active in members:
+            prompt, memory = active.job.encoder_prompt, active.memory
+            if prompt is None or memory is None or active.is_read:
+                continue
+            place = Place(active.slot, memory.tables)
+            for start in range(0, len(prompt.tokens), n_batch):
+                part = Part(place, prompt.tokens[start : start + n_batch], start, media=prompt.media)
+                self._runner.outputs(batch_of(self._cache, [part]), ENCODER)
+            active.is_read = True
 
     def compute(self, members: Sequence[tuple[Reader, int]]) -> None:
         """Compute a step, and give each member its rows. An error is that of all members.

@@ -104,17 +104,16 @@ class EngineThread:
         if isinstance(command, Add):
             with self._accepting(len(command.ids)):
                 self._put(self._prepare(command.ids, command.request, command.client))
-        elif isinstance(command, Encode):
+        elif isinstance(command, (Encode, Score, SavePrompt)):
             with self._accepting(1):
-                self._put(self._prepare.texts(command))
-        elif isinstance(command, Score):
-            with self._accepting(1):
-                self._put(self._prepare.scores(command))
-        elif isinstance(command, SavePrompt):
-            with self._accepting(1):
-                self._put(self._saving(command))
+                self._put(self._prepared(command))
         else:
             self._put(command)
+
+    def _prepared(self, command: Encode | Score | SavePrompt) -> Item:
+        if isinstance(command, Encode):
+            return self._prepare.texts(command)
+        return self._prepare.scores(command) if isinstance(command, Score) else self._saving(command)
 
     @contextlib.contextmanager
     def _accepting(self, n: int) -> Iterator[None]:

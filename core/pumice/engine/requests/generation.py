@@ -87,10 +87,6 @@ class Generation(Job):
         self.deadline = time.perf_counter() + timeout if timeout is not None else None
 
     @property
-    def _newline_timeout(self) -> float:
-        return math.inf if self.request.newline_timeout is None else self.request.newline_timeout
-
-    @property
     def n_left(self) -> int:
         """Return the maximum number of further tokens; a large number without a limit."""
         limit = self.request.max_tokens
@@ -197,11 +193,12 @@ class Generation(Job):
         text = self.text.push(token, stops=chosen and len(self.generated) > self.request.min_tokens)
         self._new.append((token, text, self._logprobs))
         self._has_newline |= chosen and "\n" in text
+        timeout = self.request.newline_timeout
         if self.text.stopped:
             self.finish_reason = "stop"
         elif self.n_left <= 0:
             self.finish_reason = "length"
-        elif self._has_newline and self.timings.generation_seconds > self._newline_timeout:
+        elif self._has_newline and timeout is not None and self.timings.generation_seconds > timeout:
             self.finish_reason = "timeout"
 
     def follow_mask(self, least_forced: int = 1) -> None:
@@ -224,12 +221,9 @@ class Generation(Job):
                 forced = [*few]
             else:
                 return
-            self._accept_all(forced)
-
-    def _accept_all(self, tokens: Sequence[int]) -> None:
-        for token in tokens:
-            if not self.finish_reason:
-                self.accept(token)
+            for token in forced:
+                if not self.finish_reason:
+                    self.accept(token)
 
     def draws(self, few: Sequence[int] | None) -> int:
         """Return the random numbers that a token takes, given ``few`` of its mask: none if it is forced."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pumice.engine.cache.kv_cache import BlockTables
+from pumice.engine.cache.tables import BlockTables
 from pumice.engine.loop.steps.flight import Flight, n_equal
 from pumice.engine.requests.generation import Running
 
