@@ -12,9 +12,9 @@ from pumice.model_files.opening import architecture_problems
 
 RANGES: Mapping[str, tuple[float, float]] = {
     "context_length": (64, 1e8),
-    "attention.layer_norm_rms_epsilon": (1e-12, 1e-3),
-    "attention.layer_norm_epsilon": (1e-12, 1e-3),
-    "attention.group_norm_epsilon": (1e-12, 1e-2),
+    "attention.layer_norm_rms_epsilon": (1e-15, 1e-3),
+    "attention.layer_norm_epsilon": (1e-15, 1e-3),
+    "attention.group_norm_epsilon": (1e-15, 1e-2),
     "attention.scale": (1e-4, 10),
     "rope.freq_base": (1e3, 1e12),
     "rope.freq_base_swa": (1e3, 1e12),
