@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +40,7 @@ from pumice.images import REQUEST_CANCELLED, cancelled_request, check_wanted
 from pumice.local_engine import LocalEngine
 from pumice.process.kept_media import KeptMediaRows
 
+T = TypeVar("T")
 Write = Callable[[list[Event]], None]
 
 ENCODERS = 4  # threads that encode media: one prepares an image while another's is computed, or they share a step
@@ -59,7 +62,7 @@ class EngineHost:
         self._encoder = ThreadPoolExecutor(ENCODERS, "pumice-media")
         self._kept = KeptMediaRows()
         self._media: dict[int, Future[None]] = {}  # images and sounds not yet encoded; cancelled with their requests
-        self._speech: dict[int, Future[NDArray[np.float32]] | Future[int]] = {}  # not yet decoded or spoken
+        self._speech: dict[int, Future[Any]] = {}  # not yet decoded or spoken
         self._waiting: set[int] = set()  # ids of requests that are still prepared in a separate thread
         self._cancelled: set[int] = set()  # ids of those that were cancelled meanwhile
         self._lock = threading.Lock()
@@ -89,9 +92,11 @@ class EngineHost:
         elif isinstance(command, (Add, Encode)):
             self._fill(command)
         elif isinstance(command, DecodeSpeech):
-            self._decode_speech(command)
+            decoding = partial(self.engine.speech.decode, command.codes)
+            self._sound(command.id, decoding, lambda samples: SpeechDecoded(command.id, samples))
         elif isinstance(command, Speak):
-            self._speak(command)
+            speaking = partial(self.engine.speech.speak, command, partial(self._write_part, command.id))
+            self._sound(command.id, speaking, lambda n_frames: SpeechEnded(command.id, n_frames))
         elif isinstance(command, Cancel) and (speech := self._speech.get(command.id)):
             speech.cancel()
         elif isinstance(command, Cancel) and (cancelled := self._media.get(command.id)):
@@ -139,39 +144,24 @@ class EngineHost:
                 )
         return self._kept.answer(command, parts)
 
-    def _decode_speech(self, command: DecodeSpeech) -> None:
-        """Decode audio codes beside the engine's steps, and send the samples."""
+    def _sound(self, id: int, begin: Callable[[], Future[T]], answer: Callable[[T], Event]) -> None:
+        """Make sound beside the engine's steps, and send the answer made of the result, or its error."""
 
-        def tell(done: Future[NDArray[np.float32]]) -> None:
-            self._speech.pop(command.id, None)
+        def tell(done: Future[T]) -> None:
+            self._speech.pop(id, None)
             error = cancelled_request() if done.cancelled() else done.exception()
-            failed = Failed(command.id, error) if isinstance(error, Exception) else None
-            self._write([failed or SpeechDecoded(command.id, done.result())])
+            self._write([Failed(id, error) if isinstance(error, Exception) else answer(done.result())])
 
         try:
-            decoding = self.engine.speech.decode(command.codes)
+            sound = begin()
         except Exception as error:
-            self._write([Failed(command.id, error)])
+            self._write([Failed(id, error)])
             return
-        self._speech[command.id] = decoding
-        decoding.add_done_callback(tell)
+        self._speech[id] = sound
+        sound.add_done_callback(tell)
 
-    def _speak(self, command: Speak) -> None:
-        """Speak beside the engine's steps, and send the samples as they come."""
-
-        def tell(done: Future[int]) -> None:
-            self._speech.pop(command.id, None)
-            error = cancelled_request() if done.cancelled() else done.exception()
-            failed = Failed(command.id, error) if isinstance(error, Exception) else None
-            self._write([failed or SpeechEnded(command.id, done.result())])
-
-        try:
-            speaking = self.engine.speech.speak(command, lambda samples: self._write([SpeechPart(command.id, samples)]))
-        except Exception as error:
-            self._write([Failed(command.id, error)])
-            return
-        self._speech[command.id] = speaking
-        speaking.add_done_callback(tell)
+    def _write_part(self, id: int, samples: NDArray[np.float32]) -> None:
+        self._write([SpeechPart(id, samples)])
 
     def _is_waiting(self, id: int) -> bool:
         """Return True if a request is still prepared in a separate thread; it is then cancelled once it is not."""
