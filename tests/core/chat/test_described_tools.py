@@ -106,7 +106,7 @@ def test_calls_are_read_enforced_and_go_back(model, caplog):
     [call] = free.message.tool_calls
     history = [USER, free.message, {"role": "tool", "tool_call_id": call.id, "content": "sunny"}]
     for tools in (TOOLS, []):
-        text = model.apply_template(history, tools=tools)
+        text = model.template.apply(history, tools=tools)
         assert '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>' in text
         assert "<tool_response>\n\nsunny" in text
     assert not model.template_capabilities()["supports_tools"]
