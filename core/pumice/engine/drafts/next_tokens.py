@@ -84,8 +84,6 @@ class NextTokens:
         is_off: True once the layer could not be compiled.
     """
 
-    _several = True  # tokens behind the first may be steps of one submission
-
     def __init__(self, runner: Runner, limits: DraftLimits) -> None:
         self.cache: KVCache | None = None
         self.is_off = False
@@ -299,7 +297,7 @@ class NextTokens:
     @property
     def _drafts_in_rounds(self) -> bool:
         """True if the program picks the tokens of a round by itself."""
-        return self._several and self._runner.steps_of(DRAFT) > 0
+        return self._runner.steps_of(DRAFT) > 0
 
     @property
     def _longest_round(self) -> int:
@@ -390,7 +388,7 @@ class NextTokens:
     def _n_steps(self, parts: Sequence[Part], lacking: Collection[int]) -> int:
         """Return the number of steps to submit: all that each sequence lacks if the program can, else one."""
         n = min(lacking)
-        can = self._several and len(lacking) == 1 and n <= self._runner.steps_of(DRAFT)
+        can = len(lacking) == 1 and n <= self._runner.steps_of(DRAFT)
         return n if can and all(len(part.tokens) == 1 for part in parts) else 1
 
     def _behind(self, part: Part, running: Running, token: int) -> Part:
