@@ -76,7 +76,8 @@ def _step(runner: Runner, cache: KVCache, place: Place) -> Callable[[int], None]
         if not can.max_steps or (n_rows > 1 and not can.drafted):
             runner.run(batch)
             return
-        ask = replace(quiet(1, 1), numbers=np.zeros((1, n_rows), np.float32), n_drafted=n_rows - 1)
+        numbers = np.zeros((1, n_rows), np.float32)
+        ask = replace(quiet(1, 1), numbers=numbers, n_drafted=n_rows - 1, first_draft=None)
         next(runner.submit(batch, ask).tokens())
 
     return step
