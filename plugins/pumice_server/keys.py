@@ -72,8 +72,8 @@ def _read(file: Path) -> list[Key]:
     try:
         lines = read_bounded("the keys", file).splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise click.ClickException(f"cannot read the keys: {file}: {reason}") from None
+        reason = error.strerror if isinstance(error, OSError) else f"not UTF-8: byte {error.start}"
+        raise click.ClickException(f"--api-key-file: cannot read {file}: {reason}") from None
     keys = [
         _parse(line.split(), f"{file}:{number}")
         for number, line in enumerate(lines, 1)

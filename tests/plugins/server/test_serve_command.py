@@ -101,7 +101,8 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
         (["--override-kv", "a=2"], "expected KEY=TYPE:VALUE"),
         (["--embd-normalize", "-1"], "give it with each request, as `embd_normalize`"),
         (["-sp"], "special tokens are not written"),
-        (["--api-key-file", "/nowhere"], "cannot read the keys"),
+        (["--api-key-file", "/nowhere"], "--api-key-file: cannot read /nowhere: No such file"),
+        (["--api-key-file", sys.executable], "not UTF-8: byte"),
         (["--api-key-file", "/dev/zero"], "more than 16777216 characters"),
         (
             ["--host", "192.0.2.1", "--insecure"],
