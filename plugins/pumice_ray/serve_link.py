@@ -315,6 +315,7 @@ def added(snapshots: list[Snapshot]) -> Snapshot:
             window: sum(snapshot.n_blocks_free.get(window, 0) for snapshot in snapshots) for window in windows
         },
         n_steps=sum(snapshot.n_steps for snapshot in snapshots),
+        n_lacked=sum(snapshot.n_lacked for snapshot in snapshots),
         tiers={
             tier: sum((snapshot.tiers[tier] for snapshot in snapshots if tier in snapshot.tiers), Tally())
             for tier in {tier for snapshot in snapshots for tier in snapshot.tiers}

@@ -23,6 +23,7 @@ ENGINE_GAUGES = {
     "slots_free": "Free slots for sequences",
     "cache_blocks": "KV-cache blocks",
     "cache_blocks_free": "Free KV-cache blocks",
+    "cache_waits": "Requests that have waited for KV-cache blocks since the model was loaded",
     "steps": "Batches computed since the model was loaded",
 }
 """State of an engine: names of gauges, and their help."""
@@ -52,6 +53,7 @@ def engine_gauges(snapshot: pumice.Snapshot) -> dict[str, int]:
         "slots_free": snapshot.n_slots_free,
         "cache_blocks": sum(snapshot.n_blocks.values()),
         "cache_blocks_free": sum(snapshot.n_blocks_free.values()),
+        "cache_waits": snapshot.n_lacked,
         "steps": snapshot.n_steps,
     }
 

@@ -238,6 +238,7 @@ class Snapshot:
         n_blocks: KV cache blocks by attention window in tokens (0: all tokens).
         n_blocks_free: free KV cache blocks by attention window; blocks that are only cached count as free.
         n_steps: steps computed since the model was loaded.
+        n_lacked: generations that have waited for KV cache blocks since then.
         tiers: counts of the cache tiers in use, by name: ``ram`` and ``disk``.
     """
 
@@ -250,6 +251,7 @@ class Snapshot:
     n_steps: Count
     tiers: Mapping[Name, Tally] = field(default_factory=dict)
     n_reading: Count = 0
+    n_lacked: Count = 0
 
 
 MAX_MEDIA_BYTES: Final = 2 << 30

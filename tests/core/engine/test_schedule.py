@@ -181,3 +181,13 @@ def test_a_full_queue_refuses(path):
         for stream in streams:
             stream.close()
         assert isinstance(streams[0], Stream)
+
+
+def test_a_request_that_waits_for_the_cache_says_so(path, caplog):
+    prompt = [5 + i % 200 for i in range(100)]
+    with load(path, n_ctx=128, n_parallel=4) as model:
+        streams = [model.stream(prompt[i:], **GREEDY) for i in range(3)]
+        assert [stream.completion().timings.generated_tokens for stream in streams] == [GREEDY["max_tokens"]] * 3
+        assert streams[2].timings.queue_seconds > streams[0].timings.queue_seconds
+        assert model.engine.snapshot().n_lacked >= 2
+    assert [line for line in caplog.messages if "waits for others: the key/value cache has no room" in line]

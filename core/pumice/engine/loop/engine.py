@@ -198,6 +198,7 @@ class Engine:
             n_blocks=self.limits.n_blocks,
             n_blocks_free=self.cache.free,
             n_steps=self.scheduler.n_steps,
+            n_lacked=self.scheduler.places.n_lacked,
             tiers=self.tiers.tallies if self.tiers else {},
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from pumice.errors import RequestError
 
 J = TypeVar("J", bound=Job)
 A = TypeVar("A", bound=Active)
+
+logger = logging.getLogger("pumice")
 
 LOADED_BLOCKS = 16
 """Blocks that are loaded from tiers at a time, which is all that a step loads beside other sequences."""
@@ -55,6 +58,8 @@ class Places:
         self._states = states
         self._turns = ClientTurns()
         self._refused: Job | None = None  # lacked blocks, and none were released since
+        self._told_of: Job | None = None  # the last one of which the log says that it waits
+        self.n_lacked = 0  # generations that have waited for blocks
 
     @property
     def active(self) -> list[Active]:
@@ -88,6 +93,16 @@ class Places:
         """True if blocks were lacking for a job."""
         return job is self._refused
 
+    def _tell_of_waiting(self, job: Job) -> None:
+        """Count a generation that lacks blocks, and say so: the first time as a warning."""
+        if job is self._told_of or not isinstance(job, Generation):
+            return
+        self._told_of = job
+        self.n_lacked += 1
+        level = logging.WARNING if self.n_lacked == 1 else logging.INFO
+        text = "a request of %d tokens waits for others: the key/value cache has no room (%d waited; -c sets its size)"
+        logger.log(level, text, len(job.tokens), self.n_lacked)
+
     def enter(self, job: Job) -> Active | None:
         """Allocate a place if a slot and blocks for all tokens of a job are free; a single sequence always fits."""
         if not self.may_enter(job):
@@ -100,6 +115,7 @@ class Places:
         if not fits or (memory and not self._cache.extend(memory.tables, 0, memory.n_tokens)):
             self._cache.release(tables, job.shareable[:n_past])
             self._refused = job
+            self._tell_of_waiting(job)
             return None
         lane.waiting.remove(job)
         self._turns.admitted(job.turn)
