@@ -109,7 +109,7 @@ def test_calls_are_read_enforced_and_go_back(model, caplog):
         text = model.template.apply(history, tools=tools)
         assert '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>' in text
         assert "<tool_response>\n\nsunny" in text
-    assert not model.template_capabilities()["supports_tools"]
+    assert not model.template.capabilities()["supports_tools"]
 
 
 def test_a_known_format_of_calls_is_not_replaced(model, caplog):
