@@ -128,6 +128,7 @@ class Computed(Pending):
     path: PersistentPath | None
     command: CommandBuffer
     room: Values | None = None  # of its inputs in host memory
+    has_ended: bool = False  # the host has waited for it
 
     def begin(self, inputs: Values) -> None:
         if self.room is None:
@@ -145,6 +146,7 @@ class Computed(Pending):
         self.command.wait()
         if self.path and self.path.ended(self):
             self.command.wait()
+        self.has_ended = True
         return self.results
 
 
@@ -160,6 +162,7 @@ class Picked(Pending):
     ask: Ask
     path: PersistentPath | None
     command: CommandBuffer | None = None
+    has_ended: bool = False  # the host has waited for it
 
     def begin(self, inputs: Values) -> None:
         self.host.write_inputs(inputs, self.host.input_room(self.sizes, self.recording.turn), self.recording.turn)
@@ -191,6 +194,7 @@ class Picked(Pending):
         self.command.wait()
         if self.path and self.path.ended(self):
             self.command.wait()
+        self.has_ended = True
         recording, ask = self.recording, self.ask
         results = self.picker.results(recording.turn, recording.n_steps, recording.choice, recording.bucket.n_outputs)
         ahead = results.part(len(ask.picks) * (1 + ask.n_drafted), ask.n_best, ask.n_raw)
@@ -200,6 +204,7 @@ class Picked(Pending):
     def outputs(self) -> Values:
         assert self.command is not None, "it waits for restrictions"
         self.command.wait()
+        self.has_ended = True
         return self.host.results(self.sizes)
 
 
@@ -221,6 +226,7 @@ class DeviceProgram(Program):
         fed = segment.loop[1:] if segment.loop else None
         self.host = HostMemory(self._memory, segment.inputs, segment.outputs, fed, segment.stays)
         self._buckets = Buckets(limits)
+        self._last: Computed | Picked | None = None  # the step that was submitted last
         self._latest: tuple[NDArray[np.int32], int] | None = None  # slots that a step may go on with, and its drafts
         new = self._new_weights()
         in_place = [weight for weight in new if limits.is_in_place(weight.name)]
@@ -328,7 +334,8 @@ class DeviceProgram(Program):
     def submit(self, step: Step) -> Pending:
         batch = step.batch
         from_slots = not step.waits and batch.takes_from_slots
-        turn = self._recorder.other_turn if step.waits or from_slots else 0
+        is_behind = self._last is not None and not self._last.has_ended
+        turn = self._recorder.other_turn if step.waits or from_slots or is_behind else 0
         self._recorder.free(turn)
         self.host.write_step(batch, turn)
         exact = batch.exact or (step.ask and step.ask.n_drafted)
@@ -345,7 +352,8 @@ class DeviceProgram(Program):
             relative=batch.relative and not follows,
             copies=tuple(copies_of(batch.passed, self.host, bucket.n_tokens)),
         )
-        return self._picking(step, step.ask, recording) if step.ask else self._computing(step, recording)
+        self._last = self._picking(step, step.ask, recording) if step.ask else self._computing(step, recording)
+        return self._last
 
     def _goes_on(self, batch: Batch, ask: Ask) -> bool:
         """Return True if a step goes on with all sequences of the one before, whose fields are on the device.
@@ -364,7 +372,7 @@ class DeviceProgram(Program):
         is_single = len(batch.tokens) == len(batch.slots) == len(batch.output_ids)
         return ask.first_draft is None and (ask.n_drafted > 0 or is_single)
 
-    def _computing(self, step: Step, recording: Recording) -> Pending:
+    def _computing(self, step: Step, recording: Recording) -> Computed:
         """Submit a step whose outputs are requested."""
         outputs = self.host.results(step.batch.sizes)
         command = self._recorder.command(recording)
@@ -375,7 +383,7 @@ class DeviceProgram(Program):
             computed.begin(step.inputs)
         return computed
 
-    def _picking(self, step: Step, ask: Ask, recording: Recording) -> Pending:
+    def _picking(self, step: Step, ask: Ask, recording: Recording) -> Picked:
         """Submit one or several steps, each followed by the selection of tokens."""
         assert self._picker is not None
         words, layout = self.host.words(recording.turn), self._memory.layout
@@ -618,12 +626,13 @@ class DeviceProgram(Program):
         """Yield the work that prepares a bucket: its dispatches, their pipelines, and a command buffer.
 
         The second time command buffers with the common picks of one token, so that no stream waits for them; for the
-        largest steps also those that take tokens of the step before.
+        largest steps also those behind a step, whose tokens they may take.
         """
         if bucket in self._preparer.ready:
             recordings = [Recording(bucket, 1, choice) for choice in USUAL_CHOICES[:3]]
             if self.capabilities.registers and bucket == self._buckets.all[-1]:
-                recordings += [item._replace(turn=turn, takes=True) for item in recordings for turn in range(N_TURNS)]
+                taking = [item._replace(turn=turn, takes=True) for item in recordings for turn in range(N_TURNS)]
+                recordings += [*(item._replace(turn=1) for item in recordings), *taking]
             for recording in recordings:
                 yield partial(self._recorder.prepare, recording)
             return
