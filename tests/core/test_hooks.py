@@ -168,7 +168,7 @@ def test_commands(site, home):
     help = pumice_command("--help").stdout
     assert re.search(r"\n  greet +Greet somebody\.\n", help)
     assert "\n  run " in help
-    assert "broken" not in help, "what cannot be imported is not listed"
+    assert "\n  broken " not in help, "what cannot be imported is not listed"
     broken = pumice_command("broken")
     assert broken.returncode == 1
     assert broken.stderr.startswith("error: command 'broken' (plugin greeting): no_such_module:command: ModuleNotFound")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pumice.check.findings import Finding, Level, Subject
 from pumice.check.template import CITIES, TOOL, TOOL_NAME
-from pumice.errors import PumiceError
+from pumice.errors import PromptTooLongError, PumiceError
 from pumice.model import Model
 
 QUESTION = "What is the capital of France? Answer in one short sentence."
@@ -49,16 +49,25 @@ def check_answers(subject: Subject, n_calls: int = 1) -> Iterator[Finding]:
 
 
 def count_calls(model: Model, choice: str, n: int) -> Calls:
-    """Ask for the weather of ``n`` cities, greedily, and count the calls; ``choice``: required or auto."""
-    called = right = 0
+    """Ask for the weather of ``n`` cities, greedily, and count the calls; ``choice``: required or auto.
+
+    A question whose answer does not fit into the context is not counted.
+    """
+    asked = called = right = 0
     for city in CITIES[:n]:
         question = [{"role": "user", "content": f"What is the weather in {city} now?"}]
         try:
             answer = model.chat(question, tools=[TOOL], tool_choice=choice, temperature=0, max_tokens=MOST_TOKENS)
+        except PromptTooLongError:
+            continue  # nothing is known
         except PumiceError:
+            asked += 1
             continue
+        if answer.finish_reason == "context_full":
+            continue
+        asked += 1
         calls = answer.message.tool_calls or []
         cities = [str(call.arguments.get("city", "")) for call in calls if call.name == TOOL_NAME and not call.partial]
         called += bool(cities)
         right += any(city.lower() in named.lower() for named in cities)
-    return Calls(n, right, called)
+    return Calls(asked, right, called)

@@ -138,7 +138,7 @@ def test_scores_are_llama_perplexitys(llama_cpp, tmp_path, kind):
     path.write_bytes(CASES[kind])
     with pumice.load(n_ctx=512) as model:
         tasks = read_tasks(CASES[kind], kind)
-        ours = [score.accuracy for score in measure(model, model.tokenizer.tokenize, tasks)]
+        ours = [score.accuracy for score in measure(model.engine, model.tokenizer.tokenize, tasks)]
     option = "-bf" if kind == "multiple-choice" else "-f"
     output = llama_cpp("llama-perplexity", "-m", demo_model_path(), option, path, f"--{kind}", "-np", 8, "-c", 512)
     theirs = re.findall(r"^(\d+)\t([\d.]+)", output, re.MULTILINE)

@@ -53,7 +53,8 @@ def test_each_proposer_is_measured_in_turns_with_none():
     assert table_of(rows[:1]).splitlines()[1].split() == ["story", "ngram", "10.00", "20.00", "2.00", "67%", "9"]
 
 
-def test_several_proposers_are_measured_alone_and_together():
+def test_several_proposers_are_measured_alone_and_together(monkeypatch):
+    monkeypatch.setattr(drafts, "local_engine", lambda model: SimpleNamespace(thread=model.engine))
     assert drafts.choices_of(cast(Model, Writing(["ngram", "mtp"])), "auto") == ["ngram", "mtp", "auto"]
     assert drafts.choices_of(cast(Model, Writing(["ngram"])), "auto") == ["ngram"]
     assert drafts.choices_of(cast(Model, Writing([])), "ngram,draft") == ["ngram", "draft", "ngram,draft"]

@@ -97,9 +97,9 @@ def scored_ids(model):
 def test_a_model_does_not_diverge_from_itself(tmp_path):
     path = tmp_path / "base"
     with pumice.load(n_ctx=32) as model:
-        *_, plain = perplexity(model, scored_ids(model), 32, n_chunks=3)
-        *_, saved = save_predictions(path, model, scored_ids(model), 32, n_chunks=3)
-        *_, result = kl_divergence(model, path)
+        *_, plain = perplexity(model.engine, scored_ids(model), 32, n_chunks=3)
+        *_, saved = save_predictions(path, model.engine, scored_ids(model), 32, n_chunks=3)
+        *_, result = kl_divergence(model.engine, path)
     assert saved == plain == result.perplexity
     assert 1 < result.base <= plain.perplexity * 1.001  # the least probable tokens count as more probable
     assert result.divergence == pytest.approx(0, abs=1e-5)

@@ -30,8 +30,7 @@ class Sleeper:
 
     def __init__(self) -> None:
         self.answer: Future[Any] = Future()
-        self.client = SimpleNamespace(ask=lambda: self.answer)
-        self.killed = False
+        self.engine = SimpleNamespace(client=SimpleNamespace(ask=lambda: self.answer), kill=lambda: None)
 
 
 def ask(monkeypatch, answers: bool) -> list[str]:

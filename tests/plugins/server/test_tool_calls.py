@@ -65,13 +65,27 @@ class Scripted:
         self._model = model
         self.asked: dict[str, Any] = {}
         self.tell = Told
+        self.template = Asking(model.template, self)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
-    def achat_stream(self, messages: Any, **options: Any) -> Told:
-        self.asked = {"messages": messages, **options}
+    def achat_stream(self, chat: Any, **options: Any) -> Told:
         return self.tell()
+
+
+class Asking:
+    """A template that keeps what it is asked to prepare."""
+
+    def __init__(self, template: Any, model: Scripted) -> None:
+        self._template, self._model = template, model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._template, name)
+
+    def prepare(self, messages: Any, **options: Any) -> Any:
+        self._model.asked = {"messages": messages, **options}
+        return self._template.prepare(messages, **options)
 
 
 @pytest.fixture(scope="module")
