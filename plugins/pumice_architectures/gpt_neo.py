@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pumice.plugin import GraphBuilder, Tensor
-from pumice.plugin.nn.hyper import slides, sliding_window
+from pumice.plugin.nn.hyper import listed_window
 from pumice_architectures.gpt2 import GPT2
 
 
@@ -16,4 +16,4 @@ class GPTNeo(GPT2):
         return super().attention(g, x, blk, i, scale=1.0, **options)
 
     def window(self, i: int) -> int:
-        return sliding_window(self.hparams, None) if slides(self.hparams, i) else 0
+        return listed_window(self.hparams, i)

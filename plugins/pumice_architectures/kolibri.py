@@ -9,7 +9,7 @@ from pumice.plugin import GraphBuilder, Tensor
 from pumice.plugin.nn.blocks import linear
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
 from pumice.plugin.nn.experts import choose_by_logits, run_experts, shared_expert
-from pumice.plugin.nn.hyper import slides, sliding_window
+from pumice.plugin.nn.hyper import listed_window
 from pumice.plugin.nn.rope import Rope
 
 
@@ -35,7 +35,7 @@ class Kolibri(ExpertDecoder):
         return y + shared_expert(g, x, blk, self.shared_width(i))
 
     def window(self, i: int) -> int:
-        return sliding_window(self.hparams, None) if slides(self.hparams, i) else 0
+        return listed_window(self.hparams, i)
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         return super().rope(g, i) if self.window(i) else None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from pumice.plugin import GraphBuilder, Tensor
-from pumice.plugin.nn import blocks, mixture_of_experts, read_experts, recurrent, shared_expert
-from pumice.plugin.nn.hyper import slides, sliding_window
+from pumice.plugin.nn import mixture_of_experts, read_experts, recurrent, shared_expert
+from pumice.plugin.nn.hyper import listed_window
 from pumice.plugin.nn.rope import Rope
-from pumice_architectures.qwen_next import Qwen3Next
+from pumice_architectures.qwen_next import Qwen3Next, separate_alpha_beta
 
 
 class LaraMini(Qwen3Next):
@@ -20,11 +20,10 @@ class LaraMini(Qwen3Next):
         return recurrent.Hybrid.attention(self, g, x, blk, i, **options)
 
     def alpha_beta(self, g: GraphBuilder, x: Tensor, blk: str) -> tuple[Tensor, Tensor]:
-        alpha, beta = (blocks.linear(g, x, f"{blk}ssm_{name}", self.n_value_heads) for name in ("alpha", "beta"))
-        return alpha, beta
+        return separate_alpha_beta(g, x, blk, self.n_value_heads)
 
     def window(self, i: int) -> int:
-        return sliding_window(self.hparams, None) if slides(self.hparams, i) else 0
+        return listed_window(self.hparams, i)
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         return super().rope(g, i) if self.window(i) else None

@@ -7,8 +7,8 @@ from typing import Any
 
 from pumice.plugin import GraphBuilder, Tensor
 from pumice.plugin.nn import ExpertDecoder, blocks, recurrent, sliding_window
-from pumice.plugin.nn.hyper import slides
-from pumice.plugin.nn.rope import Rope, frequency_base
+from pumice.plugin.nn.hyper import listed_window
+from pumice.plugin.nn.rope import Rope, sliding_rope
 
 
 class LFM2(recurrent.Hybrid):
@@ -43,10 +43,10 @@ class LFM3(LFM2):
         return super().attention(g, x, blk, i, **options)
 
     def window(self, i: int) -> int:
-        return sliding_window(self.hparams, None) if slides(self.hparams, i) else 0
+        return listed_window(self.hparams, i)
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         rope = super().rope(g, i)
         if rope is None or not self.window(i):
             return rope
-        return replace(rope, freq_base=frequency_base(self.hparams, "rope.freq_base_swa", rope.freq_base), factors=None)
+        return replace(sliding_rope(self.hparams, rope, self.heads(i).k_dim), factors=None)

@@ -8,7 +8,7 @@ from pumice.plugin import GraphBuilder
 from pumice.plugin.nn.blocks import Join
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
 from pumice.plugin.nn.experts import clamped_swiglu, read_limit
-from pumice.plugin.nn.hyper import is_sliding, slides, sliding_window
+from pumice.plugin.nn.hyper import is_sliding, listed_window, sliding_window
 from pumice.plugin.nn.rope import Rope, sliding_rope
 from pumice_architectures.qwen_moe import Qwen3MoE
 
@@ -33,7 +33,7 @@ class Maple(Qwen3MoE):
     expert_width = ""
 
     def window(self, i: int) -> int:
-        return sliding_window(self.hparams, None) if slides(self.hparams, i) else 0
+        return listed_window(self.hparams, i)
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         rope = super().rope(g, i)

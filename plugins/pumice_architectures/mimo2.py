@@ -8,7 +8,7 @@ from typing import Any
 from pumice.plugin import GraphBuilder, Tensor
 from pumice.plugin.nn import optional
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
-from pumice.plugin.nn.hyper import slides, sliding_window
+from pumice.plugin.nn.hyper import listed_window
 from pumice.plugin.nn.rope import Rope, frequency_base
 
 SLIDING_BASE = 10000.0  # RoPE base of sliding layers
@@ -29,7 +29,7 @@ class MiMo2(ExpertDecoder):
         return y * (self.hparams.number("attention.value_scale", 0.0) or 1.0)
 
     def window(self, i: int) -> int:
-        return sliding_window(self.hparams, None) if slides(self.hparams, i) else 0
+        return listed_window(self.hparams, i)
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         rope = super().rope(g, i)

@@ -8,8 +8,8 @@ from pumice.plugin import GraphBuilder, Tensor
 from pumice.plugin.nn.blocks import Activation, fused_feed_forward, linear, output_head
 from pumice.plugin.nn.decoder import LayerNormDecoder
 from pumice.plugin.nn.encoder import Encoder, LayerNormEncoder
-from pumice.plugin.nn.hyper import is_sliding, slides, sliding_window
-from pumice.plugin.nn.rope import Rope, frequency_base
+from pumice.plugin.nn.hyper import is_sliding, listed_window, sliding_window
+from pumice.plugin.nn.rope import Rope, frequency_base, sliding_rope
 
 GATES = {"gelu": "gelu", "geglu": "gelu", "silu": "silu", "swish": "silu", "swiglu": "silu", "reglu": "relu"}
 """Operation for each value of a file's ``hidden_activation``."""
@@ -75,13 +75,11 @@ class ModernBertDecoder(LayerNormDecoder):
         return x if name == "blk.0.attn_norm" else super().norm(g, x, name)
 
     def window(self, i: int) -> int:
-        return sliding_window(self.hparams, None) if slides(self.hparams, i) else 0
+        return listed_window(self.hparams, i)
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         rope = super().rope(g, i)
-        if rope is None or not self.window(i):
-            return rope
-        return replace(rope, freq_base=frequency_base(self.hparams, "rope.freq_base_swa", rope.freq_base))
+        return sliding_rope(self.hparams, rope, self.heads(i).k_dim) if rope and self.window(i) else rope
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         return fused_feed_forward(g, x, blk, self.n_ff(i), g.gelu)

@@ -103,10 +103,15 @@ class Qwen35MoE(Qwen3Next):
         self.media_rules = MediaRules(rope_axes(hparams, rotated(hparams, self.heads(0).k_dim) // 2, interleaved=True))
 
     def alpha_beta(self, g: GraphBuilder, x: Tensor, blk: str) -> tuple[Tensor, Tensor]:
-        alpha, beta = (blocks.linear(g, x, f"{blk}ssm_{name}", self.n_value_heads) for name in ("alpha", "beta"))
-        return alpha, beta
+        return separate_alpha_beta(g, x, blk, self.n_value_heads)
 
 
 class Qwen35(Qwen35MoE):
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         return super(Qwen3Next, self).feed_forward(g, x, blk, i)
+
+
+def separate_alpha_beta(g: GraphBuilder, x: Tensor, blk: str, n_heads: int) -> tuple[Tensor, Tensor]:
+    """Return what ``alpha_beta`` does, from a matrix for each: ``[t, n_heads]``."""
+    alpha, beta = (blocks.linear(g, x, f"{blk}ssm_{name}", n_heads) for name in ("alpha", "beta"))
+    return alpha, beta

@@ -7,7 +7,7 @@ from typing import Any
 from pumice.plugin import GraphBuilder, Tensor
 from pumice.plugin.nn.blocks import attention_gate, gated_feed_forward
 from pumice.plugin.nn.decoder import Decoder
-from pumice.plugin.nn.hyper import slides, sliding_window
+from pumice.plugin.nn.hyper import listed_window
 from pumice.plugin.nn.rope import Rope, sliding_rope
 
 
@@ -22,7 +22,7 @@ class Spark25(Decoder):
         return gated_feed_forward(g, x, blk, self.n_ff(i), g.gelu)
 
     def window(self, i: int) -> int:
-        return sliding_window(self.hparams, None) if slides(self.hparams, i) else 0
+        return listed_window(self.hparams, i)
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         rope = super().rope(g, i)

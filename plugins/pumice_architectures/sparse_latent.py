@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import optional
 from pumice.plugin.nn.blocks import attention_gate, layer_norm, linear
-from pumice.plugin.nn.hyper import Heads, slides, sliding_window
+from pumice.plugin.nn.hyper import Heads, listed_window
 from pumice.plugin.nn.latent import latent_attention
 from pumice.plugin.nn.rope import Rope, frequency_base
 from pumice_architectures.deepseek2 import DeepSeek2
@@ -142,7 +142,7 @@ class Dots3Note(SparseLatent):
         return "_swa" if self.window(i) else ""
 
     def window(self, i: int) -> int:
-        return sliding_window(self.hparams, None) if slides(self.hparams, i) else 0
+        return listed_window(self.hparams, i)
 
     def head_sizes(self, i: int) -> tuple[int, int, int]:
         kind = self.kind(i)

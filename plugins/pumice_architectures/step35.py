@@ -9,7 +9,7 @@ from pumice.plugin import GraphBuilder, Tensor
 from pumice.plugin.nn.blocks import Join, attention_gate
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
 from pumice.plugin.nn.experts import late_clamped_swiglu, read_limit
-from pumice.plugin.nn.hyper import slides, sliding_window
+from pumice.plugin.nn.hyper import listed_window
 from pumice.plugin.nn.rope import Rope, sliding_rope
 
 SLIDING_BASE = 10000.0  # RoPE base of sliding layers
@@ -35,7 +35,7 @@ class Step35(ExpertDecoder):
         return super().attention(g, x, blk, i, **options)
 
     def window(self, i: int) -> int:
-        return sliding_window(self.hparams, None) if slides(self.hparams, i) else 0
+        return listed_window(self.hparams, i)
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         rope = super().rope(g, i)

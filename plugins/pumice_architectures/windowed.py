@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pumice.plugin.nn.decoder import Decoder
-from pumice.plugin.nn.hyper import slides, sliding_window
+from pumice.plugin.nn.hyper import listed_window
 
 
 class WindowedLlama(Decoder):
     """The file says which layers have a window."""
 
     def window(self, i: int) -> int:
-        return sliding_window(self.hparams, None) if slides(self.hparams, i) else 0
+        return listed_window(self.hparams, i)

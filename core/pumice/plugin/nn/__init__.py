@@ -17,7 +17,7 @@ from pumice.plugin.nn.experts import (
     read_gate,
     shared_expert,
 )
-from pumice.plugin.nn.hyper import Heads, alibi_slopes, is_sliding, read_heads, slides, sliding_window
+from pumice.plugin.nn.hyper import Heads, alibi_slopes, is_sliding, listed_window, read_heads, slides, sliding_window
 from pumice.plugin.nn.latent import latent_attention
 from pumice.plugin.nn.rope import (
     Rope,
@@ -47,6 +47,7 @@ __all__ = [
     "frequency_base",
     "is_sliding",
     "latent_attention",
+    "listed_window",
     "mixture_of_experts",
     "n_expert",
     "original_context",

@@ -56,6 +56,11 @@ def slides(hparams: HParams, layer: int) -> bool:
     return bool(hparams.per_layer("attention.sliding_window_pattern", layer + 1)[layer])
 
 
+def listed_window(hparams: HParams, layer: int) -> int:
+    """Return the sliding window of a layer, 0 for none, for files that say of each layer whether it has one."""
+    return sliding_window(hparams, None) if slides(hparams, layer) else 0
+
+
 def alibi_slopes(n_head: int, max_bias: float) -> tuple[float, ...]:
     """Return each head's penalty per position of distance (ALiBi, Press et al. 2021, arXiv:2108.12409).
 
