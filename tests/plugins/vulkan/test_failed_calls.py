@@ -107,7 +107,8 @@ def counts(path, expected):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_call_that_fails_is_one_error(path, expected, counts, name):
     assert counts[name] or name in ("vkCreateSemaphore", "vkCreatePipelineCache"), "never called: what does it prove?"
-    for number in sorted({1, counts[name] // 2, counts[name]} - {0}):
+    last = counts[name] - counts[name] // 8  # how many submissions a generation takes varies with its steps ahead
+    for number in sorted({1, counts[name] // 2, last} - {0}):
         errors, model = [], None
         with failing(name, number) as called:
             try:
