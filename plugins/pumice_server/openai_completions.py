@@ -108,7 +108,7 @@ def _choice(
     logprobs = None
     if with_logprobs:
         tokens = zip(done.tokens, done.logprobs or (), strict=True)
-        logprobs = TextLogprobs(service, head).of([*head.logprobs, *tokens])
+        logprobs = TextLogprobs(service, head).of([*head.logprobs, *tokens, *filter(None, [done.end])])
     reason = finish_reason(done.finish_reason)
     choice = {"text": head.text + done.text, "index": index, "logprobs": logprobs, "finish_reason": reason}
     return {**choice, "prompt_logprobs": head.by_position} if head.by_position else choice
@@ -141,6 +141,7 @@ async def _events(
             continue
         text, ended = "".join([piece.text for piece in pieces]), pieces[-1].finish_reason
         tokens = [(piece.token, piece.logprobs) for piece in pieces if piece.logprobs and piece.token is not None]
+        tokens += filter(None, [pieces[-1].end])
         if tokens or ended:
             logprobs = reports[index].of(tokens) if tokens else None
             yield chunk(index, text, logprobs, finish_reason(ended) if ended else None)

@@ -530,11 +530,15 @@ class Output(Numbered, frozen=True, gc=False):
 
 
 class Finished(LastEvent, frozen=True):
-    """The last event of a successful sequence; ``text`` was held back until now."""
+    """The last event of a successful sequence; ``text`` was held back until now.
+
+    ``end``: the end token that the model chose, if the request asked for log-probabilities.
+    """
 
     text: str
     reason: EngineFinishReason
     timings: Timings
+    end: tuple[Token, Logprobs] | None = None
 
 
 class Failed(LastEvent, frozen=True):

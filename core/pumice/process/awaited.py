@@ -115,7 +115,9 @@ class Awaited:
         if isinstance(event, Failed):
             return True
         if isinstance(command, _Generation):
-            return isinstance(event, (Accepted, Progress, Finished))
+            return isinstance(event, (Accepted, Progress)) or (
+                isinstance(event, Finished) and command.may_end(event, self._n_vocab)
+            )
         if isinstance(command, _Speech):
             return isinstance(event, SpeechEnded)
         if isinstance(command, Inspect):
@@ -195,6 +197,13 @@ class _Generation:
             right = False
         if not right:
             raise EngineError(f"invalid tokens of request {output.id}")
+
+    def may_end(self, event: Finished, n_vocab: int) -> bool:
+        """Return True if the end token, if there is one, was asked for and is valid."""
+        if event.end is None:
+            return True
+        token, logprobs = event.end
+        return self.n_logprobs is not None and token < n_vocab and _are_valid([logprobs], self.n_logprobs, n_vocab)
 
 
 class _Speech:

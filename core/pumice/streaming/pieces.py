@@ -22,12 +22,15 @@ class Piece(NamedTuple):
         token: Token id; None in the last piece.
         finish_reason: Why the generation ended, in the last piece.
         logprobs: Log-probabilities of the token, if the request asked for them.
+        end: In the last piece, the end token that the model chose and its log-probabilities, if the request asked
+            for them.
     """
 
     text: str
     token: int | None
     finish_reason: EngineFinishReason | None = None
     logprobs: Logprobs | None = None
+    end: tuple[int, Logprobs] | None = None
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class Completion:
         finish_reason: Why the generation ended.
         timings: Seconds and tokens of the prompt and of the generation.
         logprobs: Log-probabilities of each token, if the request asked for them.
+        end: End-of-generation token that the model chose and its log-probabilities, if the request asked for them.
     """
 
     text: str
@@ -47,6 +51,7 @@ class Completion:
     finish_reason: EngineFinishReason
     timings: Timings
     logprobs: list[Logprobs] | None = None
+    end: tuple[int, Logprobs] | None = None
 
     def _repr_html_(self) -> str:
         speed = self.timings.generation_per_second
@@ -84,9 +89,9 @@ class Pieces:
             if self._progress:
                 self._progress(event.n_read, event.n_prompt)
         elif isinstance(event, Finished):
-            text, reason = (event.text, event.reason) if wanted else ("", "cancelled")
+            text, reason, end = (event.text, event.reason, event.end) if wanted else ("", "cancelled", None)
             self.ended, self.finish_reason, self.timings = True, reason, event.timings
-            self._coming.append(Piece(text, None, reason))
+            self._coming.append(Piece(text, None, reason, end=end))
         elif isinstance(event, Failed):
             self.ended = True
             raise event.error
@@ -143,4 +148,5 @@ class Pieces:
         assert self.finish_reason is not None
         text = "".join([piece.text for piece in self._seen])
         logprobs = [piece.logprobs for piece in self._seen if piece.logprobs is not None]
-        return Completion(text, self.tokens, self.finish_reason, self.timings, logprobs or None)
+        end = self._seen[-1].end if self._seen else None
+        return Completion(text, self.tokens, self.finish_reason, self.timings, logprobs or None, end)

@@ -46,6 +46,7 @@ EVENTS = [
     Output(1, [5, 6], ["a", "é😀"]),
     Output(1, [5], ["a"], [Logprobs(-0.5, [(5, -0.5), (6, -math.inf)])]),
     Finished(1, "rest", "stop", TIMINGS),
+    Finished(1, "", "stop", TIMINGS, (7, Logprobs(-0.5, [(5, -0.5)]))),
     Inspected(2, SNAPSHOT),
     Scored(3, [Logprobs(-1.0, [])]),
     PromptSaved(4, 64),

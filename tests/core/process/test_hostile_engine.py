@@ -216,6 +216,7 @@ RIGHT = [
     (SavePrompt(1, [1, 2]), PromptSaved(1, 2)),
     (Inspect(1), Inspected(1, SNAPSHOT)),
     (Add([1], Request([1])), Finished(1, "", "stop", Timings())),
+    (Add([1], Request([1], logprobs=1)), Finished(1, "", "stop", Timings(), (1, *LISTS))),
     (Inspect(1), Failed(1, pumice.EngineError("no"))),
 ]
 WRONG = [
@@ -230,6 +231,9 @@ WRONG = [
     (Inspect(1), Finished(1, "", "stop", Timings())),
     (Inspect(1), Accepted(1)),
     (Add([1], Request([1])), encoded((4,))),
+    (Add([1], Request([1])), Finished(1, "", "stop", Timings(), (1, *LISTS))),
+    (Add([1], Request([1], logprobs=1)), Finished(1, "", "stop", Timings(), (32, *LISTS))),
+    (Add([1], Request([1], logprobs=0)), Finished(1, "", "stop", Timings(), (1, *LISTS))),
     (Add([1], Request([1], logprobs=1)), Output(1, [1], ["a"])),
     (Add([1], Request([1], logprobs=1)), Output(1, [1], ["a"], LISTS * 2)),
 ]

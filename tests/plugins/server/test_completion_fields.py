@@ -61,6 +61,26 @@ def test_log_probabilities_of_a_repeated_prompt(server):
     assert offsets == found["text_offset"]
 
 
+@pytest.mark.parametrize("echo", [False, True])
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_end_token_has_an_entry_without_text(server, echo, stream):
+    """As in vLLM's answers: lm-eval takes the last entry for the generated token, whatever that is."""
+    tokenizer = server.model.tokenizer
+    end, ids = min(tokenizer.eog), tokenizer.tokenize(PROMPT)
+    body = GREEDY | {"logit_bias": {str(end): 100}, "logprobs": 1, "echo": echo, "stream": stream}
+    response = server.client.post("/v1/completions", json=body)
+    lines = response.text.splitlines() if stream else [f"data: {response.text}"]
+    choices = [json.loads(line[6:])["choices"][0] for line in lines if line.startswith("data: {")]
+    assert "".join(choice["text"] for choice in choices) == PROMPT * echo
+    assert choices[-1]["finish_reason"] == "stop"
+    assert sum(len(choice["logprobs"]["tokens"]) for choice in choices if choice["logprobs"]) == 1 + len(ids) * echo
+    entry = {name: values[-1] for name, values in choices[-1]["logprobs"].items()}
+    (_, *scores) = server.model.score([*ids, end])
+    assert entry["tokens"] == tokenizer.token_bytes(end, special=True).decode()
+    assert entry["token_logprobs"] == pytest.approx(scores[-1].logprob, abs=0.02)
+    assert entry["text_offset"] == len(PROMPT) * echo
+
+
 def test_log_probabilities_of_prompts_as_vllm_tells_them(server):
     first, *others = complete(server, prompt_logprobs=2, max_tokens=1)["choices"][0]["prompt_logprobs"]
     assert first is None

@@ -76,6 +76,7 @@ class Generation(Job):
     trusted: bool | None = None  # True if a program picks tokens like the chain; None if unknown
     _logprobs: Logprobs | None = None  # of the next token
     _new: list[tuple[int, str, Logprobs | None]] = field(default_factory=list)  # not yet reported by events
+    _end: tuple[int, Logprobs] | None = None  # the end token, if log-probabilities are asked for
     _has_newline: bool = False
     _clock: float = field(default_factory=time.perf_counter)
 
@@ -185,6 +186,7 @@ class Generation(Job):
         )
         if chosen and token in self.end_tokens:
             self.finish_reason = "stop"
+            self._end = (token, self._logprobs) if self._logprobs else None
             return
         self.tokens.append(token)
         self.generated.append(token)
@@ -248,7 +250,7 @@ class Generation(Job):
     def end(self) -> list[Event]:
         """Return the last events of a finished generation."""
         assert self.finish_reason is not None
-        return [*self.output(), Finished(self.id, self.text.finish(), self.finish_reason, self.timings)]
+        return [*self.output(), Finished(self.id, self.text.finish(), self.finish_reason, self.timings, self._end)]
 
     def stop(self, reason: EngineFinishReason) -> list[Event]:
         """End it with its text so far."""
