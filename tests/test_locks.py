@@ -73,3 +73,10 @@ def test_an_installer_takes_its_packages_from_a_lock(path):
     named = re.findall(r"--require-hashes --requirement .*?([\w-]+|\$lock)\.txt", commands)
     assert named
     assert set(named) <= {Path(name).stem for name in FILES} | {"$lock"}
+
+
+def test_a_lock_that_lacks_a_package_is_found():
+    wanted = requirements(FILES["dev.txt"])
+    text = (LOCKS / "dev.txt").read_text()
+    assert _missing([*wanted, "numpy>=999"], text) == ["numpy>=999"]
+    assert _missing(wanted, text.replace("pluggy==", "other==")) == ["pluggy>=1.5"]

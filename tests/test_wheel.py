@@ -115,3 +115,20 @@ def test_a_platform_wheel_runs_without_a_compiler(wheel, tmp_path):
     done = subprocess.run([sys.executable, "-c", RUN_IT], cwd=tmp_path, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(str(tmp_path / "installed"))
+
+
+def test_the_wheel_needs_no_compiler(wheel):
+    assert str(wheel.filename).endswith("-py3-none-any.whl")
+    assert [name for name in wheel.namelist() if name.endswith((".so", ".pyd", ".dylib", ".c", ".cpp", ".pyx"))] == []
+
+
+def test_the_defaults_are_in_the_wheel(wheel):
+    assert wheel.read("pumice/registry.yaml") == (ROOT / "registry.yaml").read_bytes()
+
+
+def test_the_compiled_shaders_are_in_the_wheel(wheel):
+    compiled = {path.name: path.read_bytes() for path in (ROOT / "shaders" / "spv").iterdir()}
+    assert compiled
+    assert compiled == {
+        name.removeprefix(SHADERS): wheel.read(name) for name in wheel.namelist() if name.startswith(SHADERS)
+    }

@@ -1,11 +1,13 @@
 """Caches are read only where no other user can have written them, and written whole or not at all."""
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
 
-from pumice.cache_files import is_safe, read_file, write_file
+from pumice import cache_files
+from pumice.cache_files import is_private, is_safe, read_file, write_file
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o707])
@@ -62,3 +64,30 @@ def test_a_file_that_others_may_write_to_is_not_read(tmp_path: Path) -> None:
     path.chmod(0o666)
     with pytest.raises(OSError, match="not a regular file of this user"):
         read_file(path, 100)
+
+
+def test_a_folder_of_another_user_is_not_safe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if tmp_path.stat().st_uid == 0:
+        os.chown(tmp_path, 12345, -1)
+    else:
+        monkeypatch.setattr(cache_files.os, "getuid", lambda: 12345)
+    assert not is_safe(tmp_path)
+    assert not is_private(tmp_path)
+
+
+def test_only_an_own_folder_is_private(tmp_path: Path) -> None:
+    mine, open_to_all, link = tmp_path / "mine", tmp_path / "open", tmp_path / "link"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    link.symlink_to(mine)
+    assert is_private(mine)
+    assert not is_private(open_to_all)
+    assert not is_private(link)
+
+
+def test_a_socket_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # a socket's path is short
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("file")
+        with pytest.raises(OSError):
+            read_file(tmp_path / "file", 100)

@@ -178,3 +178,18 @@ def test_a_projects_file_names_its_own_files_and_weights(home):
     for name in ("own", "folder", "../draft.gguf", "../linked.gguf", "../missing", "hf.co/a/b:Q4_K_M", '"a\\0b"'):
         write(home / "pumice.yaml", f"draft: {name}\nmodels: {{a: {{model: {name}}}}}\nadapters: {{x: {name}}}")
         load_config()
+
+
+def test_merged_keys_are_bounded(home):
+    """Each line merges the one before nine times: 400 million keys."""
+    lines = ["a0: &a0 {x: 1}", *(f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 9)}]}}" for i in range(1, 10))]
+    (home / "pumice.yaml").write_text("\n".join(lines))
+    with pytest.raises(ConfigError, match=r"^pumice\.yaml:\d: not valid YAML: more than 10000 keys of one map"):
+        load_config()
+
+
+@pytest.mark.parametrize("number", ["0x" + "f" * 5000, "9" * 5000, "-9007199254740993", "59:" * 3000 + "59"])
+def test_integers_are_bounded(home, number):
+    (home / "pumice.yaml").write_text(f"n_ctx: {number}")
+    with pytest.raises(ConfigError, match=r"^pumice\.yaml:1: not valid YAML: a number beyond 9007199254740992"):
+        load_config()

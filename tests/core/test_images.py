@@ -1,6 +1,7 @@
 """Images in prompts: decoding, and a model that continues texts with them."""
 
 import gc
+import io
 import re
 from pathlib import Path
 
@@ -165,3 +166,9 @@ def test_a_link_to_a_projector_elsewhere_is_not_followed(tmp_path):
 
 def mapped_files():
     return Path("/proc/self/maps").read_text()
+
+
+def test_a_large_pillow_image_is_refused_before_it_is_decoded():
+    for source in (Pillow.open(io.BytesIO(encoded(Pillow.new("1", (9000, 9000))))), Pillow.new("1", (9000, 9000))):
+        with pytest.raises(pumice.RequestError, match="9000 x 9000 pixels"):
+            pumice.Image(source).pixels()

@@ -11,6 +11,7 @@ from pumice.engine.placement.backends import backend_line
 from pumice.engine.placement.gpus import named_devices
 from pumice.errors import BackendError, ConfigError, ModelError, PluginError
 from pumice.registry import Registry, get_registry
+from pumice.registry.loading import BUNDLED
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -286,3 +287,38 @@ def test_loading_the_bundled_plugins_imports_no_compiler_no_driver_and_no_family
     assert not loaded & {"numba", "llvmlite", "kp", "tokenizers", "scipy", "gguf"}
     tables = {f"pumice_architectures.{name}" for name in ("conversions", "hearing", "speaking", "vision")}
     assert not {name for name in loaded - tables if name.startswith("pumice_architectures.")}
+
+
+def test_a_broken_and_a_slow_plugin_are_reported_once(site, caplog, monkeypatch):
+    monkeypatch.setattr("pumice.registry.settings.MOST_SECONDS", 0.2)
+    install(site, "failing", "1 / 0")
+    busy = "import time\nend = time.thread_time() + 0.3\nwhile time.thread_time() < end:\n    pass\n"
+    install(site, "slow", busy + backend_plugin("slow"))
+    get_registry(load_config())
+    get_registry(load_config(), plugins=[sys.modules["slow"]])
+    reports = [
+        record.message for record in caplog.records if "plugin failing" in record.message or "slow" in record.message
+    ]
+    assert reports[0] == "plugin failing (failing 1.0) did not load: ZeroDivisionError: division by zero"
+    assert reports[1].startswith("plugin slow (slow 1.0) takes 0.")
+    assert len(reports) == 2
+
+
+def test_a_clash_stops_only_who_uses_the_name(site, home):
+    source = (
+        "from pumice.plugin import hookimpl\n@hookimpl\ndef pumice_register_{}(register):\n    register({!r}, 'x:Y')\n"
+    )
+    install(site, "first", source.format("samplers", "top_k"))
+    install(site, "second", source.format("proposers", "ngram"))
+    install(site, "third", source.format("commands", "bench"))
+    pumice = [sys.executable, "-m", "pumice"]
+    for command in (["devices"], ["tokenize", "-p", "hello"], ["info"], ["fit", "--no-measure"], ["config"]):
+        done = subprocess.run([*pumice, *command], capture_output=True, text=True, cwd=home)
+        assert (done.returncode, done.stderr) == (0, ""), command
+    done = subprocess.run([*pumice, "run", "-n", "1"], capture_output=True, text=True, cwd=home)
+    assert done.stderr.startswith("error: plugins 'samplers' and 'first' both register the sampler 'top_k'")
+
+
+def test_bundled_plugins_are_the_entry_points_of_the_distribution():
+    points = importlib.metadata.distribution("pumice").entry_points.select(group="pumice")
+    assert sorted(BUNDLED) == sorted(point.name for point in points)

@@ -203,3 +203,16 @@ def test_a_model_without_an_encoder_of_video_refuses_it(tmp_path, mp4):
         pytest.raises(RequestError, match=r"this model takes no video: mmproj\.gguf has no encoder of it"),
     ):
         model.generate([Video(mp4), "?"])
+
+
+def test_frames_are_counted_whatever_the_header_says(monkeypatch, mp4):
+    monkeypatch.setattr(videos, "MAX_FRAMES", 30)
+    with pytest.raises(RequestError, match="more than 30 frames"):
+        videos.probe(mp4)
+
+
+def test_a_frame_that_is_larger_than_the_header_says_is_not_decoded(monkeypatch):
+    monkeypatch.setattr(videos, "MAX_PIXELS", 64 * 48 - 1)
+    monkeypatch.setattr(videos, "check_form", lambda *_: None)
+    with pytest.raises(RequestError, match=r"cannot be decoded|no frame can be decoded"):
+        videos.probe(video_file(5, codec="h264"))

@@ -10,7 +10,7 @@ import pytest
 
 from pumice.cache_tiers import DiskTier, Entry, RamTier, disk, ram
 from pumice.cache_tiers.entry import eviction_order
-from pumice.cache_tiers.files import HEADER_BYTES
+from pumice.cache_tiers.files import HEADER_BYTES, SECRET_BYTES
 from pumice.errors import ConfigError
 
 N_BYTES = 1000
@@ -162,3 +162,48 @@ def make_foreign(path: Path, kind: str) -> None:
         os.chown(path, 65534, 65534)
     else:
         pytest.skip("only root gives files away")
+
+
+@pytest.mark.parametrize("kind", ["other user", "others write", "folder"])
+def test_a_secret_that_others_may_know_is_refused(tmp_path: Path, kind: str) -> None:
+    """Anybody who knows the secret can make entries."""
+    secret = tmp_path / "secret"
+    if kind == "folder":
+        secret.mkdir()
+    else:
+        secret.write_bytes(b"k" * SECRET_BYTES)
+        make_foreign(secret, kind)
+    tmp_path.chmod(0o700)
+    with pytest.raises(ConfigError, match=r"cannot be read or written.*choose another folder"):
+        DiskTier(tmp_path, 10**6)
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_a_secret_that_is_no_file_is_replaced(tmp_path: Path, kind: str) -> None:
+    target, folder = tmp_path / "known", tmp_path / "cache"
+    target.write_bytes(b"k" * SECRET_BYTES)
+    folder.mkdir(mode=0o700)
+    secret = folder / "secret"
+    if kind == "link":
+        secret.symlink_to(target)
+    else:
+        os.mkfifo(secret)
+    DiskTier(folder, 10**6).close(60)
+    assert not secret.is_symlink()
+    assert secret.read_bytes() != b"k" * SECRET_BYTES
+    assert target.read_bytes() == b"k" * SECRET_BYTES
+
+
+@pytest.mark.parametrize("kind", ["other user", "others write"])
+def test_an_entry_that_another_user_may_have_written_is_removed(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, "_LEAST_FREE", 0)
+    tier = DiskTier(tmp_path / "cache", 10**6)
+    tier.put(entry(5), data(5))
+    assert tier.wait(60, empty=True)
+    (file,) = (tmp_path / "cache").glob("05/*")
+    make_foreign(file, kind)
+    assert tier.get(entry(5)) is None
+    assert not file.exists()
+    tier.close(60)

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 import pumice
-from pumice.chat import BUILTIN, FORMATS, Chat, ChatRequest
+from pumice.chat import BUILTIN, FORMATS, Chat, ChatRequest, isolated
 from pumice.chat.isolated import TemplateWorkers
 from pumice.chat.prompt import PromptJob
 from pumice.chat.template import ChatTemplate
-from pumice.errors import ModelError, RequestError, TooExpensiveError
+from pumice.errors import ModelError, PromptTooLongError, RequestError, TooExpensiveError
 from pumice.isolation import CallLimits, WorkerPool
 from tokenizer_fixtures import small
 from waiting import PATIENCE
@@ -119,3 +119,26 @@ def test_a_request_that_takes_too_much_leaves_the_template_to_others():
     with pytest.raises(TooExpensiveError, match="takes more than 1 seconds of processor time"):
         one.turn(read([{"role": "user", "content": "<" * 10_000_000}]))
     assert "Hello" in one.text(read())
+
+
+def test_a_template_that_takes_too_long():
+    slow = "{% set x = 'a' * 5000000 %}{% for i in range(9999) %}{{ x | upper | length }}{% endfor %}"
+    with pytest.raises(TooExpensiveError, match="takes more than 1 seconds of processor time"):
+        chat(slow, cpu_seconds=1, memory=4 << 30).turn(read())
+
+
+def test_workers_exchange_plain_data():
+    described = isolated.template_workers().describe(ChatTemplate(BUILTIN["chatml"], "<s>", "</s>"))
+    assert described.template.bos == "<s>"
+    assert described.template.traits.has_system
+
+
+def test_a_prompt_that_is_far_too_long_is_not_tokenized(monkeypatch):
+    """Many tools make such a prompt, for example."""
+    tokenizer = small("bpe")
+    lengths = []
+    monkeypatch.setattr(tokenizer, "_encode", lambda text: lengths.append(len(text)) or [0] * len(text))
+    one = Chat({KEY: "{{ messages[0].content }}{{ tools }}"}, tokenizer, FORMATS, workers=workers(), n_ctx=512)
+    with pytest.raises(PromptTooLongError, match=r"the prompt has at least .* tokens, n_ctx is 512"):
+        one.turn(read(tools=[{"name": "f", "description": "a b " * 50_000}]))
+    assert max(lengths, default=0) < 20_000

@@ -197,3 +197,15 @@ def test_jinja2_is_imported_by_workers_alone():
             assert model.template.apply([{"role": "user", "content": "Hi"}])
         print("jinja2" in sys.modules)"""
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_a_long_template_is_refused():
+    with pytest.raises(ModelError, match="the limit is"):
+        JinjaTemplate("x" * ((1 << 20) + 1))
+
+
+def test_a_long_text_ends_while_it_is_written(monkeypatch):
+    monkeypatch.setattr(pumice.chat.jinja, "MAX_OUTPUT", 1000)
+    assert len(JinjaTemplate("{% for i in range(1000) %}x{% endfor %}").render({})) == 1000
+    with pytest.raises(RequestError, match="writes more than 1000 characters"):
+        JinjaTemplate("{% for i in range(1001) %}x{% endfor %}{{ raise_exception('too late') }}").render({})

@@ -8,6 +8,7 @@ from family_templates import FAMILIES
 from pumice.chat.special_tokens import Guard, special_spellings, tokenize_marked
 from pumice.chat.template import ChatTemplate
 from pumice.chat.traits import with_traits
+from pumice.errors import RequestError
 from tokenizer_fixtures import NAMES, small
 
 TEMPLATE = "{{ '<s>' }}{% for m in messages %}{{ m.role ~ ': ' ~ (m.content | trim) }}{{ '<|eot_id|>' }}{% endfor %}"
@@ -83,3 +84,18 @@ def test_templates_find_the_marks_that_they_look_for():
     assert mark in marked[0]["reasoning"]
     assert template.render(marked).replace(mark, "") == template.render(chat)
     assert template.render(chat).count("</think>") == 1
+
+
+def test_keys_and_arguments_are_marked():
+    guard = Guard(special_spellings(BY_BPE), "")
+    mark, [tool, variables] = guard.mark({"properties": {"<s>": {"enum": ["<s>", 1, None]}}}, {"x": "<s>"})
+    assert tool == {"properties": {f"<{mark}s>": {"enum": [f"<{mark}s>", 1, None]}}}
+    assert variables == {"x": f"<{mark}s>"}
+
+
+def test_a_text_that_has_the_mark_gets_another():
+    guard = Guard(special_spellings(BY_BPE), "")
+    mark, _ = guard.mark("\ufdd0 and \ufdd1")
+    assert mark == "\ufdd2"
+    with pytest.raises(RequestError, match="every Unicode noncharacter"):
+        guard.mark("".join(map(chr, range(0xFDD0, 0xFDF0))))

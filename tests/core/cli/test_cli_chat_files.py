@@ -158,3 +158,12 @@ def test_a_conversation_keeps_images_and_sounds_until_it_is_saved(tmp_path):
     assert read_conversation(tmp_path / "chat.json") == [
         {"role": "user", "content": "[image]\n[audio]\n[video]\nAnd now?"}
     ]
+
+
+def test_a_device_or_a_large_file_is_not_read(monkeypatch, tmp_path):
+    with pytest.raises(PumiceError, match="is not a conversation"):
+        files._read(type(tmp_path)("/dev/zero"))
+    monkeypatch.setattr(files, "_MAX_BYTES", 100)
+    (tmp_path / "large.json").write_text(json.dumps(SAID) + " " * 100)
+    with pytest.raises(PumiceError, match="is not a conversation"):
+        files._read(tmp_path / "large.json")

@@ -1,7 +1,11 @@
 """Folders that cannot be converted, and the command."""
 
 import json
+import math
 import re
+import subprocess
+import sys
+from types import SimpleNamespace
 
 import click
 import numpy as np
@@ -17,6 +21,7 @@ from pumice.config import load_config
 from pumice.convert import ConvertOptions, LazyTensor
 from pumice.convert.converted import ConvertedTensor
 from pumice.convert.safetensors import TYPES, read_safetensors
+from pumice.convert.written import general_metadata
 from pumice.errors import ConvertError
 from pumice.gguf import GGMLType, GGUFFile
 from pumice.model_files.opening import check_model, open_model
@@ -404,3 +409,46 @@ def test_tokens_without_a_row_are_named(tmp_path, caplog):
         "1 tokens of the tokenizer are left out, since the model has only 424; the first is 424, '<mine>'"
         in caplog.text
     )
+
+
+def test_shapes_that_a_configuration_makes_infinite(tmp_path):
+    tensor = SimpleNamespace(shape=(math.inf, 2), size=2)
+    with pytest.raises(ConvertError, match="its files are not understood: OverflowError"):
+        general_metadata(tmp_path, "llama", [("token_embd.weight", tensor)])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits a process's memory")
+def test_sizes_that_no_model_has_take_no_memory(tmp_path):
+    """They are refused, or mean nothing to what is checked."""
+    for name, values in {
+        "gemma4": {"per_layer_config": {"1": {"head_dim": 10**9}}},
+        "qwen4exp": {"split_ngram_parts": 10**9},
+        "deepseek4": {"max_position_embeddings": 10**9},
+        "hrm_text": {"H_cycles": 10**6},
+    }.items():
+        case = CASES[name]
+        config, types = case["config"] | values, case.get("types")
+        write_checkpoint(tmp_path / name, config, case["shapes"], case["tokenizer"], types)
+    code = f"""
+import resource
+from pathlib import Path
+from pumice.errors import ConvertError
+from pumice.model_files.opening import check_model, open_model
+resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+for folder in sorted(Path({str(tmp_path)!r}).iterdir()):
+    try:
+        with open_model(folder) as file:
+            check_model(file)
+    except ConvertError:
+        print(folder.name)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["gemma4", "hrm_text", "qwen4exp"]
+
+
+def test_pickles_of_a_draft_are_not_opened(case_folder):
+    folder = case_folder("dflash")
+    (folder / "mask_embedding.pt").write_bytes(b"")
+    with pytest.raises(ConvertError, match=r"refusing to read mask_embedding\.pt: this format can run code"):
+        open_model(folder)

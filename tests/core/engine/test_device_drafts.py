@@ -207,3 +207,10 @@ def test_an_engine_drafts_a_text_that_repeats(monkeypatch: pytest.MonkeyPatch) -
     drafted, n_submissions = seconds(monkeypatch, text, "ngram")
     assert without / drafted > 1.8
     assert n_submissions > 6
+
+
+def test_an_engine_loses_nothing_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = [token % N_VOCAB for token in RANDOM[:300]]
+    without, _ = seconds(monkeypatch, text, "off")
+    drafted, _ = seconds(monkeypatch, text, "ngram")
+    assert without / drafted > 0.98

@@ -5,6 +5,7 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
+from pumice.engine import Runner
 from pumice.gguf import KV_TYPES
 
 PROMPTS = ["a", "the cat sat", "one two three four five six seven", "zzz", "the cat sat on the mat and then some more"]
@@ -144,3 +145,68 @@ def test_a_seed_repeats_and_another_differs(path):
     with pumice.load(path, **EXACT) as model:
         first, again, other = (model.generate("abc", seed=seed, **options).tokens for seed in (1, 1, 2))
     assert first == again != other
+
+
+@pytest.mark.parametrize("n_parallel", [1, 2, 5])
+@pytest.mark.parametrize("n_batch", [3, 64])
+def test_sequences_at_once_get_what_they_get_alone(path, alone, n_parallel, n_batch):
+    with pumice.load(path, n_parallel=n_parallel, n_batch=n_batch, **EXACT) as model:
+        assert tokens(model.generate_many(PROMPTS, **GREEDY)) == alone
+        assert tokens(model.generate_many(PROMPTS[::-1], **GREEDY)) == alone[::-1]
+
+
+def test_running_out_of_blocks_delays_but_changes_nothing(path, alone):
+    with pumice.load(path, n_ctx=96, n_parallel=5, **EXACT) as model:  # three blocks for five sequences
+        assert tokens(model.generate_many(PROMPTS, **GREEDY)) == alone
+
+
+def test_max_tokens_and_length(path):
+    with pumice.load(path, **EXACT) as model:
+        completion = model.generate("a", max_tokens=3, temperature=0, ignore_eos=True)
+        assert (len(completion.tokens), completion.finish_reason) == (3, "length")
+        assert model.generate("a", max_tokens=0).tokens == []
+
+
+def test_streams_can_be_read_in_turns_and_closed_at_any_token(path, alone):
+    with pumice.load(path, n_parallel=2, **EXACT) as model:
+        first, second = (model.stream(prompt, **GREEDY) for prompt in PROMPTS[:2])
+        next(first), next(second), next(first)
+        first.close()
+        assert first.completion().finish_reason == "cancelled"
+        assert second.completion().tokens == alone[1]
+        assert tokens(model.generate_many(PROMPTS, **GREEDY)) == alone  # nothing leaked
+
+
+def test_a_failing_step_gives_everything_back(path, alone, monkeypatch):
+    def fail(runner, batch, *more, **options):
+        raise pumice.BackendError("no more")
+
+    with pumice.load(path, n_parallel=2, **EXACT) as model:
+        with monkeypatch.context() as patched:
+            patched.setattr(Runner, "submit", fail)
+            with pytest.raises(pumice.BackendError, match="no more"):
+                model.generate_many(PROMPTS, **GREEDY)
+            with pytest.raises(pumice.BackendError, match="no more"):
+                model.logits([1, 2])
+        assert tokens(model.generate_many(PROMPTS, **GREEDY)) == alone
+
+
+def test_a_closed_model_says_so(path):
+    model = pumice.load(path, **EXACT)
+    model.close()
+    model.close()
+    for use in (
+        lambda: model.stream("a"),
+        lambda: model.generate("a"),
+        lambda: model.logits([1]),
+        model.engine.snapshot,
+    ):
+        with pytest.raises(pumice.PumiceError, match="closed"):
+            use()
+
+
+def test_a_model_closed_before_its_first_text_says_so(path):
+    model = pumice.load(path, **EXACT)
+    model.close()
+    with pytest.raises(pumice.PumiceError, match="closed"):
+        model.generate("a")

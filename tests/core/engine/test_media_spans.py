@@ -170,3 +170,13 @@ def test_spans_have_the_ids_of_their_contents():
     _, together = ids.of([*spans, spans[1]])
     assert together == [*(ids.of([span])[1][0] for span in spans), together[1]]
     assert len({ids.start for ids in together}) == len(spans)
+
+
+def test_equal_media_are_cached_and_others_are_not(path, table):
+    with pumice.load(path, backend="numpy") as model:
+        first, again = complete(model, request(table)), complete(model, request(table))
+        other = complete(model, request(table + 1.0))
+        tokens = complete(model, Request(PROMPT, **GREEDY))
+    assert [first.timings.prompt_cached, again.timings.prompt_cached] == [0, len(PROMPT) - 1]
+    assert other.timings.prompt_cached == tokens.timings.prompt_cached == 0
+    assert first.tokens == again.tokens == tokens.tokens != other.tokens

@@ -1,6 +1,7 @@
 """Programs of several devices in a row: they work at the same time, in order, and nothing is mixed up."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,11 +15,15 @@ from graphs import batch, picked, step_of
 from pumice.backend import Capabilities, Program
 from pumice.backend.pick import Ahead, Ask, Pick, PickLimits
 from pumice.backend.step import Batch, Pending, Step
+from pumice.engine import Engine, Preparer, Request
+from pumice.engine.messages import Failed
 from pumice.engine.placement.guarded import SegmentProgram
 from pumice.engine.placement.pipeline import Pipeline
+from pumice.engine.requests.reading import LogitRows, with_future
 from pumice.graph import Segment, Tensor
 from pumice.plugin import hookimpl
 from pumice_numpy import NumpyBackend
+from pumice_samplers import SAMPLERS
 
 N_VOCAB = 7
 
@@ -272,3 +277,43 @@ def failing(tmp_path: Path, failures: list[Exception]) -> Iterator[pumice.Model]
     path = tiny_llama(tmp_path / "tiny.gguf")
     with pumice.load(path, backend="tried", plugins=[plugin(Two)], n_batch=32, n_parallel=2) as model:
         yield model
+
+
+PROMPT = [(7 * i) % 250 + 3 for i in range(100)]
+
+
+def test_nothing_is_kept_of_a_prompt_whose_rest_was_lost(
+    tmp_path: Path, failing: pumice.Model, failures: list[Exception]
+) -> None:
+    """Its first blocks were published when the first device had computed them."""
+    with pumice.load(tmp_path / "tiny.gguf", backend="numpy") as model:
+        expected = model.generate(PROMPT, max_tokens=9, temperature=0).tokens
+    failures.append(MemoryError("no more"))
+    with pytest.raises(MemoryError):
+        failing.generate(PROMPT, max_tokens=9, temperature=0)
+    assert failing.generate(PROMPT, max_tokens=9, temperature=0).tokens == expected
+
+
+def test_a_step_lost_by_a_call_for_logits_fails_its_sequence(failing: pumice.Model, failures: list[Exception]) -> None:
+    def turns(engine: Engine) -> Generator[None, None, int]:
+        """A prompt of which a step was let go, when somebody asks for logits."""
+        prepare = Preparer(engine.limits.n_ctx, failing.n_vocab, lambda: None, SAMPLERS, list(SAMPLERS))
+        (generation,) = prepare([0], Request(PROMPT, 9))
+        yield
+        engine.add(generation)
+        engine.step()
+        assert not [event for event in engine.drain() if isinstance(event, Failed)]
+        failures.append(MemoryError("no more"))
+        future: Future[list[Any]] = Future()
+        reading = with_future(-1, future)
+        LogitRows(reading, [1, 2, 3], range(3))
+        engine.read(reading)
+        while not future.done():
+            engine.step()
+        with pytest.raises(MemoryError):
+            future.result()
+        assert [event.id for event in engine.drain() if isinstance(event, Failed)] == [0]
+        assert not engine.busy
+        return engine.snapshot().n_slots_free
+
+    assert failing.engine.thread.call(turns) == 2

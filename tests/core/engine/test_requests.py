@@ -1,5 +1,6 @@
 """Options of requests, and reasons for which requests are refused."""
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -232,3 +233,49 @@ def test_logprobs_after_sampling_are_of_what_is_left(model):
         np.testing.assert_allclose(logprobs.logprob, expected[best.tolist().index(token)], atol=1e-3)
     greedy = model.generate(prompt, logprobs=5, logprobs_sampled=True, **GREEDY)
     assert {each.logprob for each in greedy.logprobs} == {0.0}
+
+
+def test_tokens_beyond_64_bits_are_refused_everywhere(model):
+    for call in (
+        lambda: model.tokenizer.detokenize([HUGE]),
+        lambda: model.score([HUGE]),
+        lambda: model.embed([[HUGE]]),
+    ):
+        with pytest.raises(pumice.PumiceError, match=f"token (id )?{BITS} is outside the vocabulary"):
+            call()
+
+
+def test_several_completions_share_a_prompt(model):
+    prompt = list(range(3, 103))
+    alone = [model.generate(prompt, **{**RANDOM, "seed": seed}, cache_salt="1").tokens for seed in (7, 8, 9)]
+    several = model.generate(prompt, n=3, **RANDOM, cache_salt="2")
+    assert [each.tokens for each in several] == alone
+    assert [each.timings.prompt_cached for each in several] == [0, 96, 96]
+    assert model.generate(prompt, n=1, **RANDOM)[0].tokens == alone[0]
+    again = asyncio.run(model.agenerate(prompt, n=3, **RANDOM))
+    assert [each.tokens for each in again] == alone
+    for use in (lambda: model.stream("a", n=2), lambda: model.generate_many(["a"], n=2)):
+        with pytest.raises(pumice.RequestError, match="a stream has one completion, not 2"):
+            use()
+
+
+def test_a_conversation_goes_on_where_it_ended(model):
+    first = list(range(3, 53))
+    answer = model.generate(first, **GREEDY, cache_salt="talk")
+    second = [*first, *answer.tokens, 5, 6, 7]
+    again = model.generate(second, **GREEDY, cache_salt="talk")
+    assert again.timings.prompt_cached == len(second) - 4, "the last token of the answer was not computed"
+    assert again.tokens == model.generate(second, **GREEDY, cache_salt="fresh").tokens
+
+
+def test_salts_keep_caches_apart(model):
+    prompt = list(range(100, 180))
+    cached = [model.generate(prompt, **GREEDY, cache_salt=salt).timings.prompt_cached for salt in ("a", "b", "a")]
+    assert cached == [0, 0, 64]
+
+
+def test_streams_carry_logprobs(model):
+    pieces = list(model.stream("a", logprobs=2, **GREEDY))
+    assert [len(piece.logprobs.top) for piece in pieces[:-1]] == [2] * 20
+    assert pieces[-1].logprobs is None
+    assert model.generate("a", **GREEDY).logprobs is None

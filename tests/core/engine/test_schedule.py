@@ -2,6 +2,7 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -191,3 +192,21 @@ def test_a_request_that_waits_for_the_cache_says_so(path, caplog):
         assert streams[2].timings.queue_seconds > streams[0].timings.queue_seconds
         assert model.engine.snapshot().n_lacked >= 2
     assert [line for line in caplog.messages if "waits for others: the key/value cache has no room" in line]
+
+
+def test_a_preempted_sequence_loses_nothing(path):
+    with load(path, n_parallel=1) as model:
+        expected = [model.generate(prompt, max_tokens=150, temperature=0.0).tokens for prompt in ("a", "bc", "def")]
+    with load(path, FairPolicy(quantum=0.02), n_parallel=1) as model:
+        streams = [model.stream(prompt, max_tokens=150, temperature=0.0) for prompt in ("a", "bc", "def")]
+        assert [stream.completion().tokens for stream in streams] == expected
+
+
+def test_many_texts_leave_a_generation_its_blocks(path):
+    """Blocks come first to the sequence that is next, also where shorter ones of another kind would fit."""
+    with load(path, FairPolicy(quantum=0.02), n_ctx=128, n_parallel=2) as model, ThreadPoolExecutor() as pool:
+        texts = pool.submit(model.embed, [[1 + i % 60 for i in range(70)]] * 600)
+        expected = model.generate([5, 6, 7], max_tokens=110, temperature=0)
+        assert not texts.done()
+        assert len(expected.tokens) == 110
+        texts.result()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -154,3 +154,15 @@ def test_a_folder_that_others_can_write_to_is_refused(path: Path, tmp_path: Path
     (tmp_path / "cache").chmod(0o777)
     with pytest.raises(pumice.ConfigError, match=r"cache_disk: .* nobody else can write to"):
         pumice.load(path, cache_disk=str(tmp_path / "cache"), **OPTIONS)
+
+
+def test_rotated_and_plain_caches_do_not_mix(demo_model: Callable[[str], Path], tmp_path: Path) -> None:
+    options = {**OPTIONS, "kv_type": "q4_0", "cache_disk": str(tmp_path / "cache")}
+
+    def n_cached(rotate: bool) -> int:
+        with pumice.load(demo_model("Q8_0"), kv_rotate=rotate, **options) as model:
+            n = answer(model, PROMPTS[0])[0]
+            tallies(model)
+            return n
+
+    assert [n_cached(rotate) for rotate in (True, False, True, False)] == [0, 0, N_CACHED, N_CACHED]

@@ -1,6 +1,7 @@
 """Files that Pumice writes, read by the gguf package and compared with the files of others."""
 
 import filecmp
+import os
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pumice.demo import demo_model_path
 from pumice.errors import GGUFError
 from pumice.gguf import GGMLType, GGUFFile, TensorInfo, Writer, encode
 from pumice.gguf.copy import copy_tensors, encoded_metadata
+from pumice.gguf.output import check_output
 
 VALUES = {
     "general.architecture": "llama",
@@ -187,3 +189,33 @@ def test_reference_files_are_written_as_they_are(shared, tmp_path):
         assert filecmp.cmp(path, out, shallow=False), path
         out.unlink()
     assert len(paths) > 30
+
+
+def test_a_file_that_came_meanwhile_stays(tmp_path):
+    path = tmp_path / "m.gguf"
+    with pytest.raises(GGUFError, match="exists already"), Writer(path, {}, []):
+        path.write_text("mine")
+    assert [path.name for path in tmp_path.iterdir()] == ["m.gguf"]
+    assert path.read_text() == "mine"
+
+
+def test_an_output_is_tried_before_the_work_for_it(tmp_path):
+    """Permissions do not tell that a file under a temporary name cannot be made, or takes no bytes."""
+    with pytest.raises(GGUFError, match=r"cannot be written: file name too long$"):
+        check_output(tmp_path / ("n" * 245 + ".gguf"), False)
+    code = f"""
+import resource, pathlib
+from pumice.gguf.output import check_output
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+check_output(pathlib.Path({str(tmp_path / "m.gguf")!r}), False)
+"""
+    process = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert process.stderr.endswith("m.gguf: cannot be written: file too large\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="everything can be written to")
+def test_a_folder_that_cannot_be_written_to(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(GGUFError, match="cannot be written"), Writer(tmp_path / "m.gguf", {}, []):
+        pass

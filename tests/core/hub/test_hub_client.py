@@ -182,3 +182,9 @@ def test_a_silent_server_is_left_when_the_download_is_aborted(secure):
     with HubClient(AllowedHosts(public_only=True), abort) as asking, pytest.raises((HubError, httpx2.TransportError)):
         asking.ask("GET", f"https://good.test:{secure}/stall")
     assert time.monotonic() - started < client._SILENT_SECONDS
+
+
+def test_http_to_elsewhere_is_refused_for_the_operator_too(wire):
+    wire.answers = {"https://good.example/x": "http://other.example/x"}
+    with pytest.raises(HubError, match="anybody on the way"):
+        ask("https://good.example/x", public_only=False, mirror="https://huggingface.co")

@@ -156,3 +156,21 @@ def test_a_list_of_files_that_is_none_is_one_line(answer, monkeypatch):
         with pytest.raises(HubError) as error:
             locate("a/b")
     assert "\n" not in str(error.value)
+
+
+def test_a_drip_is_given_up_and_goes_on_later(monkeypatch):
+    monkeypatch.setattr("pumice.hub.download._SLOW_SECONDS", 0.2)
+    with serve(drip(WHOLE, 9_000), GOOD, head=HEAD) as web:
+        monkeypatch.setattr("pumice.hub.download._SLOW_BYTES", 10_000)
+        with pytest.raises(HubError, match="is too slow; try again, the received part is kept"):
+            locate(web.url)
+        assert len(web.requests) == 1
+        monkeypatch.setattr("pumice.hub.download._SLOW_BYTES", 1)
+        assert locate(web.url).path.read_bytes() == DATA
+        assert "Range: bytes=" in web.requests[1]
+
+
+def test_the_body_of_a_redirect_is_not_read():
+    endless = reply(b"x" * 100, "302 Found", length=1 << 40, Location="/x.gguf")
+    with serve(drip(endless, len(endless) - 100, 0.01, repeat=True), GOOD, head=HEAD) as web:
+        assert locate(web.url).path.read_bytes() == DATA

@@ -264,3 +264,40 @@ def test_a_web_address_is_fetched_once(hub):
     [new] = fetch(url)
     assert new.read_bytes() == content(500, 5)
     assert locate(url).path == new
+
+
+class _Usage:
+    free = 1000
+
+
+def test_a_partial_file_that_is_too_long_is_fetched_again(hub, repository):
+    blob = cache_directory() / "models--a--b" / "blobs" / f"{hashlib.sha256(DATA).hexdigest()}.incomplete"
+    blob.parent.mkdir(parents=True)
+    blob.write_bytes(DATA + b"more")
+    assert locate("a/b").path.read_bytes() == DATA
+
+
+def test_another_commit_than_the_one_that_was_asked_for_is_refused(hub, repository, monkeypatch):
+    asked = "d" * 40
+    monkeypatch.setattr(hub_server._Handler, "_repository", lambda self, repo, revision: repository)
+    with pytest.raises(HubError, match="which was not requested"):
+        locate(f"hf://a/b@{asked}/M-Q4_K_M.gguf")
+
+
+def test_a_full_disk_is_said_before_the_download(hub, repository, monkeypatch):
+    monkeypatch.setattr("pumice.hub.download.shutil.disk_usage", lambda path: _Usage())
+    with pytest.raises(HubError, match="the disk is full: 300,000 bytes are needed, but only 1,000 are free"):
+        locate("a/b")
+    assert hub.sent == []
+
+
+def test_a_directory_that_cannot_be_written_is_one_line(hub, repository, tmp_path):
+    (tmp_path / "hub").write_text("a file where the cache should be")
+    with pytest.raises(HubError, match="cannot write it"):
+        locate("a/b")
+
+
+def test_a_page_is_no_model(hub):
+    hub.repositories["plain/web"] = Repository({"x.gguf": b"<html>sign in</html>"})
+    with pytest.raises(HubError, match="not a GGUF file; it begins with b'<htm'"):
+        locate(f"{hub.content_url}/plain/x.gguf")

@@ -1,6 +1,7 @@
 """Importance matrices: what is collected, by hand and next to llama-imatrix; files; statistics."""
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -218,3 +219,21 @@ def test_experts_that_no_token_reached_are_named(tmp_path):
     write_sums(tmp_path / "some.gguf", sums)
     said = run("--in-file", tmp_path / "some.gguf", "-o", tmp_path / "sum.gguf").stderr
     assert "blk.0.ffn_up_exps.weight: 2 of 4 experts were never chosen" in said
+
+
+def test_activations_that_are_not_finite_are_an_error():
+    collector = Collector(ActivationSums())
+    g = GraphBuilder({}, 1, 8)
+    g.output("y", g.linear(g.input("x", ("n_tokens", 4)), g.constant("blk.0.w", np.ones((2, 4)))))
+    collector.watch(g.finish())
+    with pytest.raises(QuantizeError, match=r"the input of 'blk\.0\.w' is not finite"):
+        collector({"activation x": np.full((3, 4), np.nan, np.float32)})
+
+
+def test_room_is_looked_for_before_anything_is_measured(text, measured, tmp_path, monkeypatch):
+    with GGUFFile.open(measured) as file:
+        n_bytes = sum(tensor.nbytes for tensor in file.tensors.values())
+    monkeypatch.setattr("pumice.cli.imatrix.text_ids", lambda *_: pytest.fail("it has begun"))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=n_bytes - 1))
+    with pytest.raises(pumice.PumiceError, match=f"{n_bytes:,} bytes are needed, but only {n_bytes - 1:,} are free"):
+        run("-f", text, "-o", tmp_path / "i.gguf", "--process-output")

@@ -14,7 +14,7 @@ import pumice.isolation.pool
 from pumice.errors import EngineError, RequestError, TooExpensiveError, UnavailableError
 from pumice.isolation import CallLimits, WorkerPool, wire
 from sandboxes import needs_sandbox
-from waiting import PATIENCE, gone, hang, wait_until
+from waiting import PATIENCE, gone, hang, wait_until, waiting_for
 
 PATIENT = CallLimits(cpu_seconds=60, wall_seconds=PATIENCE, wait_seconds=PATIENCE)
 ECHO = "builtins:dict"
@@ -222,3 +222,37 @@ def test_a_worker_knows_no_secrets(make, monkeypatch):
     names = make().call(EVALUATE, "list(__import__('os').environ)", list)
     assert "TZ" in names
     assert "PUMICE_API_KEY" not in names
+
+
+def test_an_answer_longer_than_it_may_be_is_not_read(make, monkeypatch):
+    pool = make(max_out=1_000)
+    monkeypatch.setattr(pumice.isolation.pool.msgspec.json, "encode", lambda limits: b"{}")  # a worker without limits
+    with pytest.raises(TooExpensiveError, match="the work returns more than 1000 bytes"):
+        pool.call("builtins:str", "a" * 2_000, str)
+
+
+def test_workers_that_are_always_killed_or_do_not_start(make, monkeypatch):
+    pool = make()
+    with pytest.raises(
+        UnavailableError, match="the work failed: the worker process was killed by SIGKILL; try again later"
+    ):
+        pool.call("signal:raise_signal", int(signal.SIGKILL), object)
+    with pytest.raises(UnavailableError, match="the worker process was killed by status 7"):
+        pool.call("os:_exit", 7, object)
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(UnavailableError, match=r"the worker process does not start: .*/nowhere/python"):
+        pool.call(ECHO, {}, dict)
+
+
+def test_large_payloads_beyond_some_are_refused_at_once(make, tmp_path):
+    pool, go = make(n_workers=2, max_small=1_000, max_large=2), tmp_path / "go"
+    slow = f"{waiting_for(go)} #" + "a" * 1_000
+    with ThreadPoolExecutor(2) as threads:
+        large = [threads.submit(pool.call, EVALUATE, slow, object) for _ in range(2)]
+        wait_until(lambda: pool._n_large == 2)
+        with pytest.raises(UnavailableError, match="the work: no worker is free; try again later"):
+            pool.call(EVALUATE, slow, object)
+        assert not any(call.done() for call in large)
+        go.touch()
+        assert [call.result(PATIENCE) for call in large] == [False] * 2
+    assert pool.call(EVALUATE, slow, object) is False

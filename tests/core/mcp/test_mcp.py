@@ -25,9 +25,15 @@ from pumice.mcp.transports import MAX_UNANSWERED, TOO_MANY, bounded_requests
 from waiting import gone, wait_until
 
 pytest.importorskip("mcp")
+import time
+
 import anyio
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCRequest, JSONRPCResponse
+
+from pumice.chat.tools import MAX_RESULT
+from pumice.mcp import connections
+from waiting import at_best
 
 RAW = Path(__file__).parents[2] / "raw_mcp_server.py"
 NAMES = ["echo", "die", "hang", "wrong", "fail", "big", "picture", "structured"]
@@ -329,3 +335,25 @@ def listening(application: object) -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join()
+
+
+def test_a_result_of_megabytes_is_cut_visibly(tools):
+    text = tools["big"].run()
+    assert len(text) <= MAX_RESULT
+    assert text.endswith(f"\n[cut: the result has 2000000 characters, {MAX_RESULT - 100} are shown]")
+
+
+def test_a_server_that_does_not_read_ends_a_call_in_time(tmp_path, monkeypatch):
+    """The package tells such a server of the end, for five seconds more."""
+    in_time = connections._in_time
+    monkeypatch.setattr(connections, "_in_time", lambda call, seconds: in_time(call, seconds / 10))  # not the start
+    with pumice.mcp_tools(configured(raw=raw(tmp_path, "raw", [described("deaf")], timeout=20))) as (deaf,):
+
+        def seconds() -> float:
+            deaf.answer(ToolCall("deaf", {}, "1"))
+            began = time.monotonic()
+            failed = deaf.answer(ToolCall("deaf", {"a": "x" * 300_000}, "2"))
+            assert "within 20 seconds" in failed
+            return time.monotonic() - began
+
+        assert at_best(seconds, 5.0) < 5.0

@@ -192,3 +192,15 @@ def test_values_of_samplers_that_are_no_plain_data_are_named():
         deep = [deep]
     with pytest.raises(pumice.RequestError, match="cannot be sent"):
         encode_command(Add([1], Request([1], sampling={"own": deep})))
+
+
+def test_invalid_utf8_is_refused():
+    (data,) = encode_events([Output(1, [1], ["abcd"])])
+    with pytest.raises(CodecError):
+        decode_events(data.replace(b"abcd", b"\xff\xfe\x80\x80"))
+
+
+def test_a_command_may_not_be_endless(monkeypatch):
+    monkeypatch.setattr(codec, "MAX_COMMAND_BYTES", 1000)
+    with pytest.raises(pumice.RequestError, match="the limit is 1000"):
+        encode_command(Add([1], Request([5] * 2000)))

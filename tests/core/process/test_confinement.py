@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from checkpoints import FIXTURES, write_checkpoint
 from gguf_files import tiny_llama
 from installed_plugins import install
 from pumice.config import Layer, load_config
+from pumice.process import confinement
 from pumice.process.confinement import engine_policy
 from pumice.registry import get_registry
 from sandboxes import needs_sandbox, run
@@ -250,3 +252,41 @@ with open_device("auto", 0) as device:
     name, right = run(source, engine_policy(path, config, get_registry(config)), tmp_path)
     assert name
     assert right
+
+
+def test_many_links_open_no_folder(tmp_path, home):
+    """Broken links are ignored; the others are too many to be allowed one by one."""
+    config, folder, secrets = load_config(), tmp_path / "model", tmp_path / ".ssh"
+    folder.mkdir()
+    secrets.mkdir()
+    for number in range(201):
+        (folder / f"{number}.gguf").symlink_to(secrets / f"{number}.gguf")
+    policy = engine_policy(folder, config, get_registry(config))
+    assert not [file for file in policy.access.read if Path(file).is_relative_to(secrets)]
+    for number in range(201):
+        (secrets / f"{number}.gguf").touch()
+    with pytest.raises(pumice.SandboxError, match="more than 200 links to weights elsewhere"):
+        engine_policy(folder, config, get_registry(config))
+
+
+def test_a_folder_that_looks_like_a_cache(tmp_path, home):
+    config, folder = load_config(), tmp_path / "snapshots" / "1"
+    folder.mkdir(parents=True)
+    (tmp_path / "blobs").symlink_to(tmp_path / ".ssh")
+    policy = engine_policy(folder, config, get_registry(config))
+    assert str(tmp_path / "blobs") not in policy.access.read
+
+
+def test_links_made_while_a_server_runs(tmp_path, home, monkeypatch):
+    config, folder = load_config(), tmp_path / "model"
+    folder.mkdir()
+    for name in ("first", "second"):
+        (tmp_path / f"{name}.gguf").touch()
+    (folder / "first.gguf").symlink_to(tmp_path / "first.gguf")
+    monkeypatch.setattr(confinement, "_kept", None)
+    confinement.keep_sandbox(config, [str(folder)])
+    policy = engine_policy(folder, config, get_registry(config))
+    assert str(tmp_path / "first.gguf") in policy.access.read
+    (folder / "second.gguf").symlink_to(tmp_path / "second.gguf")
+    with pytest.raises(pumice.SandboxError, match=r"second.gguf: the server was not started with this model; add it"):
+        engine_policy(folder, config, get_registry(config))

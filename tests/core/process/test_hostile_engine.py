@@ -40,7 +40,7 @@ from pumice.engine.messages import (
 from pumice.model_files.summary import Summary
 from pumice.process.awaited import MAX_BYTES, Awaited
 from pumice.process.codec import REPORTS, Loaded, Loading, Logged, NotLoaded, Opened, StepEvents
-from pumice.process.header import Header
+from pumice.process.header import Header, Strings
 from pumice.sandbox import Launch
 from waiting import PATIENCE, wait_until
 
@@ -254,3 +254,21 @@ def test_an_expected_reply_is_accepted_once(command, event):
 def test_an_unexpected_reply_is_an_error(command, event):
     with pytest.raises(pumice.EngineError):
         awaited(command).check([event])
+
+
+def test_a_header_of_a_wrong_type_is_an_error_before_the_weights_are_loaded(hostile):
+    with pytest.raises(pumice.EngineError, match="sent 'a' with a wrong type"):
+        hostile(report(Opened(Header({"a": Strings(b"\x01", b"a")}, EMPTY))))
+
+
+def test_half_a_message_is_an_end(path, monkeypatch):
+    code = f"import sys; sys.stdout.buffer.write({LOADED[:9]!r})"
+    start_instead(monkeypatch, code)
+    with pytest.raises(pumice.EngineDiedError, match="status 0"):
+        pumice.load_process(path, backend="numpy")
+
+
+def test_events_after_the_end_are_not_heard(hostile):
+    ends = step(Output(0, [1], ["a"]), Finished(0, "", "stop", Timings()), Finished(0, "", "stop", Timings()))
+    with hostile(LOADED, ends) as model:
+        assert model.generate("a", max_tokens=10).text == "a"

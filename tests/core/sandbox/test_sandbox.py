@@ -203,3 +203,22 @@ def test_a_required_sandbox_that_is_unavailable(site):
 def test_denied_permissions_are_documented():
     page = " ".join((Path(__file__).parents[3] / "SECURITY.md").read_text().split())
     assert [name for name in trial.attempts("model", "secret") if name not in page] == []
+
+
+def test_secrets_of_the_environment_stay_outside(monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "a")
+    monkeypatch.setenv("LLAMA_API_KEY", "b")
+    monkeypatch.setenv("VK_DRIVER_FILES", "c")
+    environment = sandbox.launch("json", policy=Policy()).env
+    assert not {"HF_TOKEN", "LLAMA_API_KEY"} & set(environment)
+    assert environment["VK_DRIVER_FILES"] == "c"
+
+
+def test_a_confined_process_keeps_what_only_confined_ones_read(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    policy = Policy(cache=sandbox.make_cache())
+    assert policy.cache == str(tmp_path / "pumice" / "sandbox")
+    assert sandbox.cache_homes() == [tmp_path]
+    for name, text in sandbox.launch("json", policy=policy).env.items():
+        monkeypatch.setenv(name, text)
+    assert [str(home) for home in sandbox.cache_homes()] == [str(tmp_path), policy.cache]

@@ -21,7 +21,7 @@ from pumice.isolation import CallLimits, WorkerPool
 from pumice.process import confinement
 from pumice.process.codec import COMMANDS, Load
 from pumice.process.confinement import keep_sandbox
-from pumice.spawning import client, end, spawner, start, wire
+from pumice.spawning import client, end, server, spawner, start, wire
 from pumice.spawning.child import UNKNOWN
 from pumice.spawning.client import Spawner
 from sandboxes import needs_sandbox
@@ -306,3 +306,22 @@ def test_a_stopped_spawner_and_its_children_end_with_a_confined_process_that_is_
             hang(pid)
         process.kill()
     wait_until(lambda: all(map(gone, pids)))
+
+
+@needs_descriptors
+def test_a_prepared_process_has_no_secrets(prepared):
+    environment = Path(f"/proc/{prepared.pid}/environ")
+    wait_until(environment.read_bytes)  # empty while the kernel starts the program
+    assert b"PATH=" in environment.read_bytes()
+    assert b"MY_API_KEY" not in environment.read_bytes()
+
+
+def test_so_many_children_and_no_more(monkeypatch):
+    monkeypatch.setattr(server, "MAX_CHILDREN", 2)
+    with spawner():
+        children = [start("worker", b"{}") for _ in range(2)]
+        with pytest.raises(OSError, match="2 processes are already running"):
+            start("worker", b"{}")
+        children[0].kill()
+        children[0].wait(PATIENCE)
+        start("worker", b"{}").kill()

@@ -107,3 +107,8 @@ def test_wrong_scales(adapted, lora, message):
 def test_wrong_scales_of_the_server(adapted, body, message):
     response = adapted.client.post("/lora-adapters", json=body)
     assert (response.status_code, response.json()["error"]["message"]) == (400, message)
+
+
+def test_adapters_in_a_completion(adapted):
+    told = adapted.client.post("/completion", json=GREEDY | {"lora": [{"id": 1, "scale": 2}]}).json()
+    assert told["generation_settings"]["lora"] == [{"id": 0, "scale": 0.0}, {"id": 1, "scale": 2.0}]

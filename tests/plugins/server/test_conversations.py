@@ -1,5 +1,6 @@
 """Conversations of the page that the server keeps: who has which, bad requests, bad files."""
 
+import os
 import sqlite3
 
 import httpx2
@@ -8,6 +9,7 @@ import pytest
 import pumice
 from pumice_server.conversations import Conversations
 from scripted_server import scripted
+from server_thread import running
 from waiting import PATIENCE
 
 
@@ -91,3 +93,23 @@ def test_crafted_databases_are_refused(tmp_path, schema):
         database.executescript(f"{schema}; PRAGMA user_version = 1")
     with pytest.raises(pumice.PumiceError, match="is a database of something else"):
         Conversations(tmp_path / "a.db")
+
+
+def test_a_pipe_in_place_of_the_file_is_an_error(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(pumice.PumiceError, match="conversations cannot be kept"):
+        Conversations(tmp_path / "pipe")
+
+
+def test_a_disk_that_is_full_is_told_and_logged(tmp_path, model, monkeypatch, caplog):
+    def fail(*_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with running(model, conversations=tmp_path / "chats.db") as server:
+        monkeypatch.setattr(Conversations, "_execute", fail)
+        answer = server.client.put("/conversations/a", json={})
+    assert (answer.status_code, answer.json()["error"]["message"]) == (
+        500,
+        "conversations cannot be kept: database or disk is full",
+    )
+    assert "conversations cannot be kept: database or disk is full" in caplog.text

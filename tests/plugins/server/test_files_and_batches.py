@@ -16,9 +16,10 @@ from starlette.exceptions import HTTPException
 import pumice
 from imported_late import Late
 from pumice_server.application import make_application
+from pumice_server.jobs import store as limits
 from pumice_server.jobs.form import read_form
 from pumice_server.jobs.runner import WrongInput, read_input
-from pumice_server.jobs.store import JobStore
+from pumice_server.jobs.store import JobStore, StoredFile
 from pumice_server.keys import APIKeys
 from pumice_server.models import Models
 from pumice_server.settings import Settings
@@ -269,3 +270,91 @@ def test_a_form():
     ):
         with pytest.raises(HTTPException):
             read_form(kind, wrong)
+
+
+def stored(id: str, owner: str, size: int = 1, expires: int = 2**40) -> tuple[StoredFile, bytes]:
+    return StoredFile(id, owner, "a", "batch", 0, expires, size), b"x" * size
+
+
+def waiting_batch(id: str) -> dict:
+    counts = {"total": 2, "completed": 0, "failed": 0}
+    return {
+        "id": id,
+        "input_file_id": "f",
+        "status": "validating",
+        "created_at": limits.now(),
+        "request_counts": counts,
+    }
+
+
+def test_stored_files_are_bounded(tmp_path, monkeypatch):
+    store = JobStore(tmp_path / "batches.db")
+    monkeypatch.setattr(limits, "MAX_BYTES", 100)
+    store.add_file(*stored("f", "", 60))
+    with pytest.raises(HTTPException, match="more than 100 bytes"):
+        store.add_file(*stored("g", "", 41))
+    store.add_file(*stored("h", "", 39, expires=1))
+    assert [file.bytes for file in store.files("")] == [60]
+    store.add_file(*stored("i", "", 40))  # in place of the file that has expired
+    store.add_batch("", waiting_batch("b"))
+    with pytest.raises(HTTPException, match="more than 100 bytes"):
+        store.add_result("b", {"custom_id": "a"}, False)
+    monkeypatch.setattr(limits, "MAX_FILES", 2)
+    with pytest.raises(HTTPException, match="2 files are kept already"):
+        store.add_file(*stored("j", "", 0))
+    monkeypatch.setattr(limits, "MAX_WAITING", 1)
+    with pytest.raises(HTTPException, match="1 batches wait already"):
+        store.add_batch("", waiting_batch("c"))
+    store.finish("b", {}, status="completed")
+    monkeypatch.setattr(limits, "MAX_BATCHES", 1)
+    store.add_batch("", waiting_batch("c"))
+    assert [each["id"] for each in store.batches("", None, 9)] == ["c"]  # the oldest that was finished is gone
+    with pytest.raises(HTTPException, match="1 batches are kept already"):
+        store.add_batch("", waiting_batch("d"))
+    store.close()
+
+
+def test_owners_share_the_room(tmp_path, monkeypatch):
+    store = JobStore(tmp_path / "batches.db")
+    monkeypatch.setattr(limits, "MAX_BYTES", 100)
+    store.add_file(*stored("f", "a", 50))
+    with pytest.raises(HTTPException, match="more than 50 bytes"):
+        store.add_file(*stored("g", "a", 1))
+    store.add_file(*stored("g", "b", 25))
+    with pytest.raises(HTTPException, match="more than 25 bytes"):
+        store.add_file(*stored("h", "b", 1))
+    store.delete_file("a", "f")
+    store.add_file(*stored("f", "a", 1))
+    assert [limits.share(100, "a", others) for others in (0, 85, 95)] == [50, 10, 5]
+    with pytest.raises(HTTPException, match="there is no file"):
+        store.add_batch("b", waiting_batch("b-1"))
+    for owner, file in (("a", "f"), ("b", "g")):
+        for number in (1, 2):
+            store.add_batch(owner, {**waiting_batch(f"{owner}-{number}"), "input_file_id": file})
+    turns = [batch["id"] for owner in ("", "a", "b") if (batch := store.next_batch(owner))]
+    assert turns == ["a-1", "b-1", "a-1"]
+    assert [each["id"] for each in store.batches("a", "a-2", 9)] == ["a-1"]
+    assert [each["id"] for each in store.batches("a", None, 1)] == ["a-2"]
+    store.close()
+
+
+def test_a_file_is_kept_while_a_batch_needs_it(tmp_path, monkeypatch):
+    """A batch that is finished takes no further results, and keeps no rows."""
+    store = JobStore(tmp_path / "batches.db")
+    store.add_file(*stored("f", "", expires=limits.now() + 50))
+    store.add_batch("", waiting_batch("b"))
+    store.add_result("b", {"custom_id": "a"}, False)
+    day_after = limits.now() + 86_400
+    monkeypatch.setattr(limits, "now", lambda: day_after)
+    store.add_file(*stored("g", ""))
+    assert store.input("f") == b"x"
+    output, errors = (stored(id, "")[0] for id in ("o", "e"))
+    left = [{"custom_id": id} for id in "ab"]
+    store.finish("b", {"output_file_id": output, "error_file_id": errors}, left, status="cancelled")
+    assert (store.input("o"), store.input("e")) == (b'{"custom_id":"a"}\n', b'{"custom_id":"b"}\n')
+    store.add_result("b", {"custom_id": "late"}, False)
+    assert store.done("b") == set()
+    assert store.change("b", status="in_progress")["status"] == "cancelled"
+    store.add_file(*stored("h", ""))
+    assert store.input("f") == b""
+    store.close()

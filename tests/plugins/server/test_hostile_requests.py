@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import httpx2
 import pytest
 
+from pumice_server import limits
 from server_thread import running
 from waiting import PATIENCE, at_best, slowness, wait_until
 
@@ -304,3 +305,26 @@ def test_a_full_queue(model):
         assert response.headers["Retry-After"] == "1"
         assert error_of(response)["type"] == "rate_limit_error"
         wait_until(lambda: server.client.post("/v1/completions", json={"prompt": "Once"}).status_code == 200)
+
+
+def send_without_end(connection: socket.socket) -> None:
+    for _ in range(1000):
+        connection.sendall(b"100000\r\n" + PART + b"\r\n")
+
+
+@pytest.mark.parametrize("keeps", ["close", "keep-alive"])
+def test_discarded_bytes_are_bounded(narrow, monkeypatch, keeps):
+    monkeypatch.setattr(limits, "MAX_DRAINED", len(PART))
+    head = f"POST /nowhere HTTP/1.1\r\nHost: localhost\r\n{CHUNKED}Connection: {keeps}\r\n\r\n"
+    with connected(narrow) as connection:
+        connection.sendall(head.encode())
+        with pytest.raises(OSError, match=r"reset|pipe"):
+            send_without_end(connection)
+
+
+def test_a_long_prompt_holds_nobody_up(server):
+    """Others are answered while it is read."""
+    body = {"messages": [{"role": "user", "content": "word and " * 300_000}]}
+    answer, share = share_beside(server, CHAT, body, "/", enough=0.5)
+    assert error_of(answer)["n_prompt_tokens"] > 512
+    assert share < 0.5

@@ -1,6 +1,7 @@
 """API keys: names, scopes, digests, a file that is read again."""
 
 import hashlib
+import hmac
 import math
 
 import click
@@ -74,3 +75,15 @@ def test_keep_alive_needs_the_scope_to_unload(model, file):
             body = {"model": "demo", "keep_alive": 0}
             answer = server.client.post("/api/generate", json=body, headers={"X-Api-Key": key})
             assert (answer.json()["done_reason"], entry.keep_alive) == (told, kept)
+
+
+def test_every_key_is_compared_whichever_it_is(file, monkeypatch):
+    """In a time that tells nothing: no comparison is left out, and none ends at the first byte that differs."""
+    compared = []
+    monkeypatch.setattr(hmac, "compare_digest", lambda *pair: compared.append(pair) or pair[0] == pair[1])
+    keys = APIKeys(["given,other"], file)
+    for key in ("given", "plain-key", "hashed-key", "nobody's", ""):
+        compared.clear()
+        keys.find(key)
+        assert len(compared) == 5
+        assert {len(digest) for pair in compared for digest in pair} == {32}

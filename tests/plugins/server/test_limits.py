@@ -220,3 +220,25 @@ def test_no_value_in_a_list_is_the_servers_fault(server, value):
         assert response.status_code in (200, 400), (path, body, response.text)
     response = server.client.post("/lora-adapters", json=[{"id": value, "scale": value}])
     assert response.status_code in (200, 400), response.text
+
+
+def all_without_bounds() -> set[str]:
+    return {each for kind in BODIES for name, schema in fields(kind).items() for each in without_bounds(name, schema)}
+
+
+def test_every_field_has_a_bound():
+    assert all_without_bounds() == set()
+    assert len({name for kind in BODIES for name in fields(kind)}) > 130
+
+
+def test_a_new_field_without_a_bound_is_found():
+    class NewBody(bodies.ModelBody):
+        number: int | None = None
+        real: float | None = None
+        words: str = ""
+        items: list[int] | None = None
+        nested: dict[str, Any] | None = None
+        scale: bodies.Scale | None = None
+
+    found = {each for name, schema in fields(NewBody).items() for each in without_bounds(name, schema)}
+    assert found == {"number: integer", "real: number", "words: string", "items: array", "nested: object"}

@@ -2,6 +2,7 @@
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from http.client import HTTPConnection
 
@@ -11,7 +12,6 @@ import pumice
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="MCP servers belong to a forked process")
 pytest.importorskip("mcp")
-
 
 from imported_late import Late  # noqa: E402
 from scripted_server_tools import raw_server, tool_server  # noqa: E402
@@ -246,3 +246,51 @@ def batch_of(client, url, body):
     wait_until(lambda: client.batches.retrieve(made.id).output_file_id)
     text = client.files.content(client.batches.retrieve(made.id).output_file_id).text
     return json.loads(text)["response"]["body"]
+
+
+def test_answers_and_calls_are_bounded(client, server):
+    server.model.script = [[call("echo", f"call{turn}")] for turn in range(9)]
+    response = client.responses.create(model="demo", input="Add", tools=[NEVER])
+    assert [item.type for item in response.output].count("mcp_call") == 9
+    choices = [options.get("tool_choice") for _, options in server.model.asked]
+    assert choices == [None] * 9 + ["none"]
+    server.model.script = [[call("echo", f"call{number}") for number in range(40)]]
+    response = client.responses.create(model="demo", input="Add", tools=[NEVER])
+    failed = [item for item in response.output if item.type == "mcp_call" and item.error]
+    assert len(failed) == 8
+    server.model.script, server.model.asked = [[call("echo"), call("echo")]], []
+    response = client.responses.create(model="demo", input="Add", tools=[NEVER], max_tool_calls=1)
+    assert [item.status for item in response.output if item.type == "mcp_call"] == ["completed", "failed"]
+    assert server.model.asked[1][1]["tool_choice"] == "none"
+
+
+def test_a_server_that_does_not_answer_keeps_nobody_waiting(model, tmp_path, caplog):
+    """Its tools are there once it answers; who names it waits for that."""
+    servers = {"raw": raw_server(tmp_path / "raw", ["echo"]), "late": raw_server(tmp_path / "late", ["echo", "live"])}
+    servers["late"]["args"].append(str(tmp_path / "go"))
+    with caplog.at_level("INFO", "pumice"), tool_server(model, servers) as server:
+
+        def tools() -> list[str]:
+            return [tool["display_name"] for tool in server.client.get("/tools").json()]
+
+        def named(label: str) -> int:
+            tool = {**MCP, "server_label": label, "require_approval": "never"}
+            return server.client.post("/v1/chat/completions", json={"messages": ASK, "tools": [tool]}).status_code
+
+        assert tools() == ["raw: echo"]
+        assert named("raw") == 200
+        (warning,) = [record for record in caplog.records if "MCP" in record.message]
+        assert warning.levelname == "WARNING"
+        assert warning.message.startswith(
+            "MCP server late: no answer to `initialize` yet; requests that do not name it"
+        )
+        with ThreadPoolExecutor(1) as pool:
+            waits = pool.submit(named, "late")
+            assert named("raw") == 200
+            assert not waits.done()
+            (tmp_path / "go").touch()
+            assert waits.result(PATIENCE) == 200
+        assert tools() == ["raw: echo", "late: echo", "late: live"]
+        assert [record.message for record in caplog.records if "has started" in record.message] == [
+            "MCP server late has started"
+        ]

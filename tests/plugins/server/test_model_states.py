@@ -299,3 +299,22 @@ def test_the_documentation_has_every_change() -> None:
 
 TestModelStates = ModelStates.TestCase
 TestModelStates.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_no_room_is_told_with_what_to_do() -> None:
+    server = Server(max_models=1, timeout=0.05)
+    try:
+        busy, other = (Request(server, server.models.known(name)) for name in "ab")
+        server.settle()
+        server.end_load("a")
+        server.loop.run_until_complete(other.task)
+        assert (other.error.status_code, other.served_model.state) == (503, State.ABSENT)
+        told = "there is no room for b beside other models (--models-max is 1); in use: a; try again once one is idle"
+        assert other.error.detail.startswith(told)
+        with pytest.raises(HTTPException, match="no room for b"):
+            server.models.load(other.served_model)
+        assert server.models.metrics._crashes.labels("b")._value.get() == 0
+        busy.end()
+        server.settle()
+    finally:
+        server.close()

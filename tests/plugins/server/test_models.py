@@ -17,7 +17,7 @@ import pytest
 import pumice
 from gguf_files import tiny_llama
 from pumice.plugin.unstable import ModelSpec
-from pumice_server import facts, models
+from pumice_server import facts, model_loading, models
 from pumice_server.ollama import keep_alive
 from pumice_server.served_model import FOREVER
 from pumice_server.serving import load_process
@@ -268,3 +268,53 @@ def test_a_model_that_cannot_be_loaded(specs, tmp_path):
         assert (refused.status_code, "Retry-After" in refused.headers) == (503, True)
         assert re.search(r"tried again in \d+ seconds", refused.text)
         assert complete(server, "one").status_code == 200
+
+
+def test_a_request_that_comes_while_its_model_is_unloaded_loads_it_again(one, monkeypatch):
+    begun, go, answers = threading.Event(), threading.Event(), []
+
+    def slow(*_):
+        begun.set()
+        assert go.wait(PATIENCE)
+        return {}
+
+    assert complete(one, "one").status_code == 200
+    before = pid_of(one, "one")
+    monkeypatch.setattr(model_loading, "properties", slow)
+    body = {"model": "one"}
+    unloading = threading.Thread(target=lambda: answers.append(one.client.post("/models/unload", json=body)))
+    unloading.start()
+    assert begun.wait(PATIENCE)
+    coming = threading.Thread(target=lambda: answers.append(complete(one, "one")))
+    coming.start()
+    wait_until(lambda: one.models.find("one").n_waiting)
+    assert states(one) == {"one": "unloaded"}
+    go.set()
+    for thread in (unloading, coming):
+        thread.join(PATIENCE)
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert pid_of(one, "one") != before
+
+
+def test_an_engine_that_dies_right_after_its_load_is_loaded_again(specs, monkeypatch):
+    """Another request may notice that before the one that waits for the load."""
+    deaths = ["first"]
+
+    async def use() -> str:
+        served = models.Models(specs[:1], load_process, Settings(), {})
+        (served_model,) = served.served_models
+
+        def die() -> None:
+            if deaths and deaths.pop():
+                model = served_model.service.model
+                model.engine.kill()
+                wait_until(lambda: model.engine.error)
+                served.load(served_model)
+
+        monkeypatch.setattr(model_loading, "_freeze_loaded", die)
+        async with served.using(served_model):
+            state = served_model.state
+        await served.close()
+        return state
+
+    assert asyncio.run(use()) == "busy"

@@ -1,14 +1,19 @@
 """Pools: bounds, shares, deadlines and metrics of every place where requests wait."""
 
 import asyncio
+import re
 import threading
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies
 from starlette.exceptions import HTTPException
 
+import pumice_server
 from pumice.plugin.unstable import CLIENT
+from pumice_server import pools
+from pumice_server.conversations import Conversations
 from pumice_server.pools import FILES, MEDIA, SCHEMAS, Pool, share
 from server_thread import running
 from waiting import PATIENCE
@@ -145,3 +150,48 @@ def test_chats_and_properties_do_not_wait_for_schemas(model):
 
     with running(model, metrics=True) as server:
         asyncio.run(ask(server.url))
+
+
+PACKAGE = Path(pumice_server.__file__).parent
+
+
+APART = {  # what no client waits for
+    ("models.py", "to_thread"): "the server ends",
+    ("model_loading.py", "to_thread"): "models are closed",
+    ("model_service.py", "to_thread"): "a hanging engine is killed",
+    ("serving.py", "run_in_threadpool"): "the server begins",
+    ("serving.py", "limit_concurrency"): "connections, the bound of everything",
+}
+
+
+def test_every_pool_is_in_the_table():
+    """Nothing in the server waits outside of a pool."""
+    found = set()
+    for path in PACKAGE.rglob("*.py"):
+        if path.name == "pools.py" or "batch" in path.parts:  # `pumice batch` has no clients
+            continue
+        calls = re.findall(r"\b(\w+)(?:\(|=)", path.read_text())
+        found |= {(path.name, name) for name in calls if name in WAITING}
+    assert found == set(APART)
+    page = (Path(__file__).parents[3] / "docs/request_limits.md").read_text()
+    assert "\n".join(pools.table()) in page, "\n".join(pools.table())
+
+
+def test_conversations_have_a_share_for_each_key(tmp_path, monkeypatch):
+    monkeypatch.setattr("pumice_server.conversations.MAX_CONVERSATIONS", 1000)
+    for _ in range(2):  # the second time the sizes are counted from the file
+        kept = Conversations(tmp_path / "kept.db")
+        kept.put("a", "one", "x" * 100)
+        kept.put_message("a", "one", "m", "y" * 400)
+        with pytest.raises(HTTPException, match="stored conversations have 500 characters, at most 500: delete some"):
+            kept.put_message("a", "one", "n", "z")
+        kept.put_message("a", "one", "m", "y" * 399)
+        kept.put_message("a", "one", "n", "z")
+        kept.put("b", "one", "x" * 250)
+        with pytest.raises(HTTPException):
+            kept.put("b", "two", "x" * 10)
+        kept.remove("a", "one")
+        kept.put("b", "two", "x" * 200)
+        kept.remove("b", "two")
+        kept.put("a", "one", "x" * 100)
+        kept.remove("b", "one")

@@ -200,3 +200,32 @@ def test_a_server_that_stops_does_not_wait_for_downloads(slow, tmp_path):
             client.post(f"{server.url}/api/pull", json={"model": "slow/m1"}).raise_for_status()
     assert time.monotonic() - started < PATIENCE
     assert not threads()
+
+
+def test_a_mirror_leads_nowhere_else(hub, model):
+    hub.content_url = hub.url.replace("127.0.0.1", "localhost")
+    with running(model, allow_pull=True) as server:
+        answer = server.client.post("/api/pull", json={"model": "a/b", "stream": False})
+    assert (answer.status_code, answer.json()["error"]) == (
+        502,
+        "a/b: the model cannot be fetched; see the server's log",
+    )
+    assert hub.sent == []
+
+
+def test_a_download_that_nobody_waits_for_is_cancelled(slow, model):
+    with running(model, allow_pull=True) as server:
+        assert server.client.post("/models", json={"model": "slow/m0"}).status_code == 200
+        again = server.client.post("/models", json={"model": "slow/m0"})
+        assert (again.status_code, len(threads())) == (400, 1)
+        assert "is being fetched already" in again.text
+        assert server.client.post("/models/unload", json={"model": "slow/m0"}).json() == {"success": True}
+        wait_until(lambda: not threads())
+
+
+def test_models_that_clients_add_are_bounded(hub, model, monkeypatch):
+    monkeypatch.setattr("pumice_server.models.MAX_MODELS", 3)
+    with running(model, allow_pull=True) as server:
+        names = ["a/b:F32", "a/b:f32", "hf.co/a/b:F32"]
+        answers = [server.client.post("/api/pull", json={"model": name, "stream": False}) for name in names]
+        assert [answer.status_code for answer in answers] == [200, 200, 503]

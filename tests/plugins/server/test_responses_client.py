@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from imported_late import Late
+from pumice_server.response_store import Kept, ResponseStore
 from pumice_server.responses_request import read_input
 from server_thread import running
 
@@ -143,3 +144,29 @@ def test_items_are_referred_to_by_their_ids(client, server):
     client.responses.delete(first.id)
     with pytest.raises(openai.NotFoundError, match=r"input\[1\]\.id: no item 'msg_"):
         client.responses.create(input=[*CHAT, reference, *CHAT], **GREEDY)
+
+
+def test_the_oldest_are_forgotten():
+    store = ResponseStore(max_bytes=1000)
+    for i in range(30):
+        store.keep(str(i), Kept.of("me", [{"role": "user", "content": "x" * 100}], {"id": str(i), "output": []}))
+    assert store.get("29", "me").messages
+    with pytest.raises(Exception, match="or was dropped"):
+        store.get("0", "me")
+    assert store._size == sum(len(kept.messages) + len(kept.response) for kept in store._kept.values()) <= 1000
+    assert all(type(part) is bytes for kept in store._kept.values() for part in (kept.messages, kept.response))
+    for i in list(store._kept):
+        store.delete(i, "me")
+    assert (store._size, len(store._kept)) == (0, 0)
+
+
+def test_items_of_another_key_are_not_found():
+    store = ResponseStore()
+    store.keep("r1", Kept.of("me", [], {"output": [{"id": "i1", "type": "message"}]}))
+    assert store.with_items([{"id": "i1"}, {"role": "user"}], "me") == [
+        {"id": "i1", "type": "message"},
+        {"role": "user"},
+    ]
+    for owner, id in (("you", "i1"), ("me", "i2"), ("me", 7)):
+        with pytest.raises(Exception, match=r"input\[0\]\.id: no item"):
+            store.with_items([{"type": "item_reference", "id": id}], owner)

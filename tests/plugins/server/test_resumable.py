@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from pumice_server.pools import STREAMS
 from server_thread import running
 from waiting import wait_until
@@ -79,3 +81,17 @@ def test_streams_that_nobody_reads_are_few(server):
     for id in ids:
         server.client.delete(f"/v1/stream/{id}")
     wait_until(lambda: STREAMS.n_held == 0 or state(server, ids[-1]) is None)
+
+
+@pytest.mark.parametrize("n_more", [1, 1000])
+def test_old_streams_and_bytes_are_dropped(model, monkeypatch, n_more):
+    monkeypatch.setattr(STREAMS, "n_places", 2 * 2 + 2 * STREAMS.n_held)  # one client has half
+    monkeypatch.setattr("pumice_server.resumable.MAX_KEPT_STREAM", n_more)
+    with running(model) as server:
+        for id in ("1", "2", "3"):
+            server.client.post(CHAT, json={**BODY, "max_tokens": 2}, headers={"X-Conversation-Id": id})
+            wait_until(lambda id=id: state(server, id)["is_done"])
+        assert [state(server, id) is None for id in "123"] == [True, False, False]
+        assert server.client.get("/v1/stream/3?from=0").status_code == 410
+        too_long = {"X-Conversation-Id": "x" * 1025}
+        assert server.client.post(CHAT, json=BODY, headers=too_long).status_code == 400

@@ -140,3 +140,29 @@ def hits(metrics: str) -> float:
     """Return the number of tokens of prompts that were read from the cache."""
     lines = [line for line in metrics.splitlines() if line.startswith("pumice_prompt_cached_tokens_total")]
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+
+def test_a_slot_does_not_replace_a_folder(saving):
+    server, folder = saving
+    (folder / "talks").mkdir()
+    response = act(server, "save", filename="talks")
+    assert response.status_code == 400
+    assert response.json()["error"]["message"] == "talks is a folder; choose another filename for the slot"
+    assert not [path for path in folder.iterdir() if path.name.startswith(".talks")]
+
+
+def test_a_slot_that_cannot_be_saved_leaves_what_was(saving, monkeypatch):
+    server, folder = saving
+    assert act(server, "save", filename="kept").status_code == 200
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and not path.is_symlink()}
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pumice_server.slots.os.replace", full)
+    response = act(server, "save", filename="kept")
+    assert (response.status_code, response.json()["error"]["message"]) == (
+        500, "kept cannot be saved: No space left on device",
+    )  # fmt: skip
+    after = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and not path.is_symlink()}
+    assert after == before

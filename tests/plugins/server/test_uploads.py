@@ -1,20 +1,30 @@
 """Ollama's blobs: files that clients upload, in a folder with a bound, and models created of them by its own client."""
 
+import asyncio
 import hashlib
+import os
+import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx2
 import ollama
 import pytest
+from starlette.exceptions import HTTPException
 
 import pumice
 from adapters import write_adapter
 from gguf_files import tiny_llama, write_gguf
+from pumice.errors import EngineError
 from pumice.gguf import GGUFFile
 from pumice.plugin.unstable import ModelSpec
-from pumice_server import limits
+from pumice.process import reader
+from pumice_server import limits, ollama_blobs, uploads
+from pumice_server.uploads import Uploads
 from server_thread import running, serving
 from tiny_models import TinyModel
+from waiting import PATIENCE
 
 OPTIONS = {"backend": "numpy", "kv_type": "f32", "config": {"chat_template": "plain"}}
 GREEDY = {"temperature": 0, "num_predict": 5}
@@ -178,3 +188,119 @@ def test_wrong_files_of_a_model(path, folder, files, message):
         for _ in range(2):  # a refusal removes no upload
             with pytest.raises(ollama.ResponseError, match="server's own"):
                 client.create("first", files={"x.gguf": uploaded["tiny"]})
+
+
+async def parts_of(content: bytes, size: int) -> AsyncIterator[bytes]:
+    for begin in range(0, len(content), size):
+        yield content[begin : begin + size]
+
+
+def test_uploaded_models_are_bounded(path, folder, monkeypatch):
+    """Also those that are made at the same time; a model in place of another one needs no room."""
+    monkeypatch.setattr("pumice_server.models.MAX_MODELS", 2)
+    both, find_problem = threading.Barrier(2), ollama_blobs.vocabulary_problem
+
+    def problem_of_both(path: str) -> str:
+        both.wait(PATIENCE)
+        return find_problem(path)
+
+    with serving(ModelSpec(["first"], str(path), OPTIONS), uploads=folder, upload_bytes=1 << 20) as server:
+        files = {"tiny.gguf": ollama.Client(host=server.url).create_blob(path)}
+
+        def create(name: str) -> int:
+            return server.client.post("/api/create", json={"model": name, "files": files, "stream": False}).status_code
+
+        with monkeypatch.context() as together, ThreadPoolExecutor(2) as pool:
+            together.setattr(ollama_blobs, "vocabulary_problem", problem_of_both)
+            assert sorted(pool.map(create, ["own", "other"])) == [200, 503]
+        (made,) = [name for name in server.models.names if name != "first"]
+        assert create(made) == 200
+        assert create("third") == 503
+
+
+@pytest.mark.parametrize(
+    ("fails", "message"),
+    [
+        ("read_summaries", r"^x\.gguf: the header cannot be read now"),
+        ("read_vocabulary_problem", r"^x\.gguf: the vocabulary cannot be checked now"),
+    ],
+)
+def test_a_reader_that_fails_finds_no_damage_and_shows_no_path(path, folder, monkeypatch, fails, message):
+    def fail(files):
+        raise EngineError(f"the reader of headers ended before {files}")
+
+    monkeypatch.setattr(reader, fails, fail)
+    spec = ModelSpec(["first"], str(path), OPTIONS)
+    with serving(spec, uploads=folder, upload_bytes=1 << 20) as server:
+        client = ollama.Client(host=server.url)
+        with pytest.raises(ollama.ResponseError, match=message) as error:
+            client.create("own", files={"x.gguf": client.create_blob(path)})
+        assert (error.value.status_code, str(folder) in str(error.value)) == (503, False)
+        assert list((folder / "models").glob("*/*")) == []
+
+
+def test_room_is_made_of_files_that_no_model_has(tmp_path):
+    kept = Uploads(tmp_path, 100)
+    other = Uploads(tmp_path, 100)
+    for letter in "abc":
+        content = letter.encode() * 30
+        (tmp_path / "blobs" / digest_of(content).replace(":", "-")).write_bytes(content)
+    linked = digest_of(b"a" * 30)
+    other.link({"a.gguf": linked})
+    kept._make_room(40)
+    assert kept.find(linked), "a model of another server has it"
+    assert len(names_in(tmp_path / "blobs")) == 2
+    with pytest.raises(uploads.HTTPException, match="--allow-uploads"):
+        kept._make_room(80)
+    other._lock.release()  # as the system does when a process ends
+    Uploads(tmp_path, 100).close()
+    kept._make_room(100)
+    assert names_in(tmp_path / "blobs") == set()
+
+
+def test_the_number_of_files_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr("pumice_server.uploads._MAX_FILES", 3)
+    kept = Uploads(tmp_path, 100)
+    digests = [digest_of(letter.encode()) for letter in "abc"]
+    for i, digest in enumerate(digests):
+        path = tmp_path / "blobs" / digest.replace(":", "-")
+        path.write_bytes(b"abc"[i : i + 1])
+        os.utime(path, (i, i))
+    kept.link({"a.gguf": digests[0]})
+    kept._make_room(1)
+    assert [bool(kept.find(digest)) for digest in digests] == [True, False, True], "the oldest without a model is gone"
+    (tmp_path / "blobs" / digests[1].replace(":", "-")).write_bytes(b"b")
+    kept.link({"b.gguf": digests[1], "c.gguf": digests[2]})
+    with pytest.raises(HTTPException, match="delete models"):
+        kept._make_room(1)
+    kept.close()
+
+
+def test_a_cancelled_upload_leaves_no_file(tmp_path, monkeypatch):
+    """Also if a thread is about to write when the client goes away."""
+    kept = Uploads(tmp_path, 1 << 20)
+    begun, goes_on, ended = threading.Event(), threading.Event(), threading.Event()
+    append = kept._append
+
+    def slowly(*arguments):
+        begun.set()
+        goes_on.wait(PATIENCE)
+        try:
+            append(*arguments)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(kept, "_append", slowly)
+
+    async def cancel() -> None:
+        upload = asyncio.create_task(kept.receive(digest_of(b"abc"), parts_of(b"abc", 3)))
+        await asyncio.to_thread(begun.wait, PATIENCE)
+        upload.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await upload
+        goes_on.set()
+        await asyncio.to_thread(ended.wait, PATIENCE)
+
+    asyncio.run(cancel())
+    assert names_in(tmp_path / "blobs") == set()
+    kept.close()

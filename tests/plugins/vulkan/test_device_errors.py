@@ -157,3 +157,17 @@ except BackendError as error:
     assert re.fullmatch(
         r"vulkan: cannot allocate 67108864 bytes on .*, which holds \d+ already: out of memory; lower .*\n", done.stdout
     )
+
+
+def test_memory_that_others_hold_runs_out_with_an_error(device, monkeypatch):
+    if device.description.driver == "native":
+        from pumice_vulkan.device.native import memory
+
+        lib = mock.Mock(wraps=memory.lib)
+        lib.vkAllocateMemory = lambda *arguments: -2  # VK_ERROR_OUT_OF_DEVICE_MEMORY
+        monkeypatch.setattr(memory, "lib", lib)
+    else:
+        monkeypatch.setattr(type(device), "free_memory_bytes", 100)
+    with pytest.raises(BackendError, match=r"cannot allocate 4096 bytes on .*, which holds 0 already: out of memory; "):
+        device.new_buffer(4096)
+    assert device.n_allocations == 0

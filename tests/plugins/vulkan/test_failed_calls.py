@@ -5,6 +5,8 @@ That is one error of that load or of that generation; everything is given back, 
 
 import importlib
 import os
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 
 import pumice
@@ -122,3 +125,21 @@ def test_a_call_that_fails_is_one_error(path, expected, counts, name):
             if model is not None:
                 with model:
                     assert tokens(model) == expected, f"after call {number} of {name} failed with {errors}"
+
+
+def test_no_thread_fills_buffers_of_a_load_that_failed(path, monkeypatch):
+    """The device is closed, and its memory is gone."""
+    copy, copied = np.copyto, []
+
+    def slow(*arguments: Any) -> None:
+        copied.append(threading.current_thread())
+        time.sleep(0.1)
+        copy(*arguments)
+
+    monkeypatch.setattr("pumice_vulkan.memory.np.copyto", slow)
+    number = 0
+    while not copied:
+        number += 1
+        with failing("vkEndCommandBuffer", number), pytest.raises(PumiceError):
+            load(path)
+    assert not any(thread.is_alive() for thread in copied)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,11 @@ from gguf_files import byte_tokenizer, tiny_llama, write_gguf
 from nightly import variants
 from pumice.engine import Engine
 from pumice.engine.requests.batches import Part, batch_of
+from pumice.evaluate.speed import settle
 from pumice.gguf import GGMLType, GGUFFile
 from pumice_vulkan import program as program_module
 from pumice_vulkan.device import list_devices
+from pumice_vulkan.kernels import Kernels
 from pumice_vulkan.persistent import PersistentPath, division
 from pumice_vulkan.persistent import path as path_module
 from pumice_vulkan.persistent.division import Shape
@@ -357,3 +361,44 @@ def test_other_models_take_dispatches(tmp_path: Path, used: list[bool]) -> None:
     path = tiny_llama(tmp_path / "model.gguf")  # float32 matrices
     assert logits(path, "always").shape == (len(IDS), 300)
     assert used == []
+
+
+@pytest.mark.usefixtures("any_shape")
+def test_a_token_is_one_dispatch_once_its_pipeline_is_compiled(
+    tmp_path: Path, computed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the first process of a device the first tokens are dispatches, since a driver takes seconds for the kernel."""
+    compiled, pipeline = threading.Event(), Kernels.pipeline
+
+    def late(kernels: Kernels, dispatch: Any) -> Any:
+        assert not dispatch.kernel.startswith("persistent") or compiled.wait(60)
+        return pipeline(kernels, dispatch)
+
+    monkeypatch.setattr(Kernels, "pipeline", late)
+    monkeypatch.setattr("pumice_vulkan.device.native.device.NativeDevice.knows_pipelines", False)
+    path = write_model(tmp_path / "model.gguf", GGMLType.Q4_K, MIXED)
+    section = {"persistent": "always", "activations": "int8", "driver": "native", "prepare": "always"}
+    with pumice.load(path, backend="vulkan", n_ctx=256, n_batch=2, config={"vulkan": section}) as model:
+        before = logits_of_steps(model, [1] * 4)
+        assert not computed
+        compiled.set()
+        deadline = time.monotonic() + 60
+        while 1 not in computed and time.monotonic() < deadline:
+            after = logits_of_steps(model, [1] * 4)
+        assert 1 in computed
+        assert error(after, before) < 1e-3
+
+
+@pytest.mark.usefixtures("any_shape")
+def test_rows_are_one_dispatch_once_their_pipeline_is_compiled(
+    tmp_path: Path, computed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pumice_vulkan.device.native.device.NativeDevice.knows_pipelines", True)
+    path = write_model(tmp_path / "model.gguf", GGMLType.Q4_K, MIXED)
+    section = {"persistent": "always", "activations": "int8", "driver": "native", "prepare": "always"}
+    with pumice.load(path, backend="vulkan", n_ctx=256, n_batch=4, config={"vulkan": section}) as model:
+        expected = logits_of_steps(model, [1] * 6)
+        settle(model)
+        computed.clear()
+        assert np.array_equal(logits_of_steps(model, [3] * 2), expected)
+        assert computed == [4] * 2
