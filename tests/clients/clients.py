@@ -50,6 +50,7 @@ CLIENTS = [
     Client("Open WebUI", "client_open_webui.py", ("open-webui==0.12.4",)),
     Client("LLM", "client_llm.py", ("llm==0.36",)),
     Client("Strands Agents", "client_strands.py", ("strands-agents[anthropic,ollama,openai]==1.62.0",)),
+    Client("lm-eval", "client_lm_eval.py", ("lm_eval[api]==0.4.13", "transformers==5.24.0")),
     Client("OpenAI, JavaScript", "openai.mjs", ("openai@6.49.0",)),
     Client("Anthropic, JavaScript", "anthropic.mjs", ("@anthropic-ai/sdk@1.12.0",)),
     Client("Ollama, JavaScript", "ollama.mjs", ("ollama@0.6.4",)),
