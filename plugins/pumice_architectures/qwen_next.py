@@ -24,6 +24,7 @@ class Qwen3Next(recurrent.Hybrid):
         super().__init__(hparams)
         self.d_head, self.n_key_heads = hparams.positive("ssm.state_size"), hparams.positive("ssm.group_count")
         self.n_value_heads = hparams.positive("ssm.time_step_rank")
+        self.v_dim = hparams.get_int("ssm.inner_size", self.d_head * self.n_value_heads) // self.n_value_heads
         if self.n_value_heads % self.n_key_heads:
             problem = f"is {self.n_value_heads}, not a multiple of {self.n_key_heads} key heads"
             raise hparams.wrong("ssm.time_step_rank", problem)
@@ -48,18 +49,23 @@ class Qwen3Next(recurrent.Hybrid):
     def mixer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         """A gated delta net (Yang et al. 2024, arXiv:2412.06464)."""
         d, n_key, n_value, n_tokens = self.d_head, self.n_key_heads, self.n_value_heads, x.shape[0]
+        n_values = n_value * self.v_dim
         mixed, z = self.queries_keys_values(g, x, blk)
         alpha, beta = self.alpha_beta(g, x, blk)
         h = recurrent.causal_conv(g, mixed, blk + "ssm_conv1d", self.hparams.positive("ssm.conv_kernel"))
-        q, k, v = recurrent.split(g, h, n_key * d, n_key * d, n_value * d)
+        q, k, v = recurrent.split(g, h, n_key * d, n_key * d, n_values)
         q = recurrent.l2_norm(g, q.reshape(n_tokens, n_key, d), self.eps, d**-0.5)
         k = recurrent.l2_norm(g, k.reshape(n_tokens, n_key, d), self.eps)
         rate = g.softplus(alpha + g.weight(f"{blk}ssm_dt.bias", (n_value,)))
         decay = g.exp(rate * g.weight(f"{blk}ssm_a", (n_value,)))
-        v = v.reshape(n_tokens, n_value, d)
-        y = self.norm(g, g.linear_attention(q, k, v, decay, g.sigmoid(beta), tiled=self.tiled), blk + "ssm_norm")
-        opened = self.gate_of_net(g, z) * y.reshape(n_tokens, n_value * d)
+        v, beta = v.reshape(n_tokens, n_value, self.v_dim), self.fraction(g, beta)
+        y = self.norm(g, g.linear_attention(q, k, v, decay, beta, tiled=self.tiled), blk + "ssm_norm")
+        opened = self.gate_of_net(g, z) * y.reshape(n_tokens, n_values)
         return blocks.linear(g, opened, blk + "ssm_out", self.n_embd)
+
+    def fraction(self, g: GraphBuilder, beta: Tensor) -> Tensor:
+        """Return the fraction of a value that replaces what the state has for its key."""
+        return g.sigmoid(beta)
 
     def gate_of_net(self, g: GraphBuilder, z: Tensor) -> Tensor:
         """Return the factor of a delta net's results."""
@@ -69,8 +75,8 @@ class Qwen3Next(recurrent.Hybrid):
         """Return queries, keys and values concatenated, and the gate; old files interleave all four by key head."""
         d, n_key, n_value, n_tokens = self.d_head, self.n_key_heads, self.n_value_heads, x.shape[0]
         if g.find_weight(f"{blk}attn_qkv.weight") or not g.find_weight(f"{blk}ssm_in.weight"):
-            mixed = blocks.linear(g, x, blk + "attn_qkv", (2 * n_key + n_value) * d)
-            return mixed, blocks.linear(g, x, blk + "attn_gate", n_value * d)
+            mixed = blocks.linear(g, x, blk + "attn_qkv", 2 * n_key * d + n_value * self.v_dim)
+            return mixed, blocks.linear(g, x, blk + "attn_gate", n_value * self.v_dim)
         widths = [d, d, n_value // n_key * d, n_value // n_key * d]
         y = blocks.linear(g, x, blk + "ssm_in", n_key * sum(widths)).reshape(n_tokens, n_key, sum(widths))
         q, k, v, z = (part.reshape(n_tokens, n_key * blocks.width(part)) for part in recurrent.split(g, y, *widths))

@@ -38,13 +38,22 @@ class SparseLatent(DeepSeek2):
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         n_head, k_dim, v_dim = self.head_sizes(i)
         rope, compressed = self.rope(g, i), linear(g, x, blk + "attn_q_a", self.q_lora_rank)
-        compressed = self.norm(g, compressed, blk + "attn_q_a_norm")
-        q = linear(g, compressed, blk + "attn_q_b", n_head * k_dim).reshape(x.shape[0], n_head, k_dim)
-        options = self.latent_options(g, blk, i) | self.seen(g, x, compressed, blk, i)
+        normed = self.norm(g, compressed, blk + "attn_q_a_norm")
+        wide = self.query_input(g, compressed, normed)
+        q = linear(g, wide, blk + "attn_q_b", n_head * k_dim).reshape(x.shape[0], n_head, k_dim)
+        options = self.latent_options(g, blk, i) | self.seen(g, x, normed, blk, i)
         scale, rank = self.attention_scale(rope, k_dim), self.rank(i)
         y = latent_attention(g, x, q, blk, rank, v_dim, rope, norm=self.norm, scale=scale, **options)
-        y = self.finish(g, x, y.reshape(x.shape[0], n_head * v_dim), blk, i)
+        y = self.finish(g, self.gate_input(x, wide), y.reshape(x.shape[0], n_head * v_dim), blk, i)
         return linear(g, y, blk + "attn_output", self.n_embd)
+
+    def query_input(self, g: GraphBuilder, compressed: Tensor, normed: Tensor) -> Tensor:
+        """Return the input of ``attn_q_b``, from the results of ``attn_q_a`` before and after their norm."""
+        return normed
+
+    def gate_input(self, x: Tensor, wide: Tensor) -> Tensor:
+        """Return the input of the gate in ``finish``: that of the layer, or of ``attn_q_b``."""
+        return x
 
     def seen(self, g: GraphBuilder, x: Tensor, compressed: Tensor, blk: str, i: int) -> dict[str, Any]:
         """Return the mask of selected positions, if needed; a layer without an indexer reuses the previous mask."""
@@ -90,7 +99,7 @@ class SparseLatent(DeepSeek2):
         return {}
 
     def finish(self, g: GraphBuilder, x: Tensor, y: Tensor, blk: str, i: int) -> Tensor:
-        """Post-process the heads' results before the output matrix."""
+        """Post-process the heads' results before the output matrix; ``x`` is the input of gates."""
         return y
 
 

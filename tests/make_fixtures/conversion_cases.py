@@ -299,4 +299,18 @@ CASES = {
     "modern-bert-decoder": Case("ModernBertDecoderForCausalLM", {**WHOLE, "local_attention": 16, "cls_token_id": 1,
                                                                  "sep_token_id": 2, "layer_types": [
                                                                      "full_attention", "sliding_attention"]}),
+    "mistral4": Case("Mistral4ForCausalLM", {**EXPERTS, **LATENT, "head_dim": 24, "rope_parameters": {
+        **YARN, "original_max_position_embeddings": 8, "mscale": 1.0, "mscale_all_dim": 1.0,
+        "llama_4_scaling_beta": 0.1}}),
+    "bailing-hybrid": Case("BailingHybridForCausalLM", {
+        **EXPERTS, **LATENT, "num_hidden_layers": 3, "layer_group_size": 3, "num_local_experts": 4,
+        "n_routed_experts": None}),
+    "olmo-hybrid": Case("OlmoHybridForCausalLM", {
+        **LINEAR, "linear_value_head_dim": 16, "linear_num_key_heads": 4,
+        "rope_parameters": {"rope_type": "default", "rope_theta": None}}),
+    "axk2": Case("AXK2ForCausalLM", {**EXPERTS, **LATENT, **INDEXER, "index_n_heads": 16, "index_topk": 8,
+                                     "gated_norm_rank": 4, "mlp_layer_types": ["dense", "sparse"]}),
+    "apertus15": Case("Apertus1p5TextForCausalLM", {}),
+    "cohere-compass": Case("CohereCompassForCausalLM", {**HEADS, **WINDOW, **LAYERS, "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}, "full_attention": None}}),
 }  # fmt: skip

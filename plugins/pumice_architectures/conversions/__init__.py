@@ -5,6 +5,7 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
     "bailing": {
         "BailingMoE": ("BailingMoeForCausalLM",),
         "BailingMoE2": ("BailingMoeV2ForCausalLM",),
+        "BailingHybrid": ("BailingHybridForCausalLM",),
         "BailingMoE3": ("BailingMoeV3ForCausalLM",),
         "BailingMoE3VL": ("BailingMoeV3VLForConditionalGeneration",),
         "SarvamMoE": ("SarvamMoEForCausalLM", "modeling_sarvam_moe.SarvamMoEForCausalLM"),
@@ -23,10 +24,12 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
     "cohere": {
         "CommandR": ("CohereForCausalLM",),
         "Cohere2": ("Cohere2ForCausalLM",),
+        "CohereCompass": ("CohereCompassForCausalLM", "CohereCompassForConditionalGeneration"),
         "Cohere2MoE": ("Cohere2MoeForCausalLM",),
     },
     "deepseek": {
         "AXK1": ("AXK1ForCausalLM",),
+        "AXK2": ("AXK2ForCausalLM",),
         "DeepSeek": ("DeepseekForCausalLM",),
         "DeepSeek2": ("DeepseekV2ForCausalLM", "YoutuForCausalLM", "YoutuVLForConditionalGeneration"),
         "DeepSeek3": (
@@ -153,6 +156,7 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
     "llama": {
         "AfMoE": ("AfmoeForCausalLM",),
         "Apertus": ("ApertusForCausalLM",),
+        "Apertus15": ("Apertus1p5TextForCausalLM", "Apertus1p5ForConditionalGeneration"),
         "Arcee": ("ArceeForCausalLM",),
         "CogVLM": ("CogVLMForCausalLM",),
         "Eagle3": (
@@ -182,7 +186,10 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "MiniMaxM2": ("MiniMaxM2ForCausalLM",),
         "MiniMaxM3": ("MiniMaxM3SparseForCausalLM", "MiniMaxM3SparseForConditionalGeneration"),
     },
-    "mistral": {"Mistral3": ("Ministral3ForCausalLM", "Mistral3ForConditionalGeneration")},
+    "mistral": {
+        "Mistral3": ("Ministral3ForCausalLM", "Mistral3ForConditionalGeneration"),
+        "Mistral4": ("Mistral4ForCausalLM",),
+    },
     "moe": {
         "Arctic": ("ArcticForCausalLM",),
         "DBRX": ("DbrxForCausalLM",),
@@ -200,6 +207,7 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "Olmo": ("OlmoForCausalLM", "OLMoForCausalLM"),
         "Olmo2": ("Olmo2ForCausalLM", "Olmo3ForCausalLM"),
         "FlexOlmo": ("FlexOlmoForCausalLM",),
+        "OlmoHybrid": ("OlmoHybridForCausalLM",),
         "Olmoe": ("OlmoeForCausalLM",),
     },
     "phi": {

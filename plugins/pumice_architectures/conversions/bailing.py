@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin.convert import Conversion, ConvertError, LazyTensor, layer_of
+from pumice.plugin.convert import SIGMOID, Conversion, ConvertError, LazyTensor, layer_of
 from pumice_architectures.conversions.deepseek import latent_parts
 from pumice_architectures.conversions.llama import queries_keys_values
 
@@ -152,6 +152,19 @@ class BailingMoE3(Conversion):
             yield self.names(name), tensor.reshape(1, tensor.shape[0], 1, tensor.shape[-1])
         else:
             yield from super().convert(name, tensor)
+
+
+class BailingHybrid(BailingMoE3):
+    """Ling 3 as transformers has it: a configuration with other names, and draft layers that may be missing."""
+
+    flags = BailingMoE3.flags | {"expert_weights_norm": "moe_renormalize"}
+    integers = BailingMoE3.integers | {"expert_group_count": "num_expert_group"}
+    constants = {"expert_gating_func": SIGMOID}
+    KNOWN = {"kda_safe_gate": True}
+
+    @property
+    def n_draft(self) -> int:
+        return super().n_draft if max(map(layer_of, self.folder.tensors)) >= self.n_layer else 0
 
 
 class BailingMoE3VL(BailingMoE3):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, LazyTensor, leading_dense_layers, sliding_layers
+from pumice.plugin.convert import Conversion, ConvertError, LazyTensor, leading_dense_layers, sliding_layers
+from pumice_architectures.conversions.llama import interleaved
 
 
 class CommandR(Conversion):
@@ -41,6 +42,24 @@ class Cohere2(Conversion):
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if not name.endswith(".bias"):
             yield from super().convert(name, tensor)
+
+
+class CohereCompass(Cohere2):
+    """Compass: Command A's layers with halves of heads instead of pairs, and RoPE settings for each kind of layer."""
+
+    def metadata(self) -> dict[str, Any]:
+        rope = self.config.rope
+        if rope.get("full_attention"):
+            raise ConvertError(f"{self.config.path}: unsupported 'rope_parameters': only sliding layers may have RoPE")
+        return super().metadata() | {
+            "logit_scale": float(self.config.first("logit_scale") or 1.0),
+            "attention.sliding_window_pattern": sliding_layers(self.config),
+            "rope.dimension_count": self.head_dim,
+            "rope.freq_base": float(rope["sliding_attention"]["rope_theta"]),
+        }
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        yield from super().convert(name, interleaved(self, name, tensor))
 
 
 class Cohere2MoE(Conversion):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import SIGMOID, Conversion, HFConfig, LazyTensor, layer_of
+from pumice.plugin.convert import SIGMOID, Conversion, HFConfig, LazyTensor, layer_of, leading_dense_layers
 from pumice_architectures.conversions.llama import interleaved
 from pumice_architectures.conversions.qwen import packed_experts
 
@@ -97,6 +97,12 @@ def experts_metadata(config: HFConfig, n_layer: int) -> dict[str, Any]:
     return metadata | ({"expert_weights_norm": True} if config.first("norm_topk_prob") else {})
 
 
+def leading_dense(config: HFConfig) -> dict[str, Any]:
+    """Return the metadata of dense layers, which a configuration may list instead of counting them."""
+    n_dense = leading_dense_layers(config)
+    return {} if n_dense is None else {"leading_dense_block_count": n_dense}
+
+
 def latent_parts(conversion: Conversion, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
     """Split the matrix that expands the cached latent into keys, transposed, and values."""
     n_key, n_value = conversion.config.need("qk_nope_head_dim"), conversion.config.need("v_head_dim")
@@ -131,6 +137,32 @@ class DeepSeekOCR(DeepSeek2):
         return {"tokenizer.chat_template": "{% for m in messages %}{{m['content']}}{% endfor %}"}
 
 
+class AXK2(DeepSeek32):
+    """A.X K2: norms have gates, and one matrix expands the compressed queries to queries and gates of heads."""
+
+    architecture = "axk2"
+    n_draft_name = ""
+    integers = DeepSeek32.integers | {"norm_gate_rank": "gated_norm_rank"}
+    more_names = {
+        f"model.layers.{{}}.{norm}_layernorm.{part}": f"blk.{{}}.{own}_norm{suffix}"
+        for norm, own in (("input", "attn"), ("post_attention", "ffn"))
+        for part, suffix in (("norm", ""), ("W_down", "_gate_a"), ("W_up", "_gate_b"))
+    }
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | leading_dense(self.config)
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if name.endswith(".q_b_proj.weight"):
+            n_value = self.config.need("v_head_dim")
+            n_key = self.config.need("qk_nope_head_dim") + self.config.need("qk_rope_head_dim")
+            heads = tensor.reshape(-1, n_key + n_value, tensor.shape[-1])
+            for part, own in zip(heads.split(n_key, n_value, axis=1), ("attn_q_b", "attn_gate"), strict=True):
+                yield f"blk.{layer_of(name)}.{own}.weight", part.reshape(-1, tensor.shape[-1])
+        else:
+            yield from super().convert(name, tensor)
+
+
 class AXK1(DeepSeek3):
     """A.X K1: a norm follows the experts; dense layers have one that is not used."""
 
@@ -142,9 +174,7 @@ class AXK1(DeepSeek3):
     }
 
     def metadata(self) -> dict[str, Any]:
-        kinds = self.config.first("mlp_layer_types") or []
-        dense = {"leading_dense_block_count": kinds.count("dense")} if kinds else {}
-        return super().metadata() | dense
+        return super().metadata() | leading_dense(self.config)
 
     def rename(self, name: str) -> str | None:
         new_name = super().rename(name)

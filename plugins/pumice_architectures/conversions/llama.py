@@ -243,13 +243,32 @@ class Apertus(Llama):
         return None if ".act_fn." in name else super().rename(name)
 
     def other_metadata(self) -> dict[str, Any]:
-        tensors = self.folder.tensors
+        tensors = {name.replace("language_model.", ""): tensor for name, tensor in self.folder.tensors.items()}
         names = {part: [f"model.layers.{i}.mlp.act_fn.{part}" for i in range(self.n_layer)] for part in self.CONSTANTS}
         return super().other_metadata() | {
             f"xielu.{part}": [float(tensors[name].read().flat[0]) for name in of_layers]
             for part, of_layers in names.items()
             if all(name in tensors for name in of_layers)
         }
+
+
+class Apertus15(Apertus):
+    """The text model of Apertus 1.5, whose output matrix may lack the tokens of images and sounds."""
+
+    def missing_tokens(self) -> range:
+        """Return the last tokens, which the output matrix does not have."""
+        n = self.config.need("vocab_size")
+        return range(self.config.need("output_vocab_size", "vocab_size", most=n), n)
+
+    def other_metadata(self) -> dict[str, Any]:
+        missing = {"tokenizer.ggml.suppress_tokens": [*self.missing_tokens()]} if self.missing_tokens() else {}
+        return super().other_metadata() | missing
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if name == "lm_head.weight" and (n_missing := len(self.missing_tokens())):
+            n_rows, n_embd = tensor.shape
+            tensor = tensor.map(lambda x: np.pad(x, ((0, n_missing), (0, 0))), (n_rows + n_missing, n_embd))
+        yield from super().convert(name, tensor)
 
 
 class MiniCPM(Llama):

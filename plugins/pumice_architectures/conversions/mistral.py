@@ -16,6 +16,14 @@ class Mistral4(DeepSeek2):
     vocabularies = ["bpe", "tekken"]
     pre_tokenizers = ["tekken"]
 
+    def metadata(self) -> dict[str, Any]:
+        rope = self.config.whole_rope
+        beta, length = rope.get("llama_4_scaling_beta"), rope.get("original_max_position_embeddings")
+        metadata = super().metadata()
+        if beta is not None and length is not None:
+            metadata |= {"attention.temperature_scale": float(beta), "attention.temperature_length": int(length)}
+        return metadata
+
 
 class Mistral3(Llama):
     """Ministral 3, and Mistral 3 with images: attention temperature grows with the position."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, LazyTensor, sliding_layers
+from pumice.plugin.convert import Conversion, ConvertError, LazyTensor, concatenate, layer_of, sliding_layers
 from pumice_architectures.conversions.llama import interleaved
+from pumice_architectures.conversions.mamba import decay
 from pumice_architectures.conversions.qwen import packed_experts
 
 
@@ -50,6 +51,65 @@ class Olmoe(Conversion):
 
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | {"attention.layer_norm_rms_epsilon": 1e-5}
+
+
+class OlmoHybrid(Conversion):
+    """OLMo Hybrid: gated delta nets with a matrix for each of their inputs."""
+
+    architecture = "olmo-hybrid"
+    named_as = "qwen35"
+    pre_tokenizers = ["dbrx", "olmo"]
+    integers = {
+        "vocab_size": "vocab_size",
+        "ssm.conv_kernel": "linear_conv_kernel_dim",
+        "ssm.state_size": "linear_key_head_dim",
+        "ssm.group_count": "linear_num_key_heads",
+        "ssm.time_step_rank": "linear_num_value_heads",
+    }
+    flags = {"ssm.negative_eigenvalues": "linear_allow_neg_eigval"}
+    renames = {r"\.dt_bias$": ".dt_proj.bias"}
+    more_names = {
+        "model.layers.{}.linear_attn.a_proj": "blk.{}.ssm_alpha",
+        "model.layers.{}.linear_attn.b_proj": "blk.{}.ssm_beta",
+        "model.layers.{}.linear_attn.g_proj": "blk.{}.attn_gate",
+        "model.layers.{}.linear_attn.qkv_proj": "blk.{}.attn_qkv",
+        "model.layers.{}.linear_attn.qkv_conv1d": "blk.{}.ssm_conv1d",
+        "model.layers.{}.linear_attn.o_norm": "blk.{}.ssm_norm",
+        "model.layers.{}.linear_attn.o_proj": "blk.{}.ssm_out",
+        "model.layers.{}.attention_layer_norm": "blk.{}.attn_norm",
+        "model.layers.{}.feedforward_layer_norm": "blk.{}.ffn_norm",
+        "model.layers.{}.post_feedforward_layernorm": "blk.{}.post_ffw_norm",
+    }
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        return super().metadata() | {
+            "ssm.inner_size": c.need("linear_value_head_dim") * c.need("linear_num_value_heads"),
+            "attention.recurrent_layers": [kind == "linear_attention" for kind in c["layer_types"]],
+            "rope.dimension_count": self.head_dim if c.whole_rope.get("rope_theta") else 0,
+        }
+
+    def checkpoint(self) -> dict[str, LazyTensor]:
+        """Return the tensors with those of queries, keys and values joined."""
+        tensors = super().checkpoint()
+        for first in [name for name in tensors if "linear_attn.q_" in name]:
+            names = [first.replace(".q_", f".{part}_") for part in "qkv"]
+            if missing := [name for name in names if name not in tensors]:
+                raise ConvertError(f"{self.folder.path}: tensor {missing[0]!r} is missing")
+            tensors[first.replace(".q_", ".qkv_")] = concatenate([tensors.pop(name) for name in names])
+        return tensors
+
+    def rename(self, name: str) -> str | None:
+        """Return a name that tells the norms of the two kinds of layers apart."""
+        kinds, i = self.config["layer_types"], layer_of(name)
+        is_whole = 0 <= i < len(kinds) and kinds[i] == "full_attention"
+        names = "post_attention_layernorm", "feedforward_layer_norm"
+        return super().rename(name.replace(*(names[::-1] if is_whole else names)))
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if name.endswith(".A_log"):
+            tensor = decay(tensor)
+        yield from super().convert(name, tensor.squeeze() if "conv1d" in name else tensor)
 
 
 class FlexOlmo(Olmo2):

@@ -13,6 +13,9 @@ from pumice.plugin.nn.hyper import Heads, read_heads
 from pumice.plugin.nn.rope import Rope, read_rope
 from pumice.plugin.unstable import DRAFT, HEAD, MAIN, STREAM
 
+NormNames = tuple[tuple[str, str], tuple[str, str]]
+"""Names of the norms before attention and the feed-forward block, and of those after them; empty for none."""
+
 
 class Decoder(Architecture):
     """Embedding, layers, norm, output head; in a layer attention, then a gated feed-forward block.
@@ -87,11 +90,15 @@ class Decoder(Architecture):
 
     def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         """Return the residual stream ``[t, n_embd]`` after layer ``i``, whose tensors begin with ``blk``."""
-        blocks = zip((self.attention, self.feed_forward), self.norms_before, self.norms_after, strict=True)
+        blocks = zip((self.attention, self.feed_forward), *self.norm_names(i), strict=True)
         for block, before, after in blocks:
             h = block(g, self.norm(g, x, blk + before) if before else x, blk, i)
             x = x + _times(self.norm(g, h, blk + after) if after else h, self.residual_scale)
         return x
+
+    def norm_names(self, i: int) -> NormNames:
+        """Return the names of the norms of layer ``i``."""
+        return self.norms_before, self.norms_after
 
     def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
         """Return the logits ``[n_outputs, n_vocab]`` of the output rows of ``x [t, n_embd]``."""
