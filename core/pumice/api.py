@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from pumice.config import load_config
-from pumice.errors import ConfigError
 from pumice.hub import locate
 from pumice.model import Model
 from pumice.model_files.locating import arguments_of, locate_configured
@@ -20,7 +19,6 @@ from pumice.process.linked import Connect, Deliver, LinkedEngine, process_engine
 from pumice.registry import get_registry, load_registry
 from pumice.tokenizers import Tokenizer, from_metadata
 from pumice.tracebacks import short_traceback
-from pumice.wording import show_python
 
 if TYPE_CHECKING:
     from pumice.planning import ModelPlan
@@ -131,18 +129,16 @@ def plan(
     *,
     memory: GPUMemory | None = None,
     ram: str | float | None = None,
-    measure: bool = True,
     config: Mapping[str, object] | None = None,
     **options: Unpack[EngineOptions],
 ) -> ModelPlan:
-    """Return the plan of a model: what would live where, the largest context, and predicted rates. Loads no weights.
+    """Return the plan of a model: what would live where, and the largest context. Loads no weights.
 
     Args:
         path: As in ``load``. Of a model of the Hub that is not on this machine, only the header is fetched.
         memory: Memory of the GPUs of another machine: a size such as ``"12GiB"``, several, or sizes by name; ``0``
             stands for no GPU. None plans for the GPUs of this machine.
         ram: Host memory of another machine, such as ``"32GiB"``. None plans for the free memory of this machine.
-        measure: Predict rates. Devices that have not been measured are measured, which takes some seconds.
         config: As in ``load``.
 
     Raises:
@@ -151,16 +147,12 @@ def plan(
     from pumice.hub.headers import find_remote, read_range
     from pumice.planning import PlannedMachine, plan_file, plan_repository
 
-    if not isinstance(measure, bool):
-        raise ConfigError(f"measure: expected True or False, not {show_python(measure)}")
     machine = PlannedMachine.of(memory, ram)
     if path is not None and (remote := find_remote(path)):
         settings = load_config(arguments_of(config, options), remote.options)
         read = partial(read_range, remote)
-        return next(
-            plan_repository(remote.only_chosen(), read, settings, get_registry(settings), machine, measure)
-        ).plan
+        return next(plan_repository(remote.only_chosen(), read, settings, get_registry(settings), machine)).plan
     located, settings = locate_configured(path, config, options)
     registry = get_registry(settings)
     with open_configured(located, registry, settings) as file:
-        return plan_file(file, settings, registry, machine, model=str(path or located), measure=measure)
+        return plan_file(file, settings, registry, machine, model=str(path or located))

@@ -138,8 +138,7 @@ class Config(BaseModel):
     override_tensors: list[str]
     n_cpu_moe: int = Field(ge=-1)
     n_cpu_ffn: int = Field(ge=-1)
-    moe_in_place: Literal["auto", "on", "off"]
-    measure_rates: bool
+    moe_in_place: Literal["on", "off"]
     kv_offload: bool
     mmap: bool
     mlock: bool

@@ -1,4 +1,4 @@
-"""Check a device's results against NumPy's, and measure its rates: ``python -m pumice.device_checks BACKEND INDEX``.
+"""Check a device's results against NumPy's, and time products: ``python -m pumice.device_checks BACKEND INDEX``.
 
 Results are JSON lines on standard output, so that those before a crash of a driver are known.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,14 +16,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.architecture import MAIN
 from pumice.backend import Backend
+from pumice.backend.step import Batch
 from pumice.config import load_config
 from pumice.engine.placement.backends import configured_backend, unavailable
 from pumice.engine.placement.overrides import DeviceName
-from pumice.engine.placement.rates import measure_rates, product_seconds
+from pumice.engine.placement.placed import PlacedGraph
+from pumice.engine.placement.sizing import EngineSizes, make_limits
 from pumice.errors import BackendError, GGUFError, PumiceError
 from pumice.gguf import GGMLType, TensorSource, block_size, dequantize, row_bytes
-from pumice.graph import BlocksSource, GraphBuilder, Tensor
+from pumice.graph import N_TOKENS, BlocksSource, GraphBuilder, Segment, Tensor
 from pumice.registry import get_registry
 from pumice.testing import Build, difference_from_numpy, is_supported
 
@@ -35,8 +39,9 @@ FEW_TYPES = (GGMLType.F16, GGMLType.Q4_0, GGMLType.Q4_K, GGMLType.Q6_K, GGMLType
 MOST_DIFFERENCE = 0.02  # of the largest value: activations may be rounded to 8 bits
 _LARGEST, _SMALLEST = 4.0, 1e-3  # a block's largest value
 _BLOCKS_AT_ONCE = 20_000
-_WIDTH = 1024  # columns of the matrices whose rates are measured
+_WIDTH = 1024  # columns of the matrices whose products are timed
 _MEASURED_ROWS = (1, 2, 4, 8, 9, 12, 16, 24, 32, 48, 64, 128)  # vectors; kernels change at 9 and 65
+_REPEATS = 100  # of a timed product
 _MEASURED_TYPES = (GGMLType.Q4_0, GGMLType.Q4_K)
 
 Array = NDArray[np.float32]
@@ -265,8 +270,33 @@ def _tokens(n: int) -> str:
     return "1 token" if n == 1 else f"{n} tokens"
 
 
+def _product_seconds(name: str, backend: Backend, type: GGMLType) -> dict[int, float]:
+    """Return the shortest time of a product with a square matrix of zeros, in seconds, by its number of vectors."""
+    blocks = np.zeros((_WIDTH, row_bytes(type, _WIDTH)), np.uint8)
+    g = GraphBuilder({"timed.weight": BlocksSource(blocks, type)}, 1, _MEASURED_ROWS[-1])
+    x = g.input("x", (N_TOKENS, _WIDTH))
+    g.output("y", g.linear(x, g.weight("timed.weight")))
+    graph = g.finish()
+    limits = make_limits({MAIN: graph}, EngineSizes(_MEASURED_ROWS[-1], _MEASURED_ROWS[-1], 1, "f16"))
+    segment = Segment(name, graph.nodes, [x], list(graph.outputs.values()))
+    placed = PlacedGraph(graph, [segment], {name: backend}, limits)
+    placed.compile()
+    try:
+        return {n: min(_seconds(placed, n) for _ in range(_REPEATS)) for n in _MEASURED_ROWS}
+    finally:
+        placed.close()
+
+
+def _seconds(placed: PlacedGraph, n_rows: int) -> float:
+    rows, starts = np.arange(n_rows, dtype=np.int32), np.array([0, n_rows], np.int32)
+    batch = Batch(rows, rows, rows, starts, rows[:1], {}, {"x": _normal(n_rows, _WIDTH)})
+    begun = time.perf_counter()
+    placed.submit(batch).outputs()
+    return time.perf_counter() - begun
+
+
 def main(name: str, index: int) -> None:
-    """Write the device's facts, the result of each check, its rates, and times of products by their vectors."""
+    """Write the device's facts, the result of each check, and times of products by their vectors."""
 
     def write(kind: str, value: object) -> None:
         print(json.dumps({kind: value}, default=list), flush=True)
@@ -278,13 +308,10 @@ def main(name: str, index: int) -> None:
     write("n_checks", len(cases))
     for check in check_cases(lambda: open_backend(name, index), iter(cases)):
         write("check", asdict(check))
-    backend = open_backend(name, index)
-    write("rates", asdict(measure_rates(name, backend, _WIDTH)))
-    backend.close()
     seconds = {}
     for type in _MEASURED_TYPES:
         backend = open_backend(name, index)
-        seconds[type.name] = product_seconds(name, backend, type, _MEASURED_ROWS, _WIDTH)
+        seconds[type.name] = _product_seconds(name, backend, type)
         backend.close()
     write("product_seconds", seconds)
 

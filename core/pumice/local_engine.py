@@ -21,10 +21,8 @@ from pumice.engine.messages import Event, Facts, Span
 from pumice.engine.placement.backends import OpeningBackends
 from pumice.engine.placement.fitting import fit_model
 from pumice.engine.placement.held import facts_of
-from pumice.engine.placement.overrides import DeviceName
-from pumice.engine.placement.rates import known_device_rates
 from pumice.engine.placement.runner import Observer
-from pumice.engine.placement.sizing import EngineSizes, make_limits
+from pumice.engine.placement.sizing import make_limits
 from pumice.engine.requests.arguments import adapter_scales, check_ids, token_ids
 from pumice.engine.requests.reading import LogitRows, ReadRequest, Rows
 from pumice.errors import ModelError, PumiceError, RequestError
@@ -357,42 +355,14 @@ def prepare(
     host_bytes = usable_memory_bytes(config.memory_limit)
     opening.wait(meanwhile)
 
-    def fitted() -> tuple[EngineSizes, Runner]:
-        fitting, rules = fit_model(graphs, backends, sizes, config, host_bytes)
-        return fitting, Runner(graphs, backends, make_limits(graphs, fitting), rules, progress, observer)
-
-    fitting, runner = fitted()
-    if _measures(runner, config, registry):
-        runner.close()
-        fitting, runner = fitted()
+    fitting, rules = fit_model(graphs, backends, sizes, config, host_bytes)
+    runner = Runner(graphs, backends, make_limits(graphs, fitting), rules, progress, observer)
     if not config.n_ctx:
         of = "all" if fitting.n_ctx == sizes.n_ctx else "as memory has room for"
         counts = fitting.n_ctx, of, sizes.n_ctx, runner.limits.n_cache
         log.info("n_ctx: %d tokens for each sequence, %s of %d in training; the cache holds %d", *counts)
     stack.callback(runner.close)
     return architecture, runner
-
-
-def _measures(runner: Runner, config: Config, registry: Registry) -> bool:
-    """Return True if devices were measured now, since a model lies beside a GPU, too, and they had no rates.
-
-    Without ``config.measure_rates``, a message says how to measure them.
-    """
-    backends = dict(runner.placed.backends)
-    devices = {DeviceName(item.backend, item.device) for item in runner.placed.main.placed}
-    if len({backends[device.backend].offload for device in devices}) < 2:
-        return False
-    if devices <= set(known_device_rates(runner.placed.backends, config)):
-        return False
-    from pumice.engine.placement.measuring import gpu_shares, measure_before_loading
-
-    parts = runner.placed.costs()
-    if not gpu_shares(parts):
-        return False
-    if not config.measure_rates:
-        log.info("the speeds of the devices are not measured, so experts stay on the CPU; `pumice fit` measures them")
-        return False
-    return measure_before_loading(parts, registry, config)
 
 
 def _open_vocoder(path: Path, config: Config) -> Vocoder:

@@ -16,7 +16,7 @@ from pumice.cli.ahead import discard_engine, prepare_engine
 from pumice.cli.cluster import cluster_options, take_cluster
 from pumice.cli.files import InputFile, ModelName
 from pumice.cli.messages import show_logs
-from pumice.cli.named_models import locate_model, measuring, require_file
+from pumice.cli.named_models import locate_model, require_file
 from pumice.cli.options import (
     engine_options,
     no_sandbox_option,
@@ -633,4 +633,4 @@ def _load_options(adapters: Mapping[str, Any], options: dict[str, Any], slot_fol
     if template is not None:
         config["chat_template"] = template
     config.setdefault("max_queue", max_queue or _QUEUE_PER_SEQUENCE * (n_parallel or 4))
-    return measuring({**options, "config": config})
+    return {**options, "config": config}

@@ -19,7 +19,6 @@ from pumice.plugin.unstable import (
     DeviceInfo,
     Fact,
     KVState,
-    Launches,
     Limits,
     MemoryPlan,
     Node,
@@ -36,7 +35,6 @@ from pumice_vulkan.step import SCRATCH_BYTES, has_known_sizes
 
 if TYPE_CHECKING:
     from pumice_vulkan.device import Device
-    from pumice_vulkan.persistent import Decoder
     from pumice_vulkan.program import Shared
 
 T = TypeVar("T")
@@ -107,7 +105,6 @@ class VulkanBackend(Backend):
 
     offload = True
     reads_in_place = True
-    expert_rows = 64
     scratch_bytes = SCRATCH_BYTES
     shares_arenas = True
     Options = VulkanOptions
@@ -201,17 +198,6 @@ class VulkanBackend(Backend):
 
     def rewrite(self, segment: Segment) -> Segment:
         return fuse(segment)
-
-    def launches(self, segment: Segment, limits: Limits) -> Launches:
-        from pumice_vulkan.launches import launches_of
-        from pumice_vulkan.persistent import computes
-
-        shared = self._open()[segment.device]
-
-        def joins(decoder: Decoder) -> bool:
-            return shared.persistent and computes(decoder, limits, shared.device, shared.unmeasured)
-
-        return launches_of(segment, joins)
 
     def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
         from pumice_vulkan.program import DeviceProgram

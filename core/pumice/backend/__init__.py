@@ -7,7 +7,6 @@ from pumice.backend.contract import (
     DeviceInfo,
     Fact,
     KernelTime,
-    Launches,
     NoOptions,
     Program,
 )
@@ -19,7 +18,6 @@ __all__ = [
     "DeviceInfo",
     "Fact",
     "KernelTime",
-    "Launches",
     "NoOptions",
     "Program",
 ]

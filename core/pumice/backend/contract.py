@@ -94,20 +94,6 @@ class CacheForm:
     computed_by: str
 
 
-@dataclass(frozen=True)
-class Launches:
-    """How a device starts the operations of a segment, one group after the other; used to predict rates.
-
-    Attributes:
-        groups: operations that start together.
-        joined: groups of a step of one token if that is a single launch, in which weights of later groups are read
-            while earlier ones exchange values; empty if it is not.
-    """
-
-    groups: Sequence[Sequence[Node]]
-    joined: Sequence[Sequence[Node]] = ()
-
-
 class _Running(Pending):
     """A step of a plain program, computed as soon as its inputs are available."""
 
@@ -238,8 +224,6 @@ class Backend(ABC):
     offload: ClassVar[bool] = False
     #: True if programs read weights in host memory, those of ``Limits.in_place``; ``host_footprint`` counts them.
     reads_in_place: ClassVar[bool] = False
-    #: Rows in which products of experts with many rows are computed: an expert with fewer takes as long.
-    expert_rows: ClassVar[int] = 1
     #: Bytes of scratch memory that the programs of a model share on each device, besides weights, states and arenas.
     scratch_bytes: ClassVar[int] = 0
     #: True if the programs of a device that give no logits share an arena: each step ends before another begins.
@@ -321,10 +305,6 @@ class Backend(ABC):
         Memory is planned after the rewrite, so a value that no node computes any more takes none.
         """
         return segment
-
-    def launches(self, segment: Segment, limits: Limits) -> Launches | None:
-        """Return how a segment's operations start; None: one by one. Used to predict rates."""
-        return None
 
     @abstractmethod
     def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:

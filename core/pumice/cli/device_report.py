@@ -1,4 +1,4 @@
-"""The file of ``pumice doctor --report``: devices, their results beside NumPy's, and rates, to attach to an issue."""
+"""The file of ``pumice doctor --report``: devices, their results beside NumPy's, and times, to attach to an issue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pumice.cli.machine_report import Finding
 from pumice.wording import printable
 
 _REFERENCE = "numpy"
-_MESSAGES = ("facts", "n_checks", "check", "rates", "product_seconds")  # of `pumice.device_checks`
+_MESSAGES = ("facts", "n_checks", "check", "product_seconds")  # of `pumice.device_checks`
 _MAX_ERROR = 4096  # bytes of standard error that are read
 
 
@@ -48,7 +48,7 @@ def write_report(path: Path, findings: list[Finding], progress: Callable[[str, i
 
 
 def _examine(name: str, number: int, progress: Callable[[int, int], None]) -> dict[str, Any]:
-    """Return what the process of a device reports: facts, checks, rates, and the error that ended it, if any.
+    """Return what the process of a device reports: facts, checks, times, and the error that ended it, if any.
 
     Drivers write to the process's output, too: on standard output anything but its messages is skipped, and standard
     error goes to a file, since a full pipe would stop the process.
@@ -56,7 +56,7 @@ def _examine(name: str, number: int, progress: Callable[[int, int], None]) -> di
     from pumice.sandbox import launch
 
     command, environment = launch("pumice.device_checks", [name, str(number)])
-    report: dict[str, Any] = {"facts": {}, "n_checks": 0, "checks": [], "rates": None}
+    report: dict[str, Any] = {"facts": {}, "n_checks": 0, "checks": []}
     report |= {"product_seconds": {}, "error": None}
     with (
         tempfile.TemporaryFile() as errors,

@@ -70,23 +70,21 @@ def command(
     model: str,
     memory: str | None,
     ram: str | None,
-    measure_rates: bool | None,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Show where a model would be placed, and its speed.
+    """Show where a model would be placed.
 
-    Shows bytes on each device, the largest context and predicted speeds, and loads nothing. A name such as
+    Shows bytes on each device and the largest context, and loads nothing. A name such as
     hf.co/owner/repository also lists which quantizations would fit; only headers are read. Options of the context, the
     cache and the placement apply. The default model is the demo model. The exit status is 1 if the model does not fit.
     """
     import pumice
 
-    measure = measure_rates is not False
     if _REMOTE not in ctx.meta:
-        plan, others = pumice.plan(model, memory=memory, ram=ram, measure=measure, **options), []
+        plan, others = pumice.plan(model, memory=memory, ram=ram, **options), []
     else:
-        others = _plan_repository(ctx, memory, ram, measure)
+        others = _plan_repository(ctx, memory, ram)
         plan = others[0].plan
     if as_json:
         more = {"quantizations": [item.to_dict() for item in others]} if others else {}
@@ -97,7 +95,7 @@ def command(
         raise click.exceptions.Exit(1)
 
 
-def _plan_repository(ctx: click.Context, memory: str | None, ram: str | None, measure: bool) -> list[Quantization]:
+def _plan_repository(ctx: click.Context, memory: str | None, ram: str | None) -> list[Quantization]:
     from pumice.config import load_config
     from pumice.planning import PlannedMachine, plan_repository
     from pumice.registry import get_registry
@@ -105,7 +103,7 @@ def _plan_repository(ctx: click.Context, memory: str | None, ram: str | None, me
     remote, read = ctx.meta[_REMOTE]
     config = load_config(settings_of(ctx.params), remote.options)
     machine = PlannedMachine.of(memory, ram)
-    return list(plan_repository(remote, read, config, get_registry(config), machine, measure))
+    return list(plan_repository(remote, read, config, get_registry(config), machine))
 
 
 def format_plan(plan: ModelPlan) -> str:
@@ -115,8 +113,6 @@ def format_plan(plan: ModelPlan) -> str:
         "context": f"{plan.n_ctx} tokens{_shared(plan)}; {_most(plan)}, {plan.n_ctx_train} in training",
         "cache": f"{plan.kv_type}, {plan.n_parallel} sequences",
         "placement": placement_of(plan),
-        "prompt": _rate(plan, plan.prompt_per_second),
-        "generation": _generation(plan),
     }
     lines = [f"{name:<11} {value}" for name, value in facts.items()]
     return "\n".join([*lines, "", *device_table(plan)])
@@ -162,19 +158,6 @@ def _most(plan: ModelPlan) -> str:
     return f"at most {plan.n_ctx_max} fit" if plan.n_ctx_max else "none fits"
 
 
-def _generation(plan: ModelPlan) -> str:
-    full = plan.generation_per_second_full
-    return _rate(plan, plan.generation_per_second) + (f", {full:,.1f} with a full context" if full else "")
-
-
-def _rate(plan: ModelPlan, per_second: float | None) -> str:
-    """Return a predicted rate, or which devices have no measured rates."""
-    if per_second is None:
-        names = [device.name for device in plan.devices if device.rates is None]
-        return f"unknown: no measured rates of {', '.join(names)}"
-    return f"{per_second:,.1f} tokens/s (predicted)"
-
-
 def device_table(plan: ModelPlan) -> Iterable[str]:
     """Return a line for each device, with its bytes by part."""
     devices = plan.devices
@@ -189,15 +172,12 @@ def device_table(plan: ModelPlan) -> Iterable[str]:
 
 def _quantizations(items: Sequence[Quantization]) -> Iterable[str]:
     """Return a line for each quantization, smallest first."""
-    rows = [["quantization", "size", "GPU layers", "context", "prompt/s", "generation/s", "fits"]]
+    rows = [["quantization", "size", "GPU layers", "context", "fits"]]
     for item in sorted(items, key=lambda item: item.plan.n_bytes):
         plan = item.plan
         layers = f"{plan.n_gpu_layers} of {plan.n_layers}"
-        rates = [
-            "-" if rate is None else f"{rate:,.1f}" for rate in (plan.prompt_per_second, plan.generation_per_second)
-        ]
         fits = "yes" if plan.fits else "no"
-        rows.append([item.label, format_bytes(plan.n_bytes), layers, str(plan.n_ctx_max), *rates, fits])
+        rows.append([item.label, format_bytes(plan.n_bytes), layers, str(plan.n_ctx_max), fits])
     return _aligned(rows)
 
 

@@ -48,7 +48,7 @@ def command(model: str, as_json: bool, graph: bool, config: dict[str, Any], **op
     try:
         import pumice
 
-        plan = pumice.plan(model, measure=False, config=config, **options)
+        plan = pumice.plan(model, config=config, **options)
     except PumiceError as error:
         facts["placement"], shown = None, [f"{'placement':<13} - ({error})"]
     else:

@@ -168,14 +168,6 @@ def for_other_models(options: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def measuring(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments of ``pumice.load`` with which devices are measured, unless the user says otherwise."""
-    from pumice.config import load_config
-
-    is_open = options.get("measure_rates") is None and "measure_rates" not in (options.get("config") or {})
-    return {**options, **({"measure_rates": True} if is_open and load_config().is_default("measure_rates") else {})}
-
-
 def sharing(options: Mapping[str, Any], n_models: int) -> dict[str, Any]:
     """Return arguments of ``pumice.load`` for one of several models at once, unless the user says ``cache_share``."""
     from pumice.config import load_config
@@ -194,7 +186,7 @@ def load_model(model: str, options: dict[str, Any]) -> Iterator[Model]:
 
     locate_model(model)
     with show_progress("loading, with kernels that are compiled once and kept", unit="step") as progress:
-        loaded = pumice.load(model, progress=progress, **measuring(options))
+        loaded = pumice.load(model, progress=progress, **options)
     command = click.get_current_context().info_name or ""
     with loaded, listed(RunningModel(command, model, loaded.backends, loaded.memory, loaded.n_ctx)):
         yield loaded

@@ -381,14 +381,6 @@ _PLACEMENT = [
     defined(ENGINE["n_cpu_ffn"], advanced=True),
     defined(ENGINE["moe_in_place"], advanced=True),
     option(
-        "--measure/--no-measure",
-        "measure_rates",
-        default=None,
-        group="Backend",
-        advanced=True,
-        help="Measure devices, once a machine, if the model is larger than the GPUs' memory.  [default: measure]",
-    ),
-    option(
         "-kvo/-nkvo",
         "--kv-offload/--no-kv-offload",
         "kv_offload",

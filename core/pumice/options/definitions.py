@@ -258,12 +258,9 @@ class EngineOptions(TypedDict, total=False):
         tensor_split: Share of the layers for each GPU, such as 3,1; empty: in proportion to free memory.
         override_tensors: REGEX=DEVICE: tensors whose names match are placed on a device, CPU or Vulkan0, which computes
             with them. The first match counts.
-        n_cpu_moe: Number of first layers whose experts stay in host memory and are computed by the CPU; -1: all layers.
+        n_cpu_moe: Number of first layers whose experts stay in host memory; -1: all layers.
         n_cpu_ffn: Number of first layers whose dense feed-forward matrices stay in host memory; -1: all layers.
-        moe_in_place: Let a GPU read the experts that stay in host memory there and compute them, instead of the CPU:
-            auto where measured rates predict that it is faster.
-        measure_rates: Measure devices without measured rates before a model is placed that GPUs have no room for, some
-            seconds once a machine. Commands do unless the configuration says False.
+        moe_in_place: Let a GPU that can read the experts that stay in host memory compute them; off: the CPU does.
         kv_offload: Keep the key/value cache of layers on a GPU there; False keeps it in host memory.
         mmap: Map the model's file into memory; False reads it into memory that is the process's own.
         mlock: Lock the weights that host memory holds, so that they are never swapped out.
@@ -336,8 +333,7 @@ class EngineOptions(TypedDict, total=False):
     override_tensors: Annotated[Sequence[str], _Device([], "-ot --override-tensor")]
     n_cpu_moe: Annotated[int, _Device(0, "-ncmoe --n-cpu-moe", ge=-1)]
     n_cpu_ffn: Annotated[int, _Device(0, "-ncffn --n-cpu-ffn", ge=-1)]
-    moe_in_place: Annotated[Literal["auto", "on", "off"], _Device("auto", "--moe-in-place")]
-    measure_rates: Annotated[bool, _Device(False)]
+    moe_in_place: Annotated[Literal["on", "off"], _Device("on", "--moe-in-place")]
     kv_offload: Annotated[bool, _Device(True)]
     mmap: Annotated[bool, _Device(True)]
     mlock: Annotated[bool, _Device(False, "--mlock")]

@@ -1,4 +1,4 @@
-"""The plan of a model: what would live where, the largest context, and predicted rates."""
+"""The plan of a model: what would live where, and the largest context."""
 
 from __future__ import annotations
 
@@ -8,19 +8,16 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from pumice.architecture import MAIN, Architecture
+from pumice.architecture import Architecture
 from pumice.backend import Backend
 from pumice.backend.step import Limits
 from pumice.config import Config
 from pumice.engine.placement.backends import backend_line
-from pumice.engine.placement.costs import StepPart, step_parts
 from pumice.engine.placement.fitting import fit_model, has_room, largest_context
 from pumice.engine.placement.held import Held, facts_of, held_parts
-from pumice.engine.placement.measuring import measure_devices
 from pumice.engine.placement.overrides import HOST, DeviceName, parse_device
 from pumice.engine.placement.placed_model import LATER
-from pumice.engine.placement.placement import Backends, Placement, PlacementRules, find_placement
-from pumice.engine.placement.rates import Rates, known_device_rates, step_seconds
+from pumice.engine.placement.placement import Backends, PlacementRules, find_placement
 from pumice.engine.placement.sizing import BLOCK_SIZE, EngineSizes, make_limits
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph
@@ -46,7 +43,6 @@ class DevicePlan:
         free: bytes free for the model; None if unknown.
         parts: bytes by part, as ``Held`` names them.
         layers: numbers of layers of which the device holds something; the output counts as one more layer.
-        rates: measured rates; None if they were not measured.
     """
 
     device: DeviceName
@@ -55,7 +51,6 @@ class DevicePlan:
     free: int | None
     parts: Mapping[str, int]
     layers: Sequence[int]
-    rates: Rates | None = None
 
     @property
     def bytes(self) -> int:
@@ -65,7 +60,7 @@ class DevicePlan:
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """Devices, memory and predicted speed of a model, computed without loading its weights.
+    """Devices and memory of a model, computed without loading its weights.
 
     Attributes:
         model: path or name of the model.
@@ -82,9 +77,6 @@ class ModelPlan:
         devices: devices in use, GPUs first.
         held: bytes by device, layer and part.
         fits: True if no device holds more than is free there.
-        prompt_per_second: predicted tokens per second of a prompt of ``n_batch`` tokens; None without rates.
-        generation_per_second: predicted tokens per second of one sequence with an empty cache; None without rates.
-        generation_per_second_full: as ``generation_per_second``, with a full context.
     """
 
     model: str
@@ -101,9 +93,6 @@ class ModelPlan:
     held: Sequence[Held]
     fits: bool
     n_cache: int = 0
-    prompt_per_second: float | None = None
-    generation_per_second: float | None = None
-    generation_per_second_full: float | None = None
 
     @property
     def placement(self) -> dict[str, Any]:
@@ -157,7 +146,6 @@ def plan_file(
     machine: PlannedMachine | None = None,
     *,
     model: str = "",
-    measure: bool = True,
 ) -> ModelPlan:
     """Return the plan of a model's file, of which only the header is read.
 
@@ -167,7 +155,6 @@ def plan_file(
         registry: registered plugins.
         machine: machine to plan for; None: this one.
         model: name of the model in the plan; by default the file's path.
-        measure: predict rates, by measuring devices that have not been measured before.
 
     Raises:
         PumiceError: ModelError, ConfigError or BackendError.
@@ -181,15 +168,7 @@ def plan_file(
         limits = make_limits(subject.graphs, subject.sizes)
         placement = find_placement(list(subject.traced.values()), subject.backends, limits, subject.rules)
         held = held_parts(dict(zip(subject.traced, placement.segments, strict=True)), subject.named, limits, LATER)
-        parts = _main_parts(placement, subject, limits)
-        uses_planned = machine.gpus and any(item.device.backend == _GPUS for item in held)  # nothing can be predicted
-        rates_before = known_device_rates(subject.backends, config)
-        holding = dict.fromkeys(item.device for item in held)
-        rates = measure_devices(holding, parts, registry, config) if measure and not uses_planned else {}
-        if known_device_rates(subject.backends, config) != rates_before:  # loading may choose another placement by them
-            stack.close()
-            return plan_file(file, config, registry, machine, model=model)
-        devices = _devices(held, subject, machine, rates)
+        devices = _devices(held, subject, machine)
         fits = all(device.free is None or device.bytes <= device.free for device in devices)
         return ModelPlan(
             model=model or str(file.path),
@@ -206,7 +185,6 @@ def plan_file(
             held=held,
             fits=fits,
             n_cache=limits.n_cache,
-            **_predict(parts, limits, rates),
         )
 
 
@@ -272,9 +250,7 @@ def _largest_with(subject: _Subject, n_gpu_layers: int, n_ctx_train: int, is_fit
     return largest_context(subject.graphs, sizes, least, fits)
 
 
-def _devices(
-    held: Sequence[Held], subject: _Subject, machine: PlannedMachine, rates: Mapping[DeviceName, Rates]
-) -> list[DevicePlan]:
+def _devices(held: Sequence[Held], subject: _Subject, machine: PlannedMachine) -> list[DevicePlan]:
     plans = []
     devices = list(dict.fromkeys(item.device for item in held))
     for device in sorted(devices, key=lambda device: not subject.named[device.backend].offload):
@@ -282,23 +258,5 @@ def _devices(
         free = subject.named[device.backend].free_memory()[device.number] if facts.is_gpu else subject.host_bytes
         is_planned = device.backend == _GPUS and machine.gpus
         name = list(machine.gpus)[device.number] if is_planned and machine.gpus else facts.name
-        plans.append(DevicePlan(device, name, facts.is_gpu, free, facts.parts, facts.layers, rates.get(device)))
+        plans.append(DevicePlan(device, name, facts.is_gpu, free, facts.parts, facts.layers))
     return plans
-
-
-def _main_parts(placement: Placement, subject: _Subject, limits: Limits) -> list[StepPart]:
-    """Return the costs of the segments that generate."""
-    main = list(subject.traced).index(MAIN)
-    return step_parts(placement.segments[main], subject.graphs[MAIN], limits, subject.named)
-
-
-def _predict(parts: Sequence[StepPart], limits: Limits, rates: Mapping[DeviceName, Rates]) -> dict[str, float]:
-    """Return the predicted rates by the names of ``ModelPlan``; empty if the rates of a device are unknown."""
-    if not all(part.device in rates for part in parts):
-        return {}
-    n_tokens = min(limits.n_batch, limits.n_ctx)
-    return {
-        "prompt_per_second": n_tokens / step_seconds(parts, rates, n_tokens, 1, 0),
-        "generation_per_second": 1 / step_seconds(parts, rates, 1, 1, 0),
-        "generation_per_second_full": 1 / step_seconds(parts, rates, 1, 1, limits.n_ctx - 1),
-    }

@@ -42,7 +42,6 @@ def plan_repository(
     config: Config,
     registry: Registry,
     machine: PlannedMachine,
-    measure: bool = True,
 ) -> Iterator[Quantization]:
     """Yield the plans of a repository's models, that of the selected one first.
 
@@ -52,7 +51,6 @@ def plan_repository(
         config: options of the context, the cache and the placement.
         registry: registered plugins.
         machine: machine to plan for.
-        measure: as in ``plan_file``.
 
     Raises:
         PumiceError: as ``plan_file``, for the selected model; other models that cannot be planned are left out.
@@ -61,7 +59,7 @@ def plan_repository(
         name = f"hf.co/{remote.name.repo}:{model.label}"
         try:
             with file:
-                plan = plan_file(configure(file, config), config, registry, machine, model=name, measure=measure)
+                plan = plan_file(configure(file, config), config, registry, machine, model=name)
         except PumiceError:
             if model is remote.chosen:
                 raise

@@ -6,7 +6,7 @@ tier.
 
 from pumice.architecture import DRAFT, ENCODER, FEATURES, HEAD, MAIN, STREAM, Masks, MediaRules
 from pumice.audio import VOICE_SOUNDS, read_voice
-from pumice.backend import Backend, CacheForm, Capabilities, DeviceInfo, Fact, KernelTime, Launches, NoOptions, Program
+from pumice.backend import Backend, CacheForm, Capabilities, DeviceInfo, Fact, KernelTime, NoOptions, Program
 from pumice.backend.arena import Arena
 from pumice.backend.cache_views import CacheViews, HostProgram
 from pumice.backend.pick import Ahead, Ask, Pick, PickLimits, Raw, Restriction
@@ -135,7 +135,6 @@ __all__ = [
     "JoinedPieces",
     "KVState",
     "KernelTime",
-    "Launches",
     "Limits",
     "Masks",
     "MediaEncoder",

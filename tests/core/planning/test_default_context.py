@@ -21,7 +21,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def planned(path: Path, memory: str | int = 0, ram: str | int = "1GiB", **options: Any) -> ModelPlan:
-    return pumice.plan(path, memory=memory, ram=ram, **{"measure": False, "n_batch": 8, "fit_ctx": LEAST, **options})
+    return pumice.plan(path, memory=memory, ram=ram, **{"n_batch": 8, "fit_ctx": LEAST, **options})
 
 
 def bytes_on(plan: ModelPlan, is_gpu: bool) -> int:

@@ -2,7 +2,7 @@
 
 import json
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +15,21 @@ import pumice
 from pumice.backend.step import Limits
 from pumice.cli import cli
 from pumice.cli.fit import command
-from pumice.engine.placement.costs import step_parts
 from pumice.engine.placement.held import held_parts
 from pumice.engine.placement.overrides import host_layers
 from pumice.engine.placement.placement import PlacementRules, find_placement
-from pumice.engine.placement.rates import step_seconds
 from pumice.engine.placement.sizing import EngineSizes, make_limits
 from pumice.errors import ConfigError
 from pumice.gguf import GGMLType, row_bytes
 from pumice.graph import Graph, GraphBuilder, Weight
 from pumice.machine import parse_size
-from pumice.planning import Held, Rates
+from pumice.planning import Held
 from pumice.planning.machine import RESERVE, PlannedGPUs
 from pumice_numpy import NumpyBackend
 from tiny_models import N_CTX
 from tiny_zoo import ZOO
 
 TYPES = [GGMLType.Q4_0, GGMLType.Q8_0, GGMLType.F16]
-RATES = Rates(memory=1e9, compute=1e11, link=1e9, node_seconds=1e-6, run_seconds=1e-5)
 
 
 @dataclass(eq=False)
@@ -107,7 +104,7 @@ def planned(
 def test_a_loaded_model_lies_where_its_plan_says(tmp_path: Path) -> None:
     path = ZOO["lfm2-window"].write(tmp_path / "model.gguf")
     options: dict[str, Any] = {"n_ctx": 64, "n_parallel": 2, "backend": "numpy"}
-    (planned,) = pumice.plan(path, measure=False, **options).devices
+    (planned,) = pumice.plan(path, **options).devices
     with pumice.load(path, **options) as model:
         (found,) = model.facts.devices
     assert (found.name, found.parts, found.layers) == (planned.name, planned.parts, planned.layers)
@@ -143,7 +140,7 @@ def test_plans_agree_with_what_loading_allocates(tmp_path: Path) -> None:
     for name in ("qwen3moe", "mamba2", "gemma2"):
         path = ZOO[name].write(tmp_path / f"{name}.gguf")
         options: dict[str, Any] = {"backend": "numpy", "n_ctx": N_CTX, "n_batch": 64}
-        plan = pumice.plan(path, measure=False, **options)
+        plan = pumice.plan(path, **options)
         with pumice.load(path, **options) as model:
             memory = model.engine.runner.placed.memory
         (device,) = plan.devices
@@ -154,11 +151,10 @@ def test_plans_agree_with_what_loading_allocates(tmp_path: Path) -> None:
 
 def test_a_plan_for_another_machine(tmp_path: Path) -> None:
     path = ZOO["qwen3moe"].write(tmp_path / "model.gguf")
-    options: dict[str, Any] = {"measure": False, "n_ctx": 64, "n_batch": 8}
+    options: dict[str, Any] = {"n_ctx": 64, "n_batch": 8}
     whole = pumice.plan(path, memory="1GiB", ram="1GiB", **options)
     assert [(device.name, device.is_gpu) for device in whole.devices] == [("gpu0", True)]
     assert (whole.n_gpu_layers, whole.n_layers, whole.fits, whole.n_ctx_max) == (3, 3, True, N_CTX)
-    assert whole.prompt_per_second is None
     split = pumice.plan(path, memory={"big": "1GiB", "small": "300MiB"}, **options)
     assert [device.name for device in split.devices] == ["big", "small"]
     experts = pumice.plan(path, memory="1GiB", ram="1GiB", n_cpu_moe=-1, **options)
@@ -185,23 +181,22 @@ def test_the_largest_context_of_scarce_host_memory(tmp_path: Path, more: dict[st
     path = ZOO["qwen3moe"].write(tmp_path / "model.gguf")
 
     def host_bytes(n_ctx: int) -> int:
-        plan = pumice.plan(path, measure=False, n_batch=8, ram="1GiB", n_ctx=n_ctx, **more)
+        plan = pumice.plan(path, n_batch=8, ram="1GiB", n_ctx=n_ctx, **more)
         return next(device.bytes for device in plan.devices if not device.is_gpu)
 
     for n_ctx in (64, 128):
-        tight = pumice.plan(path, measure=False, n_batch=8, ram=host_bytes(n_ctx), n_ctx=64, **more)
+        tight = pumice.plan(path, n_batch=8, ram=host_bytes(n_ctx), n_ctx=64, **more)
         assert tight.fits
         assert tight.n_ctx_max == (n_ctx if host_bytes(128) > host_bytes(64) else N_CTX)
-    assert not pumice.plan(path, measure=False, n_batch=8, ram=host_bytes(64) - 1, n_ctx=64, **more).fits
+    assert not pumice.plan(path, n_batch=8, ram=host_bytes(64) - 1, n_ctx=64, **more).fits
 
 
 def test_the_command(tmp_path: Path) -> None:
     path = str(ZOO["qwen3moe"].write(tmp_path / "model.gguf"))
-    common = ["fit", path, "-c", "64", "-b", "8", "--no-measure"]
+    common = ["fit", path, "-c", "64", "-b", "8"]
     done = CliRunner().invoke(cli, [*common, "--memory", "1GiB", "--ram", "1GiB", "-cmoe"], catch_exceptions=False)
     assert done.exit_code == 0
     assert "3 of 3 layers on gpu0, experts of 2 in host memory" in done.stdout
-    assert "unknown: no measured rates of gpu0" in done.stdout
     assert done.stdout.splitlines()[-1].split()[0] == "cpu"
     small = CliRunner().invoke(cli, [*common, "--memory", "0", "--ram", "100KiB"], catch_exceptions=False)
     assert small.exit_code == 1
@@ -244,8 +239,6 @@ def test_wrong_sizes_are_refused(text: str | int) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"measure": "x"}, "measure: expected True or False, not 'x'"),
-        ({"measure": None}, "measure: expected True or False, not None"),
         ({"memory": 1 + 2j}, "memory: '(1+2j)' is not a size of memory, such as 12GiB or 512MiB"),
         ({"memory": {1: "12GiB"}}, "memory: the name of a GPU is a text, not 1"),
     ],
@@ -254,22 +247,6 @@ def test_wrong_arguments_of_plans(options: dict[str, Any], problem: str) -> None
     with pytest.raises(ConfigError) as error:
         pumice.plan(**options)
     assert str(error.value) == problem
-
-
-def test_predictions_follow_the_rates() -> None:
-    graph = random_graph(random.Random(1))
-    limits = make_limits({"main": graph}, EngineSizes(1024, 256, 1, "f16"))
-    placement = find_placement([graph], [("cpu", NumpyBackend())], limits, PlacementRules())
-    parts = step_parts(placement.segments[0], graph, limits, {"cpu": NumpyBackend()})
-    slow, fast = RATES, replace(RATES, memory=2e9, compute=2e11, link=2e9, node_seconds=0.5e-6, run_seconds=0.5e-5)
-
-    def seconds(rates: Rates, *step: int) -> float:
-        return step_seconds(parts, {("cpu", 0): rates}, *step)
-
-    for step in ((1, 1, 0), (256, 1, 0), (1, 1, 1023)):
-        assert seconds(fast, *step) == pytest.approx(seconds(slow, *step) / 2)
-    assert seconds(slow, 1, 1, 1023) > seconds(slow, 1, 1, 0)
-    assert seconds(slow, 256, 1, 0) < 256 * seconds(slow, 1, 1, 0)
 
 
 def test_options_of_placement_are_read() -> None:

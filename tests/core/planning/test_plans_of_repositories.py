@@ -42,7 +42,7 @@ def repository(hub: Hub, tmp_path: Path) -> Repository:
 
 
 def plan(*arguments: str) -> Any:
-    options = ["-c", "64", "-b", "8", "--no-measure", "--memory", "1GiB", "--ram", "1GiB"]
+    options = ["-c", "64", "-b", "8", "--memory", "1GiB", "--ram", "1GiB"]
     return CliRunner().invoke(cli, ["fit", *arguments, *options], catch_exceptions=False)
 
 
@@ -85,8 +85,8 @@ def test_a_split_model(hub: Hub, tmp_path: Path) -> None:
     parts = sorted(tmp_path.glob("M-F16-*"))
     assert len(parts) > 1
     hub.repositories["a/b"] = Repository({path.name: path.read_bytes() for path in parts})
-    expected = pumice.plan(tmp_path / "M-F16.gguf", measure=False, n_ctx=64)
-    found = pumice.plan("hf.co/a/b:F16", measure=False, n_ctx=64)
+    expected = pumice.plan(tmp_path / "M-F16.gguf", n_ctx=64)
+    found = pumice.plan("hf.co/a/b:F16", n_ctx=64)
     assert [device.parts for device in found.devices] == [device.parts for device in expected.devices]
     assert not list(cache_directory().glob("**/*.gguf"))
 
@@ -98,9 +98,9 @@ def test_a_server_without_ranges(hub: Hub, repository: Repository) -> None:
 
 def test_errors_name_the_model(hub: Hub, repository: Repository) -> None:
     with pytest.raises(GGUFError, match=r"M-Q2_K.gguf"):
-        pumice.plan("a/b:Q2_K", measure=False)
+        pumice.plan("a/b:Q2_K")
     with pytest.raises(HubError, match="no such repository"):
-        pumice.plan("a/c", measure=False)
+        pumice.plan("a/c")
     hub.faults.cut_after = [100]
     with pytest.raises(HubError, match=r"a/b.*; try again$"):
-        pumice.plan("a/b", measure=False)
+        pumice.plan("a/b")

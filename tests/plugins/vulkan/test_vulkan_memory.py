@@ -13,10 +13,8 @@ from numpy.typing import NDArray
 
 import pumice
 from gguf_files import tiny_llama
-from pumice.backend import Backend
 from pumice.demo import demo_model_path
 from pumice.engine.placement.placement import layer_bytes
-from pumice.engine.placement.rates import Rates
 from pumice.gguf import GGMLType
 from pumice_vulkan import backend
 from pumice_vulkan.device import Device, list_devices, open_device
@@ -144,7 +142,7 @@ def test_experts_that_the_device_reads_in_host_memory(tmp_path: Path, monkeypatc
     prompt = [(7 * i + 3) % 31 for i in range(40)]
 
     def results(**more: Any) -> tuple[NDArray[np.float32], list[int], dict[str, dict[str, int]]]:
-        plan = pumice.plan(path, measure=False, **options, **more)
+        plan = pumice.plan(path, **options, **more)
         with pumice.load(path, **options, **more) as loaded:
             parts = {device.name: dict(device.parts) for device in loaded.facts.devices}
             assert parts == {device.name: dict(device.parts) for device in plan.devices}
@@ -152,44 +150,7 @@ def test_experts_that_the_device_reads_in_host_memory(tmp_path: Path, monkeypatc
             return loaded.logits(prompt), tokens, parts
 
     logits, tokens, parts = results()
-    read_logits, read_tokens, read_parts = results(n_cpu_moe=-1, moe_in_place="on")
+    read_logits, read_tokens, read_parts = results(n_cpu_moe=-1)
     np.testing.assert_array_equal(read_logits, logits)
     assert read_tokens == tokens
     assert parts["vulkan0"]["experts"] == read_parts["cpu"]["experts"] > 0 == read_parts["vulkan0"].get("experts", 0)
-
-
-def test_devices_are_measured_before_a_model_without_room_is_placed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Rates that make the link fast let the device read experts in host memory; they are measured once, and on wish."""
-    path = write_experts(tmp_path / "model.gguf", monkeypatch, "Q4_0")
-    monkeypatch.setattr("pumice.engine.placement.rates._folders", lambda: [tmp_path])
-    monkeypatch.setattr("pumice.engine.placement.rates._is_busy", lambda: False)
-    monkeypatch.setattr("pumice.engine.placement.rates._measured", {})
-    monkeypatch.setattr("pumice.engine.placement.measuring.measure_types", lambda name, backend, rates, types: rates)
-    measured: list[str] = []
-
-    def measure(name: str, backend: Backend) -> Rates:
-        measured.append(name)
-        fast = {"memory": 1e12, "compute": 1e14, "link": 1e11, "read": 1e11}
-        slow = {"memory": 1e9, "compute": 1e10, "link": 1e10}
-        return Rates(**(fast if name == "vulkan" else slow), node_seconds=1e-6, run_seconds=1e-6)
-
-    monkeypatch.setattr("pumice.engine.placement.measuring.measure_rates", measure)
-    options: dict[str, Any] = {"n_ctx": 64, "n_batch": 48, "n_parallel": 1, "backend": "vulkan"}
-
-    def reads_in_place(memory: str, **more: Any) -> bool:
-        config = {"vulkan": {"prepare": "never", "memory": memory}}
-        with pumice.load(path, config=config, **options, **more) as loaded:
-            return bool(loaded.engine.runner.limits.in_place)
-
-    caplog.set_level("INFO", "pumice")
-    assert not reads_in_place("1GiB", measure_rates=True)
-    assert "pumice fit" not in caplog.text
-    assert not reads_in_place(LITTLE)
-    assert "`pumice fit`" in caplog.text
-    assert not measured
-    assert reads_in_place(LITTLE, measure_rates=True)
-    assert sorted(measured) == ["cpu", "vulkan"]
-    assert reads_in_place(LITTLE)
-    assert len(measured) == 2

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import logging
-import math
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pumice.backend.step import Limits
 from pumice.config import Config
-from pumice.engine.placement.costs import step_parts
-from pumice.engine.placement.overrides import EXPERTS, DeviceName, host_layers
+from pumice.engine.placement.overrides import EXPERTS, host_layers
 from pumice.engine.placement.placement import Backends, Placement, PlacementRules, find_placement
-from pumice.engine.placement.rates import Rates, known_device_rates, step_seconds
 from pumice.graph import Graph, Weight
 
 logger = logging.getLogger("pumice")
@@ -37,9 +34,8 @@ def may_move_experts(graphs: Sequence[Graph], backends: Backends, config: Config
 def chosen_rules(graphs: Sequence[Graph], backends: Backends, limits: Limits, config: Config) -> PlacementRules:
     """Return the rules of a configuration; experts that GPUs lack room for stay in host memory, unless it says which.
 
-    They do not if that gives no further layer room, or if measured rates predict whole layers on the CPU to be faster.
-    Experts of a layer are its largest and least used part: of the bytes that a token needs, a layer without them
-    leaves more on the GPU than a layer on the CPU does.
+    They do not if that gives no further layer room. Experts of a layer are its largest and least used part: of the
+    bytes that a token needs, a layer without them leaves more on the GPU than a layer on the CPU does.
 
     Args:
         graphs: graphs of a model; the first is the one that generates.
@@ -64,10 +60,6 @@ def chosen_rules(graphs: Sequence[Graph], backends: Backends, limits: Limits, co
     if _is_whole(moving):
         n_layers = _fewest(n_layers, lambda n: _is_whole(find_placement(graphs, backends, limits, moved(n))))
         moving = find_placement(graphs, backends, limits, moved(n_layers))
-    rates = known_device_rates(backends, config)
-    whole, partly = (_seconds(placed, graphs[0], backends, limits, rates) for placed in (without, moving))
-    if whole is not None and partly is not None and whole < partly:
-        return rules
     logger.info("experts of the first %d layers stay in host memory, so that GPUs hold the rest", n_layers)
     return moved(n_layers)
 
@@ -81,7 +73,8 @@ def experts_in_place(
 ) -> str:
     """Return the pattern of the experts that GPUs read in host memory; empty if the CPU computes those there.
 
-    With ``config.moe_in_place`` auto, GPUs read them if that is predicted to be faster.
+    GPUs that can read them do, unless ``config.moe_in_place`` is off: a token is one submission then, and a prompt does
+    not wait for the CPU (bench/notes/performance.md, "Weights in host memory").
 
     Args:
         graphs: as for ``chosen_rules``.
@@ -90,28 +83,18 @@ def experts_in_place(
         rules: the chosen rules, by which the CPU computes experts.
         config: wishes of the user.
     """
-    wish, gpus = config.moe_in_place, [backend for _, backend in backends if backend.offload]
-    if wish == "off" or not gpus or not all(gpu.reads_in_place for gpu in gpus):
+    gpus = [backend for _, backend in backends if backend.offload]
+    if config.moe_in_place == "off" or not gpus or not all(gpu.reads_in_place for gpu in gpus):
         return ""
     is_open = may_move_experts(graphs, backends, config)
     if not (is_open or config.n_cpu_moe) or not _has_experts(graphs):
         return ""
-    without, rates = rules_in_place(config), known_device_rates(backends, config)
-    on_host = find_placement(graphs, backends, limits_with(""), rules)
-    if is_open and rules == without and _is_whole(on_host):
-        return ""
-    by_cpu = _seconds(on_host, graphs[0], backends, limits_with(""), rates)
-    if wish == "auto" and by_cpu is None:
+    without = rules_in_place(config)
+    if is_open and rules == without and _is_whole(find_placement(graphs, backends, limits_with(""), rules)):
         return ""
     if config.n_cpu_moe:
-        names = _in_place(graphs, config.n_cpu_moe)
-    else:
-        names = _fewest_in_place(graphs, backends, limits_with, without)
-    if wish == "on" or not names:
-        return names
-    read = find_placement(graphs, backends, limits_with(names), without)
-    by_gpu = _seconds(read, graphs[0], backends, limits_with(names), rates)
-    return names if by_gpu is not None and by_gpu < (by_cpu or math.inf) else ""
+        return _in_place(graphs, config.n_cpu_moe)
+    return _fewest_in_place(graphs, backends, limits_with, without)
 
 
 def rules_in_place(config: Config) -> PlacementRules:
@@ -172,15 +155,3 @@ def _fewest_in_place(
 def _has_experts(graphs: Sequence[Graph]) -> bool:
     weights = (tensor for node in graphs[0].nodes for part in node.parts() for tensor in part.operands())
     return any(isinstance(weight, Weight) and _NAMES.search(weight.name) for weight in weights)
-
-
-def _seconds(
-    placed: Placement, graph: Graph, backends: Backends, limits: Limits, rates: Mapping[DeviceName, Rates]
-) -> float | None:
-    """Return the predicted time of a prompt of a whole batch and as many generated tokens; None without rates."""
-    parts = step_parts(placed.segments[0], graph, limits, dict(backends))
-    if not all(part.device in rates for part in parts):
-        return None
-    n_tokens = min(limits.n_batch, limits.n_ctx)
-    generation = n_tokens * step_seconds(parts, rates, 1, 1, limits.n_ctx // 2)
-    return step_seconds(parts, rates, n_tokens, 1, 0) + generation

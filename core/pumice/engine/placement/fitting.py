@@ -167,14 +167,15 @@ def _room_for_cache(
     Of what is free beside the model with ``config.fit_ctx`` tokens, it may take ``config.cache_share``: all memory of
     GPUs but a margin, and ``HOST_SHARE`` of host memory.
     """
-    keeping, share = replace(rules, margin=max(rules.margin, CACHE_MARGIN)), config.cache_share
+    share = config.cache_share
+    keeping = replace(rules, margin=max(rules.margin, CACHE_MARGIN))
 
-    def used(limits: Limits) -> tuple[int, int]:
-        placement = find_placement(traced, backends, limits, rules)
+    def used(placement: Placement, limits: Limits) -> tuple[int, int]:
         on_gpus = 0 if share == 1 else _gpu_bytes(placement, dict(backends), limits)
         return _host_bytes(placement, traced, backends, limits), on_gpus
 
-    on_host, on_gpus = used(make_limits(graphs, replace(sizes, n_ctx=min(config.fit_ctx, sizes.n_ctx))))
+    least = make_limits(graphs, replace(sizes, n_ctx=min(config.fit_ctx, sizes.n_ctx)))
+    on_host, on_gpus = used(find_placement(traced, backends, least, rules), least)
     gpus = [backend for _, backend in backends if backend.offload and share < 1]
     free = [size for backend in gpus for size in backend.free_memory()]
     free_on_gpus = sum(max(0, size - keeping.margin) for size in free if size is not None)
@@ -182,10 +183,11 @@ def _room_for_cache(
     most_on_gpus = math.inf if None in free else on_gpus + max(0, free_on_gpus - on_gpus) * share
 
     def fits(limits: Limits) -> bool:
-        if not has_room(traced, backends, limits, keeping, host_bytes):
+        placement = find_placement(traced, backends, limits, keeping)
+        if placement.n_offloaded < placement.n_wanted:
             return False
-        on_host, on_gpus = used(limits)
-        return on_host <= most_on_host and on_gpus <= most_on_gpus
+        on_host, on_gpus = used(placement, limits)
+        return on_host <= min(most_on_host, math.inf if host_bytes is None else host_bytes) and on_gpus <= most_on_gpus
 
     return fits
 

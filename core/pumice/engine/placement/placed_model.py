@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from pumice.architecture import DRAFT, FEATURES, MAIN
 from pumice.backend import Backend, Program
 from pumice.backend.step import Limits
-from pumice.engine.placement.costs import StepPart, step_parts
 from pumice.engine.placement.held import Held, held_by
 from pumice.engine.placement.placed import PlacedGraph
 from pumice.engine.placement.placement import PlacementRules, place_layers, uses_of
@@ -102,10 +101,6 @@ class PlacedModel:
     def uncompiled(self, names: set[str]) -> list[PlacedGraph]:
         """Return the graphs of these names, also those for prompts, that are not compiled."""
         return [placed for name, placed in self._named if name in names and placed.program is None]
-
-    def costs(self) -> list[StepPart]:
-        """Return the costs of the segments of the main graph."""
-        return step_parts(self.main.placed, self.main.graph, self._limits, dict(self.backends))
 
     @property
     def backends_used(self) -> list[str]:
