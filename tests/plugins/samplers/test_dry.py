@@ -111,6 +111,7 @@ def test_breakers_across_tokens() -> None:
     assert [bool(breakers.after(token)) for token in range(5)] == [True, True, False, False, False]
     assert breakers.after(0) is breakers.after(1)
     assert not any(map(breakers.is_one, range(5)))
+    assert breakers.after(words.n_vocab) is None  # a row of the matrix that no token has
     assert distance([4, 0, 1, 3, 4], 5, breakers) == 2
     assert distance([4, 0, 3, 1, 4], 5, breakers) == 5
     assert distance([4, 0, 1, 3, 4], 3, breakers) == 3

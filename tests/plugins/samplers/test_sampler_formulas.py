@@ -96,6 +96,11 @@ def test_a_sum_that_hits_p_exactly() -> None:
     check(equal, [0, 1, 2], typical_p=0.5)
 
 
+def test_typical_p_beside_an_impossible_token() -> None:
+    logits = np.array([1, *[0] * 10, -np.inf], np.float32)
+    check(logits, [1, 2, 3], typical_p=0.2)  # the likeliest is less typical than the ten others
+
+
 def test_xtc_leaves_min_keep_or_does_nothing() -> None:
     logits = np.array([2, 2, 2, 0], np.float32)
     check(logits, [2, 3], xtc_probability=1.0, min_keep=2)
