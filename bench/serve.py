@@ -68,11 +68,14 @@ class Run:
 
     @property
     def steady(self) -> float:
-        """Tokens per second while all sequences generate: from the last first token to the first end; 0 if never."""
-        begin = max(answer.arrivals[0][0] for answer in self.answers)
-        end = min(answer.arrivals[-1][0] for answer in self.answers)
-        n_tokens = sum(n for answer in self.answers for time, n in answer.arrivals if begin < time <= end)
-        return n_tokens / (end - begin) if end > begin else 0.0
+        """Tokens per second while most answers are written at once, as many as there are users unless some wait."""
+        spans = [(answer.arrivals[0][0], answer.arrivals[-1][0]) for answer in self.answers]
+        times = sorted({time for span in spans for time in span})
+        written = [sum(begin <= time < end for begin, end in spans) for time in times[:-1]]
+        fullest = [pair for n, *pair in zip(written, times, times[1:], strict=False) if n == max(written)]
+        arrivals = [arrival for answer in self.answers for arrival in answer.arrivals]
+        n_tokens = sum(n for time, n in arrivals if any(begin < time <= end for begin, end in fullest))
+        return n_tokens / sum(end - begin for begin, end in fullest) if fullest else 0.0
 
     @property
     def firsts(self) -> list[float]:
