@@ -100,9 +100,7 @@ def soak(
     Where not all has happened by then, it goes on until it has.
     """
     tally, started, seen, stop = Tally(), time.monotonic(), [], threading.Event()
-    with load_model(
-        path, load_config({**SETTINGS, **settings}), policy=FairPolicy(max_delay=0.02, quantum=0.1)
-    ) as model:
+    with load_model(path, load_config({**SETTINGS, **settings}), policy=FairPolicy(n_beside=8, quantum=20)) as model:
         until = started + seconds
         each = [
             threading.Thread(target=_client, args=(model, seed, known, stop, tally), daemon=True)

@@ -126,7 +126,7 @@ class Config(BaseModel):
     n_batch: int = Field(ge=1)
     n_parallel: int = Field(ge=1)
     max_queue: int = Field(ge=-1)
-    max_delay: float = Field(ge=0)
+    prefill_tokens: int = Field(ge=0)
     lookahead: int = Field(ge=-1)
     speculate: str
     n_draft: int = Field(ge=-1)

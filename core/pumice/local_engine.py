@@ -15,7 +15,7 @@ from pumice.architecture import HEAD, MAIN, Architecture
 from pumice.config import Config
 from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner, Snapshot
 from pumice.engine.cache.make_tiers import make_tiers
-from pumice.engine.loop.policy import FairPolicy, SchedulingPolicy
+from pumice.engine.loop.policy import GPU_ROWS, FairPolicy, SchedulingPolicy
 from pumice.engine.media.projector_parts import ChosenProjector
 from pumice.engine.messages import Event, Facts, Span
 from pumice.engine.placement.backends import OpeningBackends
@@ -318,10 +318,9 @@ def _all_files(path: str | Path, config: Config) -> list[str]:
 
 def _policy(config: Config, registry: Registry, runner: Runner) -> SchedulingPolicy:
     on_gpu = registry.backends.find(runner.placed.backends_used[0]).offload
-    sizes = runner.capabilities.step_sizes
-    if config.max_delay or on_gpu:
-        return FairPolicy(config.max_delay or 0.05, step_sizes=sizes)
-    return FairPolicy(0.2, step_sizes=sizes, few_delay=0.1)
+    if on_gpu:
+        return FairPolicy(config.prefill_tokens or config.n_batch, step_rows=GPU_ROWS)
+    return FairPolicy(config.prefill_tokens or FairPolicy().n_beside)
 
 
 def _emit(listening: Callable[[], Callable[[list[Event]], None] | None], events: list[Event]) -> None:

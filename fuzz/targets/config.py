@@ -14,7 +14,7 @@ MODULES = ("pumice.config",)
 MAX_LEN = 1000
 _KEYS = (
     "backend", "n_ctx", "kv_type", "samplers", "sampling", "temperature", "plugins", "disabled", "prefer", "adapters",
-    "file", "scale", "layers", "models", "draft", "chat_template", "cpu", "max_delay", "n_gpu_layers",
+    "file", "scale", "layers", "models", "draft", "chat_template", "cpu", "prefill_tokens", "n_gpu_layers",
 )  # fmt: skip
 TOKENS = (
     *(f"{key}: ".encode() for key in _KEYS), b"\n  ", b"- ", b"[", b"{", b"&a ", b"*a", b"<<: ", b"!!python/none",

@@ -286,7 +286,6 @@ class DeviceProgram(Program):
                 drafted=self._drafted,
                 registers=self._shared.device.runs_behind,
                 picks=PickLimits(rows=self._max_picked),
-                step_sizes=self._buckets.sizes,
             )
         return Capabilities(
             copies_slots=True,
@@ -297,7 +296,6 @@ class DeviceProgram(Program):
             registers=self._shared.device.runs_behind and (self.host.goes_on or self._segment.block is not None),
             drafted=self._drafted,
             drafted_rows=self._most_drafted,
-            step_sizes=self._buckets.sizes,
         )
 
     @property

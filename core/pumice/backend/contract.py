@@ -62,8 +62,6 @@ class Capabilities:
         drafted: useful values of ``n_drafted`` of an ``Ask``, ascending. Recurrent states after such a step are those
             after the tokens that it gives but the last. Empty: the program verifies no drafts.
         drafted_rows: maximum rows of all sequences in a step with drafts; 0: one more than the last of ``drafted``.
-        step_sizes: numbers of tokens, ascending, if a step takes as long as one of the next larger number. Empty: the
-            time of a step follows its tokens.
     """
 
     copies_slots: bool = False
@@ -75,7 +73,6 @@ class Capabilities:
     registers: bool = False
     drafted: tuple[int, ...] = ()
     drafted_rows: int = 0
-    step_sizes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -289,8 +289,8 @@ class EngineOptions(TypedDict, total=False):
         memory_limit: Maximum memory of an engine's process, without the mapped model file (Linux): in GiB, or with a
             unit such as 500MiB; 0: unlimited.
         max_queue: Maximum number of waiting requests; further ones are refused (QueueFullError). -1: unlimited.
-        max_delay: Seconds of a batch that prompts may use while other sequences generate; 0: 0.05 on a GPU; elsewhere
-            0.1 beside up to 4 sequences, and up to 0.2 beside 8 and more.
+        prefill_tokens: Maximum tokens of prompts in a batch in which other sequences generate, which bounds the gaps
+            between their tokens; 0: n_batch on a GPU, 32 elsewhere.
         lookahead: Maximum number of tokens in a row that a device picks before the host looks at them; 0: none; -1: as
             many as 20 milliseconds allow. Changes speed only.
         speculate: Speculative decoding: auto, off, or names of proposers with commas between. Changes speed only,
@@ -353,7 +353,7 @@ class EngineOptions(TypedDict, total=False):
     cache_disk_limit: Annotated[float | str, _Context(16.0, "--cache-disk-limit", ge=0, le=2**20, unit="GiB")]
     memory_limit: Annotated[float | str, _Context(0.0, ge=0, le=2**20, unit="GiB")]
     max_queue: Annotated[int, _Engine(-1, ge=-1)]
-    max_delay: Annotated[float, _Engine(0.0, ge=0)]
+    prefill_tokens: Annotated[int, _Engine(0, ge=0)]
     lookahead: Annotated[int, _Engine(-1, ge=-1)]
     speculate: Annotated[str, _Engine("auto", "--speculate")]
     n_draft: Annotated[int, _Engine(-1, ge=-1)]

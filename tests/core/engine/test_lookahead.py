@@ -90,7 +90,7 @@ def test_steps_of_prompts_after_others_change_nothing(
 
     def texts(program: Cells) -> list[tuple[list[int], str | None]]:
         made = engine(program, n_ctx, n_batch=n_batch)
-        made.scheduler.policy = FairPolicy(max_delay=60.0)
+        made.scheduler.policy = FairPolicy(n_beside=n_batch)
         ends = frozenset([11])
         pairs = list(zip(prompts, lengths, strict=True))
         first = [add(made, request(prompt, sampling, n, end_tokens=ends)) for prompt, n in pairs[:4]]

@@ -186,7 +186,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.pace = Pace()
         self.model = pumice.load(
             path, backend=BACKEND, plugins=[self.pace.plugin()], kv_type="f32", n_ctx=n_ctx, n_parallel=n_parallel,
-            n_batch=n_batch, speculate="off", max_delay=1e6, config=config,
+            n_batch=n_batch, speculate="off", prefill_tokens=n_batch, config=config,
         )  # fmt: skip
         self.client: EngineClient = self.model.engine.client
         self.n_ctx, self.max_queue = n_ctx, self.model.config.max_queue

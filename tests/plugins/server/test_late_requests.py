@@ -35,7 +35,7 @@ ENDLESS = {"max_tokens": 100_000, "ignore_eos": True}
 @pytest.fixture(scope="module")
 def one() -> Iterator[pumice.Model]:
     """A model that computes one sequence at once, which gives way to no other."""
-    config, policy = load_config({"n_parallel": 1, "chat_template": "plain"}), FairPolicy(quantum=3600)
+    config, policy = load_config({"n_parallel": 1, "chat_template": "plain"}), FairPolicy(quantum=1e9)
     with load_model(pumice.demo_model_path(), config, policy=policy) as model:
         yield model
 

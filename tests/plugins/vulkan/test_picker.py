@@ -309,7 +309,7 @@ def test_the_same_text_where_steps_of_prompts_wait_for_none(
 ) -> None:
     path, results = tiny_llama(tmp_path / "tiny.gguf", n_vocab=2500), []
     prompts = ["a", "the cat sat on the mat", "one two three four five", "some other words of a longer text"]
-    options = {"backend": "vulkan", "n_ctx": 256, "n_parallel": 4, "n_batch": 16, "max_delay": 60.0}
+    options = {"backend": "vulkan", "n_ctx": 256, "n_parallel": 4, "n_batch": 16, "prefill_tokens": 16}
     submit: Callable[..., Pending] = Runner.submit
     after: list[bool] = []  # whether each step of several tokens of a sequence takes some of slots
 

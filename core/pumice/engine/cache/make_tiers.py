@@ -19,7 +19,8 @@ log = logging.getLogger("pumice")
 _IRRELEVANT_KEYS = {
     *("cache_ram", "cache_disk", "cache_saved", "cache_disk_limit", "chat_template", "lookahead"),
     *("draft_max", "draft_min", "draft_p_min", "draft_n_ctx", "draft_n_gpu_layers", "n_draft", "speculate"),
-    *("max_delay", "max_queue", "memory_limit", "models", "n_batch", "n_parallel", "plugins", "samplers", "sampling"),
+    *("prefill_tokens", "max_queue", "memory_limit", "models", "n_batch", "n_parallel", "plugins", "samplers"),
+    "sampling",
     *("sandbox", "sandbox_read", "sandbox_write"),
     # known from the placed graphs; these do not say which GPU ``devices``, ``main_gpu`` and ``split_mode`` choose
     *("backend", "backends", "fit", "fit_target", "kv_offload", "n_cpu_ffn", "n_cpu_moe", "n_gpu_layers"),

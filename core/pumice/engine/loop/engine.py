@@ -6,7 +6,6 @@ diffusion) have steps of their kind. Kinds take turns.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -197,7 +196,7 @@ class Engine:
             n_slots_free=len(self.scheduler.places.generations.slots),
             n_blocks=self.limits.n_blocks,
             n_blocks_free=self.cache.free,
-            n_steps=self.scheduler.n_steps,
+            n_steps=self.scheduler.places.n_steps,
             n_lacked=self.scheduler.places.n_lacked,
             tiers=self.tiers.tallies if self.tiers else {},
         )
@@ -247,13 +246,10 @@ class Engine:
 
     def _read(self, kind: str, members: ReadMembers) -> None:
         """Compute a step of readings; if it fails, each alone, so that an error is that of one request."""
-        weights, began = weights_of(self.scheduler.places.active), time.perf_counter()
+        self._turns.took(kind, self.scheduler.policy.cost(members), weights_of(self.scheduler.places.active))
         try:
             self._read_steps.read_encoder_prompts([reader for reader, _ in members])
             self._read_steps.compute(members)
-            seconds = time.perf_counter() - began  # with log-probabilities, which take the host longer than a device
-            self._turns.took(kind, seconds, weights)
-            self.scheduler.policy.took(members, seconds)
         except Exception as error:
             self._fail_lost(error)
             if len(members) > 1 and not self.runner.lost:
@@ -262,7 +258,7 @@ class Engine:
                         self._read(kind, [member])
                 return
             self.scheduler.fail([reader for reader, _ in members], error)
-        self.scheduler.n_steps += 1
+        self.scheduler.places.n_steps += 1
 
     def _begin(self, members: Members) -> Flight | None:
         """Submit a step; on an error, fail its members and return None."""
@@ -278,10 +274,9 @@ class Engine:
         """Continue with the tokens of a step; on an error, fail its members."""
         failure = None
         try:
-            seconds = self.flights.land(flight, goes_on)
-            if not flight.repeats:  # repeated tokens would count as a prompt's
-                self.scheduler.policy.took(flight.members, seconds / flight.n_steps)
-            self._turns.took(GENERATE, seconds, weights_of(self.scheduler.places.active))
+            cost = flight.n_steps * self.scheduler.policy.cost(flight.members)
+            self._turns.took(GENERATE, cost, weights_of(self.scheduler.places.active))
+            self.flights.land(flight, goes_on)
             for running, _ in flight.members:
                 self.scheduler.events += running.generation.output()
         except Exception as error:
@@ -293,7 +288,7 @@ class Engine:
         """Finish a step after success or an error."""
         if error:
             self.scheduler.fail([running for running, _ in members], error)
-        self.scheduler.n_steps += 1
+        self.scheduler.places.n_steps += 1
         self.scheduler.retire()
 
     # --- for work outside of the schedule

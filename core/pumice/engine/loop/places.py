@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -60,6 +59,7 @@ class Places:
         self._refused: Job | None = None  # lacked blocks, and none were released since
         self._told_of: Job | None = None  # the last one of which the log says that it waits
         self.n_lacked = 0  # generations that have waited for blocks
+        self.n_steps = 0  # computed so far
 
     @property
     def active(self) -> list[Active]:
@@ -74,15 +74,16 @@ class Places:
     def queue(self, job: Job) -> None:
         """Queue a job behind the others of its client."""
         job.turn = self._turns.next(job.client, job.request_name)
+        job.waits_since = self.n_steps
         self.lane(job).waiting.add(job)
 
     def next(self, lanes: Sequence[Lane[Any, Any]]) -> Job | None:
         """Return the waiting job of these lanes that gets the next place."""
-        heads = [job for lane in lanes if (job := lane.waiting.first()) is not None]
+        heads = [job for lane in lanes if (job := lane.waiting.first(self.n_steps)) is not None]
         return min(heads, key=self._order, default=None)
 
     def _order(self, job: Job) -> tuple[bool, tuple[float, ...]]:
-        is_patient = time.perf_counter() - job.waits_since < self.policy.patience
+        is_patient = self.n_steps - job.waits_since < self.policy.patience
         return is_patient, self.policy.key(job)
 
     def may_enter(self, job: Job) -> bool:
@@ -120,6 +121,7 @@ class Places:
         lane.waiting.remove(job)
         self._turns.admitted(job.turn)
         active = job.placed(Place(lane.slots.pop(), tables, memory), n_past)
+        active.admitted = self.n_steps
         lane.active.append(active)
         self._states.restore(active)
         return active
@@ -135,7 +137,7 @@ class Places:
             others = [other for other in self.active if other is not active and other not in members]
             if not others:
                 return False
-            self.put_back(self.policy.yields_blocks(others))
+            self.put_back(self.policy.yields_blocks(others, self.n_steps))
         return True
 
     def load(self) -> list[Running]:
@@ -177,7 +179,7 @@ class Places:
         lane = self.lane(job)
         if isinstance(job, Reading) and not lane.slots and self.generations.active and not lane.active:
             return self.generations.active[-1]
-        return self.policy.gives_way(self.active if lane.slots else lane.active, job)
+        return self.policy.gives_way(self.active if lane.slots else lane.active, job, self.n_steps)
 
     def put_back(self, active: Active, gives_way: bool = False) -> None:
         """Preempt a sequence, whose job waits again, behind the others of its client if it ``gives_way`` to another.
@@ -186,10 +188,10 @@ class Places:
         """
         job = active.job
         self.release(active)
-        job.waits_since = time.perf_counter()
         if gives_way:
             self.queue(job)
         else:
+            job.waits_since = self.n_steps
             self.lane(job).waiting.add(job)
 
     def release(self, active: Active, keeps: bool = True) -> None:

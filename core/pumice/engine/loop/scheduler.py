@@ -42,7 +42,6 @@ class Scheduler:
         self.waiting = places.generations.waiting
         self.jobs: dict[int, Job] = {}
         self.events: list[Event] = []
-        self.n_steps = 0
         self._cache = cache
         self._ended = ended
         self._image_was_last = False  # the last step read an image alone
@@ -73,9 +72,9 @@ class Scheduler:
         """True if other work than the running generations waits for its turn, or could be admitted."""
         if self.reads or any(running.tables.wanted for running in self.running):
             return True
-        first = self.waiting.first()
+        first = self.waiting.first(self.places.n_steps)
         return first is not None and (
-            self.places.may_enter(first) or self.policy.gives_way(self.running, first) is not None
+            self.places.may_enter(first) or self.policy.gives_way(self.running, first, self.places.n_steps) is not None
         )
 
     def admit(self) -> None:
@@ -115,7 +114,7 @@ class Scheduler:
         members: Members = []
         free = [running for running in self.running if running not in busy and not running.tables.wanted]
         n_running = len(self.running)
-        for running, n_shared in self._apart(self.policy.share(free, self.limits.n_batch)[:most]):
+        for running, n_shared in self._apart(self.policy.share(free, self.limits.n_batch, self.places.n_steps)[:most]):
             # A step reads an image whole; its states within are not kept.
             n_new = n_shared if running.n_together else min(n_shared, running.next_mark - running.n_past)
             is_current = len(self.running) == n_running or running in self.running  # else preempted for one before
@@ -133,8 +132,8 @@ class Scheduler:
         n_rows = self.n_rows(kind)
         room = self.limits.n_batch
         if self.running and free and not free[0].whole:
-            room = min(room, self.policy.beside(len(self.running), room))
-        for reader, n_shared in self._apart(self.policy.share(free, room)):
+            room = self.policy.beside(room)
+        for reader, n_shared in self._apart(self.policy.share(free, room, self.places.n_steps)):
             if reader not in self.readers:
                 continue  # preempted for one before
             n_new = reader.pending if reader.whole else reader.fit(n_shared, n_rows)
@@ -166,14 +165,14 @@ class Scheduler:
         """Record that a sequence's next tokens are in the cache."""
         running.n_past += n_new
         running.n_again = 0
-        running.last_step = self.n_steps
+        running.last_step = self.places.n_steps
         if running.began is None and running.pending == 0:
-            running.began = time.perf_counter()
+            running.began = self.places.n_steps
         self._cache.publish(running.tables, running.known, running.n_past)
 
     def read(self, reader: Reader, n_new: int) -> None:
         """Record that a step has computed a reading's next tokens; a whole sequence is read until it is done."""
-        reader.last_step = self.n_steps
+        reader.last_step = self.places.n_steps
         if not reader.whole or reader.reading.done:
             reader.n_past += n_new
         if reader.known:

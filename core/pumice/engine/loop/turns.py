@@ -11,14 +11,13 @@ BACKGROUND = 0.1
 
 
 class Turns:
-    """Divides the time of a device between kinds of work by their weights (stride scheduling, Waldspurger 1995).
+    """Divides the work of a device between kinds by their weights (stride scheduling, Waldspurger 1995).
 
-    Time is measured, since rows are no measure of it: a row of generation takes as long as ten to a hundred rows of a
-    text that is read. The order of steps depends on these times; the results of a step do not depend on the order.
+    Work is counted in rows (``SchedulingPolicy.cost``), so that the order of steps is the same each time.
     """
 
     def __init__(self) -> None:
-        self._used: dict[str, float] = {}  # seconds by weight
+        self._used: dict[str, float] = {}  # cost by weight
         self._working: set[str] = set()  # the kinds that have work
 
     def next(self, weights: Mapping[str, float]) -> str:
@@ -26,11 +25,11 @@ class Turns:
         self._meet(weights)
         return min(weights, key=lambda kind: self._used[kind])
 
-    def took(self, kind: str, seconds: float, weights: Mapping[str, float]) -> None:
-        """Record the seconds of a step of a kind, while these had work."""
+    def took(self, kind: str, cost: float, weights: Mapping[str, float]) -> None:
+        """Record the cost of a step of a kind, while these had work."""
         self._meet(weights)
         if kind in weights:
-            self._used[kind] += seconds / weights[kind]
+            self._used[kind] += cost / weights[kind]
 
     def _meet(self, weights: Mapping[str, float]) -> None:
         """Let kinds begin beside those that go on: nothing was saved without work, and nothing owed is forgotten."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 from heapq import heappop, heappush
@@ -94,12 +93,12 @@ class WaitingJobs(Generic[J]):
         for job in [job for job in self._aside if job.ready]:
             self._queue(job)
 
-    def first(self) -> J | None:
-        """Return the next job to admit."""
+    def first(self, now: int) -> J | None:
+        """Return the next job to admit after ``now`` steps."""
         while self._heap and self._entries.get(self._heap[0][2]) != self._heap[0][1]:
             heappop(self._heap)
         if not self._heap:
             return None
         longest = next(iter(self._entries))
-        is_patient = time.perf_counter() - longest.waits_since < self.policy.patience
+        is_patient = now - longest.waits_since < self.policy.patience
         return self._heap[0][2] if is_patient else longest

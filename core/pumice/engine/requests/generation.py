@@ -66,9 +66,7 @@ class Generation(Job):
     generated: list[int] = field(default_factory=list)
     finish_reason: EngineFinishReason | None = None
     timings: Timings = field(default_factory=Timings)
-    waits_since: float = field(
-        default_factory=time.perf_counter
-    )  # time of arrival, or of losing its place in the cache
+    waits_since: int = 0  # steps before its arrival, or before it lost its place in the cache
     deadline: float | None = None  # by time.perf_counter
     kind: ClassVar[str] = GENERATE
     spoken: Sequence[int] = field(init=False)  # tokens of the prompt, without media

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from pumice.engine.media.rows import MediaRows
@@ -29,8 +28,8 @@ class Job(ABC):
         adapter_scales: one per adapter of the model.
         encoder_prompt: what an encoder reads before.
         priority: higher ones come first.
-        waits_since: ``time.perf_counter()`` of arrival, or of losing its place in the cache.
-        deadline: that of its latest end; None without one.
+        waits_since: steps computed before its arrival, or before it lost its place in the cache.
+        deadline: ``time.perf_counter()`` of its latest end; None without one.
         turn: its turn among the jobs of all clients, which orders equal priorities.
         kind: jobs of one kind share steps.
     """
@@ -40,7 +39,7 @@ class Job(ABC):
     media: MediaRows | None
     adapter_scales: Sequence[float]
     encoder_prompt: EncoderPrompt | None
-    waits_since: float
+    waits_since: int
     deadline: float | None
     turn: int = 0
     kind: ClassVar[str]
@@ -102,15 +101,15 @@ class Active(Place):
 
     Attributes:
         n_past: leading tokens whose keys and values are in the cache.
-        admitted: ``time.perf_counter()`` of its admission.
-        began: that of the first time that a next token could be sampled.
+        admitted: steps computed before its admission.
+        began: those before a next token could first be sampled.
         last_step: number of its last step.
         is_read: True if an encoder has read its prompt.
     """
 
     n_past: int
-    admitted: float = field(default_factory=time.perf_counter)
-    began: float | None = None
+    admitted: int = 0
+    began: int | None = None
     last_step: int = 0
     is_read: bool = False
 
@@ -142,7 +141,7 @@ class Active(Place):
         return self.job.priority
 
     @property
-    def waits_since(self) -> float:
+    def waits_since(self) -> int:
         """The start of its waiting time before admission."""
         return self.job.waits_since
 

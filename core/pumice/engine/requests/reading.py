@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -103,7 +102,7 @@ class Reading(Job, Generic[T]):
     n_done: int = 0
     whole: bool = False
     turn: int = 0
-    waits_since: float = field(default_factory=time.perf_counter)
+    waits_since: int = 0
     deadline: float | None = None
     stops_at_rows: ClassVar[bool] = False
     kind: ClassVar[Kind] = "logits"
