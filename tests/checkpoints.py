@@ -31,6 +31,8 @@ def weights(name: str, shape: Sequence[int]) -> NDArray[np.float32]:
     if not shape and name.endswith(("_min", "_max")):  # limits of Gemma 4's maps, which some values exceed
         return np.float32(-1.5 if name.endswith("_min") else 1.5) * np.ones((), np.float32)
     values = random * 0.1 + (1.0 if name.endswith(("norm.weight", "running_var")) or "layernorm" in name else 0.0)
+    if name.endswith("balancing_biases"):  # transformers sets the last one whatever is stored
+        values[-1] = -1.0
     return (values.astype(np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32)
 
 

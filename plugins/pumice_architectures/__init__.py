@@ -41,6 +41,7 @@ ARCHITECTURES = {
     "deepseek4": "pumice_architectures.deepseek4:DeepSeek4",
     "dflash": "pumice_architectures.dflash:DFlash",
     "diffllama": "pumice_architectures.diffllama:DiffLlama",
+    "dory": "pumice_architectures.dory:Dory",
     "dots1": "pumice_architectures.dots1:Dots1",
     "dots3note": "pumice_architectures.sparse_latent:Dots3Note",
     "dream": "pumice_architectures.diffusion:Dream",
@@ -91,6 +92,7 @@ ARCHITECTURES = {
     "jamba": "pumice_architectures.jamba:Jamba",
     "jina-bert-v2": "pumice_architectures.bert:JinaBertV2",
     "jina-bert-v3": "pumice_architectures.bert:JinaBertV3",
+    "jetmoe": "pumice_architectures.jetmoe:JetMoE",
     "kimi-k3": "pumice_architectures.kimi_k3:KimiK3",
     "kimi-linear": "pumice_architectures.kimi_linear:KimiLinear",
     "kolibri": "pumice_architectures.kolibri:Kolibri",
@@ -104,6 +106,7 @@ ARCHITECTURES = {
     "llama": "pumice_architectures.llama:Llama",
     "llama-embed": "pumice_architectures.llama:LlamaEmbed",
     "llama4": "pumice_architectures.llama4:Llama4",
+    "longcat-flash": "pumice_architectures.longcat_flash:LongCatFlash",
     "maincoder": "pumice_architectures.maincoder:Maincoder",
     "mamba": "pumice_architectures.mamba:Mamba",
     "mamba2": "pumice_architectures.mamba:Mamba2",
@@ -161,6 +164,7 @@ ARCHITECTURES = {
     "qwen3vl": "pumice_architectures.qwen_vl:Qwen3VL",
     "qwen3vlmoe": "pumice_architectures.qwen_vl:Qwen3VLMoE",
     "qwen4exp": "pumice_architectures.qwen4exp:Qwen4Exp",
+    "recurrent-gemma": "pumice_architectures.recurrent_gemma:RecurrentGemma",
     "refact": "pumice_architectures.refact:Refact",
     "rnd1": "pumice_architectures.diffusion:RND1",
     "rwkv6": "pumice_architectures.rwkv6:RWKV6",
@@ -181,6 +185,7 @@ ARCHITECTURES = {
     "wavtokenizer-dec": "pumice_architectures.wavtokenizer:WavTokenizer",
     "whisper": "pumice_architectures.whisper:Whisper",
     "xverse": "pumice_architectures.llama:PlainLlama",
+    "zaya": "pumice_architectures.zaya:Zaya",
 }
 """Class of each value of ``general.architecture``, imported when a file needs it."""
 

@@ -313,4 +313,23 @@ CASES = {
     "apertus15": Case("Apertus1p5TextForCausalLM", {}),
     "cohere-compass": Case("CohereCompassForCausalLM", {**HEADS, **WINDOW, **LAYERS, "rope_parameters": {
         "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}, "full_attention": None}}),
+    "longcat-flash": Case("LongcatFlashForCausalLM", {
+        **LATENT, "num_layers": 2, "ffn_hidden_size": 48, "expert_ffn_hidden_size": 24, "moe_topk": 3,
+        "zero_expert_num": 2}, common={**COMMON, "num_hidden_layers": 4}),
+    "zaya": Case("ZayaForCausalLM", {**HEADS, **WINDOW, "moe_intermediate_size": 24, "num_experts": 4,
+                                     "router_hidden_size": 12, "layer_types": ["hybrid_sliding", "hybrid", "hybrid"],
+                                     "num_hidden_layers": 3}),
+    "dory": Case("DoryForCausalLM", {
+        **HEADS, **WINDOW, "num_hidden_layers": 4, "n_input_layers": 1, "n_output_layers": 1, "n_recurrent_loops": 2,
+        "initializer_range": 0.3, "ngpt_alpha_init": 0.5,
+        "layer_types": [*LAYERS["layer_types"], *LAYERS["layer_types"][::-1]]}),
+    "minimax-m3-transformers": Case("MiniMaxM3VLForCausalLM", {
+        **HEADS, "num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 24,
+        "dense_intermediate_size": 48, "shared_intermediate_size": 24, "rotary_dim": 8, "index_n_heads": 2,
+        "index_head_dim": 16, "index_block_size": 2, "index_topk_blocks": 4, "mlp_layer_types": ["dense", "sparse"],
+        "layer_types": ["full_attention", "minimax_m3_sparse"],
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}),
+    "recurrent-gemma": Case("RecurrentGemmaForCausalLM", {
+        "num_hidden_layers": 3, "attention_window_size": 8, "lru_width": 48, "num_key_value_heads": 1}, "spm"),
+    "jetmoe": Case("JetMoeForCausalLM", {"kv_channels": 8, "num_local_experts": 4, "num_experts_per_tok": 2}),
 }  # fmt: skip

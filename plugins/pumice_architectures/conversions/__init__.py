@@ -36,6 +36,7 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
             "DeepseekV3ForCausalLM", "KimiVLForConditionalGeneration", "KimiK25ForConditionalGeneration",
         ),
         "DeepSeek32": ("DeepseekV32ForCausalLM",),
+        "LongCatFlash": ("LongcatFlashForCausalLM",),
         "DeepSeekOCR": ("DeepseekOCRForCausalLM", "DeepseekOCR2ForCausalLM", "UnlimitedOCRForCausalLM"),
     },
     "deepseek4": {
@@ -50,6 +51,7 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "Gemma4DSpark": ("Gemma4DSparkModel",),
         "MuseGlimmerAssistant": ("MuseGlimmerAssistantModel",),
     },
+    "dory": {"Dory": ("DoryForCausalLM",)},
     "dots": {
         "Dots3": (
             "Dots3NoteForCausalLM", "Dots3NoteForConditionalGeneration", "Dots3NoteTextForCausalLM",
@@ -79,6 +81,7 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "Gemma": ("GemmaForCausalLM",),
         "Gemma2": ("Gemma2ForCausalLM",),
         "Gemma3": ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"),
+        "RecurrentGemma": ("RecurrentGemmaForCausalLM",),
         "VaultGemma": ("VaultGemmaForCausalLM",),
     },
     "gemma4": {
@@ -184,7 +187,9 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
     "minimax": {
         "MiniMax01": ("MiniMaxText01ForCausalLM", "MiniMaxM1ForCausalLM"),
         "MiniMaxM2": ("MiniMaxM2ForCausalLM",),
-        "MiniMaxM3": ("MiniMaxM3SparseForCausalLM", "MiniMaxM3SparseForConditionalGeneration"),
+        "MiniMaxM3": (
+            "MiniMaxM3SparseForCausalLM", "MiniMaxM3SparseForConditionalGeneration", "MiniMaxM3VLForCausalLM",
+        ),
     },
     "mistral": {
         "Mistral3": ("Ministral3ForCausalLM", "Mistral3ForConditionalGeneration"),
@@ -194,6 +199,7 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "Arctic": ("ArcticForCausalLM",),
         "DBRX": ("DbrxForCausalLM",),
         "Grok": ("GrokForCausalLM", "Grok1ForCausalLM"),
+        "JetMoE": ("JetMoeForCausalLM",),
         "Maple": ("MapleForCausalLM",),
         "SmallThinker": ("SmallThinkerForCausalLM",),
     },
@@ -298,6 +304,7 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "ModernBertDecoder": ("ModernBertDecoderForCausalLM",),
         "NanoChat": ("NanoChatForCausalLM",),
     },
+    "zaya": {"Zaya": ("ZayaForCausalLM",)},
 }  # fmt: skip
 
 CONVERSIONS = {

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import SIGMOID, Conversion, HFConfig, LazyTensor, layer_of, leading_dense_layers
+from pumice.plugin.convert import (
+    MOST_LAYERS,
+    SIGMOID,
+    Conversion,
+    Folder,
+    HFConfig,
+    LazyTensor,
+    layer_of,
+    leading_dense_layers,
+)
 from pumice_architectures.conversions.llama import interleaved
 from pumice_architectures.conversions.qwen import packed_experts
 
@@ -135,6 +144,44 @@ class DeepSeekOCR(DeepSeek2):
 
     def other_metadata(self) -> dict[str, Any]:
         return {"tokenizer.chat_template": "{% for m in messages %}{{m['content']}}{% endfor %}"}
+
+
+class LongCatFlash(DeepSeek2):
+    """LongCat-Flash: a layer of the checkpoint is two here; norms take the scales of what they normalize."""
+
+    architecture = "longcat-flash"
+    named_as = "deepseek2"
+    dropped = ("model.mtp.",)
+    integers = DeepSeek2.integers | {
+        "feed_forward_length": "ffn_hidden_size",
+        "expert_feed_forward_length": "expert_ffn_hidden_size",
+        "expert_used_count": "moe_topk",
+        "expert_idle_count": "zero_expert_num",
+    }
+
+    def __init__(self, folder: Folder) -> None:
+        super().__init__(folder)
+        self.n_layer = 2 * self.config.need("num_layers", most=MOST_LAYERS // 2)
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | {"leading_dense_block_count": 0, "expert_shared_count": 0}
+
+    def rename(self, name: str) -> str | None:
+        new_name = super().rename(name)
+        parts = (new_name or "").split(".")
+        if new_name is None or not new_name.startswith("model.layers.") or len(parts) < 5 or not parts[2].isdecimal():
+            return new_name
+        half = int(parts.pop(4)) if parts[3] != "mlp" and parts[4].isdecimal() else 0
+        parts[2:4] = str(2 * int(parts[2]) + half), parts[3].replace("mlps", "mlp")
+        return ".".join(parts).replace(".mlp.router.classifier", ".mlp.gate").replace(".mlp.router.", ".mlp.gate.")
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if name.endswith((".experts.gate_proj.weight", ".experts.up_proj.weight")):
+            tensor = tensor[: self.config.need("n_routed_experts")]  # idle experts may have matrices, too
+        for part in ("q", "kv"):
+            if name.endswith(f".{part}_a_layernorm.weight"):
+                tensor = tensor * (self.config.need("hidden_size") / self.config.need(f"{part}_lora_rank")) ** 0.5
+        yield from super().convert(name, tensor)
 
 
 class AXK2(DeepSeek32):

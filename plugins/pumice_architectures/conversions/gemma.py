@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from pumice.plugin.convert import Conversion, LazyTensor
 
 END_OF_TURN = 107  # token id, missing in the first files
@@ -78,6 +80,56 @@ class Gemma3(Gemma2):
 
     def rename(self, name: str) -> str | None:
         return Conversion.rename(self, name)
+
+
+class RecurrentGemma(Gemma):
+    """RecurrentGemma: matrices of the recurrent units are for blocks of channels, one for each attention head."""
+
+    architecture = "recurrent-gemma"
+    named_as = "gemma"
+    integers = {
+        "attention.sliding_window": "attention_window_size",
+        "ssm.conv_kernel": "conv1d_width",
+        "ssm.group_count": "num_attention_heads",
+        "vocab_size": "vocab_size",
+    }
+    numbers = {"final_logit_softcapping": "logits_soft_cap"}
+    renames = {r"_gate_(weight|bias)$": r"_gate.\1"}
+    more_names = {
+        "model.final_norm": "output_norm",
+        "model.layers.{}.temporal_pre_norm": "blk.{}.attn_norm",
+        "model.layers.{}.channel_pre_norm": "blk.{}.ffn_norm",
+        **{f"model.layers.{{}}.mlp_block.{part}_proj": f"blk.{{}}.ffn_{part}" for part in ("gate", "up", "down")},
+        **{f"model.layers.{{}}.temporal_block.{part}_proj": f"blk.{{}}.attn_{part}" for part in "qkv"},
+        "model.layers.{}.temporal_block.o_proj": "blk.{}.attn_output",
+        "model.layers.{}.temporal_block.linear_y": "blk.{}.attn_gate",
+        "model.layers.{}.temporal_block.linear_x": "blk.{}.ssm_in",
+        "model.layers.{}.temporal_block.linear_out": "blk.{}.ssm_out",
+        "model.layers.{}.temporal_block.conv_1d": "blk.{}.ssm_conv1d",
+        "model.layers.{}.temporal_block.rg_lru.input_gate": "blk.{}.ssm_x",
+        "model.layers.{}.temporal_block.rg_lru.recurrent_gate": "blk.{}.ssm_dt",
+        "model.layers.{}.temporal_block.rg_lru.recurrent_param": "blk.{}.ssm_a",
+    }
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        kinds, n_kv = c["block_types"], c.first("num_key_value_heads") or c.need("num_attention_heads")
+        return Conversion.metadata(self) | {
+            "attention.head_count_kv": [n_kv * (kinds[i % len(kinds)] == "attention") for i in range(self.n_layer)],
+            "feed_forward_length": c.need("intermediate_size") // 2,
+            "ssm.inner_size": c.need("lru_width", "hidden_size"),
+            "rope.dimension_count": self.n_rot(0.5),
+        }
+
+    def other_metadata(self) -> dict[str, Any]:
+        return {"tokenizer.ggml.add_space_prefix": False}
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if name.endswith("_gate.weight"):
+            tensor = tensor.transpose(0, 2, 1)
+        elif name.endswith("recurrent_param"):
+            tensor = tensor.map(lambda x: -8.0 * np.logaddexp(0.0, x))
+        yield from super().convert(name, tensor.squeeze() if name.endswith("conv_1d.weight") else tensor)
 
 
 class VaultGemma(Gemma2):

@@ -266,8 +266,7 @@ class Apertus15(Apertus):
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name == "lm_head.weight" and (n_missing := len(self.missing_tokens())):
-            n_rows, n_embd = tensor.shape
-            tensor = tensor.map(lambda x: np.pad(x, ((0, n_missing), (0, 0))), (n_rows + n_missing, n_embd))
+            tensor = tensor.pad(n_missing)
         yield from super().convert(name, tensor)
 
 

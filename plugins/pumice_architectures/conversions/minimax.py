@@ -8,7 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin.convert import FLOAT32, SIGMOID, Conversion, ConvertError, LazyTensor, number
+from pumice.plugin.convert import FLOAT32, SIGMOID, Conversion, ConvertError, LazyTensor, leading_dense_layers, number
+from pumice_architectures.conversions.qwen import packed_experts
+
+# Feed-forward blocks and experts of MiniMax M3, and the ends of their names.
+BLOCKS = {"mlp": "", "block_sparse_moe.shared_experts": "_shexp", "block_sparse_moe.experts": "_exps"}
 
 
 class MiniMax01(Conversion):
@@ -56,7 +60,8 @@ class MiniMaxM3(MiniMaxM2):
     float32 = FLOAT32 | {f"indexer.{part}" for part in ("q_proj", "k_proj")}
     more_names = {
         **{
-            f"model.layers.{{}}.block_sparse_moe.shared_experts.{part}_proj": f"blk.{{}}.ffn_{part}_shexp"
+            f"model.layers.{{}}.{block}.{part}_proj": f"blk.{{}}.ffn_{part}{suffix}"
+            for block, suffix in BLOCKS.items()
             for part in ("gate", "up", "down")
         },
         "model.layers.{}.self_attn.index_q_proj": "blk.{}.indexer.q_proj",
@@ -64,24 +69,37 @@ class MiniMaxM3(MiniMaxM2):
         "model.layers.{}.self_attn.index_q_norm": "blk.{}.indexer.q_norm",
         "model.layers.{}.self_attn.index_k_norm": "blk.{}.indexer.k_norm",
     }
-    integers = MiniMaxM2.integers | {"expert_shared_count": "n_shared_experts"}
+    renames = {
+        r"\.mlp\.(experts|gate|shared_experts)\.": r".block_sparse_moe.\1.",  # as transformers stores them
+        r"\.gate\.e_score_correction": ".e_score_correction",
+        r"\.indexer\.(q|k)_": r".index_\1_",
+    }
     numbers = {"expert_weights_scale": "routed_scaling_factor"}
     constants = {"expert_weights_norm": True}
     SPARSE = {
-        "head_count": "sparse_num_index_heads",
-        "key_length": "sparse_index_dim",
-        "top_k": "sparse_topk_blocks",
-        "block_size": "sparse_block_size",
-        "local_blocks": "sparse_local_block",
+        "head_count": ("sparse_num_index_heads", "index_n_heads"),
+        "key_length": ("sparse_index_dim", "index_head_dim"),
+        "top_k": ("sparse_topk_blocks", "index_topk_blocks"),
+        "block_size": ("sparse_block_size", "index_block_size"),
+        "local_blocks": ("sparse_local_block", "index_local_blocks"),
     }
 
     def metadata(self) -> dict[str, Any]:
-        sparse = self.config["sparse_attention_config"]
-        dense = takewhile(lambda frequency: frequency == 0, self.config["moe_layer_freq"])
+        c = self.config | (self.config.first("sparse_attention_config") or {})
+        n_dense = leading_dense_layers(c)
+        if n_dense is None:
+            n_dense = len(list(takewhile(lambda frequency: frequency == 0, c["moe_layer_freq"])))
         return super().metadata() | {
-            **{f"attention.indexer.{key}": int(sparse[name]) for key, name in self.SPARSE.items()},
-            "leading_dense_block_count": len(list(dense)),
+            **{f"attention.indexer.{key}": c.need(*names) for key, names in self.SPARSE.items()},
+            "expert_shared_count": c.first("n_shared_experts") or 1,
+            "leading_dense_block_count": n_dense,
         }
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        yield from super().convert(name, tensor + 1.0 if name.endswith("norm.weight") else tensor)
+        if name.endswith("norm.weight"):
+            tensor = tensor + 1.0
+        if ".gate_up_proj" not in name or ".experts." in name:
+            yield from packed_experts(self, name, tensor)
+            return
+        for part, half in zip(("gate", "up"), tensor.halves(), strict=True):
+            yield from super().convert(name.replace("gate_up", part), half)

@@ -125,6 +125,40 @@ class SmallThinker(Conversion):
         return metadata
 
 
+class JetMoE(Conversion):
+    """JetMoE: experts in feed-forward blocks and in attention."""
+
+    architecture = "jetmoe"
+    named_as = "llama"
+    vocabularies = ["sentencepiece", "fast_sentencepiece", "bpe"]
+    integers = {
+        "vocab_size": "vocab_size",
+        "attention.key_length": "kv_channels",
+        "attention.value_length": "kv_channels",
+        "rope.dimension_count": "kv_channels",
+    }
+    renames = {r"(mlp|experts)\.bias$": r"\1.output.bias"}
+    more_names = {
+        "model.layers.{}.self_attention.experts.router.layer": "blk.{}.attn_gate_inp",
+        "model.layers.{}.self_attention.experts.input_linear": "blk.{}.attn_q_exps",
+        "model.layers.{}.self_attention.experts.output_linear": "blk.{}.attn_output_exps",
+        "model.layers.{}.self_attention.experts.output": "blk.{}.attn_output",
+        "model.layers.{}.self_attention.k_proj": "blk.{}.attn_k",
+        "model.layers.{}.self_attention.v_proj": "blk.{}.attn_v",
+        "model.layers.{}.mlp.router.layer": "blk.{}.ffn_gate_inp",
+        "model.layers.{}.mlp.input_linear": "blk.{}.ffn_gate_up_exps",
+        "model.layers.{}.mlp.output_linear": "blk.{}.ffn_down_exps",
+        "model.layers.{}.mlp.output": "blk.{}.ffn_down",
+    }
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if name.endswith("kv_proj.weight"):
+            for part, half in zip("kv", tensor.halves(), strict=True):
+                yield from super().convert(name.replace("kv_proj", f"{part}_proj"), half)
+        else:
+            yield from super().convert(name, tensor)
+
+
 class Maple(Conversion):
     """Maple: sliding windows, layers without positions, clamped experts."""
 

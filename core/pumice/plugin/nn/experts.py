@@ -169,6 +169,18 @@ def choose_by_logits(g: GraphBuilder, logits: Tensor, bias: Weight | None, exper
     return ids, g.expert_weights(logits, ids, gate=experts.gate, normalize=experts.normalize, scale=experts.scale)
 
 
+def without_idle(
+    g: GraphBuilder, blk: str, ids: Tensor, weights: Tensor, n_expert: int, n_idle: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ids below ``n_expert`` and weights ``[t, n_expert_used]``, and the sum of idle weights ``[t, 1]``.
+
+    The ``n_idle`` experts after the others have no matrices; the ids that replace theirs have weight 0.
+    """
+    is_idle = g.constant(f"{blk}idle experts", [0.0] * n_expert + [1.0] * n_idle)
+    idle = weights * g.embedding(is_idle, ids)
+    return g.remainder(ids, n_expert), weights + idle * -1.0, g.sum(idle, axis=-1, keepdims=True)
+
+
 def shared_expert(
     g: GraphBuilder,
     x: Tensor,
