@@ -18,10 +18,19 @@ TYPES = [
 ]
 
 
-def write_demo_model(path: Path, type: GGMLType, source: Path | None = None, n_layer: int | None = None) -> Path:
+CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}<|{{ message.role }}|> {{ message.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+def write_demo_model(
+    path: Path, type: GGMLType, source: Path | None = None, n_layer: int | None = None, template: str = ""
+) -> Path:
     """The demo model, or the model ``source``, with all its matrices in another type, and its first layers alone."""
     with GGUFFile.open(source or pumice.demo_model_path()) as file:
         metadata = {key: value for key, value in file.metadata.items() if key != "general.file_type"}
+        metadata |= {"tokenizer.chat_template": template} if template else {}
         names = list(file.tensors)
         if n_layer is not None:
             left_out = tuple(f"blk.{layer}." for layer in range(n_layer, metadata["llama.block_count"]))

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pumice.audio import Audio
     from pumice.chat import ChatCompletion, ChatDelta, Message, Tool, ToolCall, Usage
     from pumice.demo import demo_model_path
-    from pumice.engine.messages import Logprobs, PreparedText, Request, Snapshot, Timings
+    from pumice.engine.messages import Logprobs, PreparedText, Request, Snapshot
     from pumice.errors import (
         BackendError,
         ConfigError,
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from pumice.streaming.chat import AsyncChatStream, ChatStream, PreparedChat
     from pumice.streaming.pieces import Completion, Piece
     from pumice.streaming.stream import AsyncStream, Stream
+    from pumice.timings import Timings
     from pumice.transcription import Segment, Transcript
     from pumice.videos import Video
 
@@ -125,7 +126,8 @@ __all__ = [
 _HOMES = {
     "chat": ["ChatCompletion", "ChatDelta", "Message", "Tool", "ToolCall", "Usage"],
     "streaming.chat": ["AsyncChatStream", "ChatStream", "PreparedChat"],
-    "engine.messages": ["Logprobs", "PreparedText", "Request", "Snapshot", "Timings"],
+    "engine.messages": ["Logprobs", "PreparedText", "Request", "Snapshot"],
+    "timings": ["Timings"],
     "demo": ["demo_model_path"],
     "audio": ["Audio"],
     "videos": ["Video"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property, partial
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 from pumice.architecture import HEAD, MAIN, Architecture
 from pumice.config import Config
 from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner, Snapshot
-from pumice.engine.cache.make_tiers import make_tiers
+from pumice.engine.cache.make_tiers import make_tiers, tiers_of
+from pumice.engine.cache.portable import PortableState
 from pumice.engine.loop.policy import GPU_ROWS, FairPolicy, SchedulingPolicy
 from pumice.engine.media.projector_parts import ChosenProjector
 from pumice.engine.messages import Event, Facts, Span
@@ -24,6 +25,7 @@ from pumice.engine.placement.held import facts_of
 from pumice.engine.placement.runner import Observer
 from pumice.engine.placement.sizing import make_limits
 from pumice.engine.requests.arguments import adapter_scales, check_ids, token_ids
+from pumice.engine.requests.generation import salt_of
 from pumice.engine.requests.reading import LogitRows, ReadRequest, Rows
 from pumice.errors import ModelError, PumiceError, RequestError
 from pumice.frontend.engine import ModelEngine
@@ -42,6 +44,7 @@ from pumice.model_files.tokenizer import LazyTokenizer
 from pumice.model_graphs import chosen_sizes, make_architecture, trace_configured
 from pumice.registry import Registry, get_registry
 from pumice.speech.vocoder import ARCHITECTURE, Vocoder
+from pumice.wording import show_python
 
 if TYPE_CHECKING:
     import numpy as np
@@ -175,11 +178,20 @@ class LocalEngine:
             self._facts = replace(self._facts, media_width=0)
 
     def logits(
-        self, ids: Sequence[int], prompt: Sequence[int], media: Sequence[Span], adapters: Mapping[str, float] | None
+        self,
+        ids: Sequence[int],
+        prompt: Sequence[int],
+        media: Sequence[Span],
+        adapters: Mapping[str, float] | None,
+        first: int = 0,
     ) -> NDArray[np.float32]:
         tokens = self._checked("logits: ids", ids)
         if not tokens:
             raise RequestError("logits: no token ids given")
+        if type(first) is not int or not 0 <= first < len(tokens):
+            raise RequestError(
+                f"logits: first must be a position among the {len(tokens)} tokens, not {show_python(first)}"
+            )
         if bool(prompt) != self.runner.model.encodes:
             raise RequestError(
                 "logits: this model has no encoder that could read the prompt"
@@ -192,9 +204,44 @@ class LocalEngine:
         self._check_length(max(len(tokens), len(encoder_prompt.tokens) if encoder_prompt else 0))
 
         def whole(request: ReadRequest[Rows]) -> None:
-            LogitRows(request, tokens, range(len(tokens)), scales, encoder_prompt=encoder_prompt)
+            wanted = range(first, len(tokens))
+            LogitRows(request, tokens, wanted, scales, encoder_prompt=encoder_prompt, shares=first > 0)
 
         return self.thread.read(whole)[0]
+
+    def state(self, tokens: Sequence[int], adapters: Mapping[str, float] | None, cache_salt: str) -> bytes:
+        salt = salt_of(cache_salt, adapter_scales(self.config.adapter_scales, adapters))
+
+        def turn(engine: Engine) -> Generator[None, None, bytes]:
+            self._open_tiers(engine)
+            engine.settle()
+            with engine.failing_lost():
+                return engine.cache.export(tokens, salt).to_bytes()
+            yield
+
+        return self.thread.call(turn)
+
+    def restore(self, state: bytes) -> int:
+        read = PortableState.from_bytes(state)
+
+        def turn(engine: Engine) -> Generator[None, None, int]:
+            self._open_tiers(engine)
+            assert engine.cache.spilled is not None
+            return engine.cache.spilled.restore(read)
+            yield
+
+        return self.thread.call(turn)
+
+    def _open_tiers(self, engine: Engine) -> None:
+        """Let the cache leave the device, if it does not yet. Raises RequestError if it cannot."""
+        if engine.cache.spilled is not None:
+            return
+        versions = [(plugin.name, plugin.version) for plugin in self.registry.plugins]
+        tiers = tiers_of(self.config, self.runner, _all_files(self.file.path, self.config), versions)
+        if tiers is None or not engine.cache.shares_prefixes:
+            backends = ", ".join(self._facts.backends)
+            raise RequestError(f"state: on {backends}, this model's cache cannot leave the device")
+        engine.spill_to(tiers)
 
     def continuation_logits(
         self, beginning: Sequence[int], endings: Sequence[Sequence[int]], adapters: Mapping[str, float] | None = None

@@ -231,8 +231,8 @@ class Model(LoadedModel):
         """Return the assistant's next message.
 
         Args:
-            messages: The conversation so far: messages that ``chat`` returned, or objects with ``role`` and
-                ``content``, which is text, or a list of texts, ``pumice.Image``, ``pumice.Audio`` and
+            messages: The conversation so far: a text of the user, or messages that ``chat`` returned, or objects with
+                ``role`` and ``content``, which is text, or a list of texts, ``pumice.Image``, ``pumice.Audio`` and
                 ``pumice.Video``; or what ``template.prepare`` returned.
             progress: Called with the number of prompt tokens that have been read and with their total.
             run_tools: Run the calls of functions and ``Tool`` objects among ``tools``, and let the model read their
@@ -488,6 +488,7 @@ class Model(LoadedModel):
         ids: Sequence[int],
         prompt: Sequence[int] | Sequence[Audio] = (),
         adapters: Adapters = None,
+        first: int = 0,
     ) -> Rows:
         """Return the logits after each token of a new sequence. The engine must be in this process (``pumice.load``).
 
@@ -495,15 +496,17 @@ class Model(LoadedModel):
             ids: Token ids; those of the decoder, if an encoder reads the prompt.
             prompt: What an encoder-decoder's encoder reads: token ids, or a list of one ``pumice.Audio``.
             adapters: Scale of each adapter by name; None as configured.
+            first: Position of the first token whose logits are wanted; those before it come from the KV cache, as far
+                as it has them.
 
         Returns:
-            float32 ``[len(ids), n_vocab]``.
+            float32 ``[len(ids) - first, n_vocab]``.
 
         Raises:
             RequestError: The tokens do not fit, an argument is wrong, or the engine is in another process.
         """
         read: tuple[Sequence[int], Sequence[Any]] = self._requests.read(prompt, "") if len(prompt) else ((), ())
-        return self.engine.logits(ids, *read, adapters)
+        return self.engine.logits(ids, *read, adapters, first)
 
 
 @contextlib.contextmanager

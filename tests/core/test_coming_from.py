@@ -109,6 +109,8 @@ def test_python_of_a_page(here, model, page, there, code):
     for left in there:
         ast.parse(left)
     names = {"pumice": pumice, "model": model, "messages": MESSAGES, "schema": SCHEMA}
+    names |= {"function": lambda ids, logits: logits, "criteria": lambda ids, logits: len(ids) > 4}
+    names["state"] = model.cache.state("Once") if "state" in code else b""
     if code == "model.close()":
         names["model"] = pumice.load()
     value = eval(re.sub(r"hf\.co/[^\"]+", "model.gguf", code), names)

@@ -55,6 +55,10 @@ class RamTier:
         self.tally.n_entries += 1
         self.tally.n_saved += 1
 
+    def grow(self, entry: Entry) -> None:
+        """Raise the limit by an entry."""
+        self.tally.limit_bytes += entry.n_bytes + _OVERHEAD
+
     def shrink(self) -> None:
         """Halve the limit: the system has no more memory."""
         self.tally.limit_bytes //= 2

@@ -15,6 +15,7 @@ from pumice.chat.mixed import Media
 from pumice.chat.pattern import is_name
 from pumice.errors import RequestError
 from pumice.notebook import facts_line, folded_block, show_count, text_block
+from pumice.timings import Timings
 from pumice.wording import show_value
 
 #: The finish reasons of the engine, and "tool_calls": the model waits for the results of its calls.
@@ -190,6 +191,7 @@ class ChatCompletion:
         tokens: token ids of the answer, including marks of the chat format.
         logprobs: log-probability of each generated token, if the request asked for them.
         messages: with ``run_tools`` the calls, their results and the answer, in order; ``usage`` counts all turns.
+        timings: seconds and tokens of the prompt and of the answer; with ``run_tools`` those of the last answer.
     """
 
     message: Message
@@ -198,6 +200,7 @@ class ChatCompletion:
     tokens: list[int]
     logprobs: list[TokenLogprob] | None = None
     messages: list[Message] = field(default_factory=list)
+    timings: Timings = field(default_factory=Timings)
 
     def _repr_html_(self) -> str:
         facts = [show_count(self.usage.completion_tokens, "token"), self.finish_reason]

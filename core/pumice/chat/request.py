@@ -16,7 +16,7 @@ from pumice.grammar import grammar_source
 from pumice.options import TEMPLATE
 from pumice.wording import show_value, unknown_name
 
-Messages = Iterable[Mapping[str, Any] | Message]
+Messages = str | Iterable[Mapping[str, Any] | Message]
 
 _READ_ELSEWHERE = ("tools", "tool_choice", "response_format", "template_variables")  # each has a reader of its own
 
@@ -74,7 +74,7 @@ class ChatRequest:
         if effort not in (None, "none"):
             variables = {"reasoning_effort": effort, **variables}
         media: list[Media] = []
-        read = read_messages(messages, budget, media)
+        read = read_messages(as_messages(messages), budget, media)
         request = cls(read, media, tools, choice, template_variables=variables, **settings)
         request._check()
         return request
@@ -95,6 +95,11 @@ class ChatRequest:
             if len(getattr(self, name) or "") > MAX_NOTE:
                 raise RequestError(f"{name}: {len(getattr(self, name))} characters, but the limit is {MAX_NOTE}")
         grammar_source(response_format=self.response_format)
+
+
+def as_messages(messages: Messages) -> Iterable[Mapping[str, Any] | Message]:
+    """Return messages; a text is one of the user."""
+    return [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
 
 
 def _allowed(tools: list[dict[str, Any]], choice: Any) -> tuple[list[dict[str, Any]], Any]:

@@ -21,9 +21,10 @@ from pumice.cache_tiers import Tally
 from pumice.errors import RequestError
 from pumice.grammar import Grammar, ReasoningBudget
 from pumice.media_encoder import KeptRows
-from pumice.options import REQUEST, Algorithm
+from pumice.options import REQUEST, Algorithm, LogitsProcessor, StoppingCriteria
 from pumice.proposers import choice_of
 from pumice.speech_model import SpokenText
+from pumice.timings import Timings as Timings
 from pumice.videos import VideoForm, VideoPlan
 from pumice.wording import show_python
 
@@ -89,6 +90,7 @@ class Request:
         grammar: Grammar of the text; None allows any text.
         budget: Budget of reasoning tokens; None is unlimited.
         media: Images and sound of the prompt as embeddings, in the order of their positions.
+        prompt_text: Text of the prompt, with which ``echo`` begins.
     """
 
     prompt: Sequence[int]
@@ -103,8 +105,13 @@ class Request:
     context_shift: bool = False
     n_ctx: int | None = None
     n: int = 1
+    echo: bool = False
+    suffix: str | None = None
     logprobs: int | None = None
+    top_logprobs: int | None = None
     logprobs_sampled: bool = False
+    logits_processor: LogitsProcessor | None = None
+    stopping_criteria: StoppingCriteria | None = None
     cache_salt: str = ""
     priority: int = 0
     timeout: float | None = None
@@ -121,9 +128,10 @@ class Request:
     prediction: str | None = None
     request_id: str = ""
     media: Sequence[Span] = ()
+    prompt_text: str = ""
 
     def __post_init__(self) -> None:
-        """Check the options, and give a single stop string and the choice of drafts their usual types.
+        """Check the options, and give a single stop string, log-probabilities and the choice of drafts usual types.
 
         Raises:
             RequestError: An option has a wrong type, or is out of range.
@@ -132,6 +140,11 @@ class Request:
         for name, option in REQUEST.items():
             if (value := getattr(self, name)) is not option.default:
                 option.check(value)
+        if self.top_logprobs is not None and self.logprobs is not False:
+            object.__setattr__(self, "logprobs", self.top_logprobs)
+        elif isinstance(self.logprobs, bool):
+            object.__setattr__(self, "logprobs", 0 if self.logprobs else None)
+        object.__setattr__(self, "top_logprobs", None)  # so that a variant may have other logprobs
         if self.max_tokens is not None and 0 <= self.max_tokens < self.min_tokens:
             raise RequestError(f"min_tokens: {self.min_tokens} is above max_tokens, {self.max_tokens}")
         stops = [self.stop] if isinstance(self.stop, str) else () if self.stop is None else self.stop
@@ -153,64 +166,6 @@ def check_adapters(adapters: Mapping[str, float] | None) -> None:
     for name, scale in (adapters or {}).items():
         if not math.isfinite(scale):
             raise RequestError(f"adapters: the scale of {name!r} must be a finite number, not {show_python(scale)}")
-
-
-@dataclass
-class Timings:
-    """Seconds and token counts of one sequence.
-
-    Attributes:
-        prompt_tokens: tokens of the prompt.
-        prompt_cached: tokens of the prompt that were read from the KV cache.
-        queue_seconds: seconds until the engine started to read the prompt.
-        prompt_seconds: seconds of reading the prompt, which include the first generated token.
-        generated_tokens: generated tokens.
-        generation_seconds: seconds of generating the tokens after the first.
-        n_drafts: drafts that the model verified.
-        n_drafted: tokens of these drafts together.
-        n_accepted: drafted tokens that the model accepted.
-        accepted_at: accepted tokens by their position in a draft, from 0.
-        n_predicted: drafted tokens of the request's ``prediction``.
-        n_predicted_accepted: those of them that the model accepted.
-        drafts_exact: False if drafts were verified by a backend whose results depend on the number of rows in a step:
-            the text may then differ from the text without drafts, as it may between two batches.
-    """
-
-    prompt_tokens: Count = 0
-    prompt_cached: Count = 0
-    queue_seconds: Seconds = 0.0
-    prompt_seconds: Seconds = 0.0
-    generated_tokens: Count = 0
-    generation_seconds: Seconds = 0.0
-    n_drafts: Count = 0
-    n_drafted: Count = 0
-    n_accepted: Count = 0
-    accepted_at: list[Count] = field(default_factory=list)
-    n_predicted: Count = 0
-    n_predicted_accepted: Count = 0
-    drafts_exact: bool = True
-
-    def drafted(self, n_tokens: int, n_accepted: int, is_predicted: bool = False) -> None:
-        """Count a draft of which the first ``n_accepted`` tokens were right; ``is_predicted``: of the prediction."""
-        if is_predicted:
-            self.n_predicted += n_tokens
-            self.n_predicted_accepted += n_accepted
-        self.n_drafts += 1
-        self.n_drafted += n_tokens
-        self.n_accepted += n_accepted
-        self.accepted_at += [0] * (n_accepted - len(self.accepted_at))
-        for i in range(n_accepted):
-            self.accepted_at[i] += 1
-
-    @property
-    def prompt_per_second(self) -> float:
-        """Tokens per second of the prompt, without the cached ones; 0 before the prompt is read."""
-        return (self.prompt_tokens - self.prompt_cached) / self.prompt_seconds if self.prompt_seconds else 0.0
-
-    @property
-    def generation_per_second(self) -> float:
-        """Generated tokens per second after the first token, which the prompt's last step yields; 0 before it."""
-        return (self.generated_tokens - 1) / self.generation_seconds if self.generation_seconds else 0.0
 
 
 class Logprobs(msgspec.Struct, frozen=True, array_like=True, gc=False):

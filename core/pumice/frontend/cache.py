@@ -1,19 +1,23 @@
-"""The KV cache of single prompts on disk, from which later processes read them."""
+"""The KV cache of single prompts, on disk or as bytes, which later processes read."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
+from pumice.engine import Request
 from pumice.engine.requests.arguments import adapter_scales
+from pumice.errors import RequestError
 from pumice.frontend.answer import Answer
 from pumice.frontend.engine import ModelEngine, check_open
 from pumice.frontend.prompts import prompt_ids
 from pumice.options import REQUEST
+from pumice.streaming.stream import Stream
+from pumice.wording import show_python
 
 
 class PromptCache:
-    """Prompts on disk, in the folder ``cache_saved`` or ``cache_disk``: ``model.cache``."""
+    """The KV cache of prompts, on disk (``cache_saved`` or ``cache_disk``) or as bytes: ``model.cache``."""
 
     def __init__(self, engine: ModelEngine) -> None:
         self._engine = engine
@@ -41,6 +45,44 @@ class PromptCache:
     ) -> int:
         """Like ``save``, for a coroutine."""
         return await self._saved(prompt, adapters, cache_salt).awaited()
+
+    def state(
+        self, prompt: str | Sequence[int], *, adapters: Mapping[str, float] | None = None, cache_salt: str = ""
+    ) -> bytes:
+        """Return the KV cache of a prompt, which is read if it was not; the engine must be in this process.
+
+        Args:
+            prompt: Text, or token ids that are used unchanged.
+            adapters: Scale of each adapter by name; None as configured.
+            cache_salt: Salt of the requests that will use it.
+
+        Returns:
+            Bytes for ``restore``. They cover whole blocks of the cache, and so all but the last tokens of the prompt.
+
+        Raises:
+            RequestError: An argument is wrong, or the cache of this model cannot leave its device.
+        """
+        ids = prompt_ids(self._engine, prompt)
+        request = Request(ids, max_tokens=1, adapters=adapters, cache_salt=cache_salt)
+        Stream.open(self._engine.client, request)[0].completion()
+        return self._engine.state(ids, adapters, cache_salt)
+
+    def restore(self, state: bytes) -> int:
+        """Keep a prompt's KV cache in host memory, where requests with this prompt find it, until the model is closed.
+
+        Args:
+            state: What ``state`` returned, in this process or another one, for the same files and settings.
+
+        Returns:
+            The number of tokens that need not be read again.
+
+        Raises:
+            RequestError: The bytes are damaged, or those of another model or of other settings.
+        """
+        check_open(self._engine)
+        if not isinstance(state, (bytes, bytearray)):
+            raise RequestError(f"state must be the bytes that state returned, not {show_python(state)}")
+        return self._engine.restore(bytes(state))
 
     def _saved(self, prompt: str | Sequence[int], adapters: Mapping[str, float] | None, cache_salt: str) -> Answer[int]:
         def begin() -> Future[int]:

@@ -115,9 +115,20 @@ class ModelEngine(Protocol):
         """Return its load: waiting and running sequences, blocks of the cache in use."""
 
     def logits(
-        self, ids: Sequence[int], prompt: Sequence[int], media: Sequence[Span], adapters: Mapping[str, float] | None
+        self,
+        ids: Sequence[int],
+        prompt: Sequence[int],
+        media: Sequence[Span],
+        adapters: Mapping[str, float] | None,
+        first: int = 0,
     ) -> NDArray[np.float32]:
         """Return the logits after each token, as ``Model.logits``, for a prompt that was read. Raises RequestError."""
+
+    def state(self, tokens: Sequence[int], adapters: Mapping[str, float] | None, cache_salt: str) -> bytes:
+        """Return the cache of a prompt as ``PromptCache.state`` does. Raises RequestError."""
+
+    def restore(self, state: bytes) -> int:
+        """Take up the cache of a prompt as ``PromptCache.restore`` does. Raises RequestError."""
 
     def close(self) -> None:
         """Cancel all requests, free the memory, and close the file."""

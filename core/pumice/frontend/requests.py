@@ -12,7 +12,7 @@ from pumice.engine.requests.arguments import token_ids
 from pumice.errors import RequestError
 from pumice.frontend.engine import ModelEngine, check_open
 from pumice.frontend.media import Media
-from pumice.frontend.prompts import NO_PROMPT, Prompt, contains, mixed_parts
+from pumice.frontend.prompts import NO_PROMPT, Prompt, contains, fill_in, mixed_parts
 from pumice.grammar import Grammar, ReasoningBudget, grammar_source, read_triggers
 from pumice.options import OUTPUT, REQUEST, SortedOptions, sort_options
 
@@ -39,7 +39,16 @@ class RequestMaker:
             raise RequestError(f"{next(iter(parts.template))} is an option of chats: use chat or chat_stream")
         self._check_generates()
         ids, media = self.read(prompt, parts.request.get("cache_salt", ""))
-        return self.of(ids, parts, self._grammar(parts.output), media=media)
+        text = ""
+        if parts.request.get("echo"):
+            if media:
+                raise RequestError("echo: a prompt with images or sound is no text that could be repeated")
+            text = prompt if isinstance(prompt, str) else self._engine.tokenizer().detokenize(ids)
+        if (suffix := parts.request.get("suffix")) is not None:
+            if media or contains(prompt, str):
+                raise RequestError("suffix: the prompt before it must be one text, or token ids")
+            ids = fill_in(self._engine.tokenizer(), prompt if isinstance(prompt, str) else ids, suffix)
+        return self.of(ids, parts, self._grammar(parts.output), media=media, text=text)
 
     def with_grammar(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return options whose form of the text is checked, for several requests. Raises RequestError."""
@@ -57,11 +66,23 @@ class RequestMaker:
         grammar: Grammar | None,
         budget: ReasoningBudget | None = None,
         media: Sequence[Span] = (),
+        text: str = "",
     ) -> Request:
-        """Return the request of token ids. Raises RequestError for a wrong option."""
+        """Return the request of token ids. Raises RequestError for a wrong option.
+
+        ``text``: that of the prompt, for ``echo``.
+        """
         self._check_generates()
         settings = {"max_tokens": REQUEST["max_tokens"].default, **options.request}
-        return Request(ids, sampling=options.sampling, grammar=grammar, budget=budget, media=media, **settings)
+        return Request(
+            ids,
+            sampling=options.sampling,
+            grammar=grammar,
+            budget=budget,
+            media=media,
+            prompt_text=text,
+            **settings,
+        )
 
     def _check_generates(self) -> None:
         check_open(self._engine)

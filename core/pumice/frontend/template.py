@@ -123,7 +123,10 @@ class Template:
 
 
 def check_streamed(options: Mapping[str, Any]) -> None:
-    """Raise RequestError for an argument of ``chat`` that methods for a single answer lack."""
+    """Raise RequestError for an argument of ``chat`` that methods for a single answer lack, or one of ``generate``."""
     for name in ("run_tools", "max_tool_turns"):
         if name in options:
             raise RequestError(f"{name} is an argument of chat and achat; a stream has one answer, and runs no tools")
+    for name in ("echo", "suffix"):
+        if options.get(name):
+            raise RequestError(f"{name}: a chat has no such option; generate and stream continue a text as it is")

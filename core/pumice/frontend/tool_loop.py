@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from pumice.chat import ChatCompletion, Message, Messages, Tool, ToolCall, Usage
+from pumice.chat.request import as_messages
 from pumice.chat.tools import (
     MAX_TURNS,
     REFUSED,
@@ -69,7 +70,7 @@ class ToolLoop:
         self._tools = {tool.name: tool for tool in tools if isinstance(tool, Tool)}
         if not self._tools:
             raise RequestError("run_tools needs functions among tools, but the request has none")
-        self.messages: list[Mapping[str, Any] | Message] = list(messages)
+        self.messages: list[Mapping[str, Any] | Message] = list(as_messages(messages))
         self.options: dict[str, Any] = {**options, "tools": tools}
         self._n_before = len(self.messages)
         self._approve = None if run_tools is True else run_tools

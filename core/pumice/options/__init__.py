@@ -48,6 +48,7 @@ from pumice.options.definitions import (
     SamplingOptions,
     TemplateOptions,
 )
+from pumice.options.functions import LogitsProcessor, StoppingCriteria
 from pumice.options.option import Option, documented, read_options, show_type
 
 __all__ = [
@@ -65,11 +66,13 @@ __all__ = [
     "EngineOptions",
     "GenerateOptions",
     "KVType",
+    "LogitsProcessor",
     "Option",
     "OutputOptions",
     "RequestOptions",
     "SamplingOptions",
     "SortedOptions",
+    "StoppingCriteria",
     "TemplateOptions",
     "documented",
     "merge_options",

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Literal, TypedDict
 
+from pumice.options.functions import LogitsProcessor, StoppingCriteria
 from pumice.options.option import Option
 
 KVType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
@@ -136,8 +137,16 @@ class RequestOptions(TypedDict, total=False):
         stop_tokens: Token ids that end the text and are left out of it.
         special: Ids of control tokens that appear as text in the output.
         samplers: Names of the chain's samplers, first to last; None: the configured chain.
-        logprobs: Return the log-probability of each token, and of this many of the most probable tokens.
+        echo: Begin the text with the prompt.
+        suffix: Text after the generated one, for models with tokens for filling in (infill).
+        logprobs: Return the log-probability of each token, and of this many of the most probable tokens; True stands
+            for top_logprobs, or 0.
+        top_logprobs: Number of the most probable tokens to return with logprobs=True.
         logprobs_sampled: Take log-probabilities after the sampler chain, not those of the model.
+        logits_processor: Function of the token ids so far, int32, and the logits of the next token, float32
+            ``[n_vocab]``, that returns the logits to sample from. It needs an engine in this process, and is called on
+            the host before each token, so that a device picks none by itself.
+        stopping_criteria: Function of the same arguments; True ends the text before the next token.
         n_ctx: Maximum number of positions of this sequence; None allows those of the model.
         context_shift: Drop the older half of a full context and continue.
         timeout: Request timeout in seconds, including time in the queue.
@@ -163,8 +172,13 @@ class RequestOptions(TypedDict, total=False):
     stop_tokens: Annotated[Collection[int], _Text((), noun="a list of token ids")]
     special: Annotated[Collection[int], _Text((), noun="a list of token ids")]
     samplers: Annotated[Sequence[str] | None, _Sampling(None, "--samplers", noun="a list of names")]
-    logprobs: Annotated[int | None, _Text(None, ge=0, noun="an integer")]
+    echo: Annotated[bool, _Text(False)]
+    suffix: Annotated[str | None, _Text(None)]
+    logprobs: Annotated[bool | int | None, _Text(None, ge=0, noun="an integer")]
+    top_logprobs: Annotated[int | None, _Text(None, ge=0, noun="an integer")]
     logprobs_sampled: Annotated[bool, _Text(False)]
+    logits_processor: Annotated[LogitsProcessor | None, _Sampling(None, noun="a function")]
+    stopping_criteria: Annotated[StoppingCriteria | None, _Sampling(None, noun="a function")]
     n_ctx: Annotated[int | None, _Request(None, ge=1, noun="an integer")]
     context_shift: Annotated[bool, _Request(False, "--context-shift")]
     timeout: Annotated[float | None, _Request(None, ge=0, noun="a number of seconds")]

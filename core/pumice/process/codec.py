@@ -162,6 +162,11 @@ def encode_command(command: Command) -> bytes:
     """Encode a command. Raises RequestError if it is too large or has values that are not plain data."""
     try:
         if isinstance(command, Add):
+            for name in ("logits_processor", "stopping_criteria"):
+                if getattr(command.request, name) is not None:
+                    raise RequestError(
+                        f"{name}: functions need an engine in this process; load the model with pumice.load"
+                    )
             for name, value in dict(command.request.sampling).items():
                 _check_plain(name, value)
             without_prompt = msgspec.structs.replace(command, request=replace(command.request, prompt=[]))
@@ -310,7 +315,10 @@ def _to_plain(value: object) -> object:
 
 
 def _from_plain(kind: Any, value: Any) -> Any:
-    return _READERS[get_origin(kind) or kind](value)
+    reader = _READERS.get(get_origin(kind) or kind)
+    if reader is None:
+        raise ValueError(f"a {kind.__name__} cannot come from another process")
+    return reader(value)
 
 
 def _array_of(value: object) -> NDArray[np.float32]:

@@ -116,7 +116,13 @@ class LinkedEngine:
         return self.client.snapshot()
 
     def logits(self, *_: object) -> NDArray[np.float32]:
-        raise RequestError("logits: the engine is not in this process; load the model with pumice.load")
+        raise _elsewhere("logits")
+
+    def state(self, *_: object) -> bytes:
+        raise _elsewhere("state")
+
+    def restore(self, *_: object) -> int:
+        raise _elsewhere("restore")
 
     def close(self) -> None:
         self._finalizer()
@@ -124,6 +130,10 @@ class LinkedEngine:
     def kill(self) -> None:
         if isinstance(self.link, EngineProcess):
             self.link.kill()
+
+
+def _elsewhere(name: str) -> RequestError:
+    return RequestError(f"{name}: the engine is not in this process; load the model with pumice.load")
 
 
 class _LinkedMedia:

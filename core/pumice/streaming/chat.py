@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pumice.chat import ChatCompletion, ChatDelta, TokenLogprob, Turn
@@ -124,7 +124,7 @@ class ChatStream(_Answer[Stream], Iterator[ChatDelta]):
         """Read to the end and return the whole answer."""
         for _ in self:
             pass
-        return self._deltas.answer.completion()
+        return replace(self._deltas.answer.completion(), timings=self._stream.timings)
 
     def __enter__(self) -> ChatStream:
         return self
@@ -191,7 +191,7 @@ class AsyncChatStream(_Answer[AsyncStream], AsyncIterator[ChatDelta]):
         """Read to the end and return the whole answer."""
         while await self.ready():
             pass
-        return self._deltas.answer.completion()
+        return replace(self._deltas.answer.completion(), timings=self._stream.timings)
 
     async def __aenter__(self) -> AsyncChatStream:
         return self

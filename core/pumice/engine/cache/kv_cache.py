@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pumice.backend.step import Limits
 from pumice.engine.cache.blocks import BlockPool
 from pumice.engine.cache.checkpoints import Checkpoints
+from pumice.engine.cache.portable import PortableState
 from pumice.engine.cache.spilled import Spilled
 from pumice.engine.cache.tables import BlockTables, key_of, oldest_block
 from pumice.engine.cache.tiers import STATES, Tiers
@@ -58,6 +59,11 @@ class KVCache:
         if not self.shares_prefixes or self.spilled is None or not tokens:
             return 0
         return (yield from self.spilled.save(self._tables(tokens, salt).keys))
+
+    def export(self, tokens: Sequence[int], salt: bytes) -> PortableState:
+        """Return what is held of a sequence. The cache has tiers."""
+        assert self.spilled is not None
+        return self.spilled.export(self._tables(tokens, salt).keys)
 
     def _tables(self, tokens: Sequence[int], salt: bytes) -> BlockTables:
         """Return tables without blocks, with the keys of the full blocks before the last token."""

@@ -49,13 +49,22 @@ def make_tiers(
     """
     if not (config.cache_ram or config.cache_folder):
         return None
-    form = runner.cache.form
-    loses_states = runner.model.recurrent and not runner.cache.keeps_states
-    if form is None or loses_states or runner.model.encodes or not _has_cache(runner):
+    tiers = tiers_of(config, runner, files, plugins)
+    if tiers is None:
         log.warning(
             "cache_ram, cache_disk, cache_saved: not used: on %s, this model's cache cannot leave the device",
             ", ".join(runner.placed.backends_used),
         )
+    return tiers
+
+
+def tiers_of(
+    config: Config, runner: Runner, files: Sequence[str], plugins: Sequence[tuple[str, str | None]]
+) -> Tiers | None:
+    """Like ``make_tiers``, also if none are configured; None if the cache cannot leave the device."""
+    form = runner.cache.form
+    loses_states = runner.model.recurrent and not runner.cache.keeps_states
+    if form is None or loses_states or runner.model.encodes or not _has_cache(runner):
         return None
     limits = runner.limits
     settings = {name: getattr(config, name) for name in type(config).model_fields if name not in _IRRELEVANT_KEYS}

@@ -8,8 +8,10 @@ from itertools import takewhile
 
 from pumice.engine.cache.blocks import BlockPool
 from pumice.engine.cache.checkpoints import Checkpoints
+from pumice.engine.cache.portable import PortableState
 from pumice.engine.cache.tables import BlockTables, oldest_block
 from pumice.engine.cache.tiers import STATES, Tiers
+from pumice.errors import RequestError
 
 
 class Spilled:
@@ -75,14 +77,7 @@ class Spilled:
         These end with the last full block after which, with recurrent states, a state is held. Yields while it waits.
         """
         tiers = self._tiers
-        n_held = self.n_loadable(keys, 0)
-        parts = [
-            (window, keys[index], index + 1)
-            for window in self._pools
-            for index in range(oldest_block(window, n_held * self._block_size, self._block_size), n_held)
-        ]
-        if n_held and self._checkpoints is not None:
-            parts.append((STATES, keys[n_held - 1], n_held))
+        n_held, parts = self._held(keys)
         for part in parts:
             while not tiers.save(*part):
                 yield
@@ -93,6 +88,34 @@ class Spilled:
         while not flushed.wait(0.001):
             yield
         return self._n_whole(keys[:n_held], 0, tiers.on_disk) * self._block_size
+
+    def _held(self, keys: Sequence[bytes]) -> tuple[int, list[tuple[int, bytes, int]]]:
+        """Return the number of leading blocks that are held, and what they consist of: window, key, end."""
+        n_held = self.n_loadable(keys, 0)
+        parts = [
+            (window, keys[index], index + 1)
+            for window in self._pools
+            for index in range(oldest_block(window, n_held * self._block_size, self._block_size), n_held)
+        ]
+        if n_held and self._checkpoints is not None:
+            parts.append((STATES, keys[n_held - 1], n_held))
+        return n_held, parts
+
+    def export(self, keys: Sequence[bytes]) -> PortableState:
+        """Return what is held of a sequence."""
+        n_held, parts = self._held(keys)
+        read = [item for part in parts if (item := self._tiers.read(*part)) is not None]
+        if len(read) < len(parts):
+            n_held, read = 0, []
+        entries, rows = [entry for entry, _ in read], [row for _, row in read]
+        return PortableState(self._tiers.identity, n_held * self._block_size, entries, rows)
+
+    def restore(self, state: PortableState) -> int:
+        """Hold what ``export`` returned, and return the number of its tokens. Raises RequestError for another model."""
+        if state.identity != self._tiers.identity:
+            raise RequestError("state: it was made with another model, other adapters or other settings")
+        self._tiers.hold(state.entries, state.rows)
+        return state.n_tokens
 
     def load(self, tables: BlockTables, slot: int, most: int) -> int | None:
         """Load at most ``most`` of the blocks that tables want, and at last the state, into ``slot``.

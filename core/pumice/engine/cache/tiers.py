@@ -45,6 +45,7 @@ class Tiers:
     Attributes:
         place_of: returns the block, or slot, that holds the contents of a window and a key, or None;
             ``KVCache.spill_to`` sets it, and ``idle``.
+        identity: hash of everything that decides the bytes of entries besides tokens and salts.
         idle: returns the first blocks, and their keys, that a window's pool would give to other contents, at most so
             many.
     """
@@ -62,7 +63,7 @@ class Tiers:
         self.idle: Callable[[int, int], Sequence[tuple[int, bytes]]] = lambda window, most: ()
         self._runner = runner
         self._form = form
-        self._identity = hashlib.blake2b(identity + form.computed_by.encode(), digest_size=32).digest()
+        self.identity = hashlib.blake2b(identity + form.computed_by.encode(), digest_size=32).digest()
         self._ram = ram
         self._disk = disk
         self._saves_all = saves_all
@@ -214,6 +215,22 @@ class Tiers:
             return True
         return False
 
+    def read(self, window: int, key: bytes, n_blocks: int) -> tuple[Entry, NDArray[np.uint8]] | None:
+        """Return the contents of a block, or state, wherever they are, and their entry; None if they are gone."""
+        place = self.place_of(window, key)
+        if place is not None:
+            return self._entry(window, key, n_blocks), self._read(window, [place])[0]
+        rows = self._rows(window, [(key, n_blocks)])
+        return (self._entry(window, key, n_blocks), rows[0]) if rows else None
+
+    def hold(self, entries: Sequence[Entry], rows: Sequence[NDArray[np.uint8]]) -> None:
+        """Keep contents in host memory, whose limit grows by theirs."""
+        self._ram = self._ram or RamTier(0)
+        for entry, row in zip(entries, rows, strict=True):
+            if not self._ram.has(entry):
+                self._ram.grow(entry)
+                self._ram.put(entry, row)
+
     def _rows(self, window: int, keys: Sequence[tuple[bytes, int]]) -> list[NDArray[np.uint8]] | None:
         """Return the contents of keys; None if some are gone."""
         rows = []
@@ -267,7 +284,7 @@ class Tiers:
         return self._form.slot_bytes if window == STATES else self._form.block_bytes.get(window, 0)
 
     def _entry(self, window: int, key: bytes, n_blocks: int) -> Entry:
-        hashed = hashlib.blake2b(window.to_bytes(8, "little", signed=True) + key, digest_size=32, key=self._identity)
+        hashed = hashlib.blake2b(window.to_bytes(8, "little", signed=True) + key, digest_size=32, key=self.identity)
         n_past = n_blocks * self._block_size
         n_tokens = n_past if window == STATES else self._block_size
         return Entry(hashed.digest(), n_past, n_tokens, self._n_bytes(window))

@@ -64,9 +64,9 @@ class Engine:
         # A decoder's cache also depends on its encoder's input.
         shares = (not runner.model.recurrent or runner.cache.keeps_states) and not runner.model.encodes
         self.cache = KVCache(limits, shares, checkpoints)
-        self.tiers = tiers if shares else None
-        if self.tiers:
-            self.cache.spill_to(self.tiers)
+        self.tiers: Tiers | None = None
+        if tiers and shares:
+            self.spill_to(tiers)
         states = RecurrentStates(runner, self.cache)
         self.speculation = speculation or Speculation({})
         if self.speculation.next_tokens:
@@ -312,6 +312,11 @@ class Engine:
         if self.runner.lost:
             self.cache.forget()
             self.scheduler.fail(self.scheduler.places.active, error)
+
+    def spill_to(self, tiers: Tiers) -> None:
+        """Let what leaves the cache move to tiers from now on."""
+        self.tiers = tiers
+        self.cache.spill_to(tiers)
 
     def save(self, prompt: SavePrompt) -> Generator[None, None, int]:
         """Write the cache of a prompt to disk; return the number of its first tokens that are there."""

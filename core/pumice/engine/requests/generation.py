@@ -30,6 +30,7 @@ from pumice.engine.requests.job import Active, EncoderPrompt, Job
 from pumice.engine.requests.text import TextStream
 from pumice.grammar import BudgetedReasoning
 from pumice.sampler import Chain
+from pumice.sampler.functions import Functions
 
 GENERATE = "generate"
 """The kind of generations, beside those of readings."""
@@ -59,6 +60,7 @@ class Generation(Job):
     encoder_prompt: EncoderPrompt | None = None
     prediction: Sequence[int] = ()  # tokens of the text that the request expects
     media: MediaRows | None = None  # rows of the negative ids among the tokens
+    functions: Functions | None = None  # of the request, one of the chain's samplers
     client: str = ""
     turn: int = 0
     after: Generation | None = None  # a generation with the same prompt, which reads it for both
@@ -76,12 +78,14 @@ class Generation(Job):
     _new: list[tuple[int, str, Logprobs | None]] = field(default_factory=list)  # not yet reported by events
     _end: tuple[int, Logprobs] | None = None  # the end token, if log-probabilities are asked for
     _has_newline: bool = False
+    _echo: str = field(init=False)  # text that comes before the first token's
     _clock: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
         self.tokens = self.tokens or list(self.request.prompt)
         self.spoken = [token for token in self.tokens if token >= 0] if self.media else self.request.prompt
         self.timings.prompt_tokens = len(self.request.prompt)
+        self._echo = self.request.prompt_text if self.request.echo else ""
         timeout = self.request.timeout
         self.deadline = time.perf_counter() + timeout if timeout is not None else None
 
@@ -182,16 +186,17 @@ class Generation(Job):
         chosen = not any(
             isinstance(sampler, BudgetedReasoning) and sampler.is_closing for sampler in self.chain.masking
         )
-        if chosen and token in self.end_tokens:
+        stopped = self.functions is not None and self.functions.stopped
+        if stopped or (chosen and token in self.end_tokens):
             self.finish_reason = "stop"
-            self._end = (token, self._logprobs) if self._logprobs else None
+            self._end = (token, self._logprobs) if self._logprobs and not stopped else None
             return
         self.tokens.append(token)
         self.generated.append(token)
         self.timings.generated_tokens += 1
         self.chain.accept(token)
         text = self.text.push(token, stops=chosen and len(self.generated) > self.request.min_tokens)
-        self._new.append((token, text, self._logprobs))
+        self._new.append((token, self._take_echo() + text, self._logprobs))
         self._has_newline |= chosen and "\n" in text
         timeout = self.request.newline_timeout
         if self.text.stopped:
@@ -248,7 +253,13 @@ class Generation(Job):
     def end(self) -> list[Event]:
         """Return the last events of a finished generation."""
         assert self.finish_reason is not None
-        return [*self.output(), Finished(self.id, self.text.finish(), self.finish_reason, self.timings, self._end)]
+        text = self._take_echo() + self.text.finish()
+        return [*self.output(), Finished(self.id, text, self.finish_reason, self.timings, self._end)]
+
+    def _take_echo(self) -> str:
+        """Return the prompt the first time, if the text begins with it."""
+        text, self._echo = self._echo, ""
+        return text
 
     def stop(self, reason: EngineFinishReason) -> list[Event]:
         """End it with its text so far."""

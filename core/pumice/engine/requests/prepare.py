@@ -20,6 +20,7 @@ from pumice.errors import PromptTooLongError, PumiceError, RequestError
 from pumice.grammar import BudgetedReasoning, Constraint
 from pumice.proposers import ALONE, COMPUTED, names_of
 from pumice.sampler import Chain, Sampler, SamplerContext, parameters
+from pumice.sampler.functions import Functions
 from pumice.sampler.least import LeastTokens
 from pumice.sampler.mask import Mask, without_tokens
 from pumice.sampler.suppressed import Suppressed
@@ -197,6 +198,10 @@ class Preparer:
         if late is not None:
             first.append(LeastTokens(request.min_tokens, ends, late, len(spoken)))
         first += self._masks_of(request, len(spoken))
+        functions = None
+        if request.logits_processor or request.stopping_criteria:
+            functions = Functions(request.logits_processor, request.stopping_criteria)
+            first.append(functions)
         order, sampling = self.order, {**self.sampling, **request.sampling}
         if request.samplers is not None:
             order = request.samplers
@@ -218,6 +223,7 @@ class Preparer:
             adapter_scales=scales,
             media=rows,
             tokens=list(tokens),
+            functions=functions,
         )
         if self.decoder_start is not None:
             self._decode(generation, self.decoder_start)
@@ -289,6 +295,8 @@ def check_diffusion(request: Request, masks: Masks | None) -> None:
         "logprobs": request.logprobs is not None,
         "min_tokens": request.min_tokens > 0,
         "context_shift": request.context_shift,
+        "logits_processor": request.logits_processor is not None,
+        "stopping_criteria": request.stopping_criteria is not None,
     }
     for name, asked in lacking.items():
         if asked:

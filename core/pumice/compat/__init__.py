@@ -1,0 +1,1 @@
+"""Interfaces of other libraries over Pumice's own, for programs that were written for those."""

@@ -1,0 +1,80 @@
+"""Functions of a request as a sampler: they see the logits of the whole vocabulary before each token."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.errors import RequestError
+from pumice.options.functions import LogitsProcessor, StoppingCriteria
+from pumice.sampler.candidates import Candidates
+from pumice.sampler.contract import Sampler, SamplerContext
+from pumice.wording import show_python
+
+Logits = NDArray[np.float32]
+
+
+class Functions(Sampler):
+    """Calls ``process`` and ``stops`` before each token that no mask forces.
+
+    Attributes:
+        stopped: True once ``stops`` has ended the text.
+    """
+
+    def __init__(self, process: LogitsProcessor | None, stops: StoppingCriteria | None) -> None:
+        self._process = process
+        self._stops = stops
+        self._tokens: list[int] = []
+        self._n_vocab = 0
+        self.stopped = False
+
+    def start(self, context: SamplerContext) -> None:
+        self._n_vocab = context.n_vocab
+
+    def accept(self, token: int) -> None:
+        self._tokens.append(token)
+
+    def apply(self, candidates: Candidates) -> None:
+        logits = np.full(self._n_vocab, -np.inf, np.float32)
+        logits[candidates.ids] = candidates.logits
+        if self._stops is not None:
+            self.stopped = self._is_end(logits)
+        if self._process is not None:
+            candidates.logits = self._processed(logits)[candidates.ids]
+            candidates.sorted = False
+            if not candidates.logits.max() > -np.inf:
+                raise RequestError("logits_processor: every token that may come next has the logit -inf")
+
+    def _is_end(self, logits: Logits) -> bool:
+        value = _call("stopping_criteria", self._stops, self._ids, logits.copy())
+        if not isinstance(value, (bool, np.bool_)):
+            raise RequestError(f"stopping_criteria: must return True or False, not {show_python(value)}")
+        return bool(value)
+
+    def _processed(self, logits: Logits) -> Logits:
+        value = _call("logits_processor", self._process, self._ids, logits)
+        if value is None:
+            raise RequestError("logits_processor: must return the logits, not None")
+        try:
+            changed = np.asarray(value, np.float32)
+        except (TypeError, ValueError, RuntimeError):
+            raise RequestError(f"logits_processor: must return an array of numbers, not {show_python(value)}") from None
+        if changed.shape != logits.shape:
+            raise RequestError(f"logits_processor: must return logits of the shape {logits.shape}, not {changed.shape}")
+        if np.isnan(changed).any() or changed.max() == np.inf:
+            raise RequestError("logits_processor: the returned logits contain NaN or infinity")
+        return changed
+
+    @property
+    def _ids(self) -> NDArray[np.int32]:
+        return np.array(self._tokens, np.int32)
+
+
+def _call(option: str, function: object, ids: NDArray[np.int32], logits: Logits) -> object:
+    """Call a function of a request; what it raises becomes a RequestError that names the option."""
+    assert callable(function)
+    try:
+        result: object = function(ids, logits)
+    except Exception as error:
+        raise RequestError(f"{option}: raised {type(error).__name__}: {error}") from error
+    return result
