@@ -8,10 +8,10 @@ import time
 
 import httpx2
 
-from pumice_server.application import POST
-from pumice_server.options import SAMPLING
+from pumice_server.application import operations
+from pumice_server.bodies import SAMPLING
 
-PATHS = [path for paths in POST.values() for path in paths if "{" not in path]
+PATHS = [path for each in operations() if each.method == "POST" for path in each.paths if "{" not in path]
 GENERATING = ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/api/chat", "/completion"]
 GOOD = {
     "messages": [{"role": "user", "content": "Once"}],

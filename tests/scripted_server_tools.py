@@ -12,10 +12,10 @@ from typing import Any
 import pumice
 from pumice.engine import Timings
 from pumice.mcp import hosted_tools, read_servers
+from pumice_server.allowed_tools import _only
 from pumice_server.application import make_application, run_tools
 from pumice_server.models import Models
 from pumice_server.settings import Settings
-from pumice_server.tools.allowed import _only
 from server_thread import Running, listening
 
 RAW = Path(__file__).parent / "raw_mcp_server.py"

@@ -18,7 +18,7 @@ import pumice
 from pumice.cli import cli
 from pumice.cli.llama_options import OPTIONS
 from pumice.config import Config
-from pumice_server import application
+from pumice_server.application import operations
 from server_thread import running
 
 ROOT = Path(__file__).parents[1]
@@ -177,8 +177,7 @@ def test_the_options_of_llama_cli_that_are_done_otherwise_are_listed():
 
 def test_every_endpoint_and_every_body_is_in_the_reference():
     text = reference.endpoints()
-    tables = (application.GET, application.POST, application.DELETE)
-    paths = [path.replace(":path}", "}") for table in tables for spellings in table.values() for path in spellings]
+    paths = [path.replace(":path}", "}") for operation in operations() for path in operation.paths]
     assert [path for path in paths if f"`{path}`" not in text] == []
     fields = reference.body_fields()
     for anchor in set(re.findall(r"\(#(\w+)\)", text + fields)):

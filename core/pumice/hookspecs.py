@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pumice.proposers import Proposer
     from pumice.quantizer import Quantizer
     from pumice.sampler import Sampler
+    from pumice.server_protocol import ServerProtocol
     from pumice.speech_model import SpeechModel
     from pumice.tokenizers import PreTokenizer, Tokenizer
 
@@ -107,6 +108,11 @@ def pumice_register_speech_models(register: Register[type[SpeechModel]]) -> None
 @hookspec
 def pumice_register_clusters(register: Register[type[Cluster[object]]]) -> None:
     """Call ``register(name, ClusterClass)``; the command-line option of that name selects it: ``--ray``."""
+
+
+@hookspec
+def pumice_register_protocols(register: Register[ServerProtocol]) -> None:
+    """Call ``register(name, protocol)`` with an instance; ``pumice serve`` serves the endpoints of all protocols."""
 
 
 @hookspec

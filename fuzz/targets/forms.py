@@ -6,7 +6,7 @@ from starlette.exceptions import HTTPException
 
 from fuzz.draw import Draw
 from pumice_server.jobs.form import _MAX_TEXT, read_form
-from pumice_server.transcriptions import _read
+from pumice_server.protocols.openai.transcriptions import _read
 
 MODULES = ("pumice_server.jobs.form",)
 MAX_LEN = 2000

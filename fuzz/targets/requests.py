@@ -8,18 +8,36 @@ from typing import Any
 from fuzz.draw import Draw
 from fuzz.growth import chosen
 from fuzz.served import Application, tiny_application
-from pumice_server.application import POST
+from pumice_server.application import operations
 
+_PROTOCOLS = {
+    "anthropic": ("messages", "request"),
+    "llama_server": ("completion", "embeddings", "infill", "texts"),
+    "ollama": ("chat", "embeddings"),
+    "openai": (
+        "chat",
+        "completions",
+        "embeddings",
+        "prompt_logprobs",
+        "response_items",
+        "responses",
+        "responses_request",
+    ),
+}
 MODULES = (
-    *(f"pumice_server.{name}" for name in ("anthropic_messages", "anthropic_request", "body", "choice", "embeddings")),
-    *(f"pumice_server.{name}" for name in ("errors", "generation_settings", "native", "ollama", "openai_chat")),
-    *(f"pumice_server.{name}" for name in ("openai_completions", "openai_responses", "options", "prompts", "texts")),
-    *(f"pumice_server.{name}" for name in ("response_items", "responses_request", "prompt_logprobs", "infill")),
+    *(f"pumice_server.protocols.{name}.{module}" for name, modules in _PROTOCOLS.items() for module in modules),
+    *(f"pumice_server.{name}" for name in ("body", "choice", "embedding", "errors", "generation_settings", "options")),
+    "pumice_server.prompts",
     *("pumice.chat.messages", "pumice.chat.request"),
 )
 MAX_LEN = 700
 RUNS = 150
-PATHS = sorted(path for paths in POST.values() for path in paths if "{" not in path and "unload" not in path)
+PATHS = sorted(
+    path
+    for each in operations()
+    for path in each.paths
+    if each.method == "POST" and "{" not in path and "unload" not in path
+)
 _USER = {"role": "user", "content": "ab"}
 _CHAT = {"messages": [_USER], "max_tokens": 2}
 _WITH_TOOLS = {

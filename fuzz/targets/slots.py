@@ -8,7 +8,7 @@ from fuzz.draw import Draw
 from fuzz.files import folder
 from fuzz.served import NAMES, Answer, Application, tiny_application
 
-MODULES = ("pumice_server.slots",)
+MODULES = ("pumice_server.protocols.llama_server.slots",)
 MAX_LEN = 300
 RUNS = 150
 TOKENS = (

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Container, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any, Generic, TypeVar
 
+import msgspec
 import orjson
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from pumice_server.errors import Problem
+from pumice.plugin.unstable import Problem
+from pumice_server.errors import error_body, problem_of
 from pumice_server.work import aside
 
 T = TypeVar("T")
@@ -31,8 +34,8 @@ PING_SECONDS = 30.0  # between two comments while nothing else is sent
 logger = logging.getLogger("pumice")
 
 
-class Whole(Response):
-    """A complete response, sent in parts so that a slow client takes little memory."""
+class Whole(Response, Generic[T]):
+    """A value as JSON, or a file, sent in parts so that a slow client needs little memory."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -49,18 +52,45 @@ def titled(response: Response) -> Response:
     return response
 
 
-def json_response(value: Any) -> Response:
+def json_response(value: T) -> Whole[T]:
     return Whole(to_json(value), media_type=JSON)
 
 
-async def make_answer(make: Callable[[], Any], size: int) -> Response:
+async def make_answer(make: Callable[[], T], size: int) -> Whole[T]:
     """Return ``make()`` as JSON of about ``size`` bytes, built off the event loop if it is large."""
     return await aside(lambda: json_response(make()), size=size)
 
 
 def to_json(value: Any) -> bytes:
-    """Encode a value. Infinities become null; keys may be integers, and arrays of NumPy lists."""
-    return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
+    """Encode a value. Infinities become null, arrays of NumPy lists; keys may be integers.
+
+    An optional field of a struct that is None is left out.
+    """
+    return orjson.dumps(value, _fields, orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _fields(value: object) -> dict[str, Any]:
+    """Return the fields of a struct by their names in JSON. Raises TypeError for any other object."""
+    if not isinstance(value, msgspec.Struct):
+        raise TypeError(f"{type(value).__name__} is no JSON")
+    pairs = ((name, getattr(value, attribute)) for name, attribute in _names(type(value)))
+    required = _required(type(value))
+    return {name: item for name, item in pairs if item is not None or name in required}
+
+
+@cache
+def _names(kind: type[msgspec.Struct]) -> Sequence[tuple[str, str]]:
+    return list(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
+
+
+@cache
+def _required(kind: type[msgspec.Struct]) -> Container[str]:
+    return {field.encode_name for field in msgspec.structs.fields(kind) if field.required}
+
+
+def line(value: Any) -> bytes:
+    """Return a line of JSON."""
+    return to_json(value) + b"\n"
 
 
 def event(value: Any, name: str = "") -> bytes:
@@ -100,36 +130,53 @@ async def _gone(request: Request) -> None:
 
 @dataclass(frozen=True)
 class Wire:
-    """How a protocol streams: media type, form of an error after the start, and what is sent while no token comes."""
+    """How a stream is written.
+
+    Attributes:
+        media_type: Media type of the response.
+        encode: Returns the bytes of a part.
+        ping: Sent while no part comes; None: nothing.
+        error: Returns the last part after an error; None: that is encoded in the format of the path's protocol.
+    """
 
     media_type: str
-    error: Callable[[Problem], bytes]
+    encode: Callable[[Any], bytes]
     ping: bytes | None
+    error: Callable[[Problem], bytes] | None = None
 
 
-SSE = Wire("text/event-stream", lambda problem: event(problem.body()), _PING)
+SSE = Wire("text/event-stream", event, _PING)
+NDJSON = Wire("application/x-ndjson", line, None)
 
 
-class Streaming(StreamingResponse):
-    """Sends ``parts`` as they come, pings in between, and calls ``end`` in any case."""
+class Streaming(StreamingResponse, Generic[T]):
+    """Parts of an answer, sent as they come, with pings in between.
+
+    Args:
+        parts: Parts of the type ``T``, which are encoded, or bytes.
+        end: Called once, whether or not the client has read all.
+        wire: How parts are written.
+        ping: Seconds between two pings; None: no pings.
+    """
 
     def __init__(
         self,
-        parts: AsyncIterator[bytes],
+        parts: AsyncIterator[T | bytes],
         end: Callable[[], None],
         wire: Wire = SSE,
         ping: float | None = PING_SECONDS,
     ) -> None:
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        super().__init__(parts, headers=headers, media_type=wire.media_type)
+        super().__init__((), headers=headers, media_type=wire.media_type)
         self._parts = parts
         self._end = end
         self._wire = wire
         self._ping_seconds = ping
         self._write: Write | None = None
+        self._scope: Scope = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._write = scope.get("extensions", {}).get(WRITE)
+        self._write, self._scope = scope.get("extensions", {}).get(WRITE), scope
         try:
             if scope.get("method") == "HEAD":  # parts would be written past the server, which drops the bodies of HEAD
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -161,7 +208,8 @@ class Streaming(StreamingResponse):
         if self._wire.ping is not None and self._ping_seconds is not None:
             task = asyncio.create_task(ping(self._wire.ping, self._ping_seconds))
         try:
-            async for part in self._parts:
+            async for item in self._parts:
+                part = item if isinstance(item, bytes) else self._wire.encode(item)
                 last = loop.time()
                 if write is None or not write(part):
                     await send_part(part)
@@ -169,8 +217,13 @@ class Streaming(StreamingResponse):
             raise
         except Exception as error:  # errors after the start become the last part
             logger.error("a stream ended early: %s: %s", type(error).__name__, error)
-            await send_part(self._wire.error(Problem.of(error)))
+            await send_part(self._error(problem_of(error)))
         finally:
             if task:
                 task.cancel()
         await send_part(b"", more=False)
+
+    def _error(self, problem: Problem) -> bytes:
+        if self._wire.error:
+            return self._wire.error(problem)
+        return self._wire.encode(error_body(problem, self._scope))

@@ -28,6 +28,7 @@ from pumice.cli.options import (
 from pumice.cli.structured_output import take_output
 from pumice.cli.vocabulary import SizeType, defined, option
 from pumice.options import ENGINE, REQUEST
+from pumice_server.allowed_tools import allowed_servers, tool_options
 from pumice_server.arguments import ServeCommand
 from pumice_server.choice import (
     adapter_options,
@@ -43,7 +44,6 @@ from pumice_server.environment import predict_route
 from pumice_server.keys import APIKeys
 from pumice_server.presets import read_presets
 from pumice_server.settings import Settings
-from pumice_server.tools.allowed import allowed_servers, tool_options
 
 if TYPE_CHECKING:
     from pumice.plugin.unstable import ModelSpec

@@ -4,16 +4,32 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from msgspec import Meta, Struct
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 import pumice
 from pumice.documents import DocumentText, pdf_text
-from pumice_server.answer_types import ExtractedText
 from pumice_server.answers import json_response, unless_gone
-from pumice_server.bodies import DocumentBody
+from pumice_server.body import Body
 from pumice_server.pools import MEDIA
+
+
+class DocumentBody(Body, kw_only=True):
+    """A file whose text is asked for."""
+
+    pdf: Annotated[str, Meta(max_length=44_739_244)]
+    """PDF file in base64, up to 32 MiB and 2,000 pages."""
+
+
+class ExtractedText(Struct, kw_only=True):
+    """The text of a file."""
+
+    text: str
+    """Text, with a form feed between pages."""
+    n_pages: int
+    """Number of pages."""
 
 
 async def extract_text(request: Request, body: DocumentBody) -> Annotated[Response, ExtractedText]:

@@ -1,10 +1,10 @@
-"""Errors in the form of each protocol: a status, a type and one line, never a traceback."""
+"""Errors of requests: a status, a type and one line, never a traceback."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
@@ -12,8 +12,10 @@ import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 import pumice
+from pumice.plugin.unstable import ErrorFormat, Problem
 
 logger = logging.getLogger("pumice")
 
@@ -30,71 +32,52 @@ _TYPES = {
 }
 """Types of llama-server's errors, by status; 429's is OpenAI's."""
 
-_ANTHROPIC_TYPES = {400: "invalid_request_error", 413: "request_too_large", 500: "api_error", 503: "overloaded_error"}
-"""Error types of Anthropic that differ."""
+_STATUS: Mapping[tuple[type[pumice.PumiceError], ...], int] = {
+    (pumice.QueueFullError,): 429,
+    (pumice.ModelClosedError, pumice.EngineDiedError, pumice.UnavailableError): 503,
+    (pumice.RequestError,): 400,
+    (pumice.TokenizerError,): 501,  # a text for a file without a tokenizer
+    (pumice.PumiceError,): 500,
+}
+"""Statuses of errors of the library; the first kind that fits counts."""
 
-_TOO_LONG = "exceed_context_size_error"
+TOO_LONG = "exceed_context_size_error"
 _LISTED = 20  # names of models in a message
 _RETRY_SECONDS = "1"
 _CLIENT_GONE = 499  # status in logs; nobody reads it
 
 
-@dataclass(frozen=True)
-class Problem:
-    """An error for a client. ``fields`` are further keys of the error's object, ``headers`` those of the response."""
+def problem_of(error: BaseException) -> Problem:
+    """Return what a client is told of an error."""
+    if isinstance(error, HTTPException):
+        return Problem(error.status_code, error.detail, _type(error.status_code), headers=error.headers or {})
+    if isinstance(error, pumice.PromptTooLongError):
+        return Problem(400, str(error), TOO_LONG, {"n_prompt_tokens": error.n_prompt_tokens, "n_ctx": error.n_ctx})
+    message = error.in_commands if isinstance(error, pumice.NoChatTemplateError) else str(error)
+    for kinds, status in _STATUS.items():
+        if isinstance(error, kinds):
+            return Problem(status, message, _type(status))
+    return Problem(500, "internal error; the server's log has more", _type(500))
 
-    status: int
-    message: str
-    type: str
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, error: BaseException) -> Problem:
-        if isinstance(error, HTTPException):
-            kind = _type(error.status_code)
-            return cls(error.status_code, error.detail, kind, headers=error.headers or {})
-        if isinstance(error, pumice.PromptTooLongError):
-            counts = {"n_prompt_tokens": error.n_prompt_tokens, "n_ctx": error.n_ctx}
-            return cls(400, str(error), _TOO_LONG, counts)
-        if isinstance(error, pumice.QueueFullError):
-            return cls(429, str(error), _type(429))
-        if isinstance(error, (pumice.ModelClosedError, pumice.EngineDiedError, pumice.UnavailableError)):
-            return cls(503, str(error), _type(503))
-        if isinstance(error, pumice.NoChatTemplateError):
-            return cls(400, error.in_commands, _type(400))
-        if isinstance(error, pumice.RequestError):
-            return cls(400, str(error), _type(400))
-        if isinstance(error, pumice.TokenizerError):  # a text for a file without a tokenizer
-            return cls(501, str(error), _type(501))
-        if isinstance(error, pumice.PumiceError):
-            return cls(500, str(error), _type(500))
-        return cls(500, "internal error; the server's log has more", _type(500))
+def openai_error(problem: Problem) -> dict[str, Any]:
+    """Return an error in the format of OpenAI and llama-server."""
+    error = {"message": problem.message, "type": problem.type, "code": problem.status, "param": None, **problem.fields}
+    return {"error": error}
 
-    def body(self) -> dict[str, Any]:
-        """Return the form of OpenAI and llama-server."""
-        error = {"message": self.message, "type": self.type, "code": self.status, "param": None, **self.fields}
-        return {"error": error}
 
-    def ollama_body(self) -> dict[str, Any]:
-        return {"error": self.message}
+def error_body(problem: Problem, scope: Scope) -> Mapping[str, object]:
+    """Return an error in the format of the protocol that the path of a request belongs to."""
+    formats: Mapping[str, ErrorFormat] = getattr(scope["app"].state, "error_formats", {}) if "app" in scope else {}
+    prefix = next((prefix for prefix in formats if scope["path"].startswith(prefix)), None)
+    return openai_error(problem) if prefix is None else formats[prefix](problem, scope["state"]["request_id"])
 
-    def anthropic_body(self, request_id: str) -> dict[str, Any]:
-        message = self.message
-        if self.type == _TOO_LONG:  # words that Claude Code looks for before it shortens its chat
-            message = f"prompt is too long: {message}"
-        error = {"type": _ANTHROPIC_TYPES.get(self.status, self.type), "message": message}
-        return {"type": "error", "error": error, "request_id": request_id}
 
-    def response(self, path: str, request_id: str) -> Response:
-        """Return the response in the form of the protocol that ``path`` belongs to."""
-        body = self.body()
-        if path.startswith("/api/"):
-            body = self.ollama_body()
-        elif path.startswith("/v1/messages"):
-            body = self.anthropic_body(request_id)
-        retry = {"Retry-After": _RETRY_SECONDS} if self.status in (429, 503) else {}
-        return Response(orjson.dumps(body), self.status, {**retry, **self.headers}, "application/json")
+def respond(problem: Problem, scope: Scope) -> Response:
+    """Return the response of an error."""
+    body = error_body(problem, scope)
+    retry = {"Retry-After": _RETRY_SECONDS} if problem.status in (429, 503) else {}
+    return Response(orjson.dumps(body), problem.status, {**retry, **problem.headers}, "application/json")
 
 
 def bad_request(message: str) -> HTTPException:
@@ -122,13 +105,13 @@ async def answer_error(request: Request, error: Exception) -> Response:
     """Return the response for any exception of an endpoint."""
     if isinstance(error, ClientDisconnect):
         return Response(status_code=_CLIENT_GONE)
-    problem = Problem.of(error)
+    problem = problem_of(error)
     if problem.message == HTTPStatus(problem.status).phrase:  # raised by the router
         problem = replace(problem, message=_unknown(request, problem.status))
     foreseen = isinstance(error, (HTTPException, pumice.UnavailableError)) and problem.status in (501, 503, 507)
     if problem.status >= 500 and not foreseen:
         logger.error("%s %s: %s: %s", request.method, request.scope["path"], type(error).__name__, error)
-    return problem.response(request.scope["path"], request.state.request_id)
+    return respond(problem, request.scope)
 
 
 def _unknown(request: Request, status: int) -> str:

@@ -8,18 +8,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from pumice_server import limits
-from pumice_server.message_types import (
-    AnthropicMessage,
-    AnthropicTool,
-    ChatMessage,
-    OllamaMessage,
-    ResponseFormat,
-    ResponseItem,
-    ResponseTool,
-    TextBlock,
-    Tool,
-    described,
-)
+from pumice_server.message_types import ChatMessage, ResponseFormat, Tool, described
 
 MAX_INT = 2**31 - 1
 MAX_REAL = 1e6
@@ -58,13 +47,11 @@ Seed = Annotated[int, Meta(ge=-1, extra_json_schema={"maximum": 2**64 - 1})]  # 
 Real = Annotated[float, Meta(ge=-MAX_REAL, le=MAX_REAL)]
 Penalty = Annotated[float, Meta(ge=1e-6, le=1e6)]
 Bias = bool | Annotated[float, Meta(ge=-limits.MAX_BIAS, le=limits.MAX_BIAS)]
-KeepAlive = Annotated[float, Meta(ge=-1e9, le=1e9)] | Annotated[str, Meta(max_length=64)]
 
 # --- texts
 
 Word = Annotated[str, Meta(max_length=64)]
 Name = Annotated[str, Meta(max_length=limits.MAX_NAME)]
-Digests = Annotated[dict[Name, Annotated[str, Meta(max_length=100)]], Meta(max_length=limits.MAX_FILES)]
 Short = Annotated[str, Meta(max_length=512)]
 Grammar = Annotated[str, Meta(max_length=1 << 20)]
 Pattern = Annotated[str, Meta(max_length=1 << 16)]
@@ -89,8 +76,6 @@ Format = Annotated[Object, described(ResponseFormat)]
 _MOST_MESSAGES = Meta(min_length=1, max_length=limits.MAX_MESSAGES)
 _MOST_TOOLS = Meta(max_length=limits.MAX_TOOLS)
 Tools = Annotated[list[Annotated[Object, described(Tool)]], _MOST_TOOLS]
-AnthropicTools = Annotated[list[Annotated[Object, described(AnthropicTool)]], _MOST_TOOLS]
-ResponseTools = Annotated[list[Annotated[Object, described(ResponseTool)]], _MOST_TOOLS]
 Texts = Annotated[list[str], Meta(max_length=limits.MAX_TEXTS)]
 TextsAndIds = Annotated[list[int | str], Meta(max_length=limits.MAX_IDS)]
 Prompt = str | Annotated[list[int | str | TextsAndIds | dict[str, Any]], Meta(max_length=limits.MAX_IDS)] | Object
@@ -106,9 +91,3 @@ EmbeddingInput = (
 """A text, token ids, an object with ``content`` or ``prompt_string``, or a list of these."""
 
 Messages = Annotated[list[Annotated[dict[str, Any], described(ChatMessage)]], _MOST_MESSAGES]
-AnthropicMessages = Annotated[list[Annotated[dict[str, Any], described(AnthropicMessage)]], _MOST_MESSAGES]
-ResponseItems = Annotated[list[Annotated[dict[str, Any], described(ResponseItem)]], _MOST_MESSAGES]
-OllamaMessages = Annotated[
-    list[Annotated[dict[str, Any], described(OllamaMessage)]], Meta(max_length=limits.MAX_MESSAGES)
-]
-SystemBlocks = Annotated[list[Annotated[dict[str, Any], described(TextBlock)]], Meta(max_length=limits.MAX_MESSAGES)]

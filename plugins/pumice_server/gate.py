@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pumice.plugin.unstable import CLIENT
 from pumice_server import logs, tracing
 from pumice_server.batch.row_client import CLIENT_HEADER, ROW_SECONDS
-from pumice_server.errors import Problem, answer_error, too_large
+from pumice_server.errors import answer_error, problem_of, respond, too_large
 from pumice_server.keys import SCOPES, APIKeys, Key
 from pumice_server.origins import trusts
 from pumice_server.rates import RateLimits
@@ -27,13 +27,13 @@ from pumice_server.static import PREFIX
 
 _UNANSWERED = 499  # status of a request without a response
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-BLOBS = "/api/blobs/"
-"""Beginning of the paths of uploaded files, which may be larger than other bodies."""
 _PAGES = ("/", "/docs")  # links on other pages may lead here, and to files below PREFIX
 _ID_HEADERS = ("X-Request-Id", "Request-Id")  # the second one is of Anthropic's API
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _HOST = re.compile(r"(?:\[([0-9A-Za-z:.%]+)\]|([^\s\[\]@/\\?#:]+))(?::[0-9]*)?")
 _LENGTH = re.compile(r"[0-9]{1,20}")  # what is more than that is no HTTP
+Answering = Callable[[Request], Awaitable[Response]]
+
 _FOREIGN = "requests of web pages from other origins are refused; --cors-origin allows an origin"
 
 
@@ -60,7 +60,7 @@ class Inside:
                 raise HTTPException(401, "the API key of this batch is no longer valid")
             self._rates.begin(client)
         except HTTPException as error:
-            await Problem.of(error).response(scope["path"], state["request_id"])(scope, receive, send)
+            await respond(problem_of(error), scope)(scope, receive, send)
             return
         try:
             async with AsyncExitStack() as state["stack"]:
@@ -82,6 +82,7 @@ class Gate:
         settings: Settings,
         count: Callable[[str, int], None],
         public: Container[str] = (),
+        uploads: tuple[str, ...] = (),
         stopping: Callable[[], bool] = lambda: False,
         rates: RateLimits | None = None,
     ) -> None:
@@ -92,12 +93,13 @@ class Gate:
             settings: Settings of the server.
             count: Called with the name of each endpoint that answered, and the status.
             public: Paths that need no key, besides those of the page.
+            uploads: Beginnings of the paths of uploaded files, which may be larger than other bodies.
             stopping: Returns True while the server stops.
             rates: Rate limits (default: those of the settings, for this gate alone).
         """
         self._app = app
         self._count = count
-        self._public = public
+        self._public, self._uploads = public, uploads
         self._stopping = stopping
         self._max_body = settings.max_body
         self._max_file = max(settings.max_body, settings.upload_bytes)
@@ -136,8 +138,8 @@ class Gate:
             except asyncio.CancelledError:
                 if status != _UNANSWERED or not self._stopping():
                     raise
-                problem = Problem.of(HTTPException(503, "the server is stopping", {"Connection": "close"}))
-                await problem.response(scope["path"], request_id)(scope, receive, send_with_id)
+                problem = problem_of(HTTPException(503, "the server is stopping", {"Connection": "close"}))
+                await respond(problem, scope)(scope, receive, send_with_id)
             except Exception as error:  # Starlette would answer, but also end the connection
                 if status != _UNANSWERED:
                     raise
@@ -157,7 +159,7 @@ class Gate:
             if scope["method"] == "POST":
                 self._rates.begin(state["client"])
         except HTTPException as error:
-            await Problem.of(error).response(scope["path"], state["request_id"])(scope, receive, send)
+            await respond(problem_of(error), scope)(scope, receive, send)
             return
         async with AsyncExitStack() as state["stack"]:  # resources that the request holds until its response ends
             await self._app(scope, receive, send)
@@ -169,7 +171,7 @@ class Gate:
             both = "a request has Content-Length or Transfer-Encoding, and not both"
             raise HTTPException(400, both, {"Connection": "close"})
         length = headers.get("content-length", "")
-        most = self._max_file if path.startswith(BLOBS) else self._max_body
+        most = self._max_file if path.startswith(self._uploads) else self._max_body
         if _LENGTH.fullmatch(length) and int(length) > most:
             raise too_large(most)
         host = headers.get("host", "")
@@ -194,10 +196,7 @@ class Gate:
         return admitted
 
 
-Endpoint = Callable[[Request], Awaitable[Response]]
-
-
-def scoped(endpoint: Endpoint, scope: str) -> Endpoint:
+def scoped(endpoint: Answering, scope: str) -> Answering:
     """Return an endpoint that only clients with a scope may use; without keys all clients have every scope."""
 
     @wraps(endpoint)

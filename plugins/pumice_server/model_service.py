@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+from starlette.exceptions import HTTPException
+
 import pumice
 from pumice.cli.options import ASSUMED_TEMPLATE
 from pumice_server.figures import build_info
@@ -114,3 +116,11 @@ class ModelService(ModelTexts):
             asking.cancel()
         logger.error("%s: its engine has not finished a batch for %.0f seconds", self.name, timeout)
         await asyncio.to_thread(self.model.engine.kill)
+
+
+async def snapshot_of(service: ModelService) -> pumice.Snapshot:
+    """Return the state of the engine. Raises HTTPException if the engine does not answer in time."""
+    try:
+        return await service.snapshot(BEAT_SECONDS)
+    except TimeoutError:
+        raise HTTPException(503, f"the engine has not finished a batch for {BEAT_SECONDS:.0f} seconds") from None

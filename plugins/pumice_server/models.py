@@ -17,7 +17,7 @@ import pumice
 from pumice.cli.named_models import for_other_models
 from pumice.plugin.unstable import ModelSpec
 from pumice_server.answers import unless_gone
-from pumice_server.bodies import OllamaOptions
+from pumice_server.bodies import Generation
 from pumice_server.errors import no_model
 from pumice_server.limits import MAX_MODELS
 from pumice_server.model_loading import ModelLoading
@@ -246,5 +246,5 @@ async def service_of(request: Request, name: object = None) -> Service:
     service, variant = Service(shared, view), variant or served_model.defaults
     if variant is None:
         return service
-    defaults = generation_options(variant.parameters or OllamaOptions(), service)
+    defaults = generation_options(variant.parameters or Generation(), service)
     return Service(shared, replace(view, variant=variant, defaults=defaults))

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pumice
+from pumice.plugin.unstable import Endpoint
 from pumice_server.answer_types import Error
 from pumice_server.schemas import Schema, documented_schemas
 
 _REFERENCE = "#/components/schemas/{name}"
-_BY_PROTOCOL = (("/v1/messages", "Anthropic"), ("/api/", "Ollama"), ("/v1/", "OpenAI"))
-_FURTHER = "llama-server and further"
-PROTOCOLS = ("OpenAI", "Anthropic", "Ollama", _FURTHER)
 _QUERY = re.compile(r"``\?(\w+)=``: ([^.]*\.)")
 
 
@@ -24,6 +22,7 @@ class Operation:
     """An endpoint as clients see it.
 
     Attributes:
+        protocol: Title of the protocol that the endpoint belongs to.
         method: HTTP method; the first of ``paths`` is the usual one.
         scope: Scope that a key needs, or ``""`` if no key is needed.
         summary: What the endpoint does.
@@ -33,6 +32,7 @@ class Operation:
         part: Kind of a stream's parts, or None.
     """
 
+    protocol: str
     method: str
     paths: Sequence[str]
     scope: str
@@ -43,27 +43,26 @@ class Operation:
     part: Any = None
 
     @property
-    def protocol(self) -> str:
-        """The protocol that the endpoint belongs to."""
-        return next((name for prefix, name in _BY_PROTOCOL if self.paths[0].startswith(prefix)), _FURTHER)
-
-    @property
     def streams(self) -> bool:
         """True if the answer can come in parts."""
         is_stream = self.answer in (None, bytes) and self.part is not None
         return is_stream or "stream" in getattr(self.body, "__struct_fields__", ())
 
 
-def describe(
-    endpoint: Any, method: str, paths: Sequence[str], scope: str, body: Any, answers: Sequence[Any] = ()
-) -> Operation:
+def describe(protocol: str, endpoint: Endpoint, body: Any, answers: Sequence[Any] = ()) -> Operation:
     """Return the operation of an endpoint, whose docstring has a summary and its parameters: ``?name=``: meaning.
 
     ``answers``: the kinds of its answer and of its stream's parts, as far as they are known.
     """
-    text = " ".join(inspect.cleandoc(endpoint.__doc__ or "").split())
+    text = " ".join(inspect.cleandoc(endpoint.handler.__doc__ or "").split())
     summary = re.split(r"(?<=\.) ", text)[0].replace("``", "`")
-    return Operation(method, paths, scope, summary, dict(_QUERY.findall(text)), body, *answers)
+    query = dict(_QUERY.findall(text))
+    return Operation(protocol, endpoint.method, endpoint.paths, endpoint.scope, summary, query, body, *answers)
+
+
+def titles(operations: Iterable[Operation]) -> list[str]:
+    """Return the titles of the protocols, in the order of their first endpoints."""
+    return list(dict.fromkeys(operation.protocol for operation in operations))
 
 
 def document(operations: Iterable[Operation]) -> dict[str, Any]:
@@ -83,7 +82,7 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "Pumice", "version": pumice.__version__, "description": "The server of `pumice serve`."},
-        "tags": [{"name": name} for name in PROTOCOLS],
+        "tags": [{"name": name} for name in titles(listed)],
         "paths": dict(sorted(paths.items())),
         "components": {"schemas": components, "securitySchemes": {"key": key}},
     }

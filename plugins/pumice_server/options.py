@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from starlette.requests import Request
 
 from pumice.cli.llama_samplers import read_samplers
 from pumice.options import OUTPUT
-from pumice_server.bodies import SAMPLING, Generation, Scale, StructuredOutputs, Trigger
+from pumice_server.bodies import SAMPLING, ChatPromptBody, Generation, Scale, StructuredOutputs, TemplateBody, Trigger
 from pumice_server.errors import bad_request
 from pumice_server.service import Service
 
@@ -137,3 +137,32 @@ def _tokens(key: int | str, tokenize: Tokenize) -> list[int]:
     if isinstance(key, int):
         return [key]
     return [int(key)] if key.isascii() and key.isdigit() and len(key) < 10 else tokenize(key)
+
+
+PROMPT_FIELDS = ("tools", "tool_choice", "reasoning_effort", "continue_final_message", "add_generation_prompt")
+
+
+async def prompt_of(body: ChatPromptBody, service: Service) -> str:
+    """Return the prompt that the chat template makes of a request."""
+    return await service.apply_template(body.messages, chat_prompt_options(body))
+
+
+def chat_prompt_options(body: ChatPromptBody) -> dict[str, Any]:
+    """Return the options that the prompt depends on besides messages."""
+    return present(body, PROMPT_FIELDS) | template_options(body)
+
+
+def template_options(body: TemplateBody) -> dict[str, Any]:
+    """Return the variables of the template, and whether and how long the model reasons."""
+    variables = body.chat_template_kwargs or {}
+    budgets = (body.reasoning_budget_tokens, body.thinking_budget_tokens)
+    budget = next((budget for budget in budgets if budget is not None), None)
+    return {
+        "template_variables": {name: value for name, value in variables.items() if name != "enable_thinking"},
+        "reasoning": variables.get("enable_thinking", body.enable_thinking),
+        "reasoning_budget": None if budget == -1 else budget,
+    }
+
+
+def present(body: ChatPromptBody, names: Iterable[str]) -> dict[str, Any]:
+    return {name: value for name in names if (value := getattr(body, name)) is not None}

@@ -9,3 +9,9 @@ from pumice.plugin import hookimpl
 def pumice_register_commands(register: Callable[[str, str], None]) -> None:
     register("serve", "pumice_server.command:command")
     register("batch", "pumice_server.batch.command:command")
+
+
+@hookimpl
+def pumice_register_protocols(register: Callable[[str, str], None]) -> None:
+    for name in ("openai", "anthropic", "ollama", "llama_server", "vertex"):
+        register(name, f"pumice_server.protocols.{name}:PROTOCOL")

@@ -17,8 +17,8 @@ from pumice_server.answer_types import Error
 from pumice_server.bodies import Sampling
 from pumice_server.field_types import REASON
 from pumice_server.message_types import KIND
-from pumice_server.openapi import PROTOCOLS, Operation
-from pumice_server.schemas import Schema, alternatives, descriptions, schema_of, told
+from pumice_server.openapi import Operation, titles
+from pumice_server.schemas import Schema, alternatives, descriptions, schema_of, structs_of, told
 
 Kind = type[msgspec.Struct]
 
@@ -41,23 +41,6 @@ def kinds_of(operations: Iterable[Operation]) -> list[Kind]:
                 kinds |= dict.fromkeys(base for base in kind.__mro__ if _has_fields(base))
     kinds |= dict.fromkeys(structs_of(Error))
     return list(kinds)
-
-
-def structs_of(declared: Any) -> Iterator[Kind]:
-    """Yield the classes that a kind of body or answer consists of, the outermost first."""
-    return _structs(msgspec.inspect.type_info(declared))
-
-
-def _structs(kind: Any) -> Iterator[Kind]:
-    if isinstance(kind, msgspec.inspect.Metadata) and kind.extra and KIND in kind.extra:
-        yield from structs_of(kind.extra[KIND])
-    if isinstance(kind, msgspec.inspect.StructType):
-        yield kind.cls
-        for field in kind.fields:
-            yield from _structs(field.type)
-    for inner in (getattr(kind, "type", None), getattr(kind, "item_type", None), *getattr(kind, "types", ())):
-        if inner is not None:
-            yield from _structs(inner)
 
 
 def _has_fields(kind: type) -> bool:
@@ -160,7 +143,7 @@ def page(operations: Sequence[Operation]) -> str:
         f"<title>Endpoints of Pumice</title><style>{_STYLE}</style>",
         "<h1>Endpoints</h1><p><a href=openapi.json>openapi.json</a> describes them for programs.</p>",
     ]
-    for protocol in PROTOCOLS:
+    for protocol in titles(operations):
         parts.append(f"<h2>{protocol}</h2>")
         parts += [_endpoint(operation) for operation in operations if operation.protocol == protocol]
     parts.append(

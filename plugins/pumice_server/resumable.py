@@ -11,18 +11,14 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
-from typing import Annotated, Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
 
 from pumice.plugin.unstable import CLIENT
 from pumice_server import logs
-from pumice_server.answer_types import KeptStreamState
-from pumice_server.answers import PING_SECONDS, SSE, Streaming, json_response
-from pumice_server.bodies import StreamLookupBody
-from pumice_server.errors import Problem, bad_request
+from pumice_server.answers import PING_SECONDS, SSE, Streaming, event
+from pumice_server.errors import bad_request, openai_error, problem_of
 from pumice_server.limits import MAX_KEPT_STREAM, MAX_NAME, MAX_UNREAD_STREAMS
 from pumice_server.pools import STREAMS, Place
 from pumice_server.rates import RateLimits
@@ -78,7 +74,7 @@ class KeptStream:
                 self._add(part)
         except Exception as error:
             logger.error("a stream ended early: %s: %s", type(error).__name__, error)
-            self._add(SSE.error(Problem.of(error)))
+            self._add(event(openai_error(problem_of(error))))
         finally:
             pinging.cancel()
             self.completed, self.expires = time.time(), time.monotonic() + _KEPT_SECONDS
@@ -157,7 +153,7 @@ class KeptStreams:
         self._forget_old()
         return self._streams.get((owner, id))
 
-    def read(self, stream: KeptStream, begin: int, end: Callable[[], None] = lambda: None) -> Streaming:
+    def read(self, stream: KeptStream, begin: int, end: Callable[[], None] = lambda: None) -> Streaming[bytes]:
         """Return the response that reads a stream from a position; ``end`` is called at its end."""
         stream.n_readers += 1
 
@@ -195,7 +191,7 @@ class KeptStreams:
             stream.place.release()
 
 
-def streaming(request: Request, parts: AsyncIterator[bytes], end: Callable[[], None]) -> Streaming:
+def streaming(request: Request, parts: AsyncIterator[bytes], end: Callable[[], None]) -> Streaming[bytes]:
     """Return the response that streams ``parts``, kept if the request names a conversation; ``end`` is called once."""
     id = request.headers.get(HEADER, "")
     if not id:
@@ -230,45 +226,3 @@ async def _write(
             end()
             if stream.is_detached:  # the request was counted without these
                 rates.end(stream.owner, logs.n_tokens() - before)
-
-
-async def resume(request: Request) -> Response:
-    """Read a conversation's stream again, from the byte `from`."""
-    begin = request.query_params.get("from", "0")
-    if not begin.isdecimal() or len(begin) > 15:
-        raise bad_request(f"from: expected a number of bytes, not {begin!r:.40}")
-    stream = _streams(request).find(_id(request), request.state.client)
-    if stream is None:
-        raise HTTPException(404, "no stream is kept for this conversation")
-    stream.check_kept(int(begin))
-    return _streams(request).read(stream, int(begin))
-
-
-async def stop(request: Request) -> Response:
-    """Stop a conversation's stream, and forget it."""
-    _streams(request).stop(_id(request), request.state.client)
-    return Response(status_code=204)
-
-
-async def lookup(request: Request, body: StreamLookupBody) -> Annotated[Response, list[KeptStreamState]]:
-    """List the kept streams of conversations that the client names."""
-    streams: list[dict[str, Any]] = []
-    for id in body.conversation_ids:
-        if stream := _streams(request).find(id, request.state.client):
-            state = {"conversation_id": id, "is_done": stream.is_done, "total_bytes": stream.total}
-            completed = int(1000 * (stream.completed or 0.0))
-            streams.append({**state, "started_at": int(1000 * stream.started), "completed_at": completed})
-    return json_response(streams)
-
-
-def _streams(request: Request) -> KeptStreams:
-    streams: KeptStreams = request.app.state.streams
-    return streams
-
-
-def _id(request: Request) -> str:
-    """Return the id of a conversation, in the path or as ``conv_id``."""
-    id = request.path_params.get("id") or request.query_params.get("conv_id")
-    if not id:
-        raise bad_request("conv_id is missing: the id of the conversation")
-    return str(id)

@@ -60,18 +60,16 @@ def documented_schemas(kinds: Sequence[Any], template: str) -> tuple[Sequence[Sc
         kinds: Kinds of bodies.
         template: Form of a reference to a class, with ``{name}``.
     """
-    by_name = {kind.__name__: kind for kind in _subclasses(msgspec.Struct) if _is_own(kind)}
+    structs = dict.fromkeys(struct for kind in kinds for struct in structs_of(kind))
+    by_name = {struct.__name__: struct for struct in structs}
+    # msgspec tells classes of one name apart by their modules
+    by_name |= {f"{struct.__module__}.{struct.__qualname__}": struct for struct in structs}
     nested = [by_name[name] for name in sorted(set(_nested(msgspec.json.schema_components(kinds))))]
     schemas, components = msgspec.json.schema_components([*kinds, *nested], ref_template=template)
     for name, schema in components.items():
         for field, text in descriptions(by_name[name]).items():
             schema["properties"][field]["description"] = text
     return _referring(schemas[: len(kinds)], template), _referring(components, template)
-
-
-def _is_own(kind: type) -> bool:
-    """Return True for a class of this package; classes of other packages may have the same names."""
-    return kind.__module__.partition(".")[0] == __package__
 
 
 def _nested(value: Any) -> Iterator[str]:
@@ -95,10 +93,21 @@ def _referring(value: Any, template: str) -> Any:
     return [_referring(item, template) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def _subclasses(kind: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
-    for child in kind.__subclasses__():
-        yield child
-        yield from _subclasses(child)
+def structs_of(declared: Any) -> Iterator[type[msgspec.Struct]]:
+    """Yield the classes that a kind of body or answer consists of, the outermost first."""
+    return _structs(msgspec.inspect.type_info(declared))
+
+
+def _structs(kind: Any) -> Iterator[type[msgspec.Struct]]:
+    if isinstance(kind, msgspec.inspect.Metadata) and kind.extra and KIND in kind.extra:
+        yield from structs_of(kind.extra[KIND])
+    if isinstance(kind, msgspec.inspect.StructType):
+        yield kind.cls
+        for field in kind.fields:
+            yield from _structs(field.type)
+    for inner in (getattr(kind, "type", None), getattr(kind, "item_type", None), *getattr(kind, "types", ())):
+        if inner is not None:
+            yield from _structs(inner)
 
 
 def descriptions(kind: type[msgspec.Struct]) -> Mapping[str, str]:

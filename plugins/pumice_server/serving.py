@@ -31,10 +31,10 @@ from pumice.switching import frequent_switches, without_collections
 from pumice_server import limits
 from pumice_server.application import make_application, prepare_bodies, run_tools
 from pumice_server.beginning import COMMAND
+from pumice_server.connections import MALFORMED, Protocol, RequestTurns
 from pumice_server.jobs.runner import Jobs
 from pumice_server.keys import APIKeys
 from pumice_server.models import Models
-from pumice_server.protocol import MALFORMED, Protocol, RequestTurns
 from pumice_server.served_model import Load, ServedModel
 from pumice_server.settings import Settings
 

@@ -48,9 +48,10 @@ ENGINES = {
     "pumice.process.engine_host",
     "pumice.process.stage",
 }
-TOOLS = {"pumice.chat.tool_choice", "pumice.chat.tools", "pumice.mcp"}
+TOOLS = {"pumice.chat.tool_choice", "pumice.chat.tools", "pumice.config", "pumice.mcp", "pumice.registry"}
 FILES = {"pumice.documents"}
 ALSO = {"pumice_server": COMMANDS | TOOLS | FILES, "pumice_ray": COMMANDS | ENGINES}
+DECLARED = ("answer_types", "field_types", "limits", "message_types")  # modules that only declare
 BELOW = {"pumice_ray": "pumice_server"}
 """The plugin that another builds on."""
 MAP = (ROOT / "docs" / "architecture.md").read_text().partition("\nplugins/")[0]
@@ -144,6 +145,41 @@ def test_a_plugin_imports_of_pumice_only_the_contract(plugin):
         and name.partition(".")[0] not in (plugin, below)
         and not f"{name}.".startswith("pumice.plugin.")
         and name not in also
+    ]
+    assert wrong == []
+
+
+SHARED = {f"pumice_server.{name}" for name in ("interface", "catalogue", *DECLARED)}
+LIBRARIES = {"pumice", "pumice.mcp", "pumice.hub", "pumice.chat.tool_choice", "pumice.chat.tools"}
+BUILT_ON = {"vertex": "openai"}
+"""The protocol that another wraps."""
+PROTOCOLS = ROOT / "plugins" / "pumice_server" / "protocols"
+
+
+@pytest.mark.parametrize(
+    "protocol", sorted(path.name for path in PROTOCOLS.iterdir() if (path / "__init__.py").exists())
+)
+def test_a_protocol_imports_of_the_server_only_the_interface_of_protocols(protocol):
+    own = {protocol, BUILT_ON.get(protocol, protocol)}
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in sorted((PROTOCOLS / protocol).rglob("*.py"))
+        for line, name in imports(path)
+        if name.startswith("pumice")
+        and not name.startswith(tuple(f"pumice_server.protocols.{folder}" for folder in own))
+        and not f"{name}.".startswith("pumice.plugin.")
+        and name not in SHARED | LIBRARIES
+    ]
+    assert wrong == []
+
+
+def test_the_server_knows_no_protocol():
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in (ROOT / "plugins" / "pumice_server").rglob("*.py")
+        if PROTOCOLS not in path.parents
+        for line, name in imports(path)
+        if name.startswith("pumice_server.protocols")
     ]
     assert wrong == []
 

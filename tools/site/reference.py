@@ -202,12 +202,14 @@ def operations() -> str:
 def endpoints() -> str:
     """Every endpoint by protocol: its paths, what it does, its body, and the scope that a key needs."""
     from pumice_server.application import operations
-    from pumice_server.openapi import PROTOCOLS
+    from pumice_server.openapi import titles
+    from pumice_server.settings import Settings
 
     parts = []
-    for protocol in PROTOCOLS:
+    listed = operations(Settings(predict_route="/predict"))
+    for protocol in titles(listed):
         cells = []
-        for operation in operations("/predict"):
+        for operation in listed:
             if operation.protocol == protocol:
                 paths = ", ".join(code(path.replace(":path}", "}")) for path in operation.paths)
                 query = "".join(f" {code(f'?{name}=')} {text}" for name, text in operation.query.items())
@@ -221,7 +223,8 @@ def endpoints() -> str:
 
 def _kind_link(kind: Any) -> str:
     """Return a link to the table of a kind of body or answer."""
-    from pumice_server.reference import structs_of, title_of
+    from pumice_server.reference import title_of
+    from pumice_server.schemas import structs_of
 
     if kind is bytes:
         return "a file"
@@ -232,9 +235,10 @@ def body_fields() -> str:
     """The fields of every body and answer, with types, bounds, defaults and meanings."""
     from pumice_server.application import operations
     from pumice_server.reference import base_of, kinds_of, rows, summary_of
+    from pumice_server.settings import Settings
 
     parts = []
-    for kind in kinds_of(operations("/predict")):
+    for kind in kinds_of(operations(Settings(predict_route="/predict"))):
         base = base_of(kind)
         also = f" Also the fields of [{base.__name__}](#{base.__name__.lower()})." if base else ""
         parts.append(f"### {kind.__name__}\n\n{summary_of(kind)}{also}\n")
@@ -244,14 +248,6 @@ def body_fields() -> str:
         if fields:
             parts.append(table(["field", "type", "default", "meaning"], fields))
     return "\n".join(parts)
-
-
-def unserved_routes() -> str:
-    """Return the paths of llama-server that answer 501, with the reason."""
-    from pumice_server.unserved import REASONS
-
-    rows = [(code(path), method, plain(reason)) for (method, path), reason in sorted(REASONS.items())]
-    return table(["path", "method", "reason"], rows)
 
 
 # --- Configuration
@@ -399,6 +395,5 @@ GENERATORS: dict[str, Callable[[], str]] = {
         unstable_contract,
         python,
         samplers,
-        unserved_routes,
     )
 }

@@ -62,6 +62,7 @@ from pumice.media_encoder import (
 )
 from pumice.sampler import Plan, PlannedSampler
 from pumice.sandbox import Access, cache_homes
+from pumice.server_protocol import Endpoint, ErrorFormat, Handler, Problem, Scope, ServerProtocol
 from pumice.sound_files import SOUND_TYPES, SoundWriter, encode_file
 from pumice.speech_model import (
     AddedRows,
@@ -122,12 +123,15 @@ __all__ = [
     "Coding",
     "DeviceInfo",
     "DraftBlock",
+    "Endpoint",
+    "ErrorFormat",
     "Fact",
     "Formula",
     "FrameDecoder",
     "Frames",
     "Graph",
     "GraphRuns",
+    "Handler",
     "HostProgram",
     "ImageEncoder",
     "ImagePiece",
@@ -152,6 +156,7 @@ __all__ = [
     "PickLimits",
     "Plan",
     "PlannedSampler",
+    "Problem",
     "Program",
     "PromptRows",
     "Raw",
@@ -159,7 +164,9 @@ __all__ = [
     "Replicas",
     "Restriction",
     "Samples",
+    "Scope",
     "Segment",
+    "ServerProtocol",
     "Sizes",
     "SoundPiece",
     "SoundWriter",

@@ -30,6 +30,7 @@ from pumice.media_encoder import MediaEncoder
 from pumice.proposers import CHOICES, Proposer
 from pumice.quantizer import Quantizer
 from pumice.sampler import Sampler, parameters
+from pumice.server_protocol import ServerProtocol
 from pumice.speech_model import SpeechModel
 from pumice.tokenizers import PreTokenizer, Tokenizer
 from pumice.wording import documentation_page
@@ -132,6 +133,13 @@ def _check_quantizer(name: str, quantizer: Any, others: Mapping[str, Any]) -> No
         raise PluginError(f"unknown tensor type {name}")
 
 
+def _check_protocol(name: str, protocol: Any, others: Mapping[str, Any]) -> None:
+    if not isinstance(protocol, ServerProtocol):
+        raise PluginError(f"expected a ServerProtocol, not {protocol!r:.100}")
+    if bool(protocol.prefix) != bool(protocol.error) or not callable(protocol.endpoints):
+        raise PluginError("it needs a function as endpoints, and prefix and error both or neither")
+
+
 def _check_command(name: str, command: Any, others: Mapping[str, Any]) -> None:
     import click
 
@@ -164,6 +172,7 @@ KINDS = {
         Kind("media_encoders", _check_class(MediaEncoder), ModelError, _ADVICE),
         Kind("speech_models", _check_class(SpeechModel), ModelError, _ADVICE),
         Kind("clusters", _check_class(Cluster), PluginError, _CLUSTER_ADVICE),
+        Kind("protocols", _check_protocol, PluginError),
         Kind("commands", _check_command, PluginError),
     )
 }

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pumice.proposers import Proposer
     from pumice.quantizer import Quantizer
     from pumice.sampler import Sampler
+    from pumice.server_protocol import ServerProtocol
     from pumice.speech_model import SpeechModel
     from pumice.tokenizers import PreTokenizer, Tokenizer
 
@@ -100,6 +101,7 @@ class Registry:
     media_encoders: Names[type[MediaEncoder]]
     speech_models: Names[type[SpeechModel]]
     clusters: Names[type[Cluster[object]]]
+    protocols: Names[ServerProtocol]
     commands: Names[click.Command]
 
     def __init__(self, settings: Plugins, passed: Sequence[object] = ()) -> None:

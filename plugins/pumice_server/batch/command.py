@@ -20,8 +20,8 @@ from pumice.cli.output import echo
 from pumice.cli.progress import show_progress
 from pumice.cli.vocabulary import GroupedCommand, defined, option
 from pumice.options import ENGINE
+from pumice_server.allowed_tools import allowed_servers, tool_options
 from pumice_server.defaults import chat_options, take_chat
-from pumice_server.tools.allowed import allowed_servers, tool_options
 
 if TYPE_CHECKING:
     from pumice.mcp import HostedTools, McpServer

@@ -4,23 +4,42 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+from msgspec import Meta
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from pumice_server.answer_types import BatchList, BatchObject, Deleted, FileList, FileObject
+from pumice.plugin.unstable import Endpoint, ServerProtocol
+from pumice_server.answer_types import Deleted
 from pumice_server.answers import json_response
 from pumice_server.batch.rows import URLS
-from pumice_server.bodies import BatchBody
-from pumice_server.body import arriving
+from pumice_server.body import Body, arriving
 from pumice_server.errors import bad_request
+from pumice_server.field_types import Name, Short, Word
+from pumice_server.jobs.answer_types import BatchList, BatchObject, FileList, FileObject
 from pumice_server.jobs.form import Field, read_form
 from pumice_server.jobs.runner import Jobs, new_id
 from pumice_server.jobs.store import BATCH_SECONDS, MAX_AGE, StoredFile, now
 from pumice_server.limits import MAX_NAME
 from pumice_server.pools import FILES
+from pumice_server.routes import delete, get, post
+from pumice_server.settings import Settings
+
+
+class BatchBody(Body, kw_only=True):
+    """A file of requests to answer in the background."""
+
+    input_file_id: Name
+    """Id of the file, a line for each request."""
+    endpoint: Name
+    """Path of all requests, such as `/v1/chat/completions`."""
+    completion_window: Literal["24h"] = "24h"
+    """Time after which the batch ends with the answers that it has."""
+    metadata: Annotated[dict[Word, Short], Meta(max_length=16)] | None = None
+    """Returned with the batch: at most 16 texts, under keys of at most 64 characters."""
+
 
 _MAX_PAGE = 10_000  # files of an answer; batches: 100
 _MIN_AGE = 3600  # seconds, as OpenAI's
@@ -185,3 +204,20 @@ def _page(items: Sequence[Mapping[str, Any]], limit: int) -> dict[str, Any]:
     page = items[:limit]
     ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
     return {"object": "list", "data": page, **ends, "has_more": len(items) > limit}
+
+
+def endpoints(settings: Settings) -> Sequence[Endpoint]:
+    return [
+        get(list_files, "/v1/files"),
+        get(show_file, "/v1/files/{id}"),
+        get(file_content, "/v1/files/{id}/content"),
+        get(list_batches, "/v1/batches"),
+        get(show_batch, "/v1/batches/{id}"),
+        post(upload, "/v1/files"),
+        post(create_batch, "/v1/batches"),
+        post(cancel_batch, "/v1/batches/{id}/cancel"),
+        delete(delete_file, "/v1/files/{id}"),
+    ]
+
+
+PROTOCOL = ServerProtocol("OpenAI", endpoints)

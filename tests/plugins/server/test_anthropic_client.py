@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from imported_late import Late
-from pumice_server.anthropic_request import read_messages
-from pumice_server.bodies import AnthropicMessagesBody
+from pumice_server.protocols.anthropic.bodies import AnthropicMessagesBody
+from pumice_server.protocols.anthropic.request import read_messages
 from server_thread import running
 from waiting import wait_until
 

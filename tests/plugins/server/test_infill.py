@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 from starlette.exceptions import HTTPException
 
-from pumice_server.bodies import InfillBody
-from pumice_server.infill import infill_tokens
+from pumice_server.protocols.llama_server.bodies import InfillBody
+from pumice_server.protocols.llama_server.infill import infill_tokens
 
 MARKS = {"fim_pre": 1001, "fim_suf": 1002, "fim_mid": 1003}
 EXTRA = {"input_prefix": "a", "input_suffix": "b", "prompt": "p", "input_extra": [{"filename": "f", "text": "t"}]}

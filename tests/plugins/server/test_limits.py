@@ -8,10 +8,15 @@ import msgspec
 import pytest
 from starlette.exceptions import HTTPException
 
-from pumice_server import bodies, schemas
-from pumice_server.application import POST, body_of
+from pumice_server import schemas
+from pumice_server.application import operations
+from pumice_server.bodies import Generation, ModelBody, Scale, Scales
 from pumice_server.body import Body, converted
 from pumice_server.field_types import REASON
+from pumice_server.protocols.anthropic.bodies import AnthropicMessagesBody
+from pumice_server.protocols.ollama.bodies import OllamaChatBody
+from pumice_server.protocols.openai.bodies import ChatBody
+from pumice_server.settings import Settings
 
 NUMBERS = [
     -1,
@@ -37,7 +42,11 @@ GOOD |= {"content": "Once", "tokens": [1], "max_output_tokens": 1, "n_predict": 
 GOOD |= {"input_prefix": "a", "input_suffix": "b", "instances": [], "@requestFormat": "chatCompletions"}
 GOOD |= {"tool": "echo", "conversation_ids": ["a"], "pdf": "JQ=="}
 GOOD |= {"id": "a", "action": "reasoning_end", "input_file_id": "a", "endpoint": "/v1/embeddings"}
-BODIES = [kind for kind in vars(bodies).values() if inspect.isclass(kind) and issubclass(kind, Body)]
+ASKED = [each.body for each in operations(Settings(predict_route="/predict"))]
+BODIES = sorted(
+    {base for kind in ASKED if inspect.isclass(kind) and issubclass(kind, Body) for base in kind.__mro__[:-3]},
+    key=lambda kind: kind.__name__,
+)
 UNBOUNDED = {"string": "maxLength", "array": "maxItems", "object": "maxProperties"}
 LONG_TEXTS = {"input", "content", "prompt", "suffix", "instructions", "system", "query", "texts", "documents"}
 LONG_TEXTS |= {"input_prefix", "input_suffix", "text"}
@@ -80,7 +89,7 @@ def body_with(kind: type[Body], name: str, value: Any) -> Body:
 
 def supported_body_with(kind: type[Body], name: str, value: Any) -> None:
     body = body_with(kind, name, value)
-    if isinstance(body, bodies.Generation):
+    if isinstance(body, Generation):
         body.refuse_unsupported()
 
 
@@ -137,29 +146,29 @@ def test_bounds_inside_of_fields():
         ({"dry_sequence_breakers": ["a" * 41]}, "at most 40 characters"),
     ):
         with pytest.raises(HTTPException) as error:
-            bodies.ChatBody.of(GOOD | fields_of_body)
+            ChatBody.of(GOOD | fields_of_body)
         assert message in error.value.detail
     for fields_of_body, message in (
         ({"thinking": {"budget_tokens": 2**63}}, "'thinking.budget_tokens': Value must be between -1"),
         ({"output_config": {"effort": ["high"]}}, "output_config.effort must be text, not ['high']"),
     ):
         with pytest.raises(HTTPException) as error:
-            bodies.AnthropicMessagesBody.of(GOOD | fields_of_body)
+            AnthropicMessagesBody.of(GOOD | fields_of_body)
         assert message in error.value.detail
 
 
 def test_null_counts_as_absent_and_whole_floats_as_integers():
-    body = bodies.OllamaChatBody.of({"stream": None, "options": {"num_predict": 5.0, "seed": 7.0, "top_k": None}})
+    body = OllamaChatBody.of({"stream": None, "options": {"num_predict": 5.0, "seed": 7.0, "top_k": None}})
     assert (body.stream, body.options.num_predict, body.options.seed, body.options.top_k) == (True, 5, 7, None)
     assert type(body.options.num_predict) is int
-    assert converted([{"id": 1.0, "scale": 1}], bodies.Scales) == [bodies.Scale(id=1, scale=1.0)]
+    assert converted([{"id": 1.0, "scale": 1}], Scales) == [Scale(id=1, scale=1.0)]
     with pytest.raises(HTTPException, match=r"options\.num_predict must be an integer, not 5\.5"):
-        bodies.OllamaChatBody.of({"options": {"num_predict": 5.5}})
+        OllamaChatBody.of({"options": {"num_predict": 5.5}})
 
 
 def test_every_endpoint_with_a_body_declares_it():
-    without = {paths[0] for endpoint, paths in POST.items() if body_of(endpoint) is None}
-    forms = {"/v1/files", "/v1/audio/transcriptions", "/v1/audio/translations"}
+    without = {each.paths[0] for each in operations() if each.method == "POST" and each.body is None}
+    forms = {"/cors-proxy", "/v1/files", "/v1/audio/transcriptions", "/v1/audio/translations"}
     assert without == {"/api/push", "/api/blobs/{digest}", "/props", "/v1/batches/{id}/cancel", *forms}
 
 
@@ -232,13 +241,13 @@ def test_every_field_has_a_bound():
 
 
 def test_a_new_field_without_a_bound_is_found():
-    class NewBody(bodies.ModelBody):
+    class NewBody(ModelBody):
         number: int | None = None
         real: float | None = None
         words: str = ""
         items: list[int] | None = None
         nested: dict[str, Any] | None = None
-        scale: bodies.Scale | None = None
+        scale: Scale | None = None
 
     found = {each for name, schema in fields(NewBody).items() for each in without_bounds(name, schema)}
     assert found == {"number: integer", "real: number", "words: string", "items: array", "nested: object"}

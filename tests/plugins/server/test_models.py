@@ -17,8 +17,8 @@ import pytest
 import pumice
 from gguf_files import tiny_llama
 from pumice.plugin.unstable import ModelSpec
-from pumice_server import facts, model_loading, models
-from pumice_server.ollama import keep_alive
+from pumice_server import model_loading, model_service, models
+from pumice_server.protocols.ollama.chat import keep_alive
 from pumice_server.served_model import FOREVER
 from pumice_server.serving import load_process
 from pumice_server.settings import Settings
@@ -188,7 +188,7 @@ def test_an_engine_that_is_killed_ends_its_streams_and_is_started_again(one):
 
 
 def test_an_engine_that_hangs_is_noticed_killed_and_started_again(specs, monkeypatch):
-    monkeypatch.setattr(facts, "BEAT_SECONDS", 0.5)
+    monkeypatch.setattr(model_service, "BEAT_SECONDS", 0.5)
     monkeypatch.setattr(models, "_STALL_SECONDS", float("inf"))  # no patient check may be under way below
     with serving(specs[0]) as server:
         assert complete(server, "one").status_code == 200

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from imported_late import Late
-from pumice_server.response_store import Kept, ResponseStore
-from pumice_server.responses_request import read_input
+from pumice_server.protocols.openai.response_store import Kept, ResponseStore
+from pumice_server.protocols.openai.responses_request import read_input
 from server_thread import running
 
 openai = Late("openai")

@@ -159,7 +159,7 @@ def test_a_slot_that_cannot_be_saved_leaves_what_was(saving, monkeypatch):
     def full(*arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pumice_server.slots.os.replace", full)
+    monkeypatch.setattr("pumice_server.protocols.llama_server.slots.os.replace", full)
     response = act(server, "save", filename="kept")
     assert (response.status_code, response.json()["error"]["message"]) == (
         500, "kept cannot be saved: No space left on device",

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from pumice_server.protocol import RequestTurns
+from pumice_server.connections import RequestTurns
 
 
 async def begin(turns: RequestTurns, number: int, log: list[tuple[str, int]]) -> None:

@@ -1,0 +1,34 @@
+"""What protocols use of the served models beside answers: their descriptions, and models that clients bring."""
+
+from pumice.cli.named_models import summarize_model, vocabulary_problem
+from pumice_server.fetching import begin_pull, delete_model, read_name
+from pumice_server.properties import properties
+from pumice_server.pulls import Pull
+from pumice_server.served_model import FOREVER, ServedModel
+from pumice_server.summaries import capabilities, details, listed, meta, summaries_of, summary_of, time_text
+from pumice_server.uploads import Uploads, model_of
+from pumice_server.variant import Variant, model_name, plain_name
+
+__all__ = [
+    "FOREVER",
+    "Pull",
+    "ServedModel",
+    "Uploads",
+    "Variant",
+    "begin_pull",
+    "capabilities",
+    "delete_model",
+    "details",
+    "listed",
+    "meta",
+    "model_name",
+    "model_of",
+    "plain_name",
+    "properties",
+    "read_name",
+    "summaries_of",
+    "summarize_model",
+    "summary_of",
+    "time_text",
+    "vocabulary_problem",
+]

@@ -1,0 +1,1 @@
+"""The bundled protocols, a package each, which uses ``pumice_server.interface`` alone."""

@@ -1,0 +1,63 @@
+"""Answers of Anthropic's protocol."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from pumice_server.answer_types import ErrorDetail
+from pumice_server.protocols.anthropic.message_types import AnswerBlock
+
+
+class AnthropicUsage(Struct, kw_only=True):
+    """Tokens of a request, in Anthropic's form."""
+
+    input_tokens: int
+    """Tokens of the prompt that were not cached."""
+    cache_read_input_tokens: int
+    """Tokens of the prompt that were cached."""
+    cache_creation_input_tokens: int
+    """0."""
+    output_tokens: int
+    """Generated tokens."""
+
+
+class AnthropicAnswer(Struct, kw_only=True):
+    """Anthropic's message."""
+
+    id: str
+    """Id of the message."""
+    type: Literal["message"]
+    """Type of the object."""
+    role: Literal["assistant"]
+    """Author."""
+    model: str
+    """Name of the model."""
+    content: list[AnswerBlock]
+    """Blocks of the answer."""
+    stop_reason: str | None
+    """`end_turn`, `max_tokens`, `stop_sequence` or `tool_use`."""
+    stop_sequence: str | None
+    """The stop sequence that ended the answer."""
+    usage: AnthropicUsage
+    """Tokens of the request."""
+
+
+class AnthropicEvent(Struct, kw_only=True):
+    """An event of a message's stream."""
+
+    type: str
+    """`message_start`, `content_block_start`, `content_block_delta`, `content_block_stop`, `message_delta`, `message_stop`, `ping` or `error`."""  # noqa: E501
+    message: AnthropicAnswer | None = None
+    """The message at its start."""
+    index: int | None = None
+    """Number of the block."""
+    content_block: AnswerBlock | None = None
+    """The block at its start."""
+    delta: dict[str, Any] | None = None
+    """Further text, reasoning or arguments, or the reason of the end."""
+    usage: AnthropicUsage | None = None
+    """Tokens of the request, in `message_delta`."""
+    error: ErrorDetail | None = None
+    """The error, in an event of type `error`."""

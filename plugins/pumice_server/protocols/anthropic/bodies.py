@@ -1,0 +1,62 @@
+"""Bodies of requests of Anthropic's protocol."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from pumice_server.field_types import Count, Name, Object, Stops, Word
+from pumice_server.interface import Generation
+from pumice_server.protocols.anthropic.message_types import AnthropicMessages, AnthropicTools, SystemBlocks
+
+
+class Thinking(Struct):
+    """Whether and how long to reason."""
+
+    type: Word | None = None
+    """`enabled`, `adaptive` or `disabled`."""
+    budget_tokens: Count | None = None
+    """Maximum tokens of reasoning."""
+
+
+class OutputConfig(Struct):
+    """How to answer."""
+
+    effort: Word | None = None
+    """How long to reason: `low`, `medium`, `high`."""
+    format: Object | None = None
+    """`{"type": "json_schema", "schema": …}`."""
+
+
+class AnthropicPromptBody(Generation, kw_only=True):
+    """A chat whose tokens are counted."""
+
+    model: Name | None = None
+    """Name of the model (default: the first that is served)."""
+    messages: AnthropicMessages
+    """Messages of the chat, the oldest first."""
+    system: str | SystemBlocks | None = None
+    """System prompt: text, or blocks of text."""
+    tools: AnthropicTools | None = None
+    """Tools that the model may use."""
+    tool_choice: Object | None = None
+    """`{"type": "auto"}`, `any`, `none`, or `tool` with a name."""
+    thinking: Thinking | None = None
+    """Whether and how long to reason."""
+    output_config: OutputConfig | None = None
+    """Effort, and the format of the answer."""
+
+
+class AnthropicMessagesBody(AnthropicPromptBody):
+    """Anthropic's message."""
+
+    stream: bool = False
+    """Send the answer in parts, as server-sent events."""
+    max_tokens: Count = 4096
+    """Maximum tokens of the answer."""
+    stop_sequences: Stops | None = None
+    """Texts that end the answer."""
+    output_format: Object | None = None
+    """Older name of `output_config.format`."""
+
+    def stop_strings(self) -> list[str]:
+        return self.stop_sequences or []

@@ -1,0 +1,292 @@
+"""Answers of llama-server's protocol."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from pumice_server.answer_types import Timings, TokenLogprob, Usage
+
+
+class ToolOffer(Struct, kw_only=True):
+    """A tool that the server runs for clients."""
+
+    display_name: str
+    """Names of the MCP server and of the tool."""
+    tool: str
+    """Name of the tool, unique among all."""
+    type: Literal["mcp"]
+    """Origin of the tool."""
+    server_label: str
+    """Name of the MCP server."""
+    definition: dict[str, Any]
+    """The tool as chat completions take it."""
+
+
+class KeptStreamState(Struct, kw_only=True):
+    """A stream that is kept for a conversation."""
+
+    conversation_id: str
+    """Id of the conversation."""
+    is_done: bool
+    """True if the stream has ended."""
+    total_bytes: int
+    """Bytes of the stream so far."""
+    started_at: int
+    """Time of the beginning in milliseconds since 1970."""
+    completed_at: int
+    """Time of the end in milliseconds since 1970; 0 while it is written."""
+
+
+class CalledTool(Struct, kw_only=True):
+    """Result of a call."""
+
+    plain_text_response: str | None = None
+    """Text that the tool returned, cut to what a model reads."""
+    error: str | None = None
+    """Error of the tool or its server."""
+
+
+class RankedDocument(Struct, kw_only=True):
+    """A document and its relevance."""
+
+    index: int
+    """Number of the document."""
+    relevance_score: float | None = None
+    """Relevance, in Jina's form."""
+    score: float | None = None
+    """Relevance, in TEI's form."""
+    text: str | None = None
+    """The document, with `return_text`."""
+
+
+class Ranking(Struct, kw_only=True):
+    """Documents by relevance, in Jina's form."""
+
+    model: str
+    """Name of the model."""
+    object: Literal["list"]
+    """Type of the object."""
+    usage: Usage
+    """Tokens of query and documents."""
+    results: list[RankedDocument]
+    """Documents, the most relevant first."""
+
+
+class ModelEvent(Struct, kw_only=True):
+    """Something that happens to a model."""
+
+    event: str
+    """`model_status`, `download_` and `progress`, `finished` or `failed`, `models_reload` or `model_remove`."""
+    model: str
+    """Name of the model; `*` for all models."""
+    data: dict[str, Any] | None = None
+    """Further values of the event, such as the `status` of a model."""
+
+
+class NativeChunk(Struct, kw_only=True):
+    """A part of the stream of llama-server's completion; `response_fields` selects fields."""
+
+    index: int | None = None
+    """Number of the completion."""
+    content: str | None = None
+    """Text."""
+    tokens: list[int] | None = None
+    """Ids of the tokens, with `return_tokens` or in a stream."""
+    stop: bool | None = None
+    """True at the end."""
+    id_slot: int | None = None
+    """Number of the slot, or -1."""
+    tokens_predicted: int | None = None
+    """Generated tokens."""
+    tokens_evaluated: int | None = None
+    """Tokens of the prompt."""
+    completion_probabilities: list[TokenLogprob] | None = None
+    """Probabilities, if the request asks for them."""
+    timings: Timings | None = None
+    """Measurements."""
+    prompt_progress: dict[str, Any] | None = None
+    """Progress of reading the prompt, with `return_progress`."""
+
+
+class NativeCompletion(NativeChunk, kw_only=True):
+    """llama-server's completion."""
+
+    model: str | None = None
+    """Name of the model."""
+    generation_settings: dict[str, Any] | None = None
+    """Options of the generation."""
+    prompt: str | None = None
+    """Text of the prompt."""
+    has_new_line: bool | None = None
+    """True if the text contains a newline."""
+    truncated: bool | None = None
+    """True if the context was full."""
+    stop_type: str | None = None
+    """`eos`, `word`, `limit` or `none`."""
+    stopping_word: str | None = None
+    """The stop string that ended the text."""
+    tokens_cached: int | None = None
+    """Tokens of prompt and text."""
+
+
+NativeCompletions = NativeCompletion | list[NativeCompletion]
+
+
+class NativeEmbedding(Struct, kw_only=True):
+    """The vector of a text, in llama-server's form."""
+
+    index: int
+    """Number of the text."""
+    embedding: list[list[float]]
+    """A list with the vector."""
+
+
+class TokenPiece(Struct, kw_only=True):
+    """A token and its text."""
+
+    id: int
+    """Id of the token."""
+    piece: str | list[int]
+    """Text of the token, or its bytes if they are not UTF-8."""
+
+
+class TokenList(Struct, kw_only=True):
+    """Tokens of a text."""
+
+    tokens: list[int | TokenPiece]
+    """Ids, with texts if the request asks for pieces."""
+
+
+class TextOfTokens(Struct, kw_only=True):
+    """Text of tokens."""
+
+    content: str
+    """The text."""
+
+
+class RenderedPrompt(Struct, kw_only=True):
+    """The prompt of a chat."""
+
+    prompt: str
+    """The prompt."""
+
+
+class AdapterScale(Struct, kw_only=True):
+    """A LoRA adapter."""
+
+    id: int
+    """Number of the adapter."""
+    path: str
+    """Name of the file."""
+    scale: float
+    """Scale factor."""
+
+
+class SlotState(Struct, kw_only=True):
+    """State of a slot."""
+
+    id: int
+    """Number of the slot."""
+    n_ctx: int
+    """Context in tokens."""
+    speculative: bool
+    """False."""
+    is_processing: bool
+    """True if a sequence runs in the slot."""
+
+
+class SlotResult(Struct, kw_only=True):
+    """Result of an action on a slot."""
+
+    id_slot: int
+    """Number of the slot."""
+    filename: str | None = None
+    """Name of the file."""
+    n_saved: int | None = None
+    """Saved tokens."""
+    n_cached: int | None = None
+    """Tokens whose cache is on disk, or was found in memory or on disk."""
+    n_written: int | None = None
+    """Bytes of the written file, without the cache's."""
+    n_restored: int | None = None
+    """Restored tokens."""
+    n_read: int | None = None
+    """Bytes of the read file, without the cache's."""
+    n_erased: int | None = None
+    """Erased tokens."""
+    timings: dict[str, float] | None = None
+    """Milliseconds."""
+
+
+class DevicePart(Struct, kw_only=True):
+    """Memory that a model takes on one device."""
+
+    name: str
+    """Name of the device, such as `vulkan0`, or `cpu`."""
+    is_gpu: bool
+    """True for a GPU."""
+    bytes: int
+    """Bytes of all parts."""
+    parts: dict[str, int]
+    """Bytes by part: `attention`, `ffn`, `experts`, `embeddings`, `output`, `other`, `kv_cache`, `recurrent_state`, `activations`."""  # noqa: E501
+    layers: list[int]
+    """Numbers of the layers; the output counts as one more."""
+
+
+class Properties(Struct, kw_only=True):
+    """Properties of the server and its model; a server of several models omits the latter."""
+
+    build_info: str
+    """Program and version."""
+    ui_settings: dict[str, Any]
+    """Settings of the web page."""
+    role: str | None = None
+    """`router` for a server of several models."""
+    max_instances: int | None = None
+    """Maximum models loaded at once."""
+    models_autoload: bool | None = None
+    """True if requests load models."""
+    default_generation_settings: dict[str, Any] | None = None
+    """Default options of a generation."""
+    n_ctx_train: int | None = None
+    """Context that the model was trained for, in tokens."""
+    n_cache: int | None = None
+    """Tokens that the key/value cache holds, of all sequences together; 0 without a cache."""
+    total_slots: int | None = None
+    """Maximum sequences that run at once."""
+    model_alias: str | None = None
+    """Name of the model."""
+    model_path: str | None = None
+    """Name of the model file."""
+    chat_template: str | None = None
+    """Chat template."""
+    chat_template_caps: dict[str, bool] | None = None
+    """Capabilities of the chat template."""
+    tools_in: str | None = None
+    """Where tools are described: `template`, or `system message` if the chat template shows none."""
+    model_ftype: str | None = None
+    """Quantization of the model."""
+    placement: list[DevicePart] | None = None
+    """Parts of the model on each device, GPUs first."""
+    modalities: dict[str, bool] | None = None
+    """Kinds of input besides text."""
+    media_marker: str | None = None
+    """Text that stands for an image in the `prompt_string` of a prompt."""
+    endpoint_slots: bool | None = None
+    """True if `/slots` is served."""
+    endpoint_props: bool | None = None
+    """False: properties cannot be changed."""
+    endpoint_metrics: bool | None = None
+    """True if `/metrics` is served."""
+    ui: bool | None = None
+    """True if the web page is served."""
+    cors_proxy_enabled: bool | None = None
+    """False."""
+    bos_token: str | None = None
+    """Token at the beginning of a text."""
+    eos_token: str | None = None
+    """Token at the end of a text."""
+    is_sleeping: bool | None = None
+    """True if the model is not loaded."""

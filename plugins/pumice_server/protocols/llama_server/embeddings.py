@@ -1,0 +1,65 @@
+"""llama-server's embeddings, and the ranking of documents by a query."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pumice_server.interface import (
+    bad_request,
+    embed_texts,
+    json_response,
+    make_answer,
+    read_texts,
+    service_of,
+    unless_gone,
+    vectors_size,
+)
+from pumice_server.protocols.llama_server.answer_types import NativeEmbedding, RankedDocument, Ranking
+from pumice_server.protocols.llama_server.bodies import NativeEmbeddingsBody, RerankBody
+
+
+async def native(request: Request, body: NativeEmbeddingsBody) -> Annotated[Response, list[NativeEmbedding]]:
+    """Embed texts, in llama-server's form."""
+    service = await service_of(request, body.model)
+    content = body.content if body.input is None else body.input
+    texts = await read_texts(body, service, content, "content", truncate=body.truncate)
+    vectors = await unless_gone(request, embed_texts(service, texts, body.embd_normalize, body.dimensions))
+    answer = [{"index": i, "embedding": [vector]} for i, vector in enumerate(vectors)]
+    return await make_answer(lambda: answer, vectors_size(vectors))
+
+
+async def rerank(request: Request, body: RerankBody) -> Annotated[Response, Ranking | list[RankedDocument]]:
+    """Rank documents by how well they answer a query, in Jina's form, or with ``texts`` in TEI's."""
+    service = await service_of(request, body.model)
+    query, as_tei = body.query, body.texts is not None
+    documents = body.documents if body.texts is None else body.texts
+    if not documents:
+        raise bad_request("documents must be a list of texts")
+    top = len(documents) if body.top_n is None else body.top_n
+    if not service.model.facts.n_labels:
+        raise HTTPException(501, "this model does not rank texts: its file has no classifier")
+    tokenizer, n_ctx = service.model.tokenizer, service.model.n_ctx
+
+    def check() -> None:
+        for document in documents:
+            tokenizer.check_fits([query, document], n_ctx)
+
+    await body.aside(check)
+    began = time.monotonic()
+    ranking = service.model.arerank(query, documents, service.adapters, -body.priority)
+    scores = await unless_gone(request, service.in_time(ranking))
+    counted = await service.read_prompts([query, *documents])
+    n_tokens = sum(map(len, counted[1:])) + len(counted[0]) * len(documents)
+    service.note_encoded(n_tokens, began)
+    order = sorted(range(len(scores)), key=lambda i: -scores[i])[:top]
+    if as_tei:
+        texts = [{"text": documents[i]} if body.return_text else {} for i in order]
+        return json_response([{"index": i, "score": scores[i], **text} for i, text in zip(order, texts, strict=True)])
+    usage = {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
+    results = [{"index": i, "relevance_score": scores[i]} for i in order]
+    return json_response({"model": service.name, "object": "list", "usage": usage, "results": results})

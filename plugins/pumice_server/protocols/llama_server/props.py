@@ -1,0 +1,40 @@
+"""llama-server's properties of the server and its model."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pumice_server.catalogue import properties
+from pumice_server.interface import FACTS, Models, Service, build_info, json_response, service_of
+from pumice_server.protocols.llama_server.answer_types import Properties
+
+
+async def props(request: Request) -> Annotated[Response, Properties]:
+    """Return llama-server's properties of a model, or of a server with several.
+
+    ``?model=``: Name of the model.
+    """
+    models: Models = request.app.state.models
+    name = request.query_params.get("model")
+    kept = "server" if models.settings.conversations else "browser"
+    page = {"conversations": kept, "tools": request.app.state.tools is not None}
+    if name is None and not models.single:
+        answer = {"role": "router", "max_instances": models.settings.max_models, "models_autoload": True}
+        return json_response({**answer, "ui_settings": page, "build_info": build_info(models.settings.compat)})
+    served_model = models.find(name)
+    if served_model.sleeps:  # answer without loading it
+        return json_response({**(served_model.properties or {}), "ui_settings": page, "is_sleeping": True})
+    service = (
+        Service(served_model.service) if served_model.service else await service_of(request, name)
+    )  # a query is no use
+    answer = await FACTS(properties, served_model, service, models.settings)
+    return json_response({**answer, "ui_settings": page, "is_sleeping": False})
+
+
+async def change_props(request: Request) -> Response:
+    """Refuse to change properties, which are fixed while a model is served."""
+    raise HTTPException(501, "properties cannot be changed")

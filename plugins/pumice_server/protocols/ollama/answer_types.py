@@ -1,0 +1,140 @@
+"""Answers of Ollama's protocol."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from pumice_server.answer_types import ListedModel, OllamaDetails, TokenLogprob
+from pumice_server.protocols.ollama.message_types import OllamaToolCall
+
+
+class OllamaDurations(Struct, kw_only=True):
+    """Fields of an answer's last part, in Ollama's form."""
+
+    done_reason: str | None = None
+    """`stop`, `length`, `load` or `unload`."""
+    total_duration: int | None = None
+    """Nanoseconds of the request."""
+    load_duration: int | None = None
+    """0."""
+    prompt_eval_count: int | None = None
+    """Tokens of the prompt."""
+    prompt_eval_duration: int | None = None
+    """Nanoseconds for the prompt."""
+    eval_count: int | None = None
+    """Generated tokens."""
+    eval_duration: int | None = None
+    """Nanoseconds of generation."""
+
+
+class OllamaAnswerMessage(Struct, kw_only=True):
+    """The message of an answer, in Ollama's form."""
+
+    role: Literal["assistant"]
+    """Author."""
+    content: str
+    """Text."""
+    thinking: str | None = None
+    """Reasoning."""
+    tool_calls: list[OllamaToolCall] | None = None
+    """Tool calls."""
+
+
+class OllamaChat(OllamaDurations, kw_only=True):
+    """Ollama's answer of a chat, or a line of its stream."""
+
+    model: str
+    """Name of the model."""
+    created_at: str
+    """Time."""
+    message: OllamaAnswerMessage
+    """The message, or its next part."""
+    done: bool
+    """True in the last part."""
+    logprobs: list[TokenLogprob] | None = None
+    """Log-probabilities, if the request asks for them."""
+
+
+class OllamaGeneration(OllamaDurations, kw_only=True):
+    """Ollama's answer of a prompt, or a line of its stream."""
+
+    model: str
+    """Name of the model."""
+    created_at: str
+    """Time."""
+    response: str
+    """The text, or its next part."""
+    done: bool
+    """True in the last part."""
+    thinking: str | None = None
+    """Reasoning."""
+    logprobs: list[TokenLogprob] | None = None
+    """Log-probabilities, if the request asks for them."""
+
+
+class OllamaEmbeddings(Struct, kw_only=True):
+    """Vectors of texts, in Ollama's form."""
+
+    model: str
+    """Name of the model."""
+    embeddings: list[list[float]]
+    """The vectors."""
+    total_duration: int
+    """Nanoseconds of the request."""
+    load_duration: int
+    """0."""
+    prompt_eval_count: int
+    """Tokens of the texts."""
+
+
+class OllamaEmbedding(Struct, kw_only=True):
+    """The vector of a text, in Ollama's older form."""
+
+    embedding: list[float]
+    """Components."""
+
+
+class OllamaModels(Struct, kw_only=True):
+    """Models, in Ollama's form."""
+
+    models: list[ListedModel]
+    """The models."""
+
+
+class OllamaStatus(Struct, kw_only=True):
+    """A step of a change of models, in Ollama's form."""
+
+    status: str
+    """`success` at the end."""
+
+
+class OllamaVersion(Struct, kw_only=True):
+    """The version of Ollama whose interface is served."""
+
+    version: str
+    """Version."""
+
+
+class OllamaModel(Struct, kw_only=True):
+    """A model in detail, in Ollama's form."""
+
+    modelfile: str
+    """Modelfile that makes the same name with `POST /api/create`; empty for a model without defaults of its own."""
+    parameters: str
+    """Parameters of the name: a line with a name and a value for each."""
+    system: str | None = None
+    """System message of the name."""
+    messages: list[dict[str, Any]] | None = None
+    """Messages before those of each chat."""
+    template: str
+    """Chat template."""
+    details: OllamaDetails
+    """Format, family, size and quantization of the model."""
+    model_info: dict[str, Any]
+    """Metadata of the file, without lists."""
+    capabilities: list[str]
+    """`completion`, `embedding`, `tools`, `insert`, `thinking`."""
+    modified_at: str
+    """Time of the last change."""

@@ -1,0 +1,44 @@
+"""Ollama's embeddings."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pumice_server.field_types import EUCLIDEAN
+from pumice_server.interface import (
+    count_tokens,
+    embed_texts,
+    json_response,
+    make_answer,
+    read_texts,
+    service_of,
+    unless_gone,
+    vectors_size,
+)
+from pumice_server.protocols.ollama.answer_types import OllamaEmbedding, OllamaEmbeddings
+from pumice_server.protocols.ollama.bodies import OllamaEmbedBody, OllamaEmbeddingBody
+
+
+async def ollama(request: Request, body: OllamaEmbedBody) -> Annotated[Response, OllamaEmbeddings]:
+    """Embed texts, in Ollama's form."""
+    service = await service_of(request, body.model)
+    began = time.perf_counter()
+    texts = await read_texts(body, service, body.input or [], "input", 0, body.truncate)
+    vectors = await unless_gone(request, embed_texts(service, texts, EUCLIDEAN, body.dimensions)) if texts else []
+    spent = int((time.perf_counter() - began) * 1e9)
+    answer = {"model": service.name, "embeddings": vectors, "total_duration": spent, "load_duration": 0}
+    return await make_answer(lambda: {**answer, "prompt_eval_count": count_tokens(texts)}, vectors_size(vectors))
+
+
+async def ollama_one(request: Request, body: OllamaEmbeddingBody) -> Annotated[Response, OllamaEmbedding]:
+    """Embed one text, in Ollama's older form: the vector is not normalized."""
+    service = await service_of(request, body.model)
+    if not body.prompt:
+        return json_response({"embedding": []})
+    texts = await read_texts(body, service, body.prompt, "prompt")
+    (vector,) = await unless_gone(request, embed_texts(service, texts, -1))
+    return json_response({"embedding": vector})

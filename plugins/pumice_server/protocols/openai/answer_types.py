@@ -1,0 +1,500 @@
+"""Answers of OpenAI's protocol."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct, field
+
+from pumice_server.answer_types import (
+    CompletionDetails,
+    ErrorDetail,
+    ListedModel,
+    PromptDetails,
+    Timings,
+    TokenLogprob,
+    Usage,
+)
+from pumice_server.message_types import ToolCall
+from pumice_server.protocols.openai.message_types import CallItem
+
+
+class Controlled(Struct, kw_only=True):
+    """Whether an answer was changed."""
+
+    success: bool
+    """True if the answer takes the change."""
+    message: str | None = None
+    """Reason why not."""
+
+
+class ChatLogprobs(Struct, kw_only=True):
+    """Log-probabilities of an answer."""
+
+    content: list[TokenLogprob]
+    """An entry for each token."""
+
+
+class McpCall(Struct, kw_only=True):
+    """A call of an MCP server's tool that the server has run."""
+
+    id: str
+    """Id of the call."""
+    type: Literal["mcp_call"]
+    """Type of the object."""
+    server_label: str
+    """Name of the MCP server."""
+    name: str
+    """Name of the tool."""
+    arguments: str
+    """Arguments as JSON text."""
+    status: str
+    """`completed` or `failed`."""
+    output: str | None
+    """Result of the tool, cut to what the model reads."""
+    error: dict[str, Any] | None
+    """Error of the tool, as the model reads it."""
+    approval_request_id: str | None
+    """Id of the request for approval that preceded the call."""
+    index: int | None = None
+    """Number of the call (streams)."""
+
+
+class AnswerMessage(Struct, kw_only=True):
+    """The message of an answer."""
+
+    role: Literal["assistant"]
+    """Author."""
+    content: str | None
+    """Text of the answer."""
+    reasoning_content: str | None = None
+    """Reasoning before the answer."""
+    tool_calls: list[ToolCall] | None = None
+    """Tool calls."""
+    mcp_calls: list[McpCall] | None = None
+    """Calls of MCP servers' tools that the server has run for this answer."""
+
+
+class ChatChoice(Struct, kw_only=True):
+    """One answer."""
+
+    index: int
+    """Number of the answer."""
+    message: AnswerMessage
+    """The message."""
+    finish_reason: str
+    """`stop`, `length` or `tool_calls`."""
+    logprobs: ChatLogprobs | None
+    """Log-probabilities, if the request asks for them."""
+
+
+class AnswerHead(Struct, kw_only=True):
+    """Fields at the beginning of completions."""
+
+    id: str
+    """Id of the completion."""
+    object: str
+    """Type of the object."""
+    created: int
+    """Time in seconds since 1970."""
+    model: str
+    """Name of the model."""
+    system_fingerprint: str
+    """Program and version."""
+
+
+class ChatCompletion(AnswerHead, kw_only=True):
+    """A chat completion."""
+
+    choices: list[ChatChoice]
+    """The answers."""
+    usage: Usage
+    """Tokens of the request."""
+    timings: Timings
+    """Measurements."""
+    verbose: dict[str, Any] | None = field(default=None, name="__verbose")
+    """Prompt and settings, if the request is `verbose`."""
+
+
+class ToolCallDelta(ToolCall, kw_only=True):
+    """A part of a tool call."""
+
+    index: int
+    """Number of the call in the message."""
+
+
+class MessageDelta(Struct, kw_only=True):
+    """A part of a message."""
+
+    role: str | None = None
+    """Author, in the first part."""
+    content: str | None = None
+    """Further text."""
+    reasoning_content: str | None = None
+    """Further reasoning."""
+    tool_calls: list[ToolCallDelta] | None = None
+    """Further tool calls."""
+    mcp_calls: list[McpCall] | None = None
+    """Further calls of MCP servers' tools that the server has run."""
+
+
+class ChunkChoice(Struct, kw_only=True):
+    """A part of one answer."""
+
+    index: int
+    """Number of the answer."""
+    delta: MessageDelta
+    """The part."""
+    finish_reason: str | None
+    """`stop`, `length` or `tool_calls` in the last part."""
+    logprobs: ChatLogprobs | None = None
+    """Log-probabilities of the tokens of the part."""
+
+
+class ChatCompletionChunk(AnswerHead, kw_only=True):
+    """A part of a chat completion's stream, which ends with `[DONE]`."""
+
+    choices: list[ChunkChoice]
+    """Parts of answers; empty in the part with the usage."""
+    usage: Usage | None = None
+    """Tokens of the request, in the last part."""
+    timings: Timings | None = None
+    """Measurements, in the last part."""
+    prompt_progress: dict[str, Any] | None = None
+    """Progress of reading the prompt, with `return_progress`."""
+    verbose: dict[str, Any] | None = field(default=None, name="__verbose")
+    """Prompt and settings, if the request is `verbose`."""
+
+
+class CompletionChoice(Struct, kw_only=True):
+    """One completion, or a part of one."""
+
+    index: int
+    """Number of the completion."""
+    text: str
+    """Text."""
+    logprobs: dict[str, Any] | None
+    """Log-probabilities, if the request asks for them."""
+    finish_reason: str | None
+    """`stop` or `length`; null before the last part."""
+    prompt_logprobs: list[dict[str, Any] | None] | None = None
+    """For each position of the prompt the log-probabilities of tokens by id."""
+
+
+class TextCompletion(AnswerHead, kw_only=True):
+    """Completions of prompts, or a part of their stream, which ends with `[DONE]`."""
+
+    choices: list[CompletionChoice]
+    """The completions."""
+    usage: Usage | None = None
+    """Tokens of the request."""
+    timings: Timings | None = None
+    """Measurements."""
+    prompt_progress: dict[str, Any] | None = None
+    """Progress of reading the prompt, with `return_progress`."""
+
+
+class OutputContent(Struct, kw_only=True):
+    """A part of an item's content."""
+
+    type: str
+    """`output_text` or `reasoning_text`."""
+    text: str
+    """Text."""
+    annotations: list[Any] | None = None
+    """Empty."""
+    logprobs: list[Any] | None = None
+    """Empty."""
+
+
+class OutputItem(CallItem, kw_only=True):
+    """An item of a response."""
+
+    id: str
+    """Id of the item."""
+    type: str
+    """`message`, `reasoning`, `function_call`, `mcp_list_tools`, `mcp_call` or `mcp_approval_request`."""
+    status: str | None = None
+    """`in_progress`, `completed`, `incomplete` or `failed`."""
+    content: list[OutputContent] | None = None
+    """Content of a message or of reasoning."""
+    summary: list[Any] | None = None
+    """Empty."""
+    tools: list[dict[str, Any]] | None = None
+    """Tools of an MCP server: `name`, `description`, `input_schema`."""
+    output: str | None = None
+    """Result of an MCP server's tool, cut to what the model reads."""
+
+
+class InputDetails(Struct, kw_only=True):
+    """Tokens of what was read for a transcription."""
+
+    text_tokens: int
+    """Tokens of text."""
+    audio_tokens: int
+    """Tokens of the sound."""
+
+
+class TranscriptionUsage(Struct, kw_only=True):
+    """Cost of a transcription: tokens, or its duration with `verbose_json`."""
+
+    type: str
+    """`tokens` or `duration`."""
+    input_tokens: int | None = None
+    """Tokens of the prompt."""
+    input_token_details: InputDetails | None = None
+    """Tokens of the prompt in detail."""
+    output_tokens: int | None = None
+    """Generated tokens."""
+    total_tokens: int | None = None
+    """Tokens of prompt and text."""
+    seconds: float | None = None
+    """Duration of the sound."""
+
+
+class TranscriptionSegment(Struct, kw_only=True):
+    """A segment of Whisper's, or a piece of a sound that the model heard alone."""
+
+    id: int
+    """Number of the piece, from 0 on."""
+    seek: int
+    """Start of the piece, or of the 30 seconds with the segment, in hundredths of a second."""
+    start: float
+    """Second where the piece begins."""
+    end: float
+    """Second where it ends."""
+    text: str
+    """Text of the piece."""
+    tokens: list[int]
+    """Token ids of the text."""
+    temperature: float
+    """Temperature of the sampler."""
+    avg_logprob: float | None = None
+    """Mean log-probability of the tokens of the 30 seconds (Whisper)."""
+    compression_ratio: float | None = None
+    """Compression of their text; repetitions make it large (Whisper)."""
+    no_speech_prob: float | None = None
+    """Probability that nothing is said in them (Whisper)."""
+
+
+class Transcription(Struct, kw_only=True):
+    """The text that is spoken in a sound; that text alone with `text`, subtitles with `srt` and `vtt`."""
+
+    text: str
+    """Text."""
+    usage: TranscriptionUsage
+    """Cost."""
+    task: str | None = None
+    """`transcribe` or `translate` (verbose_json)."""
+    language: str | None = None
+    """Language of the request, the one that Whisper detected, or `unknown` (verbose_json)."""
+    duration: float | None = None
+    """Seconds of the sound (verbose_json)."""
+    segments: list[TranscriptionSegment] | None = None
+    """Segments, or pieces of up to 30 seconds (verbose_json)."""
+
+
+class TranscriptionEvent(Struct, kw_only=True):
+    """A part of a transcription's stream."""
+
+    type: str
+    """`transcript.text.delta`, or `transcript.text.done` in the last part."""
+    delta: str | None = None
+    """Text of the part."""
+    text: str | None = None
+    """Whole text, in the last part."""
+    usage: TranscriptionUsage | None = None
+    """Cost, in the last part."""
+
+
+class SpeechUsage(Struct, kw_only=True):
+    """Tokens of a speech."""
+
+    input_tokens: int
+    """Tokens of the prompts."""
+    output_tokens: int
+    """Generated tokens."""
+    total_tokens: int
+    """Tokens of both."""
+
+
+class SpeechEvent(Struct, kw_only=True):
+    """A part of a speech's stream."""
+
+    type: str
+    """`speech.audio.delta`, or `speech.audio.done` in the last part."""
+    audio: str | None = None
+    """Bytes of the file in base64."""
+    usage: SpeechUsage | None = None
+    """Cost, in the last part."""
+
+
+class ResponseUsage(Struct, kw_only=True):
+    """Tokens of a response."""
+
+    input_tokens: int
+    """Tokens of the prompt."""
+    input_tokens_details: PromptDetails
+    """Tokens of the prompt in detail."""
+    output_tokens: int
+    """Generated tokens."""
+    output_tokens_details: CompletionDetails
+    """Generated tokens in detail."""
+    total_tokens: int
+    """Tokens of prompt and answer."""
+
+
+class ResponseObject(Struct, kw_only=True):
+    """OpenAI's response. Fields of the request are repeated."""
+
+    id: str
+    """Id of the response."""
+    object: Literal["response"]
+    """Type of the object."""
+    created_at: int
+    """Time in seconds since 1970."""
+    model: str
+    """Name of the model."""
+    status: str
+    """`in_progress`, `completed` or `incomplete`."""
+    output: list[OutputItem]
+    """Items of the answer."""
+    usage: ResponseUsage | None
+    """Tokens of the request."""
+    completed_at: int | None = None
+    """Time of the end in seconds since 1970."""
+    error: ErrorDetail | None = None
+    """Null."""
+    incomplete_details: dict[str, str] | None = None
+    """`{"reason": "max_output_tokens"}` if the response is incomplete."""
+    parallel_tool_calls: bool | None = None
+    """True if several tools may be called at once."""
+    tool_choice: str | dict[str, Any] | None = None
+    """The value of the request."""
+    tools: list[dict[str, Any]] | None = None
+    """The value of the request."""
+    truncation: str | None = None
+    """`disabled`."""
+    store: bool | None = None
+    """True if the response is stored."""
+    instructions: str | None = None
+    """The value of the request."""
+    max_output_tokens: int | None = None
+    """The value of the request."""
+    metadata: dict[str, Any] | None = None
+    """The value of the request."""
+    previous_response_id: str | None = None
+    """The value of the request."""
+    temperature: float | None = None
+    """The value of the request."""
+    top_p: float | None = None
+    """The value of the request."""
+    text: dict[str, Any] | None = None
+    """The value of the request."""
+    user: str | None = None
+    """The value of the request."""
+
+
+class ResponseEvent(Struct, kw_only=True):
+    """An event of a response's stream."""
+
+    type: str
+    """`response.created`, `response.output_text.delta`, `response.completed` and further types."""
+    sequence_number: int
+    """Number of the event."""
+    response: ResponseObject | None = None
+    """The response, at its beginning and end."""
+    output_index: int | None = None
+    """Number of the item."""
+    content_index: int | None = None
+    """Number of the part of the item's content."""
+    item_id: str | None = None
+    """Id of the item."""
+    item: OutputItem | None = None
+    """An item that is added or done."""
+    part: OutputContent | None = None
+    """A part of the content that is added or done."""
+    delta: str | None = None
+    """Further text or arguments."""
+    text: str | None = None
+    """Whole text of a part that is done."""
+    name: str | None = None
+    """Name of the called function."""
+    arguments: str | None = None
+    """Arguments of a call that is done, as JSON text."""
+    logprobs: list[Any] | None = None
+    """Empty."""
+    timings: Timings | None = None
+    """Measurements, in the last event."""
+    prompt_progress: dict[str, Any] | None = None
+    """Progress of reading the prompt, with `return_progress`."""
+    code: str | None = None
+    """Kind of an error."""
+    message: str | None = None
+    """Text of an error."""
+    param: str | None = None
+    """Null."""
+
+
+class Embedding(Struct, kw_only=True):
+    """The vector of a text."""
+
+    object: Literal["embedding"]
+    """Type of the object."""
+    index: int
+    """Number of the text."""
+    embedding: list[float] | str
+    """Components, or base64 of float32 values."""
+
+
+class EmbeddingList(Struct, kw_only=True):
+    """Vectors of texts."""
+
+    object: Literal["list"]
+    """Type of the object."""
+    model: str
+    """Name of the model."""
+    data: list[Embedding]
+    """The vectors."""
+    usage: Usage
+    """Tokens of the texts."""
+
+
+class ModelInfo(Struct, kw_only=True):
+    """A model."""
+
+    id: str
+    """Name of the model."""
+    object: Literal["model"]
+    """Type of the object."""
+    type: str
+    """`model` (Anthropic)."""
+    display_name: str
+    """Name of the model (Anthropic)."""
+    created: int
+    """Time in seconds since 1970."""
+    created_at: str
+    """Time (Anthropic)."""
+    owned_by: str
+    """`pumice`."""
+    parent: str | None = None
+    """Model of a LoRA adapter."""
+    aliases: list[str] | None = None
+    """Further names of the model."""
+    tags: list[str] | None = None
+    """Tags of the model."""
+    status: dict[str, Any] | None = None
+    """State of the model: `loaded`, `loading`, `unloaded`."""
+    meta: dict[str, Any] | None = None
+    """Architecture, vocabulary, context, parameters and bytes."""
+
+
+class ModelList(Struct, kw_only=True):
+    """The models of the server."""
+
+    object: Literal["list"]
+    """Type of the object."""
+    data: list[ModelInfo]
+    """Models, in OpenAI's form."""
+    models: list[ListedModel]
+    """Models, in Ollama's form."""

@@ -1,0 +1,56 @@
+"""Endpoints for embeddings (OpenAI, llama-server, Ollama) and for ranking documents by a query."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from starlette.requests import Request
+from starlette.responses import Response
+
+import pumice
+from pumice_server.interface import (
+    count_tokens,
+    embed_texts,
+    make_answer,
+    read_texts,
+    service_of,
+    unless_gone,
+    vectors_size,
+)
+from pumice_server.protocols.openai.answer_types import EmbeddingList
+from pumice_server.protocols.openai.bodies import EmbeddingsBody
+
+
+async def embeddings(request: Request, body: EmbeddingsBody) -> Annotated[Response, EmbeddingList]:
+    """Embed texts, in OpenAI's form."""
+    service = await service_of(request, body.model)
+    texts = await read_texts(body, service, body.input, "input", truncate=body.truncate)
+    vectors = await unless_gone(
+        request, embed_texts(service, texts, body.embd_normalize, body.dimensions, body.priority)
+    )
+
+    def told() -> dict[str, Any]:
+        data = [
+            {
+                "object": "embedding",
+                "index": i,
+                "embedding": _encoded(vector) if body.encoding_format == "base64" else vector,
+            }
+            for i, vector in enumerate(vectors)
+        ]
+        return {"object": "list", "model": service.name, "data": data, "usage": _usage(texts)}
+
+    return await make_answer(told, vectors_size(vectors))
+
+
+def _encoded(vector: NDArray[np.float32]) -> str:
+    """Encode a vector as little-endian float32 in Base64, as OpenAI's clients expect."""
+    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+
+
+def _usage(texts: Sequence[pumice.PreparedText]) -> dict[str, int]:
+    return {"prompt_tokens": count_tokens(texts), "total_tokens": count_tokens(texts)}

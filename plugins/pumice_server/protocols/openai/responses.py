@@ -1,0 +1,340 @@
+"""Endpoints for OpenAI's responses: answers as items, stored for requests that continue them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from typing import Annotated, Any
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+import pumice
+from pumice.plugin.unstable import Problem
+from pumice_server.answer_types import Deleted, TokenCount
+from pumice_server.interface import (
+    JSON,
+    WORK,
+    Reading,
+    Report,
+    Service,
+    Streaming,
+    Whole,
+    Wire,
+    aside,
+    bad_request,
+    caching_options,
+    event,
+    json_response,
+    make_answer,
+    service_of,
+    size_of,
+    timings,
+    unless_gone,
+)
+from pumice_server.limits import MAX_APPROVED, MAX_KEPT
+from pumice_server.protocols.openai.answer_types import ResponseEvent, ResponseObject
+from pumice_server.protocols.openai.bodies import ResponseBody
+from pumice_server.protocols.openai.response_items import Event, Items, item_id, output_items
+from pumice_server.protocols.openai.response_store import Kept, ResponseStore, is_reference
+from pumice_server.protocols.openai.responses_request import (
+    functions,
+    prompt_options,
+    read_input,
+    response_options,
+    with_instructions,
+)
+from pumice_server.protocols.openai.tools.chosen import ChosenTools, choose, names_servers
+from pumice_server.protocols.openai.tools.items import (
+    ask,
+    begin_call,
+    check_approvals,
+    end_call,
+    list_tools,
+    listed_servers,
+    read_approvals,
+    with_calls,
+)
+from pumice_server.protocols.openai.tools.turns import Call, RunningCall, ToolTurns, settle, whole_message
+
+_ECHOED = (
+    "instructions",
+    "max_output_tokens",
+    "metadata",
+    "previous_response_id",
+    "temperature",
+    "top_p",
+    "text",
+    "user",
+)
+
+
+async def responses(request: Request, body: ResponseBody) -> Annotated[Response, ResponseObject, ResponseEvent]:
+    """Answer input items, in the form of OpenAI's responses."""
+    service = await service_of(request, body.model)
+    await _resolve_references(request, body)
+    tools = await _tools(request, body)
+    messages = await _messages(request, body, tools)
+    options = {**await body.aside(response_options, body, service), **caching_options(request, body)}
+    if tools.labels:
+        return await _with_tools(request, body, service, messages, options, tools)
+    report = Report(body, body.stream)
+    starting = service.chat(with_instructions(body, messages), 1, options, report.progress)
+    streams = await unless_gone(request, starting)
+    answer = _ResponseBuilder(service, body, request, messages)
+    if body.stream:
+        return Streaming(answer.events(streams[0], report), partial(service.end, streams), answer.wire)
+    done = (await unless_gone(request, service.gather(streams)))[0]
+    answer_fields = await answer.ended(done, output_items(done.message, answer.is_cut(done)))
+    return await make_answer(lambda: answer_fields, size_of([done]))
+
+
+async def input_tokens(request: Request, body: ResponseBody) -> Annotated[Response, TokenCount]:
+    """Count the tokens of a response's prompt."""
+    service = await service_of(request, body.model)
+    await _resolve_references(request, body)
+    tools = await _tools(request, body)
+    messages = with_instructions(body, await _messages(request, body, tools))
+    options = await body.aside(prompt_options, body)
+    if tools.labels:
+        options["tools"] = await body.aside(lambda: tools.definitions)
+    n_tokens = await unless_gone(request, service.count_tokens(messages, options | caching_options(request, body)))
+    return json_response({"object": "response.input_tokens", "input_tokens": n_tokens})
+
+
+async def get_response(request: Request) -> Annotated[Response, ResponseObject]:
+    """Return a stored response."""
+    store: ResponseStore = request.app.state.responses
+    return Whole(store.get(request.path_params["id"], request.state.client).response, media_type=JSON)
+
+
+async def delete_response(request: Request) -> Annotated[Response, Deleted]:
+    """Delete a stored response."""
+    store: ResponseStore = request.app.state.responses
+    id = request.path_params["id"]
+    store.delete(id, request.state.client)
+    return json_response({"id": id, "object": "response.deleted", "deleted": True})
+
+
+async def _with_tools(
+    request: Request,
+    body: ResponseBody,
+    service: Service,
+    messages: list[dict[str, Any]],
+    options: Mapping[str, Any],
+    tools: ChosenTools,
+) -> Response:
+    """Answer a request whose tools are, in part, those of MCP servers."""
+    approved = await aside(_settle, body, messages, tools, size=WORK * len(messages) + body.size)
+    instruct = partial(with_instructions, body)
+    turns = ToolTurns(service, request.app.state.tools, tools, messages, options, body.max_tool_calls, instruct)
+    report = Report(body, body.stream)
+    first = None if approved else await unless_gone(request, turns.next(report.progress))
+    answer = _ResponseBuilder(service, body, request, messages)
+    events = answer.tool_events(turns, approved, first, report)
+    if body.stream:
+        return Streaming(answer.encoded(events), turns.close, answer.wire)
+    try:
+        response = await unless_gone(request, _last_response(events))
+    finally:
+        turns.close()
+    return await make_answer(lambda: response, len(response["output"]) * WORK)
+
+
+def _settle(body: ResponseBody, messages: list[dict[str, Any]], tools: ChosenTools) -> list[Call]:
+    """Settle a chat by the approvals of a request, as ``settle``. Raises HTTPException."""
+    approvals = read_approvals(body.input)
+    check_approvals(approvals, messages)
+    approved = settle(messages, tools, approvals)
+    if len(approved) > MAX_APPROVED:
+        raise bad_request(f"input: it approves {len(approved)} calls; at most {MAX_APPROVED} are accepted")
+    return approved
+
+
+async def _last_response(events: AsyncIterator[Event]) -> dict[str, Any]:
+    last = [event async for event in events][-1]
+    response: dict[str, Any] = last[1]["response"]
+    return response
+
+
+async def _tools(request: Request, body: ResponseBody) -> ChosenTools:
+    """Return the tools of a request, if MCP servers are among them. Raises as ``choose``."""
+    described = body.tools or []
+    return (
+        await choose(request, described, list(functions(described)), asks=True)
+        if names_servers(described)
+        else ChosenTools()
+    )
+
+
+async def _resolve_references(request: Request, body: ResponseBody) -> None:
+    """Replace references to items of stored responses by the items. Raises HTTPException if one is not stored."""
+    store: ResponseStore = request.app.state.responses
+    if isinstance(body.input, list) and any(map(is_reference, body.input)):
+        body.input = await aside(store.with_items, body.input, request.state.client, size=MAX_KEPT)
+
+
+async def _messages(request: Request, body: ResponseBody, tools: ChosenTools) -> list[dict[str, Any]]:
+    previous = body.previous_response_id
+    store: ResponseStore = request.app.state.responses
+    before = store.get(previous, request.state.client).messages if previous else b"[]"
+    return await aside(
+        lambda: read_input(with_calls(body.input, tools), orjson.loads(before)), size=body.size + len(before)
+    )
+
+
+class _ResponseBuilder:
+    """Builds one response and its events."""
+
+    def __init__(
+        self, service: Service, body: ResponseBody, request: Request, messages: Sequence[Mapping[str, Any]]
+    ) -> None:
+        self._messages = messages
+        self._numbered = _Numbered()
+        self.wire = Wire("text/event-stream", event, b":\n\n", self._error)
+        self._owner = request.state.client
+        self._store: ResponseStore = request.app.state.responses
+        self._always_complete = service.compat
+        self._keep = body.store
+        self._listed = listed_servers(body.input)
+        if previous := body.previous_response_id:
+            self._listed |= self._store.get(previous, self._owner).listed
+        self._head = {
+            "id": item_id("resp"),
+            "object": "response",
+            "created_at": int(time.time()),
+            "model": service.name,
+            "status": "in_progress",
+            "error": None,
+            "incomplete_details": None,
+            "output": [],
+            "parallel_tool_calls": body.parallel_tool_calls is not False,
+            "tool_choice": body.tool_choice or "auto",
+            "tools": body.tools or [],
+            "truncation": "disabled",
+            "store": self._keep,
+            "usage": None,
+            **{name: getattr(body, name) for name in _ECHOED},
+        }
+
+    def is_cut(self, done: pumice.ChatCompletion) -> bool:
+        """Return True if a limit ended an answer; llama-server calls all of them complete."""
+        return not self._always_complete and done.finish_reason not in ("stop", "tool_calls")
+
+    async def ended(
+        self, done: pumice.ChatCompletion, items: Sequence[Mapping[str, Any]], turns: ToolTurns | None = None
+    ) -> dict[str, Any]:
+        """Return the whole response, and store it if the request asks for that; ``turns`` has several answers."""
+        complete = not self.is_cut(done)
+        response = {
+            **self._head,
+            "status": "completed" if complete else "incomplete",
+            "completed_at": int(time.time()),
+            "incomplete_details": None if complete else {"reason": "max_output_tokens"},
+            "output": items,
+            "usage": _usage(turns.usage if turns else done.usage),
+        }
+        if self._keep:
+            messages = turns.messages if turns else [*self._messages, whole_message(done.message)]
+            kept = await aside(Kept.of, self._owner, messages, response, self._listed | listed_servers(items))
+            self._store.keep(response["id"], kept)
+        return response
+
+    async def events(self, stream: pumice.AsyncChatStream, report: Report) -> AsyncIterator[bytes]:
+        numbered = self._numbered
+        yield numbered("response.created", response=self._head)
+        yield numbered("response.in_progress", response=self._head)
+        items = Items()
+        async for _, deltas in report.merge([stream]):
+            if isinstance(deltas, Reading):
+                yield numbered("response.in_progress", response=self._head, **deltas.fields)
+                continue
+            for kind, fields in chain.from_iterable(map(items.take, deltas)):
+                yield numbered(kind, **fields, **report.fields(stream.timings))
+        done = await stream.completion()
+        for kind, fields in items.close(self.is_cut(done)):
+            yield numbered(kind, **fields)
+        whole = await self.ended(done, items.done)
+        yield numbered(f"response.{whole['status']}", response=whole, timings=timings(stream.timings))
+
+    async def tool_events(
+        self, turns: ToolTurns, approved: Sequence[Call], first: pumice.AsyncChatStream | None, report: Report
+    ) -> AsyncIterator[Event]:
+        """Yield the events of answers and calls; the last one has the whole response.
+
+        Args:
+            turns: The answers.
+            approved: Calls that run before the first answer.
+            first: The first answer, if no call precedes it.
+            report: Progress and timings.
+        """
+        yield "response.created", {"response": self._head}
+        yield "response.in_progress", {"response": self._head}
+        items = Items(turns.tools.by_name)
+        for listed in list_tools(items, turns.tools, self._listed):
+            yield listed
+        async for called in _call_events(items, turns, turns.run(approved), was_asked=True):
+            yield called
+        stream = first or await turns.next(report.progress)
+        while True:
+            async for _, deltas in report.merge([stream]):
+                if isinstance(deltas, Reading):
+                    yield "response.in_progress", {"response": self._head, **deltas.fields}
+                    continue
+                for kind, fields in chain.from_iterable(map(items.take, deltas)):
+                    yield kind, {**fields, **report.fields(stream.timings)}
+            done = await stream.completion()
+            for closed in items.close(self.is_cut(done)):
+                yield closed
+            async for called in _call_events(items, turns, turns.take(done)):
+                yield called
+            if not turns.goes_on:
+                break
+            stream = await turns.next(report.progress)
+        for asked in chain.from_iterable(ask(items, call) for call in turns.pending):
+            yield asked
+        whole = await self.ended(done, items.done, turns)
+        yield f"response.{whole['status']}", {"response": whole, "timings": timings(stream.timings)}
+
+    async def encoded(self, events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
+        async for kind, fields in events:
+            yield self._numbered(kind, **fields)
+
+    def _error(self, problem: Problem) -> bytes:
+        return self._numbered("error", code=problem.type, message=problem.message, param=None)
+
+
+async def _call_events(
+    items: Items, turns: ToolTurns, running: Sequence[RunningCall], was_asked: bool = False
+) -> AsyncIterator[Event]:
+    """Yield the events of calls while they run, and complete the messages of ``turns``."""
+    for call, outcome in running:
+        for begun in begin_call(items, call):
+            yield begun
+        for ended in end_call(items, call, await outcome, was_asked):
+            yield ended
+    await turns.finish()
+
+
+class _Numbered:
+    """Numbers the events of one stream."""
+
+    def __init__(self) -> None:
+        self._number = -1
+
+    def __call__(self, kind: str, **fields: Any) -> bytes:
+        self._number += 1
+        return event({"type": kind, "sequence_number": self._number, **fields}, kind)
+
+
+def _usage(usage: pumice.Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
+        "output_tokens": usage.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": usage.total_tokens,
+    }

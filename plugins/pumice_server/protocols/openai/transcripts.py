@@ -1,0 +1,83 @@
+"""Transcripts of Whisper, in the forms of OpenAI's answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+import pumice
+from pumice.plugin.unstable import subrip, webvtt
+from pumice_server.interface import MEDIA, Service, Streaming, bad_request, event, json_response, unless_gone
+from pumice_server.protocols.openai.bodies import TranscriptionBody
+
+
+async def answer(
+    request: Request, service: Service, body: TranscriptionBody, audio: pumice.Audio, translates: bool
+) -> Response:
+    """Return what is said in a sound; with ``stream`` an event for each segment. Raises RequestError."""
+    if body.max_tokens >= 0:
+        raise bad_request("max_tokens: a transcript of Whisper ends with the speech; leave it out")
+    task, temperature = "translate" if translates else "transcribe", body.temperature or None
+    options: dict[str, Any] = {"language": body.language, "task": task, "temperature": temperature}
+    begun = MEDIA(service.model.speech.transcribe, audio, prompt=body.prompt or "", **options)
+    transcript = await unless_gone(request, service.in_time(begun))
+    if body.stream:
+        return Streaming(_events(transcript), transcript.close)
+    segments = await unless_gone(request, service.in_time(_all(transcript)))
+    if body.response_format == "srt":
+        return PlainTextResponse(subrip(segments))
+    if body.response_format == "vtt":
+        return PlainTextResponse(webvtt(segments), media_type="text/vtt")
+    if body.response_format == "text":
+        return PlainTextResponse(_text(segments) + "\n")
+    values = {"text": _text(segments), "usage": _usage(transcript)}
+    if body.response_format == "json":
+        return json_response(values)
+    language = "english" if translates else transcript.language_name
+    facts = {"task": task, "language": language, "duration": transcript.duration}
+    return json_response(facts | values | {"segments": [_described(segment) for segment in segments]})
+
+
+async def _all(transcript: pumice.Transcript) -> list[pumice.Segment]:
+    return [segment async for segment in _decoded(transcript)]
+
+
+async def _decoded(transcript: pumice.Transcript) -> AsyncIterator[pumice.Segment]:
+    """Yield the segments of a transcript, which threads decode."""
+    while (segment := await MEDIA(next, transcript, None)) is not None:
+        yield segment
+
+
+async def _events(transcript: pumice.Transcript) -> AsyncIterator[bytes]:
+    segments: list[pumice.Segment] = []
+    async for segment in _decoded(transcript):
+        text = segment.text if segments else segment.text.lstrip()
+        segments.append(segment)
+        yield event({"type": "transcript.text.delta", "delta": text})
+    yield event({"type": "transcript.text.done", "text": _text(segments), "usage": _usage(transcript)})
+
+
+def _text(segments: list[pumice.Segment]) -> str:
+    return "".join(segment.text for segment in segments).strip()
+
+
+def _usage(transcript: pumice.Transcript) -> dict[str, Any]:
+    return {"type": "duration", "seconds": transcript.duration}
+
+
+def _described(segment: pumice.Segment) -> dict[str, Any]:
+    return {
+        "id": segment.id,
+        "seek": round(100 * segment.seek),
+        "start": segment.start,
+        "end": segment.end,
+        "text": segment.text,
+        "tokens": segment.tokens,
+        "temperature": segment.temperature,
+        "avg_logprob": segment.avg_logprob,
+        "compression_ratio": segment.compression_ratio,
+        "no_speech_prob": segment.no_speech_prob,
+    }

@@ -1,1 +1,0 @@
-"""Tools of MCP servers that the server runs for its clients, with ``--allow-tools``."""
