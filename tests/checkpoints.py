@@ -20,6 +20,8 @@ TEXTS = (  # whose ids the fixtures have
 ADDED = ("[gMASK]", "<|user|>", "<|observation|>", "<|startoftext|>")
 ADDED_TO_DOTS = (*ADDED[:-1], "<|endofassistant|>")
 PROMPT = [(7 * i + 3) % N_TOKENS for i in range(24)]
+PROMPTS = (PROMPT, PROMPT[3:8], PROMPT[::-2])  # that are continued at once
+N_GREEDY = 12  # tokens that follow each
 ROWS = slice(2, None, 3)  # of its logits, those that are stored
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor
-from pumice.plugin.nn.blocks import linear_then_scale
+from pumice.plugin.nn.blocks import attention_sinks, linear_then_scale
 from pumice.plugin.nn.hyper import sliding_window
 from pumice.plugin.unstable import DraftBlock
 from pumice_architectures.dflash2 import has_selector, selected
@@ -50,7 +50,7 @@ class BlockDraft(DraftDecoder):
 
     def seen(self, g: GraphBuilder, blk: str, i: int) -> dict[str, Any]:
         """Return options of attention: layer ``i`` attends to its cache and to the block."""
-        sinks = g.find_weight(f"{blk}attn_sinks.weight", (self.heads(i).n_head,))
+        sinks = attention_sinks(g, blk, self.heads(i).n_head, may_lack=True)
         return {"window": self.window(i), "sinks": sinks, "causal": self.causal, "cache": g.cache(i)}
 
     def is_sliding(self, i: int) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import Rope, frequency_base, read_rope, shared_expert, sliding_window
-from pumice.plugin.nn.blocks import Join, linear, n_vocab
+from pumice.plugin.nn.blocks import Join, attention_sinks, linear, n_vocab
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
 from pumice.plugin.nn.experts import choose_experts, clamped_swiglu, read_limit, run_experts
 from pumice.plugin.nn.pools import mask_of_ends, pooled
@@ -77,7 +77,7 @@ class DeepSeek4Layers(StreamDecoder, ExpertDecoder):
 
     def seen(self, g: GraphBuilder, blk: str, i: int) -> dict[str, Any]:
         """Return options of attention."""
-        sinks = g.weight(f"{blk}attn_sinks.weight", (self.heads(i).n_head,))
+        sinks = attention_sinks(g, blk, self.heads(i).n_head)
         return {"window": sliding_window(self.hparams, None), "sinks": sinks}
 
     def output(self, g: GraphBuilder, y: Tensor, blk: str) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from pumice.plugin import GraphBuilder, Tensor
 from pumice.plugin.nn.decoder import Decoder
@@ -16,10 +15,7 @@ class GptOss(Decoder):
     """Attention sinks, sliding windows in every other layer, and experts with biases and a clamped activation."""
 
     norms_before = ("attn_norm", "post_attention_norm")
-
-    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
-        sinks = g.weight(f"{blk}attn_sinks.weight", (self.heads(i).n_head,))
-        return super().attention(g, x, blk, i, sinks=sinks, **options)
+    sinks = True
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         experts = read_experts(self.hparams, i, gate="softmax_of_chosen", normalize=False)

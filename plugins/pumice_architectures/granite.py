@@ -77,9 +77,7 @@ class GraniteMoE(Granite):
 class GraniteSWA(Granite):
     """Sliding windows and attention sinks; the file lists the layers with positions."""
 
-    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
-        sinks = g.weight(f"{blk}attn_sinks.weight", (self.heads(i).n_head,))
-        return super().attention(g, x, blk, i, sinks=sinks, **options)
+    sinks = True
 
     def shared_expert(self, g: GraphBuilder, x: Tensor, blk: str, n_ff: int) -> Tensor:
         return fused_feed_forward(g, x, blk, n_ff, g.silu, suffix="_shexp")

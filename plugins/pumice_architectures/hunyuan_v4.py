@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pumice.plugin import GraphBuilder, HParams, Tensor
-from pumice.plugin.nn.blocks import Join, attention_gate
+from pumice.plugin.nn.blocks import Join, attention_gate, attention_sinks
 from pumice.plugin.nn.experts import clamped_swiglu, read_limit
 from pumice.plugin.nn.hyper import Heads
 from pumice.plugin.nn.rope import Rope
@@ -40,7 +40,7 @@ class HunyuanV4(StreamDecoder, SparseLatent):
         return g.concat(g.slice(x, 0, first), rope(g, g.slice(x, first, self.index_dim)))
 
     def latent_options(self, g: GraphBuilder, blk: str, i: int) -> dict[str, Any]:
-        return {"sinks": g.weight(f"{blk}attn_sinks.weight", (self.head_sizes(i)[0],))}
+        return {"sinks": attention_sinks(g, blk, self.head_sizes(i)[0])}
 
     def attention_scale(self, rope: Rope, k_dim: int) -> float:
         return float(k_dim**-0.5)

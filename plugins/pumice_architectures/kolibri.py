@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from pumice.plugin import GraphBuilder, Tensor
 from pumice.plugin.nn.blocks import linear
@@ -45,8 +44,5 @@ class Flint(Kolibri):
     """Attention sinks, dense layers, and no norms after the blocks."""
 
     norms_after = ("", "")
+    sinks = True
     dense_without_router = True
-
-    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
-        sinks = g.weight(f"{blk}attn_sinks.weight", (self.heads(i).n_head,))
-        return super().attention(g, x, blk, i, sinks=sinks, **options)

@@ -19,13 +19,13 @@ class MiMo2(ExpertDecoder):
 
     drafts = "before norm"
     gate = "sigmoid"
+    sinks = None
     unused = optional.QKV_BIASES
     scaled = optional.ATTENTION_OUTPUT | {"eh_proj"}
     dense_without_router = True
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
-        sinks = g.find_weight(f"{blk}attn_sinks.weight", (self.heads(i).n_head,))
-        y = super().attention(g, x, blk, i, sinks=sinks, **options)
+        y = super().attention(g, x, blk, i, **options)
         return y * (self.hparams.number("attention.value_scale", 0.0) or 1.0)
 
     def window(self, i: int) -> int:

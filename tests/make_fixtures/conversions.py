@@ -28,7 +28,7 @@ from conversions_written import WRITTEN as OLDER
 from conversions_written_drafts import DRAFTS, FURTHER, SOUND
 from conversions_written_more import MORE
 
-from checkpoints import FIXTURES, N_TOKENS, PROMPT, ROWS, TEXTS, write_checkpoint
+from checkpoints import FIXTURES, N_GREEDY, N_TOKENS, PROMPT, PROMPTS, ROWS, TEXTS, write_checkpoint
 
 WRITTEN = DRAFTS | SOUND | FURTHER | MORE | OLDER
 
@@ -192,13 +192,25 @@ def make_case(name: str) -> tuple[dict[str, Any], Any]:
         shapes = stored_shapes(Path(folder) / "model.safetensors")
         types = stored_integers(Path(folder) / "model.safetensors")
         write_checkpoint(Path(folder) / name, values, shapes, case.tokenizer, types)
-        logits = None
+        logits, texts = None, []
+        theirs = converted(Path(folder) / name, case.options + write_target(Path(folder), case.target))
         if case.tokens:
             model = cls.from_pretrained(Path(folder) / name, dtype=torch.float32).eval()
             logits = model(torch.tensor([PROMPT])).logits[0].numpy()[ROWS].astype(np.float16)
-        theirs = converted(Path(folder) / name, case.options + write_target(Path(folder), case.target))
+            texts = [] if theirs else [greedy(model, prompt) for prompt in PROMPTS]
     found = {"config": values, "tokenizer": case.tokenizer, "shapes": shapes, "theirs": theirs}
-    return found | {key: value for key, value in {"types": types, "target": case.target}.items() if value}, logits
+    rest = {"types": types, "target": case.target, "greedy": texts}
+    return found | {key: value for key, value in rest.items() if value}, logits
+
+
+def greedy(model: Any, prompt: list[int]) -> list[int]:
+    """Return the most probable tokens after a prompt, each of whose steps reads all tokens anew."""
+    import torch
+
+    ids = list(prompt)
+    while len(ids) < len(prompt) + N_GREEDY:
+        ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+    return ids[len(prompt) :]
 
 
 def make_written(name: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import pumice
-from checkpoints import FIXTURES, PROMPT, ROWS, weights, write_checkpoint, write_safetensors
+from checkpoints import FIXTURES, N_GREEDY, PROMPT, PROMPTS, ROWS, weights, write_checkpoint, write_safetensors
 from make_fixtures import families
 from pumice.config import load_config
 from pumice.convert import ConvertOptions
@@ -50,6 +50,18 @@ def test_logits_of_families_that_llama_cpp_does_not_know(checkpoint, name):
     """Also of a prompt in parts, and on the CPU, which rounds to bfloat16 as the weights are."""
     assert error_of(checkpoint(name), name, backend="numpy", n_batch=5) < 1e-6
     assert error_of(checkpoint(name), name, backend="cpu") < 1e-4
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if "greedy" in case])
+def test_greedy_texts_are_transformers(checkpoint, name):
+    """Several at once, whose prompts are read in parts, from a cache that transformers' texts do not use."""
+    options = {"backend": "numpy", "kv_type": "f32", "n_ctx": 128, "n_parallel": len(PROMPTS)}
+    with pumice.load(checkpoint(name), n_batch=7, **options) as model:
+        texts = model.generate_many(PROMPTS, max_tokens=N_GREEDY, temperature=0)
+    for text, expected in zip(texts, CASES[name]["greedy"], strict=True):
+        ids = list(text.tokens)
+        assert ids == expected[: len(ids)]
+        assert len(ids) == N_GREEDY or text.finish_reason == "stop"
 
 
 def error_of(path, name, **options):

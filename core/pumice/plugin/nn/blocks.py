@@ -188,6 +188,15 @@ def attend(
     return linear(g, finish(y) if finish else y, blk + "attn_output", n_out)
 
 
+def attention_sinks(g: GraphBuilder, blk: str, n_head: int, *, may_lack: bool = False) -> Weight | None:
+    """Return the sinks of a layer's heads ``[n_head]``, one of the options of ``attention``.
+
+    ``may_lack``: None if the file has none.
+    """
+    name, shape = f"{blk}attn_sinks.weight", (n_head,)
+    return g.find_weight(name, shape) if may_lack else g.weight(name, shape)
+
+
 def attention_gate(g: GraphBuilder, x: Tensor, blk: str, heads: Heads, activation: Activation) -> Activation:
     """Return a ``finish`` for ``attend`` that multiplies heads by ``activation(attn_gate(x))``.
 

@@ -34,6 +34,8 @@ class Decoder(Architecture):
     qk_norm: Literal["", "before rope", "after rope"] = ""
     #: True if that norm spans all heads of a token.
     qk_norm_is_wide: ClassVar[bool] = False
+    #: True if heads have attention sinks; None if the file decides, layer by layer.
+    sinks: ClassVar[bool | None] = False
     #: Hidden states for layers that draft, which follow the last layer: before or after the last norm; empty for none.
     drafts: str = ""  # or "before norm", or "after norm"
     #: True if the model only drafts, so that ``nextn_predict_layers`` counts all of its layers.
@@ -168,6 +170,8 @@ class Decoder(Architecture):
         if self.qk_norm:
             norm = partial(blocks.norm_all_heads, norm=self.norm) if self.qk_norm_is_wide else self.norm
             defaults["norm" if self.qk_norm == "before rope" else "late_norm"] = norm
+        if self.sinks is not False:
+            defaults["sinks"] = blocks.attention_sinks(g, blk, self.heads(i).n_head, may_lack=self.sinks is None)
         return blocks.self_attention(g, x, blk, self.heads(i), self.rope(g, i), **(defaults | options))
 
     def sight(self) -> AttentionOptions:
