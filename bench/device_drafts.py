@@ -1,4 +1,4 @@
-"""Drafts that a GPU makes itself: time without drafts relative to that with, for texts that repeat themselves and not.
+"""Drafts of n-grams on a GPU: time without drafts relative to that with, for texts that repeat themselves and not.
 
 A model of random weights writes a cycle greedily, and noise when it samples. Runs with drafts and without take turns.
 

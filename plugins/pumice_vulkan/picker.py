@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pumice.plugin import N_OUTPUTS, N_TOKENS, Tensor
 from pumice.plugin.unstable import Ahead, Raw, Segment
@@ -16,7 +14,7 @@ from pumice_vulkan.device import Encoder
 from pumice_vulkan.lower.rule import Lowering, SegmentMemory
 from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.restrictions import MAX_ADDED, Restrictions
-from pumice_vulkan.step import MAX_BIASES, MAX_DRAFTED, MAX_PAST, MAX_STEPS, SIZE_WORDS, SLOT_WORDS, most_drafted
+from pumice_vulkan.step import MAX_BIASES, MAX_PAST, MAX_STEPS, SIZE_WORDS, SLOT_WORDS, most_drafted
 
 OF_EACH = 16  # logits per invocation of shaders/best.comp
 MAX_BEST = 64
@@ -46,7 +44,7 @@ class Choice(NamedTuple):
         adjusts: adjust the logits first.
         restricted: apply a restriction, too.
         raw: also return the most probable tokens before adjustments.
-        drafted: rows of each sequence whose drafted tokens are verified before the next ones are drafted; 0: none are.
+        drafted: rows of each sequence whose drafted tokens are verified; 0: none are.
     """
 
     n_best: int
@@ -92,7 +90,6 @@ class Picker:
         self._taken_at = MAX_STEPS * self._max_rows * Choice(MAX_BEST, raw=True).words
         n_bytes = 4 * (self._taken_at + MAX_STEPS * self._most_drafting)
         self._results = [memory.device.new_buffer(n_bytes, host=True) for _ in range(2)]
-        self.texts = Texts(memory)
 
     def lower(
         self,
@@ -100,7 +97,6 @@ class Picker:
         step: int,
         choice: Choice,
         turn: int,
-        given: bool = False,
         best: BufferSlice | None = None,
         first_draft: int | None = None,
     ) -> None:
@@ -111,7 +107,6 @@ class Picker:
             step: number of the step.
             choice: the processing of its logits.
             turn: index of the results' buffer.
-            given: the device drafts no tokens.
             best: the best logit of each part, if the step stored them.
             first_draft: the draft of its slot that the token of step 0 becomes; None: it is the latest token.
         """
@@ -131,26 +126,17 @@ class Picker:
         if choice.drafted:
             n_words = self._most_drafting
             taken = BufferSlice(self._results[turn], self._taken_at + step * n_words, n_words)
-            self._verify(lowering, choice, taken, follows=True, looks_up=not given)
+            self._verify(lowering, choice, taken)
 
-    def lower_drafts(self, lowering: Lowering, choice: Choice, turn: int) -> None:
-        """Append the dispatch that drafts the tokens of the first step."""
-        result = BufferSlice(self._results[turn], 0, 1)
-        self._verify(lowering, choice, result, follows=False)
-
-    def _verify(
-        self, lowering: Lowering, choice: Choice, taken: BufferSlice, follows: bool, looks_up: bool = True
-    ) -> None:
-        """Append the dispatch that verifies the tokens of a step that it ``follows``, and that drafts the next ones."""
+    def _verify(self, lowering: Lowering, choice: Choice, taken: BufferSlice) -> None:
+        """Append the dispatch that verifies the drafted tokens of a step."""
         layout = lowering.memory.layout
         lowering.dispatch(
             "verify",
             count=self.logits,
             reads={"picked": self._picked},
-            writes={"text": self.texts.place, "taken": taken, "registers": self.registers},
+            writes={"taken": taken, "registers": self.registers},
             push={
-                "follows": int(follows),
-                "most_text": self.texts.most,
                 "tokens": layout.tokens,
                 "positions": layout.positions,
                 "text_length": layout.text_length,
@@ -162,7 +148,7 @@ class Picker:
                 "slot_ids": layout.slots,
                 "n_slots": lowering.limits.n_seqs,
             },
-            constants=[choice.drafted, int(looks_up)],
+            constants=[choice.drafted],
             grid=(self._rows(lowering.n_outputs, choice) // choice.drafted, 1, 1),
         )
 
@@ -186,7 +172,6 @@ class Picker:
 
     def close(self) -> None:
         self.restrictions.close()
-        self.texts.close()
         for buffer in self._results:
             buffer.close()
 
@@ -332,32 +317,3 @@ def lower_later_positions(lowering: Lowering, place: BufferSlice, added: int) ->
         push={"positions": lowering.memory.layout.positions, "added": added},
         grid=(-(-lowering.n_tokens // TAKEN), 1, 1),
     )
-
-
-class Texts:
-    """The texts of sequences from which the device drafts, and the host memory from which they are copied.
-
-    Attributes:
-        most: words of a text.
-    """
-
-    def __init__(self, memory: SegmentMemory) -> None:
-        self.most = memory.limits.n_ctx + MAX_STEPS * MAX_DRAFTED
-        n_words = self.most * min(memory.layout.most_drafting, memory.limits.n_seqs)
-        self._upload = memory.device.new_buffer(4 * n_words, host=True)
-        self.place = BufferSlice(memory.device.new_buffer(4 * n_words), 0, n_words)
-
-    def write(self, texts: Sequence[NDArray[np.int32]]) -> None:
-        """Write texts, which no pending step reads."""
-        words = self._upload.contents.view(np.int32)
-        for i, text in enumerate(texts):
-            words[i * self.most :][: len(text)] = text
-
-    def record(self, encoder: Encoder, n_seqs: int) -> None:
-        """Record the copy of ``n_seqs`` texts to the device."""
-        n_words = min(n_seqs * self.most, self.place.size)
-        encoder.copy_buffer(self._upload, 0, self.place.buffer, 0, 4 * n_words)
-
-    def close(self) -> None:
-        self._upload.close()
-        self.place.buffer.close()

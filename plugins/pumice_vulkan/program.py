@@ -386,11 +386,8 @@ class DeviceProgram(Program):
         assert self._picker is not None
         words, layout = self.host.words(recording.turn), self._memory.layout
         layout.write_picks(words, ask.picks, ask.numbers, recording.turn, ask.n_drafted)
-        if ask.texts and not recording.follows:
-            self._picker.texts.write(ask.texts)
         if ask.n_drafted:
-            lengths = [len(text) for text in ask.texts] or step.batch.positions[step.batch.seq_starts[:-1]] + 1
-            words[layout.text_length :][: len(ask.picks)] = lengths
+            words[layout.text_length :][: len(ask.picks)] = step.batch.positions[step.batch.seq_starts[:-1]] + 1
         choice = Choice(
             n_best=1 if ask.n_best == 1 else MAX_BEST,
             adjusts=any(pick.adjusts for pick in ask.picks),
@@ -400,12 +397,7 @@ class DeviceProgram(Program):
         )
         if choice.adjusts and not recording.follows:
             layout.write_pasts(words, ask.pasts)
-        recording = recording._replace(
-            n_steps=len(ask.numbers),
-            choice=choice,
-            first_draft=ask.first_draft,
-            from_host=ask.n_drafted > 0 and not ask.texts,
-        )
+        recording = recording._replace(n_steps=len(ask.numbers), choice=choice, first_draft=ask.first_draft)
         picked = Picked(self.host, step.batch.sizes, self._recorder, self._picker, recording, ask, self._persistent)
         if step.waits:
             self._recorder.command(recording).hold()
@@ -649,7 +641,7 @@ class DeviceProgram(Program):
             yield partial(self._finish, bucket, lowering)
 
     def _draft_pieces(self, bucket: Bucket) -> Iterator[Work]:
-        """Yield the work that prepares steps with drafts: their pipelines, and command buffers of several steps."""
+        """Yield the work that prepares steps with drafts: their pipelines, and command buffers."""
         use = StateUse.KEEP if self._recurrent else StateUse.ADVANCE
         yield from self._lowering_pieces(bucket, use)
         most_rows = min(bucket.n_tokens, MAX_DRAFTED)
@@ -659,11 +651,9 @@ class DeviceProgram(Program):
             dispatches = [*self._lower(bucket, use), *self._recorder.choices(bucket, choices)]
         yield partial(self._shared.kernels.compile, dispatches, lambda: self._draft_preparer.ends)
         for choice in drafted_choices(bucket.n_tokens) if bucket.n_tokens == most_rows else ():
-            for n_steps in (2, 4, 8, 16, 1):
-                yield partial(self._recorder.prepare, Recording(bucket, n_steps, choice))
-            yield partial(self._recorder.prepare, Recording(bucket, 1, choice, from_host=True))
+            yield partial(self._recorder.prepare, Recording(bucket, 1, choice))
         for choice in restricted_choices(bucket.n_tokens) if bucket.n_tokens == most_rows else ():
-            yield partial(self._recorder.prepare, Recording(bucket, 1, choice, from_host=True))
+            yield partial(self._recorder.prepare, Recording(bucket, 1, choice))
         raw = [choice._replace(raw=True) for choice in choices]
         yield partial(
             self._shared.kernels.compile, self._recorder.choices(bucket, raw), lambda: self._draft_preparer.ends

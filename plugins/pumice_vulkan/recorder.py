@@ -63,9 +63,9 @@ class Recording(NamedTuple):
     """The contents of a command buffer: one step, or ``n_steps`` in succession with token selection; or a part of it.
 
     ``follows``: start from the tokens of the previous steps; ``turn``: index of the host memory; ``persistent``: layers
-    are one dispatch; ``restores``: repeat persistent steps, from the tokens that they began with; ``from_host``:
-    the host drafted the tokens; ``copies``: inputs that earlier steps computed; ``takes``: tokens or output rows are
-    those of registers; ``relative``: positions, too; ``first_draft``: the draft that the first picked token becomes.
+    are one dispatch; ``restores``: repeat persistent steps, from the tokens that they began with;
+    ``copies``: inputs that earlier steps computed; ``takes``: tokens or output rows are those of registers;
+    ``relative``: positions, too; ``first_draft``: the draft that the first picked token becomes.
     """
 
     bucket: Bucket
@@ -76,7 +76,6 @@ class Recording(NamedTuple):
     part: RecordedPart = RecordedPart.ALL
     persistent: bool = False
     restores: bool = False
-    from_host: bool = False
     copies: tuple[Copy, ...] = ()
     takes: bool = False
     relative: bool = False
@@ -214,12 +213,10 @@ class Recorder:
         return drafts + layers + chosen + self._encoded(self._settled(recording))
 
     def _first_tokens(self, recording: Recording) -> list[Dispatch]:
-        """Return the dispatch that drafts tokens of the first step, or takes them from registers, if any does."""
+        """Return the dispatch that takes tokens of the first step from registers, if any are."""
         lowering = Lowering(self._memory, *recording.bucket)
         if recording.takes:
             lower_taken(lowering, recording.relative)
-        elif self._picker and recording.choice.drafted and not (recording.from_host or recording.follows):
-            self._picker.lower_drafts(lowering, recording.choice, recording.turn)
         return lowering.dispatches
 
     def _positions(self, recording: Recording) -> list[Dispatch]:
@@ -237,8 +234,7 @@ class Recorder:
         assert self._picker is not None
         lowering = Lowering(self._memory, *recording.bucket)
         best = self._persistent.best(lowering) if recording.persistent and self._persistent else None
-        given, first_draft = recording.from_host, recording.first_draft
-        self._picker.lower(lowering, step, recording.choice, recording.turn, given, best, first_draft)
+        self._picker.lower(lowering, step, recording.choice, recording.turn, best, recording.first_draft)
         return lowering.dispatches
 
     def _layers(self, recording: Recording) -> list[Encoded]:
@@ -283,8 +279,6 @@ class Recorder:
             self._host.record_inputs(encoder, recording.turn, sizes)
             if self._begun is not None and (recording.follows or recording.takes):
                 self._begun.record(encoder, recording)
-            if self._picker and recording.choice.drafted and not (recording.from_host or recording.follows):
-                self._picker.texts.record(encoder, recording.bucket.n_tokens // recording.choice.drafted)
             if recording.copies:
                 encoder.barrier()
             for copy in recording.copies:

@@ -17,7 +17,7 @@ HEADER = 16
 ZERO = HEADER - 1
 """Index of a word of the step block that is 0, unless an architecture names many sizes."""
 MAX_STEPS = 16  # maximum steps that the device runs in succession
-MAX_DRAFTED = 16  # maximum rows of a sequence whose drafts the device makes and verifies, or of up to FEW_DRAFTING
+MAX_DRAFTED = 16  # maximum rows of a sequence whose drafts the device verifies, or of up to FEW_DRAFTING
 FEW_DRAFTING = MAX_DRAFTED // 2
 MANY_DRAFTED = 64  # ... of more sequences
 SLOT_WORDS = 4 + MAX_DRAFTED  # registers of a slot: see shaders/registers.glsl
@@ -57,7 +57,8 @@ class StepLayout:
         numbers: ``[MAX_STEPS, limits.n_seqs]``, or for steps with drafts ``[n_seqs, MAX_STEPS, rows of a sequence]``.
         adjustments: eight words per sequence: number of ``biases`` (pairs of a token and a float), and penalties.
         past: ring of the latest tokens; their total number is ``past_counts``.
-        text_length, n_picked: tokens of each text from which the device drafts, and how many of them it has picked.
+        text_length: tokens of each text whose drafts are verified.
+        n_picked: random numbers that the step with drafts before this one took of each of them.
         n_taken: tokens that the latest step with drafts gave each of them.
         n_host_words: start of the fields that the device writes, too, if it runs several steps.
 
@@ -156,10 +157,7 @@ class StepLayout:
         if n_drafted:
             n_rows = 1 + n_drafted
             drawn = words[self.numbers :][: MAX_STEPS * len(picks) * n_rows].reshape(len(picks), MAX_STEPS, n_rows)
-            if n_steps == 1:
-                own = numbers.reshape(len(picks), -1, n_rows)
-            else:
-                own = numbers.reshape(n_steps, len(picks), n_rows).swapaxes(0, 1)
+            own = numbers.reshape(len(picks), -1, n_rows)
             drawn.view(np.float32)[:, : own.shape[1]] = own
             words[self.n_picked :][: len(picks)] = 0
             return

@@ -126,15 +126,11 @@ class Ask:
         restrictions: one per sequence if a pick is restricted, with ``n_steps`` of 1; empty: they follow through
             ``Pending.restrict``. Only for programs that ``decide``. Of a step with drafts one per row, with those of a
             sequence together.
-        n_drafted: tokens that the program drafts for each sequence and step, and verifies in it; 0: none. A pick may be
-            ``restricted`` only without ``texts``. Each step has
-            ``1 + n_drafted`` rows of each sequence, together at most ``drafted_rows``; those of the batch after a
-            sequence's first are replaced by the drafted tokens. ``numbers`` are ``[n_steps, rows]``; each picked token
-            of a sequence takes the next of its own. A step ``relative`` to its slots goes on with all sequences of the
-            step before, which had as many drafts; it has numbers for both, ``[1, 2 * rows]``, with those of a sequence
-            together, or with ``texts`` goes on from those that the step before has written, and draws none.
-        texts: int32, for each sequence the tokens from which the program drafts, the one of the batch last. Empty: the
-            drafted tokens of a single step are those of the batch.
+        n_drafted: tokens drafted for each sequence, which the step verifies; 0: none. There is one step, with
+            ``1 + n_drafted`` rows of each sequence, together at most ``drafted_rows``; those after a sequence's first
+            have the drafted tokens. ``numbers`` are ``[1, rows]``; each picked token of a sequence takes the next of
+            its own. A step ``relative`` to its slots goes on with all sequences of the step before, which had as many
+            drafts; it has numbers for both, ``[1, 2 * rows]``, with those of a sequence together.
         first_draft: index of the draft of its slot that the token of a sequence becomes in the first step, or the first
             of its tokens if it has several output rows; those of later steps follow. None: a picked token is the latest
             one of its slot. Programs without ``registers`` ignore it.
@@ -147,7 +143,6 @@ class Ask:
     n_raw: int = 0
     restrictions: Sequence[Restriction] = ()
     n_drafted: int = 0
-    texts: Sequence[Int32Array] = ()
     first_draft: int | None = None
 
 

@@ -1,6 +1,5 @@
-"""The device drafts from the text and verifies, several steps per submission: it picks what it picks without drafts."""
+"""The device verifies drafts of the host: it picks what it picks without drafts."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,7 @@ from nightly import variants
 from pumice.backend import Program
 from pumice.backend.pick import Ahead, Ask, Pick, Restriction
 from pumice.backend.step import Batch, Limits
-from pumice.engine.drafts.device_drafts import DeviceDrafts
-from pumice.engine.loop.steps.verified import VerifiedSteps
-from pumice.engine.requests.generation import Running
+from pumice.engine.loop.steps.verified import VerifiedStep
 from pumice.sampler import mask
 from pumice_vulkan import VulkanBackend
 
@@ -28,19 +25,21 @@ LIMITS = Limits(n_ctx=64, n_batch=16, n_outputs=16, n_seqs=2, block_size=8, n_bl
 N_VOCAB = 300
 
 
-def drafted(made: Program, texts: list[list[int]], picks: list[Pick], numbers: np.ndarray) -> Ahead:
-    """Return the results of steps with drafts. ``numbers``: ``[n_steps, n_seqs, rows of a sequence]``."""
-    n_steps, n_seqs, n_rows = numbers.shape
+def drafted(
+    made: Program, texts: list[list[int]], drafts: list[list[int]], picks: list[Pick], numbers: np.ndarray
+) -> list[list[int]]:
+    """Return the tokens that a step with these drafts gives each sequence. ``numbers``: ``[n_seqs, rows of each]``."""
+    n_seqs, n_rows = numbers.shape
     each = np.arange(n_rows, dtype=np.int32)
-    tokens = np.repeat(np.array([text[-1] for text in texts], np.int32), n_rows)
+    tokens = np.array([[text[-1], *draft] for text, draft in zip(texts, drafts, strict=True)], np.int32).ravel()
     positions = np.concatenate([len(text) - 1 + each for text in texts]).astype(np.int32)
     rows, slots = np.arange(n_seqs * n_rows, dtype=np.int32), np.arange(n_seqs, dtype=np.int32)
     batch = Batch(tokens, positions, rows, np.arange(0, len(rows) + 1, n_rows, dtype=np.int32), slots, {})
     pasts = [text[-pick.last_n :] if pick.last_n else [] for text, pick in zip(texts, picks, strict=True)]
-    arrays = [np.array(text, np.int32) for text in texts]
     n_best = max(pick.top_k for pick in picks)
-    ask = Ask(picks, numbers.reshape(n_steps, -1), n_best, pasts, n_drafted=n_rows - 1, texts=arrays)
-    return next(made.submit(step_of(batch, ask)).tokens())
+    ask = Ask(picks, numbers.reshape(1, -1), n_best, pasts, n_drafted=n_rows - 1)
+    found = next(made.submit(step_of(batch, ask)).tokens())
+    return [taken_of(found, i) for i in range(n_seqs)]
 
 
 def one_by_one(made: Program, text: list[int], pick: Pick, numbers: np.ndarray) -> list[int]:
@@ -63,47 +62,11 @@ def taken_of(found: Ahead, sequence: int = 0) -> list[int]:
     return [token for row, n in pairs for token in row[first : first + n].tolist()]
 
 
-def test_a_cycle_is_drafted_to_its_end(tmp_path: Path, vulkan: VulkanBackend) -> None:
-    """A token follows each; the text has gone around once."""
-    table = np.roll(np.eye(N_VOCAB, dtype=np.float32), 1, axis=1)
-    table[9] = np.eye(N_VOCAB, dtype=np.float32)[4]
-    made = table_program(tmp_path, vulkan, table, LIMITS)
-    found = drafted(
-        made, [[1, 2, 3, 4, 5, 6, 7, 8, 9, 4, 5]], [Pick(1, temperature=0)], np.zeros((4, 1, 8), np.float32)
-    )
-    assert found.n_taken is not None
-    assert found.n_taken[:, 0].tolist() == [8, 8, 8, 8]
-    assert taken_of(found) == [4 + (2 + i) % 6 for i in range(32)]
-
-
-def test_the_longest_match_is_continued(tmp_path: Path, vulkan: VulkanBackend) -> None:
-    """The match of 6, 7, 8, which is earlier, wins over that of 7, 8."""
-    table = np.roll(np.eye(N_VOCAB, dtype=np.float32), 1, axis=1)
-    table[8] = np.eye(N_VOCAB, dtype=np.float32)[50]
-    made = table_program(tmp_path, vulkan, table, LIMITS)
-    text = [6, 7, 8, 50, 51, 52, 3, 7, 8, 90, 91, 6, 7, 8]
-    found = drafted(made, [text], [Pick(1, temperature=0)], np.zeros((1, 1, 4), np.float32))
-    assert found.n_taken is not None
-    assert found.n_taken[:, 0].tolist() == [4]
-
-
-@pytest.mark.parametrize("n_rows", [2, 4, 16])
-def test_each_token_takes_the_next_number(tmp_path: Path, vulkan: VulkanBackend, n_rows: int) -> None:
-    random = np.random.default_rng(n_rows)
-    table = np.full((N_VOCAB, N_VOCAB), -9, np.float32)
-    for token in range(N_VOCAB):
-        table[token, random.integers(12, size=3)] = random.standard_normal(3)  # texts of a few tokens repeat
-    made = table_program(tmp_path, vulkan, table, LIMITS)
-    pick, numbers = Pick(40, 0.9, 0.05, 0.7), random.random((16, n_rows)).astype(np.float32)
-    text = random.integers(12, size=40).tolist()
-    tokens = taken_of(drafted(made, [text], [pick], numbers[:, None]))
-    assert tokens == one_by_one(made, text, pick, numbers)[: len(tokens)]
-    assert len(tokens) > 16
-
-
-@pytest.mark.parametrize(("n_seqs", "n_rows"), [(2, 8), (3, 4), (4, 2), (11, 2), (13, 4)])
-def test_sequences_draft_for_themselves(tmp_path: Path, vulkan: VulkanBackend, n_seqs: int, n_rows: int) -> None:
-    """Each from its own text, by its own rule and its own numbers."""
+@pytest.mark.parametrize(("n_seqs", "n_rows"), [(1, 2), (1, 16), (2, 8), (3, 4), (4, 2), (11, 2), (13, 4)])
+def test_drafts_are_taken_up_to_the_first_wrong_one(
+    tmp_path: Path, vulkan: VulkanBackend, n_seqs: int, n_rows: int
+) -> None:
+    """Each sequence by its own rule and its own numbers; drafted tokens are of the past of those behind them."""
     random = np.random.default_rng(n_seqs)
     table = np.full((N_VOCAB, N_VOCAB), -9, np.float32)
     for token in range(N_VOCAB):
@@ -113,13 +76,12 @@ def test_sequences_draft_for_themselves(tmp_path: Path, vulkan: VulkanBackend, n
     penalized = Pick(40, temperature=0.4, last_n=5, repeat_penalty=1.2, biases=((2, 1.0),))
     picks = (4 * [Pick(40, 0.9, 0.05, 0.5), penalized, Pick(1, temperature=0), penalized])[:n_seqs]
     picks = [replace(pick, top_k=40) for pick in picks]
-    numbers = random.random((16, n_seqs, n_rows)).astype(np.float32)
     texts = [random.integers(12, size=n).tolist() for n in (4 * (40, 3, 61, 20))[:n_seqs]]
-    found = drafted(made, texts, picks, numbers)
-    for i, (text, pick) in enumerate(zip(texts, picks, strict=True)):
-        tokens = taken_of(found, i)
-        assert tokens == one_by_one(made, text, pick, numbers[:, i])[: len(tokens)]
-        assert len(tokens) > 16
+    for n_right in range(0, n_rows, 3):
+        numbers = random.random((n_seqs, n_rows)).astype(np.float32)
+        chosen = [one_by_one(made, *each) for each in zip(texts, picks, numbers, strict=True)]
+        drafts = [[*tokens[:n_right], *[299] * (n_rows - 1 - n_right)] for tokens in chosen]
+        assert drafted(made, texts, drafts, picks, numbers) == [tokens[: n_right + 1] for tokens in chosen]
 
 
 @pytest.mark.parametrize("last_n", [3, 12, 256])
@@ -139,10 +101,9 @@ def test_penalties_count_drafted_tokens(tmp_path: Path, vulkan: VulkanBackend, l
         frequency_penalty=0.02,
         presence_penalty=0.3,
     )
-    numbers, text = random.random((8, 8)).astype(np.float32), [*range(11, -1, -1)] * 18
-    tokens = taken_of(drafted(made, [text], [pick], numbers[:, None]))
-    assert tokens == one_by_one(made, text, pick, numbers)[: len(tokens)]
-    assert 12 < len(tokens) < 64
+    numbers, text = random.random((1, 8)).astype(np.float32), [*range(11, -1, -1)] * 18
+    chosen = one_by_one(made, text, pick, numbers)
+    assert drafted(made, [text], [chosen[:7]], [pick], numbers) == [chosen]
 
 
 @pytest.mark.parametrize("pick", [Pick(1, temperature=0), Pick(40, 0.9, 0.02, 0.8, last_n=9, repeat_penalty=1.2)])
@@ -190,15 +151,15 @@ def test_texts_with_grammars_are_those_without_drafts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampling: dict[str, Any]
 ) -> None:
     """Alone and at once, beside a text without a grammar; the device verifies the drafts."""
-    verify, restricted = VerifiedSteps.submit, []
+    verify, restricted = VerifiedStep.submit, []
 
-    def noted(*args: Any) -> VerifiedSteps:
+    def noted(*args: Any) -> VerifiedStep:
         flight = verify(*args)
         assert flight.ask is not None
         restricted.append(bool(flight.ask.restrictions))
         return flight
 
-    monkeypatch.setattr(VerifiedSteps, "submit", noted)
+    monkeypatch.setattr(VerifiedStep, "submit", noted)
     path = write_model("rope-plain", tmp_path)
     config = {"vulkan": {"batch_invariant": True}, "n_draft": 7}
     each = [{**grammar, **sampling, "seed": i, "max_tokens": 40} for i, grammar in enumerate([*GRAMMARS, {}])]
@@ -266,13 +227,7 @@ def test_texts_are_those_without_drafts(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("n_draft", variants([3, 7], [3]))
 def test_texts_at_once_are_those_without_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_draft: int) -> None:
     """Of several sequences, which end one after the other; three draft fewer tokens each than two."""
-    texts, at_once = DeviceDrafts.texts, []
-
-    def noted(self: DeviceDrafts, sequences: Sequence[Running]) -> list[Any]:
-        at_once.append(len(sequences))
-        return texts(self, sequences)
-
-    monkeypatch.setattr(DeviceDrafts, "texts", noted)
+    verify_on_device(monkeypatch)
     path = write_model("rope-plain", tmp_path)
     few: dict[str, Any] = {"top_k": 9, "temperature": 0.2}
     each = [{"temperature": 0, "max_tokens": 60}, {"seed": 3, "max_tokens": 40, **few}, {"max_tokens": 25, **few}]
@@ -287,29 +242,3 @@ def test_texts_at_once_are_those_without_drafts(tmp_path: Path, monkeypatch: pyt
         )
     assert [one.tokens for one in done] == [one.tokens for one in expected]
     assert sum(one.timings.n_accepted for one in done) > 20
-
-
-def test_steps_follow_others_whose_tokens_are_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until a sequence ends, or its picks draw numbers: the next ones are submitted before the host reads the last."""
-    submit, behind = VerifiedSteps.submit_looked_up, []
-
-    def noted(context: Any, members: Any, plan: Any, before: Any = None) -> VerifiedSteps:
-        behind.append(before is not None)
-        return submit(context, members, plan, before)
-
-    monkeypatch.setattr(VerifiedSteps, "submit_looked_up", noted)
-    path = write_model("rope-plain", tmp_path)
-    config = {"vulkan": {"batch_invariant": True}, "speculate": "ngram", "n_draft": 3}
-    each: list[dict[str, Any]] = [
-        {"temperature": 0, "max_tokens": 200},
-        {"temperature": 0, "max_tokens": 300, "stop": ["lsb"], "repeat_penalty": 1.01},
-        {"top_k": 9, "temperature": 0.2, "seed": 3, "max_tokens": 100},
-    ]
-    with pumice.load(path, backend="vulkan", config=config, n_ctx=400, n_batch=16, n_parallel=2) as model:
-        followed = []
-        for one in each:
-            expected = model.generate("abcabcabcabc", **one, speculate="off")
-            behind.clear()
-            assert model.generate("abcabcabcabc", **one).tokens == expected.tokens
-            followed.append(any(behind))
-        assert followed == [True, True, False]

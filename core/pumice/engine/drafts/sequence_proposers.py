@@ -21,7 +21,6 @@ from pumice.proposers import COMPUTED, Proposal, Proposer, ProposerContext, name
 log = logging.getLogger("pumice")
 
 DRAFT_MODEL = "draft"  # the proposer of a draft model
-NGRAM = "ngram"  # the proposer whose drafts some programs make themselves
 PREDICTION = "prediction"  # the proposer of requests with a prediction
 NEVER = 1 << 62  # the step in which a sequence without proposers is drafted for
 

@@ -16,12 +16,11 @@ from pumice.backend.step import Batch, Limits
 from pumice.engine.cache.kv_cache import KVCache
 from pumice.engine.drafts.choice import Acceptance, DraftChoice, promise
 from pumice.engine.drafts.costs import Measurable, measure_costs
-from pumice.engine.drafts.device_drafts import DeviceDrafts
 from pumice.engine.drafts.draft_steps import Drafter
 from pumice.engine.drafts.drafts import Draft, draft_of, forced_draft, held_drafts, may_draft, most_drafted
 from pumice.engine.drafts.model import DraftModel, ModelProposer
 from pumice.engine.drafts.next_tokens import NextTokens
-from pumice.engine.drafts.sequence_proposers import DRAFT_MODEL, NEVER, NGRAM, PREDICTION, ProposerPool
+from pumice.engine.drafts.sequence_proposers import DRAFT_MODEL, NEVER, PREDICTION, ProposerPool
 from pumice.engine.placement.runner import Runner
 from pumice.engine.requests.generation import Generation, Members, Running
 from pumice.errors import BackendError
@@ -62,7 +61,6 @@ class Speculation:
         model: DraftModel | None = None,
     ) -> None:
         self.choice = DraftChoice(n_draft)
-        self.device = DeviceDrafts(self.choice)
         self.model = model
         self.next_tokens = next_tokens
         self.is_exact = is_invariant
@@ -108,10 +106,6 @@ class Speculation:
         if not self.choice.may_pay(len(members)):
             return NEVER
         return min((self._pool.wakes(running.generation) for running, _ in members), default=NEVER)
-
-    def matches_text(self, generation: Generation) -> bool:
-        """Return True if the only drafts of a sequence are continuations of matches in its text."""
-        return list(self._pool.names(generation)) == [NGRAM]
 
     # --- drafts of proposers, which the host passes to a step
 
@@ -214,7 +208,6 @@ class Speculation:
 
     def close(self, generation: Generation) -> None:
         """Pass the last tokens of an ended sequence to its proposers, and close them."""
-        self.device.close(generation)
         if generation in self._pool:
             self._pool.close(generation)
 

@@ -22,7 +22,7 @@ from pumice.engine.loop.steps.drafting import Drafting
 from pumice.engine.loop.steps.flight import Flight, discarding
 from pumice.engine.loop.steps.picked import PickedSteps, may_decide
 from pumice.engine.loop.steps.single import SingleSteps
-from pumice.engine.loop.steps.verified import VerifiedSteps, n_verified
+from pumice.engine.loop.steps.verified import VerifiedStep, n_verified
 from pumice.engine.messages import Event
 from pumice.engine.placement.runner import Runner
 from pumice.engine.requests.generation import Members, Running
@@ -109,28 +109,24 @@ class Flights:
         context, drafting = self._context, self._drafting
         if self._can.n_in_flight > 1:
             return self._single.submit(members, {}, hears=False)
-        if is_own := drafting.is_left_to_program(members):
-            plan = drafting.plan([running for running, _ in members])
-            if plan.n_steps:
-                return VerifiedSteps.submit_looked_up(context, members, plan)
-        if not is_own and (again := drafting.missed(members)):
+        if again := drafting.missed(members):
             self._speculation.passed(1)
             return self._single.submit(again, {}, hears=True)
-        if not is_own and (paired := VerifiedSteps.begin_round(context, members)):
+        if paired := VerifiedStep.begin_round(context, members):
             return paired
-        drafts, n_free = drafting.of_host(members) if not is_own else ({}, 0)
-        return self._submit(members, drafts, n_free, is_own)
+        drafts, n_free = drafting.of_host(members)
+        return self._submit(members, drafts, n_free)
 
-    def _submit(self, members: Members, drafts: Mapping[Running, Draft], n_free: int, is_own: bool) -> Flight:
+    def _submit(self, members: Members, drafts: Mapping[Running, Draft], n_free: int) -> Flight:
         """Submit a step that verifies these drafts, or without any as many as the program may compute by itself."""
-        context, sequences = self._context, [running for running, _ in members]
+        context = self._context
         if drafts and (n_drafted := n_verified(context, members, drafts)):
-            return VerifiedSteps.submit(context, members, drafts, n_drafted)
+            return VerifiedStep.submit(context, members, drafts, n_drafted)
         if drafts or not self._can.max_steps or (n_free == 1 and self._drafting.waits_for_layer(members)):
             return self._single.submit(members, drafts, hears=True)
-        most = self._speculation.device.most_plain(sequences) if is_own else n_free
         is_decided = may_decide(context, members)
-        n_steps = self.lookahead.steps(members, most=min(most, FIRST_STEPS) if is_decided else most)
-        if n_steps and (is_decided or not self.lookahead.restricts([running.generation for running in sequences])):
+        n_steps = self.lookahead.steps(members, most=min(n_free, FIRST_STEPS) if is_decided else n_free)
+        generations = [running.generation for running, _ in members]
+        if n_steps and (is_decided or not self.lookahead.restricts(generations)):
             return PickedSteps.submit(context, members, n_steps, is_decided)
         return self._single.submit(members, {}, hears=n_free <= 1)

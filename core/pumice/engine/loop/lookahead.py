@@ -114,20 +114,14 @@ class Lookahead:
             return False
         return len(generation.chain.restriction.biases) <= self.can.picks.added
 
-    def passes(self, sequences: Sequence[Running], n_drafted: int, most: int) -> int:
-        """Return the number of steps with drafts, a power of two, with blocks held for all; ``most`` at most."""
-        n_rows = 1 + n_drafted
-        room = min((running.generation.n_ctx - running.n_past) // n_rows for running in sequences)
-        n, most = 1, min(most, room, max(running.generation.n_left for running in sequences))
-        while 2 * n <= most:
-            n *= 2
-        while n > 1 and not self._blocks_suffice(sequences, n * n_rows):
-            n //= 2
-        if most < 1 or not self._blocks_suffice(sequences, n * n_rows):
-            return 0
-        for running in sequences:
-            self._cache.extend(running.tables, running.n_past, n * n_rows)
-        return n
+    def has_room(self, sequences: Sequence[Running], n_drafted: int, n_steps: int) -> bool:
+        """Hold blocks for steps with drafts; return False if there are too few, or the context ends."""
+        n_rows = n_steps * (1 + n_drafted)
+        if any(running.generation.n_ctx - running.n_past < n_rows for running in sequences):
+            return False
+        return self._blocks_suffice(sequences, n_rows) and all(
+            self._cache.extend(running.tables, running.n_past, n_rows) for running in sequences
+        )
 
     def n_best(self, generations: Sequence[Generation]) -> int:
         """Return how many of the highest logits to request: chains that lower some may need more than they keep."""

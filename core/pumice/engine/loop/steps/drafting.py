@@ -1,12 +1,11 @@
-"""Decide who drafts the next tokens of a batch: the program, a layer in a round, proposers of the host, or nobody."""
+"""Decide who drafts the next tokens of a batch: a layer in a round, proposers of the host, or nobody."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from pumice.architecture import MAIN
 from pumice.engine.cache.kv_cache import KVCache
-from pumice.engine.drafts.device_drafts import DraftPlan
 from pumice.engine.drafts.drafts import Draft, may_draft
 from pumice.engine.drafts.speculation import Speculation
 from pumice.engine.loop.lookahead import Lookahead
@@ -36,24 +35,6 @@ class Drafting:
         if not self._is_prepared:
             self._is_prepared = True
             self._runner.prepare_drafts()
-
-    # --- drafts of the program
-
-    def is_left_to_program(self, members: Members) -> bool:
-        """Return True if drafts for this batch are left to the program."""
-        if not (self._lookahead.can.drafted and self._lookahead.drafts(members)):
-            return False
-        if not all(self.speculation.matches_text(running.generation) for running, _ in members):
-            return False
-        self.prepare()
-        return True
-
-    def plan(self, sequences: Sequence[Running]) -> DraftPlan:
-        """Return the plan of a submission with drafts of the program, with blocks held for its steps."""
-        lookahead = self._lookahead
-        plan = self.speculation.device.plan(sequences, lookahead.lengths(len(sequences)), lookahead.can.max_steps)
-        n_steps = lookahead.passes(sequences, plan.n_drafted, plan.n_steps) if plan.n_steps else 0
-        return plan._replace(n_steps=n_steps)
 
     # --- drafts of the host
 

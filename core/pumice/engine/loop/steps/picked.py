@@ -99,13 +99,11 @@ class PickedSteps(Flight):
 
         None either if proposers are asked for drafts in the next step.
         """
-        context, drafting = self.context, self.context.drafting
+        context = self.context
         current = [running for running, _ in self.members if not running.generation.finish_reason]
         if self.lost or len(current) != len(self.members) or len(current) != len(context.scheduler.running):
             return 0
-        n_free = drafting.n_free(self.members) - 1  # steps after the latest one that ask for no drafts
-        if drafting.is_left_to_program([(running, 1) for running in current]):
-            n_free = 0 if drafting.plan(current).n_steps else context.speculation.device.most_plain(current)
+        n_free = context.drafting.n_free(self.members) - 1  # steps after the latest one that ask for no drafts
         if n_free < 1 or context.scheduler.may_admit():
             return 0
         return context.lookahead.steps(self.members, self.n_steps, min(n_free, 2 * self.n_steps))
@@ -130,7 +128,7 @@ class PickedSteps(Flight):
         if not 1 < len(going) < len(self.members) or not self.may_pass_tokens():
             return None
         others = set(context.scheduler.running) - self.current()
-        if others or context.scheduler.may_admit() or context.drafting.is_left_to_program(going):
+        if others or context.scheduler.may_admit():
             return None
         most = min(context.drafting.n_free(self.members) - 1, 2 * self.n_steps)
         n_steps = lookahead.steps(going, self.n_steps, most) if most >= 1 else 0
@@ -213,8 +211,6 @@ class PickedSteps(Flight):
         if following:
             following.lost |= lost
             following.restrict()
-        if self.decided and self.versions is not None:
-            self._compare()
         if following is None:
             self.read_again()
 
@@ -275,14 +271,6 @@ class PickedSteps(Flight):
         scheduler.take([(running, token) for _, running, token in taken], self.context.least_forced)
         picked = ahead.picked[step]
         return [(row, running) for row, running, token in taken if token == picked[row] and goes_on(running)]
-
-    def _compare(self) -> None:
-        """Compare the tokens of these steps with what the program would have drafted."""
-        context = self.context
-        current = [(running, 1) for running, _ in self.members if not running.generation.finish_reason]
-        if len(current) == len(self.members) and context.drafting.is_left_to_program(current):
-            longest = context.lookahead.lengths(len(current))[-1]
-            context.speculation.device.took_plain([item for item, _ in current], longest, self.n_steps)
 
 
 def _ends_with_next(running: Running) -> bool:

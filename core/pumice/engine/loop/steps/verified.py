@@ -1,7 +1,7 @@
-"""Steps with rows of drafts, which the program verifies: they follow each other before their tokens are known.
+"""Steps with rows of drafts, which the program verifies.
 
-The drafts are tokens of proposers, those that a layer or a draft model leaves in the slots in a round (its steps are
-submitted with the one that verifies them, so the host waits once), or those that the program looks up in the text.
+The drafts are tokens of proposers, or those that a layer or a draft model leaves in the slots in a round: its steps are
+submitted with the one that verifies them, so the host waits once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import numpy as np
 from pumice.architecture import MAIN
 from pumice.backend.pick import Ahead, Ask
 from pumice.backend.step import LATEST, draft_of_slot
-from pumice.engine.drafts.device_drafts import DraftPlan
 from pumice.engine.drafts.draft_steps import Drafter
 from pumice.engine.drafts.drafts import Draft
 from pumice.engine.drafts.next_tokens import NextTokens
@@ -39,29 +38,27 @@ def n_verified(context: StepContext, members: Members, drafts: Mapping[Running, 
         return 0
     longest = max(len(draft.tokens) for draft in drafts.values())
     n_drafted = next((n for n in lookahead.lengths(len(members)) if n >= longest), 0)
-    if not n_drafted or not lookahead.passes([running for running, _ in members], n_drafted, 1):
+    if not n_drafted or not lookahead.has_room([running for running, _ in members], n_drafted, 1):
         return 0
     context.drafting.prepare()
     return n_drafted
 
 
 @dataclass(eq=False, kw_only=True)
-class VerifiedSteps(Flight):
-    """Steps with exact picks that verify drafts; a single one unless the program looks drafts up.
+class VerifiedStep(Flight):
+    """A step with exact picks that verifies drafts.
 
     Attributes:
-        plan: the number of steps, and of drafted tokens of each.
-        looks_up: the program drafts.
+        n_drafted: drafted rows of each sequence.
         drafter: the layer or draft model that drafts in a round.
         n_round: tokens of each sequence that it drafts.
     """
 
-    plan: DraftPlan
-    looks_up: bool = False
+    n_drafted: int
     drafter: Drafter | None = None
     n_round: int = 0
 
-    # --- submission: drafts of proposers, of a round, or of the program
+    # --- submission: drafts of proposers, or of a round
 
     @classmethod
     def submit(cls, context: StepContext, members: Members, drafts: Mapping[Running, Draft], n_drafted: int) -> Self:
@@ -70,28 +67,6 @@ class VerifiedSteps(Flight):
         flight = cls._submit_rows(context, members, tokens, n_drafted)
         flight.drafts = drafts
         return flight
-
-    @classmethod
-    def submit_looked_up(
-        cls, context: StepContext, members: Members, plan: DraftPlan, before: Flight | None = None
-    ) -> Self:
-        """Submit the steps of a plan, whose drafts the program looks up, optionally behind others of the same kind."""
-        start, sequences = context.now(), [running for running, _ in members]
-        if before:
-            assert before.ask is not None
-            ask, tables = before.ask, context.cache.batch_tables([running.tables for running in sequences])
-            tokens, positions = _rows_of_slots(len(sequences), plan.n_drafted)
-            batch = replace(before.batch, tokens=tokens, positions=positions, relative=True, block_tables=tables)
-        else:
-            texts = context.speculation.device.texts(sequences)
-            ask = replace(_ask_rows(context.lookahead, sequences, plan), texts=texts)
-            parts = [running.part(1, running.generation.tokens[-1:] * plan.n_drafted) for running in sequences]
-            batch = batch_of(context.cache, parts)
-        pending = context.runner.submit(batch, ask)
-        for running in sequences:
-            running.n_ahead += 1
-        submitted = context, start, members, sequences, batch, pending, ask
-        return cls(*submitted, plan=plan, looks_up=True, behind=before is not None)
 
     @classmethod
     def begin_round(cls, context: StepContext, members: Members) -> Self | None:
@@ -105,7 +80,7 @@ class VerifiedSteps(Flight):
             return None
         n = speculation.round_length(drafter, sequences, lengths)
         n_drafted = next((length for length in lengths if length >= n), 0)
-        if not n or not drafter.holds(sequences, n) or not lookahead.passes(sequences, n_drafted, 1):
+        if not n or not drafter.holds(sequences, n) or not lookahead.has_room(sequences, n_drafted, 1):
             return None
         return cls._submit_round(context, drafter, members, n, n_drafted)
 
@@ -149,8 +124,7 @@ class VerifiedSteps(Flight):
         Drafts are padded, and may be those of slots. ``before``: a step of the kind that it follows.
         """
         start, sequences = context.now(), [running for running, _ in members]
-        plan = DraftPlan(n_drafted, 1)
-        ask, parts = _ask_rows(context.lookahead, sequences, plan, bool(before)), []
+        ask, parts = _ask_rows(context.lookahead, sequences, n_drafted, bool(before)), []
         if any(pick.restricted for pick in ask.picks):
             generations = [running.generation for running in sequences]
             tokens, ask = restricted(ask, generations, tokens, context.can.picks.added)
@@ -163,50 +137,34 @@ class VerifiedSteps(Flight):
             graph = context.runner.model.listening or MAIN  # steps behind each other are of one graph
         if before:
             batch.tokens[batch.seq_starts[:-1]] = LATEST
-            batch.positions, batch.relative = _rows_of_slots(len(sequences), n_drafted)[1], True
+            batch.positions, batch.relative = np.tile(np.arange(1 + n_drafted, dtype=np.int32), len(sequences)), True
         pending = context.runner.submit(batch, ask, graph)
         for running in sequences:
             running.n_ahead += 1
         submitted = context, start, members, sequences, batch, pending, ask
-        return cls(*submitted, plan=plan, behind=before is not None, hears=graph != MAIN)
+        return cls(*submitted, n_drafted=n_drafted, behind=before is not None, hears=graph != MAIN)
 
-    # --- the steps behind these, which are submitted before their tokens are known
+    # --- the round behind this one, which is submitted before its tokens are known
 
-    def following(self) -> VerifiedSteps | None:
-        """Submit steps with drafts behind these; None if others wait, or the tokens are to be known first."""
-        context, most = self.context, 1 + self.plan.n_drafted
+    def following(self) -> VerifiedStep | None:
+        """Submit a round behind this one; None if others wait, or the tokens are to be known first.
+
+        A layer drafts whose hidden states stay on the device.
+        """
+        context, speculation, sequences = self.context, self.context.speculation, list(self.whole)
         if not context.can.registers or self.lost or not context.is_alone(self.whole):
             return None
-        if any(running.generation.n_left <= self.plan.n_steps * most for running in self.whole):
+        if any(running.generation.n_left <= 1 + self.n_drafted for running in sequences):
             return None
-        return self._follow_looking_up() if self.looks_up else self._follow_round()
-
-    def _follow_looking_up(self) -> VerifiedSteps | None:
-        """Submit steps that go on from the texts on the device.
-
-        The host does not know how many random numbers these steps take, so picks that draw any wait.
-        """
-        context, current, plan = self.context, self.whole, self.plan
-        if not all(running.generation.chain.certain for running in current):
-            return None
-        if not context.speculation.device.goes_on(current, plan, context.can.max_steps):
-            return None
-        if context.lookahead.passes(current, plan.n_drafted, 2 * plan.n_steps) < 2 * plan.n_steps:
-            return None
-        return VerifiedSteps.submit_looked_up(context, self.members, plan, self)
-
-    def _follow_round(self) -> VerifiedSteps | None:
-        """Submit a round behind this one, if a layer drafts whose hidden states stay on the device."""
-        context, speculation, sequences = self.context, self.context.speculation, list(self.whole)
         layer = speculation.lone_layer(self.members) if self.hears and self.drafter else None
-        n_drafted, lengths = self.plan.n_drafted, context.lookahead.lengths(len(sequences))
-        if layer is None or not layer.holds_after(sequences, n_drafted):
+        lengths = context.lookahead.lengths(len(sequences))
+        if layer is None or not layer.holds_after(sequences, self.n_drafted):
             return None
         if speculation.looks_up(self.members) or speculation.round_length(layer, sequences, lengths) != self.n_round:
             return None
-        if context.lookahead.passes(sequences, n_drafted, 2) < 2:
+        if not context.lookahead.has_room(sequences, self.n_drafted, 2):
             return None
-        return self._submit_round(context, layer, self.members, self.n_round, n_drafted, self)
+        return self._submit_round(context, layer, self.members, self.n_round, self.n_drafted, self)
 
     # --- their tokens
 
@@ -223,47 +181,41 @@ class VerifiedSteps(Flight):
             self.hears = False
 
     def _take_tokens(self, ahead: Ahead) -> set[Running]:
-        """Continue with the tokens of the steps; return the sequences that ended or changed within them."""
+        """Continue with the tokens; return the sequences that ended or changed within them."""
         assert ahead.n_taken is not None
-        context, plan, n_taken = self.context, self.plan, ahead.n_taken.T.tolist()
+        context, n_taken = self.context, ahead.n_taken[0].tolist()
         self.lost |= {running for running in self.whole if running.generation.finish_reason}
         members = [(i, running) for i, running in enumerate(self.whole) if running not in self.lost]
-        going, n_before = members, [len(running.generation.generated) for running in self.whole]
+        n_before = [len(running.generation.generated) for running in self.whole]
         for i, running in members:
-            running.n_ahead += sum(n_taken[i]) - 1
+            running.n_ahead += n_taken[i] - 1
         for i, running in enumerate(self.whole) if self.drafter else ():
-            self._note_taken(ahead, i, running, n_taken[i][0])
-        for step in range(plan.n_steps):
-            for i, running in going if self.looks_up else ():
-                self._time(running, plan.n_drafted, n_taken[i][step] - 1)
-            going = [(i, running) for i, running in going if self._take_rows(ahead, step, i, n_taken[i][step])]
+            self._note_taken(ahead, i, running, n_taken[i])
+        going = {running for i, running in members if self._take_rows(ahead, i, n_taken[i])}
         context.note_result()
-        if self.looks_up:
-            current = {running: n_taken[i] for i, running in members if not running.generation.finish_reason}
-            context.speculation.device.took(current, plan)
-        for i, running in () if self.looks_up else members:
-            self._judge(running, n_taken[i][0], len(running.generation.generated) - n_before[i] - 1)
-        return set(self.whole) - {running for _, running in going}
+        for i, running in members:
+            self._judge(running, n_taken[i], len(running.generation.generated) - n_before[i] - 1)
+        return set(self.whole) - going
 
-    def _take_rows(self, ahead: Ahead, step: int, index: int, n_taken: int) -> bool:
-        """Continue with the tokens of rows of a sequence in a step; return True if the next one was computed for them.
+    def _take_rows(self, ahead: Ahead, index: int, n_taken: int) -> bool:
+        """Continue with the tokens of rows of a sequence; return True if a step behind this one is of use for it.
 
         Rows of tokens that a mask forces, and that the sequence has appended by itself, are skipped.
         """
         lookahead, scheduler, running = self.context.lookahead, self.context.scheduler, self.whole[index]
-        generation, tables, begin = running.generation, running.tables, index * (1 + self.plan.n_drafted)
-        rows, drafted = range(begin, begin + n_taken), self.batch.tokens[begin + 1 :][: self.plan.n_drafted]
+        generation, tables, begin = running.generation, running.tables, index * (1 + self.n_drafted)
+        rows, drafted = range(begin, begin + n_taken), self.batch.tokens[begin + 1 :][: self.n_drafted]
         while rows:
             row, rows = rows[0], rows[1:]
-            if not np.isfinite(ahead.logits[step, row, 0]):
+            if not np.isfinite(ahead.logits[0, row, 0]):
                 running.undecided = True
                 return False
             generation.chain.skip(lookahead.draws(generation))
             self._confirm(running, 1)
-            scheduler.take([(running, lookahead.picked(generation, ahead, step, row))], self.context.least_forced)
+            scheduler.take([(running, lookahead.picked(generation, ahead, 0, row))], self.context.least_forced)
             if running.pending > 1 and running.tables is tables and not generation.finish_reason:
                 coming = generation.tokens[running.n_past : -1]
-                n_computed = 0 if self.looks_up else n_equal(coming, drafted[row - begin :])
+                n_computed = n_equal(coming, drafted[row - begin :])
                 self._confirm(running, n_computed)
                 rows = rows[n_computed:]
             if not goes_on(running) or not _was_expected(generation):
@@ -277,7 +229,7 @@ class VerifiedSteps(Flight):
 
     def _note_taken(self, ahead: Ahead, index: int, running: Running, n_taken: int) -> None:
         """Give the batch the positions of a sequence's rows, and the tokens that are known now: the right ones."""
-        n_rows, picked = 1 + self.plan.n_drafted, ahead.picked[0]
+        n_rows, picked = 1 + self.n_drafted, ahead.picked[0]
         first = index * n_rows
         tokens = self.batch.tokens[first : first + n_rows]
         tokens[0], tokens[n_taken:] = running.generation.tokens[-1], UNKNOWN
@@ -302,23 +254,13 @@ class VerifiedSteps(Flight):
         running.generation.timings.drafts_exact = self.context.speculation.is_exact
 
 
-def _rows_of_slots(n_seqs: int, n_drafted: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return tokens and positions of rows behind the latest tokens of slots."""
-    n_rows = 1 + n_drafted
-    return np.full(n_seqs * n_rows, LATEST, np.int32), np.tile(np.arange(n_rows, dtype=np.int32), n_seqs)
-
-
-def _ask_rows(lookahead: Lookahead, sequences: Sequence[Running], plan: DraftPlan, follows: bool = False) -> Ask:
-    """Return the ``Ask`` of steps that verify drafts, with a random number for each row.
+def _ask_rows(lookahead: Lookahead, sequences: Sequence[Running], n_drafted: int, follows: bool) -> Ask:
+    """Return the ``Ask`` of a step that verifies drafts, with a random number for each row.
 
     ``follows``: of a step behind another one, with the numbers of both.
     """
-    n_seqs, n_rows, n_steps = len(sequences), 1 + plan.n_drafted, plan.n_steps + follows
-    ask = lookahead.ask([running.generation for running in sequences], n_steps * n_rows)
-    if follows:
-        return replace(ask, numbers=ask.numbers.T.reshape(1, -1), n_drafted=plan.n_drafted)
-    numbers = ask.numbers.T.reshape(n_seqs, n_steps, n_rows).swapaxes(0, 1).reshape(n_steps, -1)
-    return replace(ask, numbers=numbers, n_drafted=plan.n_drafted)
+    ask = lookahead.ask([running.generation for running in sequences], (1 + follows) * (1 + n_drafted))
+    return replace(ask, numbers=ask.numbers.T.reshape(1, -1), n_drafted=n_drafted)
 
 
 def _was_expected(generation: Generation) -> bool:
