@@ -1,4 +1,4 @@
-"""Programs that take steps by themselves, rightly and wrongly, and an engine around one, for tests of lookahead."""
+"""Programs that take steps by themselves, and an engine around one, for tests of lookahead."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,10 +41,8 @@ class Cells(Program):
 
     more: ClassVar[dict[str, Any]] = {}  # that it can
 
-    def __init__(self, steps: int, wrong: int = 0) -> None:
+    def __init__(self, steps: int) -> None:
         self.capabilities = Capabilities(max_steps=steps, picks=PickLimits(16, added=40), **self.more)
-        self.wrong = wrong  # every so many guesses
-        self.guesses = 0
         self.asked: list[tuple[int, ...]] = []  # sequences, steps, and whether they follow others
         self.cells: dict[int, Any] = {}
 
@@ -102,9 +100,6 @@ class Cells(Program):
         return np.random.default_rng(past).standard_normal(N_VOCAB).astype(np.float32)
 
     def pick(self, pick: Pick, logits: np.ndarray, ids: np.ndarray, number: float) -> int:
-        self.guesses += 1
-        if self.wrong and self.guesses % self.wrong == 0:
-            return int(ids[-1] + 1) % N_VOCAB
         if pick.temperature == 0:
             return int(ids[0])
         p = np.exp(logits[: pick.top_k].astype(np.float64) - logits[0])
@@ -143,12 +138,12 @@ class Slots(Cells):
 
 
 class Behind(Cells):
-    """Decides, and takes steps behind those that nobody has looked at."""
+    """Takes steps behind those that nobody has looked at."""
 
-    more: ClassVar[dict[str, Any]] = {"decides": True, "registers": True}
+    more: ClassVar[dict[str, Any]] = {"registers": True}
 
-    def __init__(self, steps: int, wrong: int = 0) -> None:
-        super().__init__(steps, wrong)
+    def __init__(self, steps: int) -> None:
+        super().__init__(steps)
         self.latest: dict[int, int] = {}  # tokens of slots
         self.last_slots: list[int] = []
         self.taken: list[int] = []  # tokens of slots, of each step with others than the step before

@@ -60,7 +60,6 @@ PICKS = Capabilities(
     copies_slots=True,
     max_steps=MAX_STEPS,
     picks=PickLimits(best=MAX_BEST, biases=MAX_BIASES, added=MAX_ADDED),
-    decides=True,
     registers=True,
 )
 

@@ -292,7 +292,6 @@ class DeviceProgram(Program):
             invariant=self._shared.invariant,
             max_steps=MAX_STEPS if self.host.goes_on else 1,
             picks=PickLimits(MAX_BEST, MAX_BIASES, MAX_PAST, MAX_ADDED, self._max_picked),
-            decides=True,
             registers=self._shared.device.runs_behind and (self.host.goes_on or self._segment.block is not None),
             drafted=self._drafted,
             drafted_rows=self._most_drafted,

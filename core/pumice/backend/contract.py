@@ -52,10 +52,10 @@ class Capabilities:
         copies_slots: ``copy_slots`` is implemented, and recurrent states exist for all of ``limits.n_slots``.
         invariant: the results of a row are bit-identical for any number of rows in the step.
         n_in_flight: useful number of pending steps of different sequences, each computed by another device.
-        max_steps: maximum steps of an ``Ask``. 0: the program picks no tokens, for example because its segment does not
-            compute the logits. 1: a single step, for example because its segment depends on other programs.
+        max_steps: maximum steps of an ``Ask``; a token picked by an exact ``Pick`` is final. 0: the program picks no
+            tokens, for example because its segment does not compute the logits. 1: a single step, for example because
+            its segment depends on other programs.
         picks: limits of an ``Ask``.
-        decides: a token picked by an exact ``Pick`` is final; the host does not examine the candidates.
         registers: tokens of a step may be the latest of their slots (``LATEST``), which a pending step may still pick,
             and restrictions may arrive after its layers began. With ``drafted``, also drafts, positions and inputs may
             be those that steps of this program or others of the device leave (``Batch``).
@@ -69,7 +69,6 @@ class Capabilities:
     n_in_flight: int = 1
     max_steps: int = 0
     picks: PickLimits = field(default_factory=PickLimits)
-    decides: bool = False
     registers: bool = False
     drafted: tuple[int, ...] = ()
     drafted_rows: int = 0

@@ -121,10 +121,9 @@ class Ask:
             except for steps of a draft model or of a layer that drafts.
         n_best: number of candidates to return, at most ``PickLimits.best`` and the size of the vocabulary.
         pasts: for each sequence the previous tokens that penalties count, the latest last; empty without adjustments.
-        n_raw: number of the highest unadjusted logits to return, at most ``n_best``; 0: no ``raw``. Only for programs
-            that ``decide``.
+        n_raw: number of the highest unadjusted logits to return, at most ``n_best``; 0: no ``raw``.
         restrictions: one per sequence if a pick is restricted, with ``n_steps`` of 1; empty: they follow through
-            ``Pending.restrict``. Only for programs that ``decide``. Of a step with drafts one per row, with those of a
+            ``Pending.restrict``.  Of a step with drafts one per row, with those of a
             sequence together.
         n_drafted: tokens drafted for each sequence, which the step verifies; 0: none. There is one step, with
             ``1 + n_drafted`` rows of each sequence, together at most ``drafted_rows``; those after a sequence's first

@@ -146,7 +146,7 @@ class Step:
             one, with block tables that suffice for the last one.
         inputs: arrays by name for each of the segment's ``inputs``, of the tensor's dtype and concrete shape.
         ask: how to pick tokens on the device, and for how many consecutive steps; None: return the outputs. Each of
-            several steps has one token per sequence, and an output row for each. If the program ``decides``, a single
+            several steps has one token per sequence, and an output row for each. A single
             step may have any number of tokens, and the arrays per sequence of ``ask`` refer to output rows.
         waits: True if inputs arrive later through ``Pending.begin``, with the tokens if the batch has none yet.
     """

@@ -142,7 +142,7 @@ class BlockTokens(NextTokens):
         """Return a block of ``size`` tokens that begins with this one, with outputs for at most ``n`` tokens."""
         block = self._block
         rows = range(block.first, min(size, block.first + n))
-        return Part(place, [token, *[block.mask] * (size - 1)], position, rows, from_slots=token == LATEST)
+        return Part(place, [token, *[block.mask] * (size - 1)], position, rows)
 
     def _size(self, running: Running) -> int:
         """Return the tokens of a block after the text of a sequence, which may be near the end of the context."""

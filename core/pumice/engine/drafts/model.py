@@ -147,7 +147,7 @@ class DraftModel:
         self.vocabulary = vocabulary
         self.runner = runner
         self._limits = limits
-        self._most_steps = runner.capabilities.max_steps if runner.capabilities.decides else 0
+        self._most_steps = runner.capabilities.max_steps
         self.most_behind = min(MOST_BEHIND, runner.limits.n_batch)
         self._n_slots = runner.limits.n_seqs
         self._slots = list(range(self._n_slots))
@@ -250,7 +250,7 @@ class DraftModel:
         self.runner.submit(batch_behind(self._cache, parts), quiet(len(parts), 1))
         if n > 1:
             ends = [(part.place, part.n_past + len(part.tokens)) for part in parts]
-            later = [Part(place, [draft_of_slot(0)], end, [0], from_slots=True) for place, end in ends]
+            later = [Part(place, [draft_of_slot(0)], end, [0]) for place, end in ends]
             self.runner.submit(batch_behind(self._cache, later), quiet(len(parts), n - 1, first_draft=1))
 
     # --- room in the cache

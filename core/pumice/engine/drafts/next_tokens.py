@@ -331,7 +331,7 @@ class NextTokens:
 
     def _part_behind(self, place: Place, position: int, n_rows: int) -> Part:
         """Return the tokens that a step with drafts at a position picks, with an output after the latest one."""
-        return Part(place, [draft_of_slot(i) for i in range(n_rows)], position + 1, [0], from_slots=True)
+        return Part(place, [draft_of_slot(i) for i in range(n_rows)], position + 1, [0])
 
     def holds_after(self, sequences: Sequence[Running], n_drafted: int) -> bool:
         """Hold blocks for a round behind a step that verifies ``n_drafted`` tokens; return False if it cannot be."""
@@ -377,7 +377,7 @@ class NextTokens:
         token = [draft_of_slot(0)]
         positions = [self._behind_latest if stream is None else self._next_position(part) for part in parts]
         pairs = zip(parts, positions, strict=True)
-        later = self._batch([Part(part.place, token, position, [0], from_slots=True) for part, position in pairs])
+        later = self._batch([Part(part.place, token, position, [0]) for part, position in pairs])
         later.relative = stream is None
         later.passed = {"hidden": self._runner.passed(DRAFT, "hidden", n_seqs)}
         self._runner.submit(later, quiet(n_seqs, n - 1, first_draft=1), graph=DRAFT)
@@ -450,7 +450,7 @@ class CachedTokens(NextTokens):
         return part.n_past
 
     def _part_behind(self, place: Place, position: int, n_rows: int) -> Part:
-        return Part(place, [draft_of_slot(i) for i in range(n_rows)], position, [0], from_slots=True)
+        return Part(place, [draft_of_slot(i) for i in range(n_rows)], position, [0])
 
 
 class NextTokensProposer(Proposer):

@@ -1,31 +1,29 @@
 """Submitted steps: the engine keeps several steps in flight, and continues with the tokens of the first.
 
-The next tokens are chosen by the samplers from a step's logits, or picked by the program: guesses are verified by the
-samplers, and exact picks are followed by further steps before the host has read them. ``steps`` has a class for each
-kind of step.
+The next tokens are chosen by the samplers from a step's logits, or picked by the program; exact picks are followed by
+further steps before the host has read them. ``steps`` has a class for each kind of step.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from pumice.architecture import STREAM
+from pumice.architecture import MAIN, STREAM
 from pumice.engine.cache.kv_cache import KVCache
-from pumice.engine.drafts.drafts import Draft
+from pumice.engine.drafts.drafts import may_draft
 from pumice.engine.drafts.speculation import Speculation
 from pumice.engine.loop.lookahead import Lookahead
 from pumice.engine.loop.scheduler import Scheduler
 from pumice.engine.loop.states import RecurrentStates
 from pumice.engine.loop.steps.context import StepContext
-from pumice.engine.loop.steps.drafting import Drafting
 from pumice.engine.loop.steps.flight import Flight, discarding
-from pumice.engine.loop.steps.picked import PickedSteps, may_decide
-from pumice.engine.loop.steps.single import SingleSteps
+from pumice.engine.loop.steps.picked import PickedSteps
+from pumice.engine.loop.steps.sampled import SampledStep
 from pumice.engine.loop.steps.verified import VerifiedStep, n_verified
 from pumice.engine.messages import Event
 from pumice.engine.placement.runner import Runner
-from pumice.engine.requests.generation import Members, Running
+from pumice.engine.requests.generation import Members
 
 FIRST_STEPS = 2
 """Steps of the first of several flights behind each other; each has at most twice as many steps as the one before.
@@ -57,9 +55,7 @@ class Flights:
         self._can = lookahead.can
         self._scheduler = scheduler
         self._speculation = speculation
-        self._drafting = Drafting(speculation, lookahead, runner, scheduler, cache)
-        self._context = StepContext(runner, lookahead, scheduler, cache, states, self._drafting, tell)
-        self._single = SingleSteps(self._context)
+        self._context = StepContext(runner, lookahead, scheduler, cache, states, speculation, tell)
 
     def choose(self) -> Members:
         """Return the members of the next step, or an empty list if enough steps are pending.
@@ -89,44 +85,72 @@ class Flights:
             goes_on: whether another flight may be submitted behind it before it ends.
         """
         self.on_way.remove(flight)
-        context, landed = self._context, self._context.landed
-        began = max(flight.start, landed) if flight.behind else flight.start
+        began = max(flight.start, self._context.landed) if flight.behind else flight.start
         following = flight.following() if goes_on else None
         with discarding(following):
             flight.take(following)
         if following:
             self.on_way.append(following)
-        if context.landed == landed:
-            context.note_result()
         if flight.hears:
             self._speculation.landed(flight.batch, flight.members, flight.pending.outputs()[STREAM])
         self._speculation.took(flight.drafts)
-        return context.now() - began
+        return self._context.now() - began
 
-    # --- who chooses the next tokens, and who drafts them
+    # --- who drafts the next tokens, and who chooses them
 
     def _begin(self, members: Members) -> Flight:
-        context, drafting = self._context, self._drafting
+        context, speculation = self._context, self._speculation
         if self._can.n_in_flight > 1:
-            return self._single.submit(members, {}, hears=False)
-        if again := drafting.missed(members):
-            self._speculation.passed(1)
-            return self._single.submit(again, {}, hears=True)
-        if paired := VerifiedStep.begin_round(context, members):
-            return paired
-        drafts, n_free = drafting.of_host(members)
-        return self._submit(members, drafts, n_free)
-
-    def _submit(self, members: Members, drafts: Mapping[Running, Draft], n_free: int) -> Flight:
-        """Submit a step that verifies these drafts, or without any as many as the program may compute by itself."""
-        context = self._context
+            return SampledStep.submit(context, members, {}, hears=False)
+        if missed := self._missed(members):
+            speculation.passed(1)
+            return SampledStep.submit(context, missed, {}, hears=True)
+        if flight := VerifiedStep.begin_round(context, members):
+            return flight
+        if context.waits_for_program(members):
+            speculation.passed(1)
+            drafts = {}
+        else:
+            drafts = speculation.draft(members, context.cache, self._scheduler.limits, self._most_drafted(members))
         if drafts and (n_drafted := n_verified(context, members, drafts)):
             return VerifiedStep.submit(context, members, drafts, n_drafted)
-        if drafts or not self._can.max_steps or (n_free == 1 and self._drafting.waits_for_layer(members)):
-            return self._single.submit(members, drafts, hears=True)
-        is_decided = may_decide(context, members)
-        n_steps = self.lookahead.steps(members, most=min(n_free, FIRST_STEPS) if is_decided else n_free)
+        n_free = context.n_free(members)
+        waits_for_layer = n_free == 1 and speculation.hears(members)
+        if not drafts and not waits_for_layer and self._can.max_steps:
+            is_first = self._can.registers and not any(running.memory for running, _ in members)
+            most = min(n_free, FIRST_STEPS) if is_first else n_free
+            if picked := PickedSteps.submit(context, members, most):
+                return picked
+        hears = bool(drafts) or not self._can.max_steps or n_free == 1
+        return SampledStep.submit(context, members, drafts, hears)
+
+    def _most_drafted(self, members: Members) -> int | None:
+        """Return the maximum tokens of a draft: with masks those that the program verifies, since the host takes long.
+
+        None: as many as there is room for.
+        """
         generations = [running.generation for running, _ in members]
-        if n_steps and (is_decided or not self.lookahead.restricts(generations)):
-            return PickedSteps.submit(context, members, n_steps, is_decided)
-        return self._single.submit(members, {}, hears=n_free <= 1)
+        if not (self.lookahead.verifies(members) and self.lookahead.restricts(generations)):
+            return None
+        return self.lookahead.lengths(len(members))[-1]
+
+    def _missed(self, members: Members) -> Members:
+        """Return the members with the tokens whose hidden states a layer that drafts missed; none if it missed none.
+
+        A program that picks tokens gives none. The layer may begin at any block, so the tokens of the latest block are
+        computed again. Keys outside of attention windows may be gone, and recurrent states do not go back.
+        """
+        context, limits = self._context, self._scheduler.limits
+        if self._speculation.next_tokens is None or context.cache.checkpoints is not None:
+            return []
+        if context.runner.model.listening == MAIN or set(limits.n_blocks) != {0}:
+            return []
+        if not all(may_draft(running, n_new) for running, n_new in members) or context.waits_for_program(members):
+            return []
+        missing = self._speculation.missing(members)
+        if not missing or limits.n_batch < len(members) + limits.block_size:
+            return []
+        for running in missing[: (limits.n_batch - len(members)) // limits.block_size]:
+            running.n_again = running.n_past % limits.block_size
+            running.n_past -= running.n_again
+        return [(running, running.pending) for running, _ in members]

@@ -1,8 +1,7 @@
-"""Plan the steps that a program computes by itself: their number, by sequences and measured times, and their picks."""
+"""Plan the steps after which a program picks tokens: their number, by sequences and measured times, and their picks."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,7 +11,7 @@ from pumice.backend import Capabilities
 from pumice.backend.pick import Ahead, Ask, Pick, Restriction
 from pumice.engine.cache.kv_cache import KVCache
 from pumice.engine.drafts.choice import DraftChoice
-from pumice.engine.requests.generation import Generation, Running
+from pumice.engine.requests.generation import Generation, Members, Running
 
 SECONDS = 0.02
 """Maximum seconds of consecutive steps, so that tokens arrive evenly and the device does not seem to hang."""
@@ -30,47 +29,31 @@ class Lookahead:
         self._cache = cache
         self._choice = choice
 
-    def steps(self, members: Sequence[tuple[Running, int]], n_ahead: int = 0, most: float = math.inf) -> int:
-        """Return the number of steps for this batch, a power of two, with blocks held for all. 0: logits are needed.
+    def steps(self, members: Members, most: float) -> int:
+        """Return the number of consecutive steps for this batch, a power of two of at most ``most``.
 
-        They follow ``n_ahead`` submitted steps, and are ``most`` at most. Also 0 if a sequence will have ended with
-        those before.
+        Blocks are held for all of them; 0 if there are too few for one. Several steps are of generating sequences whose
+        picks are all exact, and have no restrictions, which hold for one token.
         """
-        running = [member for member, _ in members]
-        generations = [member.generation for member in running]
-        if not n_ahead and not self._may_begin(running):
-            return 0
-        n_left = [generation.n_left for generation in generations]
-        room = min([member.generation.n_ctx - member.n_past for member in running]) - n_ahead
-        if n_ahead and (room < 1 or min(n_left) <= n_ahead):
-            return 0
-        if self.restricts(generations) or not all(generation.generated for generation in generations):
-            useful: float = 1  # a client waits for the first token, and a restriction holds for one token
-        else:
-            useful = 2 * sum(generation.n_right for generation in generations) / len(generations)
-            useful = min(useful, max(n_left) - n_ahead)
-        n, most = 1, min(useful, room, most, self._most_in_time(len(running)))
+        sequences = [running for running, _ in members]
+        room = min(running.generation.n_ctx - running.n_past - running.n_ahead for running in sequences)
+        if any(n_new > 1 for _, n_new in members) or not self._may_take_several(sequences):
+            most = 1
+        n_left = max(running.generation.n_left - running.n_coming for running in sequences)
+        n, most = 1, min(most, room, n_left, self._most_in_time(len(sequences)))
         while 2 * n <= most:
             n *= 2
-        while n > 1 and not self._blocks_suffice(running, n_ahead + n):
+        while n and not self._blocks_suffice([(running, n_new + n - 1) for running, n_new in members]):
             n //= 2
-        if n_ahead and not self._blocks_suffice(running, n_ahead + n):
-            return 0
-        for member in running:
-            self._cache.extend(member.tables, member.n_past, n_ahead + n)
+        for running, n_new in members if n else ():
+            self._cache.extend(running.tables, running.n_past, running.n_ahead + n_new + n - 1)
         return n
 
-    def _may_begin(self, running: Sequence[Running]) -> bool:
-        """Return True if the program can pick the next tokens of all sequences, and wrong ones can be undone.
-
-        A program picks no token after a position that the graph for media computes.
-        """
-        if any(member.generation.needs_media_graph for member in running):
+    def _may_take_several(self, sequences: Sequence[Running]) -> bool:
+        generations = [running.generation for running in sequences]
+        if not all(generation.generated for generation in generations):  # a client waits for the first token
             return False
-        if not all(member.pending == 1 and self._guesses(member) for member in running):
-            return False
-        checkpoints, follows = self._cache.checkpoints, self.can.registers and self.decides(running)
-        return checkpoints is None or follows or checkpoints.available >= len(running)
+        return all(map(self.trusts, generations)) and not self.restricts(generations)
 
     def _most_in_time(self, n_seqs: int) -> float:
         """Return the steps of ``n_seqs`` sequences that fit into the time; all without a measurement."""
@@ -79,15 +62,8 @@ class Lookahead:
             return self.can.max_steps
         return min(self.can.max_steps, SECONDS / (costs.seconds * costs.of(n_seqs)))
 
-    def drafts(self, members: Sequence[tuple[Running, int]]) -> bool:
-        """Return True if the program may draft the next tokens of this batch by itself: of few generating sequences.
-
-        Their picks have no restrictions, and positions are those of the text.
-        """
-        return self.verifies(members) and not self.restricts([running.generation for running, _ in members])
-
-    def verifies(self, members: Sequence[tuple[Running, int]]) -> bool:
-        """Return True if the program may verify drafts of the host for this batch.
+    def verifies(self, members: Members) -> bool:
+        """Return True if the program may verify drafts for this batch.
 
         Picks may have restrictions that are known behind drafted tokens.
         """
@@ -96,7 +72,7 @@ class Lookahead:
         return all(self._verifies(running, n_new) for running, n_new in members)
 
     def lengths(self, n_seqs: int) -> Sequence[int]:
-        """Return the numbers of tokens that the program may draft for each of ``n_seqs`` sequences, ascending."""
+        """Return the numbers of tokens that the program may verify for each of ``n_seqs`` sequences, ascending."""
         most = self.can.drafted_rows or 1 + max(self.can.drafted, default=0)
         return [n_drafted for n_drafted in self.can.drafted if n_seqs * (1 + n_drafted) <= most]
 
@@ -119,15 +95,9 @@ class Lookahead:
         n_rows = n_steps * (1 + n_drafted)
         if any(running.generation.n_ctx - running.n_past < n_rows for running in sequences):
             return False
-        return self._blocks_suffice(sequences, n_rows) and all(
-            self._cache.extend(running.tables, running.n_past, n_rows) for running in sequences
-        )
-
-    def n_best(self, generations: Sequence[Generation]) -> int:
-        """Return how many of the highest logits to request: chains that lower some may need more than they keep."""
-        lowering = any(item.chain.lowers and not self.trusts(item) for item in generations)
-        most = self._most(generations[0])
-        return most if lowering else max(self._pick(item).top_k for item in generations)
+        if not self._blocks_suffice([(running, n_rows - running.n_ahead) for running in sequences]):
+            return False
+        return all(self._cache.extend(running.tables, running.n_past, n_rows) for running in sequences)
 
     def trusts(self, generation: Generation) -> bool:
         """Return True if the program's pick is the next token without a check of the candidates."""
@@ -137,7 +107,7 @@ class Lookahead:
 
     def _can_trust(self, generation: Generation) -> bool:
         pick = generation.chain.pick
-        if pick is None or not pick.exact or not self.can.decides:
+        if pick is None or not pick.exact:
             return False
         if generation.wants_raw and (generation.request.logprobs or 0) > self._most(generation):
             return False
@@ -156,28 +126,33 @@ class Lookahead:
         running.undecided = len(limits.biases) > self.can.picks.added
         return Restriction() if running.undecided else limits
 
-    def ask(
-        self,
-        generations: Sequence[Generation],
-        n_steps: int,
-        n_ahead: int | Sequence[int] = 0,
-        before: Ask | None = None,
-    ) -> Ask:
-        """Return the ``Ask`` of these steps, which follow ``n_ahead`` others, the last of them with ``before``.
+    def ask(self, sequences: Sequence[Running], n_steps: int, before: Ask | None = None) -> Ask:
+        """Return the ``Ask`` of the steps behind those that are pending, the last of them with ``before``.
 
-        ``n_ahead``: of all sequences, or of each.
+        ``before`` is of the same sequences.
         """
+        generations = [running.generation for running in sequences]
         if before and len(before.numbers) == n_steps and all(item.chain.certain for item in generations):
             return before
-        aheads = [n_ahead] * len(generations) if isinstance(n_ahead, int) else n_ahead
-        drawn = [item.chain.peek(n_steps, self._drawn(item, n)) for item, n in zip(generations, aheads, strict=True)]
+        drawn = [item.generation.chain.peek(n_steps, self._drawn(item)) for item in sequences]
         numbers = np.concatenate(drawn).reshape(-1, n_steps).T
         if before:
             return replace(before, numbers=numbers)
         picks = [self._pick(generation) for generation in generations]
         pasts = [item.past(pick.last_n) for item, pick in zip(generations, picks, strict=True)]
         tops = [max(1, item.request.logprobs or 0) for item in generations if item.wants_raw]
-        return Ask(picks, numbers, self.n_best(generations), pasts, max(tops, default=0))
+        return Ask(picks, numbers, self._n_best(generations), pasts, max(tops, default=0))
+
+    def _drawn(self, running: Running) -> int:
+        """Return the random numbers that pending steps take; restricted picks have only one."""
+        generation, n = running.generation, running.n_coming
+        return self.draws(generation) if n and self._pick(generation).restricted else n
+
+    def _n_best(self, generations: Sequence[Generation]) -> int:
+        """Return how many of the highest logits to request: chains that lower some may need more than they keep."""
+        lowering = any(item.chain.lowers and not self.trusts(item) for item in generations)
+        most = self._most(generations[0])
+        return most if lowering else max(self._pick(item).top_k for item in generations)
 
     def token(self, generation: Generation, ahead: Ahead, step: int, row: int, is_finite: bool) -> int | None:
         """Return the next token after a step; None if all logits are needed. ``is_finite``: the highest logit is."""
@@ -192,35 +167,35 @@ class Lookahead:
         """Return the random numbers that the next token takes: none if a mask forces it."""
         return generation.draws(generation.chain.few)
 
-    def _drawn(self, generation: Generation, n_ahead: int) -> int:
-        """Return the random numbers that pending steps take; restricted picks have only one."""
-        return self.draws(generation) if n_ahead and self._pick(generation).restricted else n_ahead
-
     def picked(self, generation: Generation, ahead: Ahead, step: int, row: int) -> int:
         """Return the next token of a trusted generation."""
         return generation.picked(ahead, step, row, self._pick(generation))
 
-    def decides(self, running: Sequence[Running]) -> bool:
-        """Return True if the program picks the next token of each, however many tokens are read before."""
-        return all(self._guesses(item) and self.trusts(item.generation) for item in running)
+    def picks(self, sequences: Sequence[Running]) -> bool:
+        """Return True if the program picks the next token of each, or candidates from which its chain chooses."""
+        return all(map(self._picks, sequences))
+
+    def decides(self, sequences: Sequence[Running]) -> bool:
+        """Return True if each pick of the program is the next token."""
+        return all(self._picks(running) and self.trusts(running.generation) for running in sequences)
+
+    def _picks(self, running: Running) -> bool:
+        generation, pick = running.generation, running.generation.chain.pick
+        if running.undecided or pick is None or pick.top_k > self.can.picks.best:
+            return False
+        return self.trusts(generation) or (generation.chain.n_best is not None and not generation.wants_raw)
 
     def _most(self, generation: Generation) -> int:
         """Return the maximum number of highest logits from the program."""
         return min(self.can.picks.best, generation.chain.n_vocab)
 
     def _pick(self, generation: Generation) -> Pick:
-        """Return the generation's pick: exact, or a guess."""
+        """Return the generation's pick: exact, or one that gives candidates."""
         pick = generation.chain.pick
         assert pick is not None
         return pick if self.trusts(generation) else pick.unadjusted()
 
-    def _guesses(self, running: Running) -> bool:
-        chain = running.generation.chain
-        if running.undecided or chain.pick is None or chain.pick.top_k > self.can.picks.best:
-            return False
-        return self.trusts(running.generation) or (chain.n_best is not None and not running.generation.wants_raw)
-
-    def _blocks_suffice(self, running: Sequence[Running], n_steps: int) -> bool:
-        """Return True if blocks suffice without taking those of waiting sequences."""
-        missing = [self._cache.missing(member.tables, member.n_past, n_steps) for member in running]
+    def _blocks_suffice(self, members: Members) -> bool:
+        """Return True if blocks suffice for the next tokens without taking those of waiting sequences."""
+        missing = [self._cache.missing(item.tables, item.n_past, item.n_ahead + n) for item, n in members]
         return sum(missing) <= self._cache.available

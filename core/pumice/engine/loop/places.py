@@ -168,7 +168,7 @@ class Places:
         self._cache.release(running.tables)
         generation = running.generation
         running.tables, running.n_past = self._cache.begin(generation.tokens, generation.salt, loads=False)
-        running.n_ahead = running.n_again = 0
+        running.n_ahead = running.n_coming = running.n_again = 0
         self._states.restore(running)
         self._refused = None
 

@@ -118,7 +118,7 @@ class Scheduler:
             # A step reads an image whole; its states within are not kept.
             n_new = n_shared if running.n_together else min(n_shared, running.next_mark - running.n_past)
             is_current = len(self.running) == n_running or running in self.running  # else preempted for one before
-            if is_current and self.places.hold(running, n_new, [member for member, _ in members]):
+            if is_current and self.places.hold(running, running.n_ahead + n_new, [member for member, _ in members]):
                 members.append((running, n_new))
         return [member for member in members if member[0].undecided] or members
 
@@ -164,9 +164,10 @@ class Scheduler:
     def computed(self, running: Running, n_new: int) -> None:
         """Record that a sequence's next tokens are in the cache."""
         running.n_past += n_new
+        running.n_ahead = max(0, running.n_ahead - n_new)
         running.n_again = 0
         running.last_step = self.places.n_steps
-        if running.began is None and running.pending == 0:
+        if running.began is None and running.n_unread == 0:
             running.began = self.places.n_steps
         self._cache.publish(running.tables, running.known, running.n_past)
 

@@ -156,8 +156,7 @@ class Runner:
 
     def steps_of(self, graph: str) -> int:
         """Return the consecutive steps of a graph whose tokens its program picks; 0: none, or it is not compiled."""
-        can = self.placed.graphs[graph].capabilities
-        return can.max_steps if can.decides else 0
+        return self.placed.graphs[graph].capabilities.max_steps
 
     def max_picked(self, graph: str) -> int:
         """Return the output rows of a step of a graph after which its program picks tokens of a block."""

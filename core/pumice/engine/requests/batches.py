@@ -37,7 +37,7 @@ class Place:
 class Part(NamedTuple):
     """The tokens of a sequence in a batch, after ``n_past`` earlier ones; ``output_rows`` are rows with outputs.
 
-    Negative tokens are ids of ``media``, or if all parts are ``from_slots`` those of slots (``LATEST``).
+    Negative tokens are ids of ``media``, or of a text without media those of slots (``LATEST``).
     """
 
     place: Place
@@ -46,7 +46,6 @@ class Part(NamedTuple):
     output_rows: Sequence[int] = ()
     adapter_scales: Sequence[float] = ()
     media: MediaRows | None = None
-    from_slots: bool = False
 
 
 def batch_of(cache: KVCache, parts: Sequence[Part]) -> Batch:
@@ -123,7 +122,7 @@ def batch_after(before: Batch, parts: Sequence[Part]) -> Batch:
 def _media(parts: Sequence[Part], tokens: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
     """Return the inputs of a step with media, or after media that moved the places of tokens; else nothing."""
     moved = any(part.media is not None and part.media.places is not None for part in parts)
-    n_media = 0 if all(part.from_slots for part in parts) else np.count_nonzero(tokens < 0)
+    n_media = sum(token < 0 for part in parts if part.media for token in part.tokens)
     if not n_media and not moved:
         return {}
     width = next((part.media.spans[0][1].shape[1] for part in parts if part.media and part.media.spans), 0)

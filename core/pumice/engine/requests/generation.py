@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.backend.pick import Ahead, Pick
+from pumice.backend.step import LATEST
 from pumice.engine.media.rows import MediaRows
 from pumice.engine.messages import (
     EngineFinishReason,
@@ -72,7 +72,6 @@ class Generation(Job):
     deadline: float | None = None  # by time.perf_counter
     kind: ClassVar[str] = GENERATE
     spoken: Sequence[int] = field(init=False)  # tokens of the prompt, without media
-    n_right: float = math.inf  # moving average of consecutive correct guesses
     trusted: bool | None = None  # True if a program picks tokens like the chain; None if unknown
     _logprobs: Logprobs | None = None  # of the next token
     _new: list[tuple[int, str, Logprobs | None]] = field(default_factory=list)  # not yet reported by events
@@ -235,13 +234,6 @@ class Generation(Job):
         appends = self.generated and self.request.logprobs is None
         return 0 if appends and few else 1
 
-    def guessed(self, n_right: int, n_steps: int) -> None:
-        """Record the number of correct guesses before the first wrong one."""
-        if n_right == n_steps:
-            self.n_right = max(self.n_right, n_steps)
-        else:
-            self.n_right = n_right if math.isinf(self.n_right) else 0.75 * self.n_right + 0.25 * n_right
-
     def output(self) -> list[Event]:
         """Return the event of the tokens since the last call, if any."""
         if not self._new:
@@ -284,8 +276,8 @@ class Running(Active):
     generation: Generation
     n_behind: int = 0  # tokens that its recurrent state lacks after its end
     n_again: int = 0  # tokens computed again, since the state had seen wrong ones
-    n_coming: int = 0  # tokens behind those of the text that a pending step picks
-    n_ahead: int = 0  # pending steps, or tokens that it did not take, which its recurrent state includes
+    n_ahead: int = 0  # positions behind n_past that pending steps compute, or that its recurrent state has seen
+    n_coming: int = 0  # tokens behind those of the text that pending steps pick
     undecided: bool = False  # its next token needs all logits rather than the highest
 
     @property
@@ -293,9 +285,14 @@ class Running(Active):
         return self.generation
 
     @property
+    def n_unread(self) -> int:
+        """The number of tokens of the text that are not in the cache."""
+        return len(self.generation.tokens) - self.n_past
+
+    @property
     def pending(self) -> int:
-        """The number of tokens to compute: one while generating, more while reading the prompt."""
-        return len(self.generation.tokens) + self.n_coming - self.n_past
+        """The number of tokens to compute next: one while generating, more while reading the prompt."""
+        return self.n_unread + self.n_coming - self.n_ahead
 
     @property
     def reads_on(self) -> bool:
@@ -319,12 +316,14 @@ class Running(Active):
     def part(self, n_new: int, draft: Sequence[int] = ()) -> Part:
         """Return its next tokens, and drafted ones after them, as part of a batch.
 
-        Outputs are the logits of the last token, if none remains to be computed, and of all drafted tokens.
+        A token that pending steps pick is that of its slot. Outputs are the logits of the last token, if none remains
+        to be computed, and of all drafted tokens.
         """
-        tokens = [*self.generation.tokens[self.n_past : self.n_past + n_new], *draft]
-        tokens += [0] * (n_new + len(draft) - len(tokens))  # those that are coming
+        first = self.n_past + self.n_ahead
+        known = self.generation.tokens[first : first + n_new]
+        tokens = [*known, *[LATEST] * (n_new - len(known)), *draft]
         rows = range(n_new - 1, len(tokens)) if self.pending == n_new else []
-        return Part(self, tokens, self.n_past, rows, self.generation.adapter_scales, self.generation.media)
+        return Part(self, tokens, first, rows, self.generation.adapter_scales, self.generation.media)
 
     @property
     def known(self) -> Sequence[int]:

@@ -1,4 +1,4 @@
-"""The context of submitted steps: the parts of the engine that all kinds use, and the time of the latest result."""
+"""The parts of the engine that steps of generations use, and the time of the latest result."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pumice.architecture import MAIN
 from pumice.backend import Capabilities
 from pumice.backend.step import Batch
 from pumice.engine.cache.kv_cache import KVCache
+from pumice.engine.drafts.speculation import Speculation
 from pumice.engine.loop.lookahead import Lookahead
 from pumice.engine.loop.scheduler import Scheduler
 from pumice.engine.loop.states import RecurrentStates
-from pumice.engine.loop.steps.drafting import Drafting
 from pumice.engine.messages import Event
 from pumice.engine.placement.runner import Runner
-from pumice.engine.requests import logprobs
+from pumice.engine.requests.batches import Part, batch_after, batch_of
 from pumice.engine.requests.generation import Members, Running
 from pumice.graph.media import ROWS
+
+WAITING = 8
+"""Steps without drafts that are submitted while a program prepares those that verify drafts."""
 
 
 @dataclass(eq=False)
@@ -38,13 +38,13 @@ class StepContext:
     scheduler: Scheduler
     cache: KVCache
     states: RecurrentStates
-    drafting: Drafting
+    speculation: Speculation
     tell: Callable[[Event], None]
     landed: float = 0.0
 
     def __post_init__(self) -> None:
-        self.speculation = self.drafting.speculation
         self.can: Capabilities = self.lookahead.can
+        self._last: tuple[list[int], Batch] | None = None  # the latest batch of single tokens, with table versions
 
     @property
     def least_forced(self) -> int:
@@ -57,16 +57,22 @@ class StepContext:
         """Return ``time.perf_counter()``."""
         return time.perf_counter()
 
-    def note_result(self) -> float:
-        """Note that a result arrived now, and return the time."""
-        self.landed = self.now()
-        return self.landed
-
     def is_alone(self, sequences: Sequence[Running]) -> bool:
         """Return True if these sequences are all that run, none has ended, and no other waits for admission."""
         if any(running.generation.finish_reason for running in sequences):
             return False
         return len(sequences) == len(self.scheduler.running) and not self.scheduler.may_admit()
+
+    def batch(self, parts: Sequence[Part]) -> Batch:
+        """Return the batch of a step; it shares arrays with the latest one if tokens and positions alone differ."""
+        is_plain = all(map(_is_plain, parts))
+        versions = [number for part in parts for number in (part.place.slot, part.place.tables.version)]
+        if is_plain and self._last is not None and self._last[0] == versions:
+            batch = batch_after(self._last[1], parts)
+        else:
+            batch = batch_of(self.cache, parts)
+        self._last = (versions, batch) if is_plain else None
+        return batch
 
     def listening(self, members: Members, batch: Batch) -> str | None:
         """Return the graph that gives the hidden states of a step, if a layer that drafts wants them."""
@@ -76,37 +82,23 @@ class StepContext:
         is_wanted = graph == MAIN or (ROWS not in batch.inputs and self.speculation.hears(members))
         return graph if is_wanted else None
 
-    def computed(self, members: Members) -> None:
-        """Record that the tokens of a step are in the cache, and report progress of prompts."""
-        self.advance(members)
-        self.report(members)
+    # --- drafts
 
-    def advance(self, members: Members) -> None:
-        """Record that the tokens of a step are in the cache, or will be once it ends."""
-        for running, n_new in members:
-            self.scheduler.computed(running, n_new)
+    def n_free(self, members: Members) -> int:
+        """Return the number of steps, from the current one on, after whose first no proposer is asked; at least 1."""
+        return WAITING if self.waits_for_program(members) else self.speculation.n_free(members)
 
-    def report(self, members: Members) -> None:
-        """Report progress of prompts, and keep recurrent states after the prefixes that others may share."""
-        for running, _ in members:
-            if running.reading:
-                self.tell(running.progress())
-        if self.cache.checkpoints is not None:
-            self.states.keep([running for running, _ in members if running.at_mark])
+    def waits_for_program(self, members: Members) -> bool:
+        """Return True while the program prepares the steps that would verify drafts of this batch."""
+        if self.speculation.choice.is_fixed or not self.lookahead.verifies(members):
+            return False
+        if self.speculation.n_free(members) > 1:
+            return False
+        self.runner.prepare_drafts()
+        return self.runner.prepares_drafts
 
-    def sample(self, whole: Sequence[Running], logits: NDArray[np.float32]) -> None:
-        """Continue with the tokens that the chains of sequences choose from their rows of logits.
 
-        An error, such as logits that are not finite, is that of its sequence alone.
-        """
-        totals = logprobs.totals(logits, [running.generation.wants_raw for running in whole])
-        tokens: list[tuple[Running, int]] = []
-        for running, row, total in zip(whole, logits, totals, strict=True):
-            try:
-                token = running.generation.sample(row, total=total)
-            except Exception as error:
-                self.scheduler.fail([running], error)
-                continue
-            assert token is not None
-            tokens.append((running, token))
-        self.scheduler.take(tokens)
+def _is_plain(part: Part) -> bool:
+    """Return True if a part is the last token of a text, and nothing else."""
+    is_single = len(part.tokens) == len(part.output_rows) == 1
+    return is_single and not (part.adapter_scales or part.media or part.place.memory)

@@ -26,9 +26,9 @@ class Flight(ABC):
         lost: sequences whose tokens are no longer of use.
         behind: True if submitted before an earlier flight had ended.
         drafts: drafted tokens of members, which the step verifies for proposers.
-        repeats: True if tokens of a member are computed again after a wrong draft.
         hears: True if a layer that drafts gets its hidden states.
-        restoring: restores recurrent states after a wrong guess or drafted token.
+        restoring: restores recurrent states after a wrong drafted token.
+        repeats: True if tokens of a member are computed again after a wrong draft.
     """
 
     context: StepContext
@@ -41,9 +41,18 @@ class Flight(ABC):
     lost: set[Running] = field(default_factory=set)
     behind: bool = False
     drafts: Mapping[Running, Draft] = field(default_factory=dict)
-    repeats: bool = False
     hears: bool = False
     restoring: ExitStack = field(default_factory=ExitStack)
+    repeats: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Count the positions that the step computes behind those of its sequences, and the tokens that it picks."""
+        self.repeats = any(running.n_again for running, _ in self.members)
+        for running, n_new in self.members:
+            running.n_ahead += n_new
+        for running in self.whole:
+            running.n_ahead += self.n_steps - 1
+            running.n_coming += self.n_steps
 
     @property
     def n_steps(self) -> int:
@@ -58,45 +67,56 @@ class Flight(ABC):
     def take(self, following: Flight | None) -> None:
         """Wait for the tokens, and continue with them; ``following`` was submitted behind this flight."""
 
-    def current(self) -> set[Running]:
-        """Return the members that did not end, and were not preempted, since submission."""
-        running = set(self.context.scheduler.running) - self.lost
-        return {item for item, _ in self.members if item in running and not item.generation.finish_reason}
+    def arrived(self) -> set[Running]:
+        """Note that results arrived: the tokens are in the cache, and prompts have made progress.
 
-    def may_pass_tokens(self) -> bool:
-        """Return True if steps after this one can take its tokens: their picks depend on no earlier tokens."""
+        Return the members that did not end, and were not preempted, since submission.
+        """
         context = self.context
-        if not context.runner.has_registers:
-            return False
-        if context.cache.checkpoints is not None or context.speculation.next_tokens is not None:
-            return False
-        if self.ask and any(pick.restricted or pick.last_n for pick in self.ask.picks):
-            return False
-        return not any(running.generation.media or running.memory for running in context.scheduler.running)
+        context.landed = context.now()
+        for running in self.whole:
+            running.n_coming = max(0, running.n_coming - self.n_steps)
+        current = (set(context.scheduler.running) - self.lost) & {running for running, _ in self.members}
+        current = {running for running in current if not running.generation.finish_reason}
+        for running, n_new in self.members:
+            if running in current:
+                context.scheduler.computed(running, n_new)
+                if running.reading:
+                    context.tell(running.progress())
+        if context.cache.checkpoints is not None:
+            context.states.keep([running for running in current if running.at_mark])
+        return current
 
     def restrict(self) -> None:
         """Pass the restrictions to picks that wait for them, now that all earlier tokens are known."""
-        if self.ask and any(pick.restricted for pick in self.ask.picks):
+        if self.ask and not self.ask.restrictions and any(pick.restricted for pick in self.ask.picks):
             restrictions = [
                 Restriction() if running in self.lost else self.context.lookahead.restriction(running)
-                for running, _ in self.members
+                for running in self.whole
             ]
             self.pending.restrict(restrictions)
-            self.lost |= {running for running, _ in self.members if running.undecided}
+            self.lost |= {running for running in self.whole if running.undecided}
 
-    def read_again(self) -> None:
-        """Read sequences again whose recurrent states include tokens that they did not take."""
-        scheduler = self.context.scheduler
-        if self.context.cache.checkpoints is None:
-            return
+    def settle(self, following: Flight | None) -> None:
+        """Forget what was computed beyond the texts; recurrent states that include more are read again.
+
+        Not of sequences in the ``following`` flight, which goes on with them.
+        """
+        scheduler, others = self.context.scheduler, dict(following.members) if following else {}
         for running in self.whole:
-            if running.n_ahead and running in scheduler.running and not running.generation.finish_reason:
+            if running in others:
+                continue
+            if self.context.cache.checkpoints is None:
+                running.n_ahead = 0
+            elif running.n_ahead and running in scheduler.running and not running.generation.finish_reason:
                 scheduler.begin_again(running)
 
     def discard(self) -> None:
         """Wait for the results, and forget them."""
         self.lost = {running for running, _ in self.members}
         self.restrict()
+        for running in self.lost:
+            running.n_ahead = running.n_coming = 0
         if self.ask:
             next(self.pending.tokens())
         else:
@@ -116,8 +136,8 @@ def discarding(flight: Flight | None) -> Iterator[None]:
 
 
 def goes_on(running: Running) -> bool:
-    """Return True if only the last token of a sequence remains to be computed."""
-    return running.pending == 1 and not running.generation.finish_reason
+    """Return True if only the last token of a sequence is not in the cache."""
+    return running.n_unread == 1 and not running.generation.finish_reason
 
 
 def n_equal(tokens: Sequence[int], others: Iterable[int]) -> int:

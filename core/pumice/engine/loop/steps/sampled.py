@@ -2,30 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pumice.engine.cache.tables import BlockTables
+from pumice.engine.drafts.drafts import Draft
+from pumice.engine.loop.steps.context import StepContext
 from pumice.engine.loop.steps.flight import Flight, n_equal
-from pumice.engine.requests.generation import Running
+from pumice.engine.requests import logprobs
+from pumice.engine.requests.generation import Members, Running
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False)
 class SampledStep(Flight):
     """A step whose next tokens are those that the chain of each sequence chooses, as long as they match its draft."""
 
+    @classmethod
+    def submit(cls, context: StepContext, members: Members, drafts: Mapping[Running, Draft], hears: bool) -> Self:
+        """Submit a step; recurrent states are restored after a wrong drafted token.
+
+        ``hears``: whether a layer that drafts may want its hidden states.
+        """
+        start, whole = context.now(), [running for running, n_new in members if running.pending == n_new]
+        drafted = {running: draft.tokens for running, draft in drafts.items()}
+        rows = [(running, n_new + len(drafted[running])) for running, n_new in members if running in drafted]
+        with ExitStack() as stack:
+            if rows:
+                stack.enter_context(context.states.taking_back(rows))
+            batch = context.batch([running.part(n_new, drafted.get(running, ())) for running, n_new in members])
+            graph = context.listening(members, batch) if hears else None
+            pending = context.runner.submit(batch, graph=graph) if graph else context.runner.submit(batch)
+            submitted = context, start, members, whole, batch, pending
+            return cls(*submitted, drafts=drafts, hears=graph is not None, restoring=stack.pop_all())
+
     def take(self, following: Flight | None) -> None:
         """Continue with the chosen tokens, except of sequences that ended while the step was pending."""
-        context = self.context
         with self.restoring:
-            try:
-                logits = self.pending.outputs()["logits"]
-            finally:
-                for running, _ in self.members:
-                    running.n_ahead = 0
-            current = set(context.scheduler.running)
-            context.computed([(running, n_new) for running, n_new in self.members if running in current])
-            going, row = [], 0
+            outputs = self.pending.outputs()
+            current = self.arrived()
+            if not self.whole:
+                return
+            logits, going, row = outputs["logits"], [], 0
             for running in self.whole:
                 draft = self.drafts.get(running)
                 if running in current:
@@ -33,8 +55,26 @@ class SampledStep(Flight):
                 row += 1 + (len(draft.tokens) if draft else 0)
             while going:
                 rows = [item.row for item in going]
-                context.sample([item.running for item in going], logits if len(rows) == len(logits) else logits[rows])
+                self._sample([item.running for item in going], logits if len(rows) == len(logits) else logits[rows])
                 going = [item for item in going if self._verify_next(item)]
+
+    def _sample(self, whole: Sequence[Running], logits: NDArray[np.float32]) -> None:
+        """Continue with the tokens that the chains of sequences choose from their rows of logits.
+
+        An error, such as logits that are not finite, is that of its sequence alone.
+        """
+        scheduler = self.context.scheduler
+        totals = logprobs.totals(logits, [running.generation.wants_raw for running in whole])
+        tokens: list[tuple[Running, int]] = []
+        for running, row, total in zip(whole, logits, totals, strict=True):
+            try:
+                token = running.generation.sample(row, total=total)
+            except Exception as error:
+                scheduler.fail([running], error)
+                continue
+            assert token is not None
+            tokens.append((running, token))
+        scheduler.take(tokens)
 
     def _verify_next(self, verified: _Verifying) -> bool:
         """Return True if all next tokens were drafted, so that a row for the token after them exists."""
@@ -44,7 +84,7 @@ class SampledStep(Flight):
         self.drafts[verified.running].n_accepted += n
         self.context.scheduler.computed(verified.running, n)
         verified.row, verified.drafted = verified.row + n, verified.drafted[n:]
-        return verified.running.pending == 0
+        return verified.running.n_unread == 0
 
 
 @dataclass(eq=False, slots=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from pumice.architecture import MAIN
 from pumice.backend.pick import Ahead, Ask
-from pumice.backend.step import LATEST, draft_of_slot
+from pumice.backend.step import draft_of_slot
 from pumice.engine.drafts.draft_steps import Drafter
 from pumice.engine.drafts.drafts import Draft
 from pumice.engine.drafts.next_tokens import NextTokens
@@ -40,7 +40,7 @@ def n_verified(context: StepContext, members: Members, drafts: Mapping[Running, 
     n_drafted = next((n for n in lookahead.lengths(len(members)) if n >= longest), 0)
     if not n_drafted or not lookahead.has_room([running for running, _ in members], n_drafted, 1):
         return 0
-    context.drafting.prepare()
+    context.runner.prepare_drafts()
     return n_drafted
 
 
@@ -74,9 +74,11 @@ class VerifiedStep(Flight):
         speculation, lookahead = context.speculation, context.lookahead
         sequences, lengths = [running for running, _ in members], lookahead.lengths(len(members))
         drafter = speculation.drafter(members, context.runner)
-        if drafter is None or not lookahead.drafts(members) or not all(map(drafter.knows, sequences)):
+        if drafter is None or not lookahead.verifies(members) or not all(map(drafter.knows, sequences)):
             return None
-        if context.drafting.waits_for_program(members) or speculation.looks_up(members):
+        if lookahead.restricts([running.generation for running in sequences]):
+            return None
+        if context.waits_for_program(members) or speculation.looks_up(members):
             return None
         n = speculation.round_length(drafter, sequences, lengths)
         n_drafted = next((length for length in lengths if length >= n), 0)
@@ -130,17 +132,14 @@ class VerifiedStep(Flight):
             tokens, ask = restricted(ask, generations, tokens, context.can.picks.added)
         for running, drafted in zip(sequences, tokens, strict=True):
             padding = [running.generation.tokens[-1]] * (n_drafted - len(drafted))
-            parts.append(running.part(1, [*drafted, *padding])._replace(from_slots=True))
+            parts.append(running.part(1, [*drafted, *padding]))
         batch = batch_of(context.cache, parts)
         graph = context.listening(members, batch) or MAIN
         if batch.takes_from_slots:
             graph = context.runner.model.listening or MAIN  # steps behind each other are of one graph
         if before:
-            batch.tokens[batch.seq_starts[:-1]] = LATEST
             batch.positions, batch.relative = np.tile(np.arange(1 + n_drafted, dtype=np.int32), len(sequences)), True
         pending = context.runner.submit(batch, ask, graph)
-        for running in sequences:
-            running.n_ahead += 1
         submitted = context, start, members, sequences, batch, pending, ask
         return cls(*submitted, n_drafted=n_drafted, behind=before is not None, hears=graph != MAIN)
 
@@ -171,8 +170,8 @@ class VerifiedStep(Flight):
     def take(self, following: Flight | None) -> None:
         """Continue with the right tokens of the drafts, and the token behind them."""
         lost = self._take_tokens(next(self.pending.tokens()))
+        self.settle(following)
         if following is None:
-            self.read_again()
             return
         following.lost |= lost
         if self.drafter:
@@ -183,22 +182,21 @@ class VerifiedStep(Flight):
     def _take_tokens(self, ahead: Ahead) -> set[Running]:
         """Continue with the tokens; return the sequences that ended or changed within them."""
         assert ahead.n_taken is not None
-        context, n_taken = self.context, ahead.n_taken[0].tolist()
-        self.lost |= {running for running in self.whole if running.generation.finish_reason}
-        members = [(i, running) for i, running in enumerate(self.whole) if running not in self.lost]
+        n_taken = ahead.n_taken[0].tolist()
+        for i, running in enumerate(self.whole) if self.drafter else ():
+            self._note_taken(ahead, i, running, n_taken[i])
+        current = self.arrived()
+        members = [(i, running) for i, running in enumerate(self.whole) if running in current]
         n_before = [len(running.generation.generated) for running in self.whole]
         for i, running in members:
             running.n_ahead += n_taken[i] - 1
-        for i, running in enumerate(self.whole) if self.drafter else ():
-            self._note_taken(ahead, i, running, n_taken[i])
         going = {running for i, running in members if self._take_rows(ahead, i, n_taken[i])}
-        context.note_result()
         for i, running in members:
             self._judge(running, n_taken[i], len(running.generation.generated) - n_before[i] - 1)
         return set(self.whole) - going
 
     def _take_rows(self, ahead: Ahead, index: int, n_taken: int) -> bool:
-        """Continue with the tokens of rows of a sequence; return True if a step behind this one is of use for it.
+        """Continue with the tokens of rows of a sequence; return True if all were of use.
 
         Rows of tokens that a mask forces, and that the sequence has appended by itself, are skipped.
         """
@@ -207,25 +205,21 @@ class VerifiedStep(Flight):
         rows, drafted = range(begin, begin + n_taken), self.batch.tokens[begin + 1 :][: self.n_drafted]
         while rows:
             row, rows = rows[0], rows[1:]
-            if not np.isfinite(ahead.logits[0, row, 0]):
+            if not np.isfinite(ahead.logits[0, row, 0]):  # its last token is computed again, for all logits
                 running.undecided = True
+                running.n_past, running.n_ahead = running.n_past - 1, running.n_ahead + 1
                 return False
             generation.chain.skip(lookahead.draws(generation))
-            self._confirm(running, 1)
             scheduler.take([(running, lookahead.picked(generation, ahead, 0, row))], self.context.least_forced)
-            if running.pending > 1 and running.tables is tables and not generation.finish_reason:
-                coming = generation.tokens[running.n_past : -1]
-                n_computed = n_equal(coming, drafted[row - begin :])
-                self._confirm(running, n_computed)
+            if running.n_unread > 1 and running.tables is tables and not generation.finish_reason:
+                n_computed = n_equal(generation.tokens[running.n_past : -1], drafted[row - begin :])
+                scheduler.computed(running, n_computed)
                 rows = rows[n_computed:]
             if not goes_on(running) or not _was_expected(generation):
                 return False
+            if rows:
+                scheduler.computed(running, 1)
         return True
-
-    def _confirm(self, running: Running, n: int) -> None:
-        """Record that the next tokens of a sequence are in the cache, and in its recurrent state."""
-        self.context.scheduler.computed(running, n)
-        running.n_ahead -= n
 
     def _note_taken(self, ahead: Ahead, index: int, running: Running, n_taken: int) -> None:
         """Give the batch the positions of a sequence's rows, and the tokens that are known now: the right ones."""
@@ -234,7 +228,7 @@ class VerifiedStep(Flight):
         tokens = self.batch.tokens[first : first + n_rows]
         tokens[0], tokens[n_taken:] = running.generation.tokens[-1], UNKNOWN
         tokens[1:n_taken] = picked[first : first + n_taken - 1]
-        self.batch.positions[first : first + n_rows] = running.n_past + np.arange(n_rows)
+        self.batch.positions[first : first + n_rows] = len(running.generation.tokens) - 1 + np.arange(n_rows)
         assert self.drafter is not None
         self.drafter.took(running, picked[first : first + min(n_taken - 1, self.n_round - 1)].tolist())
 
@@ -259,7 +253,7 @@ def _ask_rows(lookahead: Lookahead, sequences: Sequence[Running], n_drafted: int
 
     ``follows``: of a step behind another one, with the numbers of both.
     """
-    ask = lookahead.ask([running.generation for running in sequences], (1 + follows) * (1 + n_drafted))
+    ask = lookahead.ask(sequences, (1 + follows) * (1 + n_drafted))
     return replace(ask, numbers=ask.numbers.T.reshape(1, -1), n_drafted=n_drafted)
 
 
