@@ -7,14 +7,16 @@ from collections import ChainMap
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 from pumice.architecture import DRAFT
 from pumice.config import Config
 from pumice.engine import Runner
 from pumice.engine.drafts.block_tokens import BlockTokens
-from pumice.engine.drafts.model import DraftLimits, DraftModel
-from pumice.engine.drafts.next_tokens import CachedTokens, NextTokens
+from pumice.engine.drafts.drafter import DraftLimits
+from pumice.engine.drafts.model import DraftModel
+from pumice.engine.drafts.next_tokens import CachedTokens, NextTokens, NextTokensProposer
 from pumice.engine.drafts.speculation import Speculation
 from pumice.engine.drafts.vocabulary import DraftVocabulary, SameVocabulary, have_same_tokens, other_vocabulary
 from pumice.engine.placement.placement import PlacementRules
@@ -63,7 +65,7 @@ def make_speculation(
     auto = ["ngram"] if exact else []
     choice = config.speculate
     own: dict[str, Callable[[], Proposer]] = {"draft": drafter.proposer} if drafter else {}
-    own |= {layer.name: layer.proposer} if layer else {}
+    own |= {layer.name: partial(NextTokensProposer, layer)} if layer else {}
     proposers.maps[0].update(own)
     auto += own if exact else []
     if "draft" in own and config.is_default("speculate"):

@@ -1,6 +1,5 @@
 """A draft model proposes what it would write itself, whatever became of its earlier proposals."""
 
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -13,7 +12,6 @@ from guessing_programs import (
     N_VOCAB,
     PROMPTS,
     RANDOM,
-    Behind,
     Cells,
     Runner,
     Slots,
@@ -23,37 +21,15 @@ from guessing_programs import (
     run,
 )
 from nightly import variants
-from pumice.backend.pick import Ahead, Ask, Raw
-from pumice.backend.step import Batch, Limits
-from pumice.engine.drafts.model import DraftLimits, DraftModel, ModelProposer
+from pumice.backend.step import Limits
+from pumice.engine.drafts.drafter import DraftLimits
+from pumice.engine.drafts.model import DraftModel, ModelProposer
 from pumice.engine.drafts.speculation import Speculation
 from pumice.engine.drafts.vocabulary import OtherVocabulary, SameVocabulary, other_vocabulary
 from pumice.errors import ModelError
 from pumice.proposers import ProposerContext
 
-
-class Picks(Behind):
-    """Gives the probabilities of picked tokens."""
-
-    def __init__(self, steps: int) -> None:
-        super().__init__(steps)
-        self.rows: list[np.ndarray] = []  # logits of a submission
-
-    def logits(self, batch: Batch, s: int, token: int, position: int) -> np.ndarray:
-        row = super().logits(batch, s, token, position)
-        self.rows.append(row)
-        return row
-
-    def pick_all(self, batch: Batch, ask: Ask) -> Ahead:
-        self.rows.clear()
-        ahead = super().pick_all(batch, ask)
-        shape = ahead.picked.shape
-        rows = self.rows if len(ask.numbers) > 1 else [self.rows[i] for i in batch.output_ids]
-        totals = np.array([np.log(np.exp(row).sum()) for row in rows], np.float32).reshape(shape)
-        return replace(ahead, raw=Raw(ahead.ids, ahead.logits, ahead.logits[..., 0], totals))
-
-
-KINDS = [Cells, Slots, Picks]
+KINDS = [Cells, Slots]
 
 
 def model(
@@ -62,7 +38,7 @@ def model(
     n_copies = n_seqs if kind is Slots else 0
     sizes = Limits(n_ctx, n_batch, 64, n_seqs, BLOCK, {0: n_ctx // BLOCK}, "f32", {}, n_copies)
     bounds = DraftLimits(**{"most": 5, "least": 0, "p_min": 0.0, "n_ctx": longest or n_ctx, **limits})
-    return DraftModel(Runner(kind(8 if kind is Picks else 0), sizes), SameVocabulary(N_VOCAB, N_VOCAB), bounds)  # type: ignore[arg-type]
+    return DraftModel(Runner(kind(0), sizes), SameVocabulary(N_VOCAB, N_VOCAB), bounds)  # type: ignore[arg-type]
 
 
 def begun(made: DraftModel, prompt: list[int], salt: bytes = b"") -> ModelProposer:
@@ -147,10 +123,7 @@ def test_a_step_that_fails_costs_the_drafts_alone(monkeypatch):
     assert proposed(first, 3) == written([1] * 40, 3)
 
 
-DAILY = [
-    *((Cells, Slots, GREEDY), (Slots, Picks, GREEDY), (Picks, Cells, GREEDY)),
-    *((Cells, Picks, RANDOM), (Slots, Cells, RANDOM), (Picks, Slots, RANDOM)),
-]
+DAILY = [(Cells, Slots, GREEDY), (Slots, Cells, RANDOM)]
 
 
 @pytest.mark.parametrize(("target", "kind", "sampling"), variants(product(KINDS, KINDS, [GREEDY, RANDOM]), DAILY))

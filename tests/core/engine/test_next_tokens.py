@@ -1,6 +1,7 @@
 """States that a drafting layer keeps of a sequence: hidden states that it has not read, and none after its error."""
 
 import logging
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,8 +10,8 @@ import pytest
 
 from pumice.backend.step import Batch, Limits
 from pumice.engine.cache.kv_cache import KVCache
-from pumice.engine.drafts.model import DraftLimits
-from pumice.engine.drafts.next_tokens import NextTokens
+from pumice.engine.drafts.drafter import DraftLimits
+from pumice.engine.drafts.next_tokens import NextTokens, NextTokensProposer
 from pumice.engine.drafts.speculation import Speculation
 from pumice.proposers import Proposer
 
@@ -94,7 +95,7 @@ def test_a_layer_that_fails_is_dropped(caplog, compiles):
     """For the sequence; for all, where it cannot be compiled."""
     layer = Layer(fails=True, compiles=compiles)
     next_tokens = drafting_layer(layer)
-    speculation = Speculation({"mtp": next_tokens.proposer}, n_draft=4, next_tokens=next_tokens)
+    speculation = Speculation({"mtp": partial(NextTokensProposer, next_tokens)}, n_draft=4, next_tokens=next_tokens)
     both = sequence(next_tokens, 300), sequence(next_tokens, 300)
     with caplog.at_level(logging.WARNING):
         for running in both:
@@ -103,14 +104,14 @@ def test_a_layer_that_fails_is_dropped(caplog, compiles):
                 speculation.landed(batch, [(running, 1)], stream)
     n_failed = 2 if compiles else 1
     assert layer.n_steps == len(caplog.records) == n_failed
-    assert not next_tokens._hidden
+    assert not len(next_tokens._hidden)
     assert next_tokens.propose([both[0]], [3])[0].tokens == ()
 
 
 def test_an_error_of_a_draft_model_leaves_the_layer(caplog):
     """A model with a layer of its own may have a draft model, too: the one that failed is dropped."""
     layer = drafting_layer(Layer())
-    speculation = Speculation({"mtp": layer.proposer, "draft": Proposer}, next_tokens=layer)
+    speculation = Speculation({"draft": Proposer}, next_tokens=layer)
     running = sequence(layer, 24)
     speculation.drop_drafter(SimpleNamespace(name="draft"), [running], RuntimeError("no memory"))
     assert "proposer 'draft': submit: " in caplog.text

@@ -225,9 +225,8 @@ def test_texts_are_those_without_drafts(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("n_draft", variants([3, 7], [3]))
-def test_texts_at_once_are_those_without_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_draft: int) -> None:
+def test_texts_at_once_are_those_without_drafts(tmp_path: Path, n_draft: int) -> None:
     """Of several sequences, which end one after the other; three draft fewer tokens each than two."""
-    verify_on_device(monkeypatch)
     path = write_model("rope-plain", tmp_path)
     few: dict[str, Any] = {"top_k": 9, "temperature": 0.2}
     each = [{"temperature": 0, "max_tokens": 60}, {"seed": 3, "max_tokens": 40, **few}, {"max_tokens": 25, **few}]

@@ -16,6 +16,7 @@ from pumice.architecture import DRAFT
 from pumice.backend.pick import Ahead
 from pumice.backend.step import Pending
 from pumice.engine.drafts.block_tokens import BlockTokens
+from pumice.engine.drafts.hidden import HiddenStates
 from pumice.engine.drafts.next_tokens import NextTokens
 from pumice.engine.loop.steps.verified import VerifiedStep
 from pumice.engine.requests.generation import Running
@@ -106,30 +107,6 @@ def test_a_model_with_a_head_computes_steps_by_itself(head: dict[str, Any], monk
             check_greedy(model, prompt, tokens)
 
 
-def proposals(head: dict[str, Any], monkeypatch: pytest.MonkeyPatch, ahead: bool) -> dict[tuple[int, ...], Any]:
-    """Return what a head proposes after each text, with several steps per submission or one."""
-    proposed: dict[tuple[int, ...], Any] = {}
-    submitted: list[int] = []
-    with pumice.load(**head, backend="vulkan", n_parallel=2, config={"n_draft": 6, "draft_p_min": 0.0}) as model:
-        layer = model.engine.thread._engine.speculation.next_tokens
-        assert layer is not None
-        propose, submit = layer.propose, layer._run_ahead
-
-        def noting(sequences: Any, n: Any) -> Any:
-            drafts = propose(sequences, n)
-            texts = [tuple(running.generation.tokens) for running in sequences]
-            proposed.update((text, draft) for text, draft, most in zip(texts, drafts, n, strict=True) if most == 6)
-            return drafts
-
-        monkeypatch.setattr(layer, "submits", lambda: False)
-        monkeypatch.setattr(layer, "_several", ahead)
-        monkeypatch.setattr(layer, "propose", noting)
-        monkeypatch.setattr(layer, "_run_ahead", lambda *args: submitted.append(args[2]) or submit(*args))
-        generated(model, speculate="draft", max_tokens=30)
-    assert max(submitted, default=1) == (5 if ahead else 1)
-    return proposed
-
-
 SAMPLED = {"temperature": 0.7, "top_k": 4, "repeat_penalty": 1.1}
 
 
@@ -163,7 +140,7 @@ def test_rounds_stay_on_the_device(
     options = {"max_tokens": 30, "seed": 3, **options}
     prompts = [[*IDS, *IDS][: 33 + len(prompt)] for prompt in TOKENS] if n_skipped else TOKENS
     if n_skipped:
-        monkeypatch.setattr(NextTokens, "_n_skipped", lambda *_: n_skipped)
+        monkeypatch.setattr(HiddenStates, "_skipped", lambda *_: n_skipped)
     with pumice.load(**drafting(name, tmp_path), backend="vulkan", n_parallel=2, config=config) as model:
         layer = model.engine.thread._engine.speculation.next_tokens
         assert layer is not None
@@ -270,8 +247,9 @@ def test_rounds_of_a_draft_model_stay_on_the_device(
     config = {"n_draft": n_draft, "draft_p_min": 0.0, "vulkan": {"batch_invariant": True}, "draft": str(other)}
     options = {"max_tokens": 40, "seed": 3, **options}
     with pumice.load(path, backend="vulkan", n_parallel=2, config=config, n_ctx=128) as model:
-        drafter = model.engine.thread._engine.speculation.model
-        assert drafter is not None
+        rounds = model.engine.thread._engine.speculation._rounds
+        assert rounds is not None
+        drafter = rounds._model
         assert drafter.submits(model.engine.runner)
         plain, n_accepted = model.generate_many(PROMPTS, **options, speculate="off"), []
         for method in ("propose", "submit"):

@@ -7,16 +7,15 @@ the block: the last token of the text, and mask tokens behind it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, takewhile
 
 import numpy as np
 
-from pumice.architecture import DRAFT, FEATURES, MAIN, STREAM
+from pumice.architecture import DRAFT, FEATURES, STREAM
 from pumice.backend.step import LATEST
-from pumice.engine.cache.tables import BlockTables
-from pumice.engine.drafts.draft_steps import quiet, rehearsing
-from pumice.engine.drafts.model import DraftLimits, Guess, guess_of
-from pumice.engine.drafts.next_tokens import Hidden, NextTokens, Rows
+from pumice.engine.drafts.drafter import DraftLimits, Guess, guess_of, quiet, rehearsing
+from pumice.engine.drafts.hidden import Hidden, Rows
+from pumice.engine.drafts.next_tokens import NextTokens, row_of_zeros
 from pumice.engine.placement.runner import Runner
 from pumice.engine.requests.batches import Part, Place
 from pumice.engine.requests.generation import Running
@@ -28,13 +27,12 @@ class BlockTokens(NextTokens):
     Positions of a cached prefix that was computed without drafts have unknown features; that affects proposals only.
     """
 
+    n_before = 0
+
     def __init__(self, runner: Runner, limits: DraftLimits) -> None:
         super().__init__(runner, limits)
         assert runner.model.block is not None
         self._block = runner.model.block
-
-    def _unknown(self, tables: BlockTables, first: int, n_stream: int) -> Hidden:
-        return Hidden(tables, first, [np.zeros((0, n_stream), np.float32)])
 
     def _part(self, running: Running, kept: Hidden, n: int, is_last: bool) -> Part:
         return Part(running, running.generation.tokens[kept.first : kept.first + n], kept.first)
@@ -44,9 +42,7 @@ class BlockTokens(NextTokens):
 
     def _draft(self, most: Mapping[Running, int]) -> dict[Running, list[Guess]]:
         """Return the guesses for sequences: the rest of the features, then a block for each."""
-        waiting, features = self._waiting(most)
-        if waiting:
-            self._read(waiting, features)
+        self._read_features(most)
         limits, sequences = self._runner.limits, list(most)
         drafts: dict[Running, list[Guess]] = {}
         n_at_once = max(1, min(limits.n_batch, limits.n_outputs) // self._block.size)
@@ -57,25 +53,20 @@ class BlockTokens(NextTokens):
             ends = accumulate(len(part.output_rows) for part in parts)
             for running, part, end in zip(some, parts, ends, strict=True):
                 rows = {name: values[end - len(part.output_rows) : end] for name, values in outputs.items()}
-                drafts[running] = self._probable(_guesses(rows))
+                drafts[running] = list(takewhile(lambda guess: guess.probability >= self._limits.p_min, _guesses(rows)))
         return drafts
 
     def rehearse(self, n: int) -> None:
         assert self.cache is not None
         with rehearsing(self.cache, 1 + self._block.size) as place:
             if place is not None:
-                width = self._runner.model.results(self._runner.model.listening or MAIN)[STREAM]
-                self._read([Part(place, [0], 0)], np.zeros((1, width), np.float32))
+                self._read([Part(place, [0], 0)], row_of_zeros(self._runner))
                 self._outputs(self._batch([self._block_at(place, 0, 1, self._block.size, n)]), DRAFT)
 
     @property
-    def _drafts_in_rounds(self) -> bool:
-        """True if the program picks all tokens of a block."""
-        return self._runner.max_picked(DRAFT) > 0
-
-    @property
     def _longest_round(self) -> int:
-        return min(self._limits.most, self._block.size - self._block.first)
+        most = min(self._limits.most, self._block.size - self._block.first)
+        return most if self._runner.max_picked(DRAFT) else 0  # the program picks all tokens of a block
 
     def holds(self, sequences: Sequence[Running], n: int) -> bool:
         """Return True if a step can draft ``n`` tokens for each sequence now; blocks for them are held."""
@@ -86,8 +77,9 @@ class BlockTokens(NextTokens):
 
     def submit(self, sequences: Sequence[Running], n: int) -> None:
         """Submit a step that reads the rest of the features, and the one that drafts a block of each sequence."""
-        parts, rows = self._waiting(sequences)
-        self._submit_blocks(parts, rows, [self._masks(running, n) for running in sequences], n)
+        self._read_features(sequences, waits=False)
+        blocks = [self._masks(running, n) for running in sequences]
+        self._runner.submit(self._batch(blocks), quiet(n * len(blocks), 1), graph=DRAFT)
 
     def submit_after(self, sequences: Sequence[Running], n: int, n_drafted: int) -> None:
         n_rows, size, listening = 1 + n_drafted, self._block.size, self._runner.model.listening
@@ -108,30 +100,21 @@ class BlockTokens(NextTokens):
         has_room = all(item.generation.n_ctx - item.n_past >= n_rows + size for item in sequences)
         return has_room and all(self.cache.extend(item.tables, item.n_past, n_rows + size) for item in sequences)
 
-    def went_on(self, sequences: Collection[Running], lost: Collection[Running]) -> None:
-        for running in sequences:
-            if running in lost:
-                self._hidden.pop(running, None)
-            elif (kept := self._hidden.get(running)) is not None:
-                first = len(running.generation.tokens) - 1
-                self._hidden[running] = Hidden(running.tables, first, [kept.rows[:0]], kept.n_skipped)
-
-    def _submit_blocks(self, parts: Sequence[Part], rows: Rows, blocks: Sequence[Part], n: int) -> None:
-        """Submit a step that reads the features of ``parts``, and one that drafts ``n`` tokens of each block."""
-        if parts:
+    def _read_features(self, sequences: Collection[Running], waits: bool = True) -> None:
+        """Let the draft read the features of sequences that it has not read; ``waits``: until it has."""
+        waiting = {running: kept for running in sequences if (kept := self._hidden[running]).n_rows}
+        if not waiting:
+            return
+        parts = [self._part(running, kept, kept.n_rows, True) for running, kept in waiting.items()]
+        rows = np.concatenate([kept.rows for kept in waiting.values()])
+        for kept in waiting.values():
+            kept.drop(kept.n_rows)
+        if waits:
+            self._read(parts, rows)
+        else:
             batch = self._batch(parts)
             batch.inputs = {"features": np.ascontiguousarray(rows, np.float32)}
             self._runner.submit(batch, graph=FEATURES)
-        self._runner.submit(self._batch(blocks), quiet(n * len(blocks), 1), graph=DRAFT)
-
-    def _waiting(self, sequences: Collection[Running]) -> tuple[list[Part], Rows]:
-        """Return the parts and features of sequences that the draft has not read, which are read then."""
-        waiting = {running: kept for running in sequences if (kept := self._hidden[running]).n_rows}
-        parts = [self._part(running, kept, kept.n_rows, True) for running, kept in waiting.items()]
-        rows = np.concatenate([kept.rows for kept in waiting.values()]) if waiting else np.zeros((0, 0), np.float32)
-        for kept in waiting.values():
-            kept.drop(kept.n_rows)
-        return parts, rows
 
     def _masks(self, running: Running, n: int) -> Part:
         """Return the block after the text of a sequence, with outputs for at most ``n`` tokens."""
@@ -151,12 +134,6 @@ class BlockTokens(NextTokens):
 
     def _holds(self, running: Running, n: int) -> bool:
         return n > 0 and super()._holds(running, max(n, self._size(running) - 1))
-
-    def _probable(self, guesses: Sequence[Guess]) -> list[Guess]:
-        """Return the guesses before the first that is not probable enough."""
-        ends = (i for i, guess in enumerate(guesses) if self._limits.ends(guess))
-        n = next(ends, len(guesses))
-        return list(guesses[:n])
 
 
 def _guesses(outputs: Mapping[str, Rows]) -> list[Guess]:

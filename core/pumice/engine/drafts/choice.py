@@ -7,23 +7,12 @@ decides, and no clock is read after the load, so equal requests take equal steps
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from operator import mul
-from statistics import median
-from typing import NamedTuple
 
-import numpy as np
-
-MEASURED = (1, 2, 4, 8, 16)  # rows of measured steps
-MEASURING_SECONDS = 0.4  # after which no further round is measured
-LEAST_ROUNDS = 5  # of steps that are not slow, however long they take: one that others delay is an outlier then
-SLOW_SECONDS = 0.1  # of a step of one row, above which a round is enough
-RUNS = 3  # measured drafts of a length
-ASSUMED = {1: 1.0, 2: 1.7, 4: 2.8, 8: 3.0, 16: 3.5}  # where no table is measured: an NVIDIA GPU
-DRAFTING = 0.3  # time of a token that a model drafts, in steps of a row, where it is not measured
+from pumice.engine.drafts.costs import MEASURED, StepCosts
 
 GAIN = 1.02  # least expected speed with drafts, relative to a step without
 UNLIKELY = 0.02  # least probability of a verified token
@@ -34,79 +23,6 @@ COMPUTED_RATES = (0.8, 0.8)  # ... and of those that a model computes
 LONGEST_LOOKED_UP = 8  # maximum steps between two tries of a proposer that looks drafts up
 PATIENCE = 4  # tries in a row before it rests
 LONGEST_COMPUTED = 128  # ... and of one that computes them
-
-
-class DraftingCost(NamedTuple):
-    """Time of a draft that a model computes, in steps of one row: ``first`` and ``each`` for every token."""
-
-    first: float = DRAFTING
-    each: float = DRAFTING
-
-
-@dataclass(frozen=True)
-class StepCosts:
-    """Relative times of steps.
-
-    Attributes:
-        rows: time of a step by its number of rows, ascending, relative to a step with one row.
-        drafting: costs of drafts by the name of the proposer that computes them.
-        seconds: time of a step with one row; 0: it was not measured.
-    """
-
-    rows: Mapping[int, float] = field(default_factory=lambda: dict(ASSUMED))
-    drafting: Mapping[str, DraftingCost] = field(default_factory=dict)
-    seconds: float = 0.0
-
-    def of(self, n_rows: int) -> float:
-        """Return the time of a step with ``n_rows`` rows; beyond the table it grows as between its last numbers."""
-        sizes, times = list(self.rows), list(self.rows.values())
-        if n_rows <= sizes[-1]:
-            return float(np.interp(n_rows, sizes, times))
-        slope = (times[-1] - times[-2]) / (sizes[-1] - sizes[-2]) if len(sizes) > 1 else 1.0
-        return times[-1] + slope * (n_rows - sizes[-1])
-
-    def draft(self, name: str, n: int) -> float:
-        """Return the time in which a proposer drafts ``n`` tokens of each sequence; 0 for one that looks them up."""
-        cost = self.drafting.get(name)
-        return cost.first + n * cost.each if cost and n else 0.0
-
-
-def measure_rows(step: Callable[[int], None], sizes: Sequence[int] = MEASURED) -> StepCosts:
-    """Return the costs of rows, measured by ``step``, which computes a step with a number of rows.
-
-    Each size takes turns with a single row, and the median of the ratios counts, so other programs change little.
-    Steps that take long are measured once, and not of all sizes.
-    """
-    is_slow = _seconds(step, sizes[0]) > SLOW_SECONDS
-    sizes = sizes[::2] if is_slow else sizes
-    for size in sizes:
-        step(size)  # prepares kernels
-    ratios: dict[int, list[float]] = {size: [] for size in sizes[1:]}
-    singles, began = [_seconds(step, sizes[0])], time.perf_counter()
-    n_rounds = 0
-    while n_rounds < LEAST_ROUNDS or time.perf_counter() - began < MEASURING_SECONDS:
-        n_rounds += 1
-        for size, own in ratios.items():
-            own.append(_seconds(step, size) / singles[-1])
-            singles += [] if is_slow else [_seconds(step, sizes[0])]
-        if is_slow or not ratios:
-            break
-    multiples = [1.0, *(min(float(size), median(own)) for size, own in ratios.items())]
-    return StepCosts(dict(zip(sizes, accumulate(multiples, max), strict=True)), seconds=median(singles))
-
-
-def measure_draft(draft: Callable[[int], None], costs: StepCosts) -> DraftingCost:
-    """Return the cost of drafts, measured by ``draft``, which computes a number of tokens, relative to ``costs``."""
-    draft(3)
-    one, three = (min(_seconds(draft, n) for _ in range(RUNS)) / costs.seconds for n in (1, 3))
-    each = max(0.0, three - one) / 2
-    return DraftingCost(max(0.0, one - each), each)
-
-
-def _seconds(step: Callable[[int], None], size: int) -> float:
-    began = time.perf_counter()
-    step(size)
-    return max(time.perf_counter() - began, 1e-9)
 
 
 @dataclass

@@ -1,17 +1,19 @@
-"""Measure what steps and drafts of a model cost, once when it is loaded, before there are sequences."""
+"""What steps and drafts of a model cost, measured once when it is loaded, before there are sequences."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Protocol
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 
 from pumice.engine.cache.kv_cache import KVCache
-from pumice.engine.drafts.choice import MEASURED, DraftingCost, StepCosts, measure_draft, measure_rows
-from pumice.engine.drafts.draft_steps import quiet, rehearsing
+from pumice.engine.drafts.drafter import Drafter, quiet, rehearsing
 from pumice.engine.placement.runner import Runner
 from pumice.engine.requests.batches import Part, Place, batch_of
 from pumice.errors import PumiceError
@@ -20,16 +22,89 @@ from pumice.guard import describe
 log = logging.getLogger("pumice")
 
 DEPTH = 16  # positions before the measured rows
+MEASURED = (1, 2, 4, 8, 16)  # rows of measured steps
+MEASURING_SECONDS = 0.4  # after which no further round is measured
+LEAST_ROUNDS = 5  # of steps that are not slow, however long they take: one that others delay is an outlier then
+SLOW_SECONDS = 0.1  # of a step of one row, above which a round is enough
+RUNS = 3  # measured drafts of a length
+ASSUMED = {1: 1.0, 2: 1.7, 4: 2.8, 8: 3.0, 16: 3.5}  # where no table is measured: an NVIDIA GPU
+DRAFTING = 0.3  # time of a token that a model drafts, in steps of a row, where it is not measured
 
 
-class Measurable(Protocol):
-    """A model or layer whose drafts are measured."""
+class DraftingCost(NamedTuple):
+    """Time of a draft that a model computes, in steps of one row: ``first`` and ``each`` for every token."""
 
-    def rehearse(self, n: int) -> None:
-        """Draft ``n`` tokens behind a text of a few tokens, which belongs to no sequence."""
+    first: float = DRAFTING
+    each: float = DRAFTING
 
 
-def measure_costs(runner: Runner, cache: KVCache, drafters: Mapping[str, Measurable], drafts: bool) -> StepCosts:
+@dataclass(frozen=True)
+class StepCosts:
+    """Relative times of steps.
+
+    Attributes:
+        rows: time of a step by its number of rows, ascending, relative to a step with one row.
+        drafting: costs of drafts by the name of the proposer that computes them.
+        seconds: time of a step with one row; 0: it was not measured.
+    """
+
+    rows: Mapping[int, float] = field(default_factory=lambda: dict(ASSUMED))
+    drafting: Mapping[str, DraftingCost] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def of(self, n_rows: int) -> float:
+        """Return the time of a step with ``n_rows`` rows; beyond the table it grows as between its last numbers."""
+        sizes, times = list(self.rows), list(self.rows.values())
+        if n_rows <= sizes[-1]:
+            return float(np.interp(n_rows, sizes, times))
+        slope = (times[-1] - times[-2]) / (sizes[-1] - sizes[-2]) if len(sizes) > 1 else 1.0
+        return times[-1] + slope * (n_rows - sizes[-1])
+
+    def draft(self, name: str, n: int) -> float:
+        """Return the time in which a proposer drafts ``n`` tokens of each sequence; 0 for one that looks them up."""
+        cost = self.drafting.get(name)
+        return cost.first + n * cost.each if cost and n else 0.0
+
+
+def measure_rows(step: Callable[[int], None], sizes: Sequence[int] = MEASURED) -> StepCosts:
+    """Return the costs of rows, measured by ``step``, which computes a step with a number of rows.
+
+    Each size takes turns with a single row, and the median of the ratios counts, so other programs change little.
+    Steps that take long are measured once, and not of all sizes.
+    """
+    is_slow = _seconds(step, sizes[0]) > SLOW_SECONDS
+    sizes = sizes[::2] if is_slow else sizes
+    for size in sizes:
+        step(size)  # prepares kernels
+    ratios: dict[int, list[float]] = {size: [] for size in sizes[1:]}
+    singles, began = [_seconds(step, sizes[0])], time.perf_counter()
+    n_rounds = 0
+    while n_rounds < LEAST_ROUNDS or time.perf_counter() - began < MEASURING_SECONDS:
+        n_rounds += 1
+        for size, own in ratios.items():
+            own.append(_seconds(step, size) / singles[-1])
+            singles += [] if is_slow else [_seconds(step, sizes[0])]
+        if is_slow or not ratios:
+            break
+    multiples = [1.0, *(min(float(size), median(own)) for size, own in ratios.items())]
+    return StepCosts(dict(zip(sizes, accumulate(multiples, max), strict=True)), seconds=median(singles))
+
+
+def measure_draft(draft: Callable[[int], None], costs: StepCosts) -> DraftingCost:
+    """Return the cost of drafts, measured by ``draft``, which computes a number of tokens, relative to ``costs``."""
+    draft(3)
+    one, three = (min(_seconds(draft, n) for _ in range(RUNS)) / costs.seconds for n in (1, 3))
+    each = max(0.0, three - one) / 2
+    return DraftingCost(max(0.0, one - each), each)
+
+
+def _seconds(step: Callable[[int], None], size: int) -> float:
+    began = time.perf_counter()
+    step(size)
+    return max(time.perf_counter() - began, 1e-9)
+
+
+def measure_costs(runner: Runner, cache: KVCache, drafters: Mapping[str, Drafter], drafts: bool) -> StepCosts:
     """Return the costs of a compiled model's steps; those that are assumed if it cannot compute steps by itself.
 
     Without ``drafts``, or where results depend on the number of rows, only the time of a step with one row is measured:
@@ -83,7 +158,7 @@ def _step(runner: Runner, cache: KVCache, place: Place) -> Callable[[int], None]
     return step
 
 
-def _drafting(drafter: Measurable, costs: StepCosts) -> DraftingCost:
+def _drafting(drafter: Drafter, costs: StepCosts) -> DraftingCost:
     try:
         return measure_draft(drafter.rehearse, costs)
     except Exception as error:  # left to the first draft of a sequence

@@ -1,62 +1,26 @@
 """A draft model: a small model with a KV cache of its own, which proposes tokens for sequences of a larger one.
 
-Tokens are drafted greedily, one step of the draft model per token for all sequences together, several per submission
-if its program picks tokens. Its cache holds the text
+Tokens are drafted greedily, one step of the draft model per token for all sequences together. Its cache holds the text
 of each sequence from the prompt on, so nothing that happens to the sequence in the target's cache (preemption, context
 shift, forks) concerns it.
 """
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import takewhile
-from typing import NamedTuple, Self
-
-import numpy as np
+from typing import Self
 
 from pumice.architecture import MAIN
-from pumice.backend.pick import Ahead, Ask
 from pumice.backend.step import Batch, draft_of_slot
 from pumice.engine.cache.kv_cache import KVCache
-from pumice.engine.drafts.draft_steps import GREEDY, quiet, rehearsing
+from pumice.engine.drafts.drafter import DraftLimits, Guess, guess_of, quiet, rehearsing
 from pumice.engine.drafts.vocabulary import DraftVocabulary, SameVocabulary
 from pumice.engine.placement.runner import Runner
 from pumice.engine.requests.batches import Part, Place, batch_after, batch_behind
 from pumice.proposers import Proposal, Proposer, ProposerContext
 
 MOST_BEHIND = 64  # tokens of a text that a proposal computes; more are read before, a part in each step
-CONFIDENCES = 8  # values of a proposal's confidence: the probability of its first token, in parts
-
-
-@dataclass(frozen=True)
-class DraftLimits:
-    """Limits of a draft model's proposals.
-
-    Attributes:
-        most: maximum tokens of a proposal.
-        least: minimum tokens of a proposal; shorter ones are dropped.
-        p_min: probability below which a token, and those after it, are not proposed.
-        n_ctx: maximum positions of a sequence in the draft's cache; of a longer text it reads the end.
-    """
-
-    most: int
-    least: int
-    p_min: float
-    n_ctx: int
-
-    def ends(self, guess: Guess) -> bool:
-        """Return True if a guess is not proposed."""
-        return guess.probability < self.p_min
-
-
-class Guess(NamedTuple):
-    """The most probable next token of the draft model, and its probability."""
-
-    token: int
-    probability: float
 
 
 class ModelProposer(Proposer):
@@ -312,7 +276,7 @@ class DraftModel:
             assert sequence.place is not None
             parts.append(Part(sequence.place, tokens, sequence.n_past, [n_new - 1] if is_last else []))
             members.append((sequence, n_new))
-        guesses = iter(self._run(batch_behind(self._cache, parts))[0])
+        guesses = iter(self._run(batch_behind(self._cache, parts)))
         for (sequence, n_new), part in zip(members, parts, strict=True):
             sequence.n_past += n_new
             sequence.guessed.clear()
@@ -321,47 +285,34 @@ class DraftModel:
             self._cache.publish(sequence.place.tables, sequence.context, sequence.n_past)
 
     def _draft(self, most: Mapping[ModelProposer, int]) -> dict[ModelProposer, list[Guess]]:
-        """Return the guesses for sequences, one step per token for all of them.
-
-        Several steps are one submission if the program picks tokens, as long as no sequence needs fewer.
-        """
+        """Return the guesses for sequences, one step per token for all of them."""
         drafts: dict[ModelProposer, list[Guess]] = {sequence: [] for sequence in most}
-        coming = {sequence: [sequence.following] if sequence.following else [] for sequence in most}
         places = {sequence: sequence.place for sequence in most if sequence.place is not None}
         if self.runner.model.recurrent:
             places = self._copied(places)
+        coming = {sequence: sequence.following for sequence in most}
+        batch: Batch | None = None
         for sequence in most:
             sequence.guessed.clear()
-        batch: Batch | None = None
         while True:
             going: list[ModelProposer] = []
-            for sequence, guesses in coming.items():
-                good = list(takewhile(self._is_good, guesses))
-                drafts[sequence] += good
-                is_all = bool(good) and len(good) == len(guesses)
-                if is_all and len(drafts[sequence]) < most[sequence]:
-                    going.append(sequence)
+            for sequence, guess in coming.items():
+                if guess is not None and self._is_good(guess):
+                    drafts[sequence].append(guess)
+                    going += [sequence] if len(drafts[sequence]) < most[sequence] else []
             if not going:
                 return drafts
-            n_steps = self._n_steps(min(most[sequence] - len(drafts[sequence]) for sequence in going))
-            ends = [sequence.n_context + len(drafts[sequence]) - 1 for sequence in going]
-            tokens = [drafts[sequence][-1].token for sequence in going]
-            rows = zip(going, tokens, ends, strict=True)
-            parts = [Part(places[sequence], [token], end, [0]) for sequence, token, end in rows]
+            ends = [(sequence, drafts[sequence][-1].token, len(drafts[sequence]) - 1) for sequence in going]
+            parts = [Part(places[item], [token], item.n_context + n, [0]) for item, token, n in ends]
             is_next = batch is not None and len(batch.slots) == len(parts)  # of the same sequences
             batch = batch_after(batch, parts) if batch is not None and is_next else batch_behind(self._cache, parts)
-            steps = self._run(batch, n_steps)
-            coming = {sequence: [step[i] for step in steps] for i, sequence in enumerate(going)}
-            for sequence, token in zip(going, tokens, strict=True) if not self.runner.model.recurrent else ():
-                sequence.guessed += [token, *(guess.token for guess in coming[sequence][:-1])]
+            coming = dict(zip(going, self._run(batch), strict=True))
+            for sequence, token, _ in ends if not self.runner.model.recurrent else ():
+                sequence.guessed.append(token)
 
     def _is_good(self, guess: Guess) -> bool:
         """Return True if a guess may be proposed, and others behind it."""
-        return not self._limits.ends(guess) and self.vocabulary.written(guess.token) is not None
-
-    def _n_steps(self, n: int) -> int:
-        """Return the number of steps to compute in one submission, ``n`` at most."""
-        return max(1, min(n, self._most_steps))
+        return guess.probability >= self._limits.p_min and self.vocabulary.written(guess.token) is not None
 
     def _copied(self, places: dict[ModelProposer, Place]) -> dict[ModelProposer, Place]:
         """Copy the states of sequences to the second half of the slots, in which wrong guesses do no harm."""
@@ -370,19 +321,13 @@ class DraftModel:
             self.runner.cache.copy_slots([(place.slot, copies[sequence].slot) for sequence, place in places.items()])
         return copies
 
-    def _run(self, batch: Batch, n_steps: int = 1) -> list[list[Guess]]:
-        """Return for each of consecutive steps the guess after each output row of the first one.
-
-        On an error, everything in the cache is forgotten.
-        """
+    def _run(self, batch: Batch) -> list[Guess]:
+        """Return the guess after each output row. On an error, everything in the cache is forgotten."""
         try:
-            if self._most_steps and len(batch.output_ids) and self.runner.picks(batch):
-                return self._picked(batch, n_steps)
-            logits = self.runner.run(batch)
+            return [guess_of(row) for row in self.runner.run(batch)]
         except Exception:
             self._forget()
             raise
-        return [[guess_of(row) for row in logits]]
 
     def _forget(self) -> None:
         """Forget everything in the cache."""
@@ -390,39 +335,6 @@ class DraftModel:
             self.release(sequence)
         self._cache.forget()
 
-    def _picked(self, batch: Batch, n_steps: int) -> list[list[Guess]]:
-        """Return the tokens that the program picks in consecutive steps, with probabilities."""
-        n_rows = len(batch.output_ids)
-        ahead = next(self.runner.submit(batch, greedy(n_rows, n_steps)).tokens())
-        return [[picked_guess(ahead, step, row) for row in range(n_rows)] for step in range(n_steps)]
-
     def _proposal(self, guesses: Sequence[Guess]) -> Proposal:
         tokens = [self.vocabulary.written(guess.token) for guess in guesses]
-        return proposal_of([token for token in tokens if token is not None], guesses, self._limits)
-
-
-def proposal_of(tokens: Sequence[int], guesses: Sequence[Guess], limits: DraftLimits) -> Proposal:
-    """Return the proposal of these tokens; none if there are too few. The confidence is the first probability."""
-    if len(tokens) < max(1, limits.least):
-        return Proposal()
-    probabilities = [guess.probability for guess in guesses]
-    return Proposal(tokens, min(CONFIDENCES - 1, int(CONFIDENCES * probabilities[0])), probabilities)
-
-
-def greedy(n_rows: int, n_steps: int) -> Ask:
-    """Return the ``Ask`` for the most probable tokens of consecutive steps, with their probabilities."""
-    return Ask([GREEDY] * n_rows, np.zeros((n_steps, n_rows), np.float32), 1, [()] * n_rows, n_raw=1, first_draft=0)
-
-
-def picked_guess(ahead: Ahead, step: int, row: int) -> Guess:
-    """Return the token that a program picked, and its probability; 0 if the logits are not finite."""
-    assert ahead.raw is not None
-    difference = float(ahead.raw.picked[step, row] - ahead.raw.totals[step, row])
-    return Guess(int(ahead.picked[step, row]), math.exp(min(difference, 0.0)) if math.isfinite(difference) else 0.0)
-
-
-def guess_of(logits: np.ndarray[tuple[int], np.dtype[np.float32]]) -> Guess:
-    """Return the most probable token of a row of logits; probability 0 if the logits are not finite."""
-    token = int(logits.argmax())
-    total = float(np.exp(logits - logits[token]).sum())
-    return Guess(token, 1.0 / total if np.isfinite(total) else 0.0)
+        return self._limits.proposal([token for token in tokens if token is not None], guesses)

@@ -10,9 +10,11 @@ from itertools import takewhile
 from typing import Any
 
 from pumice.engine.drafts.choice import Acceptance
+from pumice.engine.drafts.drafter import Drafter
 from pumice.engine.drafts.drafts import FORCED, Draft, checked_proposal
-from pumice.engine.drafts.model import ModelProposer
+from pumice.engine.drafts.model import DraftModel, ModelProposer
 from pumice.engine.drafts.next_tokens import NextTokens, NextTokensProposer
+from pumice.engine.placement.runner import Runner
 from pumice.engine.requests.generation import Generation, Running
 from pumice.errors import PluginError
 from pumice.guard import describe
@@ -241,6 +243,40 @@ class ProposerPool:
         """Pass the last tokens of an ended sequence to its proposers, and close them."""
         self.updated(generation).close()
         del self._sequences[generation]
+
+
+class ModelRounds(Drafter):
+    """Rounds of a draft model, by the sequences of its target."""
+
+    name = DRAFT_MODEL
+
+    def __init__(self, pool: ProposerPool, model: DraftModel) -> None:
+        self._pool = pool
+        self._model = model
+
+    def rehearse(self, n: int) -> None:
+        self._model.rehearse(n)
+
+    def submits(self, target: Runner) -> bool:
+        """Return True if steps of the draft model pass their tokens to steps of the target on the device."""
+        return self._model.submits(target)
+
+    def holds(self, sequences: Sequence[Running], n: int) -> bool:
+        proposers = self._proposers(sequences)
+        return len(proposers) == len(sequences) and self._model.holds(proposers, n)
+
+    def submit(self, sequences: Sequence[Running], n: int) -> None:
+        self._model.submit(self._proposers(sequences), [running.slot for running in sequences], n)
+
+    def took(self, running: Running, tokens: Sequence[int]) -> None:
+        own = self._pool.get(running.generation)
+        if own and own.model and own.model.place is not None:
+            own.model.guessed = list(tokens)
+
+    def _proposers(self, sequences: Sequence[Running]) -> list[ModelProposer]:
+        """Return the proposers of sequences, with all tokens; those that had an error are missing."""
+        found = [self._pool.updated(running.generation).model for running in sequences]
+        return [proposer for proposer in found if proposer]
 
 
 def _propose_all(name: str, owners: Collection[SequenceProposers], most: Sequence[int]) -> list[Proposal]:

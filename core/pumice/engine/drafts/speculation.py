@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +16,12 @@ from numpy.typing import NDArray
 from pumice.backend.step import Batch, Limits
 from pumice.engine.cache.kv_cache import KVCache
 from pumice.engine.drafts.choice import Acceptance, DraftChoice, promise
-from pumice.engine.drafts.costs import Measurable, measure_costs
-from pumice.engine.drafts.draft_steps import Drafter
+from pumice.engine.drafts.costs import measure_costs
+from pumice.engine.drafts.drafter import Drafter
 from pumice.engine.drafts.drafts import Draft, draft_of, forced_draft, held_drafts, may_draft, most_drafted
-from pumice.engine.drafts.model import DraftModel, ModelProposer
+from pumice.engine.drafts.model import DraftModel
 from pumice.engine.drafts.next_tokens import NextTokens
-from pumice.engine.drafts.sequence_proposers import DRAFT_MODEL, NEVER, PREDICTION, ProposerPool
+from pumice.engine.drafts.sequence_proposers import DRAFT_MODEL, NEVER, PREDICTION, ModelRounds, ProposerPool
 from pumice.engine.placement.runner import Runner
 from pumice.engine.requests.generation import Generation, Members, Running
 from pumice.errors import BackendError
@@ -28,6 +29,13 @@ from pumice.proposers import COMPUTED, Proposer
 
 ENOUGH = 4.0  # expected accepted tokens of a draft above which no further proposer is asked
 LONGEST = 15  # maximum tokens of a draft, unless ``n_draft`` is set
+
+
+class Round(NamedTuple):
+    """``n`` tokens of each sequence, which ``drafter`` drafts on the device in front of the step that verifies them."""
+
+    drafter: Drafter
+    n: int
 
 
 class Speculation:
@@ -61,11 +69,11 @@ class Speculation:
         model: DraftModel | None = None,
     ) -> None:
         self.choice = DraftChoice(n_draft)
-        self.model = model
         self.next_tokens = next_tokens
         self.is_exact = is_invariant
         self.longest = LONGEST
         self._pool = ProposerPool(proposers, auto, default, next_tokens)
+        self._rounds = ModelRounds(self._pool, model) if model else None
         self._n_steps = 0
 
     @property
@@ -85,9 +93,8 @@ class Speculation:
 
     def prepare(self, runner: Runner, cache: KVCache) -> None:
         """Measure what steps cost, and the drafts that requests have by default, before there are sequences."""
-        drafters: dict[str, Measurable] = {DRAFT_MODEL: self.model} if self.model else {}
-        drafters |= {self.next_tokens.name: self.next_tokens} if self.next_tokens else {}
-        chosen = {name: drafter for name, drafter in drafters.items() if name in self._pool.chosen()}
+        drafters: list[Drafter] = [drafter for drafter in (self._rounds, self.next_tokens) if drafter]
+        chosen = {drafter.name: drafter for drafter in drafters if drafter.name in self._pool.chosen()}
         if runner.capabilities.max_steps and self.next_tokens and self.next_tokens.name in chosen:
             with suppress(BackendError):  # left to the first draft of a sequence
                 runner.compile_drafts()
@@ -107,10 +114,27 @@ class Speculation:
             return NEVER
         return min((self._pool.wakes(running.generation) for running, _ in members), default=NEVER)
 
-    # --- drafts of proposers, which the host passes to a step
+    # --- drafts for a step
 
-    def draft(self, members: Members, cache: KVCache, limits: Limits, most: int | None = None) -> dict[Running, Draft]:
-        """Return the drafts for the members of a step, of ``most`` tokens each, and hold cache blocks for them."""
+    def draft(
+        self,
+        members: Members,
+        cache: KVCache,
+        limits: Limits,
+        most: int | None = None,
+        drafter: Drafter | None = None,
+        rounds: Sequence[int] = (),
+    ) -> dict[Running, Draft] | Round:
+        """Return the drafts for the members of a step, for which cache blocks are held, or a round that drafts them.
+
+        Args:
+            members: sequences and their numbers of tokens.
+            cache: the cache of the model.
+            limits: the largest step.
+            most: maximum tokens of a draft; None: as many as there is room for.
+            drafter: what drafts in rounds, if anything does.
+            rounds: numbers of tokens of a round that the program verifies, ascending.
+        """
         self._n_steps += 1
         n_rows = sum(n_new for _, n_new in members)
         if self._wakes(members) > self._n_steps or not self.choice.may_pay(n_rows):
@@ -120,33 +144,39 @@ class Speculation:
         sequences = [running for running, _ in members]
         self._read_texts([running.generation for running in sequences])
         room = min(limits.n_batch - n_rows, limits.n_outputs - len(members))
-        longest = self.choice.n_draft if self.choice.is_fixed else LONGEST
-        drafts = self._propose(sequences, min(room, longest, room if most is None else most), n_rows)
-        chances = [
-            self._pool[running.generation].chances(draft) for running, draft in zip(sequences, drafts, strict=True)
-        ]
+        longest = min(room, self.choice.n_draft if self.choice.is_fixed else LONGEST, room if most is None else most)
+        drafts = self._propose(sequences, longest, drafter.name if drafter else None)
+        if drafter and all(promise(self._chances(*pair)) < ENOUGH for pair in zip(sequences, drafts, strict=True)):
+            n = self.round_length(drafter, sequences, rounds)
+            if n and drafter.holds(sequences, n):
+                self._note(sequences, drafts, {})
+                return Round(drafter, n)
+        chances = [self._chances(*pair) for pair in zip(sequences, drafts, strict=True)]
         lengths = self.choice.lengths(chances, n_rows, room)
         held = held_drafts(members, drafts, lengths, cache) if any(lengths) else {}
-        for running, draft in zip(sequences, drafts, strict=True):
-            self._note(running.generation, draft, running in held)
+        self._note(sequences, drafts, held)
         return held
 
-    def _propose(self, sequences: Sequence[Running], longest: int, n_rows: int) -> list[Draft]:
-        """Return the most promising draft of each sequence, of ``longest`` tokens at most; it may be empty."""
+    def _propose(self, sequences: Sequence[Running], longest: int, in_rounds: str | None) -> list[Draft]:
+        """Return the most promising draft of each sequence, of ``longest`` tokens at most; it may be empty.
+
+        The proposer ``in_rounds`` is not asked.
+        """
         owners = [self._pool[running.generation] for running in sequences]
         most = [max(0, min(most_drafted(running), longest)) for running in sequences]
         drafts = [
             forced_draft(running.generation, limit if own.by_name else 0)
             for running, own, limit in zip(sequences, owners, most, strict=True)
         ]
-        promised = [promise(own.chances(draft)) for own, draft in zip(owners, drafts, strict=True)]
-        for name in dict.fromkeys(name for own in owners for name in own.by_name):
+        promised = [promise(self._chances(*pair)) for pair in zip(sequences, drafts, strict=True)]
+        for name in dict.fromkeys(name for own in owners for name in own.by_name if name != in_rounds):
             asked = [i for i, running in enumerate(sequences) if most[i] and self._is_asked(name, running)]
             asked = [i for i in asked if promised[i] < ENOUGH]
             if not asked:
                 continue
-            limit = self._computed_length(name, [sequences[i] for i in asked], longest) if name in COMPUTED else longest
-            proposals = self._pool.ask(name, [sequences[i] for i in asked], [min(most[i], limit) for i in asked])
+            some = [sequences[i] for i in asked]
+            limit = self._computed_length(name, some, range(1, longest + 1)) if name in COMPUTED else longest
+            proposals = self._pool.ask(name, some, [min(most[i], limit) for i in asked])
             for i, proposal in zip(asked, proposals, strict=True):
                 draft = draft_of(name, proposal, sequences[i].generation)
                 promising = promise(owners[i].chances(draft)) if draft.tokens else 0.0
@@ -158,6 +188,10 @@ class Speculation:
                     self._rest(owners[i].acceptance[name], False)
         return drafts
 
+    def _chances(self, running: Running, draft: Draft) -> list[float]:
+        """Return the probability of each token of a draft to be accepted if those before it are."""
+        return self._pool[running.generation].chances(draft)
+
     def _is_asked(self, name: str, running: Running) -> bool:
         """Return True if a sequence has a proposer that does not rest, and has read what it needs."""
         own = self._pool[running.generation]
@@ -167,13 +201,10 @@ class Speculation:
             return self.next_tokens.knows(running)
         return name != DRAFT_MODEL or own.model is None or not own.model.is_reading
 
-    def _computed_length(
-        self, name: str, sequences: Sequence[Running], longest: int, lengths: Sequence[int] = ()
-    ) -> int:
+    def _computed_length(self, name: str, sequences: Sequence[Running], lengths: Sequence[int]) -> int:
         """Return the number of tokens to compute for each sequence; it is a try if that is not expected to pay."""
         accepted = [self._pool[running.generation].acceptance[name] for running in sequences]
-        possible = lengths or range(1, longest + 1)
-        n, pays = self.choice.common_length(name, [own.every for own in accepted], len(sequences), possible)
+        n, pays = self.choice.common_length(name, [own.every for own in accepted], len(sequences), lengths)
         for own in accepted:
             self._rest(own, pays)
         return n
@@ -185,15 +216,14 @@ class Speculation:
         elif not self.choice.is_fixed:
             accepted.rest(self._n_steps)
 
-    def _note(self, generation: Generation, draft: Draft, is_verified: bool) -> None:
-        """Let the proposer rest whose draft is not verified, which is compared with the tokens that follow instead."""
-        own = self._pool[generation]
-        if not draft.tokens:
-            return
-        if not is_verified:
-            own.keep_unverified(draft, generation)
-        if draft.name in own.acceptance and draft.name not in COMPUTED:
-            self._rest(own.acceptance[draft.name], is_verified)
+    def _note(self, sequences: Sequence[Running], drafts: Sequence[Draft], held: Collection[Running]) -> None:
+        """Let proposers rest whose drafts are not verified, but compared with the tokens that follow instead."""
+        for running, draft in zip(sequences, drafts, strict=True):
+            own = self._pool[running.generation]
+            if draft.tokens and running not in held:
+                own.keep_unverified(draft, running.generation)
+            if draft.tokens and draft.name in own.acceptance and draft.name not in COMPUTED:
+                self._rest(own.acceptance[draft.name], running in held)
 
     def took(self, drafts: Mapping[Running, Draft]) -> None:
         """Record the accepted tokens of the drafts that a step verified."""
@@ -257,86 +287,40 @@ class Speculation:
 
     # --- rounds, in which a layer or a draft model drafts on the device
 
-    def lone_layer(self, members: Members) -> NextTokens | None:
-        """Return the layer that drafts if no other computes drafts of members, and it passes them on the device."""
-        layer = self.next_tokens
-        if layer is None or any(self._pool.computing(running.generation) != [layer.name] for running, _ in members):
-            return None
-        return layer if layer.submits() else None
-
     def drafter(self, members: Members, target: Runner) -> Drafter | None:
         """Return what drafts in rounds if no other computes drafts of members: the layer, or the draft model."""
-        if layer := self.lone_layer(members):
-            return layer
-        if self.model is None or any(self._pool.computing(item.generation) != [DRAFT_MODEL] for item, _ in members):
+        computing = {name for running, _ in members for name in self._pool.computing(running.generation)}
+        if len(computing) != 1:
             return None
-        return _ModelRounds(self, self.model) if self.model.submits(target) else None
+        if (layer := self.next_tokens) and computing == {layer.name}:
+            return layer if layer.submits() and all(layer.knows(running) for running, _ in members) else None
+        return self._rounds if self._rounds and self._rounds.submits(target) else None
 
-    def round_length(self, drafter: Drafter, sequences: Sequence[Running], lengths: Sequence[int]) -> int:
-        """Return the number of tokens that are drafted of each sequence in a round; 0: none.
+    def follows(self, drafter: Drafter, sequences: Sequence[Running], rounds: Sequence[int], n: int) -> bool:
+        """Return True if a round of ``n`` tokens follows another one, since no proposer is to look at the tokens."""
+        looking = (name for running in sequences for name in self._pool.names(running.generation))
+        if any(self._is_awake(name, item.generation, 1) for name in {*looking} - {*COMPUTED} for item in sequences):
+            return False
+        return self.round_length(drafter, sequences, rounds) == n
 
-        ``lengths``: numbers that the program verifies, ascending.
-        """
+    def round_length(self, drafter: Drafter, sequences: Sequence[Running], rounds: Sequence[int]) -> int:
+        """Return the number of tokens that are drafted of each sequence in a round, one of ``rounds``; 0: none."""
         if any(not self._is_awake(drafter.name, running.generation, 1) for running in sequences):
             return 0
-        most = max(lengths, default=0)
+        most = max(rounds, default=0)
         for running in sequences:
             generation = running.generation
             room = generation.n_ctx - len(generation.tokens)
             most = min(most, room, most if generation.request.n_draft is None else generation.request.n_draft)
-        possible = [n for n in lengths if n <= min(most, self.longest)]
-        self._read_texts([running.generation for running in sequences])
+        possible = [n for n in rounds if n <= min(most, self.longest)]
         if self.choice.is_fixed:
             return min(self.choice.n_draft, most) if self.choice.n_draft <= self.longest else max(possible, default=0)
-        return self._computed_length(drafter.name, sequences, 0, possible) if possible else 0
+        return self._computed_length(drafter.name, sequences, possible) if possible else 0
 
     def judge_round(self, name: str, running: Running, n: int, n_right: int) -> None:
         """Record the tokens of a round that were right."""
         if own := self._pool.get(running.generation):
             own.acceptance[name].every.count(n, n_right)
-
-    def looks_up(self, members: Members) -> bool:
-        """Return True if a draft that is looked up promises enough, so that none is to be computed."""
-        sequences = [running for running, _ in members]
-        if all(set(self._pool.names(running.generation)) <= set(COMPUTED) for running in sequences):
-            return False
-        self._read_texts([running.generation for running in sequences])
-        return max(list(map(self._looks_up, sequences)))  # of all, whose texts are up to date then
-
-    def _looks_up(self, running: Running) -> bool:
-        """Return True if a draft that is looked up for a sequence promises enough.
-
-        Otherwise it is compared with the tokens that follow, and proposers that found nothing rest.
-        """
-        own, most = self._pool[running.generation], min(LONGEST, max(0, most_drafted(running)))
-        best, promised = Draft(), 0.0
-        for name in [name for name in own.by_name if name not in COMPUTED]:
-            if not most or own.acceptance[name].wakes > self._n_steps:
-                continue
-            draft = draft_of(name, self._pool.ask(name, [running], [most])[0], running.generation)
-            promising = promise(own.chances(draft)) if draft.tokens else 0.0
-            if promising > promised:
-                best, promised = draft, promising
-            else:
-                self._rest(own.acceptance[name], False)
-        if best.tokens:
-            own.acceptance[best.name].end_rest()
-            own.keep_unverified(best, running.generation)
-        return promised >= ENOUGH
-
-    def model_proposers(self, sequences: Sequence[Running]) -> list[ModelProposer] | None:
-        """Return the draft model's proposers of sequences, with all tokens; None after an error of one."""
-        generations = [running.generation for running in sequences]
-        self._read_texts(generations)
-        proposers = [self._pool.updated(generation).model for generation in generations]
-        of_model = [proposer for proposer in proposers if proposer]
-        return of_model if len(of_model) == len(proposers) else None
-
-    def guessed(self, running: Running, tokens: Sequence[int]) -> None:
-        """Note tokens that the draft model has in its cache behind the text of a sequence."""
-        own = self._pool.get(running.generation)
-        if own and own.model and own.model.place is not None:
-            own.model.guessed = list(tokens)
 
     def drop_drafter(self, drafter: Drafter, sequences: Sequence[Running], error: Exception) -> None:
         """Let sequences go on without what drafts in rounds, the layer or the draft model, after an error of it."""
@@ -344,28 +328,3 @@ class Speculation:
             if isinstance(drafter, NextTokens):
                 drafter.drop(running)
             self._pool.drop(running.generation, drafter.name, "submit", error)
-
-
-class _ModelRounds:
-    """Drafts of a model in rounds, by the sequences of its target."""
-
-    name = DRAFT_MODEL
-
-    def __init__(self, speculation: Speculation, model: DraftModel) -> None:
-        self._speculation = speculation
-        self._model = model
-
-    def knows(self, running: Running) -> bool:
-        return True
-
-    def holds(self, sequences: Sequence[Running], n: int) -> bool:
-        proposers = self._speculation.model_proposers(sequences)
-        return proposers is not None and self._model.holds(proposers, n)
-
-    def submit(self, sequences: Sequence[Running], n: int) -> None:
-        proposers = self._speculation.model_proposers(sequences)
-        assert proposers is not None
-        self._model.submit(proposers, [running.slot for running in sequences], n)
-
-    def took(self, running: Running, tokens: Sequence[int]) -> None:
-        self._speculation.guessed(running, tokens)

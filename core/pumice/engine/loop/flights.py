@@ -7,12 +7,12 @@ further steps before the host has read them. ``steps`` has a class for each kind
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from pumice.architecture import MAIN, STREAM
 from pumice.engine.cache.kv_cache import KVCache
-from pumice.engine.drafts.drafts import may_draft
-from pumice.engine.drafts.speculation import Speculation
+from pumice.engine.drafts.drafts import Draft, may_draft
+from pumice.engine.drafts.speculation import Round, Speculation
 from pumice.engine.loop.lookahead import Lookahead
 from pumice.engine.loop.scheduler import Scheduler
 from pumice.engine.loop.states import RecurrentStates
@@ -23,7 +23,7 @@ from pumice.engine.loop.steps.sampled import SampledStep
 from pumice.engine.loop.steps.verified import VerifiedStep, n_verified
 from pumice.engine.messages import Event
 from pumice.engine.placement.runner import Runner
-from pumice.engine.requests.generation import Members
+from pumice.engine.requests.generation import Members, Running
 
 FIRST_STEPS = 2
 """Steps of the first of several flights behind each other; each has at most twice as many steps as the one before.
@@ -105,13 +105,15 @@ class Flights:
         if missed := self._missed(members):
             speculation.passed(1)
             return SampledStep.submit(context, missed, {}, hears=True)
-        if flight := VerifiedStep.begin_round(context, members):
-            return flight
+        drafts: Mapping[Running, Draft] = {}
         if context.waits_for_program(members):
             speculation.passed(1)
-            drafts = {}
         else:
-            drafts = speculation.draft(members, context.cache, self._scheduler.limits, self._most_drafted(members))
+            planned = self._drafts(members)
+            if not isinstance(planned, Round):
+                drafts = planned
+            elif flight := VerifiedStep.begin_round(context, members, planned.drafter, planned.n):
+                return flight
         if drafts and (n_drafted := n_verified(context, members, drafts)):
             return VerifiedStep.submit(context, members, drafts, n_drafted)
         n_free = context.n_free(members)
@@ -124,15 +126,19 @@ class Flights:
         hears = bool(drafts) or not self._can.max_steps or n_free == 1
         return SampledStep.submit(context, members, drafts, hears)
 
-    def _most_drafted(self, members: Members) -> int | None:
-        """Return the maximum tokens of a draft: with masks those that the program verifies, since the host takes long.
+    def _drafts(self, members: Members) -> Mapping[Running, Draft] | Round:
+        """Return the drafts of proposers for a step, or a round.
 
-        None: as many as there is room for.
+        With masks, drafts are those that the program verifies at most, since the host takes long.
         """
-        generations = [running.generation for running, _ in members]
-        if not (self.lookahead.verifies(members) and self.lookahead.restricts(generations)):
-            return None
-        return self.lookahead.lengths(len(members))[-1]
+        context, speculation, limits = self._context, self._speculation, self._scheduler.limits
+        if not self.lookahead.verifies(members):
+            return speculation.draft(members, context.cache, limits)
+        lengths = self.lookahead.lengths(len(members))
+        if self.lookahead.restricts([running.generation for running, _ in members]):
+            return speculation.draft(members, context.cache, limits, most=lengths[-1])
+        drafter = speculation.drafter(members, context.runner)
+        return speculation.draft(members, context.cache, limits, drafter=drafter, rounds=lengths)
 
     def _missed(self, members: Members) -> Members:
         """Return the members with the tokens whose hidden states a layer that drafts missed; none if it missed none.

@@ -15,7 +15,7 @@ import numpy as np
 from pumice.architecture import MAIN
 from pumice.backend.pick import Ahead, Ask
 from pumice.backend.step import draft_of_slot
-from pumice.engine.drafts.draft_steps import Drafter
+from pumice.engine.drafts.drafter import Drafter
 from pumice.engine.drafts.drafts import Draft
 from pumice.engine.drafts.next_tokens import NextTokens
 from pumice.engine.loop.lookahead import Lookahead
@@ -69,20 +69,11 @@ class VerifiedStep(Flight):
         return flight
 
     @classmethod
-    def begin_round(cls, context: StepContext, members: Members) -> Self | None:
-        """Submit a round; None if nobody drafts in rounds for these sequences, or it would not pay."""
-        speculation, lookahead = context.speculation, context.lookahead
-        sequences, lengths = [running for running, _ in members], lookahead.lengths(len(members))
-        drafter = speculation.drafter(members, context.runner)
-        if drafter is None or not lookahead.verifies(members) or not all(map(drafter.knows, sequences)):
-            return None
-        if lookahead.restricts([running.generation for running in sequences]):
-            return None
-        if context.waits_for_program(members) or speculation.looks_up(members):
-            return None
-        n = speculation.round_length(drafter, sequences, lengths)
-        n_drafted = next((length for length in lengths if length >= n), 0)
-        if not n or not drafter.holds(sequences, n) or not lookahead.has_room(sequences, n_drafted, 1):
+    def begin_round(cls, context: StepContext, members: Members, drafter: Drafter, n: int) -> Self | None:
+        """Submit a round of ``n`` tokens; None if blocks are missing, or after an error of the drafter."""
+        lookahead, sequences = context.lookahead, [running for running, _ in members]
+        n_drafted = next(length for length in lookahead.lengths(len(members)) if length >= n)
+        if not lookahead.has_room(sequences, n_drafted, 1):
             return None
         return cls._submit_round(context, drafter, members, n, n_drafted)
 
@@ -106,7 +97,7 @@ class VerifiedStep(Flight):
         except Exception as error:
             speculation.drop_drafter(drafter, sequences, error)
             return None
-        speculation.passed(1)
+        speculation.passed(1 if before else 0)
         drafts = [draft_of_slot(i) for i in range(n)]
         flight = cls._submit_rows(context, members, [drafts] * len(members), n_drafted, before)
         flight.start, flight.drafter, flight.n_round = start, drafter, n
@@ -155,11 +146,11 @@ class VerifiedStep(Flight):
             return None
         if any(running.generation.n_left <= 1 + self.n_drafted for running in sequences):
             return None
-        layer = speculation.lone_layer(self.members) if self.hears and self.drafter else None
+        layer = self.drafter if self.hears and isinstance(self.drafter, NextTokens) else None
         lengths = context.lookahead.lengths(len(sequences))
         if layer is None or not layer.holds_after(sequences, self.n_drafted):
             return None
-        if speculation.looks_up(self.members) or speculation.round_length(layer, sequences, lengths) != self.n_round:
+        if not layer.submits() or not speculation.follows(layer, sequences, lengths, self.n_round):
             return None
         if not context.lookahead.has_room(sequences, self.n_drafted, 2):
             return None
