@@ -22,12 +22,13 @@ CONFIDENCES = 8  # values of a proposal's confidence: the probability of its fir
 
 
 class Drafter(ABC):
-    """A layer or a model that drafts, in rounds too: the model verifies the tokens in the same submission."""
+    """A layer or a model that drafts, in rounds too: the model verifies the tokens in the same submission.
 
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """The name of its proposer."""
+    Attributes:
+        name: the name of its proposer.
+    """
+
+    name: str
 
     @abstractmethod
     def rehearse(self, n: int) -> None:

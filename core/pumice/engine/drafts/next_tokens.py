@@ -45,13 +45,9 @@ class NextTokens(Drafter):
         self._runner = runner
         self._limits = limits
         self._projects = bool(runner.model.results(FEATURES))
+        self.name = "draft" if self._projects or not self.has_cache else "mtp"
         self._hidden = HiddenStates(runner.limits, self.n_before, self.has_cache)
         self._dropped: WeakSet[Generation] = WeakSet()
-
-    @property
-    def name(self) -> str:
-        """The name of its proposer."""
-        return "draft" if self._projects else "mtp"
 
     def rehearse(self, n: int) -> None:
         """Draft ``n`` tokens behind a text of a few tokens, which belongs to no sequence."""
@@ -291,7 +287,6 @@ class CachedTokens(NextTokens):
     the token before. So it needs only the last hidden state of a sequence.
     """
 
-    name = "draft"
     has_cache = False
     _first_behind = 0
     _behind_latest = -1

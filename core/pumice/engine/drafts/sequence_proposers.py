@@ -117,7 +117,7 @@ class ProposerPool:
 
     Args:
         factories: factories of proposers by name.
-        auto: names of the proposers that the choice ``auto`` selects; an attribute too.
+        auto: names of the proposers that the choice ``auto`` selects.
         default: choice of requests without their own.
         next_tokens: the drafting layer of the model or of its draft model, if there is one.
     """
@@ -130,7 +130,7 @@ class ProposerPool:
         next_tokens: NextTokens | None,
     ) -> None:
         self.factories = factories
-        self.auto = list(auto)
+        self._auto = auto
         self._default = default
         self._next_tokens = next_tokens
         self._shared: dict[Hashable, Any] = {}
@@ -140,7 +140,7 @@ class ProposerPool:
     def chosen(self, choice: str = "") -> Sequence[str]:
         """Return the names of the proposers of a choice, or of requests without one."""
         choice = choice or self._default
-        return self.auto if choice == "auto" else [] if choice == "off" else names_of(choice)
+        return self._auto if choice == "auto" else [] if choice == "off" else names_of(choice)
 
     def names(self, generation: Generation) -> Sequence[str]:
         """Return the names of a sequence's proposers."""

@@ -53,6 +53,8 @@ class Speculation:
         model: the draft model, if there is one.
 
     Attributes:
+        names: names of proposers that requests may choose.
+        auto: names of the proposers that the choice ``auto`` selects.
         choice: chooses the lengths of drafts.
         is_exact: True if texts are the same with drafts and without.
         longest: maximum tokens that a model drafts.
@@ -72,19 +74,11 @@ class Speculation:
         self.next_tokens = next_tokens
         self.is_exact = is_invariant
         self.longest = LONGEST
-        self._pool = ProposerPool(proposers, auto, default, next_tokens)
+        self.names: Collection[str] = proposers
+        self.auto = list(auto)
+        self._pool = ProposerPool(proposers, self.auto, default, next_tokens)
         self._rounds = ModelRounds(self._pool, model) if model else None
         self._n_steps = 0
-
-    @property
-    def names(self) -> Collection[str]:
-        """Names of proposers that requests may choose."""
-        return self._pool.factories
-
-    @property
-    def auto(self) -> list[str]:
-        """Names of the proposers that the choice ``auto`` selects."""
-        return self._pool.auto
 
     @property
     def is_default(self) -> bool:
@@ -146,12 +140,13 @@ class Speculation:
         room = min(limits.n_batch - n_rows, limits.n_outputs - len(members))
         longest = min(room, self.choice.n_draft if self.choice.is_fixed else LONGEST, room if most is None else most)
         drafts = self._propose(sequences, longest, drafter.name if drafter else None)
-        if drafter and all(promise(self._chances(*pair)) < ENOUGH for pair in zip(sequences, drafts, strict=True)):
+        owners = [self._pool[running.generation] for running in sequences]
+        chances = [own.chances(draft) for own, draft in zip(owners, drafts, strict=True)]
+        if drafter and max(map(promise, chances)) < ENOUGH:
             n = self.round_length(drafter, sequences, rounds)
             if n and drafter.holds(sequences, n):
                 self._note(sequences, drafts, {})
                 return Round(drafter, n)
-        chances = [self._chances(*pair) for pair in zip(sequences, drafts, strict=True)]
         lengths = self.choice.lengths(chances, n_rows, room)
         held = held_drafts(members, drafts, lengths, cache) if any(lengths) else {}
         self._note(sequences, drafts, held)
@@ -168,7 +163,7 @@ class Speculation:
             forced_draft(running.generation, limit if own.by_name else 0)
             for running, own, limit in zip(sequences, owners, most, strict=True)
         ]
-        promised = [promise(self._chances(*pair)) for pair in zip(sequences, drafts, strict=True)]
+        promised = [promise(own.chances(draft)) for own, draft in zip(owners, drafts, strict=True)]
         for name in dict.fromkeys(name for own in owners for name in own.by_name if name != in_rounds):
             asked = [i for i, running in enumerate(sequences) if most[i] and self._is_asked(name, running)]
             asked = [i for i in asked if promised[i] < ENOUGH]
@@ -187,10 +182,6 @@ class Speculation:
                 elif not draft.tokens:
                     self._rest(owners[i].acceptance[name], False)
         return drafts
-
-    def _chances(self, running: Running, draft: Draft) -> list[float]:
-        """Return the probability of each token of a draft to be accepted if those before it are."""
-        return self._pool[running.generation].chances(draft)
 
     def _is_asked(self, name: str, running: Running) -> bool:
         """Return True if a sequence has a proposer that does not rest, and has read what it needs."""

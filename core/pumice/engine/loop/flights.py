@@ -7,7 +7,7 @@ further steps before the host has read them. ``steps`` has a class for each kind
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from pumice.architecture import MAIN, STREAM
 from pumice.engine.cache.kv_cache import KVCache

@@ -126,15 +126,17 @@ class Lookahead:
         running.undecided = len(limits.biases) > self.can.picks.added
         return Restriction() if running.undecided else limits
 
-    def ask(self, sequences: Sequence[Running], n_steps: int, before: Ask | None = None) -> Ask:
+    def ask(
+        self, sequences: Sequence[Running], n_steps: int, before: Ask | None = None, with_pending: bool = False
+    ) -> Ask:
         """Return the ``Ask`` of the steps behind those that are pending, the last of them with ``before``.
 
-        ``before`` is of the same sequences.
+        ``before`` is of the same sequences. ``with_pending``: numbers begin with those of pending steps.
         """
         generations = [running.generation for running in sequences]
         if before and len(before.numbers) == n_steps and all(item.chain.certain for item in generations):
             return before
-        drawn = [item.generation.chain.peek(n_steps, self._drawn(item)) for item in sequences]
+        drawn = [item.generation.chain.peek(n_steps, 0 if with_pending else self._drawn(item)) for item in sequences]
         numbers = np.concatenate(drawn).reshape(-1, n_steps).T
         if before:
             return replace(before, numbers=numbers)

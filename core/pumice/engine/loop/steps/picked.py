@@ -42,8 +42,10 @@ class PickedSteps(Flight):
         if any(running.generation.needs_media_graph for running in whole) or not can_pick(whole):
             return None
         n_steps = lookahead.steps(members, most if len(whole) == len(members) else 1)
+        if not n_steps:
+            return None
         batch = context.batch([running.part(n_new) for running, n_new in members])
-        if not n_steps or (whole and not context.runner.picks(batch)):
+        if whole and not context.runner.picks(batch):
             return None
         ask = None
         if whole:

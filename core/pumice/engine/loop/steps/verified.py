@@ -244,7 +244,7 @@ def _ask_rows(lookahead: Lookahead, sequences: Sequence[Running], n_drafted: int
 
     ``follows``: of a step behind another one, with the numbers of both.
     """
-    ask = lookahead.ask(sequences, (1 + follows) * (1 + n_drafted))
+    ask = lookahead.ask(sequences, (1 + follows) * (1 + n_drafted), with_pending=follows)
     return replace(ask, numbers=ask.numbers.T.reshape(1, -1), n_drafted=n_drafted)
 
 
