@@ -77,15 +77,14 @@ class Flights:
         self.on_way.append(flight)
         return flight
 
-    def land(self, flight: Flight, goes_on: bool = True) -> float:
-        """Wait for a flight, continue with its tokens, and return its seconds.
+    def land(self, flight: Flight, goes_on: bool = True) -> None:
+        """Wait for a flight, and continue with its tokens.
 
         Args:
             flight: the oldest flight.
             goes_on: whether another flight may be submitted behind it before it ends.
         """
         self.on_way.remove(flight)
-        began = max(flight.start, self._context.landed) if flight.behind else flight.start
         following = flight.following() if goes_on else None
         with discarding(following):
             flight.take(following)
@@ -94,7 +93,6 @@ class Flights:
         if flight.hears:
             self._speculation.landed(flight.batch, flight.members, flight.pending.outputs()[STREAM])
         self._speculation.took(flight.drafts)
-        return self._context.now() - began
 
     # --- who drafts the next tokens, and who chooses them
 

@@ -1,8 +1,7 @@
-"""The parts of the engine that steps of generations use, and the time of the latest result."""
+"""The parts of the engine that steps of generations use."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -30,7 +29,6 @@ class StepContext:
 
     Attributes:
         tell: called with each event.
-        landed: ``time.perf_counter()`` of the latest result.
     """
 
     runner: Runner
@@ -40,7 +38,6 @@ class StepContext:
     states: RecurrentStates
     speculation: Speculation
     tell: Callable[[Event], None]
-    landed: float = 0.0
 
     def __post_init__(self) -> None:
         self.can: Capabilities = self.lookahead.can
@@ -51,11 +48,6 @@ class StepContext:
         """The minimum number of forced tokens to read like a prompt, which ends all steps submitted behind others."""
         goes_on = self.can.registers and self.cache.checkpoints is None
         return 3 + len(self.scheduler.running) if goes_on else 1
-
-    @staticmethod
-    def now() -> float:
-        """Return ``time.perf_counter()``."""
-        return time.perf_counter()
 
     def is_alone(self, sequences: Sequence[Running]) -> bool:
         """Return True if these sequences are all that run, none has ended, and no other waits for admission."""

@@ -20,34 +20,27 @@ class Flight(ABC):
     """A submitted step of some sequences, or several consecutive ones with one token per sequence each.
 
     Attributes:
-        start: ``time.perf_counter()`` before submission.
         whole: members whose next token the step yields.
         ask: how the program picks tokens; None: the host samples from the logits.
         lost: sequences whose tokens are no longer of use.
-        behind: True if submitted before an earlier flight had ended.
         drafts: drafted tokens of members, which the step verifies for proposers.
         hears: True if a layer that drafts gets its hidden states.
         restoring: restores recurrent states after a wrong drafted token.
-        repeats: True if tokens of a member are computed again after a wrong draft.
     """
 
     context: StepContext
-    start: float
     members: Members
     whole: Sequence[Running]
     batch: Batch
     pending: Pending
     ask: Ask | None = None
     lost: set[Running] = field(default_factory=set)
-    behind: bool = False
     drafts: Mapping[Running, Draft] = field(default_factory=dict)
     hears: bool = False
     restoring: ExitStack = field(default_factory=ExitStack)
-    repeats: bool = field(init=False)
 
     def __post_init__(self) -> None:
         """Count the positions that the step computes behind those of its sequences, and the tokens that it picks."""
-        self.repeats = any(running.n_again for running, _ in self.members)
         for running, n_new in self.members:
             running.n_ahead += n_new
         for running in self.whole:
@@ -73,7 +66,6 @@ class Flight(ABC):
         Return the members that did not end, and were not preempted, since submission.
         """
         context = self.context
-        context.landed = context.now()
         for running in self.whole:
             running.n_coming = max(0, running.n_coming - self.n_steps)
         current = (set(context.scheduler.running) - self.lost) & {running for running, _ in self.members}

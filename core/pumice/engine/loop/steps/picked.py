@@ -36,7 +36,7 @@ class PickedSteps(Flight):
             most: maximum number of steps.
             before: the steps that they follow, which have not ended.
         """
-        start, lookahead = context.now(), context.lookahead
+        lookahead = context.lookahead
         whole = [running for running, n_new in members if running.pending == n_new]
         can_pick = lookahead.decides if before else lookahead.picks
         if any(running.generation.needs_media_graph for running in whole) or not can_pick(whole):
@@ -56,7 +56,7 @@ class PickedSteps(Flight):
                     return None
         pending = context.runner.submit(batch, ask)
         context.speculation.passed(n_steps if before else n_steps - 1)
-        flight = cls(context, start, members, whole, batch, pending, ask, behind=before is not None)
+        flight = cls(context, members, whole, batch, pending, ask)
         if not before:
             with discarding(flight):
                 flight.restrict()

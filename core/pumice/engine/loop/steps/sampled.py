@@ -28,7 +28,7 @@ class SampledStep(Flight):
 
         ``hears``: whether a layer that drafts may want its hidden states.
         """
-        start, whole = context.now(), [running for running, n_new in members if running.pending == n_new]
+        whole = [running for running, n_new in members if running.pending == n_new]
         drafted = {running: draft.tokens for running, draft in drafts.items()}
         rows = [(running, n_new + len(drafted[running])) for running, n_new in members if running in drafted]
         with ExitStack() as stack:
@@ -37,7 +37,7 @@ class SampledStep(Flight):
             batch = context.batch([running.part(n_new, drafted.get(running, ())) for running, n_new in members])
             graph = context.listening(members, batch) if hears else None
             pending = context.runner.submit(batch, graph=graph) if graph else context.runner.submit(batch)
-            submitted = context, start, members, whole, batch, pending
+            submitted = context, members, whole, batch, pending
             return cls(*submitted, drafts=drafts, hears=graph is not None, restoring=stack.pop_all())
 
     def take(self, following: Flight | None) -> None:

@@ -88,7 +88,7 @@ class VerifiedStep(Flight):
         before: Flight | None = None,
     ) -> Self | None:
         """Submit a round of ``n`` tokens, padded to ``n_drafted``; None after an error of the drafter."""
-        start, speculation, sequences = context.now(), context.speculation, [running for running, _ in members]
+        speculation, sequences = context.speculation, [running for running, _ in members]
         try:
             if before and isinstance(drafter, NextTokens):
                 drafter.submit_after(sequences, n, n_drafted)
@@ -100,7 +100,7 @@ class VerifiedStep(Flight):
         speculation.passed(1 if before else 0)
         drafts = [draft_of_slot(i) for i in range(n)]
         flight = cls._submit_rows(context, members, [drafts] * len(members), n_drafted, before)
-        flight.start, flight.drafter, flight.n_round = start, drafter, n
+        flight.drafter, flight.n_round = drafter, n
         return flight
 
     @classmethod
@@ -116,7 +116,7 @@ class VerifiedStep(Flight):
 
         Drafts are padded, and may be those of slots. ``before``: a step of the kind that it follows.
         """
-        start, sequences = context.now(), [running for running, _ in members]
+        sequences = [running for running, _ in members]
         ask, parts = _ask_rows(context.lookahead, sequences, n_drafted, bool(before)), []
         if any(pick.restricted for pick in ask.picks):
             generations = [running.generation for running in sequences]
@@ -131,8 +131,8 @@ class VerifiedStep(Flight):
         if before:
             batch.positions, batch.relative = np.tile(np.arange(1 + n_drafted, dtype=np.int32), len(sequences)), True
         pending = context.runner.submit(batch, ask, graph)
-        submitted = context, start, members, sequences, batch, pending, ask
-        return cls(*submitted, n_drafted=n_drafted, behind=before is not None, hears=graph != MAIN)
+        submitted = context, members, sequences, batch, pending, ask
+        return cls(*submitted, n_drafted=n_drafted, hears=graph != MAIN)
 
     # --- the round behind this one, which is submitted before its tokens are known
 
