@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ log = logging.getLogger("pumice")
 DEPTH = 16  # positions before the measured rows
 MEASURED = (1, 2, 4, 8, 16)  # rows of measured steps
 MEASURING_SECONDS = 0.4  # after which no further round is measured
-LEAST_ROUNDS = 5  # of steps that are not slow, however long they take: one that others delay is an outlier then
+LEAST_ROUNDS = 5  # of steps that are not slow, however long they take
 SLOW_SECONDS = 0.1  # of a step of one row, above which a round is enough
 RUNS = 3  # measured drafts of a length
 ASSUMED = {1: 1.0, 2: 1.7, 4: 2.8, 8: 3.0, 16: 3.5}  # where no table is measured: an NVIDIA GPU
@@ -69,25 +69,24 @@ class StepCosts:
 def measure_rows(step: Callable[[int], None], sizes: Sequence[int] = MEASURED) -> StepCosts:
     """Return the costs of rows, measured by ``step``, which computes a step with a number of rows.
 
-    Each size takes turns with a single row, and the median of the ratios counts, so other programs change little.
-    Steps that take long are measured once, and not of all sizes.
+    The sizes take turns, and the least time of each counts, since other programs can only delay a step. Slow steps are
+    measured once, and not of all sizes.
     """
-    is_slow = _seconds(step, sizes[0]) > SLOW_SECONDS
+    step(sizes[0])  # prepares kernels
+    is_slow = min(_seconds(step, sizes[0]) for _ in range(2)) > SLOW_SECONDS
     sizes = sizes[::2] if is_slow else sizes
-    for size in sizes:
-        step(size)  # prepares kernels
-    ratios: dict[int, list[float]] = {size: [] for size in sizes[1:]}
-    singles, began = [_seconds(step, sizes[0])], time.perf_counter()
-    n_rounds = 0
+    for size in sizes[1:]:
+        step(size)
+    least, began, n_rounds = dict.fromkeys(sizes, math.inf), time.perf_counter(), 0
     while n_rounds < LEAST_ROUNDS or time.perf_counter() - began < MEASURING_SECONDS:
         n_rounds += 1
-        for size, own in ratios.items():
-            own.append(_seconds(step, size) / singles[-1])
-            singles += [] if is_slow else [_seconds(step, sizes[0])]
-        if is_slow or not ratios:
+        for size in sizes:
+            least[size] = min(least[size], _seconds(step, size))
+        if is_slow or len(sizes) == 1:
             break
-    multiples = [1.0, *(min(float(size), median(own)) for size, own in ratios.items())]
-    return StepCosts(dict(zip(sizes, accumulate(multiples, max), strict=True)), seconds=median(singles))
+    single = least[sizes[0]]
+    multiples = accumulate((min(float(size), seconds / single) for size, seconds in least.items()), max)
+    return StepCosts(dict(zip(sizes, multiples, strict=True)), seconds=single)
 
 
 def measure_draft(draft: Callable[[int], None], costs: StepCosts) -> DraftingCost:
