@@ -20,11 +20,10 @@ from pumice.sampler import parameters
 from pumice.sampler.candidates import Candidates, largest
 from pumice.sampler.contract import MaskSampler, Plan, Sampler, SamplerContext, Selector
 from pumice.sampler.mask import Mask, allows, at_most_one, count, to_tokens
-from pumice.sampler.random import make_rng
+from pumice.sampler.random import NumbersAhead
 from pumice.wording import unknown_name
 
 Tokens = Sequence[int]
-_LOOKED_AT = 64  # random numbers drawn ahead
 _SPARE = 4  # highest logits considered first for each one needed, since a mask may exclude some
 
 
@@ -49,6 +48,46 @@ class Possible(NamedTuple):
         return self.mask is None or bool(self.mask[token >> 5] >> (token & 31) & 1)
 
 
+class SummedBiases:
+    """The biases that the samplers of a chain add, summed by token."""
+
+    def __init__(self, plans: Sequence[Plan]) -> None:
+        """Take the biases of the plans that have some."""
+        self._of_next = [plan.biases for plan in plans if plan.biases]
+        self._behind = [plan.biases_behind for plan in plans if plan.biases_behind]
+        self._next: Biases | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._of_next)
+
+    @property
+    def look_ahead(self) -> bool:
+        """True if the biases behind tokens can be known before these are accepted."""
+        return len(self._of_next) == len(self._behind)
+
+    @property
+    def next(self) -> Biases:
+        """Biases of the next token."""
+        if self._next is None:
+            self._next = self._sum([biases() for biases in self._of_next])
+        return self._next
+
+    def behind(self, tokens: Tokens) -> list[Biases]:
+        """Return the biases behind each of these tokens, if they came next."""
+        return [self._sum(parts) for parts in zip(*(biases(tokens) for biases in self._behind), strict=True)]
+
+    def forget(self) -> None:
+        """Discard the biases of the next token, once it has come."""
+        self._next = None
+
+    @staticmethod
+    def _sum(parts: Sequence[Biases]) -> Biases:
+        added: dict[int, float] = {}
+        for token, value in itertools.chain.from_iterable(parts):
+            added[token] = added.get(token, 0.0) + value
+        return tuple(added.items())
+
+
 class Chain:
     """Samplers in their order, without those that do nothing with their parameters.
 
@@ -70,17 +109,13 @@ class Chain:
         self._remember = [s for s in self.samplers if type(s).accept is not Sampler.accept]
         self.masking = [s for s in self.samplers if isinstance(s, MaskSampler)]
         plans = [_plan(sampler) for sampler in self.samplers]
-        self._biases = [plan.biases for plan in plans if plan.biases]
-        self._biases_behind = [plan.biases_behind for plan in plans if plan.biases_behind]
-        self._added: Biases | None = None  # biases of the next token
+        self._biases = SummedBiases(plans)
         self._mask: Mask | None = None
         self._few: Sequence[int] | None = None  # the token of a mask that allows one, or none
-        self._coming = np.empty(0, np.float32)  # random numbers drawn ahead
-        self._n_skipped = 0  # random numbers used elsewhere
         self._mask_known = not self.masking
         self.was_expected = False
         self._expected: deque[tuple[int, Possible]] = deque()  # tokens looked ahead at, and what may follow each
-        self._peeking = make_rng(context.kind, 0)
+        self._numbers = NumbersAhead(context.kind, context.rng)
         for sampler in self.samplers:
             guarded(sampler.start, f"{_describe(sampler)}: start")(context)
         self._n_lower = 0  # number of first samplers that only lower some logits
@@ -141,25 +176,12 @@ class Chain:
             n: Number of random numbers.
             skip: Number of random numbers to leave out before them.
         """
-        if self.certain:
-            return np.zeros(n, np.float32)
-        begin = self._n_skipped + skip
-        if begin + n > len(self._coming):
-            self._catch_up()
-            self._peeking.bit_generator.state = self._context.rng.bit_generator.state  # slower than drawing the numbers
-            self._coming = self._peeking.random(skip + n + _LOOKED_AT).astype(np.float32)
-            begin = skip
-        return self._coming[begin : begin + n]
+        return np.zeros(n, np.float32) if self.certain else self._numbers.peek(n, skip)
 
     def skip(self, n: int) -> None:
         """Leave out the random numbers of ``n`` tokens that a device picked with them."""
-        self._n_skipped += n
-
-    def _catch_up(self) -> None:
-        """Advance the generator past the skipped numbers."""
-        if self._n_skipped and not self.certain:
-            self._context.rng.random(self._n_skipped)
-        self._n_skipped, self._coming = 0, self._coming[:0]
+        if not self.certain:
+            self._numbers.skip(n)
 
     def apply(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None = None) -> Candidates | None:
         """Run the chain, and return the candidates left at its end, one of them selected.
@@ -175,7 +197,7 @@ class Chain:
         Raises:
             BackendError: The logits have a wrong shape, or no finite maximum.
         """
-        self._catch_up()  # samplers may use random numbers
+        self._numbers.catch_up()  # samplers may use random numbers
         n_vocab = self._context.n_vocab
         if ids is None and logits.shape != (n_vocab,):
             raise BackendError(f"expected logits of shape {(n_vocab,)}, not {logits.shape}")
@@ -254,7 +276,7 @@ class Chain:
     def looks_ahead(self) -> bool:
         """True if the restrictions behind drafted tokens can be known before these are accepted."""
         forks = all(type(sampler).fork is not MaskSampler.fork for sampler in self.masking)
-        return forks and len(self._biases) == len(self._biases_behind)
+        return forks and self._biases.look_ahead
 
     def look_ahead(
         self, tokens: Tokens, n: int, ends: Collection[int], most_added: float = math.inf
@@ -283,7 +305,7 @@ class Chain:
             drafted.append(coming[0])
             possible.append(Possible.of(masks))
         if self._biases:
-            added = [self._next_biases(), *self._later_biases(drafted)]
+            added = [self._biases.next, *self._biases.behind(drafted)]
             n_known = next((i for i, biases in enumerate(added) if len(biases) > most_added), len(added))
             possible = [item._replace(biases=biases) for item, biases in zip(possible, added[:n_known], strict=False)]
             drafted = drafted[: max(0, n_known - 1)]
@@ -293,22 +315,12 @@ class Chain:
     @property
     def restriction(self) -> Restriction:
         """Mask and biases of the next token, for a restricted ``pick``."""
-        return Restriction(self.mask, self._next_biases())
-
-    def _next_biases(self) -> Biases:
-        """Return the biases of the next token."""
-        if self._added is None:
-            self._added = _sum([biases() for biases in self._biases])
-        return self._added
-
-    def _later_biases(self, tokens: Tokens) -> list[Biases]:
-        """Return the biases behind each of these tokens, if they came next."""
-        behind = [biases_behind(tokens) for biases_behind in self._biases_behind]
-        return [_sum(parts) for parts in zip(*behind, strict=True)]
+        return Restriction(self.mask, self._biases.next)
 
     def accept(self, token: int) -> None:
         """Tell the samplers the next token of the sequence, from the prompt or sampled."""
-        self._mask_known, self._added = not self.masking, None
+        self._mask_known = not self.masking
+        self._biases.forget()
         for sampler in self._remember:
             try:
                 sampler.accept(token)
@@ -384,14 +396,6 @@ class Chain:
             return plan.pick(pick)
         except UNEXPECTED as error:
             raise_named(error, f"{_describe(self.samplers[i])}: plan")
-
-
-def _sum(parts: Sequence[Biases]) -> Biases:
-    """Return the sums of biases by token."""
-    added: dict[int, float] = {}
-    for token, value in itertools.chain.from_iterable(parts):
-        added[token] = added.get(token, 0.0) + value
-    return tuple(added.items())
 
 
 def make_masks(chains: Sequence[Chain]) -> None:

@@ -41,3 +41,36 @@ class LlamaGenerator(np.random.Generator):
 def make_rng(kind: str, seed: int) -> np.random.Generator:
     """Return the generator named ``kind``, one of ``RNGS``."""
     return LlamaGenerator(seed) if kind == "mt19937" else np.random.Generator(np.random.PCG64(seed))
+
+
+class NumbersAhead:
+    """The numbers that come next of a generator, some of which a device may use before it."""
+
+    _LOOKED_AT = 64  # numbers drawn beyond those that are asked for
+
+    def __init__(self, kind: str, rng: np.random.Generator) -> None:
+        """Look at the numbers of ``rng``, of the kind of ``make_rng``."""
+        self._rng = rng
+        self._peeking = make_rng(kind, 0)
+        self._coming = np.empty(0, np.float32)
+        self._n_skipped = 0
+
+    def peek(self, n: int, skip: int) -> NDArray[np.float32]:
+        """Return ``n`` numbers, float32 ``[n]``, behind the next ``skip``, without using them."""
+        begin = self._n_skipped + skip
+        if begin + n > len(self._coming):
+            self.catch_up()
+            self._peeking.bit_generator.state = self._rng.bit_generator.state  # slower than drawing the numbers
+            self._coming = self._peeking.random(skip + n + self._LOOKED_AT).astype(np.float32)
+            begin = skip
+        return self._coming[begin : begin + n]
+
+    def skip(self, n: int) -> None:
+        """Leave out ``n`` numbers."""
+        self._n_skipped += n
+
+    def catch_up(self) -> None:
+        """Advance the generator past the skipped numbers."""
+        if self._n_skipped:
+            self._rng.random(self._n_skipped)
+        self._n_skipped, self._coming = 0, self._coming[:0]
