@@ -31,6 +31,8 @@ MEDIA_GRAPHS: Mapping[tuple[str, bool], str] = {
 
 _SOMETIMES_READ = ("rope_factors_", "indexer", "nextn.", ".vis_", ".input_scale")
 """Parts of names of tensors that only some contexts, drafts, prompts with images, or 4-bit activations need."""
+_OF_ENCODER = ("a.", "v.", "mm.")
+"""Starts of names of tensors of an encoder of media, which a file such as Whisper's has beside the decoder's."""
 
 OF_ANOTHER = "a draft model is loaded with the model that it was trained for"
 """The end of errors of draft models that may belong to another model."""
@@ -122,6 +124,8 @@ def _trace_all(
         speaks = architecture.speaks_tokens and with_media(main.only(["hidden", "logits"]), architecture.media_rules)
         graphs |= {SPEAK: speaks} if speaks else {}
     unread = unread_tensors(builder, max(architecture.hparams.get_int("block_count", 0), architecture.n_layer))
+    if any(key.startswith("clip.has_") for key in file.metadata):
+        unread = [name for name in unread if not name.startswith(_OF_ENCODER)]
     return graphs, sorted(name for name in unread if not any(part in name for part in _SOMETIMES_READ))
 
 

@@ -13,7 +13,7 @@ from hearing_models import RATE, SECONDS, sound
 from pumice.convert import ConvertOptions, write_model
 from pumice.errors import ConvertError
 from pumice.gguf import GGMLType, GGUFFile
-from pumice.model_files.opening import open_model
+from pumice.model_files.opening import architecture_problems, open_model
 from pumice.plugin import HParams, ModelError
 from pumice.tracing import trace
 from pumice_architectures.whisper import Whisper
@@ -47,6 +47,13 @@ def test_logits_are_those_of_transformers(file: Path, backend: str, monkeypatch:
         logits = model.logits(DECODED, prompt=[AUDIO])[:, ::STEP]
     expected = np.load(FIXTURES / "logits.npz")["logits"]
     np.testing.assert_allclose(logits, expected, rtol=0, atol=TOLERANCE[backend] * np.abs(expected).max())
+
+
+def test_encoder_in_the_file_is_no_unused_tensor(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with GGUFFile.open(file) as model:
+        assert not list(architecture_problems(model))
+    with pumice.load(file, backend="numpy"):
+        assert "has no use for" not in caplog.text
 
 
 HOSTILE = [0, 1, 3, 2**32 - 1, 2**63, -1, 0.0, float("nan"), float("inf"), True, "text", []]
