@@ -120,9 +120,10 @@ class Pieces:
 
     def next(self) -> Piece | None:
         """Return the next piece, or None if none has arrived."""
-        if not self._coming:
+        try:
+            piece = self._coming.popleft()
+        except IndexError:
             return None
-        piece = self._coming.popleft()
         self._seen.append(piece)
         return piece
 

@@ -72,6 +72,7 @@ class Stream(_Sequence, Iterator[Piece]):
     """An iterator over the pieces of one generation; ``completion`` returns the whole result.
 
     The model computes ahead of the reader. Closing the stream, leaving its loop or dropping it cancels the rest.
+    Threads that read one stream share its pieces: each piece goes to one of them.
     """
 
     def __init__(self, client: EngineClient, progress: Callable[[int, int], None] | None = None) -> None:
@@ -85,6 +86,7 @@ class Stream(_Sequence, Iterator[Piece]):
                 ended.set()
 
         self._events, self._ended, self._listener = events, ended, listen
+        self._reading = threading.Lock()  # held while waiting, so that no thread waits after the last event
         self._wants_progress = progress is not None
         self._process = os.getpid()
 
@@ -116,7 +118,9 @@ class Stream(_Sequence, Iterator[Piece]):
     def _wait(self) -> None:
         if self._process != os.getpid():
             raise ModelClosedError("this stream belongs to the process that this one was forked from")
-        self._pieces.take(self._events.get(), wanted=not self._closed)
+        with self._reading:
+            if not self._pieces.ended:
+                self._pieces.take(self._events.get(), wanted=not self._closed)
 
     def __enter__(self) -> Stream:
         return self
@@ -164,8 +168,11 @@ class AsyncStream(_Sequence, AsyncIterator[Piece]):
     """Like ``Stream``, for the event loop in which it was created."""
 
     def __init__(self, client: EngineClient, progress: Callable[[int, int], None] | None = None) -> None:
+        from asyncio import Lock
+
         super().__init__(client, progress)
         self._inbox = _Inbox()
+        self._reading = Lock()
         self._listener = self._inbox.put
         self._prepare: Callable[[], Request] | None = None  # makes the request when the first piece is wanted
         self._prepared: asyncio.Task[Request] | None = None  # what it does in a thread
@@ -201,9 +208,11 @@ class AsyncStream(_Sequence, AsyncIterator[Piece]):
         return self._pieces.all()
 
     async def _wait(self) -> None:
-        if self._prepare is not None:
-            await self._submit(self._prepare)
-        self._pieces.take(await self._inbox.get(), wanted=not self._closed)
+        async with self._reading:
+            if self._prepare is not None:
+                await self._submit(self._prepare)
+            if not self._pieces.ended:
+                self._pieces.take(await self._inbox.get(), wanted=not self._closed)
 
     async def _submit(self, prepare: Callable[[], Request]) -> None:
         """Send the request once it is prepared, or put its error into the inbox; a cancelled caller may come again."""

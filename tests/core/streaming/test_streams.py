@@ -1,6 +1,7 @@
 """Streams of coroutines: what an engine told by now comes as one."""
 
 import asyncio
+from threading import Thread
 
 import pytest
 
@@ -8,7 +9,7 @@ from pumice.chat import ChatDelta
 from pumice.engine import EngineClient, Request, Timings
 from pumice.engine.messages import Failed, Finished, Output
 from pumice.errors import EngineError
-from pumice.streaming.stream import AsyncStream
+from pumice.streaming.stream import AsyncStream, Stream
 from waiting import PATIENCE
 
 
@@ -48,6 +49,45 @@ def failed(id: int) -> Failed:
 def test_available_pieces_come_at_once():
     assert told(output("a"), output("b", "c"), finished) == [["a", "b", "c"], ["end"]]
     assert told(output("a"), output("b"), finished, between=1) == [["a"], ["b"], ["end"]]
+
+
+def test_threads_share_the_pieces_of_a_stream() -> None:
+    client, taken = EngineClient(lambda command: None), []
+    (stream,) = Stream.open(client, Request([1]))
+    threads = [Thread(target=lambda: taken.extend(stream), daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for make in (output("a"), output("b", "c"), finished):
+        client.receive([make(stream._id)])
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert not any(thread.is_alive() for thread in threads)
+    assert sorted(piece.text for piece in taken) == ["a", "b", "c", "end"]
+
+
+def test_tasks_share_the_pieces_of_a_stream() -> None:
+    async def read(stream: AsyncStream) -> list[str]:
+        return [piece.text async for piece in stream]
+
+    async def run() -> list[list[str]]:
+        client, n_made = EngineClient(lambda command: None), 0
+
+        def make() -> Request:
+            nonlocal n_made
+            n_made += 1
+            return Request([1])
+
+        stream = AsyncStream.later(client, make)
+        readers = [asyncio.create_task(read(stream)) for _ in range(4)]
+        while stream._id is None:
+            await asyncio.sleep(0.01)
+        client.receive([make(stream._id) for make in (output("a"), output("b", "c"), finished)])
+        texts = await asyncio.gather(*readers)
+        assert n_made == 1
+        return texts
+
+    texts = asyncio.run(asyncio.wait_for(run(), PATIENCE))
+    assert sorted(text for part in texts for text in part) == ["a", "b", "c", "end"]
 
 
 def test_pieces_before_an_error_are_delivered():
