@@ -189,6 +189,12 @@ def test_a_model_transcribes(model: pumice.Model, tmp_path: Path) -> None:
     assert (tmp_path / "a.vtt").read_text() == webvtt(expected.segments)
 
 
+def test_a_missing_sound_is_refused_before_the_model_is_read(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["transcribe", str(tmp_path / "a.wav"), "-m", str(tmp_path / "missing.gguf")])
+    assert result.exit_code == 2
+    assert "a.wav' does not exist" in result.output
+
+
 def test_other_models_do_not_transcribe(tmp_path: Path) -> None:
     with (
         pumice.load(pumice.demo_model_path(), backend="numpy") as other,

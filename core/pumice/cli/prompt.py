@@ -29,7 +29,7 @@ def file_option(help: str) -> Decorator:
 
 def media_option(name: str, files: str, help: str) -> Decorator:
     """Return the decorator of ``--image`` or ``--audio``, whose paths are the parameter ``files`` of the command."""
-    kind = MediaFiles(path_type=Path)
+    kind = MediaFiles(path_type=Path, exists=True, dir_okay=False)
     help = f"{help} Repeatable, or with commas."
     return option(
         f"--{name}", files, type=kind, multiple=True, callback=_joined, metavar="FILE", group="Prompt", help=help

@@ -23,7 +23,9 @@ FORMATS = ("txt", "srt", "vtt", "json")
 
 
 @click.command("transcribe", cls=ConfinedCommand)
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=InputFile(path_type=Path))
+@click.argument(
+    "files", nargs=-1, required=True, metavar="FILE...", type=InputFile(path_type=Path, exists=True, dir_okay=False)
+)
 @option(
     "-m", "--model", "model", required=True, type=ModelName(), metavar="MODEL", group="Model", help="Whisper model."
 )

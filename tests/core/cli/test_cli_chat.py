@@ -55,6 +55,22 @@ def test_piped_input_is_one_message(run, demo):
     assert re.fullmatch(r"prompt 5 tokens, 0 of them cached · answer 6 tokens, [\d.]+ tokens/s\n", done.stderr)
 
 
+@pytest.mark.parametrize("arguments", [["-m", "missing.gguf"], ["-p", ""]])
+def test_no_message_is_refused_before_the_model_is_read(run, arguments):
+    done = run("chat", *arguments, input="\n")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "error: no message: give one with -p TEXT or -f FILE, or pipe it in" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--image", "--audio", "--video"])
+def test_missing_media_are_refused_before_the_model_is_read(run, home, option):
+    for path, problem in (("missing.png", "does not exist"), (".", "is a directory")):
+        done = run("chat", "-m", "missing.gguf", option, path, input="What is this?")
+        assert done.returncode == 2
+        assert option in done.stderr
+        assert problem in done.stderr
+
+
 def test_answers_have_a_form_a_stop_string_and_images(run, home):
     pillow = pytest.importorskip("PIL.Image")
     assert run("chat", "-j", '{"enum": [true]}', "--backend", "numpy", input="Is it?").stdout == "true"

@@ -75,7 +75,7 @@ def take_first_message(message: str | None, options: dict[str, Any]) -> FirstMes
         options: Options of the command; a true ``escape`` also holds for the texts of ``stop``.
 
     Raises:
-        UsageError: Several messages are given.
+        UsageError: Several messages are given, or none where standard input is no terminal.
     """
     prompt, file, is_escaped = options.pop("prompt"), options.pop("file"), options.pop("escape")
     is_single, is_terminal = options.pop("single_turn"), sys.stdin.isatty()
@@ -92,6 +92,8 @@ def take_first_message(message: str | None, options: dict[str, Any]) -> FirstMes
     if not is_terminal:
         text = _with_piped(text)
     media = (options.pop("images"), options.pop("sounds"), options.pop("videos"))
+    if not is_terminal and not text and not any(media):
+        raise click.UsageError("no message: give one with -p TEXT or -f FILE, or pipe it in")
     return FirstMessage(text, is_session, is_single, *media)
 
 
