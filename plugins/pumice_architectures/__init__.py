@@ -185,6 +185,7 @@ ARCHITECTURES = {
     "wavtokenizer-dec": "pumice_architectures.wavtokenizer:WavTokenizer",
     "whisper": "pumice_architectures.whisper:Whisper",
     "xverse": "pumice_architectures.llama:PlainLlama",
+    "xlstm": "pumice_architectures.xlstm:XLSTM",
     "zaya": "pumice_architectures.zaya:Zaya",
 }
 """Class of each value of ``general.architecture``, imported when a file needs it."""

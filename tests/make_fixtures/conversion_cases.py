@@ -332,4 +332,7 @@ CASES = {
     "recurrent-gemma": Case("RecurrentGemmaForCausalLM", {
         "num_hidden_layers": 3, "attention_window_size": 8, "lru_width": 48, "num_key_value_heads": 1}, "spm"),
     "jetmoe": Case("JetMoeForCausalLM", {"kv_channels": 8, "num_local_experts": 4, "num_experts_per_tok": 2}),
+    "xlstm": Case("xLSTMForCausalLM", {
+        "hidden_size": 128, "num_heads": 4, "num_hidden_layers": 2, "vocab_size": N_TOKENS + 4, "add_out_norm": True,
+        "autocast_kernel_dtype": "float32", "mode": "inference"}, common={}),
 }  # fmt: skip

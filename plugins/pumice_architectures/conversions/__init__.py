@@ -182,6 +182,7 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "FalconH1": ("FalconH1ForCausalLM",),
         "Mamba": ("MambaForCausalLM", "MambaLMHeadModel", "FalconMambaForCausalLM"),
         "Mamba2": ("Mamba2ForCausalLM",),
+        "XLSTM": ("xLSTMForCausalLM",),
     },
     "mimo": {"MiMo2": ("MiMoV2FlashForCausalLM", "MiMoV2ForCausalLM")},
     "minimax": {

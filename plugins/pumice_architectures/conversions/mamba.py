@@ -184,3 +184,44 @@ class FalconH1(Mamba2):
         sizes = (self.n_inner, self.n_inner, shared, shared)
         parts = tensor.split(*sizes, tensor.shape[0] - sum(sizes))
         return concatenate([part * float(by) for part, by in zip(parts, numbers, strict=True)])
+
+
+class XLSTM(Conversion):
+    """xLSTM with a matrix for each projection."""
+
+    architecture = "xlstm"
+    named_as = "llama"
+    pre_tokenizers = ["gpt-2"]
+    integers = {"vocab_size": "vocab_size", "attention.head_count": "num_heads"}
+    numbers = {"gate_softcapping": "gate_soft_cap", "final_logit_softcapping": "output_logit_soft_cap"}
+    constants = {"context_length": ANY_CONTEXT}
+    more_names = {
+        "backbone.embeddings": "token_embd",
+        "backbone.out_norm": "output_norm",
+        "backbone.blocks.{}.norm_mlstm": "blk.{}.attn_norm",
+        "backbone.blocks.{}.norm_ffn": "blk.{}.ffn_norm",
+        **{f"backbone.blocks.{{}}.mlstm_layer.{part}": f"blk.{{}}.attn_{part}" for part in "qkv"},
+        "backbone.blocks.{}.mlstm_layer.ogate_preact": "blk.{}.attn_gate",
+        "backbone.blocks.{}.mlstm_layer.igate_preact": "blk.{}.attn_input_gate",
+        "backbone.blocks.{}.mlstm_layer.fgate_preact": "blk.{}.attn_forget_gate",
+        "backbone.blocks.{}.mlstm_layer.multihead_norm": "blk.{}.attn_sub_norm",
+        "backbone.blocks.{}.mlstm_layer.out_proj": "blk.{}.attn_output",
+        "backbone.blocks.{}.ffn.proj_up_gate": "blk.{}.ffn_gate",
+        "backbone.blocks.{}.ffn.proj_up": "blk.{}.ffn_up",
+        "backbone.blocks.{}.ffn.proj_down": "blk.{}.ffn_down",
+    }
+
+    def metadata(self) -> dict[str, Any]:
+        c, shapes = self.config, {name: tensor.shape for name, tensor in self.folder.tensors.items()}
+        if c.first("weight_mode") not in (None, "single") or not c.first("add_out_norm"):
+            raise ConvertError(f"{c.path}: only 'weight_mode': 'single' with 'add_out_norm' is supported")
+        first, n_head = "backbone.blocks.0.", c.need("num_heads")
+        sizes = {
+            "attention.key_length": ("mlstm_layer.k", n_head),
+            "attention.value_length": ("mlstm_layer.v", n_head),
+            "feed_forward_length": ("ffn.proj_up", 1),
+        }
+        if missing := [name for name, _ in sizes.values() if f"{first}{name}.weight" not in shapes]:
+            raise ConvertError(f"{self.folder.path}: tensor '{first}{missing[0]}.weight' is missing")
+        own = {key: shapes[f"{first}{name}.weight"][0] // parts for key, (name, parts) in sizes.items()}
+        return super().metadata() | own
