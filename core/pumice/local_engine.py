@@ -17,7 +17,7 @@ from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner, 
 from pumice.engine.cache.make_tiers import make_tiers, tiers_of
 from pumice.engine.cache.portable import PortableState
 from pumice.engine.loop.policy import GPU_ROWS, FairPolicy, SchedulingPolicy
-from pumice.engine.media.projector_parts import ChosenProjector
+from pumice.engine.media.encoders import ChosenProjector
 from pumice.engine.messages import Event, Facts, Span
 from pumice.engine.placement.backends import OpeningBackends
 from pumice.engine.placement.fitting import fit_model

@@ -14,8 +14,8 @@ from pumice.architecture import MediaKind
 from pumice.chat.mixed import PromptPart
 from pumice.config import Config
 from pumice.engine import EngineThread
+from pumice.engine.media.encoders import ChosenProjector
 from pumice.engine.media.projector import LazyProjector, Projector
-from pumice.engine.media.projector_parts import ChosenProjector
 from pumice.engine.media.rows import keyed
 from pumice.engine.messages import Speak
 from pumice.engine.speech.graphs import SpeechGraphs

@@ -7,8 +7,7 @@ import pytest
 
 from installed_plugins import backend_plugin, install
 from pumice.config import Plugins, load_config
-from pumice.engine.placement.backends import backend_line
-from pumice.engine.placement.gpus import named_devices
+from pumice.engine.placement.backends import backend_line, named_devices
 from pumice.errors import BackendError, ConfigError, ModelError, PluginError
 from pumice.registry import Registry, get_registry
 from pumice.registry.loading import BUNDLED

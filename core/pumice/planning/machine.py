@@ -9,7 +9,7 @@ from typing import NoReturn
 from pumice.backend import Backend
 from pumice.backend.step import Limits
 from pumice.errors import ConfigError
-from pumice.graph import MemoryPlan, Node, Segment
+from pumice.graph import MemoryPlan, Node, Segment, State, Weight
 from pumice.machine import parse_size
 from pumice.wording import show_python
 
@@ -67,6 +67,7 @@ class PlannedGPUs(Backend):
     """GPUs that are not here: they support what GPUs compute, and hold weights and caches as files store them."""
 
     offload = True
+    reads_in_place = True
     shares_arenas = True
 
     def __init__(self, sizes: Sequence[int]) -> None:
@@ -78,6 +79,12 @@ class PlannedGPUs(Backend):
 
     def free_memory(self) -> list[int | None]:
         return [max(size - RESERVE, 0) for size in self._sizes]
+
+    def footprint(self, held: Weight | State, limits: Limits) -> int:
+        return 0 if limits.is_in_place(held.name) else super().footprint(held, limits)
+
+    def host_footprint(self, weight: Weight, limits: Limits) -> int:
+        return weight.nbytes if limits.is_in_place(weight.name) else 0
 
     def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> NoReturn:
         raise NotImplementedError("a planned GPU computes nothing")

@@ -12,11 +12,11 @@ from pumice.architecture import Architecture
 from pumice.backend import Backend
 from pumice.backend.step import Limits
 from pumice.config import Config
-from pumice.engine.placement.backends import backend_line
+from pumice.engine.placement.backends import open_backends
 from pumice.engine.placement.fitting import fit_model, has_room, largest_context
 from pumice.engine.placement.held import Held, facts_of, held_parts
 from pumice.engine.placement.overrides import HOST, DeviceName, parse_device
-from pumice.engine.placement.placed_model import LATER
+from pumice.engine.placement.placed import LATER
 from pumice.engine.placement.placement import Backends, PlacementRules, find_placement
 from pumice.engine.placement.sizing import BLOCK_SIZE, EngineSizes, make_limits
 from pumice.gguf import GGUFFile
@@ -216,9 +216,7 @@ def _backends(stack: ExitStack, registry: Registry, config: Config, machine: Pla
     if machine.gpus is not None:
         _warn_of_unused(config)
         config = config.model_copy(update={"backend": "auto", "devices": ["none"], "split_mode": "auto"})
-    backends = backend_line(registry, config)
-    for _, backend in backends:
-        stack.callback(backend.close)
+    backends = open_backends(stack, registry, config)
     return [(_GPUS, PlannedGPUs(list(machine.gpus.values()))), *backends] if machine.gpus else backends
 
 

@@ -16,7 +16,7 @@ from pumice.chat.mixed import PromptPart
 from pumice.config import Config
 from pumice.engine import EngineClient, Snapshot
 from pumice.engine.client import EngineLink
-from pumice.engine.media.projector_parts import no_projector, refusal
+from pumice.engine.media.encoders import no_projector, refusal
 from pumice.engine.messages import Event, Facts, MediaPart, Speak
 from pumice.errors import RequestError
 from pumice.gguf import GGUFFile

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from pumice.backend.step import Batch, Limits, Step
 from pumice.config import Config, load_config
-from pumice.engine.placement.backends import backend_line
-from pumice.engine.placement.cache_access import CacheAccess
-from pumice.engine.placement.placed import PlacedGraph
+from pumice.engine.placement.backends import open_backends
+from pumice.engine.placement.placed import CacheAccess, PlacedGraph
 from pumice.engine.placement.placement import PlacementRules, layer_bytes, layers_that_fit, place_layers, share_layers
 from pumice.engine.placement.sizing import make_limits
 from pumice.errors import BackendError
@@ -79,9 +78,7 @@ class Stage:
             architecture = make_architecture(file, registry)
             graphs = trace_configured(stack, file, architecture, limits.n_ctx, self._config, registry)
             self._graphs = [*graphs.values(), *prompts_of(graphs).values()]
-            self._backends = backend_line(registry, self._config)
-            for _, backend in self._backends:
-                stack.callback(backend.close)
+            self._backends = open_backends(stack, registry, self._config)
             self._stack = stack.pop_all()
 
     @property

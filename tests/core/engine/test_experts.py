@@ -95,11 +95,9 @@ def test_experts_that_a_gpu_reads_in_host_memory(path: Path) -> None:
             if n_layers:
                 assert experts(model) == {"gpu0": (4 - n_layers) * layer, "numpy": n_layers * layer}
             assert model.generate([5, 6, 7], max_tokens=8, temperature=0).tokens == text
-    for more, n_host in ((layer // 2, layer + layer // 3), (layer // 6, layer + 2 * layer // 3)):
-        with load(path, room + more) as model:
-            assert experts(model)["numpy"] == n_host, "a part of the second layer"
-            host = next(device for device in model.facts.devices if not device.is_gpu)
-            assert host.parts["embeddings"] > 0, "a token needs a single row"
+    with load(path, room) as model:
+        host = next(device for device in model.facts.devices if not device.is_gpu)
+        assert host.parts["embeddings"] > 0, "a token needs a single row"
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import pytest
 import pumice
 from graphs import batch, builder, limits
 from pumice.config import load_config
+from pumice.engine.placement.backends import choose_gpus
 from pumice.engine.placement.fitting import largest_context
-from pumice.engine.placement.gpus import choose_gpus
 from pumice.engine.placement.overrides import host_layers, parse_overrides
 from pumice.engine.placement.placement import (
     PlacementRules,

@@ -8,9 +8,8 @@ import pocket_models as pocket
 from gguf_files import write_gguf
 from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
-from pumice.engine.media.encoders import trace_projector
+from pumice.engine.media.encoders import ChosenProjector, ProjectorParts, trace_projector
 from pumice.engine.media.projector import Projector
-from pumice.engine.media.projector_parts import ChosenProjector, ProjectorParts
 from pumice.engine.speech.graphs import SpeechGraphs
 from pumice.errors import ModelError
 from pumice.gguf import GGMLType, GGUFFile

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 import guessing_programs
 from guessing_programs import GREEDY, Cells, add, engine
 from pumice.engine.loop.policy import HOST_ROWS
-from pumice.engine.loop.turns import Turns
-from pumice.engine.loop.waiting import ClientTurns
+from pumice.engine.loop.turns import ClientTurns, Turns
 from pumice.engine.requests.reading import LogitRows, with_future
 
 KINDS = ["generate", "hidden", "logits"]
@@ -78,7 +77,7 @@ def test_a_kind_that_pauses_after_each_step_gets_no_more_than_its_share():
 
 @pytest.mark.parametrize(("n_streams", "n_readers"), [(8, 8), (8, 1), (1, 8), (4, 2)])
 def test_each_client_has_its_share_of_the_rows(n_streams, n_readers):
-    """A step counts as its tokens, and as 10 at least; a client that asks again and again has as many as a stream."""
+    """A step counts as its tokens, and as 12 at least; a client that asks again and again has as many as a stream."""
     made = engine(Cells(steps=0), n_ctx=8192, n_seqs=8)
     streams = [add(made, guessing_programs.request([5 + i], GREEDY, 4000)) for i in range(n_streams)]
     readings, ids = [], iter(range(-1, -1_000_000, -1))

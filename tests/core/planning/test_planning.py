@@ -157,6 +157,9 @@ def test_a_plan_for_another_machine(tmp_path: Path) -> None:
     assert (whole.n_gpu_layers, whole.n_layers, whole.fits, whole.n_ctx_max) == (3, 3, True, N_CTX)
     split = pumice.plan(path, memory={"big": "1GiB", "small": "300MiB"}, **options)
     assert [device.name for device in split.devices] == ["big", "small"]
+    read = pumice.plan(path, memory="1GiB", ram="1GiB", n_cpu_moe=-1, **options)
+    assert (read.n_gpu_layers, set(read.devices[1].parts)) == (3, {"embeddings", "experts"}), "the GPU reads them there"
+    options["moe_in_place"] = "off"
     experts = pumice.plan(path, memory="1GiB", ram="1GiB", n_cpu_moe=-1, **options)
     assert "experts" in experts.devices[1].parts
     assert "experts" not in experts.devices[0].parts
@@ -175,7 +178,7 @@ def test_a_plan_for_another_machine(tmp_path: Path) -> None:
     assert json.loads(json.dumps(whole.to_dict()))["devices"][0]["bytes"] == whole.devices[0].bytes
 
 
-@pytest.mark.parametrize("more", [{"memory": 0}, {"memory": "1GiB", "n_cpu_moe": -1}])
+@pytest.mark.parametrize("more", [{"memory": 0}, {"memory": "1GiB", "n_cpu_moe": -1, "moe_in_place": "off"}])
 def test_the_largest_context_of_scarce_host_memory(tmp_path: Path, more: dict[str, Any]) -> None:
     """A plan that fits has at least its own context, and one that fits with more has more."""
     path = ZOO["qwen3moe"].write(tmp_path / "model.gguf")

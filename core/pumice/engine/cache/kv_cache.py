@@ -13,12 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.backend.step import Limits
-from pumice.engine.cache.blocks import BlockPool
+from pumice.engine.cache.blocks import BlockPool, BlockTables, key_of, oldest_block
 from pumice.engine.cache.checkpoints import Checkpoints
 from pumice.engine.cache.portable import PortableState
-from pumice.engine.cache.spilled import Spilled
-from pumice.engine.cache.tables import BlockTables, key_of, oldest_block
-from pumice.engine.cache.tiers import STATES, Tiers
+from pumice.engine.cache.tiers import STATES, Spilled, Tiers
 
 FIRST_MARK = 512
 """Tokens of a prompt after which its state is first kept, then after twice, four times, ... as many."""

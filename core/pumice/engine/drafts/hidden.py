@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.backend.step import Limits
-from pumice.engine.cache.tables import BlockTables
+from pumice.engine.cache.blocks import BlockTables
 from pumice.engine.requests.batches import Place
 from pumice.engine.requests.generation import Running
 

@@ -11,7 +11,7 @@ from pumice.backend.step import Limits
 from pumice.engine.cache.kv_cache import KVCache
 from pumice.engine.loop.policy import SchedulingPolicy
 from pumice.engine.loop.states import RecurrentStates
-from pumice.engine.loop.waiting import ClientTurns, WaitingJobs
+from pumice.engine.loop.turns import ClientTurns, WaitingJobs
 from pumice.engine.requests.batches import EncoderMemory, Place
 from pumice.engine.requests.generation import Generation, Running
 from pumice.engine.requests.job import Active, Job

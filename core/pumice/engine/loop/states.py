@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from pumice.engine.cache.blocks import BlockTables
 from pumice.engine.cache.kv_cache import KVCache
-from pumice.engine.cache.tables import BlockTables
 from pumice.engine.placement.runner import Runner
 from pumice.engine.requests.generation import Running
 from pumice.engine.requests.job import Active

@@ -1,10 +1,108 @@
-"""Turns of the kinds of work that cannot share a step, such as generation and embeddings."""
+"""Turns: of clients in the queue, whose cost does not depend on its length, and of kinds of work on the device."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from itertools import count
+from typing import Generic, TypeVar
 
-from pumice.engine.requests.job import Active
+from pumice.engine.loop.policy import SchedulingPolicy
+from pumice.engine.requests.job import Active, Job
+
+J = TypeVar("J", bound=Job)
+
+
+class ClientTurns:
+    """Numbers jobs so that clients alternate, and the requests of one client, and a request of many texts goes last.
+
+    The first job of a client's n-th waiting request has turn n, counted from the last admitted job's, and each further
+    job of the request a turn more.
+    """
+
+    def __init__(self) -> None:
+        self._now = 0  # the turn of the job that was admitted last
+        self._latest: dict[Hashable, int] = {}  # of clients, and of their requests
+        self._most = 64  # entries before the outdated ones are removed
+
+    def next(self, client: str, request: Hashable) -> int:
+        """Return the turn of a request's next job; requests without a client stand alone."""
+        key = client, request
+        turn = 1 + self._latest.get(key, 0)
+        if turn <= self._now + 1:
+            turn = 1 + max(self._now, self._latest.get(client, 0) if client else 0)
+            self._latest[client] = turn
+        self._latest[key] = turn
+        if len(self._latest) > self._most:
+            self._latest = {key: turn for key, turn in self._latest.items() if turn > self._now}
+            self._most = 64 + 2 * len(self._latest)
+        return turn
+
+    def admitted(self, turn: int) -> None:
+        """Record that a job of this turn has got a place."""
+        self._now = max(self._now, turn)
+
+
+class WaitingJobs(Generic[J]):
+    """Waiting jobs in the order of a policy; one that has waited for its ``patience`` is next.
+
+    Jobs that are not ready wait aside, and keep their number.
+    """
+
+    def __init__(self, policy: SchedulingPolicy) -> None:
+        self.policy = policy
+        self._entries: OrderedDict[J, int] = OrderedDict()  # ready ones
+        self._aside: dict[J, int] = {}
+        self._heap: list[tuple[tuple[float, ...], int, J]] = []
+        self._numbers = count()
+
+    def __len__(self) -> int:
+        return len(self._entries) + len(self._aside)
+
+    def __contains__(self, job: object) -> bool:
+        return job in self._entries or job in self._aside
+
+    def __iter__(self) -> Iterator[J]:
+        yield from self._entries
+        yield from self._aside
+
+    @property
+    def n_ready(self) -> int:
+        return len(self._entries)
+
+    def add(self, job: J) -> None:
+        """Add a job; its place in the order does not change while it waits."""
+        self._aside[job] = next(self._numbers)
+        if job.ready:
+            self._queue(job)
+
+    def _queue(self, job: J) -> None:
+        self._entries[job] = number = self._aside.pop(job)
+        heappush(self._heap, (self.policy.key(job), number, job))
+
+    def remove(self, job: J) -> None:
+        """Remove a job; does nothing if it does not wait."""
+        self._aside.pop(job, None)
+        self._entries.pop(job, None)
+        if len(self._heap) > 64 + 2 * len(self._entries):
+            self._heap = sorted(entry for entry in self._heap if self._entries.get(entry[2]) == entry[1])
+
+    def wake(self) -> None:
+        """Queue jobs that have become ready."""
+        for job in [job for job in self._aside if job.ready]:
+            self._queue(job)
+
+    def first(self, now: int) -> J | None:
+        """Return the next job to admit after ``now`` steps."""
+        while self._heap and self._entries.get(self._heap[0][2]) != self._heap[0][1]:
+            heappop(self._heap)
+        if not self._heap:
+            return None
+        longest = next(iter(self._entries))
+        is_patient = now - longest.waits_since < self.policy.patience
+        return self._heap[0][2] if is_patient else longest
+
 
 BACKGROUND = 0.1
 """Weight of a client beside others of a higher priority."""

@@ -14,8 +14,7 @@ import numpy as np
 from pumice.architecture import MediaKind
 from pumice.config import Config
 from pumice.engine.media.encoder_steps import EncoderSteps, Part, Rows
-from pumice.engine.media.encoders import trace_projector
-from pumice.engine.media.projector_parts import AUDIO, IMAGE, VIDEO, ChosenProjector, no_projector, refusal
+from pumice.engine.media.encoders import AUDIO, IMAGE, VIDEO, ChosenProjector, no_projector, refusal, trace_projector
 from pumice.engine.messages import MAX_MEDIA_BYTES
 from pumice.errors import ModelClosedError, ModelError, PromptTooLongError, RequestError
 from pumice.gguf import GGUFFile

@@ -1,21 +1,90 @@
-"""Choose backends: the configured one, and others for the operations that it does not support."""
+"""Choose backends and their GPUs: the configured ones, and others for operations that they do not support."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
+from typing import Any
 
 from pumice.backend import Backend
-from pumice.config import Config
-from pumice.engine.placement.gpus import choose_gpus, named_devices
+from pumice.config import ARGUMENTS, Config
 from pumice.engine.placement.guarded import make_backend
-from pumice.errors import BackendError, PluginError, PumiceError
+from pumice.engine.placement.overrides import HOST, DeviceName, parse_device
+from pumice.errors import BackendError, ConfigError, PluginError, PumiceError
 from pumice.guard import guarded
 from pumice.registry import Registry
 from pumice.switching import frequent_switches
+from pumice.wording import counted_as
+
+NONE = "none"
+
+
+def named_devices(config: Config) -> list[DeviceName] | None:
+    """Return the GPUs that ``devices`` names, all of one backend; None if it names none. Empty: use no GPU.
+
+    Raises ConfigError for a text that is no device, or devices of several backends.
+    """
+    if not config.devices:
+        return None
+    source = config.source("devices")
+    where = "devices" if source == ARGUMENTS else f"{source}: devices"
+    if NONE in [name.lower() for name in config.devices]:
+        if len(config.devices) > 1:
+            raise ConfigError(f"{where}: {NONE!r} stands alone, in {', '.join(config.devices)!r:.200}")
+        return []
+    devices = []
+    for text in config.devices:
+        device = parse_device(text)
+        if device is None:
+            raise ConfigError(f"{where}: {text!r} is not a device such as Vulkan0, or none; see `pumice devices`")
+        if device != HOST:
+            devices.append(device)
+    if len({device.backend for device in devices}) > 1:
+        raise ConfigError(f"{where}: {', '.join(map(str, devices))} belong to several backends; name those of one")
+    if len(set(devices)) < len(devices):
+        raise ConfigError(f"{where}: {', '.join(map(str, devices))}: a device is named twice")
+    return devices
+
+
+def choose_gpus(name: str, backend: type[Backend], config: Config) -> dict[str, Any]:
+    """Return the options of a GPU backend's section, with the ``devices`` that the configuration asks for.
+
+    Raises BackendError for a device that does not exist, or if the backend cannot choose.
+    """
+    options = config.backend_options(name)
+    if not backend.offload:
+        return options
+    named = named_devices(config)
+    if named is None and config.split_mode == "auto":
+        return options
+    n_devices = len(backend.devices())
+    if named is None:
+        named = [DeviceName(name, number) for number in _gpus(backend)]
+    for device in named:
+        if device.number >= n_devices:
+            count = counted_as(n_devices, "device")
+            raise BackendError(f"devices: no device {device}: {name} has {count}; see `pumice devices`")
+    if config.split_mode == "none":
+        if config.main_gpu >= len(named):
+            raise BackendError(f"main_gpu is {config.main_gpu}, but the last chosen device is {len(named) - 1}")
+        named = [named[config.main_gpu]]
+    if "devices" not in {field.name for field in dataclasses.fields(backend.Options)}:
+        if len(named) > 1 or named[0].number:
+            raise BackendError(f"devices: backend {name} uses its first device only")
+        return options
+    return {**options, "devices": [device.number for device in named]}
+
+
+def _gpus(backend: type[Backend]) -> Sequence[int]:
+    """Return the numbers of a backend's GPUs, or of all devices if none of them is a GPU."""
+    devices = backend.devices()
+    return [i for i, device in enumerate(devices) if device.kind == "gpu"] or range(len(devices))
+
 
 Line = list[tuple[str, Backend]]
 
@@ -120,6 +189,14 @@ def backend_line(registry: Registry, config: Config) -> Line:
             logger.warning("%s; continuing without it", error)
     if not line:
         raise BackendError(f"no backend is available (backends: {', '.join(config.backends)}); see `pumice devices`")
+    return line
+
+
+def open_backends(stack: ExitStack, registry: Registry, config: Config) -> Line:
+    """Return ``backend_line``, which ``stack`` closes."""
+    line = backend_line(registry, config)
+    for _, backend in line:
+        stack.callback(backend.close)
     return line
 
 

@@ -17,7 +17,6 @@ from pumice.graph import Graph, Weight
 logger = logging.getLogger("pumice")
 
 _NAMES = re.compile(EXPERTS)
-_PARTS = "down", "up|gate|gate_up"  # experts of a layer that GPUs read in host memory alone, the fewest bytes first
 
 
 def may_move_experts(graphs: Sequence[Graph], backends: Backends, config: Config) -> bool:
@@ -68,10 +67,9 @@ def experts_in_place(
     graphs: Sequence[Graph],
     backends: Backends,
     limits_with: Callable[[str], Limits],
-    rules: PlacementRules,
     config: Config,
 ) -> str:
-    """Return the pattern of the experts that GPUs read in host memory; empty if the CPU computes those there.
+    """Return the pattern of the experts that GPUs read in host memory, as few as leave room for the rest; or nothing.
 
     GPUs that can read them do, unless ``config.moe_in_place`` is off: a token is one submission then, and a prompt does
     not wait for the CPU (bench/notes/performance.md, "Weights in host memory").
@@ -80,7 +78,6 @@ def experts_in_place(
         graphs: as for ``chosen_rules``.
         backends: backends in order.
         limits_with: returns the limits with a pattern of weights that GPUs read in host memory.
-        rules: the chosen rules, by which the CPU computes experts.
         config: wishes of the user.
     """
     gpus = [backend for _, backend in backends if backend.offload]
@@ -89,12 +86,17 @@ def experts_in_place(
     is_open = may_move_experts(graphs, backends, config)
     if not (is_open or config.n_cpu_moe) or not _has_experts(graphs):
         return ""
-    without = rules_in_place(config)
-    if is_open and rules == without and _is_whole(find_placement(graphs, backends, limits_with(""), rules)):
-        return ""
     if config.n_cpu_moe:
         return _in_place(graphs, config.n_cpu_moe)
-    return _fewest_in_place(graphs, backends, limits_with, without)
+    rules = rules_in_place(config)
+    if _is_whole(find_placement(graphs, backends, limits_with(""), rules)):
+        return ""
+
+    def fits(n_layers: int) -> bool:
+        return _is_whole(find_placement(graphs, backends, limits_with(_in_place(graphs, n_layers)), rules))
+
+    n_layers = max(graph.n_layer for graph in graphs)
+    return _in_place(graphs, _fewest(n_layers, fits)) if fits(n_layers) else ""
 
 
 def rules_in_place(config: Config) -> PlacementRules:
@@ -112,7 +114,7 @@ def _fewest(n_layers: int, fits: Callable[[int], bool]) -> int:
     return bisect_left(range(n_layers), True, lo=1, key=fits)
 
 
-def _in_place(graphs: Sequence[Graph], n_layers: int, part: str = "") -> str:
+def _in_place(graphs: Sequence[Graph], n_layers: int) -> str:
     """Return the pattern of weights that GPUs read in host memory.
 
     They are the experts of the first layers (-1: of all), and embeddings, of which a token needs a single row.
@@ -120,7 +122,6 @@ def _in_place(graphs: Sequence[Graph], n_layers: int, part: str = "") -> str:
     Args:
         graphs: as for ``chosen_rules``.
         n_layers: number of layers.
-        part: pattern of the experts that the last of these layers has there; empty: all.
     """
     ops: dict[str, set[str]] = {}  # operations by the names of their weights
     nodes = (item for graph in graphs for node in graph.nodes for item in node.parts() if not item.expansion)
@@ -129,27 +130,7 @@ def _in_place(graphs: Sequence[Graph], n_layers: int, part: str = "") -> str:
             if isinstance(tensor, Weight):
                 ops.setdefault(tensor.name, set()).add(node.op)
     rows = [f"^{re.escape(name)}$" for name, of_name in ops.items() if of_name == {"embedding"}]
-    whole = host_layers(n_layers - bool(part), 0) if n_layers != bool(part) else []
-    partly = [rf"^blk\.{n_layers - 1}\.ffn_({part})_(ch|)exps"] if part else []
-    return "|".join([*(item.pattern.pattern for item in whole), *partly, *rows])
-
-
-def _fewest_in_place(
-    graphs: Sequence[Graph], backends: Backends, limits_with: Callable[[str], Limits], rules: PlacementRules
-) -> str:
-    """Return the pattern of the experts of as few first layers as leave room for the rest; empty if none do.
-
-    Of the last of these layers, only some may be there.
-    """
-
-    def fits(n_layers: int, part: str = "") -> bool:
-        return _is_whole(find_placement(graphs, backends, limits_with(_in_place(graphs, n_layers, part)), rules))
-
-    n_layers = max(graph.n_layer for graph in graphs)
-    if not fits(n_layers):
-        return ""
-    fewest = _fewest(n_layers, fits)
-    return _in_place(graphs, fewest, next((part for part in _PARTS if fits(fewest, part)), ""))
+    return "|".join([*(item.pattern.pattern for item in host_layers(n_layers, 0)), *rows])
 
 
 def _has_experts(graphs: Sequence[Graph]) -> bool:

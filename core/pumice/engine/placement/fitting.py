@@ -48,8 +48,8 @@ def fit_model(
     """Return the sizes of a model, a context of 0 as ``largest_sizes`` chooses it, and its placement rules.
 
     If GPUs lack room for the whole model even with ``config.fit_ctx`` tokens, the context is as large as there is room
-    for with all experts in host memory, as far as experts may stay there; ``chosen_rules`` then says which do, and
-    ``experts_in_place`` if GPUs read them. A warning names each option of the placement that has no effect.
+    for with all experts in host memory, as far as experts may stay there; ``experts_in_place`` then says which GPUs
+    read there, or ``chosen_rules`` which the CPU computes. A warning names each option without effect.
 
     Args:
         graphs: graphs of the model by name.
@@ -63,21 +63,19 @@ def fit_model(
     """
     traced = [graphs[MAIN], *(graph for name, graph in graphs.items() if name != MAIN), *prompts_of(graphs).values()]
     _warn_of_unused(traced, backends, config)
-    sizes, rules = _fit_context(graphs, traced, backends, sizes, config, host_bytes)
+    sizes = _fit_context(graphs, traced, backends, sizes, config, host_bytes)
 
     def limits_with(names: str) -> Limits:
         return make_limits(graphs, replace(sizes, in_place=names))
 
-    names = experts_in_place(traced, backends, limits_with, rules, config)
-    if not names:
-        return FittedModel(sizes, rules)
-    limits, in_place = limits_with(names), rules_in_place(config)
-    n_bytes = _host_bytes(find_placement(traced, backends, limits, in_place), traced, backends, limits)
-    if host_bytes is None or n_bytes <= _SHARE_IN_PLACE * host_bytes:
-        return FittedModel(replace(sizes, in_place=names), in_place)
-    if config.moe_in_place == "on":
-        logger.warning("moe_in_place: %d bytes take too much of the free host memory, %d", n_bytes, host_bytes)
-    return FittedModel(sizes, rules)
+    if names := experts_in_place(traced, backends, limits_with, config):
+        limits, rules = limits_with(names), rules_in_place(config)
+        n_bytes = _host_bytes(find_placement(traced, backends, limits, rules), traced, backends, limits)
+        if host_bytes is None or n_bytes <= _SHARE_IN_PLACE * host_bytes:
+            return FittedModel(replace(sizes, in_place=names), rules)
+        if not config.is_default("moe_in_place"):
+            logger.warning("moe_in_place: %d bytes take too much of the free host memory, %d", n_bytes, host_bytes)
+    return FittedModel(sizes, chosen_rules(traced, backends, limits_with(""), config))
 
 
 def _fit_context(
@@ -87,28 +85,24 @@ def _fit_context(
     sizes: EngineSizes,
     config: Config,
     host_bytes: int | None,
-) -> FittedModel:
-    """Return the sizes and rules of a model whose experts the CPU computes if they stay in host memory."""
-
-    def fits(rules: PlacementRules, limits: Limits) -> bool:
-        return has_room(traced, backends, limits, rules, host_bytes)
-
-    def lowered(rules: PlacementRules) -> EngineSizes:
-        has_room = _room_for_cache(graphs, traced, backends, sizes, config, rules, host_bytes)
-        return largest_sizes(graphs, sizes, config.fit_ctx, has_room)
-
+) -> EngineSizes:
+    """Return the sizes of a model, a context of 0 as ``largest_sizes`` chooses it."""
     rules = PlacementRules.of(config)
     if config.n_ctx or not rules.fit:
-        return FittedModel(sizes, chosen_rules(traced, backends, make_limits(graphs, sizes), config))
+        return sizes
+
+    def lowered(rules: PlacementRules) -> EngineSizes:
+        fits = _room_for_cache(graphs, traced, backends, sizes, config, rules, host_bytes)
+        return largest_sizes(graphs, sizes, config.fit_ctx, fits)
+
     whole = lowered(rules)
-    limits = make_limits(graphs, whole)
-    if whole.n_ctx < sizes.n_ctx and may_move_experts(traced, backends, config) and not fits(rules, limits):
-        on_host = replace(rules, overrides=(*rules.overrides, *host_layers(-1, 0)))
-        longer = lowered(on_host)
-        moved = chosen_rules(traced, backends, make_limits(graphs, longer), config)
-        if moved != rules:
-            return FittedModel(longer, moved)
-    return FittedModel(whole, chosen_rules(traced, backends, limits, config))
+    if whole.n_ctx == sizes.n_ctx or not may_move_experts(traced, backends, config):
+        return whole
+    if has_room(traced, backends, make_limits(graphs, whole), rules, host_bytes):
+        return whole
+    longer = lowered(replace(rules, overrides=(*rules.overrides, *host_layers(-1, 0))))
+    moves = chosen_rules(traced, backends, make_limits(graphs, longer), config) != rules
+    return longer if moves else whole
 
 
 def _warn_of_unused(traced: Sequence[Graph], backends: Backends, config: Config) -> None:

@@ -66,7 +66,7 @@ def held_by(
         for item, part in _named_parts(use):
             key = layers[device, item.name], part
             sizes[key] = sizes.get(key, 0) + backends[device[0]].footprint(item, limits)
-        rows += [Held(device, layer, part, n_bytes) for (layer, part), n_bytes in sizes.items()]
+        rows += [Held(device, layer, part, n_bytes) for (layer, part), n_bytes in sizes.items() if n_bytes]
     return rows + _held_in_place(uses, layers, backends, limits)
 
 

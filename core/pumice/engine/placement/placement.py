@@ -109,11 +109,6 @@ class Placement(NamedTuple):
     n_wanted: int
     n_offloaded: int
 
-    @property
-    def first_offloaded(self) -> int:
-        """The first layer on GPUs; the number of layers if none is."""
-        return self.n_layers - self.n_offloaded
-
 
 def place_layers(
     graphs: Sequence[Graph], backends: Backends, limits: Limits, rules: PlacementRules

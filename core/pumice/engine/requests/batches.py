@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from pumice.adapters import SCALES
 from pumice.backend.step import Batch, Memory
+from pumice.engine.cache.blocks import BlockTables
 from pumice.engine.cache.kv_cache import KVCache
-from pumice.engine.cache.tables import BlockTables
 from pumice.engine.media.rows import MediaRows, text_places
 from pumice.graph.media import IS_TOKEN, PLACES, ROWS
 

@@ -15,10 +15,9 @@ from pumice.architecture import MAIN, HParams
 from pumice.backend.step import Batch
 from pumice.config import Config
 from pumice.engine.cache.kv_cache import KVCache
-from pumice.engine.media.projector_parts import SPEECH_TYPE, ProjectorParts
-from pumice.engine.placement.backends import backend_line
-from pumice.engine.placement.placement import PlacementRules
-from pumice.engine.placement.runner import Runner
+from pumice.engine.media.encoders import SPEECH_TYPE, ProjectorParts
+from pumice.engine.placement.backends import open_backends
+from pumice.engine.placement.runner import compiled_graph
 from pumice.engine.placement.sizing import EngineSizes, make_limits
 from pumice.engine.requests.batches import Part, Place, batch_of
 from pumice.errors import ModelError
@@ -60,14 +59,9 @@ class _Run:
     """A compiled graph, and the sequence that its cache holds."""
 
     def __init__(self, stack: ExitStack, plan: SpeechGraph, graph: Graph, config: Config, registry: Registry) -> None:
-        backends = backend_line(registry, config)
-        for _, backend in backends:
-            stack.callback(backend.close)
         sizes = EngineSizes(max(plan.n_ctx, plan.n_rows), plan.n_rows, 1, "f32")
-        graphs = {MAIN: graph}
-        self._runner = Runner(graphs, backends, make_limits(graphs, sizes), PlacementRules(config.n_gpu_layers))
-        stack.callback(self._runner.close)
-        self._runner.compile()
+        limits = make_limits({MAIN: graph}, sizes)
+        self._runner = compiled_graph(stack, graph, open_backends(stack, registry, config), limits, config)
         self._cache = KVCache(self._runner.limits, share_prefixes=False)
         self._place = Place(0, self._cache.begin([])[0])
         self._n_past = 0

@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.cache.tables import BlockTables
+from pumice.engine.cache.blocks import BlockTables
 from pumice.engine.drafts.drafts import Draft
 from pumice.engine.loop.steps.context import StepContext
 from pumice.engine.loop.steps.flight import Flight, n_equal
