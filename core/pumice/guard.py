@@ -16,8 +16,14 @@ class Terminated(SystemExit):
     """The end of the process by a signal, which may come in the middle of a plugin's call."""
 
 
-UNEXPECTED = (Exception, SystemExit)
-"""Exceptions of plugins that become PluginErrors. A SystemExit would end the engine's thread without a word."""
+UNEXPECTED = BaseException
+"""Exceptions of plugins that become PluginErrors, unless ``raise_named`` passes them on.
+
+A SystemExit, or the PanicException of a library in Rust, would end the engine's thread without a word.
+"""
+
+PASSED = (Terminated, KeyboardInterrupt, GeneratorExit)
+"""Exceptions that end the process or a generator, and are no errors of a plugin."""
 
 
 def guarded(call: Called, where: str) -> Called:
@@ -49,9 +55,9 @@ def raise_named(error: BaseException, where: str) -> NoReturn:
     """Raise a plugin's error as PluginError.
 
     A PumiceError is raised unchanged, as intended; so are a MemoryError, which a system call without memory is, too,
-    the end of the process, and any error if ``where`` is empty: that of no plugin.
+    the end of the process or of a generator, and any error if ``where`` is empty: that of no plugin.
     """
-    if not where or isinstance(error, (PumiceError, MemoryError, Terminated)):
+    if not where or isinstance(error, (PumiceError, MemoryError, *PASSED)):
         raise error
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:  # of mapping memory
         raise MemoryError from error

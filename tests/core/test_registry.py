@@ -311,7 +311,7 @@ def test_a_clash_stops_only_who_uses_the_name(site, home):
     install(site, "second", source.format("proposers", "ngram"))
     install(site, "third", source.format("commands", "bench"))
     pumice = [sys.executable, "-m", "pumice"]
-    for command in (["devices"], ["tokenize", "-p", "hello"], ["info"], ["fit", "--no-measure"], ["config"]):
+    for command in (["devices"], ["tokenize", "-p", "hello"], ["info"], ["fit"], ["config"]):
         done = subprocess.run([*pumice, *command], capture_output=True, text=True, cwd=home)
         assert (done.returncode, done.stderr) == (0, ""), command
     done = subprocess.run([*pumice, "run", "-n", "1"], capture_output=True, text=True, cwd=home)

@@ -19,7 +19,7 @@ from pumice.guard import UNEXPECTED, guarded, raise_named
 from pumice.sampler import parameters
 from pumice.sampler.candidates import Candidates, largest
 from pumice.sampler.contract import MaskSampler, Plan, Sampler, SamplerContext, Selector
-from pumice.sampler.mask import Mask, allows, at_most_one, count, to_tokens
+from pumice.sampler.mask import Mask, allows, at_most_one, count, n_words, to_tokens
 from pumice.sampler.random import NumbersAhead
 from pumice.wording import unknown_name
 
@@ -253,7 +253,7 @@ class Chain:
     def mask(self) -> Mask | None:
         """Mask of the tokens that all samplers allow next; None allows all."""
         if not self._mask_known:
-            masks = [mask for sampler in self.masking if (mask := sampler.mask()) is not None]
+            masks = [mask for sampler in self.masking if (mask := _mask_of(sampler, self.n_vocab)) is not None]
             self._mask, self._few, _ = Possible.of(masks)
             self._mask_known = True
         return self._mask
@@ -266,11 +266,26 @@ class Chain:
     @property
     def forced(self) -> Sequence[int]:
         """Next tokens for which a sampler leaves no choice."""
-        return self.masking[0].forced() if len(self.masking) == 1 else ()
+        if len(self.masking) != 1:
+            return ()
+        try:
+            tokens = self.masking[0].forced()
+            wrong = next((token for token in tokens if not 0 <= token < self.n_vocab), None)
+        except UNEXPECTED as error:
+            raise_named(error, f"{_describe(self.masking[0])}: forced")
+        if wrong is not None:
+            raise PluginError(f"{_describe(self.masking[0])}: forced: {wrong} is no token of {self.n_vocab}")
+        return tokens
 
     def n_allowed(self, tokens: Sequence[int]) -> int:
         """Return how many of these tokens may come next, one after the other."""
-        return min((sampler.n_allowed(tokens) for sampler in self.masking), default=len(tokens))
+        n_allowed = len(tokens)
+        for sampler in self.masking:
+            try:
+                n_allowed = min(n_allowed, sampler.n_allowed(tokens))
+            except UNEXPECTED as error:
+                raise_named(error, f"{_describe(sampler)}: n_allowed")
+        return n_allowed
 
     @property
     def looks_ahead(self) -> bool:
@@ -297,7 +312,7 @@ class Chain:
             try:
                 for fork in forks:
                     fork.accept(coming[0])
-                masks = [mask.copy() for fork in forks if (mask := fork.mask()) is not None]
+                masks = [mask.copy() for fork in forks if (mask := _mask_of(fork, self.n_vocab)) is not None]
             except RequestError:  # the samplers raise it again if the sequence gets there
                 break
             except UNEXPECTED as error:
@@ -406,6 +421,18 @@ def make_masks(chains: Sequence[Chain]) -> None:
     for kind, samplers in kinds.items():
         if len(samplers) > 1:
             guarded(kind.make_masks, f"{_describe(samplers[0])}: make_masks")(samplers)
+
+
+def _mask_of(sampler: MaskSampler, n_vocab: int) -> Mask | None:
+    """Return a sampler's mask. Raises PluginError, which names the sampler, for errors and what is no mask."""
+    try:
+        mask: object = sampler.mask()
+    except UNEXPECTED as error:
+        raise_named(error, f"{_describe(sampler)}: mask")
+    if mask is None or (isinstance(mask, np.ndarray) and mask.dtype == np.uint32 and mask.shape == (n_words(n_vocab),)):
+        return mask
+    got = f"{mask.dtype} {list(mask.shape)}" if isinstance(mask, np.ndarray) else type(mask).__name__
+    raise PluginError(f"{_describe(sampler)}: mask: expected uint32 [{n_words(n_vocab)}] or None, not {got}")
 
 
 def _describe(sampler: Sampler) -> str:

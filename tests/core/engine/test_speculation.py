@@ -166,13 +166,14 @@ def test_texts_of_other_requests_are_proposed_within_a_salt():
 class Broken(Proposer):
     """Raises an error in one method."""
 
-    def __init__(self, method: str) -> None:
+    def __init__(self, method: str, error: type[BaseException]) -> None:
+        self._error = error
         if method == "__init__":
-            raise ValueError("no idea")
+            self._raise()
         setattr(self, method, self._raise)
 
     def _raise(self, *_: object) -> None:
-        raise ValueError("no idea")
+        raise self._error("no idea")
 
     def propose(self, n: int) -> Proposal:
         return Proposal([1] * n)
@@ -189,16 +190,17 @@ class Saying(Proposer):
 
 
 @pytest.mark.parametrize("method", ["__init__", "start", "accept", "propose", "judge", "close"])
-def test_a_proposer_that_fails_is_dropped_and_named(method, texts, monkeypatch, caplog):
+@pytest.mark.parametrize("error", [ValueError, SystemExit])
+def test_a_proposer_that_fails_is_dropped_and_named(method, error, texts, monkeypatch, caplog):
     expected = learn(texts, requests(RANDOM), engine(Cells(0)))
-    monkeypatch.setitem(PROPOSERS, "broken", lambda: Broken(method))
+    monkeypatch.setitem(PROPOSERS, "broken", lambda: Broken(method, error))
     made = engine(Cells(0), speculation=drafting("broken,oracle"))
     generations = [add(made, each) for each in requests(RANDOM)]
     run(made)
     assert [(each.generated, each.finish_reason) for each in generations] == expected
     warnings = [record.message for record in caplog.records if "proposer" in record.message]
     assert set(warnings) == {
-        f"proposer 'broken': {method}: ValueError: no idea; the request goes on without its drafts"
+        f"proposer 'broken': {method}: {error.__name__}: no idea; the request goes on without its drafts"
     }
     assert len(warnings) == len([each for each in generations if each.timings.n_drafted])  # one for each sequence
     assert sum(each.timings.n_accepted for each in generations) > 50  # the oracle's

@@ -11,7 +11,7 @@ import pytest
 import pumice
 from gguf_files import tiny_llama
 from pumice.engine import Runner
-from pumice.errors import ModelClosedError, PromptTooLongError
+from pumice.errors import EngineError, ModelClosedError, PromptTooLongError
 from waiting import PATIENCE, wait_until
 
 EXACT = {"backend": "numpy", "kv_type": "f32"}
@@ -96,6 +96,22 @@ def test_a_failure_in_the_engine_itself_reaches_who_waits(model, monkeypatch):
         stream.completion()
     with pytest.raises((TypeError, ModelClosedError)):  # the second, if it is noticed before the end
         model.generate("a")
+
+
+def test_a_panic_in_a_step_is_an_error_of_its_requests(model, monkeypatch):
+    class Panic(BaseException):
+        """What libraries in Rust raise when they panic."""
+
+    def panic(self):
+        raise Panic("index out of bounds")
+
+    stream = model.stream("a", **ENDLESS)
+    next(stream)
+    with monkeypatch.context() as patched:
+        patched.setattr("pumice.engine.loop.scheduler.Scheduler.choose", panic)
+        with pytest.raises(EngineError, match="the engine failed: Panic: index out of bounds"):
+            stream.completion()
+    assert len(model.generate("a", **GREEDY).tokens) == 20
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")

@@ -262,6 +262,68 @@ class Masked(MaskSampler):
         return self._mask
 
 
+class Panic(BaseException):
+    """What libraries in Rust raise when they panic."""
+
+
+@dataclass
+class Wrong(MaskSampler):
+    """Returns what it is told, or raises it."""
+
+    is_mask: bool
+    value: Any
+
+    def mask(self) -> Any:
+        return self._result() if self.is_mask else None
+
+    def forced(self) -> Any:
+        return () if self.is_mask else self._result()
+
+    def n_allowed(self, tokens: Sequence[int]) -> int:
+        self._result()
+        return len(tokens)
+
+    def _result(self) -> Any:
+        if isinstance(self.value, BaseException):
+            raise self.value
+        return self.value
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (np.ones(4, bool), r"mask: expected uint32 \[1\] or None, not bool \[4\]"),
+        (np.zeros(2, np.uint32), r"mask: expected uint32 \[1\] or None, not uint32 \[2\]"),
+        (np.zeros(1), r"mask: expected uint32 \[1\] or None, not float64 \[1\]"),
+        ([1], r"mask: expected uint32 \[1\] or None, not list"),
+        (Panic("out of bounds"), "mask: Panic: out of bounds"),
+    ],
+)
+def test_what_is_no_mask_is_named(value: object, problem: str) -> None:
+    with pytest.raises(PluginError, match=f"Wrong: {problem}"):
+        Chain([Wrong(True, value), Few()], SamplerContext(4)).sample(LOGITS)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ([4], "forced: 4 is no token of 4"),
+        ([-1], "forced: -1 is no token of 4"),
+        (None, "forced: TypeError"),
+        ("ab", "forced: TypeError"),
+        (Panic("out of bounds"), "forced: Panic: out of bounds"),
+    ],
+)
+def test_what_are_no_forced_tokens_is_named(value: object, problem: str) -> None:
+    with pytest.raises(PluginError, match=f"Wrong: {problem}"):
+        _ = Chain([Wrong(False, value), Few()], SamplerContext(4)).forced
+
+
+def test_errors_of_counting_drafts_are_named() -> None:
+    with pytest.raises(PluginError, match="Wrong: n_allowed: Panic: out of bounds"):
+        Chain([Wrong(False, Panic("out of bounds")), Few()], SamplerContext(4)).n_allowed([1, 2])
+
+
 @dataclass
 class Few(PlannedSampler, Selector):
     """Keeps the highest, at most so many."""

@@ -17,7 +17,7 @@ from pumice.engine.drafts.next_tokens import NextTokens, NextTokensProposer
 from pumice.engine.placement.runner import Runner
 from pumice.engine.requests.generation import Generation, Running
 from pumice.errors import PluginError
-from pumice.guard import describe
+from pumice.guard import PASSED, UNEXPECTED, describe
 from pumice.proposers import COMPUTED, Proposal, Proposer, ProposerContext, names_of
 
 log = logging.getLogger("pumice")
@@ -100,10 +100,12 @@ class SequenceProposers:
         """Drop a proposer whose method raises an error: the sequence goes on without its drafts."""
         try:
             yield
-        except Exception as error:
+        except PASSED:
+            raise
+        except UNEXPECTED as error:
             self.drop(name, method, error)
 
-    def drop(self, name: str, method: str, error: Exception) -> None:
+    def drop(self, name: str, method: str, error: BaseException) -> None:
         """Close and discard a proposer, and log its error."""
         log.warning("proposer %r: %s: %s; the request goes on without its drafts", name, method, describe(error))
         proposer = self.by_name.pop(name, None)
@@ -289,7 +291,9 @@ def _propose_all(name: str, owners: Collection[SequenceProposers], most: Sequenc
         if len(proposals) != len(proposers) or not all(isinstance(proposal, Proposal) for proposal in proposals):
             raise PluginError(f"expected a Proposal, not {proposals!r:.100}")
         return [checked_proposal(proposal, n) for proposal, n in zip(proposals, most, strict=True)]
-    except Exception as error:
+    except PASSED:
+        raise
+    except UNEXPECTED as error:
         for own in owners:
             own.drop(name, "propose", error)
         return [Proposal()] * len(owners)

@@ -33,7 +33,8 @@ from pumice.engine.messages import (
 )
 from pumice.engine.requests.generation import Generation
 from pumice.engine.requests.reading import ReadRequest, with_future
-from pumice.errors import ModelClosedError, QueueFullError, RequestError
+from pumice.errors import EngineError, ModelClosedError, QueueFullError, RequestError
+from pumice.guard import describe
 
 T = TypeVar("T")
 
@@ -212,6 +213,8 @@ class EngineThread:
             self._engine.step()
         except Exception as error:  # of a plugin's policy, for example: it is not known whose request it was
             self._engine.fail(error)
+        except BaseException as error:  # a panic of a library in Rust, for example
+            self._engine.fail(EngineError(f"the engine failed: {describe(error)}"))
 
     def _obey(self) -> bool:
         """Execute sent commands in order, waiting for them if there is nothing else to do. Return False to close."""
