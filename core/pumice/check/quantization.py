@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from pumice.check.findings import Finding, Subject, Variant
 from pumice.check.weights import OF_LAYER
+from pumice.evaluate.kl_divergence import log_softmax
 from pumice.gguf.quants import dequantize
 from pumice.gguf.tensors import ModelTensor
-from pumice.model import Model
 
 N_TOKENS = 128  # of the text whose predictions are compared
 N_ROWS = 256  # of a tensor whose errors are compared, spread over all rows
@@ -78,9 +78,9 @@ def _predictions(subject: Subject, changed: Mapping[str, ModelTensor]) -> Iterat
         ids = model.tokenizer.tokenize(subject.text)[:N_TOKENS]
         if not model.facts.generates:
             return
-        expected = _log_softmax(model, ids)
+        expected = log_softmax(model.logits(ids))
     with subject.load() as model:
-        whole = _divergence(expected, _log_softmax(model, ids))
+        whole = _divergence(expected, log_softmax(model.logits(ids)))
     groups: dict[str, dict[str, ModelTensor]] = {}
     for name, tensor in changed.items():
         layer = OF_LAYER.fullmatch(name)
@@ -89,20 +89,13 @@ def _predictions(subject: Subject, changed: Mapping[str, ModelTensor]) -> Iterat
     for done, (group, tensors) in enumerate(groups.items()):
         subject.progress(done, len(groups))
         with subject.load(Variant(tensors=tensors), subject.base) as model:
-            divergences[group] = _divergence(expected, _log_softmax(model, ids))
+            divergences[group] = _divergence(expected, log_softmax(model.logits(ids)))
     worst = sorted(divergences, key=lambda group: -divergences[group])[:MOST_SHOWN]
     shown = ", ".join(f"{group} {divergences[group]:.2g}" for group in worst)
     by_layer = f"; with one layer of it alone: {shown}" if shown else ""
     yield Finding("note", "quantization", f"mean KL divergence from the base {whole:.2g}{by_layer}")
 
 
-def _log_softmax(model: Model, ids: list[int]) -> NDArray[np.float64]:
-    """Return log-probabilities [n, n_vocab] after each token."""
-    logits = model.logits(ids).astype(np.float64)
-    logits -= logits.max(axis=1, keepdims=True)
-    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-
-
-def _divergence(expected: NDArray[np.float64], actual: NDArray[np.float64]) -> float:
+def _divergence(expected: NDArray[np.float32], actual: NDArray[np.float32]) -> float:
     """Return the mean Kullback-Leibler divergence of ``actual`` from ``expected`` in nats."""
-    return float((np.exp(expected) * (expected - actual)).sum(axis=1).mean())
+    return float((np.exp(expected) * (expected - actual)).sum(axis=1, dtype=np.float64).mean())

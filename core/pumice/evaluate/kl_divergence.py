@@ -99,17 +99,24 @@ def kl_divergence(model: Scorer, path: str | os.PathLike[str], *, bos: int | Non
             raise RequestError(
                 f"{path}: the predictions need another vocabulary than this model's {logits.shape[1]} tokens"
             )
-        log_softmax = _log_softmax(logits)
+        predicted = log_softmax(logits)
         rows = np.arange(len(tokens))
         losses.add(-log_probabilities(logits, tokens))
         base_losses.add(-base[rows, tokens].astype(np.float64))
-        terms = np.where(base > -DEPTH, np.exp(base) * (base - log_softmax), 0)
+        terms = np.where(base > -DEPTH, np.exp(base) * (base - predicted), 0)
         divergences.append(terms.sum(axis=1, dtype=np.float64))
-        changes.append((np.exp(log_softmax[rows, tokens]) - np.exp(base[rows, tokens])).astype(np.float64))
+        changes.append((np.exp(predicted[rows, tokens]) - np.exp(base[rows, tokens])).astype(np.float64))
         n_same += int((base.argmax(axis=1) == logits.argmax(axis=1)).sum())
         yield _result(
             losses.perplexity(i + 1), base_losses, np.concatenate(divergences), np.concatenate(changes), n_same
         )
+
+
+def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the log-probabilities [n, n_vocab] of logits [n, n_vocab]."""
+    top = logits.max(axis=1, keepdims=True)
+    sums = np.exp(logits - top).sum(axis=1, keepdims=True, dtype=np.float64)
+    return logits - top - np.log(sums).astype(np.float32)
 
 
 def context_of(path: str | os.PathLike[str]) -> int:
@@ -134,12 +141,6 @@ def _result(
     )
 
 
-def _log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    top = logits.max(axis=1, keepdims=True)
-    sums = np.exp(logits - top).sum(axis=1, keepdims=True, dtype=np.float64)
-    return logits - top - np.log(sums).astype(np.float32)
-
-
 def _record_words(n_vocab: int) -> int:
     """Return the 16-bit words per predicted token: scale, lowest log-probability, and codes of all tokens."""
     return 2 * ((n_vocab + 1) // 2) + 4
@@ -147,13 +148,13 @@ def _record_words(n_vocab: int) -> int:
 
 def _pack(logits: NDArray[np.float32]) -> NDArray[np.uint16]:
     """Encode log-probabilities as steps from the lowest stored one."""
-    log_softmax = _log_softmax(logits)
+    predicted = log_softmax(logits)
     top = logits.max(axis=1, keepdims=True)
     low = np.maximum(logits.min(axis=1, keepdims=True), top - np.float32(DEPTH))
     scale = (top - low) / np.float32(STEPS)
     codes = np.rint(np.maximum(logits - low, 0) / np.where(scale > 0, scale, 1))
     out = np.zeros((len(logits), _record_words(logits.shape[1])), np.uint16)
-    lowest = low - logits[:, :1] + log_softmax[:, :1]  # low as a log-probability
+    lowest = low - logits[:, :1] + predicted[:, :1]  # low as a log-probability
     out[:, :4] = np.concatenate([scale, lowest], axis=1).astype(np.float32).view(np.uint16)
     out[:, 4 : 4 + logits.shape[1]] = codes
     return out
