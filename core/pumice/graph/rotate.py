@@ -12,14 +12,18 @@ from dataclasses import replace
 from pumice.graph.builder import GraphBuilder
 from pumice.graph.tensor import Graph, KVState, Node, Tensor
 
-SMALLEST = 64
-"""Values of the smallest rotation. Heads whose size is no multiple of it are not rotated."""
+SIZES = {"q": 32, "k": 32, "v": 64}
+"""Values of a rotation; heads whose size is no multiple are not rotated.
+
+A few values of keys are much larger than the others, and rotations of 32 keep each to its block of the cache. The mean
+KL divergence of Gemma 3 270M with q4_0 from f16 was 0.049 with rotations of 32 values of keys, 0.075 with 64, 0.116
+with 256 and 0.140 without (values 64, 300 tokens). Values lose more in rotations of 32 (0.108 for 0.075).
+"""
 
 
 def rotate_caches(graphs: Mapping[str, Graph]) -> dict[str, Graph]:
     """Return the graphs of a model with rotated keys and values in the caches of attention.
 
-    The rotations are those of llama.cpp: the largest power of two that divides a head's size for keys, 64 for values.
     Latent attention, whose values are part of its keys, and attention without a cache stay as they are.
     """
     rotated: dict[Node, list[Node]] = {}  # graphs share nodes
@@ -37,8 +41,8 @@ def _rotated(node: Node) -> list[Node]:
     state = node.state
     if node.op not in ("attention", "kv_store") or not isinstance(state, KVState) or not state.v_dim:
         return [node]
-    of_keys, of_values = (0 if dim % SMALLEST else dim & -dim for dim in (state.k_dim, state.v_dim))
-    sizes = {"q": of_keys, "k": of_keys, "v": min(of_values, SMALLEST)}
+    dims = {"q": state.k_dim, "k": state.k_dim, "v": state.v_dim}
+    sizes = {name: 0 if dims[name] % size else size for name, size in SIZES.items()}
     g = node.output.builder
     assert isinstance(g, GraphBuilder)
     with g.collecting() as nodes:

@@ -8,7 +8,7 @@ from pumice.plugin.unstable import Limits, Node, row_size
 from pumice_cpu.lower.rule import Lowering, Rule
 
 SMALLEST = 32  # values of two vectors
-COMMON_SIZES = (64, 128, 256)
+COMMON_SIZES = (32, 64)
 
 
 def _claims(node: Node, limits: Limits) -> bool:
