@@ -13,7 +13,8 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from types import UnionType
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import yaml
 from pydantic import (
@@ -57,6 +58,9 @@ _WORDS = {
     "a valid integer": "an integer",
     "a valid ": "a ",
 }
+
+
+_NOUNS = {bool: "true or false", int: "an integer", float: "a number", str: "a text"}
 
 
 class Layer(NamedTuple):
@@ -313,7 +317,7 @@ def load_config(overrides: Mapping[str, Any] | None = None, model: Layer | None 
     Raises:
         ConfigError: A file cannot be read, a key is unknown, or a value is of a wrong type.
     """
-    layers = [_read(path) for path in config_files()]
+    layers = [_package_layer(), *map(_read, config_files()[1:])]
     layers += [model] if model else []
     layers.append(Layer(ARGUMENTS, _without_none(overrides or {})))
     for key, value in layers[-1].data.items():
@@ -338,7 +342,7 @@ def _check_integers(key: str, value: object, depth: int = 0) -> None:
 
 def bundled_config(overrides: Mapping[str, Any]) -> Config:
     """Return the package's own configuration with ``overrides``, whatever the files of users and folders say."""
-    return merge_layers([_read(_package_file()), Layer(ARGUMENTS, _without_none(overrides))])
+    return merge_layers([_package_layer(), Layer(ARGUMENTS, _without_none(overrides))])
 
 
 def merge_layers(layers: Sequence[Layer]) -> Config:
@@ -487,6 +491,12 @@ def _package_file() -> Path:
     return installed if installed.exists() else package.parents[1] / "registry.yaml"
 
 
+@functools.cache
+def _package_layer() -> Layer:
+    """Return the package's own settings, read once: a confined server cannot open a file that replaces this one."""
+    return _read(_package_file())
+
+
 def user_directory() -> Path:
     """Return the XDG base directory for configuration; a relative one is ignored, as the specification demands."""
     directory = Path(os.environ.get("XDG_CONFIG_HOME", ""))
@@ -566,6 +576,9 @@ def _describe(schema: type[BaseModel], problem: Any) -> str:
         hint = known if is_forbidden else f" (a backend's section should be a map, not {_shown(problem['input'])})"
         advice = f"; {_ADVICE[key]}" if key in _ADVICE else did_you_mean(path[-1], keys)
         return f"unknown key {key!r}{advice or hint}"
+    if get_origin(section) is UnionType:  # pydantic has an error for each member, whose name ends the path
+        nouns = " or ".join(_NOUNS[member] for member in get_args(section))
+        return f"{printable('.'.join(path[:-1]))}: should be {nouns}, not {_shown(problem['input'])}"
     expected = re.sub(r" or instance of \w+", "", problem["msg"])
     for pydantic_says, yaml_says in _WORDS.items():
         expected = expected.replace(pydantic_says, yaml_says)
