@@ -162,6 +162,9 @@ class Settings:
         for origin in self.origins:
             if origin != LOCAL and not _ORIGIN.fullmatch(origin):
                 raise click.UsageError(f"--cors-origin: expected https://NAME, {LOCAL}, or * for all, not {origin!r}")
+        for option, path in {"--conversations": self.conversations, "--slot-save-path": self.slot_folder}.items():
+            if path is not None and not path.absolute().parent.is_dir():
+                raise click.UsageError(f"{option} {path}: there is no folder {path.absolute().parent}; create it first")
         folders = {"--slot-save-path": self.slot_folder, "--batches": self.batches, "--allow-uploads": self.uploads}
         for option, folder in folders.items():
             try:

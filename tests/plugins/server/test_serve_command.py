@@ -89,6 +89,8 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
         ),
         (["--cors-origin", "example.org"], "expected https://NAME, localhost, or * for all, not 'example.org'"),
         (["--slot-save-path", "/proc/absent"], "--slot-save-path: /proc/absent: "),
+        (["--slot-save-path", "/absent/a"], "--slot-save-path /absent/a: there is no folder /absent; create it first"),
+        (["--conversations", "/absent/a.db"], "--conversations /absent/a.db: there is no folder /absent; create it"),
         (["--no-such"], "No such option"),
         (["a.gguf", "b.gguf", "--lora", "c.gguf"], "adapters apply to a single model"),
         (["--control-vector-layer-range", "1", "2", "--lora", "a.gguf"], "layer-range needs a vector"),
