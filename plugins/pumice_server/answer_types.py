@@ -1,14 +1,21 @@
-"""Fields of the answers of endpoints, as ``/openapi.json`` describes them.
-
-Answers are built as dictionaries. An endpoint names the class of its answer, and the one of a stream's parts, in the
-annotation of its result. ``tests/plugins/server/test_answer_types.py`` compares the classes with answers.
-"""
+"""Answers, and parts of answers, that several protocols have."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 
-# --- shared parts
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+if TYPE_CHECKING:
+    Vector = NDArray[np.float32] | list[float]
+else:
+    Vector = list[float]
+"""Components of a vector, as an array; in JSON a list."""
 
 
 class ErrorDetail(Struct, kw_only=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Container, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Generic, TypeVar
@@ -64,7 +64,7 @@ async def make_answer(make: Callable[[], T], size: int) -> Whole[T]:
 def to_json(value: Any) -> bytes:
     """Encode a value. Infinities become null, arrays of NumPy lists; keys may be integers.
 
-    An optional field of a struct that is None is left out.
+    A field of a struct is left out if it has its default, None or UNSET.
     """
     return orjson.dumps(value, _fields, orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
 
@@ -73,19 +73,18 @@ def _fields(value: object) -> dict[str, Any]:
     """Return the fields of a struct by their names in JSON. Raises TypeError for any other object."""
     if not isinstance(value, msgspec.Struct):
         raise TypeError(f"{type(value).__name__} is no JSON")
-    pairs = ((name, getattr(value, attribute)) for name, attribute in _names(type(value)))
-    required = _required(type(value))
-    return {name: item for name, item in pairs if item is not None or name in required}
+    fields = ((name, getattr(value, attribute), absent) for name, attribute, absent in _described(type(value)))
+    return {name: item for name, item, absent in fields if item is not absent}
 
 
 @cache
-def _names(kind: type[msgspec.Struct]) -> Sequence[tuple[str, str]]:
-    return list(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
-
-
-@cache
-def _required(kind: type[msgspec.Struct]) -> Container[str]:
-    return {field.encode_name for field in msgspec.structs.fields(kind) if field.required}
+def _described(kind: type[msgspec.Struct]) -> Sequence[tuple[str, str, object]]:
+    """Return of each field its name in JSON, its attribute, and the value for which it is left out."""
+    absent = (None, msgspec.UNSET)
+    return [
+        (field.encode_name, field.name, field.default if field.default in absent else msgspec.NODEFAULT)
+        for field in msgspec.structs.fields(kind)
+    ]
 
 
 def line(value: Any) -> bytes:

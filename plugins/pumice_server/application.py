@@ -167,8 +167,12 @@ def answers_of(handler: Handler) -> Sequence[Any]:
     members = get_args(declared) if get_origin(declared) in (Union, UnionType) else (declared,)
     parts = [get_args(member)[0] for member in members if get_origin(member) is Streaming]
     whole = [get_args(member)[0] if get_origin(member) is Whole else member for member in members]
-    kinds = [kind for kind in whole if get_origin(kind) is not Streaming and kind is not Response]
+    kinds = [kind for kind in whole if get_origin(kind) is not Streaming and not _is_response(kind)]
     return [reduce(or_, kinds) if kinds else None, *parts]
+
+
+def _is_response(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Response)
 
 
 def prepare_bodies() -> None:

@@ -7,11 +7,10 @@ from typing import Annotated
 from msgspec import Meta, Struct
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
 
 import pumice
 from pumice.documents import DocumentText, pdf_text
-from pumice_server.answers import json_response, unless_gone
+from pumice_server.answers import unless_gone
 from pumice_server.body import Body
 from pumice_server.pools import MEDIA
 
@@ -32,10 +31,10 @@ class ExtractedText(Struct, kw_only=True):
     """Number of pages."""
 
 
-async def extract_text(request: Request, body: DocumentBody) -> Annotated[Response, ExtractedText]:
+async def extract_text(request: Request, body: DocumentBody) -> ExtractedText:
     """Return the text of a PDF file, read in a confined process. Needs the package `pypdf`."""
     read: DocumentText = await unless_gone(request, _read(body.pdf))
-    return json_response(read._asdict())
+    return ExtractedText(text=read.text, n_pages=read.n_pages)
 
 
 async def _read(encoded: str) -> DocumentText:

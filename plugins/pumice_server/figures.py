@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import pumice
+from pumice_server.answer_types import (
+    CandidateLogprob,
+    CompletionDetails,
+    PromptDetails,
+    Timings,
+    TokenLogprob,
+    Usage,
+)
 
 TokenBytes = Callable[[int], bytes]
 
@@ -47,23 +55,20 @@ def usage(
     completion_tokens: int,
     reasoning_tokens: int = 0,
     audio_tokens: int = 0,
-    predicted: Mapping[str, int] = MappingProxyType({}),
-) -> dict[str, Any]:
-    heard = {"audio_tokens": audio_tokens} if audio_tokens else {}
-    return {
-        "prompt_tokens": prompt_tokens,
-        "completion_tokens": completion_tokens,
-        "total_tokens": prompt_tokens + completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": cached_tokens, **heard},
-        "completion_tokens_details": {"reasoning_tokens": reasoning_tokens, **predicted},
-    }
-
-
-def predicted(timings: Sequence[pumice.Timings]) -> dict[str, int]:
-    """Return OpenAI's counts of tokens of a predicted text for the answers of a request with one."""
-    n_accepted = sum(timing.n_predicted_accepted for timing in timings)
-    n_rejected = sum(timing.n_predicted for timing in timings) - n_accepted
-    return {"accepted_prediction_tokens": n_accepted, "rejected_prediction_tokens": n_rejected}
+    predicting: Sequence[pumice.Timings] = (),
+) -> Usage:
+    """Return OpenAI's usage; ``predicting``: timings of answers to a request with a predicted text."""
+    details = CompletionDetails(reasoning_tokens=reasoning_tokens)
+    if predicting:
+        details.accepted_prediction_tokens = n_accepted = sum(times.n_predicted_accepted for times in predicting)
+        details.rejected_prediction_tokens = sum(times.n_predicted for times in predicting) - n_accepted
+    return Usage(
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+        total_tokens=prompt_tokens + completion_tokens,
+        prompt_tokens_details=PromptDetails(cached_tokens=cached_tokens, audio_tokens=audio_tokens or None),
+        completion_tokens_details=details,
+    )
 
 
 def build_info(compat: bool) -> str:
@@ -71,35 +76,40 @@ def build_info(compat: bool) -> str:
     return f"{'b0-' if compat else ''}pumice-{pumice.__version__}"
 
 
-def timings(times: pumice.Timings) -> dict[str, Any]:
+def timings(times: pumice.Timings) -> Timings:
     """Return ``Timings`` in llama-server's form: milliseconds, tokens, tokens per second."""
     read = times.prompt_tokens - times.prompt_cached
-    drafted = {"draft_n": times.n_drafted, "draft_n_accepted": times.n_accepted} if times.n_drafted else {}
-    return {
-        "queue_ms": times.queue_seconds * 1000,
-        "cache_n": times.prompt_cached,
-        "prompt_n": read,
-        "prompt_ms": times.prompt_seconds * 1000,
-        "prompt_per_token_ms": times.prompt_seconds * 1000 / max(1, read),
-        "prompt_per_second": times.prompt_per_second,
-        "predicted_n": times.generated_tokens,
-        "predicted_ms": times.generation_seconds * 1000,
-        "predicted_per_token_ms": times.generation_seconds * 1000 / max(1, times.generated_tokens - 1),
-        "predicted_per_second": times.generation_per_second,
-        **drafted,
-    }
+    return Timings(
+        queue_ms=times.queue_seconds * 1000,
+        cache_n=times.prompt_cached,
+        prompt_n=read,
+        prompt_ms=times.prompt_seconds * 1000,
+        prompt_per_token_ms=times.prompt_seconds * 1000 / max(1, read),
+        prompt_per_second=times.prompt_per_second,
+        predicted_n=times.generated_tokens,
+        predicted_ms=times.generation_seconds * 1000,
+        predicted_per_token_ms=times.generation_seconds * 1000 / max(1, times.generated_tokens - 1),
+        predicted_per_second=times.generation_per_second,
+        draft_n=times.n_drafted or None,
+        draft_n_accepted=times.n_accepted if times.n_drafted else None,
+    )
 
 
-def chat_logprob(token: int, found: HasLogprob, spell: TokenBytes) -> dict[str, Any]:
-    """Return the form of chat completions, with llama-server's token ids."""
-    top = [_entry(other, logprob, spell) for other, logprob in found.top]
-    return {**_entry(token, found.logprob, spell), "top_logprobs": top}
+def token_logprob(token: int, found: HasLogprob, spell: TokenBytes, sampled: bool = False) -> TokenLogprob:
+    """Return the log-probabilities of a token, or its probabilities after the sampler chain (``sampled``)."""
+    top = [CandidateLogprob(**_entry(other, logprob, spell, sampled)) for other, logprob in found.top]
+    return TokenLogprob(
+        **_entry(token, found.logprob, spell, sampled),
+        top_logprobs=None if sampled else top,
+        top_probs=top if sampled else None,
+    )
 
 
-def _entry(token: int, logprob: float, spell: TokenBytes) -> dict[str, Any]:
+def _entry(token: int, logprob: float, spell: TokenBytes, sampled: bool) -> dict[str, Any]:
     data = spell(token)
-    text = data.decode("utf-8", "replace")
-    return {"id": token, "token": text, "bytes": list(data), "logprob": max(logprob, LEAST_LOGPROB)}
+    value = max(logprob, LEAST_LOGPROB)
+    said = {"prob": math.exp(value)} if sampled else {"logprob": value}
+    return {"id": token, "token": data.decode("utf-8", "replace"), "bytes": list(data), **said}
 
 
 LEAST_LOGPROB = -9999.0

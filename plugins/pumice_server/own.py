@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Sequence
-from typing import Annotated
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -15,7 +14,7 @@ import pumice
 from pumice.plugin.unstable import Endpoint, ServerProtocol
 from pumice_server import documents, self_description, static
 from pumice_server.answer_types import Status
-from pumice_server.answers import json_response, titled
+from pumice_server.answers import titled
 from pumice_server.model_service import BEAT_SECONDS, ModelService, snapshot_of
 from pumice_server.models import Models
 from pumice_server.routes import get, post
@@ -25,12 +24,12 @@ from pumice_server.work import aside
 logger = logging.getLogger("pumice")
 
 
-async def live(request: Request) -> Annotated[Response, Status]:
+async def live(request: Request) -> Status:
     """Report that the process answers."""
-    return json_response({"status": "ok"})
+    return Status(status="ok")
 
 
-async def health(request: Request) -> Annotated[Response, Status]:
+async def health(request: Request) -> Status:
     """Report whether the engine answers: 200, or 503 while the model loads and if no step ends for ten seconds."""
     models: Models = request.app.state.models
     served_model = models.single
@@ -42,10 +41,10 @@ async def health(request: Request) -> Annotated[Response, Status]:
     for other in models.served_models:
         if other.service:
             await snapshot_of(other.service)
-    return json_response({"status": "ok"})
+    return Status(status="ok")
 
 
-async def ready(request: Request) -> Annotated[Response, Status]:
+async def ready(request: Request) -> Status:
     """Report whether a request would be accepted: 503 also if the server stops or the queue is full."""
     models: Models = request.app.state.models
     if models.draining:

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from typing import Any, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -22,6 +23,8 @@ from pumice_server.errors import bad_request, openai_error, problem_of
 from pumice_server.limits import MAX_KEPT_STREAM, MAX_NAME, MAX_UNREAD_STREAMS
 from pumice_server.pools import STREAMS, Place
 from pumice_server.rates import RateLimits
+
+T = TypeVar("T")
 
 HEADER = "x-conversation-id"
 _KEPT_SECONDS = 300.0  # after the end of a stream
@@ -63,7 +66,7 @@ class KeptStream:
         if self.task and self._is_written:
             self.task.cancel()
 
-    async def write(self, parts: AsyncIterator[bytes]) -> None:
+    async def write(self, parts: AsyncIterator[object]) -> None:
         """Take all parts; an error becomes the last one."""
         self._is_written = True
         pinging = asyncio.create_task(self._ping_while_quiet())
@@ -71,7 +74,7 @@ class KeptStream:
             if self._is_stopped:
                 return
             async for part in parts:
-                self._add(part)
+                self._add(part if isinstance(part, bytes) else event(part))
         except Exception as error:
             logger.error("a stream ended early: %s: %s", type(error).__name__, error)
             self._add(event(openai_error(problem_of(error))))
@@ -153,7 +156,7 @@ class KeptStreams:
         self._forget_old()
         return self._streams.get((owner, id))
 
-    def read(self, stream: KeptStream, begin: int, end: Callable[[], None] = lambda: None) -> Streaming[bytes]:
+    def read(self, stream: KeptStream, begin: int, end: Callable[[], None] = lambda: None) -> Streaming[Any]:
         """Return the response that reads a stream from a position; ``end`` is called at its end."""
         stream.n_readers += 1
 
@@ -191,7 +194,7 @@ class KeptStreams:
             stream.place.release()
 
 
-def streaming(request: Request, parts: AsyncIterator[bytes], end: Callable[[], None]) -> Streaming[bytes]:
+def streaming(request: Request, parts: AsyncIterator[T | bytes], end: Callable[[], None]) -> Streaming[T]:
     """Return the response that streams ``parts``, kept if the request names a conversation; ``end`` is called once."""
     id = request.headers.get(HEADER, "")
     if not id:
@@ -216,7 +219,7 @@ def streaming(request: Request, parts: AsyncIterator[bytes], end: Callable[[], N
 
 
 async def _write(
-    stream: KeptStream, parts: AsyncIterator[bytes], end: Callable[[], None], held: AsyncExitStack, rates: RateLimits
+    stream: KeptStream, parts: AsyncIterator[object], end: Callable[[], None], held: AsyncExitStack, rates: RateLimits
 ) -> None:
     async with held:
         try:

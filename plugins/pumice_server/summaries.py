@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import pumice
 from pumice.cli.named_models import projector_of, summarize_models
 from pumice.plugin.unstable import ModelSpec
+from pumice_server.answer_types import ListedModel, OllamaDetails
 from pumice_server.model_texts import ModelTexts
 from pumice_server.pools import FACTS
 from pumice_server.served_model import ServedModel
@@ -54,33 +55,33 @@ def _mmproj(spec: ModelSpec) -> str:
     return str(spec.options.get("mmproj") or spec.options.get("config", {}).get("mmproj") or "")
 
 
-def listed(served_model: ServedModel, summary: pumice.Summary | None, name: str = "") -> dict[str, Any]:
+def listed(served_model: ServedModel, summary: pumice.Summary | None, name: str = "") -> ListedModel:
     """Return an item of Ollama's ``/api/tags``; ``name`` is a variant's."""
-    return {
-        "name": name or served_model.name,
-        "model": name or served_model.name,
-        "modified_at": time_text(summary.modified if summary and summary.modified else served_model.created),
-        "size": summary.n_bytes if summary else served_model.spec.size,
-        "digest": summary.digest if summary else "",
-        "details": details(summary),
-    }
+    return ListedModel(
+        name=name or served_model.name,
+        model=name or served_model.name,
+        modified_at=time_text(summary.modified if summary and summary.modified else served_model.created),
+        size=summary.n_bytes if summary else served_model.spec.size,
+        digest=summary.digest if summary else "",
+        details=details(summary),
+    )
 
 
-def details(summary: pumice.Summary | None) -> dict[str, Any]:
+def details(summary: pumice.Summary | None) -> OllamaDetails:
     family = summary.architecture if summary else ""
-    return {
-        "parent_model": "",
-        "format": "gguf",
-        "family": family,
-        "families": [family] if family else [],
-        "parameter_size": human(summary.n_parameters) if summary else "",
-        "quantization_level": summary.file_type if summary else "",
-    }
+    return OllamaDetails(
+        parent_model="",
+        format="gguf",
+        family=family,
+        families=[family] if family else [],
+        parameter_size=human(summary.n_parameters) if summary else "",
+        quantization_level=summary.file_type if summary else "",
+    )
 
 
 def capabilities(
     summary: pumice.Summary | None, service: ModelTexts | None = None, projector: pumice.Summary | None = None
-) -> Sequence[str]:
+) -> list[str]:
     """Return the capabilities of a model by Ollama's names.
 
     Args:
@@ -110,7 +111,7 @@ def _encodes(projector: pumice.Summary | None, kind: str) -> bool:
     return projector is not None and bool(projector.metadata.get(f"clip.has_{kind}_encoder"))
 
 
-def meta(summary: pumice.Summary) -> Mapping[str, Any]:
+def meta(summary: pumice.Summary) -> dict[str, Any]:
     """Return llama-server's ``meta`` of a model."""
     return {
         "architecture": summary.architecture,

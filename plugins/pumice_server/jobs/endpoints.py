@@ -109,11 +109,11 @@ async def file_content(request: Request) -> Response:
     return StreamingResponse(parts(), 200, {"Content-Length": str(file.bytes)}, "application/octet-stream")
 
 
-async def delete_file(request: Request) -> Annotated[Response, Deleted]:
+async def delete_file(request: Request) -> Deleted:
     """Delete a file that no unfinished batch reads."""
     id = request.path_params["id"]
     await FILES(jobs_of(request).store.delete_file, request.state.client, id)
-    return json_response({"id": id, "object": "file", "deleted": True})
+    return Deleted(id=id, object="file", deleted=True)
 
 
 async def create_batch(request: Request, body: BatchBody) -> Annotated[Response, BatchObject]:

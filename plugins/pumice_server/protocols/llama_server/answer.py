@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pumice
-from pumice_server.interface import Service, chat_logprob, generation_settings, timings
+from pumice_server.answer_types import TokenLogprob
+from pumice_server.interface import Service, generation_settings, timings, token_logprob
 
 _NO_SLOT = -1  # requests have no slots
 _STOP_TYPES = {"length": "limit", "context_full": "limit", "timeout": "limit", "cancelled": "none"}
@@ -95,16 +95,7 @@ class NativeAnswer:
             "tokens_evaluated": len(self.prompt),
         }
 
-    def probability(self, token: int, logprobs: pumice.Logprobs) -> dict[str, Any]:
+    def probability(self, token: int, logprobs: pumice.Logprobs) -> TokenLogprob:
         """Return a token's log-probability, or its probability if that is taken after the sampler chain."""
-        logprob = chat_logprob(token, logprobs, self.service.token_bytes)
-        if not self.options.get("logprobs_sampled"):
-            return logprob
-        top = logprob.pop("top_logprobs")
-        return {**_without_logarithm(logprob), "top_probs": [_without_logarithm(candidate) for candidate in top]}
-
-
-def _without_logarithm(logprob: dict[str, Any]) -> dict[str, Any]:
-    """Return the object of a token's log-probability with its probability instead."""
-    others = {name: value for name, value in logprob.items() if name != "logprob"}
-    return {**others, "prob": math.exp(logprob["logprob"])}
+        sampled = bool(self.options.get("logprobs_sampled"))
+        return token_logprob(token, logprobs, self.service.token_bytes, sampled)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from pumice_server.answer_types import Timings, TokenLogprob, Usage
+from pumice_server.answer_types import Timings, TokenLogprob, Usage, Vector
 
 
 class ToolOffer(Struct, kw_only=True):
@@ -139,7 +139,7 @@ class NativeEmbedding(Struct, kw_only=True):
 
     index: int
     """Number of the text."""
-    embedding: list[list[float]]
+    embedding: list[Vector]
     """A list with the vector."""
 
 

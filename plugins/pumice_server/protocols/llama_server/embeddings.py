@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
 
+from pumice_server.answer_types import Usage
 from pumice_server.interface import (
+    Whole,
     bad_request,
     embed_texts,
-    json_response,
     make_answer,
     read_texts,
     service_of,
@@ -23,17 +22,17 @@ from pumice_server.protocols.llama_server.answer_types import NativeEmbedding, R
 from pumice_server.protocols.llama_server.bodies import NativeEmbeddingsBody, RerankBody
 
 
-async def native(request: Request, body: NativeEmbeddingsBody) -> Annotated[Response, list[NativeEmbedding]]:
+async def native(request: Request, body: NativeEmbeddingsBody) -> Whole[list[NativeEmbedding]]:
     """Embed texts, in llama-server's form."""
     service = await service_of(request, body.model)
     content = body.content if body.input is None else body.input
     texts = await read_texts(body, service, content, "content", truncate=body.truncate)
     vectors = await unless_gone(request, embed_texts(service, texts, body.embd_normalize, body.dimensions))
-    answer = [{"index": i, "embedding": [vector]} for i, vector in enumerate(vectors)]
+    answer = [NativeEmbedding(index=i, embedding=[vector]) for i, vector in enumerate(vectors)]
     return await make_answer(lambda: answer, vectors_size(vectors))
 
 
-async def rerank(request: Request, body: RerankBody) -> Annotated[Response, Ranking | list[RankedDocument]]:
+async def rerank(request: Request, body: RerankBody) -> Ranking | list[RankedDocument]:
     """Rank documents by how well they answer a query, in Jina's form, or with ``texts`` in TEI's."""
     service = await service_of(request, body.model)
     query, as_tei = body.query, body.texts is not None
@@ -58,8 +57,11 @@ async def rerank(request: Request, body: RerankBody) -> Annotated[Response, Rank
     service.note_encoded(n_tokens, began)
     order = sorted(range(len(scores)), key=lambda i: -scores[i])[:top]
     if as_tei:
-        texts = [{"text": documents[i]} if body.return_text else {} for i in order]
-        return json_response([{"index": i, "score": scores[i], **text} for i, text in zip(order, texts, strict=True)])
-    usage = {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
-    results = [{"index": i, "relevance_score": scores[i]} for i in order]
-    return json_response({"model": service.name, "object": "list", "usage": usage, "results": results})
+        texts = documents if body.return_text else [None] * len(documents)
+        return [RankedDocument(index=i, score=scores[i], text=texts[i]) for i in order]
+    return Ranking(
+        model=service.name,
+        object="list",
+        usage=Usage(prompt_tokens=n_tokens, total_tokens=n_tokens),
+        results=[RankedDocument(index=i, relevance_score=scores[i]) for i in order],
+    )

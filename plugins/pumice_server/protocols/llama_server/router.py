@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
 
 from pumice_server.answer_types import Success
 from pumice_server.catalogue import Pull, ServedModel, begin_pull, delete_model, read_name
-from pumice_server.interface import Models, Streaming, bad_request, json_response, no_model
+from pumice_server.interface import Models, Streaming, bad_request, no_model
 from pumice_server.protocols.llama_server.answer_types import ModelEvent
 from pumice_server.protocols.llama_server.bodies import NamedModelBody
 
 
-async def follow(request: Request) -> Annotated[Response, None, ModelEvent]:
+async def follow(request: Request) -> Streaming[ModelEvent]:
     """Report what happens to models, as server-sent events: loading, progress, downloads, new and removed models."""
     models: Models = request.app.state.models
     listener = models.events.listen()
     return Streaming(models.events.follow(listener), partial(models.events.forget, listener))
 
 
-async def fetch(request: Request, body: NamedModelBody) -> Annotated[Response, Success]:
+async def fetch(request: Request, body: NamedModelBody) -> Success:
     """Begin to fetch a model, with `--allow-pull`, and serve it at the end. `/models/sse` reports the progress."""
     models: Models = request.app.state.models
     name = read_name(body.model)
@@ -33,17 +31,17 @@ async def fetch(request: Request, body: NamedModelBody) -> Annotated[Response, S
         raise bad_request(f"model {name!r:.100} is being fetched already")
     pull = begin_pull(models, name)
     models.pulls.attend(name, pull, _fetch(models, name, pull))
-    return json_response({"success": True})
+    return Success(success=True)
 
 
-async def delete(request: Request) -> Annotated[Response, Success]:
+async def delete(request: Request) -> Success:
     """Delete a model that a client has fetched, and its files.
 
     ``?model=``: Name of the model.
     """
     models: Models = request.app.state.models
     await delete_model(models, request.query_params.get("model", ""))
-    return json_response({"success": True})
+    return Success(success=True)
 
 
 async def _fetch(models: Models, name: str, pull: Pull) -> None:
@@ -58,24 +56,24 @@ async def _fetch(models: Models, name: str, pull: Pull) -> None:
         models.events.tell("download_failed", name, {"error": reason})
 
 
-async def load_model(request: Request, body: NamedModelBody) -> Annotated[Response, Success]:
+async def load_model(request: Request, body: NamedModelBody) -> Success:
     """Begin to load a model; the list of models has its state."""
     models: Models = request.app.state.models
     models.load(_named(models, body.model))
-    return json_response({"success": True})
+    return Success(success=True)
 
 
-async def unload_model(request: Request, body: NamedModelBody) -> Annotated[Response, Success]:
+async def unload_model(request: Request, body: NamedModelBody) -> Success:
     """Unload a model that is not in use, or cancel a download that `POST /models` began."""
     models: Models = request.app.state.models
     if models.pulls.cancel(body.model):
         models.events.tell("download_failed", body.model, {"error": "cancelled"})
-        return json_response({"success": True})
+        return Success(success=True)
     served_model = _named(models, body.model)
     if served_model.service is None:
         raise HTTPException(400, "model is not loaded")
     await models.unload(served_model)
-    return json_response({"success": True})
+    return Success(success=True)
 
 
 def _named(models: Models, name: str) -> ServedModel:

@@ -13,14 +13,13 @@ import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
 
-from pumice_server.interface import FILES, Service, SlotText, bad_request, json_response, service_of, snapshot_of
+from pumice_server.interface import FILES, Service, SlotText, bad_request, service_of, snapshot_of
 from pumice_server.protocols.llama_server.answer_types import SlotResult, SlotState
 from pumice_server.protocols.llama_server.bodies import SlotBody
 
@@ -31,7 +30,7 @@ _MAX_FILE = 64 << 20  # bytes
 _NO_WAITING = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # do not block on pipes
 
 
-async def slots(request: Request) -> Annotated[Response, list[SlotState]]:
+async def slots(request: Request) -> list[SlotState]:
     """List the slots: as many as sequences run at once. No text is shown.
 
     ``?model=``: Name of the model. ``?fail_on_no_slot=``: Answer 503 if no slot is free.
@@ -41,11 +40,13 @@ async def slots(request: Request) -> Annotated[Response, list[SlotState]]:
     busy = snapshot.n_slots - snapshot.n_slots_free
     if busy == snapshot.n_slots and request.query_params.get("fail_on_no_slot"):
         raise HTTPException(503, "no slot is free")
-    common = {"n_ctx": service.model.n_ctx, "speculative": service.model.facts.speculates}
-    return json_response([{"id": i, **common, "is_processing": i < busy} for i in range(snapshot.n_slots)])
+    n_ctx, speculates = service.model.n_ctx, service.model.facts.speculates
+    return [
+        SlotState(id=i, n_ctx=n_ctx, speculative=speculates, is_processing=i < busy) for i in range(snapshot.n_slots)
+    ]
 
 
-async def act(request: Request, body: SlotBody) -> Annotated[Response, SlotResult]:
+async def act(request: Request, body: SlotBody) -> SlotResult:
     """Save, restore or erase the tokens of a slot and their cache.
 
     ``?action=``: `save`, `restore` or `erase`. ``?model=``: Name of the model.
@@ -58,7 +59,7 @@ async def act(request: Request, body: SlotBody) -> Annotated[Response, SlotResul
     act = _ACTIONS.get(request.query_params.get("action", ""))
     if act is None:
         raise bad_request(f"action must be {', '.join(_ACTIONS)}")
-    return json_response({"id_slot": slot, **await act(request, service, slot, body)})
+    return SlotResult(id_slot=slot, **await act(request, service, slot, body))
 
 
 def _slot(given: str, service: Service) -> int:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pumice_server.interface import KeptStreams, bad_request, json_response
+from pumice_server.interface import KeptStreams, bad_request
 from pumice_server.protocols.llama_server.answer_types import KeptStreamState
 from pumice_server.protocols.llama_server.bodies import StreamLookupBody
 
@@ -31,15 +29,20 @@ async def stop(request: Request) -> Response:
     return Response(status_code=204)
 
 
-async def lookup(request: Request, body: StreamLookupBody) -> Annotated[Response, list[KeptStreamState]]:
+async def lookup(request: Request, body: StreamLookupBody) -> list[KeptStreamState]:
     """List the kept streams of conversations that the client names."""
-    streams: list[dict[str, Any]] = []
-    for id in body.conversation_ids:
-        if stream := _streams(request).find(id, request.state.client):
-            state = {"conversation_id": id, "is_done": stream.is_done, "total_bytes": stream.total}
-            completed = int(1000 * (stream.completed or 0.0))
-            streams.append({**state, "started_at": int(1000 * stream.started), "completed_at": completed})
-    return json_response(streams)
+    kept = [(id, _streams(request).find(id, request.state.client)) for id in body.conversation_ids]
+    return [
+        KeptStreamState(
+            conversation_id=id,
+            is_done=stream.is_done,
+            total_bytes=stream.total,
+            started_at=int(1000 * stream.started),
+            completed_at=int(1000 * (stream.completed or 0.0)),
+        )
+        for id, stream in kept
+        if stream
+    ]
 
 
 def _streams(request: Request) -> KeptStreams:

@@ -14,6 +14,7 @@ from pumice_server.interface import (
     ChatPromptBody,
     Service,
     TokenBytes,
+    Whole,
     aside,
     bad_request,
     make_answer,
@@ -79,11 +80,11 @@ def _check_ids(tokens: Sequence[int], service: Service) -> None:
             raise bad_request(f"tokens: {show_value(token)} is not a token id of this model")
 
 
-async def apply_template(request: Request, body: ChatPromptBody) -> Annotated[Response, RenderedPrompt]:
+async def apply_template(request: Request, body: ChatPromptBody) -> Whole[RenderedPrompt]:
     """Return the prompt that the chat template makes of messages."""
     service = await service_of(request, body.model)
     prompt = await prompt_of(body, service)
-    return await make_answer(lambda: {"prompt": prompt}, len(prompt))
+    return await make_answer(lambda: RenderedPrompt(prompt=prompt), len(prompt))
 
 
 def _piece(data: bytes) -> Any:

@@ -4,40 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Annotated
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
 
 from pumice.mcp import HostedTools, Offer, OfferedTool, ToolError
-from pumice_server.interface import bad_request, json_response, make_answer, unless_gone
+from pumice_server.interface import Whole, bad_request, make_answer, unless_gone
 from pumice_server.protocols.llama_server.answer_types import CalledTool, ToolOffer
 from pumice_server.protocols.llama_server.bodies import ToolBody
 
 _OFF = "no tools are run for clients: the server was started without --allow-tools"
 
 
-async def list_tools(request: Request) -> Annotated[Response, list[ToolOffer]]:
+async def list_tools(request: Request) -> Whole[list[ToolOffer]]:
     """List the tools that the server runs for clients, with `--allow-tools`."""
     _, offer = await _offered(request)
 
-    def listing() -> list[dict[str, object]]:
+    def listing() -> list[ToolOffer]:
         return [
-            {
-                "display_name": f"{tool.server}: {tool.own_name}",
-                "tool": tool.name,
-                "type": "mcp",
-                "server_label": tool.server,
-                "definition": _definition(tool),
-            }
+            ToolOffer(
+                display_name=f"{tool.server}: {tool.own_name}",
+                tool=tool.name,
+                type="mcp",
+                server_label=tool.server,
+                definition=_definition(tool),
+            )
             for tool in offer.tools
         ]
 
     return await make_answer(listing, sum(len(tool.parameters) for tool in offer.tools))
 
 
-async def call_tool(request: Request, body: ToolBody) -> Annotated[Response, CalledTool]:
+async def call_tool(request: Request, body: ToolBody) -> CalledTool:
     """Call one of these tools."""
     hosted, offer = await _offered(request)
     if body.tool not in {tool.name for tool in offer.tools}:
@@ -47,10 +45,10 @@ async def call_tool(request: Request, body: ToolBody) -> Annotated[Response, Cal
         async with asyncio.timeout(seconds):
             text = await unless_gone(request, hosted.call(body.tool, body.params))
     except ToolError as error:
-        return json_response({"error": str(error)})
+        return CalledTool(error=str(error))
     except TimeoutError:
-        return json_response({"error": f"the tool took longer than {seconds:g} seconds"})
-    return json_response({"plain_text_response": text})
+        return CalledTool(error=f"the tool took longer than {seconds:g} seconds")
+    return CalledTool(plain_text_response=text)
 
 
 async def _offered(request: Request) -> tuple[HostedTools, Offer]:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from pumice_server.answer_types import ListedModel, OllamaDetails, TokenLogprob
+from pumice_server.answer_types import ListedModel, OllamaDetails, TokenLogprob, Vector
 from pumice_server.protocols.ollama.message_types import OllamaToolCall
 
 
@@ -79,7 +79,7 @@ class OllamaEmbeddings(Struct, kw_only=True):
 
     model: str
     """Name of the model."""
-    embeddings: list[list[float]]
+    embeddings: list[Vector]
     """The vectors."""
     total_duration: int
     """Nanoseconds of the request."""
@@ -92,7 +92,7 @@ class OllamaEmbeddings(Struct, kw_only=True):
 class OllamaEmbedding(Struct, kw_only=True):
     """The vector of a text, in Ollama's older form."""
 
-    embedding: list[float]
+    embedding: Vector
     """Components."""
 
 
@@ -108,6 +108,12 @@ class OllamaStatus(Struct, kw_only=True):
 
     status: str
     """`success` at the end."""
+    digest: str | None = None
+    """File that is being fetched."""
+    total: int | None = None
+    """Bytes of the file."""
+    completed: int | None = None
+    """Bytes of the file so far."""
 
 
 class OllamaVersion(Struct, kw_only=True):

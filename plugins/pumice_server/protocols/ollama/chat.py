@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, Any
+from typing import Any, Generic, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 import pumice
 from pumice.plugin.unstable import Problem, kind_of_base64, show_value
@@ -22,17 +21,17 @@ from pumice_server.interface import (
     TextOrTokens,
     bad_request,
     caching_options,
-    chat_logprob,
     fill_in,
     finish_reason,
     generation_options,
-    json_response,
     merge,
     service_of,
+    token_logprob,
     unless_gone,
 )
-from pumice_server.protocols.ollama.answer_types import OllamaChat, OllamaGeneration
+from pumice_server.protocols.ollama.answer_types import OllamaAnswerMessage, OllamaChat, OllamaGeneration
 from pumice_server.protocols.ollama.bodies import OllamaChatBody, OllamaGenerateBody, OllamaGenerationBody
+from pumice_server.protocols.ollama.message_types import OllamaFunctionCall, OllamaToolCall
 
 
 def error_body(problem: Problem, request_id: str) -> dict[str, Any]:
@@ -44,16 +43,14 @@ _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)")
 _DURATIONS = re.compile(rf"-?(?:{_DURATION.pattern}){{1,4}}")
 
 
-async def chat(request: Request, body: OllamaChatBody) -> Annotated[Response, OllamaChat, OllamaChat]:
+async def chat(request: Request, body: OllamaChatBody) -> OllamaChat | Streaming[OllamaChat]:
     """Answer a chat, in Ollama's form."""
     service = await _loaded(request, body)
     messages = await body.aside(lambda: [read_message(message) for message in body.messages])
-    return await _answer(request, service, body, messages, as_chat=True)
+    return await _answer(request, service, body, messages, _Lines(service, _chat))
 
 
-async def generate(
-    request: Request, body: OllamaGenerateBody
-) -> Annotated[Response, OllamaGeneration, OllamaGeneration]:
+async def generate(request: Request, body: OllamaGenerateBody) -> OllamaGeneration | Streaming[OllamaGeneration]:
     """Answer a prompt, in Ollama's form."""
     service = await _loaded(request, body)
     prompt = body.prompt
@@ -66,7 +63,7 @@ async def generate(
     system = [{"role": "system", "content": body.system}] if body.system else []
     content = _with_images(body.images, prompt) if body.images else prompt
     messages = [*system, {"role": "user", "content": content}] if content else []
-    return await _answer(request, service, body, messages, as_chat=False)
+    return await _answer(request, service, body, messages, _Lines(service, _generation))
 
 
 async def _loaded(request: Request, body: OllamaGenerationBody) -> Service:
@@ -115,47 +112,47 @@ def _with_images(images: object, content: object) -> list[Any]:
 
 
 async def _answer(
-    request: Request, service: Service, body: OllamaGenerationBody, messages: list[Any], as_chat: bool
-) -> Response:
+    request: Request, service: Service, body: OllamaGenerationBody, messages: list[Any], lines: _Lines[L]
+) -> L | Streaming[L]:
     """Answer a chat; without messages the client only wants to load or unload the model."""
-    lines = _Lines(service, as_chat)
     if not messages:
-        reason = "unload" if _keep_alive(request, body) == 0 else "load"
-        return json_response(lines.part({}) | {"done": True, "done_reason": reason})
+        line = lines.of(pumice.ChatDelta())
+        line.done, line.done_reason = True, "unload" if _keep_alive(request, body) == 0 else "load"
+        return line
     options = {**await body.aside(_chat_options, body, service), **caching_options(request, body, body.options)}
     streams = await unless_gone(request, service.chat(messages, 1, options))
     if body.stream:
-        return Streaming(_lines(lines, streams[0]), partial(service.end, streams), NDJSON)
+        return Streaming(_chat_lines(lines, streams[0]), partial(service.end, streams), NDJSON)
     done = (await unless_gone(request, service.gather(streams)))[0]
-    delta = pumice.ChatDelta(
-        done.message.content, done.message.reasoning, done.message.tool_calls, logprobs=done.logprobs or ()
-    )
-    return json_response(lines.delta(delta) | lines.end(done.finish_reason, streams[0].timings))
+    said = done.message
+    delta = pumice.ChatDelta(said.content, said.reasoning, said.tool_calls, logprobs=done.logprobs or ())
+    return lines.end(lines.of(delta), done.finish_reason, streams[0].timings)
 
 
-async def _raw(request: Request, service: Service, body: OllamaGenerateBody, prompt: TextOrTokens) -> Response:
+async def _raw(
+    request: Request, service: Service, body: OllamaGenerateBody, prompt: TextOrTokens
+) -> OllamaGeneration | Streaming[OllamaGeneration]:
     """Complete a prompt without a chat template."""
-    shape = _Lines(service, as_chat=False)
+    lines = _Lines(service, _generation)
     options = {**await body.aside(_options, body, service), **caching_options(request, body, body.options)}
     streams = await service.complete([prompt], 1, options)
-
-    async def lines() -> AsyncIterator[dict[str, Any]]:
-        async for _, pieces in merge(streams):
-            ended = pieces[-1].finish_reason
-            end = shape.end(ended, streams[0].timings) if ended else {}
-            yield shape.part({"response": "".join(piece.text for piece in pieces)}) | end
-
     if body.stream:
-        return Streaming(lines(), partial(service.end, streams), NDJSON)
+        return Streaming(_text_lines(lines, streams), partial(service.end, streams), NDJSON)
     done = (await unless_gone(request, service.gather(streams)))[0]
-    return json_response(shape.part({"response": done.text}) | shape.end(done.finish_reason, done.timings))
+    return lines.end(lines.of(pumice.ChatDelta(done.text)), done.finish_reason, done.timings)
 
 
-async def _lines(lines: _Lines, stream: pumice.AsyncChatStream) -> AsyncIterator[dict[str, Any]]:
+async def _chat_lines(lines: _Lines[L], stream: pumice.AsyncChatStream) -> AsyncIterator[L]:
     async for _, deltas in merge([stream]):
         for delta in deltas:
-            end = lines.end(delta.finish_reason, stream.timings) if delta.finish_reason else {}
-            yield lines.delta(delta) | end
+            line = lines.of(delta)
+            yield lines.end(line, delta.finish_reason, stream.timings) if delta.finish_reason else line
+
+
+async def _text_lines(lines: _Lines[L], streams: Sequence[pumice.AsyncStream]) -> AsyncIterator[L]:
+    async for _, pieces in merge(streams):
+        line, ended = lines.of(pumice.ChatDelta("".join(piece.text for piece in pieces))), pieces[-1].finish_reason
+        yield lines.end(line, ended, streams[0].timings) if ended else line
 
 
 def _options(body: OllamaGenerationBody, service: Service) -> dict[str, Any]:
@@ -183,42 +180,44 @@ def _chat_options(body: OllamaGenerationBody, service: Service) -> dict[str, Any
     return {**options, "tools": body.tools if isinstance(body, OllamaChatBody) and body.tools else []}
 
 
-class _Lines:
-    """Builds the lines of an answer: with a message for a chat, with a response for generate."""
+L = TypeVar("L", OllamaChat, OllamaGeneration)
 
-    def __init__(self, service: Service, as_chat: bool) -> None:
+
+class _Lines(Generic[L]):
+    """Builds the lines of an answer by ``make``: with a message for a chat, with a response for generate."""
+
+    def __init__(self, service: Service, make: Callable[[pumice.ChatDelta, dict[str, Any]], L]) -> None:
         self._service = service
-        self._as_chat = as_chat
+        self._make: Callable[[pumice.ChatDelta, dict[str, Any]], L] = make
 
-    def part(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+    def of(self, delta: pumice.ChatDelta) -> L:
+        logprobs = [token_logprob(token.token, token, self._service.token_bytes) for token in delta.logprobs]
         made = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-        empty: dict[str, Any] = {"message": {"role": "assistant", "content": ""}} if self._as_chat else {"response": ""}
-        return {"model": self._service.name, "created_at": made, **empty, **fields, "done": False}
+        head = {"model": self._service.name, "created_at": made, "done": False, "logprobs": logprobs or None}
+        return self._make(delta, head)
 
-    def delta(self, delta: pumice.ChatDelta) -> dict[str, Any]:
-        logprobs = [chat_logprob(token.token, token, self._service.token_bytes) for token in delta.logprobs]
-        fields: dict[str, Any] = {"logprobs": logprobs} if logprobs else {}
-        thinking = {"thinking": delta.reasoning} if delta.reasoning else {}
-        if not self._as_chat:
-            return self.part({"response": delta.content, **thinking, **fields})
-        message: dict[str, Any] = {"role": "assistant", "content": delta.content, **thinking}
-        whole = [call for call in delta.tool_calls if not call.partial]  # clients run calls whatever done_reason says
-        if whole:
-            calls = [{"name": call.name, "arguments": call.arguments} for call in whole]
-            message["tool_calls"] = [{"function": call} for call in calls]
-        return self.part({"message": message, **fields})
-
-    def end(self, reason: str, times: pumice.Timings) -> dict[str, Any]:
-        """Return token counts, and durations in nanoseconds."""
+    def end(self, line: L, reason: str, times: pumice.Timings) -> L:
+        """Return a line as the last one: with token counts, and durations in nanoseconds."""
         total = times.queue_seconds + times.prompt_seconds + times.generation_seconds
         ended = finish_reason(reason)
-        return {
-            "done": True,
-            "done_reason": "stop" if ended == "tool_calls" else ended,
-            "total_duration": int(total * 1e9),
-            "load_duration": 0,
-            "prompt_eval_count": times.prompt_tokens,
-            "prompt_eval_duration": int(times.prompt_seconds * 1e9),
-            "eval_count": times.generated_tokens,
-            "eval_duration": int(times.generation_seconds * 1e9),
-        }
+        line.done, line.done_reason = True, "stop" if ended == "tool_calls" else ended
+        line.total_duration, line.load_duration = int(total * 1e9), 0
+        line.prompt_eval_count, line.prompt_eval_duration = times.prompt_tokens, int(times.prompt_seconds * 1e9)
+        line.eval_count, line.eval_duration = times.generated_tokens, int(times.generation_seconds * 1e9)
+        return line
+
+
+def _chat(delta: pumice.ChatDelta, head: dict[str, Any]) -> OllamaChat:
+    calls = [
+        OllamaToolCall(function=OllamaFunctionCall(name=call.name, arguments=call.arguments))
+        for call in delta.tool_calls
+        if not call.partial  # clients run calls whatever done_reason says
+    ]
+    message = OllamaAnswerMessage(
+        role="assistant", content=delta.content, thinking=delta.reasoning or None, tool_calls=calls or None
+    )
+    return OllamaChat(message=message, **head)
+
+
+def _generation(delta: pumice.ChatDelta, head: dict[str, Any]) -> OllamaGeneration:
+    return OllamaGeneration(response=delta.content, thinking=delta.reasoning or None, **head)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -12,7 +10,7 @@ from starlette.responses import Response
 import pumice
 from pumice.hub import parse_modelfile
 from pumice_server.catalogue import ServedModel, Variant, delete_model, model_name, plain_name
-from pumice_server.interface import Models, bad_request, has_media, json_response, no_model
+from pumice_server.interface import Models, Streaming, bad_request, has_media, no_model
 from pumice_server.protocols.ollama.answer_types import OllamaStatus
 from pumice_server.protocols.ollama.blobs import serve_uploaded
 from pumice_server.protocols.ollama.bodies import OllamaCopyBody, OllamaCreateBody, OllamaNameBody, OllamaOptions
@@ -24,7 +22,7 @@ _MAX_BYTES = 1 << 20  # of a body, and of what a name keeps, as JSON
 _MAX_KEPT = 16 << 20  # bytes that all names keep together
 
 
-async def create(request: Request, body: OllamaCreateBody) -> Annotated[Response, OllamaStatus, OllamaStatus]:
+async def create(request: Request, body: OllamaCreateBody) -> OllamaStatus | Streaming[OllamaStatus]:
     """Make a name for a served model, with a system message, messages and parameters of its own.
 
     With `files`, or `adapters` for the served model, serve a model of uploaded files.
@@ -53,7 +51,7 @@ async def create(request: Request, body: OllamaCreateBody) -> Annotated[Response
         await serve_uploaded(models, body, served_model, variant)
     else:
         _add(models, served_model, body.named, variant)
-    return progress(body.stream, [{"status": "reading model metadata"}, {"status": "success"}])
+    return progress(body.stream, [OllamaStatus(status="reading model metadata"), OllamaStatus(status="success")])
 
 
 async def copy(request: Request, body: OllamaCopyBody) -> Response:
@@ -64,10 +62,10 @@ async def copy(request: Request, body: OllamaCopyBody) -> Response:
     return Response()
 
 
-async def delete(request: Request, body: OllamaNameBody) -> Annotated[Response, OllamaStatus]:
+async def delete(request: Request, body: OllamaNameBody) -> OllamaStatus:
     """Remove a name that a client made, or a model that one fetched or uploaded; others stay."""
     await delete_model(request.app.state.models, body.named or "")
-    return json_response({"status": "success"})
+    return OllamaStatus(status="success")
 
 
 def _read_modelfile(body: OllamaCreateBody) -> OllamaCreateBody:

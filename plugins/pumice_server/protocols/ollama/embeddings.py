@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from pumice_server.field_types import EUCLIDEAN
 from pumice_server.interface import (
+    Whole,
     count_tokens,
     embed_texts,
-    json_response,
     make_answer,
     read_texts,
     service_of,
@@ -23,22 +21,28 @@ from pumice_server.protocols.ollama.answer_types import OllamaEmbedding, OllamaE
 from pumice_server.protocols.ollama.bodies import OllamaEmbedBody, OllamaEmbeddingBody
 
 
-async def ollama(request: Request, body: OllamaEmbedBody) -> Annotated[Response, OllamaEmbeddings]:
+async def ollama(request: Request, body: OllamaEmbedBody) -> Whole[OllamaEmbeddings]:
     """Embed texts, in Ollama's form."""
     service = await service_of(request, body.model)
     began = time.perf_counter()
     texts = await read_texts(body, service, body.input or [], "input", 0, body.truncate)
     vectors = await unless_gone(request, embed_texts(service, texts, EUCLIDEAN, body.dimensions)) if texts else []
     spent = int((time.perf_counter() - began) * 1e9)
-    answer = {"model": service.name, "embeddings": vectors, "total_duration": spent, "load_duration": 0}
-    return await make_answer(lambda: {**answer, "prompt_eval_count": count_tokens(texts)}, vectors_size(vectors))
+    answer = OllamaEmbeddings(
+        model=service.name,
+        embeddings=list(vectors),
+        total_duration=spent,
+        load_duration=0,
+        prompt_eval_count=count_tokens(texts),
+    )
+    return await make_answer(lambda: answer, vectors_size(vectors))
 
 
-async def ollama_one(request: Request, body: OllamaEmbeddingBody) -> Annotated[Response, OllamaEmbedding]:
+async def ollama_one(request: Request, body: OllamaEmbeddingBody) -> OllamaEmbedding:
     """Embed one text, in Ollama's older form: the vector is not normalized."""
     service = await service_of(request, body.model)
     if not body.prompt:
-        return json_response({"embedding": []})
+        return OllamaEmbedding(embedding=[])
     texts = await read_texts(body, service, body.prompt, "prompt")
     (vector,) = await unless_gone(request, embed_texts(service, texts, -1))
-    return json_response({"embedding": vector})
+    return OllamaEmbedding(embedding=vector)

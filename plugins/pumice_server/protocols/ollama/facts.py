@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from typing import Annotated, Any
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 
+import pumice
+from pumice_server.answer_types import ListedModel
 from pumice_server.catalogue import (
     FOREVER,
     ServedModel,
@@ -23,7 +23,7 @@ from pumice_server.catalogue import (
     summary_of,
     time_text,
 )
-from pumice_server.interface import Models, json_response, service_of
+from pumice_server.interface import Models, service_of
 from pumice_server.protocols.ollama.answer_types import OllamaModel, OllamaModels, OllamaVersion
 from pumice_server.protocols.ollama.bodies import OllamaNameBody
 
@@ -32,38 +32,32 @@ _NAMES = {"max_tokens": "num_predict"}  # of parameters of the catalogue
 _NEVER = "0001-01-01T00:00:00Z"
 
 
-async def version(request: Request) -> Annotated[Response, OllamaVersion]:
+async def version(request: Request) -> OllamaVersion:
     """Return the version of Ollama's protocol."""
-    return json_response({"version": _VERSION})
+    return OllamaVersion(version=_VERSION)
 
 
-async def tags(request: Request) -> Annotated[Response, OllamaModels]:
+async def tags(request: Request) -> OllamaModels:
     """List the served models, in Ollama's form."""
     models: Models = request.app.state.models
-    return json_response(
-        {
-            "models": [
-                listed(served_model, summary, name)
-                for served_model, summary in await summaries_of(models.served_models)
-                for name in (served_model.name, *served_model.variants)
-            ]
-        }
+    return OllamaModels(
+        models=[
+            listed(served_model, summary, name)
+            for served_model, summary in await summaries_of(models.served_models)
+            for name in (served_model.name, *served_model.variants)
+        ]
     )
 
 
-async def running(request: Request) -> Annotated[Response, OllamaModels]:
+async def running(request: Request) -> OllamaModels:
     """List the loaded models, in Ollama's form."""
     models: Models = request.app.state.models
     summaries = await summaries_of([served_model for served_model in models.served_models if served_model.service])
-    loaded = [
-        (served_model, summary) for served_model, summary in summaries if served_model.service
-    ]  # those that were not unloaded meanwhile
-    return json_response(
-        {"models": [listed(served_model, summary) | _held(served_model) for served_model, summary in loaded]}
-    )
+    loaded = [each for each in summaries if each[0].service]  # those that were not unloaded meanwhile
+    return OllamaModels(models=[_held(*each) for each in loaded])
 
 
-async def show(request: Request, body: OllamaNameBody) -> Annotated[Response, OllamaModel]:
+async def show(request: Request, body: OllamaNameBody) -> OllamaModel:
     """Describe a model, in Ollama's form. The model is not loaded, but fetched if it is not on this machine."""
     models: Models = request.app.state.models
     served_model = models.find(body.named)
@@ -73,31 +67,27 @@ async def show(request: Request, body: OllamaNameBody) -> Annotated[Response, Ol
     facts = {**summary.metadata, "general.parameter_count": summary.n_parameters}
     template = facts.pop("tokenizer.chat_template", "")
     variant = served_model.variants.get(plain_name(body.named or "")) or served_model.defaults or Variant()
-    return json_response(
-        {
-            "modelfile": modelfile(variant, served_model.names[0]),
-            "parameters": parameter_lines(variant),
-            **({"system": variant.system} if variant.system else {}),
-            **({"messages": [*variant.messages]} if variant.messages else {}),
-            "template": template,
-            "details": details(summary),
-            "model_info": facts,
-            "capabilities": capabilities(summary, served_model.service, served_model.projector),
-            "modified_at": time_text(summary.modified or served_model.created),
-        }
+    return OllamaModel(
+        modelfile=modelfile(variant, served_model.names[0]),
+        parameters=parameter_lines(variant),
+        system=variant.system or None,
+        messages=[dict(message) for message in variant.messages] or None,
+        template=template,
+        details=details(summary),
+        model_info=facts,
+        capabilities=capabilities(summary, served_model.service, served_model.projector),
+        modified_at=time_text(summary.modified or served_model.created),
     )
 
 
-def _held(served_model: ServedModel) -> dict[str, Any]:
+def _held(served_model: ServedModel, summary: pumice.Summary | None) -> ListedModel:
+    """Describe a loaded model."""
     assert served_model.service is not None
     left = served_model.expires - time.monotonic()
-    expires = _NEVER if left == FOREVER else time_text(time.time() + left)
-    return {
-        "size": served_model.size,
-        "context_length": served_model.service.model.n_ctx,
-        "size_vram": 0,
-        "expires_at": expires,
-    }
+    model = listed(served_model, summary)
+    model.size, model.size_vram, model.context_length = served_model.size, 0, served_model.service.model.n_ctx
+    model.expires_at = _NEVER if left == FOREVER else time_text(time.time() + left)
+    return model
 
 
 def parameter_lines(variant: Variant) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 
 from pumice_server.answer_types import (
     CompletionDetails,
@@ -14,6 +15,7 @@ from pumice_server.answer_types import (
     Timings,
     TokenLogprob,
     Usage,
+    Vector,
 )
 from pumice_server.message_types import ToolCall
 from pumice_server.protocols.openai.message_types import CallItem
@@ -128,8 +130,8 @@ class MessageDelta(Struct, kw_only=True):
 
     role: str | None = None
     """Author, in the first part."""
-    content: str | None = None
-    """Further text."""
+    content: str | UnsetType | None = UNSET
+    """Further text; null in the first part."""
     reasoning_content: str | None = None
     """Further reasoning."""
     tool_calls: list[ToolCallDelta] | None = None
@@ -147,7 +149,7 @@ class ChunkChoice(Struct, kw_only=True):
     """The part."""
     finish_reason: str | None
     """`stop`, `length` or `tool_calls` in the last part."""
-    logprobs: ChatLogprobs | None = None
+    logprobs: ChatLogprobs | None
     """Log-probabilities of the tokens of the part."""
 
 
@@ -177,7 +179,7 @@ class CompletionChoice(Struct, kw_only=True):
     """Log-probabilities, if the request asks for them."""
     finish_reason: str | None
     """`stop` or `length`; null before the last part."""
-    prompt_logprobs: list[dict[str, Any] | None] | None = None
+    prompt_logprobs: Sequence[Mapping[str, Any] | None] | None = None
     """For each position of the prompt the log-probabilities of tokens by id."""
 
 
@@ -443,7 +445,7 @@ class Embedding(Struct, kw_only=True):
     """Type of the object."""
     index: int
     """Number of the text."""
-    embedding: list[float] | str
+    embedding: Vector | str
     """Components, or base64 of float32 values."""
 
 
@@ -477,7 +479,7 @@ class ModelInfo(Struct, kw_only=True):
     """Time (Anthropic)."""
     owned_by: str
     """`pumice`."""
-    parent: str | None = None
+    parent: str | None
     """Model of a LoRA adapter."""
     aliases: list[str] | None = None
     """Further names of the model."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 import pumice
 from pumice_server.answer_types import TokenCount
@@ -20,6 +19,8 @@ from pumice_server.interface import (
     Reading,
     Report,
     Service,
+    Streaming,
+    Whole,
     aside,
     bad_request,
     caching_options,
@@ -27,7 +28,6 @@ from pumice_server.interface import (
     event,
     finish_reason,
     generation_options,
-    json_response,
     make_answer,
     present,
     service_of,
@@ -37,9 +37,17 @@ from pumice_server.interface import (
     timings,
     unless_gone,
 )
-from pumice_server.protocols.openai.answer_types import ChatCompletion, ChatCompletionChunk
+from pumice_server.protocols.openai.answer_types import (
+    AnswerMessage,
+    ChatChoice,
+    ChatCompletion,
+    ChatCompletionChunk,
+    ChatLogprobs,
+    ChunkChoice,
+    MessageDelta,
+)
 from pumice_server.protocols.openai.bodies import ChatBody
-from pumice_server.protocols.openai.chat_answer import PartBuilder, delta_parts
+from pumice_server.protocols.openai.chat_answer import PartBuilder, delta_of
 from pumice_server.protocols.openai.control import RunningAnswer, RunningAnswers
 from pumice_server.protocols.openai.tools.chatting import answer_with_tools
 from pumice_server.protocols.openai.tools.chosen import names_servers
@@ -48,9 +56,7 @@ _CHAT_FIELDS = (*PROMPT_FIELDS, "response_format", "reasoning_budget_message", "
 """Fields that are options of ``Model.chat`` as they are."""
 
 
-async def chat_completions(
-    request: Request, body: ChatBody
-) -> Annotated[Response, ChatCompletion, ChatCompletionChunk]:
+async def chat_completions(request: Request, body: ChatBody) -> Whole[ChatCompletion] | Streaming[ChatCompletionChunk]:
     """Answer a chat, in the form of OpenAI's chat completions."""
     service = await service_of(request, body.model)
     options = await body.aside(chat_options, body, service, caching_options(request, body))
@@ -75,9 +81,7 @@ async def chat_completions(
     return await make_answer(lambda: _answer(head, completions, streams), size_of(completions, n_told))
 
 
-async def answer_chat(
-    request: Request, service: Service, body: ChatBody
-) -> tuple[Callable[[], Mapping[str, Any]], int]:
+async def answer_chat(request: Request, service: Service, body: ChatBody) -> tuple[Callable[[], ChatCompletion], int]:
     """Return a function that builds the answer to one of several chats, and the answer's approximate bytes."""
     if names_servers(body.tools):
         raise bad_request("tools: requests of a batch run no tools of MCP servers")
@@ -118,74 +122,68 @@ def chat_options(body: ChatBody, service: Service, caching: Mapping[str, Any]) -
 
 def _answer(
     head: PartBuilder, completions: Sequence[pumice.ChatCompletion], streams: Sequence[pumice.AsyncChatStream]
-) -> dict[str, Any]:
+) -> ChatCompletion:
     choices = [
-        {
-            "index": index,
-            "message": completion.message.to_dict(),
-            "finish_reason": finish_reason(completion.finish_reason),
-            "logprobs": head.logprobs(completion.logprobs),
-        }
+        ChatChoice(
+            index=index,
+            message=AnswerMessage(**completion.message.to_dict()),
+            finish_reason=finish_reason(completion.finish_reason),
+            logprobs=head.logprobs(completion.logprobs),
+        )
         for index, completion in enumerate(completions)
     ]
     total = head.usage([completion.usage for completion in completions], streams)
-    others = {"timings": timings(streams[0].timings), **head.verbose(streams[0])}
-    return head.part("chat.completion", choices, usage=total, **others)
+    return head.whole(choices, usage=total, timings=timings(streams[0].timings), **head.verbose(streams[0]))
 
 
-async def _events(head: PartBuilder, streams: Sequence[pumice.AsyncChatStream], report: Report) -> AsyncIterator[bytes]:
+async def _events(
+    head: PartBuilder, streams: Sequence[pumice.AsyncChatStream], report: Report
+) -> AsyncIterator[ChatCompletionChunk | bytes]:
     def chunk(
         index: int,
-        delta: Mapping[str, Any],
+        delta: MessageDelta | None = None,
         reason: str | None = None,
-        logprobs: Any = None,
+        logprobs: ChatLogprobs | None = None,
         others: Mapping[str, Any] | None = None,
-    ) -> bytes:
-        choice = {"index": index, "delta": delta, "finish_reason": reason, "logprobs": logprobs}
-        fields = others or report.fields(streams[index].timings, ended=reason is not None)
-        return event(head.part("chat.completion.chunk", [choice], **fields))
+    ) -> ChatCompletionChunk:
+        choice = ChunkChoice(index=index, delta=delta or MessageDelta(), finish_reason=reason, logprobs=logprobs)
+        ended = reason is not None
+        return head.chunk([choice], **(report.fields(streams[index].timings, ended) if others is None else others))
 
     usages: list[pumice.Usage] = []
     n_calls = [0] * len(streams)
     for index in range(len(streams)):
-        choice = {"index": index, "delta": {"role": "assistant", "content": None}, "finish_reason": None}
-        yield event(head.part("chat.completion.chunk", [{**choice, "logprobs": None}]))
+        yield chunk(index, MessageDelta(role="assistant", content=None), others={})
 
     def content(index: int, text: str) -> bytes:
-        return chunk(index, {"content": text})
+        return event(chunk(index, MessageDelta(content=text)))
 
     plain = [report.frame(partial(content, index)) for index in range(len(streams))]
     async for index, deltas in report.merge(streams):
-        if isinstance(deltas, Reading):
-            yield chunk(
-                index, {}, others=deltas.fields
-            )  # without the role, which was sent: some clients concatenate deltas
+        if isinstance(deltas, Reading):  # without the role, which was sent: some clients concatenate deltas
+            yield chunk(index, others=deltas.fields)
             continue
         for delta in deltas:
             if delta.is_text:
                 yield plain[index](delta.content)
                 continue
-            parts = delta_parts(delta, n_calls[index])
+            part, logprobs = delta_of(delta, n_calls[index]), head.logprobs(delta.logprobs)
             n_calls[index] += len(delta.tool_calls)
-            logprobs = head.logprobs(delta.logprobs)
-            if parts or logprobs:
-                yield chunk(index, parts, logprobs=logprobs)
+            if part or logprobs:
+                yield chunk(index, part, logprobs=logprobs)
             if delta.finish_reason and delta.usage:
                 usages.append(delta.usage)
-                verbose_fields = await aside(
-                    head.verbose, streams[index], size=WORK * len(streams[index].prompt_tokens)
-                )
-                fields = {**report.fields(streams[index].timings, ended=True), **verbose_fields}
-                yield chunk(index, {}, finish_reason(delta.finish_reason), others=fields)
+                verbose = await aside(head.verbose, streams[index], size=WORK * len(streams[index].prompt_tokens))
+                fields = {**report.fields(streams[index].timings, ended=True), **verbose}
+                yield chunk(index, None, finish_reason(delta.finish_reason), others=fields)
     if report.usage:
-        end = {"usage": head.usage(usages, streams), "timings": timings(streams[0].timings)}
-        yield event(head.part("chat.completion.chunk", [], **end))
+        yield head.chunk([], usage=head.usage(usages, streams), timings=timings(streams[0].timings))
     yield DONE
 
 
-async def input_tokens(request: Request, body: ChatPromptBody) -> Annotated[Response, TokenCount]:
+async def input_tokens(request: Request, body: ChatPromptBody) -> TokenCount:
     """Count the tokens of a chat's prompt."""
     service = await service_of(request, body.model)
     options = chat_prompt_options(body) | caching_options(request, body)
     n_tokens = await unless_gone(request, service.count_tokens(body.messages, options))
-    return json_response({"object": "response.input_tokens", "input_tokens": n_tokens})
+    return TokenCount(object="response.input_tokens", input_tokens=n_tokens)

@@ -7,8 +7,20 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import UNSET
+
 import pumice
-from pumice_server.interface import SAMPLING, Service, chat_logprob, generation_settings, predicted, usage
+from pumice_server.answer_types import Usage
+from pumice_server.interface import SAMPLING, Service, generation_settings, token_logprob, usage
+from pumice_server.protocols.openai.answer_types import (
+    ChatChoice,
+    ChatCompletion,
+    ChatCompletionChunk,
+    ChatLogprobs,
+    ChunkChoice,
+    MessageDelta,
+    ToolCallDelta,
+)
 
 
 class PartBuilder:
@@ -20,22 +32,20 @@ class PartBuilder:
         self._service, self._options, self._has_prediction = service, options, has_prediction
         self._spell = service.token_bytes
         self.id = f"chatcmpl-{secrets.token_urlsafe(18)}"
-        self._model = service.name
-        self._fingerprint = service.fingerprint
-        self._created = int(time.time())
-
-    def part(self, kind: str, choices: Sequence[Any], **others: Any) -> dict[str, Any]:
-        return {
+        self._head: dict[str, Any] = {
             "id": self.id,
-            "object": kind,
-            "created": self._created,
-            "model": self._model,
-            "system_fingerprint": self._fingerprint,
-            "choices": choices,
-            **others,
+            "created": int(time.time()),
+            "model": service.name,
+            "system_fingerprint": service.fingerprint,
         }
 
-    def usage(self, usages: Sequence[pumice.Usage], streams: Sequence[pumice.AsyncChatStream]) -> dict[str, Any]:
+    def whole(self, choices: list[ChatChoice], **others: Any) -> ChatCompletion:
+        return ChatCompletion(object="chat.completion", choices=choices, **self._head, **others)
+
+    def chunk(self, choices: list[ChunkChoice], **others: Any) -> ChatCompletionChunk:
+        return ChatCompletionChunk(object="chat.completion.chunk", choices=choices, **self._head, **others)
+
+    def usage(self, usages: Sequence[pumice.Usage], streams: Sequence[pumice.AsyncChatStream]) -> Usage:
         """Return the usage of an answer, with the counts of a predicted text if the request has one."""
         return total_usage(usages, [stream.timings for stream in streams] if self._has_prediction else [])
 
@@ -54,26 +64,25 @@ class PartBuilder:
             "tokens_evaluated": len(stream.prompt_tokens),
             "tokens_predicted": stream.timings.generated_tokens,
         }
-        return {"__verbose": settings}
+        return {"verbose": settings}
 
-    def logprobs(self, tokens: Sequence[Any] | None) -> dict[str, Any] | None:
-        return {"content": [chat_logprob(token.token, token, self._spell) for token in tokens]} if tokens else None
-
-
-def delta_parts(delta: pumice.ChatDelta, n_calls: int) -> dict[str, Any]:
-    """Return the content of a part; ``n_calls`` tool calls came before it."""
-    parts: dict[str, Any] = {}
-    if delta.reasoning:
-        parts["reasoning_content"] = delta.reasoning
-    if delta.content:
-        parts["content"] = delta.content
-    if delta.tool_calls:
-        calls = enumerate(delta.tool_calls, n_calls)
-        parts["tool_calls"] = [{"index": index, **call.to_dict()} for index, call in calls]
-    return parts
+    def logprobs(self, tokens: Sequence[Any] | None) -> ChatLogprobs | None:
+        if not tokens:
+            return None
+        return ChatLogprobs(content=[token_logprob(token.token, token, self._spell) for token in tokens])
 
 
-def total_usage(usages: Sequence[pumice.Usage], predicting: Sequence[pumice.Timings] = ()) -> dict[str, Any]:
+def delta_of(delta: pumice.ChatDelta, n_calls: int) -> MessageDelta | None:
+    """Return the content of a part, if it has any; ``n_calls`` tool calls came before it."""
+    if not (delta.reasoning or delta.content or delta.tool_calls):
+        return None
+    calls = [ToolCallDelta(index=index, **call.to_dict()) for index, call in enumerate(delta.tool_calls, n_calls)]
+    return MessageDelta(
+        reasoning_content=delta.reasoning or None, content=delta.content or UNSET, tool_calls=calls or None
+    )
+
+
+def total_usage(usages: Sequence[pumice.Usage], predicting: Sequence[pumice.Timings] = ()) -> Usage:
     """Return the usage of several answers to one prompt, which counts once.
 
     ``predicting``: timings of answers with a predicted text.
@@ -86,5 +95,5 @@ def total_usage(usages: Sequence[pumice.Usage], predicting: Sequence[pumice.Timi
         generated,
         sum(answer_usage.reasoning_tokens for answer_usage in usages),
         first.audio_tokens,
-        predicted(predicting) if predicting else {},
+        predicting,
     )

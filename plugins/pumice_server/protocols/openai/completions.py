@@ -6,12 +6,12 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 import pumice
+from pumice_server.answer_types import Usage
 from pumice_server.interface import (
     DONE,
     Reading,
@@ -19,6 +19,7 @@ from pumice_server.interface import (
     Service,
     Streaming,
     TextOrTokens,
+    Whole,
     bad_request,
     caching_options,
     event,
@@ -34,14 +35,14 @@ from pumice_server.interface import (
     usage,
 )
 from pumice_server.limits import MAX_N
-from pumice_server.protocols.openai.answer_types import TextCompletion
+from pumice_server.protocols.openai.answer_types import CompletionChoice, TextCompletion
 from pumice_server.protocols.openai.bodies import CompletionBody
 from pumice_server.protocols.openai.prompt_logprobs import PromptReport, TextLogprobs, read_head
 
 _MAX_TOKENS = 16  # OpenAI's default for completions
 
 
-async def completions(request: Request, body: CompletionBody) -> Annotated[Response, TextCompletion, TextCompletion]:
+async def completions(request: Request, body: CompletionBody) -> Whole[TextCompletion] | Streaming[TextCompletion]:
     """Complete prompts without a chat template, in the form of OpenAI's completions."""
     service = await service_of(request, body.model)
     prompts = await body.aside(read_prompts, body.prompt)
@@ -69,7 +70,7 @@ async def completions(request: Request, body: CompletionBody) -> Annotated[Respo
         completion for i in range(len(prompts)) for completion in _likeliest(done[i * best_of : (i + 1) * best_of], n)
     ]
 
-    def answer() -> dict[str, Any]:
+    def answer() -> TextCompletion:
         choices = [
             _choice(service, index, completion, echo, "logprobs" in options)
             for index, (completion, echo) in enumerate(zip(best, echoed, strict=True))
@@ -102,45 +103,52 @@ def _likeliest(completions: Sequence[pumice.Completion], n: int) -> Sequence[pum
     return sorted(completions, key=likelihood, reverse=True)[:n]
 
 
-def _head(service: Service) -> Callable[..., dict[str, Any]]:
+def _head(service: Service) -> Callable[..., TextCompletion]:
     """Return a function that builds the parts of one answer."""
-    common = {
+    common: dict[str, Any] = {
         "id": f"cmpl-{secrets.token_urlsafe(18)}",
         "object": "text_completion",
         "created": int(time.time()),
         "model": service.name,
         "system_fingerprint": service.fingerprint,
     }
-    return lambda choices, **others: {**common, "choices": choices, **others}
+    return lambda choices, **others: TextCompletion(**common, choices=choices, **others)
 
 
 def _choice(
     service: Service, index: int, done: pumice.Completion, head: PromptReport, with_logprobs: bool
-) -> dict[str, Any]:
+) -> CompletionChoice:
     logprobs = None
     if with_logprobs:
         tokens = zip(done.tokens, done.logprobs or (), strict=True)
         logprobs = TextLogprobs(service, head).of([*head.logprobs, *tokens, *filter(None, [done.end])])
-    reason = finish_reason(done.finish_reason)
-    choice = {"text": head.text + done.text, "index": index, "logprobs": logprobs, "finish_reason": reason}
-    return {**choice, "prompt_logprobs": head.by_position} if head.by_position else choice
+    return CompletionChoice(
+        index=index,
+        text=head.text + done.text,
+        logprobs=logprobs,
+        finish_reason=finish_reason(done.finish_reason),
+        prompt_logprobs=head.by_position or None,
+    )
 
 
 async def _events(
-    part: Callable[..., dict[str, Any]],
+    part: Callable[..., TextCompletion],
     service: Service,
     streams: Sequence[pumice.AsyncStream],
     heads: Sequence[PromptReport],
     n_prompts: int,
     report: Report,
-) -> AsyncIterator[bytes]:
+) -> AsyncIterator[TextCompletion | bytes]:
     def chunk(
         index: int, text: str, logprobs: Any = None, reason: str | None = None, others: Mapping[str, Any] | None = None
-    ) -> bytes:
+    ) -> TextCompletion:
         fields = others or report.fields(streams[index].timings, ended=reason is not None)
-        return event(part([{"text": text, "index": index, "logprobs": logprobs, "finish_reason": reason}], **fields))
+        return part([CompletionChoice(index=index, text=text, logprobs=logprobs, finish_reason=reason)], **fields)
 
-    plain = [report.frame(partial(chunk, index)) for index in range(len(streams))]
+    def content(index: int, text: str) -> bytes:
+        return event(chunk(index, text))
+
+    plain = [report.frame(partial(content, index)) for index in range(len(streams))]
     reports = [TextLogprobs(service, head) for head in heads]
     for index, head in enumerate(heads):
         if head.logprobs:
@@ -160,12 +168,11 @@ async def _events(
         elif text:
             yield plain[index](text)
     if report.usage:
-        end = {"usage": _total_usage(streams, n_prompts), "timings": timings(streams[0].timings)}
-        yield event(part([], **end))
+        yield part([], usage=_total_usage(streams, n_prompts), timings=timings(streams[0].timings))
     yield DONE
 
 
-def _total_usage(streams: Sequence[pumice.AsyncStream], n_prompts: int) -> dict[str, Any]:
+def _total_usage(streams: Sequence[pumice.AsyncStream], n_prompts: int) -> Usage:
     """Return the usage of completions; each prompt counts once."""
     all_timings = [stream.timings for stream in streams]
     firsts = all_timings[:: len(streams) // n_prompts]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 import pumice
-from pumice_server.interface import json_response
 from pumice_server.protocols.openai.answer_types import Controlled
 from pumice_server.protocols.openai.bodies import ControlBody
 
@@ -40,14 +38,14 @@ class RunningAnswers:
         return answer if answer and answer.client == client else None
 
 
-async def control(request: Request, body: ControlBody) -> Annotated[Response, Controlled]:
+async def control(request: Request, body: ControlBody) -> Controlled:
     """End the reasoning of an answer that the same client streams, with `reasoning_control`."""
     running: RunningAnswers = request.app.state.running
     answer = running.find(body.id, request.state.client)
     if answer is None:
-        return json_response({"success": False, "message": "no active completion for this id"})
+        return Controlled(success=False, message="no active completion for this id")
     if not answer.is_controlled:
-        return json_response({"success": False, "message": "reasoning control not enabled for this completion"})
+        return Controlled(success=False, message="reasoning control not enabled for this completion")
     for stream in answer.streams:
         stream.end_reasoning()
-    return json_response({"success": True})
+    return Controlled(success=True)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
-from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from starlette.requests import Request
-from starlette.responses import Response
 
-import pumice
+from pumice_server.answer_types import Usage
 from pumice_server.interface import (
+    Whole,
     count_tokens,
     embed_texts,
     make_answer,
@@ -21,11 +19,11 @@ from pumice_server.interface import (
     unless_gone,
     vectors_size,
 )
-from pumice_server.protocols.openai.answer_types import EmbeddingList
+from pumice_server.protocols.openai.answer_types import Embedding, EmbeddingList
 from pumice_server.protocols.openai.bodies import EmbeddingsBody
 
 
-async def embeddings(request: Request, body: EmbeddingsBody) -> Annotated[Response, EmbeddingList]:
+async def embeddings(request: Request, body: EmbeddingsBody) -> Whole[EmbeddingList]:
     """Embed texts, in OpenAI's form."""
     service = await service_of(request, body.model)
     texts = await read_texts(body, service, body.input, "input", truncate=body.truncate)
@@ -33,16 +31,12 @@ async def embeddings(request: Request, body: EmbeddingsBody) -> Annotated[Respon
         request, embed_texts(service, texts, body.embd_normalize, body.dimensions, body.priority)
     )
 
-    def told() -> dict[str, Any]:
-        data = [
-            {
-                "object": "embedding",
-                "index": i,
-                "embedding": _encoded(vector) if body.encoding_format == "base64" else vector,
-            }
-            for i, vector in enumerate(vectors)
-        ]
-        return {"object": "list", "model": service.name, "data": data, "usage": _usage(texts)}
+    def told() -> EmbeddingList:
+        encode = _encoded if body.encoding_format == "base64" else lambda vector: vector
+        data = [Embedding(object="embedding", index=i, embedding=encode(vector)) for i, vector in enumerate(vectors)]
+        n_tokens = count_tokens(texts)
+        usage = Usage(prompt_tokens=n_tokens, total_tokens=n_tokens)
+        return EmbeddingList(object="list", model=service.name, data=data, usage=usage)
 
     return await make_answer(told, vectors_size(vectors))
 
@@ -50,7 +44,3 @@ async def embeddings(request: Request, body: EmbeddingsBody) -> Annotated[Respon
 def _encoded(vector: NDArray[np.float32]) -> str:
     """Encode a vector as little-endian float32 in Base64, as OpenAI's clients expect."""
     return base64.b64encode(vector.astype("<f4").tobytes()).decode()
-
-
-def _usage(texts: Sequence[pumice.PreparedText]) -> dict[str, int]:
-    return {"prompt_tokens": count_tokens(texts), "total_tokens": count_tokens(texts)}

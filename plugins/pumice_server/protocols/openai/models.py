@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any
 
+from msgspec.structs import replace
 from starlette.requests import Request
-from starlette.responses import Response
 
 import pumice
 from pumice_server.catalogue import ServedModel, capabilities, listed, meta, summaries_of, summary_of
-from pumice_server.interface import Models, json_response, no_model
+from pumice_server.interface import Models, no_model
 from pumice_server.protocols.openai.answer_types import ModelInfo, ModelList
 
 
-async def list_models(request: Request) -> Annotated[Response, ModelList]:
+async def list_models(request: Request) -> ModelList:
     """List the served models, in OpenAI's form, with Ollama's beside it as in llama-server."""
     models: Models = request.app.state.models
     summaries = await summaries_of(models.served_models)
@@ -25,10 +24,10 @@ async def list_models(request: Request) -> Annotated[Response, ModelList]:
         for name in (served_model.name, *served_model.variants, *served_model.scales)
     ]
     listing = [
-        {**listed(served_model, summary), "type": "model", "capabilities": _abilities(served_model, summary)}
+        replace(listed(served_model, summary), type="model", capabilities=_abilities(served_model, summary))
         for served_model, summary in summaries
     ]
-    return json_response({"models": listing, "object": "list", "data": data})
+    return ModelList(models=listing, object="list", data=data)
 
 
 def _abilities(served_model: ServedModel, summary: pumice.Summary | None) -> list[str]:
@@ -39,33 +38,29 @@ def _abilities(served_model: ServedModel, summary: pumice.Summary | None) -> lis
     return [*abilities, *(["video"] if watches else []), *(["multimodal"] if "vision" in abilities else [])]
 
 
-async def show_model(request: Request) -> Annotated[Response, ModelInfo]:
+async def show_model(request: Request) -> ModelInfo:
     """Describe a served model."""
     models: Models = request.app.state.models
     name = request.path_params["name"]
     served_model = models.known(name)
     if served_model is None:
         raise no_model(name, [other for served_entry in models.served_models for other in served_entry.names])
-    return json_response(_described(served_model, name, await summary_of(served_model), models.settings.compat))
+    return _described(served_model, name, await summary_of(served_model), models.settings.compat)
 
 
-def _described(served_model: ServedModel, name: str, summary: pumice.Summary | None, compat: bool) -> dict[str, Any]:
-    description: dict[str, Any] = {
-        "id": name,
-        "object": "model",
-        "type": "model",
-        "display_name": name,
-        "created": served_model.created,
-        "created_at": datetime.fromtimestamp(served_model.created, UTC).isoformat(),
-        "owned_by": "llamacpp" if compat else "pumice",
-        "parent": served_model.name if name not in served_model.spec.names else None,
-        "aliases": [other for other in served_model.spec.names if compat or other != name],
-        "tags": served_model.spec.tags,
-        "status": {"value": served_model.status},
-    }
-    if summary:
-        description["meta"] = {
-            **meta(summary),
-            **({"n_ctx": served_model.service.model.n_ctx} if served_model.service else {}),
-        }
-    return description
+def _described(served_model: ServedModel, name: str, summary: pumice.Summary | None, compat: bool) -> ModelInfo:
+    context = {"n_ctx": served_model.service.model.n_ctx} if served_model.service else {}
+    return ModelInfo(
+        id=name,
+        object="model",
+        type="model",
+        display_name=name,
+        created=served_model.created,
+        created_at=datetime.fromtimestamp(served_model.created, UTC).isoformat(),
+        owned_by="llamacpp" if compat else "pumice",
+        parent=served_model.name if name not in served_model.spec.names else None,
+        aliases=[other for other in served_model.spec.names if compat or other != name],
+        tags=list(served_model.spec.tags),
+        status={"value": served_model.status},
+        meta={**meta(summary), **context} if summary else None,
+    )

@@ -28,7 +28,6 @@ from pumice_server.interface import (
     bad_request,
     caching_options,
     event,
-    json_response,
     make_answer,
     service_of,
     size_of,
@@ -92,7 +91,7 @@ async def responses(request: Request, body: ResponseBody) -> Annotated[Response,
     return await make_answer(lambda: answer_fields, size_of([done]))
 
 
-async def input_tokens(request: Request, body: ResponseBody) -> Annotated[Response, TokenCount]:
+async def input_tokens(request: Request, body: ResponseBody) -> TokenCount:
     """Count the tokens of a response's prompt."""
     service = await service_of(request, body.model)
     await _resolve_references(request, body)
@@ -102,7 +101,7 @@ async def input_tokens(request: Request, body: ResponseBody) -> Annotated[Respon
     if tools.labels:
         options["tools"] = await body.aside(lambda: tools.definitions)
     n_tokens = await unless_gone(request, service.count_tokens(messages, options | caching_options(request, body)))
-    return json_response({"object": "response.input_tokens", "input_tokens": n_tokens})
+    return TokenCount(object="response.input_tokens", input_tokens=n_tokens)
 
 
 async def get_response(request: Request) -> Annotated[Response, ResponseObject]:
@@ -111,12 +110,12 @@ async def get_response(request: Request) -> Annotated[Response, ResponseObject]:
     return Whole(store.get(request.path_params["id"], request.state.client).response, media_type=JSON)
 
 
-async def delete_response(request: Request) -> Annotated[Response, Deleted]:
+async def delete_response(request: Request) -> Deleted:
     """Delete a stored response."""
     store: ResponseStore = request.app.state.responses
     id = request.path_params["id"]
     store.delete(id, request.state.client)
-    return json_response({"id": id, "object": "response.deleted", "deleted": True})
+    return Deleted(id=id, object="response.deleted", deleted=True)
 
 
 async def _with_tools(

@@ -7,11 +7,11 @@ import logging
 from asyncio import wrap_future
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import StreamingResponse
 from starlette.types import Send
 
 import pumice
@@ -22,12 +22,11 @@ from pumice_server.interface import (
     Streaming,
     Whole,
     bad_request,
-    event,
     service_of,
     too_late,
     unless_gone,
 )
-from pumice_server.protocols.openai.answer_types import SpeechEvent
+from pumice_server.protocols.openai.answer_types import SpeechEvent, SpeechUsage
 from pumice_server.protocols.openai.bodies import SpeechBody
 
 if TYPE_CHECKING:
@@ -51,16 +50,18 @@ class _Tokens:
 
     read: int = 0
     generated: int = 0
-    usage: dict[str, int] = field(init=False, default_factory=dict)
 
     def add(self, read: int, generated: int) -> None:
         self.read += read
         self.generated += generated
+
+    @property
+    def usage(self) -> SpeechUsage:
         total = self.read + self.generated
-        self.usage = {"input_tokens": self.read, "output_tokens": self.generated, "total_tokens": total}
+        return SpeechUsage(input_tokens=self.read, output_tokens=self.generated, total_tokens=total)
 
 
-async def speech(request: Request, body: SpeechBody) -> Annotated[Response, bytes, SpeechEvent]:
+async def speech(request: Request, body: SpeechBody) -> Whole[bytes] | _SoundStream | Streaming[SpeechEvent]:
     """Speak a text: the answer is a file of sound, streamed if the text has several parts."""
     if body.speed != 1:
         raise bad_request(f"speed is {body.speed:g}; models that speak have one speed, 1")
@@ -156,15 +157,15 @@ async def _written(
 
 async def _events(
     first: Samples, parts: AsyncGenerator[Samples, None], writer: SoundWriter, tokens: _Tokens
-) -> AsyncGenerator[bytes, None]:
+) -> AsyncGenerator[SpeechEvent, None]:
     async for data in _written(first, parts, writer):
         if data:
             yield await PREPARATION(_delta, data)
-    yield event({"type": "speech.audio.done", "usage": tokens.usage})
+    yield SpeechEvent(type="speech.audio.done", usage=tokens.usage)
 
 
-def _delta(data: bytes) -> bytes:
-    return event({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode()})
+def _delta(data: bytes) -> SpeechEvent:
+    return SpeechEvent(type="speech.audio.delta", audio=base64.b64encode(data).decode())
 
 
 class _SoundStream(StreamingResponse):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -21,15 +21,19 @@ from pumice_server.interface import (
     arriving,
     bad_request,
     caching_options,
-    event,
-    json_response,
     merge,
     read_form,
     service_of,
     unless_gone,
 )
 from pumice_server.protocols.openai import transcripts
-from pumice_server.protocols.openai.answer_types import Transcription, TranscriptionEvent
+from pumice_server.protocols.openai.answer_types import (
+    InputDetails,
+    Transcription,
+    TranscriptionEvent,
+    TranscriptionSegment,
+    TranscriptionUsage,
+)
 from pumice_server.protocols.openai.bodies import ChatBody, TranscriptionBody
 from pumice_server.protocols.openai.chat import chat_options
 from pumice_server.protocols.openai.segments import RATE, Segment, pieces
@@ -48,17 +52,17 @@ Done = pumice.Completion | pumice.ChatCompletion
 Streams = Sequence[pumice.AsyncChatStream] | Sequence[pumice.AsyncStream]
 
 
-async def transcriptions(request: Request) -> Annotated[Response, Transcription, TranscriptionEvent]:
+async def transcriptions(request: Request) -> Response | Transcription | Streaming[TranscriptionEvent]:
     """Write down what is said in a sound, sent as a form with `file` and the fields of `TranscriptionBody`."""
     return await _written(request, translates=False)
 
 
-async def translations(request: Request) -> Annotated[Response, Transcription, TranscriptionEvent]:
+async def translations(request: Request) -> Response | Transcription | Streaming[TranscriptionEvent]:
     """Like transcriptions, in English."""
     return await _written(request, translates=True)
 
 
-async def _written(request: Request, translates: bool) -> Response:
+async def _written(request: Request, translates: bool) -> Response | Transcription | Streaming[TranscriptionEvent]:
     async with arriving(request) as parts:
         head = request.headers.get("content-type", "")
         form = await PREPARATION(lambda: read_form(head, b"".join(parts)))
@@ -76,12 +80,12 @@ async def _written(request: Request, translates: bool) -> Response:
     text = _text(cast(Done, done))
     if body.response_format == "text":
         return PlainTextResponse(text + "\n")
-    return json_response({"text": text, "usage": _usage(streams[0].timings, n_audio)})
+    return Transcription(text=text, usage=_usage(streams[0].timings, n_audio))
 
 
 async def _timed(
     request: Request, service: Service, body: TranscriptionBody, audio: pumice.Audio, translates: bool
-) -> Response:
+) -> Response | Transcription:
     """Return what is said in each piece of a sound, one after the other, with the times of the pieces."""
     samples = await service.in_time(MEDIA(audio.samples))
     segments: list[Segment] = []
@@ -95,28 +99,26 @@ async def _timed(
     if body.response_format == "vtt":
         return PlainTextResponse(webvtt(segments), media_type="text/vtt")
     seconds = len(samples) / RATE
-    return json_response(
-        {
-            "task": "translate" if translates else "transcribe",
-            "language": "english" if translates else body.language or "unknown",
-            "duration": seconds,
-            "text": " ".join(segment.text for segment in segments if segment.text),
-            "segments": [_described(service, body, number, segment) for number, segment in enumerate(segments)],
-            "usage": {"type": "duration", "seconds": seconds},
-        }
+    return Transcription(
+        task="translate" if translates else "transcribe",
+        language="english" if translates else body.language or "unknown",
+        duration=seconds,
+        text=" ".join(segment.text for segment in segments if segment.text),
+        segments=[_described(service, body, number, segment) for number, segment in enumerate(segments)],
+        usage=TranscriptionUsage(type="duration", seconds=seconds),
     )
 
 
-def _described(service: Service, body: TranscriptionBody, number: int, segment: Segment) -> dict[str, Any]:
-    return {
-        "id": number,
-        "seek": round(100 * segment.start),
-        "start": segment.start,
-        "end": segment.end,
-        "text": segment.text,
-        "tokens": service.model.tokenizer.tokenize(segment.text, add_special=False),
-        "temperature": body.temperature,
-    }
+def _described(service: Service, body: TranscriptionBody, number: int, segment: Segment) -> TranscriptionSegment:
+    return TranscriptionSegment(
+        id=number,
+        seek=round(100 * segment.start),
+        start=segment.start,
+        end=segment.end,
+        text=segment.text,
+        tokens=service.model.tokenizer.tokenize(segment.text, add_special=False),
+        temperature=body.temperature,
+    )
 
 
 def _read(form: Mapping[str, Field]) -> tuple[TranscriptionBody, pumice.Audio]:
@@ -210,17 +212,17 @@ def _text(done: Done) -> str:
     return _without_language(text)
 
 
-def _usage(timings: pumice.Timings, n_audio: int) -> dict[str, Any]:
-    return {
-        "type": "tokens",
-        "input_tokens": timings.prompt_tokens,
-        "input_token_details": {"text_tokens": timings.prompt_tokens - n_audio, "audio_tokens": n_audio},
-        "output_tokens": timings.generated_tokens,
-        "total_tokens": timings.prompt_tokens + timings.generated_tokens,
-    }
+def _usage(timings: pumice.Timings, n_audio: int) -> TranscriptionUsage:
+    return TranscriptionUsage(
+        type="tokens",
+        input_tokens=timings.prompt_tokens,
+        input_token_details=InputDetails(text_tokens=timings.prompt_tokens - n_audio, audio_tokens=n_audio),
+        output_tokens=timings.generated_tokens,
+        total_tokens=timings.prompt_tokens + timings.generated_tokens,
+    )
 
 
-async def _events(streams: Streams, n_audio: int) -> AsyncIterator[bytes]:
+async def _events(streams: Streams, n_audio: int) -> AsyncIterator[TranscriptionEvent]:
     text = sent = ""
     async for _, items in merge(streams):
         for item in items:
@@ -228,11 +230,11 @@ async def _events(streams: Streams, n_audio: int) -> AsyncIterator[bytes]:
             new = _certain(text)[len(sent) :]
             sent += new
             if new:
-                yield event({"type": "transcript.text.delta", "delta": new})
+                yield TranscriptionEvent(type="transcript.text.delta", delta=new)
     text = _without_language(text)
     if rest := text[len(sent) :]:
-        yield event({"type": "transcript.text.delta", "delta": rest})
-    yield event({"type": "transcript.text.done", "text": text, "usage": _usage(streams[0].timings, n_audio)})
+        yield TranscriptionEvent(type="transcript.text.delta", delta=rest)
+    yield TranscriptionEvent(type="transcript.text.done", text=text, usage=_usage(streams[0].timings, n_audio))
 
 
 def _certain(text: str) -> str:

@@ -10,13 +10,19 @@ from starlette.responses import PlainTextResponse, Response
 
 import pumice
 from pumice.plugin.unstable import subrip, webvtt
-from pumice_server.interface import MEDIA, Service, Streaming, bad_request, event, json_response, unless_gone
+from pumice_server.interface import MEDIA, Service, Streaming, bad_request, unless_gone
+from pumice_server.protocols.openai.answer_types import (
+    Transcription,
+    TranscriptionEvent,
+    TranscriptionSegment,
+    TranscriptionUsage,
+)
 from pumice_server.protocols.openai.bodies import TranscriptionBody
 
 
 async def answer(
     request: Request, service: Service, body: TranscriptionBody, audio: pumice.Audio, translates: bool
-) -> Response:
+) -> Response | Transcription | Streaming[TranscriptionEvent]:
     """Return what is said in a sound; with ``stream`` an event for each segment. Raises RequestError."""
     if body.max_tokens >= 0:
         raise bad_request("max_tokens: a transcript of Whisper ends with the speech; leave it out")
@@ -33,12 +39,11 @@ async def answer(
         return PlainTextResponse(webvtt(segments), media_type="text/vtt")
     if body.response_format == "text":
         return PlainTextResponse(_text(segments) + "\n")
-    values = {"text": _text(segments), "usage": _usage(transcript)}
-    if body.response_format == "json":
-        return json_response(values)
-    language = "english" if translates else transcript.language_name
-    facts = {"task": task, "language": language, "duration": transcript.duration}
-    return json_response(facts | values | {"segments": [_described(segment) for segment in segments]})
+    answer = Transcription(text=_text(segments), usage=_usage(transcript))
+    if body.response_format == "verbose_json":
+        answer.task, answer.language = task, "english" if translates else transcript.language_name
+        answer.duration, answer.segments = transcript.duration, list(map(_described, segments))
+    return answer
 
 
 async def _all(transcript: pumice.Transcript) -> list[pumice.Segment]:
@@ -51,33 +56,33 @@ async def _decoded(transcript: pumice.Transcript) -> AsyncIterator[pumice.Segmen
         yield segment
 
 
-async def _events(transcript: pumice.Transcript) -> AsyncIterator[bytes]:
+async def _events(transcript: pumice.Transcript) -> AsyncIterator[TranscriptionEvent]:
     segments: list[pumice.Segment] = []
     async for segment in _decoded(transcript):
         text = segment.text if segments else segment.text.lstrip()
         segments.append(segment)
-        yield event({"type": "transcript.text.delta", "delta": text})
-    yield event({"type": "transcript.text.done", "text": _text(segments), "usage": _usage(transcript)})
+        yield TranscriptionEvent(type="transcript.text.delta", delta=text)
+    yield TranscriptionEvent(type="transcript.text.done", text=_text(segments), usage=_usage(transcript))
 
 
 def _text(segments: list[pumice.Segment]) -> str:
     return "".join(segment.text for segment in segments).strip()
 
 
-def _usage(transcript: pumice.Transcript) -> dict[str, Any]:
-    return {"type": "duration", "seconds": transcript.duration}
+def _usage(transcript: pumice.Transcript) -> TranscriptionUsage:
+    return TranscriptionUsage(type="duration", seconds=transcript.duration)
 
 
-def _described(segment: pumice.Segment) -> dict[str, Any]:
-    return {
-        "id": segment.id,
-        "seek": round(100 * segment.seek),
-        "start": segment.start,
-        "end": segment.end,
-        "text": segment.text,
-        "tokens": segment.tokens,
-        "temperature": segment.temperature,
-        "avg_logprob": segment.avg_logprob,
-        "compression_ratio": segment.compression_ratio,
-        "no_speech_prob": segment.no_speech_prob,
-    }
+def _described(segment: pumice.Segment) -> TranscriptionSegment:
+    return TranscriptionSegment(
+        id=segment.id,
+        seek=round(100 * segment.seek),
+        start=segment.start,
+        end=segment.end,
+        text=segment.text,
+        tokens=list(segment.tokens),
+        temperature=segment.temperature,
+        avg_logprob=segment.avg_logprob,
+        compression_ratio=segment.compression_ratio,
+        no_speech_prob=segment.no_speech_prob,
+    )

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, field
+from msgspec import Meta, Struct, field
 from starlette.requests import Request
-from starlette.responses import Response
 
 from pumice_server.field_types import refused
-from pumice_server.interface import Body, bad_request, make_answer, service_of, set_size, unless_gone
+from pumice_server.interface import Body, Whole, bad_request, make_answer, service_of, set_size, unless_gone
 from pumice_server.limits import MAX_PROMPTS
+from pumice_server.protocols.openai.answer_types import ChatCompletion
 from pumice_server.protocols.openai.bodies import ChatBody
 from pumice_server.protocols.openai.chat import answer_chat
 
@@ -32,7 +32,14 @@ class PredictionsBody(Body, kw_only=True):
     """Chats."""
 
 
-async def predict(request: Request, body: PredictionsBody) -> Response:
+class Predictions(Struct):
+    """Answers to several chats."""
+
+    predictions: list[ChatCompletion]
+    """An answer to each."""
+
+
+async def predict(request: Request, body: PredictionsBody) -> Whole[Predictions]:
     """Answer ``{"instances": [{"@requestFormat": "chatCompletions", "messages": [...]}]}`` with ``predictions``."""
     chats, name = body.instances, body.instances[0].model
     for i, chat in enumerate(chats):
@@ -42,7 +49,7 @@ async def predict(request: Request, body: PredictionsBody) -> Response:
     service = await service_of(request, name)
     service.check_count(sum(chat.n for chat in chats))
 
-    async def answered() -> Sequence[tuple[Callable[[], Mapping[str, Any]], int]]:
+    async def answered() -> Sequence[tuple[Callable[[], ChatCompletion], int]]:
         async with asyncio.TaskGroup() as group:  # an error ends the others
             tasks = [group.create_task(answer_chat(request, service, chat)) for chat in chats]
         return [task.result() for task in tasks]
@@ -52,4 +59,4 @@ async def predict(request: Request, body: PredictionsBody) -> Response:
     except* Exception as errors:
         raise errors.exceptions[0] from None
     size = sum(size for _, size in predictions)
-    return await make_answer(lambda: {"predictions": [make() for make, _ in predictions]}, size)
+    return await make_answer(lambda: Predictions(predictions=[make() for make, _ in predictions]), size)
