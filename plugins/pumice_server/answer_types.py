@@ -24,7 +24,6 @@ class ErrorDetail(Struct, kw_only=True):
     message: str
     """Cause and remedy."""
     type: str
-    """Kind of the error."""
     code: int | str | None = None
     """HTTP status (OpenAI and llama-server)."""
     param: str | None = None
@@ -36,10 +35,10 @@ class ErrorDetail(Struct, kw_only=True):
 
 
 class Error(Struct, kw_only=True):
-    """An error, in the form of the protocol."""
+    """An error, in the protocol's format."""
 
     error: ErrorDetail | str
-    """The error; a text in Ollama's form."""
+    """The error; a text in Ollama's format."""
     type: str | None = None
     """`error` (Anthropic)."""
     request_id: str | None = None
@@ -62,7 +61,6 @@ class Timings(Struct, kw_only=True):
     prompt_per_second: float | None
     """Tokens of the prompt per second."""
     predicted_n: int
-    """Generated tokens."""
     predicted_ms: float
     """Milliseconds of generation."""
     predicted_per_token_ms: float
@@ -79,9 +77,7 @@ class CandidateLogprob(Struct, kw_only=True):
     """A token and its log-probability."""
 
     id: int
-    """Id of the token."""
     token: str
-    """Text of the token."""
     bytes: list[int]
     """UTF-8 bytes of the token."""
     logprob: float | None = None
@@ -103,7 +99,6 @@ class TokenCount(Struct, kw_only=True):
     """Number of tokens of a prompt."""
 
     input_tokens: int
-    """Tokens of the prompt."""
     object: str | None = None
     """`response.input_tokens` (OpenAI)."""
 
@@ -112,7 +107,6 @@ class Success(Struct, kw_only=True):
     """The action succeeded."""
 
     success: bool
-    """True."""
 
 
 class Status(Struct, kw_only=True):
@@ -151,11 +145,9 @@ class Usage(Struct, kw_only=True):
     """Tokens of a request."""
 
     prompt_tokens: int
-    """Tokens of the prompt."""
     total_tokens: int
     """Tokens of prompt and answer."""
     completion_tokens: int | None = None
-    """Generated tokens."""
     prompt_tokens_details: PromptDetails | None = None
     """Tokens of the prompt in detail."""
     completion_tokens_details: CompletionDetails | None = None
@@ -170,11 +162,10 @@ class Deleted(Struct, kw_only=True):
     object: str
     """`response.deleted`, or `file`."""
     deleted: bool
-    """True."""
 
 
 class OllamaDetails(Struct, kw_only=True):
-    """Format, family and size of a model, in Ollama's form."""
+    """Format, family and size of a model, in Ollama's format."""
 
     parent_model: str
     """Empty."""
@@ -191,12 +182,10 @@ class OllamaDetails(Struct, kw_only=True):
 
 
 class ListedModel(Struct, kw_only=True):
-    """A model in a list, in Ollama's form."""
+    """A model in a list, in Ollama's format."""
 
     name: str
-    """Name of the model."""
     model: str
-    """Name of the model."""
     modified_at: str
     """Time of the last change."""
     size: int

@@ -59,13 +59,13 @@ OPTIONS = LlamaOptions.of_program(_FLAGS, _VALUES, _UNDONE, _UNDONE_VALUES, _REF
 
 
 def _with_hyphens(argument: str) -> str:
-    """An option whose name has underscores, which llama-server takes for hyphens."""
+    """Return an option with hyphens for underscores, as llama-server reads it."""
     name, equals, value = argument.partition("=")
     return name.replace("_", "-") + equals + value if name.startswith("--") else argument
 
 
 class ServeCommand(GroupedCommand):
-    """A command that takes llama-server's command line, and its environment variables."""
+    """A command with llama-server's command line and environment variables."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         args = [_with_hyphens(argument) for argument in args]

@@ -57,7 +57,7 @@ class Body(msgspec.Struct, kw_only=True, dict=True):
         return size
 
     async def aside(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Return the result of work that takes longer the larger the body is: off the event loop if it is large."""
+        """Return the result of work in proportion to the body's size, done off the event loop if the body is large."""
         return await aside(function, *arguments, size=self.size)
 
 

@@ -70,12 +70,12 @@ _ADAPTER_OPTIONS = [
 
 
 def adapter_options(command: CommandFunction) -> CommandFunction:
-    """Add the options that ``take_adapters`` takes."""
+    """Add the options that ``take_adapters`` reads."""
     return with_options(command, _ADAPTER_OPTIONS)
 
 
 def choose_models(given: Sequence[str], options: dict[str, Any], has_others: bool = False) -> list[str]:
-    """Models as ``pumice.load`` takes them: those given, of a folder, of the configuration.
+    """Return paths and names of models: of the command line, of a folder, of the configuration.
 
     Without any, that is the demo's, unless the server ``has_others``.
     """

@@ -67,7 +67,7 @@ class RequestTurns:
 class _Connection(h11.Connection):
     """A connection whose requests have headers of bounded size, and bodies of chunks that are not too small.
 
-    Each chunk takes as much time as hundreds of bytes, in the event loop. h11 itself bounds headers that are not
+    Each chunk costs as much time as hundreds of bytes, in the event loop. h11 itself bounds headers that are not
     complete yet; those that arrive at once may be several times as long.
     """
 

@@ -47,12 +47,12 @@ _OTHERS = [
 
 
 def default_options(command: CommandFunction) -> CommandFunction:
-    """Add the options that ``take_sampling``, ``take_output`` and ``take_chat`` take."""
+    """Add the options that ``take_sampling``, ``take_output`` and ``take_chat`` read."""
     return sampling_options(with_options(chat_options(command), _OTHERS))
 
 
 def chat_options(command: CommandFunction) -> CommandFunction:
-    """Add the options that ``take_chat`` takes."""
+    """Add the options that ``take_chat`` reads."""
     return with_options(command, _CHAT)
 
 
@@ -66,7 +66,7 @@ def take_sampling(options: dict[str, Any]) -> dict[str, Any]:
 def take_compat(options: dict[str, Any]) -> bool:
     """Remove the options of ``--compat``, and return True if it is given.
 
-    It divides ``--ctx-size`` among the slots, unless these share it, and takes llama.cpp's random numbers.
+    It divides ``--ctx-size`` among the slots, unless these share it, and draws llama.cpp's random numbers.
     """
     compat, unified = options.pop("compat") is not None, options.pop("kv_unified")
     n_ctx, n_parallel = options["n_ctx"], options["n_parallel"]

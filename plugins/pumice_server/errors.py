@@ -67,7 +67,7 @@ def openai_error(problem: Problem) -> dict[str, Any]:
 
 
 def error_body(problem: Problem, scope: Scope) -> Mapping[str, object]:
-    """Return an error in the format of the protocol that the path of a request belongs to."""
+    """Return an error in the protocol's format that the path of a request belongs to."""
     formats: Mapping[str, ErrorFormat] = getattr(scope["app"].state, "error_formats", {}) if "app" in scope else {}
     prefix = next((prefix for prefix in formats if scope["path"].startswith(prefix)), None)
     return openai_error(problem) if prefix is None else formats[prefix](problem, scope["state"]["request_id"])

@@ -77,7 +77,7 @@ def build_info(compat: bool) -> str:
 
 
 def timings(times: pumice.Timings) -> Timings:
-    """Return ``Timings`` in llama-server's form: milliseconds, tokens, tokens per second."""
+    """Return ``Timings`` in llama-server's format: milliseconds, tokens, tokens per second."""
     read = times.prompt_tokens - times.prompt_cached
     return Timings(
         queue_ms=times.queue_seconds * 1000,

@@ -40,7 +40,7 @@ _FOREIGN = "requests of web pages from other origins are refused; --cors-origin 
 class Inside:
     """Passes requests on that the server itself makes for a client, whom the header ``CLIENT_HEADER`` names.
 
-    They count for the rates of that client, and end with its key, but have the time of a batch.
+    They count for the rate limits of that client, and end with its key, but have the time of a batch.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings, rates: RateLimits) -> None:
@@ -89,7 +89,7 @@ class Gate:
         """Wrap an application.
 
         Args:
-            app: Application behind the gate.
+            app: Application that admitted requests reach.
             settings: Settings of the server.
             count: Called with the name of each endpoint that answered, and the status.
             public: Paths that need no key, besides those of the page.
@@ -167,7 +167,7 @@ class Gate:
     def _admit(self, path: str, headers: Headers) -> Key | None:
         """Return the key of the client, if one is needed. Raises HTTPException if the client is not admitted."""
         if "transfer-encoding" in headers and "content-length" in headers:
-            # If a proxy and this server disagree on which counts, one takes the rest of the body for another request.
+            # If a proxy and this server disagree on which counts, one reads the rest of the body as another request.
             both = "a request has Content-Length or Transfer-Encoding, and not both"
             raise HTTPException(400, both, {"Connection": "close"})
         length = headers.get("content-length", "")

@@ -35,5 +35,5 @@ def generation_settings(service: Service, options: Mapping[str, Any]) -> dict[st
 
 
 def _listed(scales: Mapping[str, float]) -> list[dict[str, Any]]:
-    """Return scales in the form of requests."""
+    """Return scales in the format of requests."""
     return [{"id": i, "scale": scale} for i, scale in enumerate(scales.values())]

@@ -55,22 +55,18 @@ class ContentPart(Struct, kw_only=True):
     type: str
     """`text`, `image_url`, `input_audio`, `video_url` or `input_video`."""
     text: str | None = None
-    """Text of the part."""
     image_url: ImageURL | str | None = None
-    """Image of the part."""
     input_audio: InputAudio | None = None
-    """Sound of the part."""
     video_url: VideoURL | str | None = None
-    """Video of the part, as vLLM takes it."""
+    """Video of the part, in vLLM's format."""
     input_video: VideoURL | str | None = None
-    """Video of the part, as llama-server takes it."""
+    """Video of the part, in llama-server's format."""
 
 
 class FunctionCall(Struct, kw_only=True):
     """The function of a tool call."""
 
     name: str
-    """Name of the function."""
     arguments: str | dict[str, Any] | None = None
     """Arguments: an object as JSON text; requests may contain the object itself."""
 
@@ -83,7 +79,6 @@ class ToolCall(Struct, kw_only=True):
     type: str | None = None
     """`function`."""
     function: FunctionCall
-    """Name and arguments."""
 
 
 class ChatMessage(Struct, kw_only=True):
@@ -96,9 +91,7 @@ class ChatMessage(Struct, kw_only=True):
     name: str | None = None
     """Name of the author, or of the tool."""
     reasoning_content: str | None = None
-    """Reasoning of an answer."""
     tool_calls: list[ToolCall] | None = None
-    """Tool calls of an answer."""
     tool_call_id: str | None = None
     """Id of the call that a message with the role `tool` answers."""
 
@@ -107,7 +100,6 @@ class FunctionDefinition(Struct, kw_only=True):
     """A function that the model may call."""
 
     name: str
-    """Name of the function."""
     description: str | None = None
     """Purpose of the function, for the model."""
     parameters: dict[str, Any] | None = None
@@ -122,7 +114,6 @@ class Tool(Struct, kw_only=True):
     type: str | None = None
     """`function` or `mcp`."""
     function: FunctionDefinition | None = None
-    """The function."""
     server_label: str | None = None
     """Name of the MCP server, for the type `mcp`."""
     allowed_tools: list[str] | dict[str, Any] | None = None
@@ -133,7 +124,6 @@ class NamedSchema(Struct, kw_only=True):
     """A JSON schema with its name."""
 
     name: str | None = None
-    """Name of the schema."""
     schema: dict[str, Any] | bool | None = None
     """JSON schema of the answer."""
     strict: bool | None = None
@@ -141,13 +131,12 @@ class NamedSchema(Struct, kw_only=True):
 
 
 class ResponseFormat(Struct, kw_only=True):
-    """The form of an answer."""
+    """The format of an answer."""
 
     type: str | None = None
     """`text`, `json_object` or `json_schema`."""
     json_schema: NamedSchema | None = None
-    """The schema, for `json_schema`."""
     schema: dict[str, Any] | bool | None = None
-    """The schema itself, llama-server's short form."""
+    """The schema itself, llama-server's short format."""
     value: dict[str, Any] | bool | None = None
-    """The schema itself, in TGI's form, which the client of Hugging Face's Hub sends."""
+    """The schema itself, in TGI's format, which the client of Hugging Face's Hub sends."""

@@ -180,7 +180,7 @@ class ModelLoading:
         return not n or (n <= served_model.most_beside and not 0 < most <= n and not 0 < memory < size)
 
     def _no_room(self, served_model: ServedModel) -> HTTPException:
-        """Return the error of a model without room: what takes it, and what to do."""
+        """Return the error of a model without room: which models are in use, and what to do."""
         busy = ", ".join(f"{other.name:.100}" for other in self.served_models if other.service)
         most, memory = self.settings.max_models, self.settings.max_memory
         bounds = [f"--models-max is {most}"] if most else []

@@ -18,7 +18,7 @@ from pumice_server.model_texts import ModelTexts
 from pumice_server.settings import Settings
 from pumice_server.streams import Source
 
-BEAT_SECONDS = 10.0  # time in which a healthy engine finishes a step
+BEAT_SECONDS = 10.0  # time in which a healthy engine finishes a batch
 _LOOKS = 8  # waits in the timeout of a health check
 
 Slot = tuple[str, int]  # client and number of a slot; -1: no slot
@@ -96,7 +96,7 @@ class ModelService(ModelTexts):
         self._metrics.count_encoded(self.name, n_tokens, seconds)
 
     async def snapshot(self, timeout: float | None = BEAT_SECONDS) -> pumice.Snapshot:
-        """Return the state of the engine. Raises TimeoutError if it finishes no step within the timeout."""
+        """Return the state of the engine. Raises TimeoutError if it finishes no batch within the timeout."""
         return await asyncio.wait_for(asyncio.wrap_future(self.model.engine.client.ask()), timeout)
 
     def ask(self, timeout: float) -> None:

@@ -1,4 +1,4 @@
-"""The texts and tokens of a loaded model, and what it takes besides texts."""
+"""The texts and tokens of a loaded model, and the kinds of its input."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class ModelTexts:
 
     @property
     def sees(self) -> bool:
-        """True if the model takes images."""
+        """True if prompts may have images."""
         return "image" in self.model.facts.media
 
     @property
     def watches(self) -> bool:
-        """True if the model takes video."""
+        """True if prompts may have videos."""
         return "video" in self.model.facts.media
 
     @property
     def hears(self) -> bool:
-        """True if the model takes sound."""
+        """True if prompts may have sounds."""
         return "audio" in self.model.facts.media
 
     async def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:

@@ -33,8 +33,8 @@ from pumice_server.uploads import Uploads
 from pumice_server.variant import default_variant
 
 _LOOK_SECONDS = 0.5  # between checks for dead engines and idle models
-_SILENT_SECONDS = BEAT_SECONDS  # without a step when the server stops, after which requests end
-_STALL_SECONDS = 120.0  # of a step; an engine that takes longer is killed
+_SILENT_SECONDS = BEAT_SECONDS  # without a batch when the server stops, after which requests end
+_STALL_SECONDS = 120.0  # of a batch; an engine that needs longer is killed
 
 
 logger = logging.getLogger("pumice")
@@ -214,7 +214,7 @@ class Models(ModelLoading):
 
 
 async def _end_if_silent(service: ModelService) -> None:
-    """End the requests of an engine once it finishes no step, since they cannot end by themselves."""
+    """End the requests of an engine once it finishes no batch, since they cannot end by themselves."""
     try:
         while True:
             await service.snapshot(_SILENT_SECONDS)

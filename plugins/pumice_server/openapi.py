@@ -1,4 +1,4 @@
-"""The description of all endpoints in OpenAPI's form, derived from their docstrings and bodies: ``/openapi.json``."""
+"""The description of all endpoints in OpenAPI's format, derived from their docstrings and bodies: ``/openapi.json``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Operation:
         method: HTTP method; the first of ``paths`` is the usual one.
         scope: Scope that a key needs, or ``""`` if no key is needed.
         summary: What the endpoint does.
-        query: Parameters behind ``?``, with their meanings.
+        query: Parameters of the query, with their meanings.
         body: Kind of body, or None.
         answer: Kind of answer, None if it is not JSON or only an error, or bytes for a file.
         part: Kind of a stream's parts, or None.

@@ -1,4 +1,4 @@
-"""Turn the fields of a request into options of ``pumice.Model``: sampling, the form of the text, limits."""
+"""Turn the fields of a request into options of ``pumice.Model``: sampling, the format of the text, limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pumice_server.service import Service
 Tokenize = Callable[[str], list[int]]
 
 _VLLM_NAMES = {"json_schema": "json", "grammar": "grammar", "regex": "regex", "choices": "choice"}
-"""vLLM's names for the form of a text: in ``structured_outputs``, and behind ``guided_``."""
+"""vLLM's names for the format of a text: in ``structured_outputs``, and after ``guided_``."""
 
 _LAST_N = ("repeat_last_n", "dry_penalty_last_n")  # -1: as many tokens as the context
 
@@ -58,14 +58,14 @@ def sampling_options(body: Generation, service: Service) -> dict[str, Any]:
         sampling.setdefault("repeat_penalty", body.repetition_penalty)
     sampling |= {name: service.model.n_ctx for name in _LAST_N if sampling.get(name) == -1}
     if body.temperature is not None:
-        sampling["temperature"] = max(0, body.temperature)  # llama-server takes -1 for 0
+        sampling["temperature"] = max(0, body.temperature)  # llama-server reads -1 as 0
     if body.logit_bias:
         sampling["logit_bias"] = _logit_bias(body.logit_bias, service.model.tokenizer.tokenize)
     return sampling
 
 
 def _form(body: Generation) -> dict[str, Any]:
-    """Return the form that the text must have; our own names take precedence over vLLM's."""
+    """Return the format that the text must have; our own names take precedence over vLLM's."""
     by_vllm = body.structured_outputs or StructuredOutputs()
     form = {}
     for name in OUTPUT.keys() - {"grammar_triggers"}:

@@ -30,7 +30,7 @@ async def live(request: Request) -> Status:
 
 
 async def health(request: Request) -> Status:
-    """Report whether the engine answers: 200, or 503 while the model loads and if no step ends for ten seconds."""
+    """Report whether the engine answers: 200, or 503 while the model loads and if no batch ends for ten seconds."""
     models: Models = request.app.state.models
     served_model = models.single
     if served_model and served_model.loading:

@@ -71,7 +71,7 @@ class RequestView(ModelTexts):
         return {**self.model.config.adapter_scales, **self.scales}
 
     def shaped(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return options with the server's grammar or schema, unless they say what form the text has, or name tools."""
+        """Return options with the server's grammar or schema, unless they set a format of the text, or name tools."""
         says = any(options.get(name) not in (None, False) for name in (*OUTPUT, "response_format"))
         return options if says or options.get("tools") else {**self._output, **options}
 

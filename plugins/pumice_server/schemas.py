@@ -58,7 +58,7 @@ def documented_schemas(kinds: Sequence[Any], template: str) -> tuple[Sequence[Sc
 
     Args:
         kinds: Kinds of bodies.
-        template: Form of a reference to a class, with ``{name}``.
+        template: Format of a reference to a class, with ``{name}``.
     """
     structs = dict.fromkeys(struct for kind in kinds for struct in structs_of(kind))
     by_name = {struct.__name__: struct for struct in structs}

@@ -30,7 +30,7 @@ class APIDescription:
 
 
 async def openapi(request: Request) -> Response:
-    """Return the description of all endpoints and bodies in the form of OpenAPI 3.1."""
+    """Return the description of all endpoints and bodies in the format of OpenAPI 3.1."""
     description: APIDescription = request.app.state.description
     return Whole(await aside(lambda: description.json), media_type=JSON)
 

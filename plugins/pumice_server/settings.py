@@ -45,7 +45,7 @@ class Settings:
         context_shift: Drop the older half of a full context and continue, instead of ending the answer.
         max_tokens: Maximum tokens of an answer (-1 = unlimited).
         stop: Texts that end an answer, for requests without such texts.
-        pooling: Pooling of embeddings; None takes the model's.
+        pooling: Pooling of embeddings; None: the model's.
         max_requests: Maximum requests per minute per API key (0 = unlimited).
         max_tokens_per_minute: Maximum tokens per minute per API key (0 = unlimited).
         chat: Default options of ``Model.chat``.

@@ -1,4 +1,4 @@
-"""Descriptions of served models, loaded or not, in the forms of Ollama and llama-server."""
+"""Descriptions of served models, loaded or not, in the formats of Ollama and llama-server."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def meta(summary: pumice.Summary) -> dict[str, Any]:
 
 
 def human(n: int) -> str:
-    """Return a number of parameters in Ollama's form: 8.0e9 is ``8B``, 1.24e9 is ``1.2B``."""
+    """Return a number of parameters in Ollama's format: 8.0e9 is ``8B``, 1.24e9 is ``1.2B``."""
     for unit, letter, digits in _UNITS:
         if n >= unit:
             return f"{n / unit:.{0 if n % unit == 0 else digits}f}{letter}"
@@ -134,5 +134,5 @@ def human(n: int) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """Return seconds since 1970 in Ollama's form."""
+    """Return seconds since 1970 in Ollama's format."""
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")

@@ -11,30 +11,24 @@ class FileObject(Struct, kw_only=True):
     """A file that the server keeps."""
 
     id: str
-    """Id of the file."""
     object: Literal["file"]
-    """Type of the object."""
     filename: str
     """Name that the client gave."""
     purpose: str
     """`batch`, or `batch_output` for answers."""
     bytes: int
-    """Size in bytes."""
     created_at: int
     """When it was made, in seconds since 1970."""
     expires_at: int
     """When it is deleted, in seconds since 1970."""
     status: Literal["processed"]
-    """State."""
 
 
 class FileList(Struct, kw_only=True):
     """A page of files."""
 
     object: Literal["list"]
-    """Type of the object."""
     data: list[FileObject]
-    """The files."""
     first_id: str | None
     """Id of the first; null for an empty page."""
     last_id: str | None
@@ -47,7 +41,6 @@ class BatchError(Struct, kw_only=True):
     """An error in the input of a batch."""
 
     code: str
-    """Kind of the error."""
     message: str
     """Cause and remedy."""
     line: int | None
@@ -60,9 +53,7 @@ class BatchErrors(Struct, kw_only=True):
     """Errors of a batch."""
 
     object: Literal["list"]
-    """Type of the object."""
     data: list[BatchError]
-    """The errors."""
 
 
 class RequestCounts(Struct, kw_only=True):
@@ -80,15 +71,12 @@ class BatchObject(Struct, kw_only=True):
     """A file of requests that are answered in the background."""
 
     id: str
-    """Id of the batch."""
     object: Literal["batch"]
-    """Type of the object."""
     endpoint: str
     """Path of the requests."""
     errors: BatchErrors | None
     """Errors of the input, if it failed."""
     input_file_id: str
-    """Id of the file of requests."""
     completion_window: str
     """`24h`."""
     status: str
@@ -125,9 +113,7 @@ class BatchList(Struct, kw_only=True):
     """A page of batches."""
 
     object: Literal["list"]
-    """Type of the object."""
     data: list[BatchObject]
-    """The batches."""
     first_id: str | None
     """Id of the first; null for an empty page."""
     last_id: str | None

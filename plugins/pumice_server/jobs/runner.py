@@ -66,7 +66,7 @@ class Jobs:
         self._running = ""  # id of the batch that is being answered
         self._cancelled = asyncio.Event()  # of that batch
         self._is_stopping = False
-        self._reading = asyncio.Lock()  # held while the rows of a batch are read, which takes much of a processor
+        self._reading = asyncio.Lock()  # held while the rows of a batch are read, which is much work
         self._n_cancelling = 0
 
     def run_tools(self, tools: HostedTools) -> None:

@@ -11,7 +11,7 @@ from pumice_server.protocols.anthropic.message_types import AnswerBlock
 
 
 class AnthropicUsage(Struct, kw_only=True):
-    """Tokens of a request, in Anthropic's form."""
+    """Tokens of a request, in Anthropic's format."""
 
     input_tokens: int
     """Tokens of the prompt that were not cached."""
@@ -20,28 +20,21 @@ class AnthropicUsage(Struct, kw_only=True):
     cache_creation_input_tokens: int
     """0."""
     output_tokens: int
-    """Generated tokens."""
 
 
 class AnthropicAnswer(Struct, kw_only=True):
     """Anthropic's message."""
 
     id: str
-    """Id of the message."""
     type: Literal["message"]
-    """Type of the object."""
     role: Literal["assistant"]
-    """Author."""
     model: str
-    """Name of the model."""
     content: list[AnswerBlock]
-    """Blocks of the answer."""
     stop_reason: str | None
     """`end_turn`, `max_tokens`, `stop_sequence` or `tool_use`."""
     stop_sequence: str | None
     """The stop sequence that ended the answer."""
     usage: AnthropicUsage
-    """Tokens of the request."""
 
 
 class AnthropicEvent(Struct, kw_only=True):
@@ -52,7 +45,6 @@ class AnthropicEvent(Struct, kw_only=True):
     message: AnthropicAnswer | None = None
     """The message at its start."""
     index: int | None = None
-    """Number of the block."""
     content_block: AnswerBlock | None = None
     """The block at its start."""
     delta: dict[str, Any] | None = None

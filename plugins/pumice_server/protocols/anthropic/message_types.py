@@ -17,7 +17,6 @@ class TextBlock(Struct, kw_only=True):
     type: str
     """`text`."""
     text: str | None = None
-    """Text of the block."""
 
 
 class BlockSource(Struct, kw_only=True):
@@ -45,9 +44,7 @@ class AnswerBlock(Struct, kw_only=True):
     signature: str | None = None
     """Empty, and ignored."""
     id: str | None = None
-    """Id of a tool call."""
     name: str | None = None
-    """Name of the called tool."""
     input: dict[str, Any] | None = None
     """Arguments of a tool call."""
 
@@ -68,21 +65,19 @@ class AnthropicBlock(AnswerBlock, kw_only=True):
 
 
 class AnthropicMessage(Struct, kw_only=True):
-    """A message of a chat, in Anthropic's form."""
+    """A message of a chat, in Anthropic's format."""
 
     role: Literal["user", "assistant", "system"]
-    """Author of the message."""
     content: str | list[AnthropicBlock]
     """Text, or blocks."""
 
 
 class AnthropicTool(Struct, kw_only=True):
-    """A tool that the model may use, in Anthropic's form. Tools that run at Anthropic are left out."""
+    """A tool that the model may use, in Anthropic's format. Tools that run at Anthropic are left out."""
 
     type: str | None = None
     """`custom`, or the type of a tool that runs at Anthropic."""
     name: str | None = None
-    """Name of the tool."""
     description: str | None = None
     """Purpose of the tool, for the model."""
     input_schema: dict[str, Any] | None = None

@@ -36,7 +36,7 @@ _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool
 
 
 async def messages(request: Request, body: AnthropicMessagesBody) -> AnthropicAnswer | Streaming[AnthropicEvent]:
-    """Answer a chat, in the form of Anthropic's messages."""
+    """Answer a chat, in the format of Anthropic's messages."""
     service = await service_of(request, body.model)
     options = {**await body.aside(chat_options, body, service), **caching_options(request, body)}
     streams = await unless_gone(request, service.chat(await body.aside(read_messages, body), 1, options))
@@ -72,7 +72,7 @@ _WIRE = Wire("text/event-stream", _event, _event({"type": "ping"}))
 
 
 async def count_tokens(request: Request, body: AnthropicPromptBody) -> TokenCount:
-    """Count the tokens of a chat's prompt, in Anthropic's form."""
+    """Count the tokens of a chat's prompt, in Anthropic's format."""
     service = await service_of(request, body.model)
     messages = await body.aside(read_messages, body)
     options = await body.aside(prompt_options, body)

@@ -23,7 +23,7 @@ _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
 def read_messages(body: AnthropicPromptBody) -> list[dict[str, Any]]:
-    """Return the messages of a chat as ``Model.chat`` takes them. Raises HTTPException."""
+    """Return the messages of a chat for ``Model.chat``. Raises HTTPException."""
     system = _CHANGING.sub(r"\1fffff;", _text(body.system, "system"))
     messages = [{"role": "system", "content": system}] if system else []
     for i, message in enumerate(body.messages):

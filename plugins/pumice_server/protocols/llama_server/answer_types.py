@@ -21,14 +21,13 @@ class ToolOffer(Struct, kw_only=True):
     server_label: str
     """Name of the MCP server."""
     definition: dict[str, Any]
-    """The tool as chat completions take it."""
+    """The tool in the format of chat completions."""
 
 
 class KeptStreamState(Struct, kw_only=True):
     """A stream that is kept for a conversation."""
 
     conversation_id: str
-    """Id of the conversation."""
     is_done: bool
     """True if the stream has ended."""
     total_bytes: int
@@ -52,22 +51,19 @@ class RankedDocument(Struct, kw_only=True):
     """A document and its relevance."""
 
     index: int
-    """Number of the document."""
     relevance_score: float | None = None
-    """Relevance, in Jina's form."""
+    """Relevance, in Jina's format."""
     score: float | None = None
-    """Relevance, in TEI's form."""
+    """Relevance, in TEI's format."""
     text: str | None = None
     """The document, with `return_text`."""
 
 
 class Ranking(Struct, kw_only=True):
-    """Documents by relevance, in Jina's form."""
+    """Documents by relevance, in Jina's format."""
 
     model: str
-    """Name of the model."""
     object: Literal["list"]
-    """Type of the object."""
     usage: Usage
     """Tokens of query and documents."""
     results: list[RankedDocument]
@@ -89,9 +85,7 @@ class NativeChunk(Struct, kw_only=True):
     """A part of the stream of llama-server's completion; `response_fields` selects fields."""
 
     index: int | None = None
-    """Number of the completion."""
     content: str | None = None
-    """Text."""
     tokens: list[int] | None = None
     """Ids of the tokens, with `return_tokens` or in a stream."""
     stop: bool | None = None
@@ -99,13 +93,10 @@ class NativeChunk(Struct, kw_only=True):
     id_slot: int | None = None
     """Number of the slot, or -1."""
     tokens_predicted: int | None = None
-    """Generated tokens."""
     tokens_evaluated: int | None = None
-    """Tokens of the prompt."""
     completion_probabilities: list[TokenLogprob] | None = None
     """Probabilities, if the request asks for them."""
     timings: Timings | None = None
-    """Measurements."""
     prompt_progress: dict[str, Any] | None = None
     """Progress of reading the prompt, with `return_progress`."""
 
@@ -114,11 +105,9 @@ class NativeCompletion(NativeChunk, kw_only=True):
     """llama-server's completion."""
 
     model: str | None = None
-    """Name of the model."""
     generation_settings: dict[str, Any] | None = None
     """Options of the generation."""
     prompt: str | None = None
-    """Text of the prompt."""
     has_new_line: bool | None = None
     """True if the text contains a newline."""
     truncated: bool | None = None
@@ -135,10 +124,9 @@ NativeCompletions = NativeCompletion | list[NativeCompletion]
 
 
 class NativeEmbedding(Struct, kw_only=True):
-    """The vector of a text, in llama-server's form."""
+    """The vector of a text, in llama-server's format."""
 
     index: int
-    """Number of the text."""
     embedding: list[Vector]
     """A list with the vector."""
 
@@ -147,7 +135,6 @@ class TokenPiece(Struct, kw_only=True):
     """A token and its text."""
 
     id: int
-    """Id of the token."""
     piece: str | list[int]
     """Text of the token, or its bytes if they are not UTF-8."""
 
@@ -163,34 +150,27 @@ class TextOfTokens(Struct, kw_only=True):
     """Text of tokens."""
 
     content: str
-    """The text."""
 
 
 class RenderedPrompt(Struct, kw_only=True):
     """The prompt of a chat."""
 
     prompt: str
-    """The prompt."""
 
 
 class AdapterScale(Struct, kw_only=True):
     """A LoRA adapter."""
 
     id: int
-    """Number of the adapter."""
     path: str
-    """Name of the file."""
     scale: float
-    """Scale factor."""
 
 
 class SlotState(Struct, kw_only=True):
     """State of a slot."""
 
     id: int
-    """Number of the slot."""
     n_ctx: int
-    """Context in tokens."""
     speculative: bool
     """False."""
     is_processing: bool
@@ -201,34 +181,27 @@ class SlotResult(Struct, kw_only=True):
     """Result of an action on a slot."""
 
     id_slot: int
-    """Number of the slot."""
     filename: str | None = None
-    """Name of the file."""
     n_saved: int | None = None
-    """Saved tokens."""
     n_cached: int | None = None
     """Tokens whose cache is on disk, or was found in memory or on disk."""
     n_written: int | None = None
     """Bytes of the written file, without the cache's."""
     n_restored: int | None = None
-    """Restored tokens."""
     n_read: int | None = None
     """Bytes of the read file, without the cache's."""
     n_erased: int | None = None
-    """Erased tokens."""
     timings: dict[str, float] | None = None
-    """Milliseconds."""
 
 
 class DevicePart(Struct, kw_only=True):
-    """Memory that a model takes on one device."""
+    """Memory of a model on one device."""
 
     name: str
     """Name of the device, such as `vulkan0`, or `cpu`."""
     is_gpu: bool
     """True for a GPU."""
     bytes: int
-    """Bytes of all parts."""
     parts: dict[str, int]
     """Bytes by part: `attention`, `ffn`, `experts`, `embeddings`, `output`, `other`, `kv_cache`, `recurrent_state`, `activations`."""  # noqa: E501
     layers: list[int]
@@ -239,7 +212,6 @@ class Properties(Struct, kw_only=True):
     """Properties of the server and its model; a server of several models omits the latter."""
 
     build_info: str
-    """Program and version."""
     ui_settings: dict[str, Any]
     """Settings of the web page."""
     role: str | None = None
@@ -257,17 +229,13 @@ class Properties(Struct, kw_only=True):
     total_slots: int | None = None
     """Maximum sequences that run at once."""
     model_alias: str | None = None
-    """Name of the model."""
     model_path: str | None = None
-    """Name of the model file."""
     chat_template: str | None = None
-    """Chat template."""
     chat_template_caps: dict[str, bool] | None = None
     """Capabilities of the chat template."""
     tools_in: str | None = None
     """Where tools are described: `template`, or `system message` if the chat template shows none."""
     model_ftype: str | None = None
-    """Quantization of the model."""
     placement: list[DevicePart] | None = None
     """Parts of the model on each device, GPUs first."""
     modalities: dict[str, bool] | None = None

@@ -56,7 +56,7 @@ class RerankBody(ModelBody, kw_only=True):
     return_text: bool = False
     """Return the texts too (TEI's format)."""
     priority: Priority = 0
-    """Requests with a lower one come first."""
+    """Requests of the lowest number run first."""
 
 
 class NativeGenerationBody(TextBody):

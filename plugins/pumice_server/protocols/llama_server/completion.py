@@ -40,7 +40,7 @@ from pumice_server.protocols.llama_server.bodies import NativeCompletionBody, Na
 async def completion(
     request: Request, body: NativeCompletionBody
 ) -> Annotated[Response, NativeCompletions, NativeChunk]:
-    """Complete prompts, in the form of llama-server's completions."""
+    """Complete prompts, in the format of llama-server's completions."""
     service = await service_of(request, body.model)
     return await answer(request, service, body, await body.aside(_prompts, body, service))
 

@@ -23,7 +23,7 @@ from pumice_server.protocols.llama_server.bodies import NativeEmbeddingsBody, Re
 
 
 async def native(request: Request, body: NativeEmbeddingsBody) -> Whole[list[NativeEmbedding]]:
-    """Embed texts, in llama-server's form."""
+    """Embed texts, in llama-server's format."""
     service = await service_of(request, body.model)
     content = body.content if body.input is None else body.input
     texts = await read_texts(body, service, content, "content", truncate=body.truncate)
@@ -33,7 +33,7 @@ async def native(request: Request, body: NativeEmbeddingsBody) -> Whole[list[Nat
 
 
 async def rerank(request: Request, body: RerankBody) -> Ranking | list[RankedDocument]:
-    """Rank documents by how well they answer a query, in Jina's form, or with ``texts`` in TEI's."""
+    """Rank documents by how well they answer a query, in Jina's format, or with ``texts`` in TEI's."""
     service = await service_of(request, body.model)
     query, as_tei = body.query, body.texts is not None
     documents = body.documents if body.texts is None else body.texts

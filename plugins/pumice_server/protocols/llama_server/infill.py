@@ -17,7 +17,7 @@ _BETWEEN = "\n\n--- snippet ---\n\n"  # files, for models without a token that s
 
 
 async def infill(request: Request, body: InfillBody) -> Annotated[Response, NativeCompletions, NativeChunk]:
-    """Fill in text between a prefix and a suffix, in the form of llama-server."""
+    """Fill in text between a prefix and a suffix, in the format of llama-server."""
     service = await service_of(request, body.model)
     fim_marks(service)
     return await answer(request, service, body, [await body.aside(infill_tokens, body, service)])

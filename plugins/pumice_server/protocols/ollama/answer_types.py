@@ -11,7 +11,7 @@ from pumice_server.protocols.ollama.message_types import OllamaToolCall
 
 
 class OllamaDurations(Struct, kw_only=True):
-    """Fields of an answer's last part, in Ollama's form."""
+    """Fields of an answer's last part, in Ollama's format."""
 
     done_reason: str | None = None
     """`stop`, `length`, `load` or `unload`."""
@@ -20,35 +20,27 @@ class OllamaDurations(Struct, kw_only=True):
     load_duration: int | None = None
     """0."""
     prompt_eval_count: int | None = None
-    """Tokens of the prompt."""
     prompt_eval_duration: int | None = None
     """Nanoseconds for the prompt."""
     eval_count: int | None = None
-    """Generated tokens."""
     eval_duration: int | None = None
     """Nanoseconds of generation."""
 
 
 class OllamaAnswerMessage(Struct, kw_only=True):
-    """The message of an answer, in Ollama's form."""
+    """The message of an answer, in Ollama's format."""
 
     role: Literal["assistant"]
-    """Author."""
     content: str
-    """Text."""
     thinking: str | None = None
-    """Reasoning."""
     tool_calls: list[OllamaToolCall] | None = None
-    """Tool calls."""
 
 
 class OllamaChat(OllamaDurations, kw_only=True):
     """Ollama's answer of a chat, or a line of its stream."""
 
     model: str
-    """Name of the model."""
     created_at: str
-    """Time."""
     message: OllamaAnswerMessage
     """The message, or its next part."""
     done: bool
@@ -61,26 +53,21 @@ class OllamaGeneration(OllamaDurations, kw_only=True):
     """Ollama's answer of a prompt, or a line of its stream."""
 
     model: str
-    """Name of the model."""
     created_at: str
-    """Time."""
     response: str
     """The text, or its next part."""
     done: bool
     """True in the last part."""
     thinking: str | None = None
-    """Reasoning."""
     logprobs: list[TokenLogprob] | None = None
     """Log-probabilities, if the request asks for them."""
 
 
 class OllamaEmbeddings(Struct, kw_only=True):
-    """Vectors of texts, in Ollama's form."""
+    """Vectors of texts, in Ollama's format."""
 
     model: str
-    """Name of the model."""
     embeddings: list[Vector]
-    """The vectors."""
     total_duration: int
     """Nanoseconds of the request."""
     load_duration: int
@@ -90,21 +77,19 @@ class OllamaEmbeddings(Struct, kw_only=True):
 
 
 class OllamaEmbedding(Struct, kw_only=True):
-    """The vector of a text, in Ollama's older form."""
+    """The vector of a text, in Ollama's older format."""
 
     embedding: Vector
-    """Components."""
 
 
 class OllamaModels(Struct, kw_only=True):
-    """Models, in Ollama's form."""
+    """Models, in Ollama's format."""
 
     models: list[ListedModel]
-    """The models."""
 
 
 class OllamaStatus(Struct, kw_only=True):
-    """A step of a change of models, in Ollama's form."""
+    """A step of a change of models, in Ollama's format."""
 
     status: str
     """`success` at the end."""
@@ -120,11 +105,10 @@ class OllamaVersion(Struct, kw_only=True):
     """The version of Ollama whose interface is served."""
 
     version: str
-    """Version."""
 
 
 class OllamaModel(Struct, kw_only=True):
-    """A model in detail, in Ollama's form."""
+    """A model in detail, in Ollama's format."""
 
     modelfile: str
     """Modelfile that makes the same name with `POST /api/create`; empty for a model without defaults of its own."""
@@ -135,7 +119,6 @@ class OllamaModel(Struct, kw_only=True):
     messages: list[dict[str, Any]] | None = None
     """Messages before those of each chat."""
     template: str
-    """Chat template."""
     details: OllamaDetails
     """Format, family, size and quantization of the model."""
     model_info: dict[str, Any]

@@ -44,14 +44,14 @@ _DURATIONS = re.compile(rf"-?(?:{_DURATION.pattern}){{1,4}}")
 
 
 async def chat(request: Request, body: OllamaChatBody) -> OllamaChat | Streaming[OllamaChat]:
-    """Answer a chat, in Ollama's form."""
+    """Answer a chat, in Ollama's format."""
     service = await _loaded(request, body)
     messages = await body.aside(lambda: [read_message(message) for message in body.messages])
     return await _answer(request, service, body, messages, _Lines(service, _chat))
 
 
 async def generate(request: Request, body: OllamaGenerateBody) -> OllamaGeneration | Streaming[OllamaGeneration]:
-    """Answer a prompt, in Ollama's form."""
+    """Answer a prompt, in Ollama's format."""
     service = await _loaded(request, body)
     prompt = body.prompt
     if body.images and (body.suffix or body.raw):
@@ -94,7 +94,7 @@ def keep_alive(value: float | str | None) -> float | None:
 
 
 def read_message(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message of Ollama in the form of ``pumice.Model.chat``. Raises HTTPException."""
+    """Return a message of Ollama in the format of ``pumice.Model.chat``. Raises HTTPException."""
     message = {name: value for name, value in given.items() if name not in ("images", "tool_name")}
     if given.get("images"):
         message["content"] = _with_images(given["images"], message.get("content") or "")

@@ -22,7 +22,7 @@ from pumice_server.protocols.ollama.bodies import OllamaEmbedBody, OllamaEmbeddi
 
 
 async def ollama(request: Request, body: OllamaEmbedBody) -> Whole[OllamaEmbeddings]:
-    """Embed texts, in Ollama's form."""
+    """Embed texts, in Ollama's format."""
     service = await service_of(request, body.model)
     began = time.perf_counter()
     texts = await read_texts(body, service, body.input or [], "input", 0, body.truncate)
@@ -39,7 +39,7 @@ async def ollama(request: Request, body: OllamaEmbedBody) -> Whole[OllamaEmbeddi
 
 
 async def ollama_one(request: Request, body: OllamaEmbeddingBody) -> OllamaEmbedding:
-    """Embed one text, in Ollama's older form: the vector is not normalized."""
+    """Embed one text, in Ollama's older format: the vector is not normalized."""
     service = await service_of(request, body.model)
     if not body.prompt:
         return OllamaEmbedding(embedding=[])

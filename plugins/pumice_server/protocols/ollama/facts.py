@@ -38,7 +38,7 @@ async def version(request: Request) -> OllamaVersion:
 
 
 async def tags(request: Request) -> OllamaModels:
-    """List the served models, in Ollama's form."""
+    """List the served models, in Ollama's format."""
     models: Models = request.app.state.models
     return OllamaModels(
         models=[
@@ -50,7 +50,7 @@ async def tags(request: Request) -> OllamaModels:
 
 
 async def running(request: Request) -> OllamaModels:
-    """List the loaded models, in Ollama's form."""
+    """List the loaded models, in Ollama's format."""
     models: Models = request.app.state.models
     summaries = await summaries_of([served_model for served_model in models.served_models if served_model.service])
     loaded = [each for each in summaries if each[0].service]  # those that were not unloaded meanwhile
@@ -58,7 +58,7 @@ async def running(request: Request) -> OllamaModels:
 
 
 async def show(request: Request, body: OllamaNameBody) -> OllamaModel:
-    """Describe a model, in Ollama's form. The model is not loaded, but fetched if it is not on this machine."""
+    """Describe a model, in Ollama's format. The model is not loaded, but fetched if it is not on this machine."""
     models: Models = request.app.state.models
     served_model = models.find(body.named)
     summary = await summary_of(served_model)

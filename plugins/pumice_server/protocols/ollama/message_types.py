@@ -12,36 +12,30 @@ from pumice_server.message_types import ContentPart, described
 
 
 class OllamaFunctionCall(Struct, kw_only=True):
-    """The function of a tool call, in Ollama's form."""
+    """The function of a tool call, in Ollama's format."""
 
     name: str
-    """Name of the function."""
     arguments: dict[str, Any] | str | None = None
     """Arguments, as an object."""
 
 
 class OllamaToolCall(Struct, kw_only=True):
-    """A call of a tool, in Ollama's form."""
+    """A call of a tool, in Ollama's format."""
 
     function: OllamaFunctionCall
-    """Name and arguments."""
 
 
 class OllamaMessage(Struct, kw_only=True):
-    """A message of a chat, in Ollama's form."""
+    """A message of a chat, in Ollama's format."""
 
     role: str
     """`system`, `user`, `assistant`, `tool`, or another role of the chat template."""
     content: str | list[ContentPart] | None = None
-    """Text of the message."""
     thinking: str | None = None
-    """Reasoning of an answer."""
     tool_calls: list[OllamaToolCall] | None = None
-    """Tool calls of an answer."""
     images: list[str] | None = None
     """Images and sounds of the message, in base64: the first bytes tell which."""
     tool_name: str | None = None
-    """Name of the tool whose result the message is."""
 
 
 KeepAlive = Annotated[float, Meta(ge=-1e9, le=1e9)] | Annotated[str, Meta(max_length=64)]

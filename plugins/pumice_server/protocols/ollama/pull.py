@@ -43,7 +43,7 @@ def progress(stream: bool, lines: list[OllamaStatus]) -> OllamaStatus | Streamin
 
 
 async def _lines(models: Models, name: str, pull: Pull) -> AsyncIterator[OllamaStatus]:
-    """Yield lines in Ollama's form. Raises the errors of fetching."""
+    """Yield lines in Ollama's format. Raises the errors of fetching."""
     yield OllamaStatus(status="pulling manifest")
     async for what, done, total in pull.follow():
         yield OllamaStatus(status=f"pulling {what}", digest=what, total=total, completed=done)

@@ -25,7 +25,7 @@ class Controlled(Struct, kw_only=True):
     """Whether an answer was changed."""
 
     success: bool
-    """True if the answer takes the change."""
+    """True if the answer was changed."""
     message: str | None = None
     """Reason why not."""
 
@@ -41,13 +41,10 @@ class McpCall(Struct, kw_only=True):
     """A call of an MCP server's tool that the server has run."""
 
     id: str
-    """Id of the call."""
     type: Literal["mcp_call"]
-    """Type of the object."""
     server_label: str
     """Name of the MCP server."""
     name: str
-    """Name of the tool."""
     arguments: str
     """Arguments as JSON text."""
     status: str
@@ -57,7 +54,6 @@ class McpCall(Struct, kw_only=True):
     error: dict[str, Any] | None
     """Error of the tool, as the model reads it."""
     approval_request_id: str | None
-    """Id of the request for approval that preceded the call."""
     index: int | None = None
     """Number of the call (streams)."""
 
@@ -66,13 +62,10 @@ class AnswerMessage(Struct, kw_only=True):
     """The message of an answer."""
 
     role: Literal["assistant"]
-    """Author."""
     content: str | None
-    """Text of the answer."""
     reasoning_content: str | None = None
     """Reasoning before the answer."""
     tool_calls: list[ToolCall] | None = None
-    """Tool calls."""
     mcp_calls: list[McpCall] | None = None
     """Calls of MCP servers' tools that the server has run for this answer."""
 
@@ -81,9 +74,7 @@ class ChatChoice(Struct, kw_only=True):
     """One answer."""
 
     index: int
-    """Number of the answer."""
     message: AnswerMessage
-    """The message."""
     finish_reason: str
     """`stop`, `length` or `tool_calls`."""
     logprobs: ChatLogprobs | None
@@ -94,26 +85,19 @@ class AnswerHead(Struct, kw_only=True):
     """Fields at the beginning of completions."""
 
     id: str
-    """Id of the completion."""
     object: str
-    """Type of the object."""
     created: int
     """Time in seconds since 1970."""
     model: str
-    """Name of the model."""
     system_fingerprint: str
-    """Program and version."""
 
 
 class ChatCompletion(AnswerHead, kw_only=True):
     """A chat completion."""
 
     choices: list[ChatChoice]
-    """The answers."""
     usage: Usage
-    """Tokens of the request."""
     timings: Timings
-    """Measurements."""
     verbose: dict[str, Any] | None = field(default=None, name="__verbose")
     """Prompt and settings, if the request is `verbose`."""
 
@@ -122,7 +106,6 @@ class ToolCallDelta(ToolCall, kw_only=True):
     """A part of a tool call."""
 
     index: int
-    """Number of the call in the message."""
 
 
 class MessageDelta(Struct, kw_only=True):
@@ -144,9 +127,7 @@ class ChunkChoice(Struct, kw_only=True):
     """A part of one answer."""
 
     index: int
-    """Number of the answer."""
     delta: MessageDelta
-    """The part."""
     finish_reason: str | None
     """`stop`, `length` or `tool_calls` in the last part."""
     logprobs: ChatLogprobs | None
@@ -172,9 +153,7 @@ class CompletionChoice(Struct, kw_only=True):
     """One completion, or a part of one."""
 
     index: int
-    """Number of the completion."""
     text: str
-    """Text."""
     logprobs: dict[str, Any] | None
     """Log-probabilities, if the request asks for them."""
     finish_reason: str | None
@@ -187,11 +166,8 @@ class TextCompletion(AnswerHead, kw_only=True):
     """Completions of prompts, or a part of their stream, which ends with `[DONE]`."""
 
     choices: list[CompletionChoice]
-    """The completions."""
     usage: Usage | None = None
-    """Tokens of the request."""
     timings: Timings | None = None
-    """Measurements."""
     prompt_progress: dict[str, Any] | None = None
     """Progress of reading the prompt, with `return_progress`."""
 
@@ -202,7 +178,6 @@ class OutputContent(Struct, kw_only=True):
     type: str
     """`output_text` or `reasoning_text`."""
     text: str
-    """Text."""
     annotations: list[Any] | None = None
     """Empty."""
     logprobs: list[Any] | None = None
@@ -213,7 +188,6 @@ class OutputItem(CallItem, kw_only=True):
     """An item of a response."""
 
     id: str
-    """Id of the item."""
     type: str
     """`message`, `reasoning`, `function_call`, `mcp_list_tools`, `mcp_call` or `mcp_approval_request`."""
     status: str | None = None
@@ -232,9 +206,7 @@ class InputDetails(Struct, kw_only=True):
     """Tokens of what was read for a transcription."""
 
     text_tokens: int
-    """Tokens of text."""
     audio_tokens: int
-    """Tokens of the sound."""
 
 
 class TranscriptionUsage(Struct, kw_only=True):
@@ -243,15 +215,12 @@ class TranscriptionUsage(Struct, kw_only=True):
     type: str
     """`tokens` or `duration`."""
     input_tokens: int | None = None
-    """Tokens of the prompt."""
     input_token_details: InputDetails | None = None
     """Tokens of the prompt in detail."""
     output_tokens: int | None = None
-    """Generated tokens."""
     total_tokens: int | None = None
     """Tokens of prompt and text."""
     seconds: float | None = None
-    """Duration of the sound."""
 
 
 class TranscriptionSegment(Struct, kw_only=True):
@@ -266,11 +235,9 @@ class TranscriptionSegment(Struct, kw_only=True):
     end: float
     """Second where it ends."""
     text: str
-    """Text of the piece."""
     tokens: list[int]
     """Token ids of the text."""
     temperature: float
-    """Temperature of the sampler."""
     avg_logprob: float | None = None
     """Mean log-probability of the tokens of the 30 seconds (Whisper)."""
     compression_ratio: float | None = None
@@ -283,9 +250,7 @@ class Transcription(Struct, kw_only=True):
     """The text that is spoken in a sound; that text alone with `text`, subtitles with `srt` and `vtt`."""
 
     text: str
-    """Text."""
     usage: TranscriptionUsage
-    """Cost."""
     task: str | None = None
     """`transcribe` or `translate` (verbose_json)."""
     language: str | None = None
@@ -302,7 +267,6 @@ class TranscriptionEvent(Struct, kw_only=True):
     type: str
     """`transcript.text.delta`, or `transcript.text.done` in the last part."""
     delta: str | None = None
-    """Text of the part."""
     text: str | None = None
     """Whole text, in the last part."""
     usage: TranscriptionUsage | None = None
@@ -313,11 +277,8 @@ class SpeechUsage(Struct, kw_only=True):
     """Tokens of a speech."""
 
     input_tokens: int
-    """Tokens of the prompts."""
     output_tokens: int
-    """Generated tokens."""
     total_tokens: int
-    """Tokens of both."""
 
 
 class SpeechEvent(Struct, kw_only=True):
@@ -335,11 +296,9 @@ class ResponseUsage(Struct, kw_only=True):
     """Tokens of a response."""
 
     input_tokens: int
-    """Tokens of the prompt."""
     input_tokens_details: PromptDetails
     """Tokens of the prompt in detail."""
     output_tokens: int
-    """Generated tokens."""
     output_tokens_details: CompletionDetails
     """Generated tokens in detail."""
     total_tokens: int
@@ -350,19 +309,14 @@ class ResponseObject(Struct, kw_only=True):
     """OpenAI's response. Fields of the request are repeated."""
 
     id: str
-    """Id of the response."""
     object: Literal["response"]
-    """Type of the object."""
     created_at: int
     """Time in seconds since 1970."""
     model: str
-    """Name of the model."""
     status: str
     """`in_progress`, `completed` or `incomplete`."""
     output: list[OutputItem]
-    """Items of the answer."""
     usage: ResponseUsage | None
-    """Tokens of the request."""
     completed_at: int | None = None
     """Time of the end in seconds since 1970."""
     error: ErrorDetail | None = None
@@ -403,15 +357,12 @@ class ResponseEvent(Struct, kw_only=True):
     type: str
     """`response.created`, `response.output_text.delta`, `response.completed` and further types."""
     sequence_number: int
-    """Number of the event."""
     response: ResponseObject | None = None
     """The response, at its beginning and end."""
     output_index: int | None = None
-    """Number of the item."""
     content_index: int | None = None
     """Number of the part of the item's content."""
     item_id: str | None = None
-    """Id of the item."""
     item: OutputItem | None = None
     """An item that is added or done."""
     part: OutputContent | None = None
@@ -421,7 +372,6 @@ class ResponseEvent(Struct, kw_only=True):
     text: str | None = None
     """Whole text of a part that is done."""
     name: str | None = None
-    """Name of the called function."""
     arguments: str | None = None
     """Arguments of a call that is done, as JSON text."""
     logprobs: list[Any] | None = None
@@ -431,9 +381,7 @@ class ResponseEvent(Struct, kw_only=True):
     prompt_progress: dict[str, Any] | None = None
     """Progress of reading the prompt, with `return_progress`."""
     code: str | None = None
-    """Kind of an error."""
     message: str | None = None
-    """Text of an error."""
     param: str | None = None
     """Null."""
 
@@ -442,9 +390,7 @@ class Embedding(Struct, kw_only=True):
     """The vector of a text."""
 
     object: Literal["embedding"]
-    """Type of the object."""
     index: int
-    """Number of the text."""
     embedding: Vector | str
     """Components, or base64 of float32 values."""
 
@@ -453,11 +399,8 @@ class EmbeddingList(Struct, kw_only=True):
     """Vectors of texts."""
 
     object: Literal["list"]
-    """Type of the object."""
     model: str
-    """Name of the model."""
     data: list[Embedding]
-    """The vectors."""
     usage: Usage
     """Tokens of the texts."""
 
@@ -466,9 +409,7 @@ class ModelInfo(Struct, kw_only=True):
     """A model."""
 
     id: str
-    """Name of the model."""
     object: Literal["model"]
-    """Type of the object."""
     type: str
     """`model` (Anthropic)."""
     display_name: str
@@ -484,7 +425,6 @@ class ModelInfo(Struct, kw_only=True):
     aliases: list[str] | None = None
     """Further names of the model."""
     tags: list[str] | None = None
-    """Tags of the model."""
     status: dict[str, Any] | None = None
     """State of the model: `loaded`, `loading`, `unloaded`."""
     meta: dict[str, Any] | None = None
@@ -495,8 +435,7 @@ class ModelList(Struct, kw_only=True):
     """The models of the server."""
 
     object: Literal["list"]
-    """Type of the object."""
     data: list[ModelInfo]
-    """Models, in OpenAI's form."""
+    """Models, in OpenAI's format."""
     models: list[ListedModel]
-    """Models, in Ollama's form."""
+    """Models, in Ollama's format."""

@@ -87,7 +87,7 @@ class TranscriptionBody(ModelBody, kw_only=True):
     temperature: Annotated[float, Meta(ge=0, le=2)] = 0.0
     """Temperature of the sampler; with 0 Whisper raises it for a text that is improbable or repeats itself."""
     max_tokens: Count = -1
-    """Most tokens of the text (-1: what the context has room for); Whisper takes no other."""
+    """Maximum tokens of the text (-1 = until the context is full); -1 for Whisper."""
     stream: bool = False
     """Send events while the text is generated."""
     timestamp_granularities: Word | None = None
@@ -118,7 +118,7 @@ class SpeechBody(ModelBody, kw_only=True):
     """Maximum length of the sound in seconds."""
     speed: Annotated[float, Meta(ge=0.25, le=4)] = 1.0
     """Only 1 is supported."""
-    instructions: Annotated[Any, refused("models that speak take none")] = None
+    instructions: Annotated[Any, refused("models that speak have none")] = None
 
 
 class ControlBody(ModelBody, kw_only=True):
@@ -204,4 +204,4 @@ class EmbeddingsBody(ModelBody, kw_only=True):
     embd_normalize: Norm = EUCLIDEAN
     """Norm of the vectors (-1: none, 0: largest component, 2: Euclidean)."""
     priority: Priority = 0
-    """Requests with a lower one come first."""
+    """Requests of the lowest number run first."""

@@ -57,7 +57,7 @@ _CHAT_FIELDS = (*PROMPT_FIELDS, "response_format", "reasoning_budget_message", "
 
 
 async def chat_completions(request: Request, body: ChatBody) -> Whole[ChatCompletion] | Streaming[ChatCompletionChunk]:
-    """Answer a chat, in the form of OpenAI's chat completions."""
+    """Answer a chat, in the format of OpenAI's chat completions."""
     service = await service_of(request, body.model)
     options = await body.aside(chat_options, body, service, caching_options(request, body))
     report = Report(body, body.stream)

@@ -43,7 +43,7 @@ _MAX_TOKENS = 16  # OpenAI's default for completions
 
 
 async def completions(request: Request, body: CompletionBody) -> Whole[TextCompletion] | Streaming[TextCompletion]:
-    """Complete prompts without a chat template, in the form of OpenAI's completions."""
+    """Complete prompts without a chat template, in the format of OpenAI's completions."""
     service = await service_of(request, body.model)
     prompts = await body.aside(read_prompts, body.prompt)
     options = await body.aside(_options, body, service, caching_options(request, body))

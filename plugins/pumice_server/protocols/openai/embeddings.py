@@ -24,7 +24,7 @@ from pumice_server.protocols.openai.bodies import EmbeddingsBody
 
 
 async def embeddings(request: Request, body: EmbeddingsBody) -> Whole[EmbeddingList]:
-    """Embed texts, in OpenAI's form."""
+    """Embed texts, in OpenAI's format."""
     service = await service_of(request, body.model)
     texts = await read_texts(body, service, body.input, "input", truncate=body.truncate)
     vectors = await unless_gone(

@@ -16,7 +16,6 @@ class ResponseTool(Struct, kw_only=True):
     type: str | None = None
     """`function`, `mcp`, or the type of a tool that runs at OpenAI."""
     name: str | None = None
-    """Name of the function."""
     description: str | None = None
     """Purpose of the function, for the model."""
     parameters: dict[str, Any] | None = None
@@ -37,7 +36,6 @@ class ResponseContent(Struct, kw_only=True):
     type: str
     """`input_text`, `input_image`, `input_audio`, `input_video`, `output_text`, `reasoning_text` or `summary_text`."""
     text: str | None = None
-    """Text of the part."""
     image_url: str | None = None
     """Image of an `input_image`: `data:image/png;base64,...`."""
     input_audio: InputAudio | None = None
@@ -50,11 +48,9 @@ class CallItem(Struct, kw_only=True):
     """What items of responses' inputs and outputs have alike."""
 
     role: str | None = None
-    """Role of a message."""
     call_id: str | None = None
     """Id of a call, which its output repeats."""
     name: str | None = None
-    """Name of the called function."""
     arguments: str | None = None
     """Arguments of a call, as JSON text."""
     server_label: str | None = None

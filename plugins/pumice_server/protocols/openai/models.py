@@ -14,7 +14,7 @@ from pumice_server.protocols.openai.answer_types import ModelInfo, ModelList
 
 
 async def list_models(request: Request) -> ModelList:
-    """List the served models, in OpenAI's form, with Ollama's beside it as in llama-server."""
+    """List the served models, in OpenAI's format, with Ollama's beside it as in llama-server."""
     models: Models = request.app.state.models
     summaries = await summaries_of(models.served_models)
     compat = models.settings.compat

@@ -1,4 +1,4 @@
-"""Completions that repeat their prompt, and log-probabilities of prompts, in the forms of OpenAI and vLLM."""
+"""Completions that repeat their prompt, and log-probabilities of prompts, in the formats of OpenAI and vLLM."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _head(service: Service, text: str, scored: Sequence[Found], numbers: tuple[i
 
 
 class TextLogprobs:
-    """Log-probabilities of one completion in the form of OpenAI's completions, in parts of any length.
+    """Log-probabilities of one completion in the format of OpenAI's completions, in parts of any length.
 
     The offset of a token is that of its first character. Tokens that begin inside of a character have its offset.
     """
@@ -84,7 +84,7 @@ class TextLogprobs:
         self._shift = len(head.text) - len(echoed)
 
     def of(self, tokens: Iterable[Found]) -> dict[str, Any]:
-        """Return the form of the next tokens."""
+        """Return the format of the next tokens."""
         lists: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
         for token, score in tokens:
             lists["tokens"].append(self._name(token))
@@ -122,7 +122,7 @@ def _as_bytes(data: bytes) -> str:
 
 
 def _by_id(service: Service, token: int, score: HasLogprob, n_top: int) -> dict[str, Any]:
-    """Return vLLM's form: an entry by token id, the prompt's token among them; ranks begin at 1."""
+    """Return vLLM's format: an entry by token id, the prompt's token among them; ranks begin at 1."""
     top = score.top[:n_top]
     entries = {
         str(other): {"logprob": max(value, LEAST_LOGPROB), "rank": rank, "decoded_token": _spelt(service, other)}

@@ -72,7 +72,7 @@ _ECHOED = (
 
 
 async def responses(request: Request, body: ResponseBody) -> Annotated[Response, ResponseObject, ResponseEvent]:
-    """Answer input items, in the form of OpenAI's responses."""
+    """Answer input items, in the format of OpenAI's responses."""
     service = await service_of(request, body.model)
     await _resolve_references(request, body)
     tools = await _tools(request, body)

@@ -41,7 +41,7 @@ from pumice_server.protocols.openai.segments import RATE, Segment, pieces
 _TRANSCRIBE = "[TRANSCRIBE]"
 """Token that begins a transcription in Voxtral's vocabulary."""
 _ASR_TEXT = "<asr_text>"
-"""Token behind the language in answers of Qwen3-ASR, which transcribes without being asked."""
+"""Token after the language in answers of Qwen3-ASR, which transcribes without being asked."""
 _LANGUAGE_IS = "language "
 _MOST_LANGUAGE = 64  # characters before that token
 _LANGUAGE = re.compile("[A-Za-z][A-Za-z -]*")

@@ -1,4 +1,4 @@
-"""Transcripts of Whisper, in the forms of OpenAI's answers."""
+"""Transcripts of Whisper, in the formats of OpenAI's answers."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from pumice_server.interface import bad_request
 from pumice_server.limits import MAX_NAME, MAX_TOOLS
 
 Function = Mapping[str, Any]
-"""A function in the form of OpenAI's chat completions."""
+"""A function in the format of OpenAI's chat completions."""
 
 _ELSEWHERE = ("server_url", "connector_id", "tunnel_id", "headers", "authorization")
 _OFF = "this server runs no tools for clients: the option --allow-tools of pumice serve allows it"
@@ -65,7 +65,7 @@ class ChosenTools:
     def check_choice(self, choice: object) -> None:
         """Raise HTTPException if ``tool_choice`` needs tools that only a server that did not start could have.
 
-        Raises RequestError for a choice in no known form.
+        Raises RequestError for a choice in no known format.
         """
         if not self.failed or choice is None:
             return
