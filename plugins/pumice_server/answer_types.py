@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-
-if TYPE_CHECKING:
     Vector = NDArray[np.float32] | list[float]
 else:
     Vector = list[float]
@@ -204,3 +202,71 @@ class ListedModel(Struct, kw_only=True):
     """Bytes on GPUs (`/api/ps`)."""
     expires_at: str | None = None
     """Time when the model is unloaded (`/api/ps`)."""
+
+
+class DevicePart(Struct, kw_only=True):
+    """Memory of a model on one device."""
+
+    name: str
+    """Name of the device, such as `vulkan0`, or `cpu`."""
+    is_gpu: bool
+    """True for a GPU."""
+    bytes: int
+    parts: dict[str, int]
+    """Bytes by part: `attention`, `ffn`, `experts`, `embeddings`, `output`, `other`, `kv_cache`, `recurrent_state`, `activations`."""  # noqa: E501
+    layers: list[int]
+    """Numbers of the layers; the output counts as one more."""
+
+
+class Properties(Struct, kw_only=True):
+    """Properties of the server and its model; a server of several models omits the latter."""
+
+    build_info: str
+    ui_settings: dict[str, Any] | None = None
+    """Settings of the web page."""
+    role: str | None = None
+    """`router` for a server of several models."""
+    max_instances: int | None = None
+    """Maximum models loaded at once."""
+    models_autoload: bool | None = None
+    """True if requests load models."""
+    default_generation_settings: dict[str, Any] | None = None
+    """Default options of a generation."""
+    n_ctx_train: int | None = None
+    """Context that the model was trained for, in tokens."""
+    n_cache: int | None = None
+    """Tokens that the key/value cache holds, of all sequences together; 0 without a cache."""
+    total_slots: int | None = None
+    """Maximum sequences that run at once."""
+    model_alias: str | None = None
+    model_path: str | None = None
+    chat_template: str | None = None
+    chat_template_tool_use: str | None = None
+    """Chat template for tools, if the file has one."""
+    chat_template_caps: dict[str, bool] | None = None
+    """Capabilities of the chat template."""
+    tools_in: str | None = None
+    """Where tools are described: `template`, or `system message` if the chat template shows none."""
+    model_ftype: str | None = None
+    placement: list[DevicePart] | None = None
+    """Parts of the model on each device, GPUs first."""
+    modalities: dict[str, bool] | None = None
+    """Kinds of input besides text."""
+    media_marker: str | None = None
+    """Text that stands for an image in the `prompt_string` of a prompt."""
+    endpoint_slots: bool | None = None
+    """True if `/slots` is served."""
+    endpoint_props: bool | None = None
+    """False: properties cannot be changed."""
+    endpoint_metrics: bool | None = None
+    """True if `/metrics` is served."""
+    ui: bool | None = None
+    """True if the web page is served."""
+    cors_proxy_enabled: bool | None = None
+    """False."""
+    bos_token: str | None = None
+    """Token at the beginning of a text."""
+    eos_token: str | None = None
+    """Token at the end of a text."""
+    is_sleeping: bool | None = None
+    """True if the model is not loaded."""

@@ -8,7 +8,7 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import replace
 from typing import Any
@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 import pumice
 from pumice.cli.named_models import sharing, warn_of_assumed_template
 from pumice.plugin.unstable import ModelSpec
+from pumice_server.answer_types import Properties
 from pumice_server.errors import no_model
 from pumice_server.metrics import Metrics
 from pumice_server.model_events import ModelEvents
@@ -338,9 +339,7 @@ def _freeze_loaded() -> None:
         gc.freeze()
 
 
-def _last_properties(
-    served_model: ServedModel, closing: Sequence[ModelService], settings: Settings
-) -> Mapping[str, Any]:
+def _last_properties(served_model: ServedModel, closing: Sequence[ModelService], settings: Settings) -> Properties:
     """Return the properties of a model that is being unloaded.
 
     Its service is in a list that alone has it: a thread keeps its arguments for a moment after a call.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pumice
+from pumice_server.answer_types import DevicePart, Properties
 from pumice_server.figures import build_info
 from pumice_server.generation_settings import generation_settings
 from pumice_server.prompts import MEDIA_MARKER
@@ -18,41 +18,41 @@ from pumice_server.settings import Settings
 logger = logging.getLogger("pumice")
 
 
-def properties(served_model: ServedModel, service: Service, settings: Settings) -> dict[str, Any]:
+def properties(served_model: ServedModel, service: Service, settings: Settings) -> Properties:
     """Return the properties of a loaded model. The first call is slow, since it renders chats by the template.
 
     The path is the name of the file with ``compat``, else the name of the model.
     """
     model = service.model
     bos, eos = model.tokenizer.bos, model.tokenizer.eos
-    tool_use = model.metadata.get("tokenizer.chat_template.tool_use", "")
-    return {
-        "default_generation_settings": {"params": generation_settings(service, {}), "n_ctx": model.n_ctx},
-        "n_ctx_train": model.facts.n_ctx_train,
-        "n_cache": model.facts.n_cache,
-        "total_slots": model.config.n_parallel,
-        "model_alias": service.name,
-        "model_ftype": model.summary.file_type,
-        "model_path": Path(served_model.spec.path).name if settings.compat else service.name,
-        "placement": [
-            {"name": item.name, "is_gpu": item.is_gpu, "bytes": item.bytes, "parts": item.parts, "layers": item.layers}
-            for item in model.facts.devices
+    capabilities = dict(_capabilities(service))
+    return Properties(
+        default_generation_settings={"params": generation_settings(service, {}), "n_ctx": model.n_ctx},
+        n_ctx_train=model.facts.n_ctx_train,
+        n_cache=model.facts.n_cache,
+        total_slots=model.config.n_parallel,
+        model_alias=service.name,
+        model_ftype=model.summary.file_type,
+        model_path=Path(served_model.spec.path).name if settings.compat else service.name,
+        placement=[
+            DevicePart(name=each.name, is_gpu=each.is_gpu, bytes=each.bytes, parts=each.parts, layers=each.layers)
+            for each in model.facts.devices
         ],
-        "modalities": {"vision": service.sees, "video": service.watches, "audio": service.hears},
-        "media_marker": MEDIA_MARKER,
-        "endpoint_slots": settings.slots,
-        "endpoint_props": False,
-        "endpoint_metrics": settings.metrics,
-        "chat_template": model.config.chat_template or model.metadata.get("tokenizer.chat_template", ""),
-        **({"chat_template_tool_use": tool_use} if tool_use else {}),
-        "chat_template_caps": (capabilities := _capabilities(service)),
-        "tools_in": "template" if capabilities.get("supports_tools") else "system message",
-        "bos_token": "" if bos is None else model.tokenizer.token_text(bos),
-        "eos_token": "" if eos is None else model.tokenizer.token_text(eos),
-        "build_info": build_info(settings.compat),
-        "ui": settings.page,
-        "cors_proxy_enabled": False,
-    }
+        modalities={"vision": service.sees, "video": service.watches, "audio": service.hears},
+        media_marker=MEDIA_MARKER,
+        endpoint_slots=settings.slots,
+        endpoint_props=False,
+        endpoint_metrics=settings.metrics,
+        chat_template=model.config.chat_template or model.metadata.get("tokenizer.chat_template", ""),
+        chat_template_tool_use=model.metadata.get("tokenizer.chat_template.tool_use") or None,
+        chat_template_caps=capabilities,
+        tools_in="template" if capabilities.get("supports_tools") else "system message",
+        bos_token="" if bos is None else model.tokenizer.token_text(bos),
+        eos_token="" if eos is None else model.tokenizer.token_text(eos),
+        build_info=build_info(settings.compat),
+        ui=settings.page,
+        cors_proxy_enabled=False,
+    )
 
 
 def _capabilities(service: Service) -> Mapping[str, bool]:

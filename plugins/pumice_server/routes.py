@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Literal, Protocol
-
-from pumice.plugin.unstable import Endpoint, Handler
-
-Method = Literal["GET", "POST", "PUT", "DELETE"]
+from pumice.plugin.unstable import Endpoint, Handler, Scope
 
 
-class MakeEndpoint(Protocol):
-    def __call__(
-        self, handler: Handler, *paths: str, scope: Literal["infer", "admin", ""] = "infer", uploads: bool = False
-    ) -> Endpoint: ...
+def get(handler: Handler, *paths: str, scope: Scope = "infer") -> Endpoint:
+    return Endpoint("GET", handler, paths, scope)
 
 
-def _endpoint(
-    method: Method,
-    handler: Handler,
-    *paths: str,
-    scope: Literal["infer", "admin", ""] = "infer",
-    uploads: bool = False,
-) -> Endpoint:
-    return Endpoint(method, handler, paths, scope, uploads)
+def post(handler: Handler, *paths: str, scope: Scope = "infer", uploads: bool = False) -> Endpoint:
+    return Endpoint("POST", handler, paths, scope, uploads)
 
 
-get: MakeEndpoint = partial(_endpoint, "GET")
-post: MakeEndpoint = partial(_endpoint, "POST")
-delete: MakeEndpoint = partial(_endpoint, "DELETE")
+def delete(handler: Handler, *paths: str, scope: Scope = "infer") -> Endpoint:
+    return Endpoint("DELETE", handler, paths, scope)

@@ -12,12 +12,13 @@ import time
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from starlette.exceptions import HTTPException
 
 import pumice
 from pumice.plugin.unstable import ModelSpec
+from pumice_server.answer_types import Properties
 from pumice_server.model_service import ModelService
 from pumice_server.variant import Variant
 
@@ -95,7 +96,7 @@ class ServedModel:
         self.state = State.ABSENT
         self.service: ModelService | None = None
         self.loading: asyncio.Task[None] | None = None
-        self.properties: Mapping[str, Any] | None = None  # last properties of a model that sleeps
+        self.properties: Properties | None = None  # last properties of a model that sleeps
         self.summary: pumice.Summary | None = None  # summary of its file, once it has been read
         self.projector: pumice.Summary | None = None  # the same for the projector beside it
         self.progress = (0, 0)  # steps of loading: done, in all

@@ -46,7 +46,7 @@ _MIN_AGE = 3600  # seconds, as OpenAI's
 _TIMES = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
 
 
-async def upload(request: Request) -> Annotated[Response, FileObject]:
+async def upload(request: Request) -> FileObject:
     """Keep a file of requests, sent as a form with `file` and `purpose`, which is `batch`."""
     jobs = jobs_of(request)
     async with arriving(request) as parts:
@@ -64,10 +64,10 @@ async def upload(request: Request) -> Annotated[Response, FileObject]:
         new_id("file"), request.state.client, filename or "upload.jsonl", "batch", today, today + age, len(content)
     )
     await FILES(jobs.store.add_file, file, content)
-    return json_response(file.to_dict())
+    return file.answer()
 
 
-async def list_files(request: Request) -> Annotated[Response, FileList]:
+async def list_files(request: Request) -> FileList:
     """List the files of this client, the newest first.
 
     ``?after=``: Id of the last file of the page before. ``?limit=``: Most files of a page.
@@ -75,23 +75,25 @@ async def list_files(request: Request) -> Annotated[Response, FileList]:
     """
     store, purpose = jobs_of(request).store, request.query_params.get("purpose")
 
-    def listed() -> list[dict[str, Any]]:
-        return [file.to_dict() for file in store.files(request.state.client) if purpose in (None, file.purpose)]
+    def listed() -> list[FileObject]:
+        return [file.answer() for file in store.files(request.state.client) if purpose in (None, file.purpose)]
 
     items = await FILES(listed)
     if request.query_params.get("order") == "asc":
         items.reverse()
     limit, after = _asked(request, _MAX_PAGE)
-    ids = [item["id"] for item in items]
+    ids = [item.id for item in items]
     if after and after not in ids:
         raise bad_request(f"after: there is no {after!r:.100}")
-    return json_response(_page(items[ids.index(after) + 1 if after else 0 :], limit))
+    begin = ids.index(after) + 1 if after else 0
+    page = items[begin : begin + limit]
+    return FileList(object="list", data=page, **_page([item.id for item in page], begin + limit < len(items)))
 
 
-async def show_file(request: Request) -> Annotated[Response, FileObject]:
+async def show_file(request: Request) -> FileObject:
     """Describe a file."""
     file = await FILES(jobs_of(request).store.file, request.state.client, request.path_params["id"])
-    return json_response(file.to_dict())
+    return file.answer()
 
 
 async def file_content(request: Request) -> Response:
@@ -150,7 +152,10 @@ async def list_batches(request: Request) -> Annotated[Response, BatchList]:
     """
     limit, after = _asked(request, 100, 20)
     batches = await FILES(jobs_of(request).store.batches, request.state.client, after, limit + 1)
-    return json_response(_page(batches, limit))
+    page = batches[:limit]
+    return json_response(
+        {"object": "list", "data": page, **_page([batch["id"] for batch in page], len(batches) > limit)}
+    )
 
 
 async def show_batch(request: Request) -> Annotated[Response, BatchObject]:
@@ -199,11 +204,9 @@ def _asked(request: Request, most: int, usual: int | None = None) -> tuple[int, 
     return int(limit), request.query_params.get("after")
 
 
-def _page(items: Sequence[Mapping[str, Any]], limit: int) -> dict[str, Any]:
-    """Return the first items of a list as a page."""
-    page = items[:limit]
-    ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
-    return {"object": "list", "data": page, **ends, "has_more": len(items) > limit}
+def _page(ids: Sequence[str], has_more: bool) -> dict[str, Any]:
+    """Return the fields of a page beside its items."""
+    return {"first_id": ids[0] if ids else None, "last_id": ids[-1] if ids else None, "has_more": has_more}
 
 
 def endpoints(settings: Settings) -> Sequence[Endpoint]:

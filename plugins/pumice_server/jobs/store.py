@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 import pumice
 from pumice_server.database import open_database
 from pumice_server.errors import bad_request
+from pumice_server.jobs.answer_types import FileObject
 from pumice_server.pools import share
 
 MAX_FILES = 1000
@@ -65,10 +66,10 @@ class StoredFile:
     expires_at: int
     bytes: int
 
-    def to_dict(self) -> dict[str, Any]:
+    def answer(self) -> FileObject:
         """Return the file as OpenAI describes it."""
         facts = {name: value for name, value in asdict(self).items() if name != "owner"}
-        return {"object": "file", "status": "processed", **facts}
+        return FileObject(object="file", status="processed", **facts)
 
 
 def now() -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import pumice
 from pumice_server.answer_types import TokenLogprob
 from pumice_server.interface import Service, generation_settings, timings, token_logprob
+from pumice_server.protocols.llama_server.answer_types import NativeChunk, NativeCompletion
 
 _NO_SLOT = -1  # requests have no slots
 _STOP_TYPES = {"length": "limit", "context_full": "limit", "timeout": "limit", "cancelled": "none"}
@@ -21,7 +22,7 @@ class Selection:
     tokens: bool
     fields: Sequence[str]
 
-    def only(self, answer: dict[str, Any]) -> dict[str, Any]:
+    def only(self, answer: NativeCompletion) -> NativeCompletion | dict[str, Any]:
         """Return the selected fields; ``a/b`` is the field b of the field a."""
         if not self.fields:
             return answer
@@ -29,7 +30,7 @@ class Selection:
         for name in self.fields:
             value: Any = answer
             for part in name.split("/"):
-                value = value.get(part) if isinstance(value, Mapping) else None
+                value = value.get(part) if isinstance(value, Mapping) else getattr(value, part, None)
             if value is not None:
                 selected[name] = value
         return selected
@@ -46,54 +47,49 @@ class NativeAnswer:
     selection: Selection
     text: str | None = None  # of a prompt with images, with their markers
 
-    def whole(self, done: pumice.Completion) -> dict[str, Any]:
+    def whole(self, done: pumice.Completion) -> NativeCompletion:
         answer = self.end(done)
-        answer |= {"content": done.text, "tokens": done.tokens if self.selection.tokens else []}
+        answer.content, answer.tokens = done.text, done.tokens if self.selection.tokens else []
         if done.logprobs:
             pairs = zip(done.tokens, done.logprobs, strict=True)
-            answer["completion_probabilities"] = [self.probability(token, logprobs) for token, logprobs in pairs]
+            answer.completion_probabilities = [self.probability(token, logprobs) for token, logprobs in pairs]
         return answer
 
-    def end(self, done: pumice.Completion) -> dict[str, Any]:
+    def end(self, done: pumice.Completion) -> NativeCompletion:
         word = self.service.stopping_word(done, self.options["stop"])
         model = self.service.model
-        return {
-            "index": self.index,
-            "content": "",
-            "tokens": [],
-            "id_slot": _NO_SLOT,
-            "stop": True,
-            "model": self.service.name,
-            "tokens_predicted": done.timings.generated_tokens,
-            "tokens_evaluated": done.timings.prompt_tokens,
-            "generation_settings": generation_settings(self.service, self.options),
-            "prompt": self.service.spelt(self.prompt) if self.text is None else self.text,
-            "has_new_line": "\n" in done.text,
-            "truncated": done.finish_reason == "context_full" or len(self.prompt) + len(done.tokens) >= model.n_ctx,
-            "stop_type": _STOP_TYPES.get(done.finish_reason, "word" if word else "eos"),
-            "stopping_word": word,
-            "tokens_cached": done.timings.prompt_tokens + len(done.tokens),
-            "timings": timings(done.timings),
-        }
+        return NativeCompletion(
+            index=self.index,
+            content="",
+            tokens=[],
+            id_slot=_NO_SLOT,
+            stop=True,
+            model=self.service.name,
+            tokens_predicted=done.timings.generated_tokens,
+            tokens_evaluated=done.timings.prompt_tokens,
+            generation_settings=generation_settings(self.service, self.options),
+            prompt=self.service.spelt(self.prompt) if self.text is None else self.text,
+            has_new_line="\n" in done.text,
+            truncated=done.finish_reason == "context_full" or len(self.prompt) + len(done.tokens) >= model.n_ctx,
+            stop_type=_STOP_TYPES.get(done.finish_reason, "word" if word else "eos"),
+            stopping_word=word,
+            tokens_cached=done.timings.prompt_tokens + len(done.tokens),
+            timings=timings(done.timings),
+        )
 
-    def part(self, pieces: Sequence[pumice.Piece], n_generated: int) -> dict[str, Any]:
-        tokens = [piece.token for piece in pieces if piece.token is not None]
-        answer = self.begun(n_generated, "".join([piece.text for piece in pieces]), tokens)
+    def part(self, pieces: Sequence[pumice.Piece], n_generated: int, **others: Any) -> NativeChunk:
         pairs = [(piece.token, piece.logprobs) for piece in pieces if piece.logprobs and piece.token is not None]
-        if pairs:
-            answer["completion_probabilities"] = [self.probability(*piece) for piece in pairs]
-        return answer
-
-    def begun(self, n_generated: int, text: str = "", tokens: Sequence[int] = ()) -> dict[str, Any]:
-        return {
-            "index": self.index,
-            "content": text,
-            "tokens": tokens,
-            "stop": False,
-            "id_slot": _NO_SLOT,
-            "tokens_predicted": n_generated,
-            "tokens_evaluated": len(self.prompt),
-        }
+        return NativeChunk(
+            index=self.index,
+            content="".join([piece.text for piece in pieces]),
+            tokens=[piece.token for piece in pieces if piece.token is not None],
+            stop=False,
+            id_slot=_NO_SLOT,
+            tokens_predicted=n_generated,
+            tokens_evaluated=len(self.prompt),
+            completion_probabilities=[self.probability(*pair) for pair in pairs] or None,
+            **others,
+        )
 
     def probability(self, token: int, logprobs: pumice.Logprobs) -> TokenLogprob:
         """Return a token's log-probability, or its probability if that is taken after the sampler chain."""

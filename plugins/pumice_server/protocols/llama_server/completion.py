@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 import pumice
 from pumice_server.interface import (
@@ -17,9 +16,9 @@ from pumice_server.interface import (
     Report,
     Service,
     Streaming,
+    Whole,
     aside,
     caching_options,
-    event,
     generation_options,
     is_mixed,
     make_answer,
@@ -37,9 +36,7 @@ from pumice_server.protocols.llama_server.answer_types import NativeChunk, Nativ
 from pumice_server.protocols.llama_server.bodies import NativeCompletionBody, NativeGenerationBody
 
 
-async def completion(
-    request: Request, body: NativeCompletionBody
-) -> Annotated[Response, NativeCompletions, NativeChunk]:
+async def completion(request: Request, body: NativeCompletionBody) -> Whole[NativeCompletions] | Streaming[NativeChunk]:
     """Complete prompts, in the format of llama-server's completions."""
     service = await service_of(request, body.model)
     return await answer(request, service, body, await body.aside(_prompts, body, service))
@@ -47,7 +44,7 @@ async def completion(
 
 async def answer(
     request: Request, service: Service, body: NativeGenerationBody, prompts: Sequence[list[int] | MediaPrompt]
-) -> Response:
+) -> Whole[NativeCompletions] | Streaming[NativeChunk]:
     """Complete prompts, as the other fields of the body say."""
     options = await body.aside(_options, body, service)
     n = body.n if body.n_cmpl is None else body.n_cmpl
@@ -101,19 +98,19 @@ def _options(body: NativeGenerationBody, service: Service) -> dict[str, Any]:
 
 async def _events(
     answers: Sequence[NativeAnswer], streams: Sequence[pumice.AsyncStream], report: Report
-) -> AsyncIterator[bytes]:
+) -> AsyncIterator[Any]:
     async for index, pieces in report.merge(streams):
         answer, times = answers[index], streams[index].timings
         if isinstance(pieces, Reading):
-            yield event({**answer.begun(0), **pieces.fields})
+            yield answer.part([], 0, **pieces.fields)
             continue
         tokens = [piece for piece in pieces if piece.text or piece.token is not None]
         if answer.service.compat:  # one token per event
             for piece in tokens:
-                yield event(answer.part([piece], times.generated_tokens) | report.fields(times))
+                yield answer.part([piece], times.generated_tokens, **report.fields(times))
         elif tokens:
-            yield event(answer.part(tokens, times.generated_tokens) | report.fields(times))
+            yield answer.part(tokens, times.generated_tokens, **report.fields(times))
         if pieces[-1].finish_reason:
             done = await streams[index].completion()
             end = await aside(answer.end, done, size=WORK * len(answer.prompt))
-            yield event(answer.selection.only(end))
+            yield answer.selection.only(end)

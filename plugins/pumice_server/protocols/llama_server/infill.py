@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from starlette.requests import Request
-from starlette.responses import Response
 
-from pumice_server.interface import Service, fill_in, fim_marks, mixed_tokens, service_of
+from pumice_server.interface import Service, Streaming, Whole, fill_in, fim_marks, mixed_tokens, service_of
 from pumice_server.protocols.llama_server.answer_types import NativeChunk, NativeCompletions
 from pumice_server.protocols.llama_server.bodies import InfillBody
 from pumice_server.protocols.llama_server.completion import answer
@@ -16,7 +13,7 @@ _PROJECT, _FILE = "myproject\n", "filename\n"  # llama-server's names, since req
 _BETWEEN = "\n\n--- snippet ---\n\n"  # files, for models without a token that separates them
 
 
-async def infill(request: Request, body: InfillBody) -> Annotated[Response, NativeCompletions, NativeChunk]:
+async def infill(request: Request, body: InfillBody) -> Whole[NativeCompletions] | Streaming[NativeChunk]:
     """Fill in text between a prefix and a suffix, in the format of llama-server."""
     service = await service_of(request, body.model)
     fim_marks(service)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
+from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pumice_server.answer_types import Properties
 from pumice_server.catalogue import properties
-from pumice_server.interface import FACTS, Models, Service, build_info, json_response, service_of
-from pumice_server.protocols.llama_server.answer_types import Properties
+from pumice_server.interface import FACTS, Models, Service, build_info, service_of
 
 
-async def props(request: Request) -> Annotated[Response, Properties]:
+async def props(request: Request) -> Properties:
     """Return llama-server's properties of a model, or of a server with several.
 
     ``?model=``: Name of the model.
@@ -22,17 +21,19 @@ async def props(request: Request) -> Annotated[Response, Properties]:
     name = request.query_params.get("model")
     kept = "server" if models.settings.conversations else "browser"
     page = {"conversations": kept, "tools": request.app.state.tools is not None}
+    build = build_info(models.settings.compat)
     if name is None and not models.single:
-        answer = {"role": "router", "max_instances": models.settings.max_models, "models_autoload": True}
-        return json_response({**answer, "ui_settings": page, "build_info": build_info(models.settings.compat)})
+        most = models.settings.max_models
+        return Properties(build_info=build, ui_settings=page, role="router", max_instances=most, models_autoload=True)
     served_model = models.find(name)
     if served_model.sleeps:  # answer without loading it
-        return json_response({**(served_model.properties or {}), "ui_settings": page, "is_sleeping": True})
+        asleep = served_model.properties or Properties(build_info=build)
+        return replace(asleep, ui_settings=page, is_sleeping=True)
     service = (
         Service(served_model.service) if served_model.service else await service_of(request, name)
     )  # a query is no use
     answer = await FACTS(properties, served_model, service, models.settings)
-    return json_response({**answer, "ui_settings": page, "is_sleeping": False})
+    return replace(answer, ui_settings=page, is_sleeping=False)
 
 
 async def change_props(request: Request) -> Response:

@@ -19,6 +19,7 @@ import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from pumice.plugin.unstable import show_value
 from pumice_server.interface import FILES, Service, SlotText, bad_request, service_of, snapshot_of
 from pumice_server.protocols.llama_server.answer_types import SlotResult, SlotState
 from pumice_server.protocols.llama_server.bodies import SlotBody
@@ -64,7 +65,7 @@ async def act(request: Request, body: SlotBody) -> SlotResult:
 
 def _slot(given: str, service: Service) -> int:
     if not given.isascii() or not given.isdigit() or int(given[:9]) >= service.model.config.n_parallel:
-        raise bad_request(f"there is no slot {given!r:.20}; the server has {service.model.config.n_parallel}")
+        raise bad_request(f"there is no slot {show_value(given)}; the server has {service.model.config.n_parallel}")
     return int(given)
 
 
