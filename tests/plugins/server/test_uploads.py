@@ -20,7 +20,8 @@ from pumice.errors import EngineError
 from pumice.gguf import GGUFFile
 from pumice.plugin.unstable import ModelSpec
 from pumice.process import reader
-from pumice_server import limits, ollama_blobs, uploads
+from pumice_server import limits, uploads
+from pumice_server.protocols.ollama import blobs
 from pumice_server.uploads import Uploads
 from server_thread import running, serving
 from tiny_models import TinyModel
@@ -198,7 +199,7 @@ async def parts_of(content: bytes, size: int) -> AsyncIterator[bytes]:
 def test_uploaded_models_are_bounded(path, folder, monkeypatch):
     """Also those that are made at the same time; a model in place of another one needs no room."""
     monkeypatch.setattr("pumice_server.models.MAX_MODELS", 2)
-    both, find_problem = threading.Barrier(2), ollama_blobs.vocabulary_problem
+    both, find_problem = threading.Barrier(2), blobs.vocabulary_problem
 
     def problem_of_both(path: str) -> str:
         both.wait(PATIENCE)
@@ -211,7 +212,7 @@ def test_uploaded_models_are_bounded(path, folder, monkeypatch):
             return server.client.post("/api/create", json={"model": name, "files": files, "stream": False}).status_code
 
         with monkeypatch.context() as together, ThreadPoolExecutor(2) as pool:
-            together.setattr(ollama_blobs, "vocabulary_problem", problem_of_both)
+            together.setattr(blobs, "vocabulary_problem", problem_of_both)
             assert sorted(pool.map(create, ["own", "other"])) == [200, 503]
         (made,) = [name for name in server.models.names if name != "first"]
         assert create(made) == 200
