@@ -26,7 +26,9 @@ STEPS = 600
 FEW = 2_000  # texts, four of which a step reads
 IDS = itertools.count(1 << 40)
 KINDS: dict[str, Callable[[Preparer, int], Job]] = {
-    "generations": lambda prepare, id: prepare([id], Request([5, 6, 7], 1, priority=-1), f"client {id % 100}")[0],
+    "generations": lambda prepare, id: prepare.generations(
+        [id], Request([5, 6, 7], 1, priority=-1), f"client {id % 100}"
+    )[0],
     "texts to embed": lambda prepare, id: prepare.texts(Encode(id, [[5, 6, 7]], "mean")),
     "texts to score": lambda prepare, id: prepare.scores(Score(id, [5, 6, 7], cache_salt=str(id))),
 }
@@ -51,7 +53,7 @@ def seconds(model: pumice.Model, job: Callable[[Preparer, int], Job], n: int) ->
     """Return the processor time of a step beside ``n`` waiting requests."""
     prepare = local_engine(model).thread._prepare
     endless = Request([5], None, {"temperature": 0.0}, end_tokens=frozenset(), context_shift=True)
-    running = [prepare([next(IDS)], endless)[0] for _ in range(4)]
+    running = [prepare.generations([next(IDS)], endless)[0] for _ in range(4)]
     waiting = [job(prepare, next(IDS)) for _ in range(n)]
 
     def turns(engine: Engine) -> Generator[None, None, float]:

@@ -304,7 +304,7 @@ def request(prompt: list[int], sampling: Mapping[str, Any], max_tokens: int, **o
 
 def add(made: Engine, each: Request) -> Generation:
     prepare = Preparer(made.limits.n_ctx, N_VOCAB, lambda: None, SAMPLERS, list(SAMPLERS), proposers=PROPOSERS)
-    (generation,) = prepare([next(IDS)], each)
+    (generation,) = prepare.generations([next(IDS)], each)
     made.add(generation)
     return generation
 

@@ -44,7 +44,7 @@ def texts(names: list[str | None], steps: int) -> tuple[list[Generation], list[A
     generations = []
     for id, name in enumerate(names):
         order = [name, *SAMPLERS] if name else list(SAMPLERS)
-        generations += prepare([id], request([5 + id, 6, 7], GREEDY, 12, samplers=order))
+        generations += prepare.generations([id], request([5 + id, 6, 7], GREEDY, 12, samplers=order))
         made.add(generations[-1])
     run(made)
     events = made.drain()

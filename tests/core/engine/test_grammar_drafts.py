@@ -105,7 +105,7 @@ def add(monkeypatch: pytest.MonkeyPatch) -> Add:
     def added(made: Engine, each: Request) -> Generation:
         order = ["grammar", *(name for name in SAMPLERS if name != "grammar")]
         prepare = Preparer(made.limits.n_ctx, N_VOCAB, lambda: None, SAMPLERS, order, proposers=PROPOSERS)
-        (generation,) = prepare([next(IDS)], each)
+        (generation,) = prepare.generations([next(IDS)], each)
         made.add(generation)
         return generation
 

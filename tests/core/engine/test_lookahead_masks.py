@@ -53,7 +53,7 @@ def add(monkeypatch: pytest.MonkeyPatch) -> Add:
 
     def add(made: Engine, each: Request) -> Generation:
         prepare = Preparer(made.limits.n_ctx, N_VOCAB, lambda: None, SAMPLERS, order)
-        (generation,) = prepare([next(IDS)], each)
+        (generation,) = prepare.generations([next(IDS)], each)
         made.add(generation)
         return generation
 

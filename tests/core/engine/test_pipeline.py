@@ -298,7 +298,7 @@ def test_a_step_lost_by_a_call_for_logits_fails_its_sequence(failing: pumice.Mod
     def turns(engine: Engine) -> Generator[None, None, int]:
         """A prompt of which a step was let go, when somebody asks for logits."""
         prepare = Preparer(engine.limits.n_ctx, failing.n_vocab, lambda: None, SAMPLERS, list(SAMPLERS))
-        (generation,) = prepare([0], Request(PROMPT, 9))
+        (generation,) = prepare.generations([0], Request(PROMPT, 9))
         yield
         engine.add(generation)
         engine.step()

@@ -8,11 +8,11 @@ import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from pumice.engine.loop.engine import Engine
 from pumice.engine.messages import (
@@ -51,21 +51,11 @@ class EngineTask:
 Item = Command | list[Generation] | ReadRequest[Any] | EngineTask
 
 
-class Prepares(Protocol):
-    """Prepares requests. Raises RequestError for invalid ones."""
-
-    def __call__(self, ids: Sequence[int], request: Request, client: str = "") -> list[Generation]: ...
-
-    def texts(self, command: Encode) -> ReadRequest[Any]: ...
-
-    def scores(self, command: Score) -> ReadRequest[Any]: ...
-
-
 class EngineThread:
     """Runs an engine until it is closed.
 
     Args:
-        prepare: makes generations from ids and a request, and reads texts to encode. It is called in the sending
+        prepare: returns the jobs of a command, and raises RequestError for an invalid one. It is called in the sending
             thread, so that neither its errors nor its time affect the engine.
         emit: called with the events of each step, in the engine's thread.
         release: called last in the engine's thread, to release its resources.
@@ -75,7 +65,7 @@ class EngineThread:
     def __init__(
         self,
         engine: Engine,
-        prepare: Prepares,
+        prepare: Callable[[Add | Encode | Score], list[Generation] | ReadRequest[Any]],
         emit: Callable[[list[Event]], None],
         release: Callable[[], None] = lambda: None,
         max_queue: int | None = None,
@@ -102,19 +92,14 @@ class EngineThread:
         Raises RequestError for an invalid command, QueueFullError if it can be tried again later, and ModelClosedError
         if the model is closed.
         """
-        if isinstance(command, Add):
-            with self._accepting(len(command.ids)):
-                self._put(self._prepare(command.ids, command.request, command.client))
-        elif isinstance(command, (Encode, Score, SavePrompt)):
+        if isinstance(command, (Add, Encode, Score)):
+            with self._accepting(len(command.ids) if isinstance(command, Add) else 1):
+                self._put(self._prepare(command))
+        elif isinstance(command, SavePrompt):
             with self._accepting(1):
-                self._put(self._prepared(command))
+                self._put(self._saving(command))
         else:
             self._put(command)
-
-    def _prepared(self, command: Encode | Score | SavePrompt) -> Item:
-        if isinstance(command, Encode):
-            return self._prepare.texts(command)
-        return self._prepare.scores(command) if isinstance(command, Score) else self._saving(command)
 
     @contextlib.contextmanager
     def _accepting(self, n: int) -> Iterator[None]:
@@ -137,7 +122,7 @@ class EngineThread:
     def rehearse(self) -> None:
         """Prepare a request and drop it: tokenizer and samplers are then made before the first one arrives."""
         with contextlib.suppress(Exception):  # a request that fails for the same reason gets the error
-            self._prepare([0], Request(prompt=[0]))
+            self._prepare(Add([0], Request(prompt=[0])))
 
     def read(self, readings: Callable[[ReadRequest[T]], None]) -> list[T]:
         """Return the values of a request's readings, which ``readings`` adds to it. Raises QueueFullError."""

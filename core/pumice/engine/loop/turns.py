@@ -13,6 +13,9 @@ from pumice.engine.requests.job import Active, Job
 
 J = TypeVar("J", bound=Job)
 
+BACKGROUND = 0.1
+"""Weight of a client beside others of a higher priority."""
+
 
 class ClientTurns:
     """Numbers jobs so that clients alternate, and the requests of one client, and a request of many texts goes last.
@@ -102,10 +105,6 @@ class WaitingJobs(Generic[J]):
         longest = next(iter(self._entries))
         is_patient = now - longest.waits_since < self.policy.patience
         return self._heap[0][2] if is_patient else longest
-
-
-BACKGROUND = 0.1
-"""Weight of a client beside others of a higher priority."""
 
 
 class Turns:

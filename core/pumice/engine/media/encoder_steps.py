@@ -34,6 +34,10 @@ MOST_ROWS = 4096
 MOST_PIECES = 64
 _OF_STEP = frozenset({"tokens", "positions", "output_ids"})  # inputs that the batch has itself
 
+Piece = ImagePiece | SoundPiece
+Part = str | ImagePiece | JoinedPieces | SoundPiece
+"""What stands for media in a prompt: texts, and pieces whose rows are computed."""
+
 
 class StepRoom:
     """The room that pieces leave in a step.
@@ -147,11 +151,6 @@ def _mixes_rows(node: Node) -> bool:
     if node.op == "get_rows":
         return not isinstance(node.inputs["ids"], Input) or not isinstance(node.inputs["x"].shape[0], str)
     return node.state is not None
-
-
-Piece = ImagePiece | SoundPiece
-Part = str | ImagePiece | JoinedPieces | SoundPiece
-"""What stands for media in a prompt: texts, and pieces whose rows are computed."""
 
 
 class EncoderSteps:

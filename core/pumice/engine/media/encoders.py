@@ -27,6 +27,10 @@ SPEECH_TYPE = "clip.gen.audio.projector_type"
 _GENERATES = "clip.has_gen_audio_encoder"
 _VOICES = "_spkenc"  # end of the types of encoders of voices, which a speech model uses
 
+_ENCODERS_OF_PARTS = {("qwen2.5o", "vision"): "qwen2.5vl_merger"}
+"""Projector types of files with two encoders, of which one part has an encoder of another type."""
+logger = logging.getLogger("pumice")
+
 
 @dataclass(frozen=True)
 class ProjectorParts:
@@ -100,12 +104,6 @@ def refusal(kind: MediaKind) -> str:
 def no_projector(kind: MediaKind) -> str:
     """Return the error for a model without a projector."""
     return f"{refusal(kind)} without a projector: put one file mmproj*.gguf beside it, or give it by the option mmproj"
-
-
-_ENCODERS_OF_PARTS = {("qwen2.5o", "vision"): "qwen2.5vl_merger"}
-"""Projector types of files with two encoders, of which one part has an encoder of another type."""
-
-logger = logging.getLogger("pumice")
 
 
 def trace_projector(

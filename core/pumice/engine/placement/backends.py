@@ -22,6 +22,8 @@ from pumice.switching import frequent_switches
 from pumice.wording import counted_as
 
 NONE = "none"
+Line = list[tuple[str, Backend]]
+logger = logging.getLogger("pumice")
 
 
 def named_devices(config: Config) -> list[DeviceName] | None:
@@ -84,11 +86,6 @@ def _gpus(backend: type[Backend]) -> Sequence[int]:
     """Return the numbers of a backend's GPUs, or of all devices if none of them is a GPU."""
     devices = backend.devices()
     return [i for i, device in enumerate(devices) if device.kind == "gpu"] or range(len(devices))
-
-
-Line = list[tuple[str, Backend]]
-
-logger = logging.getLogger("pumice")
 
 
 class OpeningBackends:

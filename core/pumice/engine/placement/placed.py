@@ -23,6 +23,11 @@ from pumice.errors import RequestError
 from pumice.graph import Graph, RecurrentState, Segment, concrete, format_graph, plan_memory
 from pumice.tracing import EMBED, MEDIA_GRAPHS, SPEAK, prompts_of
 
+Bytes = NDArray[np.uint8]
+_MEDIA = frozenset(MEDIA_GRAPHS.values())
+LATER = _MEDIA | {EMBED, SPEAK, DRAFT, FEATURES}
+"""Graphs that are compiled on first use, not when a model is loaded."""
+
 
 class PlacedGraph:
     """One graph of a model.
@@ -149,9 +154,6 @@ def step_inputs(graph: Graph, batch: Batch) -> dict[str, NDArray[Any]]:
     return values
 
 
-Bytes = NDArray[np.uint8]
-
-
 class CacheAccess:
     """Copies, reads and writes the blocks and slots of a compiled graph, which other graphs of the model share."""
 
@@ -192,11 +194,6 @@ class CacheAccess:
     def _steps(self) -> SegmentProgram:
         assert self._placed.steps is not None, "compile comes first"
         return self._placed.steps
-
-
-_MEDIA = frozenset(MEDIA_GRAPHS.values())
-LATER = _MEDIA | {EMBED, SPEAK, DRAFT, FEATURES}
-"""Graphs that are compiled on first use, not when a model is loaded."""
 
 
 class PlacedModel:

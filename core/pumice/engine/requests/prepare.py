@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumice.architecture import Masks, MediaRules
 from pumice.engine.media.rows import MediaIds, MediaRows, place_spans
-from pumice.engine.messages import Encode, Encoded, Logprobs, Request, Score, Scored, Span
+from pumice.engine.messages import Add, Encode, Encoded, Logprobs, Request, Score, Scored, Span
 from pumice.engine.requests.arguments import NO_PREDICTION, adapter_scales, check_ids
 from pumice.engine.requests.generation import Generation
 from pumice.engine.requests.job import EncoderPrompt
@@ -87,7 +87,15 @@ class Preparer:
 
         return Compiler(self.load_tokenizer, self.n_vocab)
 
-    def __call__(self, ids: Sequence[int], request: Request, client: str = "") -> list[Generation]:
+    def __call__(self, command: Add | Encode | Score) -> list[Generation] | ReadRequest[Any]:
+        """Return the jobs of a command. Raises RequestError for one that does not fit the model."""
+        if isinstance(command, Encode):
+            return self.texts(command)
+        if isinstance(command, Score):
+            return self.scores(command)
+        return self.generations(command.ids, command.request, command.client)
+
+    def generations(self, ids: Sequence[int], request: Request, client: str = "") -> list[Generation]:
         """Return one generation per id. Raises RequestError for a prompt that does not fit or an invalid argument."""
         n_ctx = min(self.n_ctx, request.n_ctx or self.n_ctx)
         check_ids(request.prompt, self.n_vocab)
