@@ -26,7 +26,7 @@ from pumice.plugin.unstable import (
 )
 
 if TYPE_CHECKING:
-    from pumice_mlx.program import Shared
+    from pumice_mlx.nodes import Shared
 
 RESERVE = 512 * 2**20  # bytes of GPU memory reserved for activations and other uses
 _ABOUT_DEVICES = ("/proc/devices", "/proc/driver", "/proc/modules", "/sys/bus", "/sys/devices", "/sys/module")
@@ -81,7 +81,7 @@ class MlxBackend(Backend):
         return [DeviceInfo(name, "gpu" if is_gpu else "cpu", n_bytes, details)]
 
     def supports(self, node: Node, limits: Limits) -> bool:
-        from pumice_mlx.program import claims
+        from pumice_mlx.nodes import claims
 
         return claims(node, limits)
 
@@ -114,7 +114,7 @@ class MlxBackend(Backend):
         release()
 
     def _share(self) -> Shared:
-        from pumice_mlx.program import Shared
+        from pumice_mlx.nodes import Shared
 
         if self._shared is None:
             self._shared = Shared.of(self.options.activations, self.options.compile)

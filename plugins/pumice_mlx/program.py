@@ -5,18 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Tensor, Weight
+from pumice.plugin import Tensor
 from pumice.plugin.unstable import (
     LATEST,
-    OPERATIONS,
     Ahead,
     Ask,
     Batch,
@@ -24,7 +22,6 @@ from pumice.plugin.unstable import (
     Input,
     KVState,
     Limits,
-    Node,
     Pending,
     PickLimits,
     Program,
@@ -33,24 +30,18 @@ from pumice.plugin.unstable import (
     Segment,
     State,
     Step,
-    concrete,
 )
-from pumice_mlx import sums
-from pumice_mlx.attention import ATTENTION_OPS, can_attend_paged, last_block
+from pumice_mlx.attention import last_block
 from pumice_mlx.compiled import Compiled, is_alike
 from pumice_mlx.compiled import prepare as prepare_arrays
-from pumice_mlx.device import errors, is_gpu, prepare
-from pumice_mlx.fused import Fused, fusing
-from pumice_mlx.joins import Joins, Results
+from pumice_mlx.device import errors
 from pumice_mlx.kv_cache import KVCache, state_bytes
 from pumice_mlx.lone import LoneSteps, is_lone, stages_of
-from pumice_mlx.ops import FORMULAS, MATRICES, OPS, rope, turns
-from pumice_mlx.paged import Rotation
+from pumice_mlx.nodes import Nodes, Shared
 from pumice_mlx.picker import MAX_ADDED, MAX_BEST, MAX_BIASES, MAX_STEPS, Picker
-from pumice_mlx.recurrent import RECURRENT_OPS, Recurrent
-from pumice_mlx.step import Evaluation, NotAlike, StepArrays, uploaded
-from pumice_mlx.turns import attentions_that_turn
-from pumice_mlx.weights import Weights, can_multiply, in_float32
+from pumice_mlx.recurrent import Recurrent
+from pumice_mlx.step import NotAlike, StepArrays, uploaded
+from pumice_mlx.weights import in_float32
 
 Array = NDArray[Any]
 logger = logging.getLogger("pumice")
@@ -62,43 +53,6 @@ PICKS = Capabilities(
     picks=PickLimits(best=MAX_BEST, biases=MAX_BIASES, added=MAX_ADDED),
     registers=True,
 )
-
-#: Operations that depend on the step beyond their operands.
-STEP_OPS = {"rope": rope, **ATTENTION_OPS, **RECURRENT_OPS}
-
-#: Operations that take operands in the type of products; to others they are given in float32.
-HALF_OPS = {"linear", "batched_linear", "mul_mat_id", "rope", "attention", "kv_store", "get_rows", "slice", *FORMULAS}
-
-
-def claims(node: Node, limits: Limits) -> bool:
-    """Return True if programs can compute a node."""
-    if node.op not in OPS and node.op not in STEP_OPS and node.op != "reshape":
-        return False
-    if isinstance(node.state, KVState) and not limits.can_hold(node.state):
-        return False
-    weights = {name: tensor for name, tensor in node.inputs.items() if isinstance(tensor, Weight)}
-    return all(can_multiply(weight) for name, weight in weights.items() if (node.op, name) in MATRICES)
-
-
-@dataclass
-class Shared:
-    """Objects shared by a model's programs: weights, and the states of its sequences."""
-
-    weights: Weights
-    states: dict[State, KVCache | Recurrent]
-    compiles: bool  # steps of one token of each sequence
-
-    @classmethod
-    def of(cls, activations: str, compiled: str) -> Shared:
-        prepare()
-        half = activations == "float16" or (activations == "auto" and is_gpu())
-        compiles = compiled == "always" or (compiled == "auto" and is_gpu())
-        return cls(Weights(mx.float16 if half else mx.float32), {}, compiles)
-
-    @property
-    def type(self) -> mx.Dtype:
-        """The type of activations in products."""
-        return self.weights.activations
 
 
 class Picked(Pending):
@@ -139,10 +93,7 @@ class MlxProgram(Program):
         self._segment = segment
         before = shared.weights.nbytes
         with errors("loading the weights"):
-            for node in segment.nodes:
-                for name, operand in node.inputs.items():
-                    if isinstance(operand, Weight):
-                        self._weight(node, name, operand)
+            self._nodes = Nodes(shared, segment)
         self._weight_bytes = shared.weights.nbytes - before
         new = [state for state in segment.states if state not in shared.states]
         with errors("allocating the states of sequences"):
@@ -155,18 +106,9 @@ class MlxProgram(Program):
         picks = segment.gives_logits and all(_is_known(tensor) for tensor in segment.inputs)
         self.capabilities, self._picks = PICKS if picks else Capabilities(copies_slots=True), picks
         self._registers: dict[int, tuple[Picker, int]] = {}  # picker and row of the latest token of each slot
-        self._compiles = shared.compiles and not _has_memory(segment)
-        with errors("loading the weights"):
-            self._joins = Joins(segment.nodes if self._compiles else [], shared.weights)
-        self._compiled, self._fused = Compiled(self._outputs, self._states, packs=True), dict[Fused, Any]()
-        attentions = [node for node in segment.nodes if node.op == "attention"]
-        paged = [node for node in attentions if self._compiles and self._attends_paged(node)]
-        for node in paged:
-            self._cache(node).prepare(limits.n_seqs * int(node.output.shape[1]))
-        self._turning = attentions_that_turn(segment, paged)
-        self._sums = sums.sums_with_norms(segment) if paged and sums.works(shared.type) else {}
-        stages = [] if len(paged) == len(attentions) else stages_of(segment)
-        self._lone = LoneSteps(self, segment, stages, shared.states) if stages else None
+        self._compiled = Compiled(self._outputs, self._states, packs=True)
+        stages = [] if self._nodes.prepare(limits) else stages_of(segment)
+        self._lone = LoneSteps(self._nodes, segment, stages, shared.states) if stages else None
 
     def run(self, step: Step) -> Mapping[str, Array]:
         with self._computing():
@@ -238,7 +180,7 @@ class MlxProgram(Program):
         return self._step(replace(step.batch, positions=positions), {**step.inputs, "positions": positions})
 
     def _step(self, batch: Batch, inputs: Mapping[str, Array]) -> StepArrays:
-        return StepArrays(batch, inputs, self._compiles and is_alike(batch))
+        return StepArrays(batch, inputs, self._nodes.compiles and is_alike(batch))
 
     def _parts(self, step: StepArrays) -> list[Compiled]:
         """Return the compiled functions of a step."""
@@ -292,7 +234,7 @@ class MlxProgram(Program):
             return self._named(self._compiled(arrays, step))
         except NotAlike as error:
             logger.info("mlx: steps are not compiled, since they differ in %s", error)
-            self._compiles = False
+            self._nodes.compiles = False
             for state, state_arrays in zip(self._states, before, strict=True):
                 state.put(state_arrays)
             return self._named(self._outputs(arrays, StepArrays(step.batch, step.inputs)))
@@ -309,84 +251,8 @@ class MlxProgram(Program):
     def _outputs(self, inputs: Sequence[mx.array], step: StepArrays) -> list[mx.array]:
         """Return the lazy outputs for inputs on the device, and update the states."""
         values = dict(zip(self._segment.inputs, inputs, strict=True))
-        self.compute(self._segment.nodes, values, step)
+        self._nodes.compute(self._segment.nodes, values, step)
         return [in_float32(values[tensor]) for tensor in self._segment.outputs]
-
-    def compute(self, nodes: Sequence[Node], values: dict[Tensor, mx.array], step: StepArrays) -> None:
-        """Add the lazy results of nodes to ``values``, and update the states."""
-        sizes, joined = step.batch.sizes, Results() if self._compiles else None
-        with fusing(self._fused if self._compiles else None):
-            for node in nodes:
-                if node.op == "reshape":
-                    values[node.output] = values[node.inputs["x"]].reshape(concrete(node.output.shape, sizes))
-                    continue
-                if step.alike and _takes_all_rows(node, step):
-                    values[node.output] = values[node.inputs["x"]]
-                    continue
-                if step.alike and self._compute_by_kernels(node, values):
-                    continue
-                result = self._compute_jointly(node, values, step, joined) if joined else None
-                values[node.output] = self._compute(node, values, step) if result is None else result
-
-    def _compute_by_kernels(self, node: Node, values: dict[Tensor, mx.array]) -> bool:
-        """Return True if a node is computed with another one in steps of one token of each sequence."""
-        if node in self._turning.ropes:
-            values[node.output] = values[node.inputs["x"]]  # turned by its attention
-        elif node in self._sums:
-            norm, is_only_multiplied = self._sums[node]
-            x, y = (values[tensor] for tensor in node.inputs.values())
-            type = self._shared.type if is_only_multiplied else mx.float32
-            weight = self.operand(norm, "weight", values)
-            values[node.output], values[norm.output] = sums.add_and_norm(x, y, weight, norm.attrs["eps"], type)
-        return node.output in values
-
-    def _compute_jointly(
-        self, node: Node, values: Mapping[Tensor, mx.array], step: StepArrays, joined: Results
-    ) -> mx.array | None:
-        """Return the result of a node that is computed with others; else None."""
-        if node.op == "linear":
-            return self._joins.product(node, values[node.inputs["x"]], self.operand(node, "bias", values), joined)
-        if node.op == "rope":
-            turn = partial(rope, positions=values[node.inputs["positions"]], evaluation=self.evaluation(node, step))
-            return self._joins.turned(node, lambda x: turn(x, **node.attrs), joined)
-        return None
-
-    def _compute(self, node: Node, values: Mapping[Tensor, mx.array], step: StepArrays) -> mx.array:
-        operands = {name: self.operand(node, name, values) for name in OPERATIONS[node.op].operands}
-        if node.op not in HALF_OPS:
-            operands = {name: in_float32(operand) for name, operand in operands.items()}
-        if node.op in OPS:
-            return OPS[node.op](**operands, **node.attrs)
-        return STEP_OPS[node.op](**operands, evaluation=self._with_turn(node, values, step), **node.attrs)
-
-    def _with_turn(self, node: Node, values: Mapping[Tensor, mx.array], step: StepArrays) -> Evaluation:
-        """Return the evaluation of a node, with the angles of an attention that turns queries and keys itself."""
-        evaluation, rope = self.evaluation(node, step), self._turning.of_attentions.get(node)
-        if rope is None or not step.alike:
-            return evaluation
-        cos, sin = turns(values[rope.inputs["positions"]], self.evaluation(rope, step), int(rope.output.shape[-1]))
-        return replace(evaluation, turn=Rotation(cos, sin, rope.attrs["neox"], len(rope.attrs["freqs"])))
-
-    def _cache(self, node: Node) -> Any:
-        return self._shared.states[node.state] if node.state else None
-
-    def _attends_paged(self, node: Node) -> bool:
-        return can_attend_paged(node, self._cache(node), self._shared.type)
-
-    def operand(self, node: Node, name: str, values: Mapping[Tensor, mx.array]) -> Any:
-        """Return an operand of a node; None if it is absent."""
-        tensor = node.inputs.get(name)
-        if isinstance(tensor, Weight):
-            return self._weight(node, name, tensor)
-        return None if tensor is None else values[tensor]
-
-    def evaluation(self, node: Node, step: StepArrays) -> Evaluation:
-        """Return the evaluation of a node that depends on its step or state."""
-        return Evaluation(node, self._cache(node), step, self._shared.type)
-
-    def _weight(self, node: Node, name: str, weight: Weight) -> Any:
-        weights = self._shared.weights
-        return weights.matrix(weight) if (node.op, name) in MATRICES else weights.array(weight)
 
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
         sources, targets = (mx.array(slots) for slots in zip(*pairs, strict=True))
@@ -403,17 +269,7 @@ class MlxProgram(Program):
         self._states = []
         self._registers.clear()
         self._compiled, self._lone = Compiled(self._outputs, []), None
-        self._fused.clear()
-
-
-def _takes_all_rows(node: Node, step: StepArrays) -> bool:
-    """Return True for the output rows of a step of one token of each sequence, if they are all rows."""
-    is_of_outputs = node.op == "get_rows" and node.inputs["ids"].name == "output_ids"
-    return is_of_outputs and len(step.batch.output_ids) == len(step.batch.tokens)
-
-
-def _has_memory(segment: Segment) -> bool:
-    return any(isinstance(state, KVState) and state.is_memory for state in segment.states)
+        self._nodes.close()
 
 
 def _is_known(tensor: Tensor) -> bool:
