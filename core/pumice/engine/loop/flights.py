@@ -20,7 +20,7 @@ from pumice.engine.loop.steps.context import StepContext
 from pumice.engine.loop.steps.flight import Flight, discarding
 from pumice.engine.loop.steps.picked import PickedSteps
 from pumice.engine.loop.steps.sampled import SampledStep
-from pumice.engine.loop.steps.verified import VerifiedStep, n_verified
+from pumice.engine.loop.steps.verified import VerifiedStep
 from pumice.engine.messages import Event
 from pumice.engine.placement.runner import Runner
 from pumice.engine.requests.generation import Members, Running
@@ -112,8 +112,8 @@ class Flights:
                 drafts = planned
             elif flight := VerifiedStep.begin_round(context, members, planned.drafter, planned.n):
                 return flight
-        if drafts and (n_drafted := n_verified(context, members, drafts)):
-            return VerifiedStep.submit(context, members, drafts, n_drafted)
+        if drafts and (verified := VerifiedStep.submit(context, members, drafts)):
+            return verified
         n_free = context.n_free(members)
         waits_for_layer = n_free == 1 and speculation.hears(members)
         if not drafts and not waits_for_layer and self._can.max_steps:

@@ -28,22 +28,6 @@ from pumice.engine.requests.grammar_rows import restricted
 UNKNOWN = -1  # in place of a token that the host does not know
 
 
-def n_verified(context: StepContext, members: Members, drafts: Mapping[Running, Draft]) -> int:
-    """Return how many tokens of each sequence the program verifies for the host; 0: the host verifies them.
-
-    Drafts are padded to a number that the program offers.
-    """
-    lookahead = context.lookahead
-    if not lookahead.verifies(members):
-        return 0
-    longest = max(len(draft.tokens) for draft in drafts.values())
-    n_drafted = next((n for n in lookahead.lengths(len(members)) if n >= longest), 0)
-    if not n_drafted or not lookahead.has_room([running for running, _ in members], n_drafted, 1):
-        return 0
-    context.runner.prepare_drafts()
-    return n_drafted
-
-
 @dataclass(eq=False, kw_only=True)
 class VerifiedStep(Flight):
     """A step with exact picks that verifies drafts.
@@ -61,9 +45,20 @@ class VerifiedStep(Flight):
     # --- submission: drafts of proposers, or of a round
 
     @classmethod
-    def submit(cls, context: StepContext, members: Members, drafts: Mapping[Running, Draft], n_drafted: int) -> Self:
-        """Submit a step that verifies drafts of proposers, of at most ``n_drafted`` tokens."""
-        tokens = [list(drafts[running].tokens) if running in drafts else [] for running, _ in members]
+    def submit(cls, context: StepContext, members: Members, drafts: Mapping[Running, Draft]) -> Self | None:
+        """Submit a step that verifies drafts of proposers, padded to a number of tokens that the program offers.
+
+        None if the host has to verify them.
+        """
+        lookahead, sequences = context.lookahead, [running for running, _ in members]
+        if not lookahead.verifies(members):
+            return None
+        longest = max(len(draft.tokens) for draft in drafts.values())
+        n_drafted = next((n for n in lookahead.lengths(len(members)) if n >= longest), 0)
+        if not n_drafted or not lookahead.has_room(sequences, n_drafted, 1):
+            return None
+        context.runner.prepare_drafts()
+        tokens = [list(drafts[running].tokens) if running in drafts else [] for running in sequences]
         flight = cls._submit_rows(context, members, tokens, n_drafted)
         flight.drafts = drafts
         return flight
