@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import time
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from speculation import TOKENIZER, Bench, request  # bench/
 from structured_drafts import FORMS  # bench/
 
 import pumice
-from pumice.plugin import Proposal, Proposer, hookimpl
+from pumice.plugin import Proposer, hookimpl
 
 RESAMPLES = 4000
 N_PROMPT = 300
@@ -33,8 +34,8 @@ class Wrong(Proposer):
 
     tokens = [TOKENIZER.tokenize(letter, add_special=False, parse_special=False)[-1] for letter in "qzxjkq"]
 
-    def propose(self, n: int) -> Proposal:
-        return Proposal((self.tokens * n)[:n], 1)
+    def propose(self, n: int) -> Sequence[int]:
+        return (self.tokens * n)[:n]
 
 
 class WrongDrafts:

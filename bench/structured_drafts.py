@@ -18,7 +18,7 @@ import device_drafts
 from device_drafts import integers
 
 import pumice
-from pumice.plugin import Proposal, Proposer, ProposerContext, hookimpl
+from pumice.plugin import Proposer, ProposerContext, hookimpl
 
 RECORD = {
     "type": "object",
@@ -55,11 +55,11 @@ class Known(Proposer):
         else:
             self._at += len(tokens)
 
-    def propose(self, n: int) -> Proposal:
+    def propose(self, n: int) -> Sequence[int]:
         tokens = (self._text or [])[self._at : self._at + n]
         if self.wrong:
             tokens = [token + (not (self._at + i + 1) % self.wrong) for i, token in enumerate(tokens)]
-        return Proposal(tokens)
+        return tokens
 
 
 class Bench:

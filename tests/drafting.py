@@ -10,7 +10,7 @@ import pytest
 from pumice.engine.drafts.speculation import Speculation
 from pumice.engine.loop.steps.flight import Flight
 from pumice.engine.loop.steps.sampled import SampledStep
-from pumice.proposers import Proposal, Proposer, ProposerContext
+from pumice.proposers import Proposer, ProposerContext
 from pumice.proposers.llama_ngrams import NgramCache, NgramMapK, NgramMapK4V, NgramMod, NgramSimple
 from pumice.proposers.ngram import Ngram
 
@@ -40,16 +40,16 @@ class Oracle(Proposer):
         else:
             self._n += len(tokens)
 
-    def propose(self, n: int) -> Proposal:
+    def propose(self, n: int) -> Sequence[int]:
         if self._random.random() < self.silent:
-            return Proposal()
+            return []
         n = int(self._random.integers(n + 1)) if self.vary else n
         coming = list(self.texts.get(self._prompt, [])[self._n : self._n + n])
         lies = self._random.random(len(coming)) < self.wrong
-        return Proposal([(t + 1) % self._n_vocab if lie else t for t, lie in zip(coming, lies, strict=True)])
+        return [(t + 1) % self._n_vocab if lie else t for t, lie in zip(coming, lies, strict=True)]
 
-    def judge(self, proposal: Proposal, n_accepted: int) -> None:
-        self.judged.append((len(proposal.tokens), n_accepted))
+    def judge(self, tokens: Sequence[int], n_accepted: int) -> None:
+        self.judged.append((len(tokens), n_accepted))
 
 
 PROPOSERS: dict[str, Callable[[], Proposer]] = {

@@ -41,7 +41,7 @@ from pumice.graph import (
 )
 from pumice.local_engine import load_model
 from pumice.model_graphs import make_architecture
-from pumice.proposers import Proposal, Proposer, ProposerContext
+from pumice.proposers import Proposer, ProposerContext
 from pumice.registry import get_registry
 from pumice.sampler import Candidates, Sampler, SamplerContext, Selector
 from pumice.tracing import trace as trace_file
@@ -225,11 +225,11 @@ def check_proposer(make: Callable[[], Proposer], n_vocab: int = 64, *, n_tokens:
         limits = random.integers(1, 9, size=len(proposers)).tolist()
         proposals = type(proposers[0]).propose_all(proposers, limits)
         assert len(proposals) == len(proposers), f"{len(proposals)} proposals for {len(proposers)} sequences"
-        for proposer, text, proposal, n in zip(proposers, texts, proposals, limits, strict=True):
-            assert isinstance(proposal, Proposal), f"it proposes {proposal!r}, which is no Proposal"
-            assert len(proposal.tokens) <= n, f"it proposes {len(proposal.tokens)} tokens, more than {n}"
-            assert all(0 <= token < n_vocab for token in proposal.tokens), "it proposes what is no token"
-            proposer.judge(proposal, 0)
+        for proposer, text, tokens, n in zip(proposers, texts, proposals, limits, strict=True):
+            assert isinstance(tokens, Sequence), f"it proposes {tokens!r}, which is no sequence of tokens"
+            assert len(tokens) <= n, f"it proposes {len(tokens)} tokens, more than {n}"
+            assert all(0 <= token < n_vocab for token in tokens), "it proposes what is no token"
+            proposer.judge(tokens, 0)
             text.append(text[-7] if random.random() < 0.9 else int(random.integers(n_vocab)))
             proposer.accept(text[-1:])
     for proposer in proposers:

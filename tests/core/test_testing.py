@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gguf_files import tiny_llama
-from pumice.plugin import Proposal, Proposer, Sampler, hookimpl
+from pumice.plugin import Proposer, Sampler, hookimpl
 from pumice.proposers.ngram import Ngram
 from pumice.testing import check_architecture, check_backend, check_operation, check_proposer, check_sampler
 from pumice_architectures.llama import Llama
@@ -111,7 +111,7 @@ def test_a_right_proposer_passes():
 def test_a_proposer_of_too_many_tokens_is_found():
     class Eager(Proposer):
         def propose(self, n):
-            return Proposal([1] * (n + 1))
+            return [1] * (n + 1)
 
     with pytest.raises(AssertionError, match="more than"):
         check_proposer(Eager)

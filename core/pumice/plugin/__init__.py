@@ -21,7 +21,7 @@ from pumice.graph import (
     fixed,
 )
 from pumice.hookspecs import API_VERSION, Register, hookimpl
-from pumice.proposers import Proposal, Proposer, ProposerContext
+from pumice.proposers import Proposer, ProposerContext
 from pumice.quantizer import Quantizer
 from pumice.sampler import Candidates, MaskSampler, Sampler, SamplerContext, Selector
 from pumice.tokenizers import PreTokenizer, Tokenizer
@@ -46,7 +46,6 @@ __all__ = [
     "MediaError",
     "ModelError",
     "PreTokenizer",
-    "Proposal",
     "Proposer",
     "ProposerContext",
     "PumiceError",

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pumice.proposers.contract import Proposal, Proposer, ProposerContext
+from pumice.proposers.contract import Proposer, ProposerContext
 
 PROPOSERS = {
     "prediction": "pumice.proposers.prediction:Prediction",
@@ -40,7 +40,6 @@ __all__ = [
     "CHOICES",
     "COMPUTED",
     "PROPOSERS",
-    "Proposal",
     "Proposer",
     "ProposerContext",
     "choice_of",

@@ -5,23 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self
-
-
-class Proposal(NamedTuple):
-    """Proposed tokens, and the proposer's confidence.
-
-    Attributes:
-        tokens: the proposed next tokens.
-        confidence: a small number, with a meaning of the proposer's choice. Acceptance is counted separately for each
-            value, and determines how many of the tokens are verified.
-        probabilities: for each token, the proposer's estimate that it is right if those before are; empty if it makes
-            none. Estimates are calibrated by acceptance, and take the place of the confidence.
-    """
-
-    tokens: Sequence[int] = ()
-    confidence: int = 0
-    probabilities: Sequence[float] = ()
+from typing import Any, Self
 
 
 @dataclass(frozen=True)
@@ -44,8 +28,8 @@ class ProposerContext:
 class Proposer(ABC):
     """Proposes the next tokens of one sequence.
 
-    Proposals affect the speed of generation, never the text: the sampler chain chooses each token from the model's
-    logits, and uses verified rows as long as it chooses the proposed tokens. A subclass is a dataclass whose fields are
+    Drafts affect the speed of generation, never the text: the sampler chain chooses each token from the model's
+    logits, and uses verified rows as long as it chooses the drafted tokens. A subclass is a dataclass whose fields are
     its parameters, each with a default. The state of the sequence is created in ``start``.
     """
 
@@ -60,16 +44,16 @@ class Proposer(ABC):
         """
 
     @abstractmethod
-    def propose(self, n: int) -> Proposal:
-        """Return a proposal of at most ``n`` tokens that may follow the accepted ones; empty if there is no guess."""
+    def propose(self, n: int) -> Sequence[int]:
+        """Return at most ``n`` tokens that may follow the accepted ones; none if there is no guess."""
 
     @classmethod
-    def propose_all(cls, proposers: Sequence[Self], n: Sequence[int]) -> list[Proposal]:
+    def propose_all(cls, proposers: Sequence[Self], n: Sequence[int]) -> list[Sequence[int]]:
         """Propose for several sequences at once; at most ``n[i]`` tokens for the sequence of ``proposers[i]``."""
         return [proposer.propose(most) for proposer, most in zip(proposers, n, strict=True)]
 
-    def judge(self, proposal: Proposal, n_accepted: int) -> None:  # noqa: B027 - few proposers adapt
-        """Learn that the first ``n_accepted`` of the verified ``proposal.tokens`` were right."""
+    def judge(self, tokens: Sequence[int], n_accepted: int) -> None:  # noqa: B027 - few proposers adapt
+        """Learn that the first ``n_accepted`` of the verified ``tokens`` were right."""
 
     def close(self) -> None:  # noqa: B027 - most proposers hold no resources
         """End the sequence."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pumice.proposers.by_salt import BySalt
-from pumice.proposers.contract import Proposal, Proposer, ProposerContext
+from pumice.proposers.contract import Proposer, ProposerContext
 from pumice.proposers.index import Index
 
 _CONTINUATIONS = 4  # of an n-gram that ``ngram-map-k4v`` compares
@@ -29,10 +29,10 @@ class NgramSimple(Proposer):
     def accept(self, tokens: Sequence[int]) -> None:
         self._index.extend(tokens)
 
-    def propose(self, n: int) -> Proposal:
+    def propose(self, n: int) -> Sequence[int]:
         text = self._index.tokens
         place = next(self._index.occurrences(text), len(text))
-        return Proposal(text[place : place + min(n, self.size_m)].tolist())
+        return text[place : place + min(n, self.size_m)].tolist()
 
 
 @dataclass
@@ -44,12 +44,12 @@ class NgramMapK(NgramSimple):
         self._right: dict[bytes, int] = {}
         self._proposed = b""
 
-    def propose(self, n: int) -> Proposal:
+    def propose(self, n: int) -> Sequence[int]:
         self._proposed = self._index.tokens[-self.size_n :].tobytes()
         return super().propose(min(n, self._right.get(self._proposed, n)))
 
-    def judge(self, proposal: Proposal, n_accepted: int) -> None:
-        if n_accepted < len(proposal.tokens):
+    def judge(self, tokens: Sequence[int], n_accepted: int) -> None:
+        if n_accepted < len(tokens):
             self._right[self._proposed] = max(1, n_accepted)  # a draft of none could not be judged again
 
 
@@ -60,7 +60,7 @@ class NgramMapK4V(NgramSimple):
     It is proposed if it was seen at least twice as often as all others together.
     """
 
-    def propose(self, n: int) -> Proposal:
+    def propose(self, n: int) -> Sequence[int]:
         text = self._index.tokens
         counts: dict[int, int] = {}  # by the first token of the continuation
         latest: dict[int, int] = {}
@@ -70,11 +70,11 @@ class NgramMapK4V(NgramSimple):
                 counts[token] = counts.get(token, 0) + 1
                 latest[token] = place
         if not counts:
-            return Proposal()
+            return []
         best = max(counts, key=lambda token: counts[token])
         if counts[best] < 2 * (sum(counts.values()) - counts[best]):
-            return Proposal()
-        return Proposal(text[latest[best] : latest[best] + min(n, self.size_m)].tolist())
+            return []
+        return text[latest[best] : latest[best] + min(n, self.size_m)].tolist()
 
 
 @dataclass
@@ -99,13 +99,13 @@ class NgramCache(Proposer):
                 counts[token] = counts.get(token, 0) + 1
             self._text.append(token)
 
-    def propose(self, n: int) -> Proposal:
+    def propose(self, n: int) -> Sequence[int]:
         window = self._text[-len(_LEAST_COUNTS) :]
         tokens: list[int] = []
         while len(tokens) < min(n, self.n_max) and (token := self._next(window)) is not None:
             tokens.append(token)
             window = [*window, token][-len(_LEAST_COUNTS) :]
-        return Proposal(tokens)
+        return tokens
 
     def _next(self, window: Sequence[int]) -> int | None:
         for n in range(len(window), 0, -1):
@@ -141,7 +141,7 @@ class NgramMod(Proposer):
             for end in range(first, len(self._text)):
                 following[hash(tuple(self._text[end - self.size_n : end]))] = self._text[end]
 
-    def propose(self, n: int) -> Proposal:
+    def propose(self, n: int) -> Sequence[int]:
         n = min(n, self.n_max)
         following = self._tables.of(self._salt) or {}
         window = self._text[-self.size_n :]
@@ -149,4 +149,4 @@ class NgramMod(Proposer):
         while len(tokens) < n and (token := following.get(hash(tuple(window)))) is not None:
             tokens.append(token)
             window = [*window[1:], token]
-        return Proposal(tokens if len(tokens) >= min(self.n_min, n) else ())
+        return tokens if len(tokens) >= min(self.n_min, n) else []

@@ -10,18 +10,15 @@ from typing import Annotated
 from annotated_types import Ge, Le
 
 from pumice.proposers.by_salt import BySalt
-from pumice.proposers.contract import Proposal, Proposer, ProposerContext
+from pumice.proposers.contract import Proposer, ProposerContext
 from pumice.proposers.index import Index
 
 MOST_SHARED = 1 << 18  # tokens of outputs, and bytes of their salts, that are kept for later sequences, about 4 MiB
-_OF_OTHERS = 100  # added to the confidence of a match in another sequence's text
 
 
 @dataclass
 class Ngram(Proposer):
     """Proposes the continuation of the longest match of the last tokens, in the sequence or in earlier outputs.
-
-    The confidence is the length of the match, in powers of two.
 
     Args:
         ngram_least: tokens of the shortest match.
@@ -41,24 +38,20 @@ class Ngram(Proposer):
         if self._n_prompt is None:
             self._n_prompt = len(tokens)
 
-    def propose(self, n: int) -> Proposal:
+    def propose(self, n: int) -> Sequence[int]:
         text = self._index.tokens
         place, length = self._index.match(text)
         others = self._outputs.of(self._salt)
         if others:
             elsewhere, longer = others.match(text)
             if longer > length:
-                return Proposal(others.tokens[elsewhere : elsewhere + n].tolist(), _OF_OTHERS + _confidence(longer))
+                return others.tokens[elsewhere : elsewhere + n].tolist()
         if not length:
-            return Proposal()
+            return []
         period = text[place : place + n].tolist()
         copies = -(-n // len(period))  # a match near the end continues with the proposed tokens themselves
-        return Proposal((period * copies)[:n], _confidence(length))
+        return (period * copies)[:n]
 
     def close(self) -> None:
         with self._outputs.growing(self._salt) as kept:
             kept.extend(self._index.tokens[self._n_prompt or 0 :])
-
-
-def _confidence(length: int) -> int:
-    return length if length < 4 else 1 << (length.bit_length() - 1)

@@ -5,18 +5,16 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from pumice.proposers.contract import Proposal, Proposer, ProposerContext
+from pumice.proposers.contract import Proposer, ProposerContext
 from pumice.proposers.index import Index
 
 _SHORTEST = 2  # tokens of a match from which the prediction is followed again after a difference
-_FOLLOWED = 64  # the confidence while no token differed, above that of every match
 
 
 class Prediction(Proposer):
     """Proposes the rest of the predicted text.
 
-    After a token that differs, it continues behind the longest match of the last generated tokens. The confidence is
-    the length of the match.
+    After a token that differs, it continues behind the longest match of the last generated tokens.
     """
 
     def start(self, context: ProposerContext) -> None:
@@ -36,10 +34,11 @@ class Prediction(Proposer):
             self._next += follows
             self._text.append(token)
 
-    def propose(self, n: int) -> Proposal:
+    def propose(self, n: int) -> Sequence[int]:
         text = self._text or array("i")
-        if self._next == len(text):
-            place, length = self._next, _FOLLOWED
-        else:
+        place = self._next
+        if place < len(text):
             place, length = self._index.match(text)
-        return Proposal(self._index.tokens[place : place + n].tolist(), length) if length else Proposal()
+            if not length:
+                return []
+        return self._index.tokens[place : place + n].tolist()

@@ -39,18 +39,18 @@ def simulate(
         awake = [i for i, own in enumerate(owners) if own.wakes <= step]
         n = 15
         if computing and awake:
-            n, pays = made.common_length("draft", [owners[i].every for i in awake], n_seqs, range(1, 16))
+            n, pays = made.common_length("draft", [owners[i].rates for i in awake], n_seqs, range(1, 16))
             for i in awake:
                 owners[i].end_rest() if pays else owners[i].rest(step)
             seconds += made.costs.draft("draft", n)
-        chances = [own.of(0).chances(n) if i in awake else [] for i, own in enumerate(owners)]
+        chances = [own.rates.chances(n) if i in awake else [] for i, own in enumerate(owners)]
         lengths = made.lengths(chances, n_seqs, 64 - n_seqs)
         seconds += made.costs.of(n_seqs + sum(lengths)) / made.costs.of(n_seqs)
         for i in range(n_seqs):
             hits = random.random(n) < right(done)
             n_right = int(np.argmin([*hits, False]))
             if i in awake:
-                owners[i].count(0, lengths[i] or 1, min(n_right, lengths[i] or 1))
+                owners[i].rates.count(lengths[i] or 1, min(n_right, lengths[i] or 1))
                 if not computing:
                     owners[i].end_rest() if lengths[i] else owners[i].rest(step)
             written[i] += 1 + min(n_right, lengths[i])

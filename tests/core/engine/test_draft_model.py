@@ -57,7 +57,7 @@ def read(proposer: ModelProposer) -> None:
 
 def proposed(proposer: ModelProposer, n: int) -> list[int]:
     read(proposer)
-    return list(proposer.propose(n).tokens)
+    return list(proposer.propose(n))
 
 
 def written(text: list[int], n: int) -> list[int]:
@@ -82,10 +82,10 @@ def test_proposals_follow_the_text(kind):
             ModelProposer.read_all([proposers[i] for i in chosen])
         proposals = ModelProposer.propose_all([proposers[i] for i in chosen], most)
         for i, n, proposal in zip(chosen, most, proposals, strict=True):
-            assert list(proposal.tokens) == written(texts[i], min(n, 5))
+            assert list(proposal) == written(texts[i], min(n, 5))
             if random.random() < 0.2:
                 continue  # the step failed
-            right = list(proposal.tokens[: random.integers(len(proposal.tokens) + 1)])
+            right = list(proposal[: random.integers(len(proposal) + 1)])
             new = [*right, *written([*texts[i], *right], 1)] if random.random() < 0.5 else [*right, 7]
             texts[i] += new
             for token in new:
@@ -103,7 +103,7 @@ def test_a_long_text_is_continued_from_its_end(kind):
     for _ in range(30):
         for _ in range(3):  # a text whose beginning left is read again first
             ModelProposer.read_all([proposer])
-            if tokens := list(proposer.propose(3).tokens):
+            if tokens := list(proposer.propose(3)):
                 break
         assert tokens == written(text[proposer.first :], 3)
         assert len(text) - proposer.first + 3 <= 64

@@ -29,7 +29,7 @@ from pumice.engine import Engine, Request
 from pumice.engine.drafts.speculation import Speculation
 from pumice.engine.messages import Failed
 from pumice.errors import RequestError
-from pumice.proposers import Proposal, Proposer
+from pumice.proposers import Proposer
 
 LENGTHS = [40, 23, 1, 29, 20]
 NAMES = list(PROPOSERS)
@@ -175,8 +175,8 @@ class Broken(Proposer):
     def _raise(self, *_: object) -> None:
         raise self._error("no idea")
 
-    def propose(self, n: int) -> Proposal:
-        return Proposal([1] * n)
+    def propose(self, n: int) -> Sequence[int]:
+        return [1] * n
 
 
 class Saying(Proposer):
@@ -185,7 +185,7 @@ class Saying(Proposer):
     def __init__(self, proposal: object) -> None:
         self._proposal = proposal
 
-    def propose(self, n: int) -> Proposal:
+    def propose(self, n: int) -> Sequence[int]:
         return self._proposal  # type: ignore[return-value]
 
 
@@ -209,12 +209,8 @@ def test_a_proposer_that_fails_is_dropped_and_named(method, error, texts, monkey
 @pytest.mark.parametrize(
     ("proposal", "error"),
     [
-        (Proposal(["a"]), "TypeError: 'str' object cannot be interpreted as an integer"),  # type: ignore[list-item]
-        (Proposal([1], [2]), "TypeError: 'list' object cannot be interpreted as an integer"),  # type: ignore[arg-type]
-        (Proposal(None), "TypeError: 'NoneType' object is not subscriptable"),  # type: ignore[arg-type]
-        (Proposal([1, 2], 0, [0.5]), "ValueError: expected a probability between 0 and 1 for each token, not [0.5]"),
-        (Proposal([1], 0, [1.5]), "ValueError: expected a probability between 0 and 1 for each token, not [1.5]"),
-        ([1, 2], "expected a Proposal, not [[1, 2]]"),
+        (["a"], "TypeError: 'str' object cannot be interpreted as an integer"),
+        (None, "TypeError: 'NoneType' object is not subscriptable"),
     ],
 )
 def test_invalid_proposals_are_named(proposal, error, monkeypatch, caplog):
@@ -273,6 +269,6 @@ class Counted(Oracle):
         Counted.n_calls += 1
         super().accept(tokens)
 
-    def propose(self, n: int) -> Proposal:
+    def propose(self, n: int) -> Sequence[int]:
         Counted.n_calls += 1
-        return Proposal()
+        return []

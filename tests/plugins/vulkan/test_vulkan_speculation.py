@@ -181,7 +181,7 @@ class _Rounds:
     def propose(self, sequences: Any, n: Any) -> Any:
         texts = [tuple(running.generation.tokens) for running in sequences]
         drafts = self._propose(sequences, n)
-        self.proposed.update((text, draft.tokens) for text, draft in zip(texts, drafts, strict=True))
+        self.proposed.update(zip(texts, drafts, strict=True))
         return drafts
 
     def submit_step(self, submit: Any, *args: Any, **options: Any) -> Pending:

@@ -57,29 +57,18 @@ class Rates:
 
 
 class Acceptance:
-    """What drafts of one proposer are worth for one sequence, by its confidence, and when it is tried next.
+    """What drafts of one proposer are worth for one sequence, and when it is tried next.
 
     Attributes:
-        every: rates of drafts of any confidence.
+        rates: how many of their tokens are accepted.
+        wakes: number of the step from which on it is tried.
     """
 
     def __init__(self, is_computed: bool) -> None:
-        self.every = Rates(*(COMPUTED_RATES if is_computed else LOOKED_UP_RATES))
-        self._by_confidence: dict[int, Rates] = {}
+        self.rates = Rates(*(COMPUTED_RATES if is_computed else LOOKED_UP_RATES))
         self._patience, self._longest = (0, LONGEST_COMPUTED) if is_computed else (PATIENCE, LONGEST_LOOKED_UP)
         self._n_vain = 0
         self.wakes = 0
-
-    def of(self, confidence: int) -> Rates:
-        """Return the rates of drafts with a confidence, at first those of any."""
-        if confidence not in self._by_confidence:
-            self._by_confidence[confidence] = Rates(self.every.first.value, self.every.later.value)
-        return self._by_confidence[confidence]
-
-    def count(self, confidence: int, n_drafted: int, n_accepted: int) -> None:
-        """Count a draft, verified or compared with the text."""
-        self.of(confidence).count(n_drafted, n_accepted)
-        self.every.count(n_drafted, n_accepted)
 
     def rest(self, step: int) -> None:
         """Note that a try of this step is not expected to pay: after a few, the next one is twice as far away.

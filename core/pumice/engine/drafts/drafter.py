@@ -15,10 +15,8 @@ from pumice.backend.pick import Ask, Pick
 from pumice.engine.cache.kv_cache import KVCache
 from pumice.engine.requests.batches import Place
 from pumice.engine.requests.generation import Running
-from pumice.proposers import Proposal
 
 GREEDY = Pick(top_k=1, temperature=0.0)
-CONFIDENCES = 8  # values of a proposal's confidence: the probability of its first token, in parts
 
 
 class Drafter(ABC):
@@ -61,13 +59,6 @@ class DraftLimits:
     least: int
     p_min: float
     n_ctx: int
-
-    def proposal(self, tokens: Sequence[int], guesses: Sequence[Guess]) -> Proposal:
-        """Return the proposal of these tokens; none if there are too few. The confidence is the first probability."""
-        if len(tokens) < max(1, self.least):
-            return Proposal()
-        probabilities = [guess.probability for guess in guesses]
-        return Proposal(tokens, min(CONFIDENCES - 1, int(CONFIDENCES * probabilities[0])), probabilities)
 
 
 class Guess(NamedTuple):

@@ -9,7 +9,6 @@ from itertools import takewhile
 
 from pumice.engine.cache.kv_cache import KVCache
 from pumice.engine.requests.generation import Generation, Members, Running
-from pumice.proposers import Proposal
 
 MOST_PENDING = 64  # a generating sequence with more tokens to compute is treated like a prompt
 
@@ -24,15 +23,11 @@ class Draft:
 
     Attributes:
         name: the proposer.
-        confidence: that of its proposal.
-        probabilities: estimated probability of each token, if the proposer gives some.
         n_accepted: accepted tokens, once it was verified.
     """
 
     name: str = FORCED
     tokens: Sequence[int] = ()
-    confidence: int = 0
-    probabilities: Sequence[float] = ()
     n_accepted: int = 0
 
 
@@ -53,10 +48,9 @@ def forced_draft(generation: Generation, n: int) -> Draft:
     return Draft(tokens=list(generation.chain.forced)[:n] if generation.chain.masking else ())
 
 
-def draft_of(name: str, proposal: Proposal, generation: Generation) -> Draft:
-    """Return the part of a proposal that may be verified."""
-    tokens = possible_tokens(generation, proposal.tokens)
-    return Draft(name, tokens, proposal.confidence, proposal.probabilities[: len(tokens)])
+def draft_of(name: str, tokens: Sequence[int], generation: Generation) -> Draft:
+    """Return the part of proposed tokens that may be verified."""
+    return Draft(name, possible_tokens(generation, tokens))
 
 
 def possible_tokens(generation: Generation, tokens: Sequence[int]) -> Sequence[int]:
@@ -66,13 +60,9 @@ def possible_tokens(generation: Generation, tokens: Sequence[int]) -> Sequence[i
     return tokens[: generation.chain.n_allowed(tokens)] if tokens else tokens
 
 
-def checked_proposal(proposal: Proposal, n: int) -> Proposal:
-    """Return the first ``n`` tokens of a proposal. Raises TypeError or ValueError for what is no number."""
-    tokens = [operator.index(token) for token in proposal.tokens[:n]]
-    probabilities = [float(p) for p in proposal.probabilities[:n]]
-    if probabilities and not (len(probabilities) == len(tokens) and all(0 <= p <= 1 for p in probabilities)):
-        raise ValueError(f"expected a probability between 0 and 1 for each token, not {proposal.probabilities!r:.100}")
-    return Proposal(tokens, operator.index(proposal.confidence), probabilities)
+def checked_tokens(tokens: Sequence[int], n: int) -> list[int]:
+    """Return the first ``n`` proposed tokens. Raises TypeError for what is no number."""
+    return [operator.index(token) for token in tokens[:n]]
 
 
 def held_drafts(
@@ -83,6 +73,6 @@ def held_drafts(
     n_copies = cache.checkpoints.available if cache.checkpoints else len(members)
     for (running, n_new), draft, length in zip(members, drafts, lengths, strict=True):
         if length and len(held) < n_copies and cache.extend(running.tables, running.n_past, n_new + length):
-            draft.tokens, draft.probabilities = draft.tokens[:length], draft.probabilities[:length]
+            draft.tokens = draft.tokens[:length]
             held[running] = draft
     return held

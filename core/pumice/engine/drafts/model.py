@@ -18,7 +18,7 @@ from pumice.engine.drafts.drafter import DraftLimits, Guess, guess_of, quiet, re
 from pumice.engine.drafts.vocabulary import DraftVocabulary, SameVocabulary
 from pumice.engine.placement.runner import Runner
 from pumice.engine.requests.batches import Part, Place, batch_after, batch_behind
-from pumice.proposers import Proposal, Proposer, ProposerContext
+from pumice.proposers import Proposer, ProposerContext
 
 MOST_BEHIND = 64  # tokens of a text that a proposal computes; more are read before, a part in each step
 
@@ -53,11 +53,11 @@ class ModelProposer(Proposer):
             self.following = None
         self._confirm()
 
-    def propose(self, n: int) -> Proposal:
+    def propose(self, n: int) -> Sequence[int]:
         return self.model.propose([self], [n])[0]
 
     @classmethod
-    def propose_all(cls, proposers: Sequence[Self], n: Sequence[int]) -> list[Proposal]:
+    def propose_all(cls, proposers: Sequence[Self], n: Sequence[int]) -> list[Sequence[int]]:
         return proposers[0].model.propose(proposers, n) if proposers else []
 
     @classmethod
@@ -140,7 +140,7 @@ class DraftModel:
         if any(sequence.n_past < end for sequence, end in ends.items()):
             self._step(ends)
 
-    def propose(self, sequences: Sequence[ModelProposer], n: Sequence[int]) -> list[Proposal]:
+    def propose(self, sequences: Sequence[ModelProposer], n: Sequence[int]) -> list[Sequence[int]]:
         """Return the proposals for sequences, of at most ``n[i]`` tokens each; none before their texts are read."""
         busy = set(sequences)
         most = {
@@ -335,6 +335,7 @@ class DraftModel:
             self.release(sequence)
         self._cache.forget()
 
-    def _proposal(self, guesses: Sequence[Guess]) -> Proposal:
+    def _proposal(self, guesses: Sequence[Guess]) -> Sequence[int]:
+        """Return the tokens of guesses in the target's vocabulary; none if there are too few."""
         tokens = [self.vocabulary.written(guess.token) for guess in guesses]
-        return self._limits.proposal([token for token in tokens if token is not None], guesses)
+        return [token for token in tokens if token is not None] if len(tokens) >= self._limits.least else []

@@ -23,7 +23,7 @@ from pumice.engine.drafts.hidden import Hidden, HiddenStates, Rows
 from pumice.engine.placement.runner import Runner
 from pumice.engine.requests.batches import Part, Place, batch_after, batch_behind
 from pumice.engine.requests.generation import Generation, Running
-from pumice.proposers import Proposal, Proposer
+from pumice.proposers import Proposer
 
 
 class NextTokens(Drafter):
@@ -143,7 +143,7 @@ class NextTokens(Drafter):
 
     # --- proposals
 
-    def propose(self, sequences: Sequence[Running | None], n: Sequence[int]) -> list[Proposal]:
+    def propose(self, sequences: Sequence[Running | None], n: Sequence[int]) -> list[Sequence[int]]:
         """Return the proposals for sequences, of at most ``n[i]`` tokens each."""
         most: dict[Running, int] = {}
         for running, limit in zip(sequences, n, strict=True):
@@ -151,7 +151,7 @@ class NextTokens(Drafter):
                 most[running] = k
         drafts = self._draft(most) if most else {}
         guesses = [drafts.get(running, []) if running else [] for running in sequences]
-        return [self._limits.proposal([guess.token for guess in own], own) for own in guesses]
+        return [[guess.token for guess in own] if len(own) >= self._limits.least else [] for own in guesses]
 
     def _draft(self, most: Mapping[Running, int]) -> dict[Running, list[Guess]]:
         """Return the guesses for sequences, one step per token for all of them."""
@@ -309,11 +309,11 @@ class NextTokensProposer(Proposer):
         self.layer = layer
         self.running: Running | None = None
 
-    def propose(self, n: int) -> Proposal:
+    def propose(self, n: int) -> Sequence[int]:
         return self.layer.propose([self.running], [n])[0]
 
     @classmethod
-    def propose_all(cls, proposers: Sequence[Self], n: Sequence[int]) -> list[Proposal]:
+    def propose_all(cls, proposers: Sequence[Self], n: Sequence[int]) -> list[Sequence[int]]:
         return proposers[0].layer.propose([proposer.running for proposer in proposers], n) if proposers else []
 
     def close(self) -> None:

@@ -11,14 +11,14 @@ from typing import Any
 
 from pumice.engine.drafts.choice import Acceptance
 from pumice.engine.drafts.drafter import Drafter
-from pumice.engine.drafts.drafts import FORCED, Draft, checked_proposal
+from pumice.engine.drafts.drafts import FORCED, Draft, checked_tokens
 from pumice.engine.drafts.model import DraftModel, ModelProposer
 from pumice.engine.drafts.next_tokens import NextTokens, NextTokensProposer
 from pumice.engine.placement.runner import Runner
 from pumice.engine.requests.generation import Generation, Running
 from pumice.errors import PluginError
 from pumice.guard import PASSED, UNEXPECTED, describe
-from pumice.proposers import COMPUTED, Proposal, Proposer, ProposerContext, names_of
+from pumice.proposers import COMPUTED, Proposer, ProposerContext, names_of
 
 log = logging.getLogger("pumice")
 
@@ -52,12 +52,12 @@ class SequenceProposers:
     def chances(self, draft: Draft) -> list[float]:
         """Return the probability of each token of a draft to be accepted if those before it are."""
         n = len(draft.tokens)
-        return [1.0] * n if draft.name == FORCED else self.acceptance[draft.name].of(draft.confidence).chances(n)
+        return [1.0] * n if draft.name == FORCED else self.acceptance[draft.name].rates.chances(n)
 
     def count(self, draft: Draft, n: int, n_accepted: int) -> None:
         """Count a draft, of whose first ``n`` tokens ``n_accepted`` were right."""
         if draft.name != FORCED and n:
-            self.acceptance[draft.name].count(draft.confidence, n, n_accepted)
+            self.acceptance[draft.name].rates.count(n, n_accepted)
 
     def keep_unverified(self, draft: Draft, generation: Generation) -> None:
         """Keep a draft that no step verifies, to compare it with the tokens that follow."""
@@ -79,9 +79,8 @@ class SequenceProposers:
     def judge(self, draft: Draft) -> None:
         """Tell the proposer of a draft how many of its tokens were accepted."""
         if draft.name in self.by_name:
-            proposal = Proposal(draft.tokens, draft.confidence, draft.probabilities)
             with self.dropping(draft.name, "judge"):
-                self.by_name[draft.name].judge(proposal, draft.n_accepted)
+                self.by_name[draft.name].judge(draft.tokens, draft.n_accepted)
 
     @property
     def model(self) -> ModelProposer | None:
@@ -216,7 +215,7 @@ class ProposerPool:
             equal = takewhile(lambda pair: pair[0] == pair[1], zip(following, draft.tokens, strict=False))
             proposers.count(draft, len(following), sum(1 for _ in equal))
 
-    def ask(self, name: str, sequences: Sequence[Running], most: Sequence[int]) -> list[Proposal]:
+    def ask(self, name: str, sequences: Sequence[Running], most: Sequence[int]) -> list[Sequence[int]]:
         """Return the proposals of a proposer for sequences, after passing their new tokens to it."""
         owners = [self.updated(running.generation) for running in sequences]
         for running, own in zip(sequences, owners, strict=True):
@@ -227,11 +226,11 @@ class ProposerPool:
             self._check_tokens(name, proposal, running.generation.chain.n_vocab)
         return proposals
 
-    def _check_tokens(self, name: str, proposal: Proposal, n_vocab: int) -> None:
+    def _check_tokens(self, name: str, tokens: Sequence[int], n_vocab: int) -> None:
         """Log a proposed token that the vocabulary does not have, once for each proposer; drafts end before it."""
         if name in self._erring:
             return
-        wrong = next((token for token in proposal.tokens if not 0 <= token < n_vocab), None)
+        wrong = next((token for token in tokens if not 0 <= token < n_vocab), None)
         if wrong is not None:
             self._erring.add(name)
             log.warning(
@@ -281,19 +280,19 @@ class ModelRounds(Drafter):
         return [proposer for proposer in found if proposer]
 
 
-def _propose_all(name: str, owners: Collection[SequenceProposers], most: Sequence[int]) -> list[Proposal]:
+def _propose_all(name: str, owners: Collection[SequenceProposers], most: Sequence[int]) -> list[Sequence[int]]:
     """Return the proposals for sequences; if there is an error, drop the proposer and return none."""
     if not owners:
         return []
     proposers = [own.by_name[name] for own in owners]
     try:
         proposals = type(proposers[0]).propose_all(proposers, most)
-        if len(proposals) != len(proposers) or not all(isinstance(proposal, Proposal) for proposal in proposals):
-            raise PluginError(f"expected a Proposal, not {proposals!r:.100}")
-        return [checked_proposal(proposal, n) for proposal, n in zip(proposals, most, strict=True)]
+        if len(proposals) != len(proposers):
+            raise PluginError(f"expected {len(proposers)} drafts, not {proposals!r:.100}")
+        return [checked_tokens(tokens, n) for tokens, n in zip(proposals, most, strict=True)]
     except PASSED:
         raise
     except UNEXPECTED as error:
         for own in owners:
             own.drop(name, "propose", error)
-        return [Proposal()] * len(owners)
+        return [[] for _ in owners]

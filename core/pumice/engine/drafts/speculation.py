@@ -172,13 +172,13 @@ class Speculation:
             some = [sequences[i] for i in asked]
             limit = self._computed_length(name, some, range(1, longest + 1)) if name in COMPUTED else longest
             proposals = self._pool.ask(name, some, [min(most[i], limit) for i in asked])
-            for i, proposal in zip(asked, proposals, strict=True):
-                draft = draft_of(name, proposal, sequences[i].generation)
+            for i, tokens in zip(asked, proposals, strict=True):
+                draft = draft_of(name, tokens, sequences[i].generation)
                 promising = promise(owners[i].chances(draft)) if draft.tokens else 0.0
                 if promising > promised[i]:
                     drafts[i], promised[i] = draft, promising
                 elif not draft.tokens and name in COMPUTED:  # it found no token probable enough
-                    owners[i].acceptance[name].every.count(1, 0)
+                    owners[i].acceptance[name].rates.count(1, 0)
                 elif not draft.tokens:
                     self._rest(owners[i].acceptance[name], False)
         return drafts
@@ -195,7 +195,7 @@ class Speculation:
     def _computed_length(self, name: str, sequences: Sequence[Running], lengths: Sequence[int]) -> int:
         """Return the number of tokens to compute for each sequence; it is a try if that is not expected to pay."""
         accepted = [self._pool[running.generation].acceptance[name] for running in sequences]
-        n, pays = self.choice.common_length(name, [own.every for own in accepted], len(sequences), lengths)
+        n, pays = self.choice.common_length(name, [own.rates for own in accepted], len(sequences), lengths)
         for own in accepted:
             self._rest(own, pays)
         return n
@@ -311,7 +311,7 @@ class Speculation:
     def judge_round(self, name: str, running: Running, n: int, n_right: int) -> None:
         """Record the tokens of a round that were right."""
         if own := self._pool.get(running.generation):
-            own.acceptance[name].every.count(n, n_right)
+            own.acceptance[name].rates.count(n, n_right)
 
     def drop_drafter(self, drafter: Drafter, sequences: Sequence[Running], error: Exception) -> None:
         """Let sequences go on without what drafts in rounds, the layer or the draft model, after an error of it."""
