@@ -119,6 +119,7 @@ ARCHITECTURES = {
     "minimax-m2": "pumice_architectures.minimax:MiniMaxM2",
     "minimax-m3": "pumice_architectures.minimax:MiniMaxM3",
     "ministral": "pumice_architectures.windowed:WindowedLlama",
+    "mistral-large4": "pumice_architectures.mistral_large4:MistralLarge4",
     "mistral3": "pumice_architectures.llama:Mistral3",
     "mistral4": "pumice_architectures.deepseek2:Mistral4",
     "modern-bert": "pumice_architectures.modern_bert:ModernBert",

@@ -30,14 +30,14 @@ class SparseLatent(DeepSeek2):
         super().__init__(hparams)
         if not self.is_absorbed:
             raise hparams.wrong("attention.key_length_mla", "is missing or 0, but the model uses latent attention")
-        self.q_lora_rank = hparams.positive("attention.q_lora_rank")
         self.n_chosen, self.n_index_head, self.index_dim = self.indexer_sizes(hparams)
         self.index_eps = INDEXER_EPS
         self.mask: Tensor | None = None  # mask of the last layer with an indexer
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         n_head, k_dim, v_dim = self.head_sizes(i)
-        rope, compressed = self.rope(g, i), linear(g, x, blk + "attn_q_a", self.q_lora_rank)
+        rope, rank_of_q = self.rope(g, i), self.hparams.positive("attention.q_lora_rank")
+        compressed = linear(g, x, blk + "attn_q_a", rank_of_q)
         normed = self.norm(g, compressed, blk + "attn_q_a_norm")
         wide = self.query_input(g, compressed, normed)
         q = linear(g, wide, blk + "attn_q_b", n_head * k_dim).reshape(x.shape[0], n_head, k_dim)

@@ -335,4 +335,14 @@ CASES = {
     "xlstm": Case("xLSTMForCausalLM", {
         "hidden_size": 128, "num_heads": 4, "num_hidden_layers": 2, "vocab_size": N_TOKENS + 4, "add_out_norm": True,
         "autocast_kernel_dtype": "float32", "mode": "inference"}, common={}),
+    "mistral-large4": Case("MistralLarge4ForConditionalGeneration", {
+        "text_config": {
+            **COMMON, **EXPERTS, **{key: value for key, value in LATENT.items() if key != "q_lora_rank"}, **INDEXER,
+            "num_hidden_layers": 6, "index_n_heads": 16, "head_dim": 8,
+            "index_topk": 16, "n_routed_experts": 6,  # whose choices rounding to bfloat16 does not change
+            "no_rope_layers": [1, 1, 0, 1, 0, 1], "kv_source_layers": [0, 0, 2, 0, 2, 5],
+            "indexer_types": ["full", "shared", "full", "full", "shared", "full"],
+            "rope_parameters": {**YARN, "attention_factor": 1.0}, "final_logit_softcapping": 5.0},
+        "vision_config": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+                          "head_dim": 8, "image_size": 32, "patch_size": 8}}, common={}),
 }  # fmt: skip

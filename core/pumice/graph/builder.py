@@ -306,7 +306,7 @@ class GraphBuilder(Ops):
             while state.name in self._states:
                 state.name += "'"
             self._states[state.name] = state
-        if isinstance(state, KVState):
+        if isinstance(state, KVState) and not state.name.startswith("index"):  # that of an indexer is its own
             self._caches.setdefault(self._layer, state)
         return state
 

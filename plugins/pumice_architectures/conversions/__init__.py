@@ -195,6 +195,7 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
     "mistral": {
         "Mistral3": ("Ministral3ForCausalLM", "Mistral3ForConditionalGeneration"),
         "Mistral4": ("Mistral4ForCausalLM",),
+        "MistralLarge4": ("MistralLarge4ForConditionalGeneration",),
     },
     "moe": {
         "Arctic": ("ArcticForCausalLM",),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, Folder
-from pumice_architectures.conversions.deepseek import DeepSeek2
+import numpy as np
+
+from pumice.plugin.convert import Conversion, Folder, LazyTensor, layer_of, leading_dense_layers
+from pumice_architectures.conversions.deepseek import INDEXER, DeepSeek2
 from pumice_architectures.conversions.llama import Llama
 
 
@@ -23,6 +26,66 @@ class Mistral4(DeepSeek2):
         if beta is not None and length is not None:
             metadata |= {"attention.temperature_scale": float(beta), "attention.temperature_length": int(length)}
         return metadata
+
+
+class MistralLarge4(DeepSeek2):
+    """The text model of Mistral Large 4; factors of rotary frequencies are learned."""
+
+    architecture = "mistral-large4"
+    named_as = "glm-dsa"
+    vocabularies = ["bpe", "tekken"]
+    pre_tokenizers = ["tekken"]
+    dropped = ("vision_encoder.", "vision_language_adapter.", "patch_merger.", "pre_mm_projector_norm.", "mtp_dspark.")
+    integers = DeepSeek2.integers | INDEXER | {"attention.kv_source_layers": "kv_source_layers"}
+    numbers = DeepSeek2.numbers | {"final_logit_softcapping": "final_logit_softcapping"}
+    constants = {"expert_weights_norm": True}
+    renames = {r"^layers\.": "model.layers.", r"ssmax_scaling\.s$": "ssmax.weight", r"ssmax_scaling\.b$": "ssmax.bias"}
+    more_names = {
+        "tok_embeddings": "token_embd",
+        "norm": "output_norm",
+        "lerope.alpha": "rope_freqs.weight",
+        "model.layers.{}.attention_norm": "blk.{}.attn_norm",
+        "model.layers.{}.ffn_norm": "blk.{}.ffn_norm",
+        "model.layers.{}.attention.wq": "blk.{}.attn_q",
+        "model.layers.{}.attention.wo": "blk.{}.attn_output",
+        "model.layers.{}.attention.wkv_a_with_mqa": "blk.{}.attn_kv_a_mqa",
+        "model.layers.{}.attention.kv_a_norm": "blk.{}.attn_kv_a_norm",
+        "model.layers.{}.attention.ssmax": "blk.{}.attn_scale",
+        "model.layers.{}.attention.indexer.ssmax": "blk.{}.indexer.scale",
+        "model.layers.{}.attention.indexer.q_input_norm": "blk.{}.indexer.q_norm",
+        "model.layers.{}.attention.indexer.k_norm": "blk.{}.indexer.k_norm",
+        "model.layers.{}.attention.indexer.wq_b": "blk.{}.indexer.attn_q_b",
+        "model.layers.{}.attention.indexer.wk": "blk.{}.indexer.attn_k",
+        "model.layers.{}.attention.indexer.weights_proj": "blk.{}.indexer.proj",
+        "model.layers.{}.gate": "blk.{}.ffn_gate_inp",
+        **{
+            f"model.layers.{{}}.{block}.{part}": f"blk.{{}}.ffn_{own}{suffix}"
+            for block, suffix in {"feed_forward": "", "shared_experts": "_shexp", "experts": "_exps"}.items()
+            for part, own in {"w1": "gate", "w2": "down", "w3": "up"}.items()
+        },
+    }
+
+    def _has_positions(self, layer: int) -> bool:
+        return bool(self.config["no_rope_layers"][layer])  # 1 for a layer with RoPE
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        return super().metadata() | {
+            "attention.rope_pattern": [self._has_positions(i) for i in range(self.n_layer)],
+            "attention.indexer.types": [int(kind == "full") for kind in c["indexer_types"]],
+            "leading_dense_block_count": leading_dense_layers(c) or 0,
+        }
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        c, layer = self.config, layer_of(name)
+        if name.endswith(".wkv_b.weight"):
+            n_key, n_value = c.need("qk_nope_head_dim"), c.need("v_head_dim")
+            n_key += 0 if self._has_positions(layer) else c.need("qk_rope_head_dim")
+            keys, values = tensor.reshape(-1, n_key + n_value, tensor.shape[-1]).split(n_key, n_value, axis=1)
+            yield f"blk.{layer}.attn_k_b.weight", keys.transpose(0, 2, 1)
+            yield f"blk.{layer}.attn_v_b.weight", values
+        else:
+            yield from super().convert(name, tensor.map(lambda x: np.exp(-x)) if name == "lerope.alpha" else tensor)
 
 
 class Mistral3(Llama):
