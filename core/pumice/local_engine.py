@@ -26,7 +26,8 @@ from pumice.engine.placement.runner import Observer
 from pumice.engine.placement.sizing import make_limits
 from pumice.engine.requests.arguments import adapter_scales, check_ids, token_ids
 from pumice.engine.requests.generation import salt_of
-from pumice.engine.requests.reading import LogitRows, ReadRequest, Rows
+from pumice.engine.requests.layers import site_name
+from pumice.engine.requests.reading import LayerRows, LogitRows, ReadRequest, Rows
 from pumice.errors import ModelError, PumiceError, RequestError
 from pumice.frontend.engine import ModelEngine
 from pumice.gguf import GGUFFile
@@ -209,6 +210,20 @@ class LocalEngine:
 
         return self.thread.read(whole)[0]
 
+    def hidden(
+        self, texts: Sequence[Sequence[int]], layers: Sequence[int | str], adapters: Mapping[str, float] | None
+    ) -> list[NDArray[np.float32]]:
+        if self.runner.model.encodes:
+            raise RequestError("hidden: a model with an encoder and a decoder has two sequences of layers; use embed")
+        sites = list(dict.fromkeys(site_name(layer, self.runner.sites, "hidden") for layer in layers))
+        scales = adapter_scales(self.config.adapter_scales, adapters)
+
+        def each(request: ReadRequest[Rows]) -> None:
+            for tokens in texts:
+                LayerRows(request, tokens, range(len(tokens)), scales, sites=sites)
+
+        return self.thread.read(each)
+
     def state(self, tokens: Sequence[int], adapters: Mapping[str, float] | None, cache_salt: str) -> bytes:
         salt = salt_of(cache_salt, adapter_scales(self.config.adapter_scales, adapters))
 
@@ -316,6 +331,7 @@ class LocalEngine:
             media_rules=self.architecture.media_rules,
             n_batch=runner.limits.n_batch,
             embeds_media=runner.model.embeds_media,
+            sites=runner.sites,
         )
 
     def _facts_of(self, engine: Engine, projector: ChosenProjector) -> Facts:

@@ -12,6 +12,7 @@ from pumice.chat.tools import MAX_TURNS
 from pumice.engine import Request
 from pumice.engine.messages import Logprobs, Pooling
 from pumice.errors import RequestError
+from pumice.frontend.hidden import hidden_states
 from pumice.frontend.loaded import LoadedModel
 from pumice.frontend.media import Texts
 from pumice.frontend.prompts import Prompt, PromptProgress, contains
@@ -507,6 +508,42 @@ class Model(LoadedModel):
         """
         read: tuple[Sequence[int], Sequence[Any]] = self._requests.read(prompt, "") if len(prompt) else ((), ())
         return self.engine.logits(ids, *read, adapters, first)
+
+    @overload
+    def hidden(  # type: ignore[overload-overlap]  # a text is a sequence of texts, too
+        self, texts: str | Sequence[int], layers: Sequence[int | str], adapters: Adapters = None
+    ) -> dict[int | str, Rows]: ...
+
+    @overload
+    def hidden(
+        self, texts: Sequence[str] | Sequence[Sequence[int]], layers: Sequence[int | str], adapters: Adapters = None
+    ) -> list[dict[int | str, Rows]]: ...
+
+    @short_traceback
+    def hidden(
+        self,
+        texts: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]],
+        layers: Sequence[int | str],
+        adapters: Adapters = None,
+    ) -> dict[int | str, Rows] | list[dict[int | str, Rows]]:
+        """Return the hidden states of layers for each token. The engine must be in this process (``pumice.load``).
+
+        Args:
+            texts: A text or token ids, or a list of several, which are computed together.
+            layers: ``3`` is the residual stream after layer 3, the fourth; ``"embeddings"`` the one before layer 0;
+                ``"3.attention"`` and ``"3.ffn"`` what attention and feed-forward network of layer 3 add to it.
+            adapters: Scale of each adapter by name; None as configured.
+
+        Returns:
+            float32 ``[n_tokens, n_embd]`` by layer; of several texts a list.
+
+        Raises:
+            RequestError: The model has no such layer, a text does not fit, or the engine is in another process.
+        """
+        several = isinstance(texts, Sequence) and any(isinstance(text, (str, Sequence)) for text in texts)
+        several = several and not isinstance(texts, str)
+        states = hidden_states(self.engine, texts if several else [texts], layers, adapters)
+        return states if several else states[0]
 
 
 @contextlib.contextmanager

@@ -35,7 +35,7 @@ from pumice.plugin.unstable import (
     host_memory_bytes,
 )
 from pumice_numpy.attention import KVCache, attention, choose_positions, kv_store
-from pumice_numpy.ops import OPS
+from pumice_numpy.ops import OPS, tap
 from pumice_numpy.recurrent import RECURRENT_OPS
 from pumice_numpy.tokens import can_cut, joined, single_tokens
 from pumice_numpy.weights import WeightCache
@@ -45,6 +45,7 @@ STATEFUL_OPS: dict[str, Any] = {
     "attention": attention,
     "choose_positions": choose_positions,
     "kv_store": kv_store,
+    "tap": tap,
     **RECURRENT_OPS,
 }
 

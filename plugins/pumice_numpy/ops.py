@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin.unstable import ELEMENTWISE, Formula
+from pumice.plugin.unstable import ELEMENTWISE, Batch, Formula
 
 F32Array = NDArray[np.float32]
 I32Array = NDArray[np.int32]
@@ -16,6 +16,15 @@ I32Array = NDArray[np.int32]
 TILE = 4096  # rows of a weight per product, which bounds the memory of decoded rows
 
 # --- rows and matrices
+
+
+def tap(x: F32Array, site: str, state: None, batch: Batch) -> F32Array:
+    """Return ``x`` after the functions of the batch that see its rows."""
+    y = x.copy()
+    for first, end, taps in batch.taps:
+        if site in taps.sites:
+            y[first:end] = taps.apply(site, x[first:end], batch.positions[first:end])
+    return y
 
 
 def embedding(weight: F32Array, ids: I32Array) -> F32Array:

@@ -22,7 +22,7 @@ def can_cut(segment: Segment) -> bool:
 def _goes_forward(node: Node) -> bool:
     if node.op == "attention":
         return isinstance(node.state, KVState) and not node.state.is_memory and bool(node.attrs["causal"])
-    return node.output.shape[0] in (N_TOKENS, N_OUTPUTS)
+    return node.output.shape[0] in (N_TOKENS, N_OUTPUTS) and node.op != "tap"
 
 
 def single_tokens(batch: Batch, tensors: list[Tensor], inputs: Arrays) -> Iterator[tuple[Batch, Arrays]]:

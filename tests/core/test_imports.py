@@ -59,8 +59,8 @@ def test_a_model_has_the_names_that_were_reviewed():
     """A change of them is one of the interface."""
     names = """
         generate agenerate generate_many stream astream request chat achat chat_stream achat_stream embed aembed rerank
-        arerank score ascore logits tokenizer template media speech cache engine config facts metadata summary sampling
-        n_ctx n_vocab backends memory close closed
+        arerank score ascore logits hidden tokenizer template media speech cache engine config facts metadata summary
+        sampling n_ctx n_vocab backends memory close closed
     """
     with pumice.load(backend="numpy") as model:
         assert dir(model) == sorted(names.split())

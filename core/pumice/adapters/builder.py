@@ -13,6 +13,7 @@ from pumice.errors import ModelError
 from pumice.graph import N_OUTPUTS, N_TOKENS, GraphBuilder, Operation, StepRows, Tensor, TensorSource, Weight
 from pumice.graph.operation import P
 from pumice.graph.shape import format_shape, row_size
+from pumice.graph.taps import DIRECTIONS
 
 SCALES = "adapter_scales"
 """Input with the scale of each adapter for each token: float32 ``[n_tokens, n_adapters]``."""
@@ -96,7 +97,7 @@ class AdaptedBuilder(GraphBuilder):
         matrix = np.zeros((row_size(x.shape), len(self._adapters)), np.float32)
         for index, direction in directions.items():
             matrix[:, index] = np.resize(direction, len(matrix))
-        name = f"directions of layer {layer}"
+        name = f"{DIRECTIONS}{layer}"
         y = self.linear(self._scales(x), self._weights.get(name) or self.constant(name, matrix))
         return y if y.shape == x.shape else y.reshape(*x.shape)
 

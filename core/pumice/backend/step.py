@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pumice.graph.shape import N_OUTPUTS, N_SEQS, N_TOKENS
 
@@ -19,6 +19,28 @@ if TYPE_CHECKING:
 
     Int32Array = NDArray[np.int32]
     Array = NDArray[Any]
+
+
+class Taps(Protocol):
+    """Functions that see rows of a sequence inside a step.
+
+    Attributes:
+        sites: names of the places where they do.
+    """
+
+    @property
+    def sites(self) -> Collection[str]: ...
+
+    def apply(self, site: str, rows: NDArray[np.float32], positions: Int32Array) -> NDArray[np.float32]:
+        """Return the rows that go on in place of ``rows [n, ...]`` of tokens at ``positions [n]``. Raises nothing."""
+
+
+class TappedRows(NamedTuple):
+    """The rows of a batch, from ``first`` to before ``end``, that functions see."""
+
+    first: int
+    end: int
+    taps: Taps
 
 
 @dataclass(frozen=True)
@@ -124,6 +146,7 @@ class Batch:
     together: bool = False  # its tokens are of one image, and attend to each other in both directions
     relative: bool = False  # positions count from that of each slot's latest token, which the host does not know
     passed: Mapping[str, Passed] = field(default_factory=dict)  # further inputs that steps of other programs compute
+    taps: Sequence[TappedRows] = ()  # rows that functions see
 
     @property
     def takes_from_slots(self) -> bool:

@@ -21,7 +21,7 @@ from pumice.cache_tiers import Tally
 from pumice.errors import RequestError
 from pumice.grammar import Grammar, ReasoningBudget
 from pumice.media_encoder import KeptRows
-from pumice.options import REQUEST, Algorithm, LogitsProcessor, StoppingCriteria
+from pumice.options import REQUEST, Algorithm, LayerFunction, LogitsProcessor, StoppingCriteria
 from pumice.proposers import choice_of
 from pumice.speech_model import SpokenText
 from pumice.timings import Timings as Timings
@@ -112,6 +112,7 @@ class Request:
     logprobs_sampled: bool = False
     logits_processor: LogitsProcessor | None = None
     stopping_criteria: StoppingCriteria | None = None
+    on_layer: Mapping[int | str, LayerFunction] | None = None
     cache_salt: str = ""
     priority: int = 0
     timeout: float | None = None

@@ -48,7 +48,7 @@ from pumice.options.definitions import (
     SamplingOptions,
     TemplateOptions,
 )
-from pumice.options.functions import LogitsProcessor, StoppingCriteria
+from pumice.options.functions import LayerFunction, LogitsProcessor, StoppingCriteria
 from pumice.options.option import Option, documented, read_options, show_type
 
 __all__ = [
@@ -66,6 +66,7 @@ __all__ = [
     "EngineOptions",
     "GenerateOptions",
     "KVType",
+    "LayerFunction",
     "LogitsProcessor",
     "Option",
     "OutputOptions",

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Literal, TypedDict
 
-from pumice.options.functions import LogitsProcessor, StoppingCriteria
+from pumice.options.functions import LayerFunction, LogitsProcessor, StoppingCriteria
 from pumice.options.option import Option
 
 KVType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
@@ -147,6 +147,8 @@ class RequestOptions(TypedDict, total=False):
             ``[n_vocab]``, that returns the logits to sample from. It needs an engine in this process, and is called on
             the host before each token, so that a device picks none by itself.
         stopping_criteria: Function of the same arguments; True ends the text before the next token.
+        on_layer: Functions by layer, such as ``{12: function}``, of rows, float32 ``[n, n_embd]``, and their positions;
+            they may return rows that the model goes on with. Layers are named as in ``hidden``.
         n_ctx: Maximum number of positions of this sequence; None allows those of the model.
         context_shift: Drop the older half of a full context and continue.
         timeout: Request timeout in seconds, including time in the queue.
@@ -179,6 +181,9 @@ class RequestOptions(TypedDict, total=False):
     logprobs_sampled: Annotated[bool, _Text(False)]
     logits_processor: Annotated[LogitsProcessor | None, _Sampling(None, noun="a function")]
     stopping_criteria: Annotated[StoppingCriteria | None, _Sampling(None, noun="a function")]
+    on_layer: Annotated[
+        Mapping[int | str, LayerFunction] | None, _Request(None, noun="a mapping of layers to functions")
+    ]
     n_ctx: Annotated[int | None, _Request(None, ge=1, noun="an integer")]
     context_shift: Annotated[bool, _Request(False, "--context-shift")]
     timeout: Annotated[float | None, _Request(None, ge=0, noun="a number of seconds")]

@@ -28,3 +28,17 @@ class StoppingCriteria(Protocol):
 
     def __call__(self, ids: NDArray[np.int32], logits: NDArray[np.float32]) -> bool:
         """Return True to end the text before its next token; the arguments are those of ``LogitsProcessor``."""
+
+
+@runtime_checkable
+class LayerFunction(Protocol):
+    """A function that sees the rows of a layer."""
+
+    def __call__(self, rows: NDArray[np.float32], positions: NDArray[np.int32]) -> NDArray[np.float32] | None:
+        """Return the rows to go on with, of the same shape, or None to leave them as they are.
+
+        Args:
+            rows: float32 ``[n, n_embd]``, those of the tokens of one step: of the prompt, in parts, and then of each
+                new token.
+            positions: int32 ``[n]``, the positions of these tokens in the sequence, from 0.
+        """

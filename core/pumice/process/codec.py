@@ -162,7 +162,7 @@ def encode_command(command: Command) -> bytes:
     """Encode a command. Raises RequestError if it is too large or has values that are not plain data."""
     try:
         if isinstance(command, Add):
-            for name in ("logits_processor", "stopping_criteria"):
+            for name in ("logits_processor", "stopping_criteria", "on_layer"):
                 if getattr(command.request, name) is not None:
                     raise RequestError(
                         f"{name}: functions need an engine in this process; load the model with pumice.load"

@@ -78,7 +78,7 @@ class Lookahead:
 
     def _verifies(self, running: Running, n_new: int) -> bool:
         generation = running.generation
-        is_text = generation.media is None and running.memory is None
+        is_text = generation.media is None and running.memory is None and generation.layers is None
         if not (is_text and generation.generated and n_new == running.pending == 1 and not running.undecided):
             return False
         pick = generation.chain.pick

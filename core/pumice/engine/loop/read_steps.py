@@ -15,7 +15,7 @@ from pumice.engine.loop.scheduler import Scheduler
 from pumice.engine.placement.runner import Runner
 from pumice.engine.requests.batches import Part, Place, batch_of
 from pumice.engine.requests.job import Active
-from pumice.engine.requests.reading import Reader, Rows, TextRows
+from pumice.engine.requests.reading import LayerRows, Reader, Rows, TextRows
 
 
 class ReadSteps:
@@ -71,6 +71,10 @@ class ReadSteps:
         self._finish([reader for reader, _ in members if reader.reading.done])
 
     def _outputs(self, first: Reader, batch: Batch) -> Rows:
+        if isinstance(first.reading, LayerRows):
+            sites = first.reading.sites
+            rows = self._runner.layers(replace(batch, exact=True), sites)
+            return np.stack([rows[site].reshape(len(batch.tokens), -1) for site in sites], axis=1)
         if first.kind != "hidden":
             outputs = self._runner.outputs(batch)
             return outputs["logits"]

@@ -148,7 +148,8 @@ class Scheduler:
 
     def n_rows(self, kind: str) -> int:
         """Return the output rows of a step of readings."""
-        return self.limits.n_batch if kind == "hidden" else self.limits.n_outputs
+        has_logits = kind in ("logits", "measure")
+        return self.limits.n_outputs if has_logits else self.limits.n_batch
 
     def _apart(self, members: Sequence[tuple[A, int]]) -> list[tuple[A, int]]:
         """Return either an image whose positions attend to each other, alone, or the other members, in turns."""

@@ -18,7 +18,14 @@ from pumice.backend.step import Batch, Limits, Pending, Step
 from pumice.engine.placement.guarded import SegmentProgram
 from pumice.engine.placement.held import Held, held_by
 from pumice.engine.placement.pipeline import Pipeline
-from pumice.engine.placement.placement import Activations, PlacementRules, activations_of, place_layers, uses_of
+from pumice.engine.placement.placement import (
+    Activations,
+    PlacementRules,
+    activations_of,
+    place_layers,
+    place_like,
+    uses_of,
+)
 from pumice.errors import RequestError
 from pumice.graph import Graph, RecurrentState, Segment, concrete, format_graph, plan_memory
 from pumice.tracing import EMBED, MEDIA_GRAPHS, SPEAK, prompts_of
@@ -230,11 +237,26 @@ class PlacedModel:
         self.graphs = dict(zip(graphs, placed, strict=False))
         self.prompts = dict(zip(prompts, placed[len(graphs) :], strict=True))
         self._limits = limits
+        self._derived: dict[tuple[str, ...], PlacedGraph] = {}
 
     @property
     def main(self) -> PlacedGraph:
         """The graph that generates."""
         return self.graphs[MAIN]
+
+    def derived(self, key: tuple[str, ...], graph: Callable[[Graph], Graph]) -> PlacedGraph:
+        """Return a variant of the main graph, made and compiled when its ``key`` is first used.
+
+        Its nodes lie where those of the main graph lie, and use its weights and caches. Raises BackendError.
+        """
+        if key not in self._derived:
+            variant = graph(self.main.graph)
+            limits = _limits_of(variant, self._limits)
+            segments = place_like(variant, self.main.placed, self.backends, limits)
+            placed = PlacedGraph(variant, segments, dict(self.backends), limits)
+            placed.compile()
+            self._derived[key] = placed
+        return self._derived[key]
 
     def compile(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Compile the graphs that are not compiled ``LATER``. Raises BackendError, for example if memory runs out.
@@ -259,7 +281,7 @@ class PlacedModel:
 
     def close(self) -> None:
         """Close the programs; the backends belong to the caller."""
-        for _, placed in self._named:
+        for placed in [*self._derived.values(), *(placed for _, placed in self._named)]:
             placed.close()
 
     def wait_until_prepared(self) -> None:
@@ -322,7 +344,8 @@ class PlacedModel:
 
     @property
     def _programs(self) -> list[Program]:
-        return [placed.program for _, placed in self._named if placed.program]
+        every = [*(placed for _, placed in self._named), *self._derived.values()]
+        return [placed.program for placed in every if placed.program]
 
 
 def _limits_of(graph: Graph, limits: Limits) -> Limits:

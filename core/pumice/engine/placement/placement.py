@@ -32,6 +32,7 @@ from pumice.graph import (
     Sizes,
     State,
     Target,
+    Tensor,
     Weight,
     concrete,
     place,
@@ -39,6 +40,7 @@ from pumice.graph import (
     states_of,
 )
 from pumice.graph.memory import ALIGNMENT
+from pumice.graph.taps import TAP
 from pumice.wording import counted_as
 
 logger = logging.getLogger("pumice")
@@ -161,6 +163,39 @@ def _place(graphs: Sequence[Graph], offers: Sequence[_Offer], first: int, limits
 
     homes: dict[State, Target] = {}
     return [place(graph, line, homes) for graph in graphs]
+
+
+def place_like(graph: Graph, like: Sequence[Segment], backends: Backends, limits: Limits) -> list[Segment]:
+    """Return the segments of a graph whose nodes lie where the same values and states are computed in ``like``.
+
+    Other nodes go to the first backend of their layer's devices, and then of all, that supports them.
+    """
+    devices: dict[int, dict[tuple[str, int], None]] = {}
+    where: dict[Tensor, tuple[str, int]] = {}
+    at_home: dict[State, tuple[str, int]] = {}
+    for segment in like:
+        device = segment.backend, segment.device
+        at_home |= dict.fromkeys(segment.states, device)
+        for node in segment.nodes:
+            devices.setdefault(max(node.layer, 0), {})[device] = None
+            where |= {part.output: device for part in node.parts()}
+
+    def claims(name: str, number: int, node: Node) -> bool:
+        backend = dict(backends)[name]
+        known = where.get(node.output) if node.op != TAP else None
+        return known in (None, (name, number)) and backend.supports(node, limits)
+
+    def target(name: str, number: int) -> Target:
+        return Target(name, functools.partial(claims, name, number), number)
+
+    order = [name for name, _ in backends]
+
+    def line(layer: int) -> list[Target]:
+        used = sorted(devices.get(layer, {}), key=lambda device: order.index(device[0]))
+        others = [(name, 0) for name, backend in backends if not backend.offload and (name, 0) not in used]
+        return [target(*device) for device in [*used, *others]]
+
+    return place(graph, line, {state: target(*device) for state, device in at_home.items()})
 
 
 def devices_in_use(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.adapters import SCALES
-from pumice.backend.step import Batch, Memory
+from pumice.backend.step import Batch, Memory, TappedRows, Taps
 from pumice.engine.cache.blocks import BlockTables
 from pumice.engine.cache.kv_cache import KVCache
 from pumice.engine.media.rows import MediaRows, text_places
@@ -46,6 +46,7 @@ class Part(NamedTuple):
     output_rows: Sequence[int] = ()
     adapter_scales: Sequence[float] = ()
     media: MediaRows | None = None
+    taps: Taps | None = None
 
 
 def batch_of(cache: KVCache, parts: Sequence[Part]) -> Batch:
@@ -80,6 +81,7 @@ def _batch(cache: KVCache, parts: Sequence[Part]) -> Batch:
         block_tables=cache.batch_tables([part.place.tables for part in parts]),
         inputs=inputs,
         memory=_memory(cache, [part.place.memory for part in parts if part.place.memory]),
+        taps=[TappedRows(s, s + n, p.taps) for p, s, n in zip(parts, starts, sizes, strict=False) if p.taps],
         together=bool(first.media and first.tokens and first.media.n_together(first.tokens[0])),
     )
 

@@ -27,6 +27,7 @@ from pumice.engine.messages import (
 from pumice.engine.requests import logprobs
 from pumice.engine.requests.batches import Part, Place
 from pumice.engine.requests.job import Active, EncoderPrompt, Job
+from pumice.engine.requests.layers import LayerFunctions
 from pumice.engine.requests.text import TextStream
 from pumice.grammar import BudgetedReasoning
 from pumice.sampler import Chain
@@ -61,6 +62,7 @@ class Generation(Job):
     prediction: Sequence[int] = ()  # tokens of the text that the request expects
     media: MediaRows | None = None  # rows of the negative ids among the tokens
     functions: Functions | None = None  # of the request, one of the chain's samplers
+    layers: LayerFunctions | None = None  # of the request
     client: str = ""
     turn: int = 0
     after: Generation | None = None  # a generation with the same prompt, which reads it for both
@@ -125,6 +127,8 @@ class Generation(Job):
     @property
     def salt(self) -> bytes:
         salt = salt_of(self.request.cache_salt, self.adapter_scales)
+        if self.layers is not None:
+            salt += b"\xffrows of %d" % self.id  # nobody else has its blocks
         return salt + b"\xffmedia round %d" % self.media.round if self.media and self.media.round else salt
 
     @property
@@ -139,6 +143,8 @@ class Generation(Job):
 
         ``total``: that of all logits, for log-probabilities.
         """
+        if self.layers is not None and self.layers.error is not None:
+            raise self.layers.error
         n_top = self.request.logprobs
         if n_top is None:
             few = self.chain.few if self.chain.masking else None
@@ -323,7 +329,8 @@ class Running(Active):
         known = self.generation.tokens[first : first + n_new]
         tokens = [*known, *[LATEST] * (n_new - len(known)), *draft]
         rows = range(n_new - 1, len(tokens)) if self.pending == n_new else []
-        return Part(self, tokens, first, rows, self.generation.adapter_scales, self.generation.media)
+        generation = self.generation
+        return Part(self, tokens, first, rows, generation.adapter_scales, generation.media, generation.layers)
 
     @property
     def known(self) -> Sequence[int]:

@@ -14,6 +14,7 @@ from pumice.engine.messages import Add, Encode, Encoded, Logprobs, Request, Scor
 from pumice.engine.requests.arguments import NO_PREDICTION, adapter_scales, check_ids
 from pumice.engine.requests.generation import Generation
 from pumice.engine.requests.job import EncoderPrompt
+from pumice.engine.requests.layers import LayerFunctions, site_name
 from pumice.engine.requests.reading import ReadRequest, Rows, Scores, TextRows, wanted_by, with_event
 from pumice.engine.requests.text import TextStream
 from pumice.errors import PromptTooLongError, PumiceError, RequestError
@@ -60,6 +61,7 @@ class Preparer:
         media_rules: how the model reads media.
         n_batch: maximum positions of a step.
         embeds_media: media can be embedded.
+        sites: places in the graph whose rows functions see.
         adapters: default scales of the model's adapters by name, in the order of the graph's input.
     """
 
@@ -78,6 +80,7 @@ class Preparer:
     media_rules: MediaRules = field(default_factory=MediaRules)
     n_batch: int = 1 << 31
     embeds_media: bool = False
+    sites: Collection[str] = ()
     media_ids: MediaIds = field(default_factory=MediaIds)
 
     @cached_property
@@ -104,6 +107,8 @@ class Preparer:
         if len(request.prompt) > n_ctx:
             raise PromptTooLongError(len(request.prompt), n_ctx)
         check_diffusion(request, self.masks)
+        if request.on_layer:
+            request = replace(request, speculate="off")  # drafts would be rows that are computed twice
         check_proposers(request.speculate, self.proposers, self.verifies)
         media: PlacedSpans | None = None
         if request.media:
@@ -232,10 +237,22 @@ class Preparer:
             media=rows,
             tokens=list(tokens),
             functions=functions,
+            layers=self._layers(request),
         )
         if self.decoder_start is not None:
             self._decode(generation, self.decoder_start)
         return generation
+
+    def _layers(self, request: Request) -> LayerFunctions | None:
+        """Return the request's functions of layers. Raises RequestError for a layer that the model does not have."""
+        if not request.on_layer:
+            return None
+        if request.media or self.decoder_start is not None:
+            raise RequestError(
+                "on_layer: prompts with images or sound, and models with an encoder, have no such layers"
+            )
+        named = {site_name(layer, self.sites, "on_layer"): function for layer, function in request.on_layer.items()}
+        return LayerFunctions(named)
 
     def _decode(self, generation: Generation, start: int) -> None:
         """Let the encoder read the prompt, or its sound; the decoder continues the tokens beside that, or ``start``."""
@@ -305,6 +322,7 @@ def check_diffusion(request: Request, masks: Masks | None) -> None:
         "context_shift": request.context_shift,
         "logits_processor": request.logits_processor is not None,
         "stopping_criteria": request.stopping_criteria is not None,
+        "on_layer": request.on_layer is not None,
     }
     for name, asked in lacking.items():
         if asked:

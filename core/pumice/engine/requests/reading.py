@@ -27,6 +27,9 @@ Rows = NDArray[np.float32]
 Kind = Literal["logits", "hidden", "measure"]
 """Work that shares steps: rows of logits or of hidden states, or steps that are measured."""
 
+LAYERS = "layers "
+"""The beginning of the kind of readings of layers, before the names of their sites."""
+
 
 @dataclass(eq=False)
 class ReadRequest(Generic[T]):
@@ -187,6 +190,24 @@ class LogitRows(Reading[Rows]):
 
 
 @dataclass(eq=False)
+class LayerRows(Reading[Rows]):
+    """Rows ``[len(tokens), len(sites), n]`` of each of ``sites`` in the graph, for all tokens."""
+
+    sites: Sequence[str] = ()
+    rows: list[Rows] = field(default_factory=list)
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]  # readings of the same sites share steps
+        return LAYERS + " ".join(self.sites)
+
+    def take(self, rows: Rows) -> None:
+        self.rows.append(rows.copy())
+
+    def value(self) -> Rows:
+        return np.concatenate(self.rows)
+
+
+@dataclass(eq=False)
 class Scores(Reading[list[Logprobs]]):
     """The log-probabilities of the tokens after the first, and of ``n_top`` alternatives each."""
 
@@ -276,7 +297,7 @@ class Reader(Active):
         return self.reading.whole
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> str:
         return self.reading.kind
 
     def rows(self, n_new: int, n_rows: int) -> Sequence[int]:

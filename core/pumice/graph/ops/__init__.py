@@ -18,6 +18,7 @@ class Ops:
     embedding = rows.embedding
     ngram_rows = rows.ngram_rows
     get_rows = rows.get_rows
+    tap = rows.tap
     linear = rows.linear
     batched_linear = rows.batched_linear
     mul_mat_id = rows.mul_mat_id

@@ -37,6 +37,8 @@ class PickedSteps(Flight):
             before: the steps that they follow, which have not ended.
         """
         lookahead = context.lookahead
+        if any(running.generation.layers for running, _ in members):
+            return None
         whole = [running for running, n_new in members if running.pending == n_new]
         can_pick = lookahead.decides if before else lookahead.picks
         if any(running.generation.needs_media_graph for running in whole) or not can_pick(whole):
@@ -102,7 +104,8 @@ class PickedSteps(Flight):
             return False
         if self.ask and any(pick.restricted or pick.last_n for pick in self.ask.picks):
             return False
-        return not any(running.generation.media or running.memory for running in context.scheduler.running)
+        running = context.scheduler.running
+        return not any(item.generation.media or item.generation.layers or item.memory for item in running)
 
     def _chosen(self, ending: Sequence[Running]) -> Members:
         """Return the members that the scheduler chooses beside sequences that end with the present step.

@@ -35,7 +35,7 @@ class SampledStep(Flight):
             if rows:
                 stack.enter_context(context.states.taking_back(rows))
             batch = context.batch([running.part(n_new, drafted.get(running, ())) for running, n_new in members])
-            graph = context.listening(members, batch) if hears else None
+            graph = context.listening(members, batch) if hears and not batch.taps else None
             pending = context.runner.submit(batch, graph=graph) if graph else context.runner.submit(batch)
             submitted = context, members, whole, batch, pending
             return cls(*submitted, drafts=drafts, hears=graph is not None, restoring=stack.pop_all())
