@@ -143,6 +143,39 @@ def test_matrices_are_llamas(tmp_path, model):
     assert files[0] == files[1]
 
 
+def test_tokens_that_an_output_matrix_lacks_are_not_chosen(checkpoint, tmp_path):
+    case, n_rows = CASES["apertus15"], 400
+    shapes = case["shapes"] | {"lm_head.weight": [n_rows, case["config"]["hidden_size"]]}
+    config = case["config"] | {"output_vocab_size": n_rows}
+    pruned = write_checkpoint(tmp_path / "pruned", config, shapes, case["tokenizer"])
+    options = {"max_tokens": 96, "temperature": 9.0, "samplers": ["temperature", "dist"], "seed": 1}
+    logits, highest = [], []
+    for path in (checkpoint("apertus15"), pruned):
+        with pumice.load(path, backend="numpy", kv_type="f32", n_ctx=128) as model:
+            logits.append(model.logits(PROMPT)[:, :n_rows])
+            highest.append(max(model.generate(PROMPT, **options).tokens))
+    np.testing.assert_allclose(logits[1], logits[0], atol=1e-6)
+    assert highest[0] >= n_rows > highest[1]
+
+
+def test_blocks_of_dory_may_be_layers_of_their_own(checkpoint, tmp_path):
+    case = CASES["dory"]
+    folder = write_checkpoint(tmp_path / "dory", case["config"], {}, case["tokenizer"])
+    own = {"self_attn": (0, "mixer"), "mlp": (1, "mixer"), "lambda_1": (0, "attn_alpha"), "lambda_2": (1, "mlp_alpha")}
+    tensors = {}
+    for name, shape in case["shapes"].items():
+        parts = name.split(".")
+        if parts[1] == "layers":
+            second, parts[3] = own[parts[3]]
+            parts[2] = str(2 * int(parts[2]) + second)
+        tensors[".".join(parts)] = weights(name, shape)
+    write_safetensors(folder / "model.safetensors", tensors)
+    with open_model(checkpoint("dory")) as merged, open_model(folder) as split:
+        assert {key: tensor.data.tobytes() for key, tensor in merged.tensors.items()} == {
+            key: tensor.data.tobytes() for key, tensor in split.tensors.items()
+        }
+
+
 def described(value):
     """As in make_fixtures/conversions.py."""
     data = value.data.hex() if len(value.data) <= 64 else hashlib.sha256(value.data).hexdigest()[:16]
