@@ -18,8 +18,8 @@ A = TypeVar("A", bound=Active)
 HOST_ROWS, GPU_ROWS = 12, 30
 """Rows of a prompt that a processor, and a GPU, computes in the time of a step of few rows.
 
-A processor of two cores computes 32 rows of SmolLM2 135M in 2.8 times the time of 1 to 8, and an H200 512 of llama-1b
-or llama-8b in 17 times that.
+A processor of two cores computes 32 rows of SmolLM2 135M in 2.3 to 3.5 times the time of 1 to 8, and an H200 512 of
+llama-1b or llama-8b in 17 times that.
 """
 
 
