@@ -149,7 +149,7 @@ def test_items_are_referred_to_by_their_ids(client, server):
 def test_the_oldest_are_forgotten():
     store = ResponseStore(max_bytes=1000)
     for i in range(30):
-        store.keep(str(i), Kept.of("me", [{"role": "user", "content": "x" * 100}], {"id": str(i), "output": []}))
+        store.keep(str(i), Kept.of("me", [{"role": "user", "content": "x" * 100}], {"id": str(i), "output": []}, []))
     assert store.get("29", "me").messages
     with pytest.raises(Exception, match="or was dropped"):
         store.get("0", "me")
@@ -162,7 +162,7 @@ def test_the_oldest_are_forgotten():
 
 def test_items_of_another_key_are_not_found():
     store = ResponseStore()
-    store.keep("r1", Kept.of("me", [], {"output": [{"id": "i1", "type": "message"}]}))
+    store.keep("r1", Kept.of("me", [], {"output": [{"id": "i1", "type": "message"}]}, ["i1"]))
     assert store.with_items([{"id": "i1"}, {"role": "user"}], "me") == [
         {"id": "i1", "type": "message"},
         {"role": "user"},

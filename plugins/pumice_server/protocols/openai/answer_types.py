@@ -319,35 +319,35 @@ class ResponseObject(Struct, kw_only=True):
     usage: ResponseUsage | None
     completed_at: int | None = None
     """Time of the end in seconds since 1970."""
-    error: ErrorDetail | None = None
+    error: ErrorDetail | None
     """Null."""
-    incomplete_details: dict[str, str] | None = None
+    incomplete_details: dict[str, str] | None
     """`{"reason": "max_output_tokens"}` if the response is incomplete."""
-    parallel_tool_calls: bool | None = None
+    parallel_tool_calls: bool | None
     """True if several tools may be called at once."""
-    tool_choice: str | dict[str, Any] | None = None
+    tool_choice: str | dict[str, Any] | None
     """The value of the request."""
-    tools: list[dict[str, Any]] | None = None
+    tools: list[dict[str, Any]] | None
     """The value of the request."""
-    truncation: str | None = None
+    truncation: str | None
     """`disabled`."""
-    store: bool | None = None
+    store: bool | None
     """True if the response is stored."""
-    instructions: str | None = None
+    instructions: str | None
     """The value of the request."""
-    max_output_tokens: int | None = None
+    max_output_tokens: int | None
     """The value of the request."""
-    metadata: dict[str, Any] | None = None
+    metadata: dict[str, Any] | None
     """The value of the request."""
-    previous_response_id: str | None = None
+    previous_response_id: str | None
     """The value of the request."""
-    temperature: float | None = None
+    temperature: float | None
     """The value of the request."""
-    top_p: float | None = None
+    top_p: float | None
     """The value of the request."""
-    text: dict[str, Any] | None = None
+    text: dict[str, Any] | None
     """The value of the request."""
-    user: str | None = None
+    user: str | None
     """The value of the request."""
 
 
@@ -382,7 +382,7 @@ class ResponseEvent(Struct, kw_only=True):
     """Progress of reading the prompt, with `return_progress`."""
     code: str | None = None
     message: str | None = None
-    param: str | None = None
+    param: str | UnsetType | None = UNSET
     """Null."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,11 +38,11 @@ class Kept:
         cls,
         owner: str,
         messages: Sequence[Mapping[str, Any]],
-        response: Mapping[str, Any],
+        response: object,
+        items: Iterable[str],
         listed: frozenset[str] = frozenset(),
     ) -> Kept:
-        items = frozenset(item["id"] for item in response["output"])
-        return cls(owner, to_json(messages), to_json(response), listed, items)
+        return cls(owner, to_json(messages), to_json(response), listed, frozenset(items))
 
     @property
     def size(self) -> int:

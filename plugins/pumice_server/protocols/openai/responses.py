@@ -6,15 +6,15 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Annotated, Any
+from typing import Any
 
 import orjson
+from msgspec.structs import replace
 from starlette.requests import Request
-from starlette.responses import Response
 
 import pumice
 from pumice.plugin.unstable import Problem
-from pumice_server.answer_types import Deleted, TokenCount
+from pumice_server.answer_types import CompletionDetails, Deleted, PromptDetails, TokenCount
 from pumice_server.interface import (
     JSON,
     WORK,
@@ -35,7 +35,7 @@ from pumice_server.interface import (
     unless_gone,
 )
 from pumice_server.limits import MAX_APPROVED, MAX_KEPT
-from pumice_server.protocols.openai.answer_types import ResponseEvent, ResponseObject
+from pumice_server.protocols.openai.answer_types import ResponseEvent, ResponseObject, ResponseUsage
 from pumice_server.protocols.openai.bodies import ResponseBody
 from pumice_server.protocols.openai.response_items import Event, Items, item_id, output_items
 from pumice_server.protocols.openai.response_store import Kept, ResponseStore, is_reference
@@ -71,7 +71,7 @@ _ECHOED = (
 )
 
 
-async def responses(request: Request, body: ResponseBody) -> Annotated[Response, ResponseObject, ResponseEvent]:
+async def responses(request: Request, body: ResponseBody) -> Whole[ResponseObject] | Streaming[ResponseEvent]:
     """Answer input items, in the format of OpenAI's responses."""
     service = await service_of(request, body.model)
     await _resolve_references(request, body)
@@ -104,7 +104,7 @@ async def input_tokens(request: Request, body: ResponseBody) -> TokenCount:
     return TokenCount(object="response.input_tokens", input_tokens=n_tokens)
 
 
-async def get_response(request: Request) -> Annotated[Response, ResponseObject]:
+async def get_response(request: Request) -> Whole[ResponseObject]:
     """Return a stored response."""
     store: ResponseStore = request.app.state.responses
     return Whole(store.get(request.path_params["id"], request.state.client).response, media_type=JSON)
@@ -125,7 +125,7 @@ async def _with_tools(
     messages: list[dict[str, Any]],
     options: Mapping[str, Any],
     tools: ChosenTools,
-) -> Response:
+) -> Whole[ResponseObject] | Streaming[ResponseEvent]:
     """Answer a request whose tools are, in part, those of MCP servers."""
     approved = await aside(_settle, body, messages, tools, size=WORK * len(messages) + body.size)
     instruct = partial(with_instructions, body)
@@ -140,7 +140,7 @@ async def _with_tools(
         response = await unless_gone(request, _last_response(events))
     finally:
         turns.close()
-    return await make_answer(lambda: response, len(response["output"]) * WORK)
+    return await make_answer(lambda: response, len(response.output) * WORK)
 
 
 def _settle(body: ResponseBody, messages: list[dict[str, Any]], tools: ChosenTools) -> list[Call]:
@@ -153,9 +153,9 @@ def _settle(body: ResponseBody, messages: list[dict[str, Any]], tools: ChosenToo
     return approved
 
 
-async def _last_response(events: AsyncIterator[Event]) -> dict[str, Any]:
+async def _last_response(events: AsyncIterator[Event]) -> ResponseObject:
     last = [event async for event in events][-1]
-    response: dict[str, Any] = last[1]["response"]
+    response: ResponseObject = last[1]["response"]
     return response
 
 
@@ -201,23 +201,23 @@ class _ResponseBuilder:
         self._listed = listed_servers(body.input)
         if previous := body.previous_response_id:
             self._listed |= self._store.get(previous, self._owner).listed
-        self._head = {
-            "id": item_id("resp"),
-            "object": "response",
-            "created_at": int(time.time()),
-            "model": service.name,
-            "status": "in_progress",
-            "error": None,
-            "incomplete_details": None,
-            "output": [],
-            "parallel_tool_calls": body.parallel_tool_calls is not False,
-            "tool_choice": body.tool_choice or "auto",
-            "tools": body.tools or [],
-            "truncation": "disabled",
-            "store": self._keep,
-            "usage": None,
+        self._head = ResponseObject(
+            id=item_id("resp"),
+            object="response",
+            created_at=int(time.time()),
+            model=service.name,
+            status="in_progress",
+            error=None,
+            incomplete_details=None,
+            output=[],
+            parallel_tool_calls=body.parallel_tool_calls is not False,
+            tool_choice=body.tool_choice or "auto",
+            tools=body.tools or [],
+            truncation="disabled",
+            store=self._keep,
+            usage=None,
             **{name: getattr(body, name) for name in _ECHOED},
-        }
+        )
 
     def is_cut(self, done: pumice.ChatCompletion) -> bool:
         """Return True if a limit ended an answer; llama-server calls all of them complete."""
@@ -225,21 +225,22 @@ class _ResponseBuilder:
 
     async def ended(
         self, done: pumice.ChatCompletion, items: Sequence[Mapping[str, Any]], turns: ToolTurns | None = None
-    ) -> dict[str, Any]:
+    ) -> ResponseObject:
         """Return the whole response, and store it if the request asks for that; ``turns`` has several answers."""
         complete = not self.is_cut(done)
-        response = {
-            **self._head,
-            "status": "completed" if complete else "incomplete",
-            "completed_at": int(time.time()),
-            "incomplete_details": None if complete else {"reason": "max_output_tokens"},
-            "output": items,
-            "usage": _usage(turns.usage if turns else done.usage),
-        }
+        response = replace(
+            self._head,
+            status="completed" if complete else "incomplete",
+            completed_at=int(time.time()),
+            incomplete_details=None if complete else {"reason": "max_output_tokens"},
+            output=items,
+            usage=_usage(turns.usage if turns else done.usage),
+        )
         if self._keep:
             messages = turns.messages if turns else [*self._messages, whole_message(done.message)]
-            kept = await aside(Kept.of, self._owner, messages, response, self._listed | listed_servers(items))
-            self._store.keep(response["id"], kept)
+            ids, listed = [item["id"] for item in items], self._listed | listed_servers(items)
+            kept = await aside(Kept.of, self._owner, messages, response, ids, listed)
+            self._store.keep(response.id, kept)
         return response
 
     async def events(self, stream: pumice.AsyncChatStream, report: Report) -> AsyncIterator[bytes]:
@@ -257,7 +258,7 @@ class _ResponseBuilder:
         for kind, fields in items.close(self.is_cut(done)):
             yield numbered(kind, **fields)
         whole = await self.ended(done, items.done)
-        yield numbered(f"response.{whole['status']}", response=whole, timings=timings(stream.timings))
+        yield numbered(f"response.{whole.status}", response=whole, timings=timings(stream.timings))
 
     async def tool_events(
         self, turns: ToolTurns, approved: Sequence[Call], first: pumice.AsyncChatStream | None, report: Report
@@ -296,7 +297,7 @@ class _ResponseBuilder:
         for asked in chain.from_iterable(ask(items, call) for call in turns.pending):
             yield asked
         whole = await self.ended(done, items.done, turns)
-        yield f"response.{whole['status']}", {"response": whole, "timings": timings(stream.timings)}
+        yield f"response.{whole.status}", {"response": whole, "timings": timings(stream.timings)}
 
     async def encoded(self, events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
         async for kind, fields in events:
@@ -326,14 +327,14 @@ class _Numbered:
 
     def __call__(self, kind: str, **fields: Any) -> bytes:
         self._number += 1
-        return event({"type": kind, "sequence_number": self._number, **fields}, kind)
+        return event(ResponseEvent(type=kind, sequence_number=self._number, **fields), kind)
 
 
-def _usage(usage: pumice.Usage) -> dict[str, Any]:
-    return {
-        "input_tokens": usage.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
-        "output_tokens": usage.completion_tokens,
-        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-        "total_tokens": usage.total_tokens,
-    }
+def _usage(usage: pumice.Usage) -> ResponseUsage:
+    return ResponseUsage(
+        input_tokens=usage.prompt_tokens,
+        input_tokens_details=PromptDetails(cached_tokens=usage.cached_tokens, cache_write_tokens=0),
+        output_tokens=usage.completion_tokens,
+        output_tokens_details=CompletionDetails(reasoning_tokens=usage.reasoning_tokens),
+        total_tokens=usage.total_tokens,
+    )
