@@ -57,13 +57,26 @@ def served_endpoints(settings: Settings) -> Iterator[tuple[ServerProtocol, Endpo
     """Yield the endpoints of all protocols. Raises PluginError if two of them have the same method and path."""
     owners: dict[tuple[str, str], ServerProtocol] = {}
     for protocol in protocols():
-        for endpoint in protocol.endpoints(settings):
+        for endpoint in _endpoints_of(protocol, settings):
             for path in endpoint.paths:
                 owner = owners.setdefault((endpoint.method, path), protocol)
                 if owner is not protocol:
                     problem = f"the protocols {owner.title} and {protocol.title} both serve {endpoint.method} {path}"
                     raise pumice.PluginError(f"{problem}; plugins.disabled names a plugin to leave out")
             yield protocol, endpoint
+
+
+def _endpoints_of(protocol: ServerProtocol, settings: Settings) -> Sequence[Endpoint]:
+    """Return the endpoints of a protocol; none, with a warning, if its code fails or a handler cannot be described."""
+    try:
+        endpoints = protocol.endpoints(settings)
+        for endpoint in endpoints:
+            body_of(endpoint.handler), answers_of(endpoint.handler)
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+        logger.warning("protocol %s: %s; the server goes on without it", protocol.title, problem)
+        return []
+    return endpoints
 
 
 def make_application(models: Models, lifespan: Lifespan[Starlette] | None = None) -> Starlette:
@@ -161,7 +174,7 @@ def body_of(handler: Handler) -> Any:
 
 def answers_of(handler: Handler) -> Sequence[Any]:
     """Return the kinds of answer and of a stream's parts that an endpoint returns, as far as it declares them."""
-    declared = get_type_hints(handler, include_extras=True)["return"]
+    declared = get_type_hints(handler, include_extras=True).get("return", Response)
     if hasattr(declared, "__metadata__"):
         return declared.__metadata__
     members = get_args(declared) if get_origin(declared) in (Union, UnionType) else (declared,)

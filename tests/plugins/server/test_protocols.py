@@ -88,6 +88,15 @@ def test_two_protocols_of_one_path_are_told_by_name(monkeypatch):
         list(application.served_endpoints(Settings()))
 
 
+def test_a_protocol_whose_code_fails_is_left_out(monkeypatch, caplog):
+    def endpoints(settings: Settings) -> list:
+        return [get(settings.absent, "/c")]
+
+    monkeypatch.setattr(application, "protocols", lambda: [of("One", "/a"), ServerProtocol("Two", endpoints)])
+    assert [protocol.title for protocol, _ in application.served_endpoints(Settings())] == ["One"]
+    assert "protocol Two: AttributeError: " in caplog.text
+
+
 def test_a_protocol_that_cannot_be_imported_is_left_out(monkeypatch, caplog):
     class Broken(dict):
         def __getitem__(self, name):
