@@ -127,7 +127,7 @@ def test_voices_are_those_of_the_folder(server, path):
         ({"max_seconds": -1}, "max_seconds"),
         ({"temperature": 3}, "temperature"),
         ({"seed": -2}, "seed"),
-        ({"instructions": "softly"}, "instructions is not supported: models that speak take none"),
+        ({"instructions": "softly"}, "instructions is not supported: models that speak have none"),
         ({"voice": "a" * 65}, "voice"),
         ({"voice": {"id": "x"}}, "voice"),
     ],
