@@ -8,6 +8,7 @@ Maps are merged key by key; every other value, lists included, replaces the one 
 describes the keys.
 """
 
+import errno
 import functools
 import os
 import re
@@ -198,11 +199,19 @@ class Config(BaseModel):
         """Accept true and false, which YAML reads for the words on and off."""
         return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
-    @field_validator("mmproj", "vocoder", "draft")
+    @field_validator("mmproj", "vocoder", "draft", "cache_disk", "cache_saved")
     @classmethod
-    def _is_no_blank(cls, value: str) -> str:
+    def _may_name_a_path(cls, value: str) -> str:
+        """Refuse texts that no system call takes as a path, such as one with a NUL character."""
         if value and not value.strip():
             raise PydanticCustomError("file", "should be the name of a file, or empty")
+        try:
+            os.lstat(os.path.expanduser(value))
+        except ValueError:
+            raise PydanticCustomError("path", "should be a path") from None
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                raise PydanticCustomError("path", "should be a shorter path") from None
         return value
 
     @field_validator("speculate", mode="before")

@@ -128,6 +128,16 @@ def test_a_file_without_end_is_refused(home, make, reason):
         load_config()
 
 
+@pytest.mark.parametrize("key", ["mmproj", "vocoder", "draft", "cache_disk", "cache_saved"])
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [("a\0b", "should be a path"), ("a\ud800", "should be a path"), ("x" * 5000, "should be a shorter path")],
+)
+def test_what_can_be_no_path_is_refused(home, key, value, problem):
+    with pytest.raises(ConfigError, match=f"{key}: {problem}"):
+        load_config({key: value})
+
+
 def test_a_named_file_that_does_not_exist_is_an_error(monkeypatch):
     monkeypatch.setenv("PUMICE_CONFIG", "/nowhere/pumice.yaml")
     with pytest.raises(ConfigError, match=r"\$PUMICE_CONFIG.*'/nowhere/pumice.yaml'"):
@@ -175,9 +185,11 @@ def test_a_projects_file_names_its_own_files_and_weights(home):
     for file in files:
         write(file, "")
     (home.parent / "linked.gguf").symlink_to(blob)
-    for name in ("own", "folder", "../draft.gguf", "../linked.gguf", "../missing", "hf.co/a/b:Q4_K_M", '"a\\0b"'):
+    for name in ("own", "folder", "../draft.gguf", "../linked.gguf", "../missing", "hf.co/a/b:Q4_K_M"):
         write(home / "pumice.yaml", f"draft: {name}\nmodels: {{a: {{model: {name}}}}}\nadapters: {{x: {name}}}")
         load_config()
+    write(home / "pumice.yaml", 'models: {a: {model: "a\\0b"}}\nadapters: {x: "a\\0b"}')
+    load_config()
 
 
 def test_merged_keys_are_bounded(home):

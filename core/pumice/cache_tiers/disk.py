@@ -63,6 +63,7 @@ class DiskTier:
         self._queued = 0  # bytes in the queue
         self._room = threading.Condition()
         self._total = self._uncounted = 0
+        self._has_warned = False
         self.works = True
         with contextlib.suppress(OSError):
             folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -181,7 +182,7 @@ class DiskTier:
             self._count(size)
         path = Path(self._path(entry))
         if self._total + size > self._limit or not self._has_space(size) or not is_private(path.parent):
-            self.tally.n_refused += 1
+            self._refuse(size)
             return
         write_file(path, encode(entry.key, data.data, self._secret))
         self._total += size
@@ -189,6 +190,19 @@ class DiskTier:
         self.tally.n_bytes = self._total
         self.tally.n_entries += 1
         self.tally.n_saved += 1
+
+    def _refuse(self, size: int) -> None:
+        """Count an entry that is not written, and log the reason once."""
+        self.tally.n_refused += 1
+        if not self._has_space(size):
+            reason = f"less than {_LEAST_FREE >> 30} GiB of the disk is free"
+        elif self._total + size > self._limit:
+            reason = "cache_disk_limit is too small for one"
+        else:
+            return
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning("cache_disk: %s: prompts are not stored while %s", self._folder, reason)
 
     def _has_space(self, size: int) -> bool:
         space = os.statvfs(self._folder) if hasattr(os, "statvfs") else None

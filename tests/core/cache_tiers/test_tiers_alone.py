@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,29 @@ def test_memory_stays_within_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tier.tally.n_entries == len(held) == 40 - tier.tally.n_evicted
     tier.put(Entry(b"x" * 32, 32, 32, 10**6), np.zeros(10**6, np.uint8))
     assert not tier.has(Entry(b"x" * 32, 32, 32, 10**6))
+
+
+@pytest.mark.parametrize(
+    ("least_free", "limit", "reason"),
+    [(2**62, 10**6, r"less than \d+ GiB of the disk is free"), (0, N_BYTES, "cache_disk_limit is too small for one")],
+)
+def test_what_is_never_stored_is_told_once(
+    tmp_path: Path,
+    least_free: int,
+    limit: int,
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(disk, "_LEAST_FREE", least_free)
+    tier = DiskTier(tmp_path / "cache", limit)
+    for number in range(3):
+        tier.put(entry(number), data(number))
+    assert tier.wait(60, empty=True)
+    tier.close(60)
+    assert tier.tally.n_refused == 3
+    [message] = caplog.messages
+    assert re.search(f"prompts are not stored while {reason}", message)
 
 
 def test_the_folder_stays_within_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
