@@ -98,7 +98,8 @@ class Model(LoadedModel):
 
         Args:
             prompt: Text, token ids that are used unchanged, or a list of texts, ``pumice.Image``,
-                ``pumice.Audio`` and ``pumice.Video``, in order; or what ``request`` returned.
+                ``pumice.Audio`` and ``pumice.Video``, in order; or a list of texts and rows of embeddings, float32
+                ``[n, n_embd]``, in place of tokens; or what ``request`` returned.
             n: Number of completions, returned as a list; the prompt is read once, and each seed is higher by one.
             progress: Called with the number of prompt tokens that have been read and with their total: first with the
                 tokens found in the cache, then after each step.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import numpy as np
+
 from pumice.chat.mixed import MEDIA, Media
 from pumice.engine.requests.arguments import check_ids, token_ids
 from pumice.errors import RequestError
@@ -13,10 +15,12 @@ from pumice.options import REQUEST
 from pumice.tokenizers import Tokenizer
 from pumice.wording import show_python
 
-Prompt = str | Sequence[int] | Sequence[str | Media]
+Rows = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
+Prompt = str | Sequence[int] | Sequence[str | Media] | Sequence[str | Rows]
 PromptProgress = Callable[[int, int], None] | None
 
 NO_PROMPT = "the prompt must be text, a list of token ids, or a list of texts, images and sounds"
+NO_ROWS = "a prompt with rows must be a list of texts and arrays"
 NO_TEXT = "the prompt must be text or a list of token ids"
 
 
@@ -33,6 +37,31 @@ def mixed_parts(parts: Sequence[object], wrong: str) -> list[str | Media]:
             raise RequestError(f"{wrong}, not {show_python(part)}")
         mixed.append(part)
     return mixed
+
+
+def rows_and_texts(
+    tokenizer: Tokenizer, parts: Sequence[object], n_embd: int
+) -> tuple[list[int], list[tuple[int, Rows]]]:
+    """Return the token ids of texts and of rows, which are 0, and the position and values of the rows.
+
+    Raises RequestError for other parts, and for rows of a wrong shape.
+    """
+    ids: list[int] = []
+    placed: list[tuple[int, Rows]] = []
+    for part in parts:
+        if isinstance(part, str):
+            ids += tokenizer.tokenize_following(part) if ids else tokenizer.tokenize(part)
+            continue
+        if not isinstance(part, np.ndarray):
+            raise RequestError(f"{NO_ROWS}, not {show_python(part)}")
+        if part.ndim != 2 or part.shape[1] != n_embd or not len(part) or part.dtype.kind != "f":
+            raise RequestError(f"rows of a prompt must be floats [n, {n_embd}], not {part.dtype} {list(part.shape)}")
+        rows = part.astype(np.float32)
+        if not np.isfinite(rows).all():
+            raise RequestError("rows of a prompt must be finite; these contain NaN or infinity")
+        placed.append((len(ids), rows))
+        ids += [0] * len(rows)
+    return ids, placed
 
 
 def fill_in(tokenizer: Tokenizer, prefix: str | Sequence[int], suffix: str) -> list[int]:

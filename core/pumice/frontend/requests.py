@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from pumice.chat.mixed import MEDIA
 from pumice.engine import Request
 from pumice.engine.messages import Span
@@ -12,7 +14,7 @@ from pumice.engine.requests.arguments import token_ids
 from pumice.errors import RequestError
 from pumice.frontend.engine import ModelEngine, check_open
 from pumice.frontend.media import Media
-from pumice.frontend.prompts import NO_PROMPT, Prompt, contains, fill_in, mixed_parts
+from pumice.frontend.prompts import NO_PROMPT, Prompt, contains, fill_in, mixed_parts, rows_and_texts
 from pumice.grammar import Grammar, ReasoningBudget, grammar_source, read_triggers
 from pumice.options import OUTPUT, REQUEST, SortedOptions, sort_options
 
@@ -93,6 +95,11 @@ class RequestMaker:
         """Return the token ids of a prompt, with those of media left open, and its media."""
         if isinstance(prompt, str):
             return self._engine.tokenizer().tokenize(prompt), []
+        if contains(prompt, np.ndarray):
+            metadata = self._engine.file.metadata
+            n_embd = int(metadata.get(f"{metadata['general.architecture']}.embedding_length", 0))
+            ids, placed = rows_and_texts(self._engine.tokenizer(), prompt, n_embd)
+            return ids, [Span(start, rows, kind="audio") for start, rows in placed]  # read from left to right
         if not contains(prompt, (str, *MEDIA)):
             return token_ids(prompt, NO_PROMPT), []
         return self._media.read(mixed_parts(prompt, NO_PROMPT), salt)
