@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from pumice.audio import Audio
@@ -541,8 +542,7 @@ class Model(LoadedModel):
         Raises:
             RequestError: The model has no such layer, a text does not fit, or the engine is in another process.
         """
-        several = isinstance(texts, Sequence) and any(isinstance(text, (str, Sequence)) for text in texts)
-        several = several and not isinstance(texts, str)
+        several = isinstance(texts, (list, tuple)) and any(not isinstance(text, Integral) for text in texts)
         states = hidden_states(self.engine, texts if several else [texts], layers, adapters)
         return states if several else states[0]
 

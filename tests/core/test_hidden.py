@@ -52,6 +52,15 @@ def test_texts_are_computed_together_and_in_parts(model):
         assert np.linalg.norm(rows[5] - alone[5]) < 0.02 * np.linalg.norm(alone[5])
 
 
+def test_texts_come_in_several_forms(model):
+    ids = model.tokenizer.tokenize(PROMPT)
+    expected = model.hidden(PROMPT, layers=[1])[1]
+    for text in (ids, tuple(ids), np.array(ids)):
+        assert np.linalg.norm(model.hidden(text, layers=[1])[1] - expected) < 0.02 * np.linalg.norm(expected)
+        (rows,) = model.hidden([text], layers=[1])
+        assert rows[1].shape == expected.shape
+
+
 def test_a_function_sees_the_rows_of_every_token_once(model):
     ids, seen = model.tokenizer.tokenize(PROMPT), []
     plain = model.generate(PROMPT, **GREEDY)
