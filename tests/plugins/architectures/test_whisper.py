@@ -11,7 +11,7 @@ import pytest
 import pumice
 from hearing_models import RATE, SECONDS, sound
 from pumice.convert import ConvertOptions, write_model
-from pumice.errors import ConvertError
+from pumice.errors import ConvertError, RequestError
 from pumice.gguf import GGMLType, GGUFFile
 from pumice.model_files.opening import architecture_problems, open_model
 from pumice.plugin import HParams, ModelError
@@ -47,6 +47,20 @@ def test_logits_are_those_of_transformers(file: Path, backend: str, monkeypatch:
         logits = model.logits(DECODED, prompt=[AUDIO])[:, ::STEP]
     expected = np.load(FIXTURES / "logits.npz")["logits"]
     np.testing.assert_allclose(logits, expected, rtol=0, atol=TOLERANCE[backend] * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+def test_embeddings_are_refused(file: Path, backend: str) -> None:
+    """The decoder's hidden states need a sound, whose memory a text has not."""
+    with pumice.load(file, backend=backend) as model:
+        assert not model.facts.n_embd
+        for texts in ("hi", ["hi"], [AUDIO]):
+            with pytest.raises(RequestError, match="this model gives no embeddings"):
+                model.embed(texts)
+        with pytest.raises(RequestError):
+            model.score("hi")
+        with pytest.raises(RequestError):
+            model.hidden("hi", [1])
 
 
 def test_encoder_in_the_file_is_no_unused_tensor(file: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -65,7 +65,8 @@ class ModelDescription:
             for name, graph in graphs.items()
         }
         readers = [graphs[name].inputs for name in (MEDIA, MEDIA_TOGETHER, ENCODER) if name in graphs]
-        embedder = next((name for name in (ENCODER, EMBED, MAIN) if "hidden" in outputs.get(name, {})), None)
+        texts = (ENCODER,) if ENCODER in graphs else (EMBED, MAIN)  # a decoder's need the memory of its encoder
+        embedder = next((name for name in texts if "hidden" in outputs.get(name, {})), None)
         return cls(
             outputs=outputs,
             whole=frozenset(name for name, graph in graphs.items() if graph.needs_whole_sequences),
