@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -38,21 +40,21 @@ class Functions(Sampler):
         logits = np.full(self._n_vocab, -np.inf, np.float32)
         logits[candidates.ids] = candidates.logits
         if self._stops is not None:
-            self.stopped = self._is_end(logits)
+            self.stopped = self._is_end(self._stops, logits)
         if self._process is not None:
-            candidates.logits = self._processed(logits)[candidates.ids]
+            candidates.logits = self._processed(self._process, logits)[candidates.ids]
             candidates.sorted = False
             if not candidates.logits.max() > -np.inf:
                 raise RequestError("logits_processor: every token that may come next has the logit -inf")
 
-    def _is_end(self, logits: Logits) -> bool:
-        value = _call("stopping_criteria", self._stops, self._ids, logits.copy())
+    def _is_end(self, stops: StoppingCriteria, logits: Logits) -> bool:
+        value = _call("stopping_criteria", stops, self._ids, logits.copy())
         if not isinstance(value, (bool, np.bool_)):
             raise RequestError(f"stopping_criteria: must return True or False, not {show_python(value)}")
         return bool(value)
 
-    def _processed(self, logits: Logits) -> Logits:
-        value = _call("logits_processor", self._process, self._ids, logits)
+    def _processed(self, process: LogitsProcessor, logits: Logits) -> Logits:
+        value = _call("logits_processor", process, self._ids, logits)
         if value is None:
             raise RequestError("logits_processor: must return the logits, not None")
         try:
@@ -70,11 +72,12 @@ class Functions(Sampler):
         return np.array(self._tokens, np.int32)
 
 
-def _call(option: str, function: object, ids: NDArray[np.int32], logits: Logits) -> object:
+def _call(
+    option: str, function: Callable[[NDArray[np.int32], Logits], object], ids: NDArray[np.int32], logits: Logits
+) -> object:
     """Call a function of a request; what it raises becomes a RequestError that names the option."""
-    assert callable(function)
     try:
-        result: object = function(ids, logits)
+        result = function(ids, logits)
     except Exception as error:
         raise RequestError(f"{option}: raised {type(error).__name__}: {error}") from error
     return result

@@ -18,7 +18,6 @@ class Ops:
     embedding = rows.embedding
     ngram_rows = rows.ngram_rows
     get_rows = rows.get_rows
-    tap = rows.tap
     linear = rows.linear
     batched_linear = rows.batched_linear
     mul_mat_id = rows.mul_mat_id
@@ -72,7 +71,10 @@ class Ops:
     linear_attention = recurrent.linear_attention
 
 
-OPERATIONS: dict[str, Operation[Any]] = {item.name: item for item in vars(Ops).values() if isinstance(item, Operation)}
+_LATER = [rows.tap]  # added to traced graphs, not called by architectures
+OPERATIONS: dict[str, Operation[Any]] = {
+    item.name: item for item in [*vars(Ops).values(), *_LATER] if isinstance(item, Operation)
+}
 """Every operation by name."""
 
 ELEMENTWISE = {name: item for name, item in OPERATIONS.items() if item.formula is not None}
