@@ -29,6 +29,7 @@ VOICE_SOUNDS = (".wav", ".flac", ".mp3", ".ogg", ".opus", ".aiff")
 AUDIO_TYPES = ("audio", "audio_url", "input_audio")  # of parts of messages
 FORMATS = ("WAV", "FLAC", "OGG", "MP3", "AIFF", "AU", "CAF", "W64", "RF64", "WAVEX")  # names of libsndfile
 _SHOWN = "WAV, FLAC, OGG (Vorbis, Opus), MP3 or AIFF"
+_LOUDEST = 1e6  # full scale is 1; integers that were only converted to float stay below
 _BLOCK = 1 << 16  # samples that are decoded at once
 _UNKNOWN_FRAMES = 2**63 - 1  # of a file that was streamed, as libsndfile says
 _LIMITS = CallLimits(
@@ -282,6 +283,8 @@ def _checked(samples: NDArray[np.float32]) -> NDArray[np.float32]:
         raise MediaError("audio", "the sound has no samples")
     if not np.isfinite(samples).all():
         raise MediaError("audio", "a sample is not a finite number")
+    if (loudest := np.abs(samples).max()) > _LOUDEST:
+        raise MediaError("audio", f"a sample of {loudest:.3g} is far beyond full scale, which is 1")
     return samples
 
 

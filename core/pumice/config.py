@@ -261,6 +261,11 @@ class Config(BaseModel):
         return self.cache_disk or self.cache_saved
 
     @property
+    def cache_option(self) -> str:
+        """Option that names the folder."""
+        return "cache_disk" if self.cache_disk else "cache_saved"
+
+    @property
     def files(self) -> list[str]:
         """Paths of the files that were read, lowest layer first."""
         return [str(layer.source) for layer in self._layers if layer.source != ARGUMENTS]

@@ -79,6 +79,7 @@ def test_hostile_files_are_refused(data, problem):
         (TONE[None, None], RATE, "expected float or int16"),
         (TONE[:0], RATE, "no samples"),
         (TONE * np.nan, RATE, "not a finite number"),
+        (TONE * 0 - 3e38, RATE, r"a sample of 3e\+38 is far beyond full scale, which is 1"),
         (np.broadcast_to(np.float32(0), (MAX_SECONDS * RATE + 1,)), RATE, "at most 1800"),
         (TONE, 10, "10 samples a second"),
         (7, None, "expected a path, bytes or an array, not int"),

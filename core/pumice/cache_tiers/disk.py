@@ -45,7 +45,8 @@ class DiskTier:
     """Entries in a folder of at most ``limit`` bytes, written by a thread.
 
     Only this user's own regular files are read, and only complete and unchanged ones (``files.py``). A file appears
-    under its name when it is complete, so that a killed process loses only what it had not written.
+    under its name when it is complete, so that a killed process loses only what it had not written. ``option`` is the
+    option that names the folder.
 
     Attributes:
         works: False once nothing more is written, since an error has ended that.
@@ -54,10 +55,11 @@ class DiskTier:
         ConfigError: The folder cannot be used.
     """
 
-    def __init__(self, folder: Path, limit: int) -> None:
+    def __init__(self, folder: Path, limit: int, option: str = "cache_disk") -> None:
         self.tally = Tally(limit_bytes=limit)
         self._folder = folder
         self._limit = limit
+        self._option = option
         self._bad: set[bytes] = set()  # keys of entries that must not be read again
         self._queue: queue.SimpleQueue[tuple[Entry, Bytes] | Entry | threading.Event | None] = queue.SimpleQueue()
         self._queued = 0  # bytes in the queue
@@ -69,10 +71,10 @@ class DiskTier:
             folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not is_private(folder):
             raise ConfigError(
-                f"cache_disk: {folder} must be a folder that belongs to you and that nobody else can write to; "
+                f"{option}: {folder} must be a folder that belongs to you and that nobody else can write to; "
                 "choose another one, or chmod 700 it"
             )
-        self._secret = _secret_of(folder)
+        self._secret = _secret_of(folder, option)
         self._thread = threading.Thread(target=self._write_all, name="pumice-cache-disk", daemon=True)
         self._thread.start()
 
@@ -167,9 +169,8 @@ class DiskTier:
             self.works = False
             reason = "out of memory" if isinstance(error, MemoryError) else error.strerror or error
             logger.warning(
-                "cache_disk: %s cannot be written, so no more prompts are stored: %s; make room, and load the "
-                "model again",
-                *(self._folder, reason),
+                "%s: %s cannot be written, so no more prompts are stored: %s; make room, and load the model again",
+                *(self._option, self._folder, reason),
             )
 
     def _write(self, entry: Entry, data: Bytes) -> None:
@@ -202,7 +203,7 @@ class DiskTier:
             return
         if not self._has_warned:
             self._has_warned = True
-            logger.warning("cache_disk: %s: prompts are not stored while %s", self._folder, reason)
+            logger.warning("%s: %s: prompts are not stored while %s", self._option, self._folder, reason)
 
     def _has_space(self, size: int) -> bool:
         space = os.statvfs(self._folder) if hasattr(os, "statvfs") else None
@@ -260,7 +261,7 @@ class DiskTier:
                             yield file.path, file.stat(follow_symlinks=False)
 
 
-def _secret_of(folder: Path) -> bytes:
+def _secret_of(folder: Path, option: str) -> bytes:
     """Return the folder's secret, made by the process that first uses it. Raises ConfigError.
 
     One that cannot be read now stays: with another one all entries would be lost.
@@ -278,4 +279,4 @@ def _secret_of(folder: Path) -> bytes:
                 return secret
         except OSError as error:
             reason = f": {(error.strerror or str(error)).lower()}"
-    raise ConfigError(f"cache_disk: {path} cannot be read or written{reason}; choose another folder")
+    raise ConfigError(f"{option}: {path} cannot be read or written{reason}; choose another folder")

@@ -198,8 +198,8 @@ def test_a_secret_that_others_may_know_is_refused(tmp_path: Path, kind: str) -> 
         secret.write_bytes(b"k" * SECRET_BYTES)
         make_foreign(secret, kind)
     tmp_path.chmod(0o700)
-    with pytest.raises(ConfigError, match=r"cannot be read or written.*choose another folder"):
-        DiskTier(tmp_path, 10**6)
+    with pytest.raises(ConfigError, match=r"^cache_saved: .*cannot be read or written.*choose another folder"):
+        DiskTier(tmp_path, 10**6, "cache_saved")
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])

@@ -75,7 +75,7 @@ def tiers_of(
         raise ModelError(f"{error.filename}: cannot be read: {error.strerror}") from None
     ram = RamTier(config.cache_ram * 2**20) if config.cache_ram else None
     folder = Path(os.path.abspath(os.path.expanduser(config.cache_folder)))
-    disk = DiskTier(folder, int(config.cache_disk_limit * 2**30)) if config.cache_folder else None
+    disk = DiskTier(folder, int(config.cache_disk_limit * 2**30), config.cache_option) if config.cache_folder else None
     return Tiers(runner, form, identity, ram, disk, saves_all=bool(config.cache_disk))
 
 
