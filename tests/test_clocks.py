@@ -7,17 +7,18 @@ ROOT = Path(__file__).parents[1]
 
 SHOWN = {
     "core/pumice/cli/ps.py": "for how long a model is loaded",
+    "core/pumice/compat/llama_cpp/results.py": "when an answer was begun",
     "core/pumice/process_list.py": "since when a model is loaded",
     "plugins/pumice_server/served_model.py": "when a model was listed",
     "plugins/pumice_server/models.py": "since when a server runs",
-    "plugins/pumice_server/ollama_facts.py": "when a model will be unloaded",
-    "plugins/pumice_server/chat_answer.py": "when an answer was begun",
+    "plugins/pumice_server/protocols/ollama/facts.py": "when a model will be unloaded",
+    "plugins/pumice_server/protocols/openai/chat_answer.py": "when an answer was begun",
     "plugins/pumice_server/resumable.py": "when a kept stream began and ended",
-    "plugins/pumice_server/openai_completions.py": "when an answer was begun",
-    "plugins/pumice_server/openai_responses.py": "when an answer was begun",
+    "plugins/pumice_server/protocols/openai/completions.py": "when an answer was begun",
+    "plugins/pumice_server/protocols/openai/responses.py": "when an answer was begun",
     "core/pumice/chat/jinja.py": "strftime_now of templates",
     "core/pumice/chat/template.py": "a date in a built-in template",
-    "plugins/pumice_server/ollama.py": "when an answer was made",
+    "plugins/pumice_server/protocols/ollama/chat.py": "when an answer was made",
 }
 KEPT = {"plugins/pumice_server/jobs/store.py": "when files and batches expire, which outlive the server"}
 WALL = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.datetime.now", "date.today"}

@@ -59,7 +59,8 @@ def test_images_are_lists_with_commas_or_paths_that_have_commas(tmp_path, monkey
     assert images("a.png,b.png", "c,d.png") == ["a.png", "b.png", "c,d.png"]
     assert images('"c,d.png",a.png') == ["c,d.png", "a.png"]
     assert images("a.png,c") == ["a.png,c"]
-    assert images("missing.png") == ["missing.png"], "its reader says so"
+    with pytest.raises(click.BadParameter, match=r"'missing\.png'"):
+        images("missing.png")
     for value, missing in (("a.png,x.png", "x.png"), ("a.png,", ""), (",", ""), ("a\n,b.png", "a\n")):
         with pytest.raises(click.BadParameter) as error:
             images(value)
@@ -189,13 +190,15 @@ def test_output_that_cannot_be_written_is_one_line(home, command, redirection, e
     assert (done.returncode, done.stderr) == (1, error)
 
 
-@pytest.mark.parametrize("command", ["run", "chat"])
-def test_a_closed_standard_input_is_empty(home, command):
-    line = f'"{sys.executable}" -m pumice {command} -n 2 --backend numpy'
-    done = subprocess.run(f"{line} <&-", shell=True, capture_output=True, text=True)
+def test_a_closed_standard_input_is_empty(home):
+    pumice = f'"{sys.executable}" -m pumice'
+    done = subprocess.run(f"{pumice} run -n 2 --backend numpy <&-", shell=True, capture_output=True, text=True)
     assert done.returncode == 0
     assert done.stdout
     assert "error" not in done.stderr
+    done = subprocess.run(f"{pumice} chat <&-", shell=True, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: no message: give one with -p TEXT")
 
 
 def test_log_records_and_warnings_are_one_line_each(home):

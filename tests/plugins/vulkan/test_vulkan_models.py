@@ -137,11 +137,13 @@ def test_layers_without_room_go_to_the_next_backend(
     assert "memory for 2 of 3 layers; the others run on cpu" in caplog.text
 
 
-def test_experts_in_host_memory(tmp_path: Path, tiny_logits: Any) -> None:
+@pytest.mark.parametrize(("in_place", "backends"), [("on", {"vulkan"}), ("off", {"vulkan", "cpu"})])
+def test_experts_in_host_memory(tmp_path: Path, tiny_logits: Any, in_place: str, backends: set[str]) -> None:
     path = ZOO["qwen3moe"].write(tmp_path / "model.gguf")
-    with pumice.load(path, backend="vulkan", kv_type="f32", n_ctx=N_CTX, n_batch=32, n_cpu_moe=1) as model:
+    options = {"kv_type": "f32", "n_ctx": N_CTX, "n_batch": 32, "n_cpu_moe": 1, "moe_in_place": in_place}
+    with pumice.load(path, backend="vulkan", **options) as model:
         assert error(model.logits(IDS), tiny_logits["qwen3moe"]) < 1e-4
-        assert set(model.backends) == {"vulkan", "cpu"}
+        assert set(model.backends) == backends
         assert len(model.generate(IDS, max_tokens=5, temperature=0).tokens) == 5
 
 

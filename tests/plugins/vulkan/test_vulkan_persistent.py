@@ -328,12 +328,12 @@ def test_several_rows_have_the_bits_of_one(tmp_path: Path, computed: list[int]) 
         assert np.array_equal(logits_of_steps(model, [2] * 5, 2), np.concatenate([expected] * 2))
         assert computed == [4, 4, 4, *[4] * 5]
         computed.clear()
-        plain, drafted = (
+        plain, *drafted = (
             model.generate(IDS + IDS, max_tokens=12, temperature=0, ignore_eos=True, speculate=name)
-            for name in ("off", "ngram")
+            for name in ("off", "ngram", "ngram")  # the last one finds the text of the one before
         )
-        assert drafted.tokens == plain.tokens
-        assert {1, 4} == set(computed)
+        assert [each.tokens for each in drafted] == [plain.tokens] * 2
+        assert {1, 4} <= set(computed)  # and drafts of fewer tokens near the end
 
 
 @pytest.mark.nightly
