@@ -49,7 +49,7 @@ def test_the_logits_are_those_of_one_machine_and_sequences_are_on_their_way_toge
     with pumice.load(path, n_parallel=4, **EXACT) as here, own(path, 2, n_parallel=4, **EXACT) as model:
         where = [stage.__ray_call__.remote(lambda _: ray.get_runtime_context().get_node_id()) for stage in stages()]
         assert len(set(ray.get(where))) == 2
-        tokens = here.tokenize(PROMPTS[2] * 40)
+        tokens = here.tokenizer.tokenize(PROMPTS[2] * 40)
         assert (here.logits(tokens) == model.logits(tokens)).all()
         assert model.memory["kv_cache"] == here.memory["kv_cache"]
         assert [each.text for each in model.generate_many(PROMPTS, **GREEDY)] == [
