@@ -16,7 +16,7 @@ from pumice.config import Config
 from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner, Snapshot
 from pumice.engine.cache.make_tiers import make_tiers, tiers_of
 from pumice.engine.cache.portable import PortableState
-from pumice.engine.loop.policy import GPU_ROWS, FairPolicy, SchedulingPolicy
+from pumice.engine.loop.policy import GPU_ROWS, HOST_BESIDE, HOST_ROWS, FairPolicy, SchedulingPolicy
 from pumice.engine.media.encoders import ChosenProjector
 from pumice.engine.messages import Event, Facts, Span
 from pumice.engine.placement.backends import OpeningBackends
@@ -215,7 +215,7 @@ class LocalEngine:
     ) -> list[NDArray[np.float32]]:
         if self.runner.model.encodes:
             raise RequestError("hidden: a model with an encoder and a decoder has two sequences of layers; use embed")
-        sites = list(dict.fromkeys(site_name(layer, self.runner.sites, "hidden") for layer in layers))
+        sites = list(dict.fromkeys(site_name(layer, self.runner.placed.sites, "hidden") for layer in layers))
         scales = adapter_scales(self.config.adapter_scales, adapters)
 
         def each(request: ReadRequest[Rows]) -> None:
@@ -229,9 +229,10 @@ class LocalEngine:
 
         def turn(engine: Engine) -> Generator[None, None, bytes]:
             self._open_tiers(engine)
+            assert engine.cache.spilled is not None
             engine.settle()
             with engine.failing_lost():
-                return engine.cache.export(tokens, salt).to_bytes()
+                return engine.cache.spilled.export(engine.cache.tables_of(tokens, salt).keys).to_bytes()
             yield
 
         return self.thread.call(turn)
@@ -331,7 +332,7 @@ class LocalEngine:
             media_rules=self.architecture.media_rules,
             n_batch=runner.limits.n_batch,
             embeds_media=runner.model.embeds_media,
-            sites=runner.sites,
+            sites=runner.placed.sites,
         )
 
     def _facts_of(self, engine: Engine, projector: ChosenProjector) -> Facts:
@@ -381,9 +382,8 @@ def _all_files(path: str | Path, config: Config) -> list[str]:
 
 def _policy(config: Config, registry: Registry, runner: Runner) -> SchedulingPolicy:
     on_gpu = registry.backends.find(runner.placed.backends_used[0]).offload
-    if on_gpu:
-        return FairPolicy(config.prefill_tokens or config.n_batch, step_rows=GPU_ROWS)
-    return FairPolicy(config.prefill_tokens or FairPolicy().n_beside)
+    n_beside, step_rows = (config.n_batch, GPU_ROWS) if on_gpu else (HOST_BESIDE, HOST_ROWS)
+    return FairPolicy(config.prefill_tokens or n_beside, step_rows=step_rows)
 
 
 def _emit(listening: Callable[[], Callable[[list[Event]], None] | None], events: list[Event]) -> None:

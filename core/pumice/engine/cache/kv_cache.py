@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from pumice.backend.step import Limits
 from pumice.engine.cache.blocks import BlockPool, BlockTables, key_of, oldest_block
 from pumice.engine.cache.checkpoints import Checkpoints
-from pumice.engine.cache.portable import PortableState
 from pumice.engine.cache.tiers import STATES, Spilled, Tiers
 
 FIRST_MARK = 512
@@ -56,14 +55,9 @@ class KVCache:
         """Write the cached blocks of a sequence to disk; return how many of its first tokens are on disk."""
         if not self.shares_prefixes or self.spilled is None or not tokens:
             return 0
-        return (yield from self.spilled.save(self._tables(tokens, salt).keys))
+        return (yield from self.spilled.save(self.tables_of(tokens, salt).keys))
 
-    def export(self, tokens: Sequence[int], salt: bytes) -> PortableState:
-        """Return what is held of a sequence. The cache has tiers."""
-        assert self.spilled is not None
-        return self.spilled.export(self._tables(tokens, salt).keys)
-
-    def _tables(self, tokens: Sequence[int], salt: bytes) -> BlockTables:
+    def tables_of(self, tokens: Sequence[int], salt: bytes) -> BlockTables:
         """Return tables without blocks, with the keys of the full blocks before the last token."""
         tables = BlockTables(list(self._pools), self._n_max, self._block_size, salt)
         for index in range((len(tokens) - 1) // self._block_size if self.shares_prefixes else 0):
@@ -76,7 +70,7 @@ class KVCache:
         If more can be loaded from tiers, the tables want it, and the number is 0 until ``load`` has ended. ``loads``:
         whether to look there.
         """
-        tables = self._tables(tokens, salt)
+        tables = self.tables_of(tokens, salt)
         n_shared, tail = 0, tokens[:0]
         if self.shares_prefixes:
             n_shared, tail = self._shared(tokens, tables)

@@ -66,12 +66,12 @@ class BlockTokens(NextTokens):
     @property
     def _longest_round(self) -> int:
         most = min(self._limits.most, self._block.size - self._block.first)
-        return most if self._runner.max_picked(DRAFT) else 0  # the program picks all tokens of a block
+        return most if self._runner.capabilities_of(DRAFT).picks.rows else 0  # the program picks all tokens of a block
 
     def holds(self, sequences: Sequence[Running], n: int) -> bool:
         """Return True if a step can draft ``n`` tokens for each sequence now; blocks for them are held."""
         limits, n_seqs = self._runner.limits, len(sequences)
-        fits = n_seqs * n <= min(self._runner.max_picked(DRAFT), limits.n_outputs)
+        fits = n_seqs * n <= min(self._runner.capabilities_of(DRAFT).picks.rows, limits.n_outputs)
         is_whole = all(self._size(running) >= self._block.first + n for running in sequences)
         return fits and is_whole and n_seqs * self._block.size <= limits.n_batch and super().holds(sequences, n)
 

@@ -212,7 +212,7 @@ class NextTokens(Drafter):
     @property
     def _longest_round(self) -> int:
         """The maximum drafted tokens of a round, all of which but the first are steps of one submission; 0: none."""
-        n_steps = self._runner.steps_of(DRAFT)
+        n_steps = self._runner.capabilities_of(DRAFT).max_steps
         return min(self._limits.most, 1 + n_steps) if n_steps else 0
 
     def holds(self, sequences: Sequence[Running], n: int) -> bool:

@@ -248,10 +248,10 @@ class Engine:
         """Compute a step of readings; if it fails, each alone, so that an error is that of one request."""
         self._turns.took(kind, self.scheduler.policy.cost(members), weights_of(self.scheduler.places.active))
         try:
-            self._read_steps.read_encoder_prompts([reader for reader, _ in members])
-            self._read_steps.compute(members)
+            with self.failing_lost():
+                self._read_steps.read_encoder_prompts([reader for reader, _ in members])
+                self._read_steps.compute(members)
         except Exception as error:
-            self._fail_lost(error)
             if len(members) > 1 and not self.runner.lost:
                 for member in members:
                     if member[0] in self.scheduler.readers:
@@ -263,10 +263,10 @@ class Engine:
     def _begin(self, members: Members) -> Flight | None:
         """Submit a step; on an error, fail its members and return None."""
         try:
-            self._read_steps.read_encoder_prompts([running for running, _ in members])
-            return self.flights.begin(members)
+            with self.failing_lost():
+                self._read_steps.read_encoder_prompts([running for running, _ in members])
+                return self.flights.begin(members)
         except Exception as error:
-            self._fail_lost(error)
             self._end(members, error)
             return None
 
@@ -274,13 +274,13 @@ class Engine:
         """Continue with the tokens of a step; on an error, fail its members."""
         failure = None
         try:
-            cost = flight.n_steps * self.scheduler.policy.cost(flight.members)
-            self._turns.took(GENERATE, cost, weights_of(self.scheduler.places.active))
-            self.flights.land(flight, goes_on)
-            for running, _ in flight.members:
-                self.scheduler.events += running.generation.output()
+            with self.failing_lost():
+                cost = flight.n_steps * self.scheduler.policy.cost(flight.members)
+                self._turns.took(GENERATE, cost, weights_of(self.scheduler.places.active))
+                self.flights.land(flight, goes_on)
+                for running, _ in flight.members:
+                    self.scheduler.events += running.generation.output()
         except Exception as error:
-            self._fail_lost(error)
             failure = error
         self._end(flight.members, failure)
 
@@ -304,14 +304,10 @@ class Engine:
         try:
             yield
         except Exception as error:
-            self._fail_lost(error)
+            if self.runner.lost:
+                self.cache.forget()
+                self.scheduler.fail(self.scheduler.places.active, error)
             raise
-
-    def _fail_lost(self, error: Exception) -> None:
-        """Fail all sequences and forget cached blocks if an error affects released steps."""
-        if self.runner.lost:
-            self.cache.forget()
-            self.scheduler.fail(self.scheduler.places.active, error)
 
     def spill_to(self, tiers: Tiers) -> None:
         """Let what leaves the cache move to tiers from now on."""

@@ -22,6 +22,9 @@ A processor of two cores computes 32 rows of SmolLM2 135M in 2.3 to 3.5 times th
 llama-1b or llama-8b in 17 times that.
 """
 
+HOST_BESIDE = 32
+"""Tokens of prompts that a processor reads in a step in which others generate, unless ``prefill_tokens`` is set."""
+
 
 class SchedulingPolicy(ABC):
     """Decisions of an engine before each step. A policy may keep state, but does not change arguments.
@@ -72,7 +75,7 @@ class FairPolicy(SchedulingPolicy):
     """
 
     def __init__(
-        self, n_beside: int = 32, quantum: float = 256, patience: float = 2048, step_rows: int = HOST_ROWS
+        self, n_beside: int = HOST_BESIDE, quantum: float = 256, patience: float = 2048, step_rows: int = HOST_ROWS
     ) -> None:
         self.n_beside = n_beside
         self.step_rows = step_rows

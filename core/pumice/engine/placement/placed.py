@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -28,12 +28,19 @@ from pumice.engine.placement.placement import (
 )
 from pumice.errors import RequestError
 from pumice.graph import Graph, RecurrentState, Segment, concrete, format_graph, plan_memory
+from pumice.graph.taps import sites_of
 from pumice.tracing import EMBED, MEDIA_GRAPHS, SPEAK, prompts_of
 
 Bytes = NDArray[np.uint8]
 _MEDIA = frozenset(MEDIA_GRAPHS.values())
 LATER = _MEDIA | {EMBED, SPEAK, DRAFT, FEATURES}
 """Graphs that are compiled on first use, not when a model is loaded."""
+
+MAX_VARIANTS = 8
+"""Variants of the main graph, by the sites that are read or replaced, before one is made that has all."""
+
+ChangedGraph = Callable[[Graph, Collection[str]], Graph]
+"""Returns a graph whose values at some sites can be read, or replaced."""
 
 
 class PlacedGraph:
@@ -237,20 +244,29 @@ class PlacedModel:
         self.graphs = dict(zip(graphs, placed, strict=False))
         self.prompts = dict(zip(prompts, placed[len(graphs) :], strict=True))
         self._limits = limits
-        self._derived: dict[tuple[str, ...], PlacedGraph] = {}
+        self._derived: dict[tuple[ChangedGraph, tuple[str, ...]], PlacedGraph] = {}
 
     @property
     def main(self) -> PlacedGraph:
         """The graph that generates."""
         return self.graphs[MAIN]
 
-    def derived(self, key: tuple[str, ...], graph: Callable[[Graph], Graph]) -> PlacedGraph:
-        """Return a variant of the main graph, made and compiled when its ``key`` is first used.
+    @cached_property
+    def sites(self) -> Sequence[str]:
+        """Names of the values of the main graph that its variants read or replace."""
+        return [*sites_of(self.main.graph)]
 
-        Its nodes lie where those of the main graph lie, and use its weights and caches. Raises BackendError.
+    def variant(self, make: ChangedGraph, sites: Collection[str]) -> PlacedGraph:
+        """Return the main graph as ``make`` changes it at these sites, compiled when it is first used.
+
+        Its nodes lie where those of the main graph lie, and use its weights and caches. It is changed at all sites if
+        many other variants are compiled. Raises BackendError.
         """
+        key = make, tuple(sorted(sites))
+        if key not in self._derived and len(self._derived) >= MAX_VARIANTS:
+            key = make, tuple(sorted(self.sites))
         if key not in self._derived:
-            variant = graph(self.main.graph)
+            variant = make(self.main.graph, key[1])
             limits = _limits_of(variant, self._limits)
             segments = place_like(variant, self.main.placed, self.backends, limits)
             placed = PlacedGraph(variant, segments, dict(self.backends), limits)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,7 +21,7 @@ from pumice.engine.placement.sizing import states_of_all
 from pumice.errors import BackendError
 from pumice.graph import DraftBlock, Graph, RecurrentState, row_size
 from pumice.graph.media import ROWS
-from pumice.graph.taps import sites_of, with_outputs, with_taps
+from pumice.graph.taps import with_outputs, with_taps
 from pumice.tracing import EMBED, MEDIA_GRAPHS, STREAMED, apart_from_stream
 
 
@@ -98,10 +97,6 @@ def _n_vocab(main: Graph) -> int:
     return int(tables[0].weight("weight").shape[0]) if tables else 0
 
 
-MAX_VARIANTS = 8
-"""Variants of the main graph, by the sites that are read or replaced, before one is made that has all."""
-
-
 class Observer(Protocol):
     """Observes values inside the steps of a model."""
 
@@ -158,7 +153,6 @@ class Runner:
         self._observe = observe
         self._last = self.placed.main
         self._media_failure: Exception | None = None
-        self._variants: set[tuple[str, ...]] = set()
 
     def compile(self) -> None:
         """Compile the graphs. Raises BackendError, for example when memory runs out."""
@@ -188,32 +182,14 @@ class Runner:
         of_prompts = not ask and self._is_prompts(batch, graph)
         placed = (self.placed.prompts if of_prompts else self.placed.graphs)[graph]
         if batch.taps:
-            placed = self._tapped({site for rows in batch.taps for site in rows.taps.sites})
+            placed = self.placed.variant(with_taps, {site for rows in batch.taps for site in rows.taps.sites})
         if placed.program is None:
             placed.compile()
         return self._submit(placed, batch, ask)
 
     def layers(self, batch: Batch, sites: Sequence[str]) -> Mapping[str, NDArray[Any]]:
         """Compute the values of ``sites``, a row for each token of a batch, valid until the next run."""
-        return self._submit(self._derived("read", sites, with_outputs), batch).outputs()
-
-    @cached_property
-    def sites(self) -> Sequence[str]:
-        """Names of the values of the main graph that ``layers`` reads and functions of requests see."""
-        return [*sites_of(self.placed.main.graph)]
-
-    def _tapped(self, sites: Collection[str]) -> PlacedGraph:
-        """Return the main graph in which functions see the rows of ``sites``."""
-        return self._derived("tap", sorted(sites), with_taps)
-
-    def _derived(self, use: str, sites: Sequence[str], make: Callable[[Graph, Collection[str]], Graph]) -> PlacedGraph:
-        """Return a variant of the main graph; one with all sites if many others are compiled."""
-        key = (use, *sorted(sites))
-        if key not in self._variants and len(self._variants) >= MAX_VARIANTS:
-            key = (use, *self.sites)
-        placed = self.placed.derived(key, lambda graph: make(graph, key[1:]))
-        self._variants.add(key)
-        return placed
+        return self._submit(self.placed.variant(with_outputs, sites), batch).outputs()
 
     def _submit(self, placed: PlacedGraph, batch: Batch, ask: Ask | None = None) -> Pending:
         """Submit a step of a compiled graph, after those of the main graph if their programs cannot overlap."""
@@ -264,13 +240,9 @@ class Runner:
         is_lone = not (self.placed.prompts or self._observe)
         return is_lone and self.capabilities.registers and self.model.listening is None
 
-    def steps_of(self, graph: str) -> int:
-        """Return the consecutive steps of a graph whose tokens its program picks; 0: none, or it is not compiled."""
-        return self.placed.graphs[graph].capabilities.max_steps
-
-    def max_picked(self, graph: str) -> int:
-        """Return the output rows of a step of a graph after which its program picks tokens of a block."""
-        return self.placed.graphs[graph].capabilities.picks.rows
+    def capabilities_of(self, graph: str) -> Capabilities:
+        """Return the capabilities of a graph's program; those without any if it is not compiled."""
+        return self.placed.graphs[graph].capabilities
 
     def is_compiled(self, graph: str) -> bool:
         """Return True if a graph is compiled; some are compiled on first use."""
