@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Literal, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeVar, Unpack
 
 import numpy as np
 
@@ -35,8 +35,19 @@ if TYPE_CHECKING:
     from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 _POOLINGS: dict[int, Literal["none", "mean", "cls", "last"]] = {0: "none", 1: "mean", 2: "cls", 3: "last"}
-_Part = TypeVar("_Part")
+_Result = TypeVar("_Result", covariant=True)
+_Part = TypeVar("_Part", covariant=True)
 _handles = itertools.count(1)
+
+
+class _Run(Protocol[_Result, _Part]):
+    """A text or an answer to generate, with the tokens of its prompt and of what was generated."""
+
+    tokens: list[int]
+
+    def whole(self, name: str) -> _Result: ...
+
+    def stream(self, name: str) -> Iterator[_Part]: ...
 
 
 class Llama(SequenceMethods):
@@ -152,19 +163,10 @@ class Llama(SequenceMethods):
         """
         check_names("create_completion", options, CompletionOptions)
         with errors_as_llama():
-            seed = options.get("seed")
-            chosen = generate_options(
-                "create_completion", options, self.last_n_tokens_size, self._next_seed() if seed is None else seed
-            )
+            chosen = generate_options(options, self.last_n_tokens_size, self._seed_of(options))
             limit = max_tokens if max_tokens is not None and max_tokens > 0 else None
             run = CompletionRun.prepare(self._pumice, prompt, suffix, limit, options, chosen)
-        name = options.get("model") or self.model_path
-        if options.get("stream"):
-            return self._noting(run, run.stream(name))
-        with errors_as_llama():
-            result = run.whole(name)
-        self._note(run.tokens)
-        return result
+        return self._answer(run, options)
 
     __call__ = create_completion
 
@@ -183,19 +185,10 @@ class Llama(SequenceMethods):
         """
         check_names("create_chat_completion", options, ChatOptions)
         with errors_as_llama():
-            seed = options.get("seed")
             sampled: ChatOptions = {"temperature": 0.2, **options}
-            chosen = generate_options(
-                "create_chat_completion", sampled, self.last_n_tokens_size, self._next_seed() if seed is None else seed
-            )
+            chosen = generate_options(sampled, self.last_n_tokens_size, self._seed_of(options))
             run = ChatRun.prepare(self._pumice, messages, options, chosen)
-        name = options.get("model") or self.model_path
-        if options.get("stream"):
-            return self._noting(run, run.stream(name))
-        with errors_as_llama():
-            result = run.whole(name)
-        self._note(run.tokens)
-        return result
+        return self._answer(run, options)
 
     def create_chat_completion_openai_v1(
         self, messages: Sequence[Mapping[str, object]], **options: Unpack[ChatOptions]
@@ -237,10 +230,23 @@ class Llama(SequenceMethods):
         self.reset()
         return [vector.tolist() for vector in vectors], sum(counts)
 
-    def _noting(self, run: CompletionRun | ChatRun, parts: Iterator[_Part]) -> Iterator[_Part]:
-        """Yield the parts of a stream, after which the sequence is that of the prompt and its text."""
+    def _seed_of(self, options: CompletionOptions | ChatOptions) -> int:
+        seed = options.get("seed")
+        return self._next_seed() if seed is None else seed
+
+    def _answer(self, run: _Run[_Result, _Part], options: CompletionOptions | ChatOptions) -> _Result | Iterator[_Part]:
+        """Return what a run gives, after which the sequence is that of the prompt and its text."""
+        name = options.get("model") or self.model_path
+        if options.get("stream"):
+            return self._noting(run, name)
         with errors_as_llama():
-            yield from parts
+            result = run.whole(name)
+        self._note(run.tokens)
+        return result
+
+    def _noting(self, run: _Run[_Result, _Part], name: str) -> Iterator[_Part]:
+        with errors_as_llama():
+            yield from run.stream(name)
         self._note(run.tokens)
 
     def _note(self, tokens: Sequence[int]) -> None:

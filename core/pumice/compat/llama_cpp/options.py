@@ -188,9 +188,9 @@ def without_unknown(options: Mapping[str, object]) -> LlamaOptions:
 
 
 def generate_options(
-    function: str, options: SamplingOptions | CompletionOptions | ChatOptions, last_n: int, seed: int
+    options: SamplingOptions | CompletionOptions | ChatOptions, last_n: int, seed: int
 ) -> pumice.GenerateOptions:
-    """Return the options of ``pumice.Model.generate`` for those of a text. Raises TypeError for an unknown one."""
+    """Return the options of ``pumice.Model.generate`` for those of a text."""
     chosen: dict[str, object] = {"seed": seed, "rng": "mt19937", "repeat_last_n": last_n, "min_keep": 1}
     given: Mapping[str, object] = {**options}
     for name, default in _SAMPLED.items():

@@ -102,7 +102,7 @@ class SequenceMethods(VocabularyMethods):
         """
         prompt = [*(() if reset else self._input_ids.tolist()), *map(int, tokens)]
         with errors_as_llama():
-            chosen = generate_options("generate", options, self.last_n_tokens_size, self._next_seed())
+            chosen = generate_options(options, self.last_n_tokens_size, self._next_seed())
             chosen["max_tokens"] = None
             request = self._pumice.request(prompt, **chosen)
             endless = dataclasses.replace(request, end_tokens=frozenset())
