@@ -57,12 +57,7 @@ class Functions(Sampler):
         value = _call("logits_processor", process, self._ids, logits)
         if value is None:
             raise RequestError("logits_processor: must return the logits, not None")
-        try:
-            changed = np.asarray(value, np.float32)
-        except (TypeError, ValueError, RuntimeError):
-            raise RequestError(f"logits_processor: must return an array of numbers, not {show_python(value)}") from None
-        if changed.shape != logits.shape:
-            raise RequestError(f"logits_processor: must return logits of the shape {logits.shape}, not {changed.shape}")
+        changed = returned_array("logits_processor", value, "an array of numbers", "logits", logits.shape)
         if np.isnan(changed).any() or changed.max() == np.inf:
             raise RequestError("logits_processor: the returned logits contain NaN or infinity")
         return changed
@@ -70,6 +65,20 @@ class Functions(Sampler):
     @property
     def _ids(self) -> NDArray[np.int32]:
         return np.array(self._tokens, np.int32)
+
+
+def returned_array(option: str, value: object, expected: str, what: str, shape: tuple[int, ...]) -> Logits:
+    """Return what a function of a request returned, as float32.
+
+    Raises RequestError for what is no array of numbers, ``expected``, and for ``what`` of another shape.
+    """
+    try:
+        changed = np.asarray(value, np.float32)
+    except (TypeError, ValueError, RuntimeError):
+        raise RequestError(f"{option}: must return {expected}, not {show_python(value)}") from None
+    if changed.shape != shape:
+        raise RequestError(f"{option}: must return {what} of the shape {shape}, not {changed.shape}")
+    return changed
 
 
 def _call(

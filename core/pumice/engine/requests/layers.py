@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from pumice.errors import RequestError
 from pumice.options import LayerFunction
+from pumice.sampler.functions import returned_array
 from pumice.wording import show_python
 
 Rows = NDArray[np.float32]
@@ -58,12 +59,7 @@ class LayerFunctions:
         value = self._functions[site](rows.copy(), positions)
         if value is None:
             return rows
-        try:
-            changed = np.asarray(value, np.float32)
-        except (TypeError, ValueError, RuntimeError):
-            raise RequestError(f"on_layer: {site}: must return rows or None, not {show_python(value)}") from None
-        if changed.shape != rows.shape:
-            raise RequestError(f"on_layer: {site}: must return rows of the shape {rows.shape}, not {changed.shape}")
+        changed = returned_array(f"on_layer: {site}", value, "rows or None", "rows", rows.shape)
         if not np.isfinite(changed).all():
             raise RequestError(f"on_layer: {site}: the returned rows contain NaN or infinity")
         return changed
