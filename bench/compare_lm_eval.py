@@ -16,11 +16,12 @@ import random
 import re
 import shutil
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from serve_process import serving
 
 OPPOSITES = (
     "hot cold, big small, old new, high low, light dark, open closed, fast slow, full empty, rich poor, hard soft"
@@ -74,18 +75,10 @@ def write_questions(folder: Path, n: int) -> None:
 @contextmanager
 def server(model: Path) -> Iterator[tuple[str, str]]:
     """Serve a model, and yield the address and the model's name."""
-    command = [sys.executable, "-m", "pumice", "serve", str(model), "--port", "0", "--ctx-size", "2048"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        try:
-            for line in process.stderr:
-                if found := re.search(r"listening on (\S+)", line):
-                    with urllib.request.urlopen(f"{found[1]}/v1/models") as answer:
-                        yield found[1], json.load(answer)["data"][0]["id"]
-                    return
-            raise SystemExit("pumice serve ended before it listened")
-        finally:
-            process.terminate()
+    with serving([str(model), "--ctx-size", "2048"]) as (_, url):
+        with urllib.request.urlopen(f"{url}/v1/models") as answer:
+            name = json.load(answer)["data"][0]["id"]
+        yield url, name
 
 
 def score(python: str, folder: Path, kind: str, arguments: str, task: str, *more: str) -> float:
