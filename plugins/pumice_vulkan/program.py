@@ -649,10 +649,9 @@ class DeviceProgram(Program):
         with self._shared.making:
             dispatches = [*self._lower(bucket, use), *self._recorder.choices(bucket, choices)]
         yield partial(self._shared.kernels.compile, dispatches, lambda: self._draft_preparer.ends)
-        for choice in drafted_choices(bucket.n_tokens) if bucket.n_tokens == most_rows else ():
-            yield partial(self._recorder.prepare, Recording(bucket, 1, choice))
-        for choice in restricted_choices(bucket.n_tokens) if bucket.n_tokens == most_rows else ():
-            yield partial(self._recorder.prepare, Recording(bucket, 1, choice))
+        if bucket.n_tokens == most_rows:
+            for choice in (*drafted_choices(most_rows), *restricted_choices(most_rows)):
+                yield partial(self._recorder.prepare, Recording(bucket, 1, choice))
         raw = [choice._replace(raw=True) for choice in choices]
         yield partial(
             self._shared.kernels.compile, self._recorder.choices(bucket, raw), lambda: self._draft_preparer.ends
