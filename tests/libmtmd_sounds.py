@@ -119,7 +119,7 @@ def our_rows(path: Path) -> NDArray[np.float32]:
     """Return a projector's rows of the sound."""
     config = load_config(overrides={"backend": "numpy"})
     projector = Projector(path, config, get_registry(config))
-    parts = projector.encode_sound(sound_of(projector.sound_rate))
+    parts = projector.encode(sound_of(projector.sound_rate), kind="audio")
     projector.close()
     rows = np.concatenate([part.rows for part in parts if isinstance(part, Embeddings)])
     rows = rows[:-1] if projector.sound_rate != RATE else rows  # whose last group is filled otherwise

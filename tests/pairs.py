@@ -14,6 +14,7 @@ import numpy as np
 
 import pumice
 from diffusion_cases import CASES, fillable
+from pumice.engine.messages import Encode
 from tiny_encoders import MODELS as ENCODERS
 from tiny_models import N_VOCAB, TinyModel
 from tiny_zoo import ZOO
@@ -61,7 +62,7 @@ KINDS: dict[str, Kind] = {
     "save": _saved,
 }
 RANK: dict[str, Kind] = {
-    "rank": lambda model: model.engine.client.encode([ids(100), ids(20, 9)], "last", scores=True).result(PATIENCE)
+    "rank": lambda model: model.engine.client.ask(Encode, [ids(100), ids(20, 9)], "last", scores=True).result(PATIENCE)
 }
 FILL: dict[str, Kind] = {
     "fill": lambda model: model.generate(ids(8), max_tokens=16, diffusion_steps=8, temperature=0.0).tokens,
@@ -80,7 +81,9 @@ MODELS: dict[str, tuple[TinyModel, Mapping[str, Kind]]] = {
         {
             "embed": KINDS["embed"],
             "embed tokens": lambda model: model.embed([ids(128, 6)], pooling="none"),
-            "rank": lambda model: model.engine.client.encode([ids(100), ids(20)], "cls", scores=True).result(PATIENCE),
+            "rank": lambda model: model.engine.client.ask(Encode, [ids(100), ids(20)], "cls", scores=True).result(
+                PATIENCE
+            ),
         },
     ),
 }

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.engine.messages import Encode
 from tiny_models import ATTENTION, DIMS, ENDS, FUSED_ATTENTION, IDS, LLAMA, SWIGLU, TIED, TinyModel, tiny
 from tiny_t5 import GATED, t5
 
@@ -163,7 +164,7 @@ def encoded(model: Any, pooling: int) -> NDArray[np.float32]:
     """Return llama.cpp's results for ``TEXTS``, one per row."""
     if pooling == RANK:
         embedder = model._embedder
-        return np.array(model.engine.client.encode(TEXTS, embedder._pooling_of_scores, scores=True).result(60))
+        return np.array(model.engine.client.ask(Encode, TEXTS, embedder._pooling_of_scores, scores=True).result(60))
     if pooling == NONE:
         return np.concatenate(model.embed(TEXTS, normalize=False))
     found: NDArray[np.float32] = model.embed(TEXTS, normalize=False)

@@ -17,7 +17,7 @@ from pumice.engine import EngineThread
 from pumice.engine.media.encoders import ChosenProjector
 from pumice.engine.media.projector import LazyProjector, Projector
 from pumice.engine.media.rows import keyed
-from pumice.engine.messages import Speak
+from pumice.engine.messages import MediaValues, Speak
 from pumice.engine.speech.graphs import SpeechGraphs
 from pumice.engine.speech.speaker import Speaker
 from pumice.errors import ModelClosedError, PumiceError, RequestError
@@ -67,17 +67,11 @@ class LocalMedia:
     def sound_rate(self) -> int:
         return self.projector("audio").sound_rate
 
-    def encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[PromptPart]:
-        return keyed(self.projector("image").encode(pixels, self._n_ctx), pixels)
-
-    def encode_samples(self, samples: NDArray[np.float32]) -> Sequence[PromptPart]:
-        return keyed(self.projector("audio").encode_sound(samples, self._n_ctx), samples)
+    def encode(self, kind: MediaKind, values: MediaValues, form: VideoForm | None = None) -> Sequence[PromptPart]:
+        return keyed(self.projector(kind).encode(values, self._n_ctx, kind, form), values, form)
 
     def plan_video(self, form: VideoForm) -> VideoPlan:
         return self.projector("video").plan_video(form)
-
-    def encode_frames(self, form: VideoForm, frames: NDArray[np.uint8]) -> Sequence[PromptPart]:
-        return keyed(self.projector("video").encode_video(form, frames, self._n_ctx), frames, form)
 
 
 class LocalSpeech:

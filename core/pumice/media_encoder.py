@@ -85,7 +85,7 @@ class JoinedPieces:
 
 @dataclass(frozen=True, eq=False)
 class KeptMedia:
-    """An encoded image or sound whose rows stay with the engine of ``EncodeImage`` until its client drops this object.
+    """An encoded image or sound whose rows stay with the engine of ``EncodeMedia`` until its client drops this object.
 
     ``id``: that of the command.
     """

@@ -26,17 +26,12 @@ from pumice.engine.messages import (
     Cancel,
     Close,
     Command,
-    DecodeSpeech,
-    Encode,
-    EncodesMedia,
     Event,
     Failed,
     Finished,
     Inspect,
     Inspected,
-    PlanVideo,
-    SavePrompt,
-    Score,
+    Question,
     Speak,
 )
 from pumice.local_engine import local_engine
@@ -119,16 +114,10 @@ class EngineReplica:
                     yield data
 
     async def answer(self, command: bytes) -> bytes:
-        """Return the event that answers an ``Encode``, ``EncodesMedia``, ``PlanVideo``, ``DecodeSpeech`` or the like.
-
-        This replica assigns its id.
-        """
+        """Return the event that answers a ``Question``, whose id this replica assigns."""
         asked = decode_command(command)
-        if not isinstance(asked, (Encode, EncodesMedia, PlanVideo, DecodeSpeech, Score, SavePrompt)):
-            raise pumice.RequestError(
-                "answer expects an Encode, EncodesMedia, PlanVideo, DecodeSpeech, Score or SavePrompt message, "
-                f"not {type(asked).__name__}"
-            )
+        if not isinstance(asked, Question):
+            raise pumice.RequestError(f"answer expects a question such as Encode or Score, not {type(asked).__name__}")
         return await self._ask(lambda id: msgspec.structs.replace(asked, id=id))
 
     async def snapshot(self) -> bytes:
@@ -140,7 +129,7 @@ class EngineReplica:
         if isinstance(event, Failed):
             raise event.error
         if isinstance(event, Inspected):
-            self._gauges.set(event.snapshot)
+            self._gauges.set(event.value)
 
     def __del__(self) -> None:
         if hasattr(self, "_commands"):

@@ -24,11 +24,9 @@ import pumice
 from pumice.cache_tiers import Tally
 from pumice.engine.messages import (
     Add,
+    AnyQuestion,
     Cancel,
     Command,
-    DecodeSpeech,
-    Encode,
-    EncodesMedia,
     Event,
     Facts,
     Failed,
@@ -36,9 +34,7 @@ from pumice.engine.messages import (
     Inspect,
     Inspected,
     Output,
-    PlanVideo,
-    SavePrompt,
-    Score,
+    Question,
     Snapshot,
     Speak,
     SpeechEnded,
@@ -62,9 +58,6 @@ class _Call:
     over: asyncio.Future[None]
     replica: str = ""
     answered: bool = False  # whether any event has arrived
-
-
-_Asked = Encode | EncodesMedia | PlanVideo | DecodeSpeech | Score | SavePrompt
 
 
 def first_id() -> int:
@@ -110,10 +103,10 @@ class ServeLink:
             self._loop.call_soon_threadsafe(self._add, command)
         elif isinstance(command, Cancel):
             self._loop.call_soon_threadsafe(self._cancel, command.id)
-        elif isinstance(command, _Asked):
-            self._loop.call_soon_threadsafe(self._begin, command)
         elif isinstance(command, Inspect):
             self._start(self._answer(command.id, self._snapshot(command.id)))
+        elif isinstance(command, Question):
+            self._loop.call_soon_threadsafe(self._begin, command)
 
     def close(self) -> None:
         """Cancel open requests and shut down the replicas."""
@@ -154,7 +147,7 @@ class ServeLink:
     def _add(self, add: Add | Speak) -> None:
         self._requests |= dict.fromkeys(_ids(add), self._spawn(self._generate(add)))
 
-    def _begin(self, command: _Asked) -> None:
+    def _begin(self, command: AnyQuestion) -> None:
         task = self._asked[command.id] = self._spawn(self._answer(command.id, self._ask(command)))
         task.add_done_callback(lambda _: self._asked.pop(command.id, None))
 
@@ -185,7 +178,8 @@ class ServeLink:
         """Send a call to a replica and wait. Raises an error if the replica refuses it or dies."""
         ids = list(call.ids)
         self._calls |= dict.fromkeys(ids, call)
-        command = Add(ids, add.request) if isinstance(add, Add) else msgspec.structs.replace(add, id=ids[0])
+        own = {"ids": ids} if isinstance(add, Add) else {"id": ids[0]}
+        command = msgspec.structs.replace(add, **own)
         stream = self._generating.remote(encode_command(command), self._name)
         reading = self._spawn(self._read(call, stream))
         limit = add.request.timeout if isinstance(add, Add) else None
@@ -268,7 +262,7 @@ class ServeLink:
             event = Failed(id, explain(error))
         self._receive([event])
 
-    async def _ask(self, command: _Asked) -> Event:
+    async def _ask(self, command: AnyQuestion) -> Event:
         response = self._handle.answer.remote(encode_command(command))
         try:
             (event,) = decode_events(await response)
@@ -283,7 +277,7 @@ class ServeLink:
         failed = next((event for event in events if isinstance(event, Failed)), None)
         if failed:
             return numbered(failed, id)
-        return Inspected(id, added([event.snapshot for event in events if isinstance(event, Inspected)]))
+        return Inspected(id, added([event.value for event in events if isinstance(event, Inspected)]))
 
 
 def _ids(command: Add | Speak) -> list[int]:

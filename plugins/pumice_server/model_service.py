@@ -97,7 +97,7 @@ class ModelService(ModelTexts):
 
     async def snapshot(self, timeout: float | None = BEAT_SECONDS) -> pumice.Snapshot:
         """Return the state of the engine. Raises TimeoutError if it finishes no batch within the timeout."""
-        return await asyncio.wait_for(asyncio.wrap_future(self.model.engine.client.ask()), timeout)
+        return await asyncio.wait_for(asyncio.wrap_future(self.model.engine.client.inspect()), timeout)
 
     def ask(self, timeout: float) -> None:
         """Start a health check, unless one runs. An engine that does not answer in time is killed."""

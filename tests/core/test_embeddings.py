@@ -15,6 +15,7 @@ import pytest
 
 import pumice
 from pumice.engine.loop.read_steps import ReadSteps
+from pumice.engine.messages import Encode
 from tiny_encoders import MODELS as ENCODERS
 from tiny_models import IDS, N_VOCAB
 from tiny_zoo import ZOO
@@ -162,7 +163,7 @@ def test_a_pair_is_laid_out_as_the_file_says(tmp_path: Path, name: str, template
             "bpe": tokenizer.tokenize(f"is {documents[0]} of {query}?", add_special=False),
         }[name]
         assert model._embedder._pair(query, documents[0]) == pair
-        (expected,) = model.engine.client.encode([pair], "cls", scores=True).result()
+        (expected,) = model.engine.client.ask(Encode, [pair], "cls", scores=True).result()
         np.testing.assert_allclose(scores[0], expected[0], rtol=1e-5)
         assert len(scores) == 2
         for wrong in ("a cat", 5, None, [5], (each for each in documents)):

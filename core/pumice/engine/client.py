@@ -8,56 +8,38 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import replace
-from typing import Protocol, TypeVar, cast
+from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 
-import numpy as np
-from numpy.typing import NDArray
+import msgspec
 
-from pumice.clients import CLIENT
 from pumice.engine.messages import (
     Add,
+    Answer,
     Cancel,
     Command,
-    DecodeSpeech,
-    Encode,
-    Encoded,
-    EncodeImage,
-    EncodeSound,
-    EncodeVideo,
     EndReasoning,
     Event,
     Failed,
     Inspect,
-    Inspected,
     LastEvent,
-    Logprobs,
     MediaEncoded,
-    MediaPart,
-    PlanVideo,
-    Pooling,
-    PromptSaved,
+    Question,
     ReleaseMedia,
     Request,
-    SavePrompt,
-    Score,
-    Scored,
     Snapshot,
-    Span,
     Speak,
-    SpeechDecoded,
     SpeechEnded,
     SpeechPart,
-    VideoPlanned,
+    media_of,
 )
 from pumice.errors import EngineDiedError, EngineError, ModelClosedError
 from pumice.media_encoder import KeptMedia
 from pumice.speech.stream import SpeechStream
-from pumice.videos import VideoForm, VideoPlan
 
-T = TypeVar("T")
+P = ParamSpec("P")
+V = TypeVar("V")
 
 Listener = Callable[[Event], None]
-Vectors = Sequence[NDArray[np.float32]]
 
 
 class EngineLink(Protocol):
@@ -89,7 +71,7 @@ class EngineClient:
 
         Listeners are called with every event, in the receiving thread, and must be quick.
         """
-        return self._submit(lambda ids: Add(ids, request, CLIENT.get()), listeners, request.media)
+        return self._submit(lambda ids: Add(ids, request), listeners)
 
     def cancel(self, id: int) -> None:
         """Cancel a sequence; its listener still gets ``Finished``, unless the engine is closed or dead."""
@@ -106,57 +88,24 @@ class EngineClient:
         if self._listeners.pop(id, None):
             self.cancel(id)
 
-    def encode(
-        self,
-        texts: Sequence[Sequence[int]],
-        pooling: Pooling,
-        scores: bool = False,
-        adapter_scales: Sequence[float] = (),
-        media: Sequence[Sequence[Span]] = (),
-        priority: int = 0,
-    ) -> Future[Vectors]:
-        """Encode texts, given as token ids, to vectors, like ``Encode``. Cancelling the future cancels the work."""
-        return self._future(
-            lambda id: Encode(id, texts, pooling, scores, adapter_scales, media, priority, CLIENT.get()),
-            lambda event: cast(Encoded, event).values,
-            [span for spans in media for span in spans],
-        )
+    def ask(self, question: Callable[Concatenate[int, P], Question[V]], *args: P.args, **kwargs: P.kwargs) -> Future[V]:
+        """Return the answer to a question, which is made of its id and these arguments: ``ask(Score, tokens)``.
 
-    def encode_image(self, pixels: NDArray[np.uint8], keep: bool = False) -> Future[Sequence[MediaPart]]:
-        """Return what stands for an image ``[height, width, 3]`` in a prompt, like ``EncodeImage``.
-
-        Kept rows are released once nothing refers to the ``media`` of the parts any more.
+        Cancelling the future cancels the work. Kept rows of media are released once nothing refers to the ``media`` of
+        the parts any more.
         """
-        height, width, _ = pixels.shape
-        return self._future(lambda id: EncodeImage(id, height, width, pixels.tobytes(), keep), self._media_parts)
+        future: Future[V] = Future()
 
-    def encode_sound(self, samples: NDArray[np.float32], keep: bool = False) -> Future[Sequence[MediaPart]]:
-        """Return what stands for a sound ``[n]`` in a prompt, like ``EncodeSound``; see ``encode_image``."""
-        return self._future(lambda id: EncodeSound(id, samples.tobytes(), keep), self._media_parts)
+        def listen(event: Event) -> None:
+            with contextlib.suppress(InvalidStateError):  # cancelled meanwhile
+                if isinstance(event, Failed):
+                    future.set_exception(event.error)
+                else:
+                    future.set_result(cast(Answer[V], event).value)
 
-    def plan_video(self, form: VideoForm) -> Future[VideoPlan]:
-        """Return which frames of a video the model sees, like ``PlanVideo``."""
-        return self._future(lambda id: PlanVideo(id, form), lambda event: cast(VideoPlanned, event).plan)
-
-    def encode_video(
-        self, form: VideoForm, frames: NDArray[np.uint8], keep: bool = False
-    ) -> Future[Sequence[MediaPart]]:
-        """Return what stands for a video in a prompt, from its frames, like ``EncodeVideo``; see ``encode_image``."""
-        _, height, width, _ = frames.shape
-        return self._future(lambda id: EncodeVideo(id, form, height, width, frames.tobytes(), keep), self._media_parts)
-
-    def _media_parts(self, event: Event) -> Sequence[MediaPart]:
-        """Return the parts of encoded media, whose kept rows share an object that releases them at its end."""
-        parts = cast(MediaEncoded, event).parts
-        if not any(part.kept for part in parts):
-            return parts
-        media = KeptMedia(event.id)
-        weakref.finalize(media, _release, weakref.ref(self), event.id).atexit = False
-        return [replace(part, kept=part.kept and replace(part.kept, media=media)) for part in parts]
-
-    def decode_speech(self, codes: Sequence[int]) -> Future[NDArray[np.float32]]:
-        """Return the samples of audio codes, like ``DecodeSpeech``. The future can be cancelled."""
-        return self._future(lambda id: DecodeSpeech(id, codes), lambda event: cast(SpeechDecoded, event).samples)
+        (id,) = self._submit(lambda ids: cast(Command, question(ids[0], *args, **kwargs)), [listen])
+        future.add_done_callback(lambda done: self.drop(id) if done.cancelled() else None)
+        return future
 
     def speak(self, command: Callable[[int], Speak], stream: SpeechStream) -> None:
         """Speak a piece of a text; ``command`` makes the message of an id. Closing the stream ends the speech."""
@@ -172,68 +121,34 @@ class EngineClient:
         (id,) = self._submit(lambda ids: command(ids[0]), [listen])
         stream.cancel = lambda: self.cancel(id)
 
-    def score(
-        self,
-        tokens: Sequence[int],
-        n_top: int,
-        adapter_scales: Sequence[float] = (),
-        cache_salt: str = "",
-        priority: int = 0,
-    ) -> Future[Sequence[Logprobs]]:
-        """Return the log-probabilities of a text's tokens after the first, like ``Score``.
-
-        The future can be cancelled.
-        """
-        return self._future(
-            lambda id: Score(id, tokens, n_top, adapter_scales, cache_salt, priority, CLIENT.get()),
-            lambda event: cast(Scored, event).logprobs,
-        )
-
-    def save_prompt(
-        self, tokens: Sequence[int], adapter_scales: Sequence[float] = (), cache_salt: str = ""
-    ) -> Future[int]:
-        """Write the cache of a prompt to disk, like ``SavePrompt``; the result is the number of its tokens there."""
-        return self._future(
-            lambda id: SavePrompt(id, tokens, adapter_scales, cache_salt),
-            lambda event: cast(PromptSaved, event).n_tokens,
-        )
-
-    def _future(
-        self, command: Callable[[int], Command], result: Callable[[Event], T], media: Sequence[Span] = ()
-    ) -> Future[T]:
-        """Return the result of a command that is answered by one event. ``media``: those that it names."""
-        future: Future[T] = Future()
-
-        def listen(event: Event) -> None:
-            with contextlib.suppress(InvalidStateError):  # cancelled meanwhile
-                if isinstance(event, Failed):
-                    future.set_exception(event.error)
-                else:
-                    future.set_result(result(event))
-
-        (id,) = self._submit(lambda ids: command(ids[0]), [listen], media)
-        future.add_done_callback(lambda done: self.drop(id) if done.cancelled() else None)
-        return future
-
     def snapshot(self, timeout: float | None = None) -> Snapshot:
         """Return the state of the engine. Raises TimeoutError if no answer arrives within ``timeout`` seconds."""
-        return self.ask().result(timeout)
+        return self.inspect().result(timeout)
 
-    def ask(self) -> Future[Snapshot]:
+    def inspect(self) -> Future[Snapshot]:
         """Like ``snapshot``, but return a future."""
-        return self._future(Inspect, lambda event: cast(Inspected, event).snapshot)
+        return self.ask(Inspect)
 
     def receive(self, events: Iterable[Event]) -> None:
         """Pass events to their requesters."""
         for event in events:
+            if isinstance(event, MediaEncoded):
+                event = self._kept(event)
             last = isinstance(event, LastEvent)
             listener = self._listeners.pop(event.id, None) if last else self._listeners.get(event.id)
             if last:
                 self._named.pop(event.id, None)
             if listener:
                 listener(event)
-            elif isinstance(event, MediaEncoded):  # nobody waits for it any more
-                self._media_parts(event)
+
+    def _kept(self, event: MediaEncoded) -> MediaEncoded:
+        """Return encoded media whose kept rows share an object that releases them at its end."""
+        if not any(part.kept for part in event.value):
+            return event
+        media = KeptMedia(event.id)
+        weakref.finalize(media, _release, weakref.ref(self), event.id).atexit = False
+        parts = [replace(part, kept=part.kept and replace(part.kept, media=media)) for part in event.value]
+        return msgspec.structs.replace(event, value=parts)
 
     def end(self, error: Exception) -> None:
         """Fail all requests with an error."""
@@ -246,22 +161,18 @@ class EngineClient:
         """Handle the end of the engine: fail everything that waits for it."""
         self.receive([Failed(id, error) for id in list(self._listeners)])
 
-    def _submit(
-        self,
-        command: Callable[[Sequence[int]], Command],
-        listeners: Sequence[Listener],
-        media: Sequence[Span] = (),
-    ) -> list[int]:
+    def _submit(self, command: Callable[[Sequence[int]], Command], listeners: Sequence[Listener]) -> list[int]:
         """Send a command, and return its ids.
 
         Media that it names are released after its end: not every link keeps the order of commands.
         """
         ids = [next(self._ids) for _ in listeners]
         self._listeners.update(zip(ids, listeners, strict=True))
-        if named := [span.kept.media for span in media if span.kept]:
-            self._named.update(dict.fromkeys(ids, named))
         try:
-            self._send(command(ids))
+            made = command(ids)
+            if named := [span.kept.media for span in media_of(made) if span.kept]:
+                self._named.update(dict.fromkeys(ids, named))
+            self._send(made)
         except BaseException:
             for id in ids:
                 self._listeners.pop(id, None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Generic, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from pumice.architecture import MediaKind
 from pumice.cache_tiers import Tally
+from pumice.clients import CLIENT
 from pumice.errors import RequestError
 from pumice.grammar import Grammar, ReasoningBudget
 from pumice.media_encoder import KeptRows
@@ -286,6 +287,21 @@ class Facts:
         return min(4 * self.n_ctx * self.media_width, MAX_MEDIA_BYTES)
 
 
+@dataclass(frozen=True)
+class MediaPart:
+    """A text of a prompt, followed by embeddings ``rows [n, n_embd]`` in a ``grid``, or by none.
+
+    ``kept``: rows that the engine keeps, in place of ``rows``. ``block``: that of ``Embeddings``.
+    """
+
+    text: str
+    rows: NDArray[np.float32] | None = None
+    grid: tuple[Count, Count] | None = None
+    times: tuple[Count, ...] = ()
+    kept: KeptRows | None = None
+    block: Count = 0
+
+
 class EngineMessage(msgspec.Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True):
     """Base of commands and events. A message is encoded as an array of its class's name and its fields."""
 
@@ -300,7 +316,22 @@ class LastEvent(Numbered, frozen=True):
     """Base of the events that are the last of their request."""
 
 
-# --- commands
+V = TypeVar("V", covariant=True)
+
+
+class Answer(LastEvent, Generic[V], frozen=True):
+    """Base of the events that answer a ``Question``."""
+
+    value: V
+
+
+class Question(Numbered, Generic[V], frozen=True):
+    """Base of the commands that one event answers, an ``answer`` with a value, unless they fail."""
+
+    answer: ClassVar[type[Answer[object]]]
+
+
+# --- commands, and the answers to questions
 
 
 class Add(EngineMessage, frozen=True):
@@ -312,78 +343,97 @@ class Add(EngineMessage, frozen=True):
 
     ids: Sequence[Id]
     request: Request
-    client: Name = ""
+    client: Name = msgspec.field(default_factory=CLIENT.get)
 
 
 Pooling = Literal["none", "mean", "cls", "last"]
 """Pooling of a text's hidden states to its embedding: none, their mean, the first, the last."""
 
 
-class Encode(Numbered, frozen=True):
-    """Answer with ``Encoded``: each of ``texts``, given as token ids, as one vector or, without pooling, one per token.
+class Encoded(Answer[Sequence[NDArray[np.float32]]], frozen=True):
+    """The vectors of texts: float32 ``[n]`` each, or ``[n_tokens, n]`` without pooling."""
+
+
+class Encode(Question[Sequence[NDArray[np.float32]]], frozen=True):
+    """Encode each of ``texts``, given as token ids, to one vector or, without pooling, to one per token.
 
     ``scores``: return scores of the texts instead of embeddings. ``adapter_scales``: scale of each adapter; empty for
     the defaults. ``media``: images and sound of each text as embeddings, in the order of their positions, whose ids are
     ignored; empty if no text has any.
     """
 
+    answer = Encoded
     texts: Sequence[Sequence[int]]
     pooling: Pooling
     scores: bool = False
     adapter_scales: Sequence[float] = ()
     media: Sequence[Sequence[Span]] = ()
     priority: int = 0
-    client: Name = ""
+    client: Name = msgspec.field(default_factory=CLIENT.get)
 
 
-class EncodeImage(Numbered, frozen=True):
-    """Answer with ``MediaEncoded``: what stands for an image ``[height, width, 3]`` of uint8 in a prompt.
+MediaValues = NDArray[np.uint8] | NDArray[np.float32]
+"""Pixels ``[height, width, 3]`` of an image, samples ``[n]`` of a sound, or frames ``[n, height, width, 3]``."""
 
-    ``keep``: keep the rows until ``ReleaseMedia``, and name them in the answer.
+
+class MediaEncoded(Answer[Sequence[MediaPart]], frozen=True):
+    """What stands for an image, a sound or a video in a prompt."""
+
+
+class EncodeMedia(Question[Sequence[MediaPart]], frozen=True):
+    """Encode an image, a sound of ``Facts.sound_rate`` values a second, or the planned frames of a video.
+
+    ``form``: that of a video. ``keep``: keep the rows until ``ReleaseMedia``, and name them in the answer.
     """
 
-    height: Count
-    width: Count
-    pixels: bytes
+    answer = MediaEncoded
+    kind: MediaKind
+    shape: Annotated[Sequence[Count], Meta(max_length=4)]
+    data: bytes
+    form: VideoForm | None = None
     keep: bool = False
 
+    @classmethod
+    def of(
+        cls, id: int, kind: MediaKind, values: MediaValues, form: VideoForm | None = None, keep: bool = False
+    ) -> EncodeMedia:
+        """Return the command that encodes these values."""
+        return cls(id, kind, values.shape, values.tobytes(), form, keep)
 
-class EncodeSound(Numbered, frozen=True):
-    """Like ``EncodeImage``, for a sound: float32 values, ``Facts.sound_rate`` a second."""
-
-    samples: bytes
-    keep: bool = False
-
-
-class PlanVideo(Numbered, frozen=True):
-    """Answer with ``VideoPlanned``: which frames of a video the model sees."""
-
-    form: VideoForm
-
-
-class EncodeVideo(Numbered, frozen=True):
-    """Like ``EncodeImage``, for the planned frames ``[n, height, width, 3]`` of a video."""
-
-    form: VideoForm
-    height: Count
-    width: Count
-    pixels: bytes
-    keep: bool = False
-
-
-EncodesMedia = EncodeImage | EncodeSound | EncodeVideo
+    @property
+    def values(self) -> MediaValues:
+        """The pixels, samples or frames. Raises ValueError if the shape is not theirs."""
+        if self.kind == "audio":
+            return np.frombuffer(self.data, np.float32).reshape(self.shape)
+        return np.frombuffer(self.data, np.uint8).reshape(self.shape)
 
 
 class ReleaseMedia(Numbered, frozen=True):
-    """Forget the rows that are kept for the ``EncodesMedia`` of this id; there is no answer.
+    """Forget the rows that are kept for the ``EncodeMedia`` of this id; there is no answer.
 
     Requests that were sent before keep them for themselves.
     """
 
 
-class DecodeSpeech(Numbered, frozen=True):
-    """Answer with ``SpeechDecoded``: the samples of audio codes."""
+class VideoPlanned(Answer[VideoPlan], frozen=True):
+    """Which frames of a video the model sees."""
 
+
+class PlanVideo(Question[VideoPlan], frozen=True):
+    """Choose the frames of a video that the model sees."""
+
+    answer = VideoPlanned
+    form: VideoForm
+
+
+class SpeechDecoded(Answer[NDArray[np.float32]], frozen=True):
+    """Samples: float32 ``[n]``."""
+
+
+class DecodeSpeech(Question[NDArray[np.float32]], frozen=True):
+    """Return the samples of audio codes."""
+
+    answer = SpeechDecoded
     codes: Sequence[Count]
 
 
@@ -399,26 +449,36 @@ class Speak(Numbered, frozen=True):
     voice: bytes = b""
 
 
-class Score(Numbered, frozen=True):
-    """Answer with ``Scored``: the log-probabilities of a text's tokens, and of ``n_top`` alternatives each.
+class Scored(Answer[Sequence[Logprobs]], frozen=True):
+    """Log-probabilities of the tokens after the first, which has no prediction."""
+
+
+class Score(Question[Sequence[Logprobs]], frozen=True):
+    """Return the log-probabilities of a text's tokens, and of ``n_top`` alternatives each.
 
     ``adapter_scales`` is as for ``Encode``. Requests with an equal ``cache_salt`` share the cached text.
     """
 
+    answer = Scored
     tokens: Sequence[int]
     n_top: int = 0
     adapter_scales: Sequence[float] = ()
     cache_salt: str = ""
     priority: int = 0
-    client: Name = ""
+    client: Name = msgspec.field(default_factory=CLIENT.get)
 
 
-class SavePrompt(Numbered, frozen=True):
-    """Write the cache of a prompt that was read to ``cache_saved`` or ``cache_disk``; answer with ``PromptSaved``.
+class PromptSaved(Answer[Count], frozen=True):
+    """The number of the prompt's first tokens whose cache is on disk."""
+
+
+class SavePrompt(Question[int], frozen=True):
+    """Write the cache of a prompt that was read to ``cache_saved`` or ``cache_disk``.
 
     ``adapter_scales`` and ``cache_salt`` are those of the request that read it.
     """
 
+    answer = PromptSaved
     tokens: Sequence[Token]
     adapter_scales: Sequence[float] = ()
     cache_salt: str = ""
@@ -432,33 +492,32 @@ class EndReasoning(Numbered, frozen=True):
     """End the reasoning of a sequence with a reasoning budget after its next token; others ignore it."""
 
 
-class Inspect(Numbered, frozen=True):
-    """Answer with a ``Snapshot``."""
+class Inspected(Answer[Snapshot], frozen=True):
+    """The state of the engine."""
+
+
+class Inspect(Question[Snapshot], frozen=True):
+    """Return the state of the engine."""
+
+    answer = Inspected
 
 
 class Close(EngineMessage, frozen=True):
     """Cancel everything and end."""
 
 
-Command = (
-    Add
-    | Encode
-    | EncodeImage
-    | EncodeSound
-    | EncodeVideo
-    | PlanVideo
-    | ReleaseMedia
-    | DecodeSpeech
-    | Speak
-    | Score
-    | SavePrompt
-    | Cancel
-    | EndReasoning
-    | Inspect
-    | Close
-)
+AnyQuestion = Encode | EncodeMedia | PlanVideo | DecodeSpeech | Score | SavePrompt | Inspect
+Command = AnyQuestion | Add | ReleaseMedia | Speak | Cancel | EndReasoning | Close
 
-# --- events
+
+def media_of(command: Command) -> list[Span]:
+    """Return the spans of embeddings of a command."""
+    if isinstance(command, Encode):
+        return [span for spans in command.media for span in spans]
+    return list(command.request.media) if isinstance(command, Add) else []
+
+
+# --- other events
 
 
 class Accepted(Numbered, frozen=True):
@@ -512,51 +571,6 @@ class Failed(LastEvent, frozen=True):
             msgspec.structs.force_setattr(self, "error", error)
 
 
-class Inspected(LastEvent, frozen=True):
-    """The answer to ``Inspect``."""
-
-    snapshot: Snapshot
-
-
-class Encoded(LastEvent, frozen=True):
-    """The answer to ``Encode``: float32 ``[n]`` per text, or ``[n_tokens, n]`` without pooling."""
-
-    values: Sequence[NDArray[np.float32]]
-
-
-@dataclass(frozen=True)
-class MediaPart:
-    """A text of a prompt, followed by embeddings ``rows [n, n_embd]`` in a ``grid``, or by none.
-
-    ``kept``: rows that the engine keeps, in place of ``rows``. ``block``: that of ``Embeddings``.
-    """
-
-    text: str
-    rows: NDArray[np.float32] | None = None
-    grid: tuple[Count, Count] | None = None
-    times: tuple[Count, ...] = ()
-    kept: KeptRows | None = None
-    block: Count = 0
-
-
-class MediaEncoded(LastEvent, frozen=True):
-    """The answer to ``EncodeImage``, ``EncodeSound`` and ``EncodeVideo``."""
-
-    parts: Sequence[MediaPart]
-
-
-class VideoPlanned(LastEvent, frozen=True):
-    """The answer to ``PlanVideo``."""
-
-    plan: VideoPlan
-
-
-class SpeechDecoded(LastEvent, frozen=True):
-    """The answer to ``DecodeSpeech``: float32 ``[n]``."""
-
-    samples: NDArray[np.float32]
-
-
 class SpeechPart(Numbered, frozen=True):
     """A part of the answer to ``Speak``: float32 ``[n]``."""
 
@@ -569,31 +583,5 @@ class SpeechEnded(LastEvent, frozen=True):
     n_frames: Count
 
 
-class Scored(LastEvent, frozen=True):
-    """The answer to ``Score``: log-probabilities of the tokens after the first, which has no prediction."""
-
-    logprobs: Sequence[Logprobs]
-
-
-class PromptSaved(LastEvent, frozen=True):
-    """The answer to ``SavePrompt``: the number of the prompt's first tokens whose cache is on disk."""
-
-    n_tokens: Count
-
-
-Event = (
-    Accepted
-    | Progress
-    | Output
-    | Finished
-    | Failed
-    | Inspected
-    | Encoded
-    | MediaEncoded
-    | VideoPlanned
-    | SpeechDecoded
-    | SpeechPart
-    | SpeechEnded
-    | Scored
-    | PromptSaved
-)
+AnyAnswer = Encoded | MediaEncoded | VideoPlanned | SpeechDecoded | Scored | PromptSaved | Inspected
+Event = AnyAnswer | Accepted | Progress | Output | Finished | Failed | SpeechPart | SpeechEnded

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, get_args
 
-from pumice.engine.messages import Pooling
+from pumice.engine.messages import Encode, Pooling
 from pumice.engine.requests.arguments import adapter_scales, check_switch
 from pumice.errors import RequestError
 from pumice.frontend.answer import Answer
@@ -75,9 +75,8 @@ class Embedder:
             media = [text.media for text in read] if any(text.media for text in read) else []
             ids, scales = [text.tokens for text in read], self._scales(adapters)
             REQUEST["priority"].check(priority)
-            return self._engine.client.encode(
-                ids, pooling or self.pooling, adapter_scales=scales, media=media, priority=priority
-            )
+            chosen = pooling or self.pooling
+            return self._engine.client.ask(Encode, ids, chosen, False, scales, media, priority)
 
         return Answer(begin, lambda values: self._cut(values, normalize, dimensions))
 
@@ -94,7 +93,7 @@ class Embedder:
             pairs = [check_text(self._engine, self._pair(query, document)) for document in documents]
             REQUEST["priority"].check(priority)
             pooling, scales = self._pooling_of_scores, self._scales(adapters)
-            return self._engine.client.encode(pairs, pooling, True, scales, priority=priority)
+            return self._engine.client.ask(Encode, pairs, pooling, True, scales, priority=priority)
 
         return Answer(begin, lambda values: [float(scores[0]) for scores in values])
 

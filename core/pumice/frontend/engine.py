@@ -10,7 +10,7 @@ from pumice.architecture import MediaKind
 from pumice.chat.mixed import PromptPart
 from pumice.config import Config
 from pumice.engine import EngineClient, Snapshot
-from pumice.engine.messages import Facts, Span, Speak
+from pumice.engine.messages import Facts, MediaValues, Span, Speak
 from pumice.errors import ModelClosedError
 from pumice.gguf import GGUFFile
 from pumice.grammar import GrammarChecker
@@ -35,20 +35,15 @@ class MediaEngine(Protocol):
     def check(self, kind: MediaKind) -> None:
         """Raise RequestError for a model that does not take this kind, before anything is decoded."""
 
-    def encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[PromptPart]:
-        """Return the texts and embeddings that stand for an image ``[height, width, 3]`` in a prompt.
+    def encode(self, kind: MediaKind, values: MediaValues, form: VideoForm | None = None) -> Sequence[PromptPart]:
+        """Return the texts and embeddings that stand for an image, a sound of ``sound_rate`` or a video in a prompt.
 
-        Raises PromptTooLongError if they have more rows than the context; so do the other methods.
+        ``form``: that of the video, whose planned frames the values are. Raises PromptTooLongError for more rows than
+        the context.
         """
-
-    def encode_samples(self, samples: NDArray[np.float32]) -> Sequence[PromptPart]:
-        """Return what stands for a sound ``[n]`` of ``sound_rate``."""
 
     def plan_video(self, form: VideoForm) -> VideoPlan:
         """Return which frames of a video the model sees."""
-
-    def encode_frames(self, form: VideoForm, frames: NDArray[np.uint8]) -> Sequence[PromptPart]:
-        """Return what stands for a video, from its planned frames ``[n, height, width, 3]``."""
 
 
 class SpeechEngine(Protocol):

@@ -61,17 +61,20 @@ class Media:
             return self._encoded.get(
                 media.at(rate),
                 lambda content: together.checked(samples_of(content, rate), rate),
-                engine.encode_samples,
+                partial(engine.encode, "audio"),
                 salt,
             )
         if isinstance(media, Video):
             engine.check("video")
             salt = f"{salt}\0{media.rate}"  # decides which frames the model sees
             return self._encoded.get(
-                media, partial(self._decode_video, media.rate), lambda video: engine.encode_frames(*video), salt
+                media,
+                partial(self._decode_video, media.rate),
+                lambda video: engine.encode("video", video[1], video[0]),
+                salt,
             )
         engine.check("image")
-        return self._encoded.get(media, pixels_of, engine.encode_pixels, salt)
+        return self._encoded.get(media, pixels_of, partial(engine.encode, "image"), salt)
 
     def read(self, parts: Sequence[str | OneMedia], salt: str = "") -> tuple[list[int], list[Span]]:
         """Return the token ids of texts, images and sounds in order, with those of media left open, and the media.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
-from pumice.engine.messages import Logprobs
+from pumice.engine.messages import Logprobs, Score
 from pumice.engine.requests.arguments import NO_PREDICTION, adapter_scales
 from pumice.errors import PromptTooLongError, RequestError
 from pumice.frontend.answer import Answer
@@ -41,6 +41,6 @@ def scores(
             future: Future[Sequence[Logprobs]] = Future()
             future.set_result([])
             return future
-        return engine.client.score(ids, n_top, scales, cache_salt, priority)
+        return engine.client.ask(Score, ids, n_top, scales, cache_salt, priority)
 
     return Answer(begin, list)

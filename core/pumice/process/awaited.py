@@ -10,24 +10,23 @@ from operator import itemgetter
 from pumice.engine.messages import (
     Accepted,
     Add,
+    AnyQuestion,
     Command,
     DecodeSpeech,
     Encode,
     Encoded,
-    EncodesMedia,
+    EncodeMedia,
     Event,
     Facts,
     Failed,
     Finished,
-    Inspect,
-    Inspected,
     Logprobs,
     MediaEncoded,
     MediaPart,
     Output,
-    PlanVideo,
     Progress,
     PromptSaved,
+    Question,
     Request,
     SavePrompt,
     Score,
@@ -36,7 +35,6 @@ from pumice.engine.messages import (
     SpeechDecoded,
     SpeechEnded,
     SpeechPart,
-    VideoPlanned,
 )
 from pumice.errors import EngineError
 from pumice.process.codec import MAX_BYTES, MAX_LOADING_BYTES
@@ -71,7 +69,7 @@ class Awaited:
                 self._put(id, _Generation(command.request))
         elif isinstance(command, Speak):
             self._put(command.id, _Speech(command))
-        elif isinstance(command, (Encode, EncodesMedia, PlanVideo, DecodeSpeech, Score, SavePrompt, Inspect)):
+        elif isinstance(command, Question):
             self._put(command.id, command)
 
     def check(self, events: Sequence[Event]) -> list[Event]:
@@ -120,23 +118,24 @@ class Awaited:
             )
         if isinstance(command, _Speech):
             return isinstance(event, SpeechEnded)
-        if isinstance(command, Inspect):
-            return isinstance(event, Inspected)
-        if isinstance(command, Score):
-            if not isinstance(event, Scored) or len(event.logprobs) != max(0, len(command.tokens) - 1):
-                return False
-            return _are_valid(event.logprobs, command.n_top, self._n_vocab)
-        if isinstance(command, SavePrompt):
-            return isinstance(event, PromptSaved) and event.n_tokens <= len(command.tokens)
-        if isinstance(command, PlanVideo):
-            return isinstance(event, VideoPlanned)
-        if isinstance(command, EncodesMedia):
-            return isinstance(event, MediaEncoded) and self._are_rows(event.parts, command)
-        if isinstance(command, DecodeSpeech):
-            return isinstance(event, SpeechDecoded) and event.samples.shape == (self._n_samples(command),)
-        return isinstance(event, Encoded) and [array.shape for array in event.values] == self._shapes(command)
+        return type(event) is command.answer and self._is_right(command, event)
 
-    def _are_rows(self, parts: Sequence[MediaPart], command: EncodesMedia) -> bool:
+    def _is_right(self, command: AnyQuestion, event: Event) -> bool:
+        """Return True if the value of an answer fits the question."""
+        if isinstance(command, Score) and isinstance(event, Scored):
+            is_long = len(event.value) == max(0, len(command.tokens) - 1)
+            return is_long and _are_valid(event.value, command.n_top, self._n_vocab)
+        if isinstance(command, SavePrompt) and isinstance(event, PromptSaved):
+            return event.value <= len(command.tokens)
+        if isinstance(command, EncodeMedia) and isinstance(event, MediaEncoded):
+            return self._are_rows(event.value, command)
+        if isinstance(command, DecodeSpeech) and isinstance(event, SpeechDecoded):
+            return event.value.shape == (self._n_samples(command),)
+        if isinstance(command, Encode) and isinstance(event, Encoded):
+            return [array.shape for array in event.value] == self._shapes(command)
+        return True
+
+    def _are_rows(self, parts: Sequence[MediaPart], command: EncodeMedia) -> bool:
         """Return True for embeddings of the model's width, which are no more than its context has positions."""
         if self.facts is None:
             return False
@@ -163,7 +162,7 @@ class Awaited:
         """Return the maximum bytes of an answer's largest message beyond the usual limit."""
         if isinstance(command, Encode):
             return sum(4 * math.prod(shape) + _SMALL for shape in self._shapes(command))
-        if isinstance(command, EncodesMedia):
+        if isinstance(command, EncodeMedia):
             return self.facts.media_bytes + _SMALL if self.facts and not command.keep else 0
         if isinstance(command, DecodeSpeech):
             return 4 * self._n_samples(command) + _SMALL
@@ -233,4 +232,4 @@ def _are_valid(logprobs: Sequence[Logprobs], n_top: int, n_vocab: int) -> bool:
     return True
 
 
-_Owed = _Generation | _Speech | Encode | EncodesMedia | PlanVideo | DecodeSpeech | Score | SavePrompt | Inspect
+_Owed = _Generation | _Speech | AnyQuestion

@@ -31,7 +31,7 @@ from pumice.engine.messages import (
     Facts,
     Name,
     Output,
-    Span,
+    media_of,
 )
 from pumice.errors import EngineError, OutOfMemoryError, PlainArguments, PumiceError, RequestError, from_plain, to_plain
 from pumice.process.header import MAX_HEADER_BYTES, Header
@@ -196,13 +196,6 @@ def encode_aside(command: Command, media_bytes: int) -> bytes | Callable[[], byt
     if size > most:
         raise RequestError(f"the request with its images has {size} bytes, but the limit is {most}")
     return lambda: COMMANDS.encode(command)
-
-
-def media_of(command: Command) -> list[Span]:
-    """Return the spans of embeddings of a command."""
-    if isinstance(command, Encode):
-        return [span for spans in command.media for span in spans]
-    return list(command.request.media) if isinstance(command, Add) else []
 
 
 def _without_media(command: Command) -> Command:

@@ -15,20 +15,16 @@ from pumice.engine.messages import (
     Accepted,
     Add,
     Cancel,
+    Command,
     DecodeSpeech,
     Encode,
-    EncodeImage,
-    EncodesMedia,
-    EncodeSound,
-    EndReasoning,
+    EncodeMedia,
     Event,
     Failed,
-    Inspect,
+    Numbered,
     PlanVideo,
     ReleaseMedia,
     Request,
-    SavePrompt,
-    Score,
     Speak,
     SpeechDecoded,
     SpeechEnded,
@@ -68,23 +64,9 @@ class EngineHost:
         self._lock = threading.Lock()
         engine.thread.emit = write
 
-    def obey(
-        self,
-        command: Add
-        | Encode
-        | EncodesMedia
-        | PlanVideo
-        | ReleaseMedia
-        | DecodeSpeech
-        | Speak
-        | Score
-        | SavePrompt
-        | Cancel
-        | EndReasoning
-        | Inspect,
-    ) -> None:
+    def obey(self, command: Command) -> None:
         """Pass a command to the engine. Errors are sent as events."""
-        if isinstance(command, (EncodesMedia, PlanVideo)):
+        if isinstance(command, (EncodeMedia, PlanVideo)):
             self._media[command.id] = Future()
             self._encoder.submit(self._encode_media, command)
         elif isinstance(command, ReleaseMedia):
@@ -118,7 +100,7 @@ class EngineHost:
         else:
             self._obey(filled)
 
-    def _encode_media(self, command: EncodesMedia | PlanVideo) -> None:
+    def _encode_media(self, command: EncodeMedia | PlanVideo) -> None:
         """Encode an image, a sound or a video beside the engine's steps, and send what stands for it."""
         REQUEST_CANCELLED.set(self._media[command.id])
         try:
@@ -129,20 +111,10 @@ class EngineHost:
         finally:
             del self._media[command.id]
 
-    def _encoded(self, command: EncodesMedia | PlanVideo) -> Event:
+    def _encoded(self, command: EncodeMedia | PlanVideo) -> Event:
         if isinstance(command, PlanVideo):
             return VideoPlanned(command.id, self.engine.media.plan_video(command.form))
-        if isinstance(command, EncodeSound):
-            parts = self.engine.media.encode_samples(np.frombuffer(command.samples, np.float32))
-        else:
-            pixels = np.frombuffer(command.pixels, np.uint8)
-            if isinstance(command, EncodeImage):
-                parts = self.engine.media.encode_pixels(pixels.reshape(command.height, command.width, 3))
-            else:
-                parts = self.engine.media.encode_frames(
-                    command.form, pixels.reshape(-1, command.height, command.width, 3)
-                )
-        return self._kept.answer(command, parts)
+        return self._kept.answer(command, self.engine.media.encode(command.kind, command.values, command.form))
 
     def _sound(self, id: int, begin: Callable[[], Future[T]], answer: Callable[[T], Event]) -> None:
         """Make sound beside the engine's steps, and send the answer made of the result, or its error."""
@@ -180,7 +152,7 @@ class EngineHost:
         for id in cancelled:
             self._obey(Cancel(id))
 
-    def _obey(self, command: Add | Encode | Score | SavePrompt | Cancel | EndReasoning | Inspect) -> None:
+    def _obey(self, command: Command) -> None:
         try:
             self.engine.thread.send(command)
             if isinstance(command, Add):
@@ -189,8 +161,10 @@ class EngineHost:
             self._write([Failed(id, error) for id in _ids(command)])
 
 
-def _ids(command: Add | Encode | Score | SavePrompt | Cancel | EndReasoning | Inspect) -> Sequence[int]:
-    return command.ids if isinstance(command, Add) else [command.id]
+def _ids(command: Command) -> Sequence[int]:
+    if isinstance(command, Add):
+        return command.ids
+    return [command.id] if isinstance(command, Numbered) else []
 
 
 def _is_slow(request: Request) -> bool:

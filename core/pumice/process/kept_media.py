@@ -8,10 +8,9 @@ from dataclasses import replace
 
 import msgspec
 
-from pumice.engine.messages import Add, Encode, EncodesMedia, MediaEncoded, MediaPart, Span
+from pumice.engine.messages import Add, Encode, EncodeMedia, MediaEncoded, MediaPart, Span, media_of
 from pumice.errors import RequestError
 from pumice.media_encoder import Embeddings, KeptMedia, KeptRows
-from pumice.process.codec import media_of
 
 
 class KeptMediaRows:
@@ -25,7 +24,7 @@ class KeptMediaRows:
         self._kept: dict[int, Sequence[str | Embeddings]] = {}
         self._lock = threading.Lock()
 
-    def answer(self, command: EncodesMedia, parts: Sequence[str | Embeddings]) -> MediaEncoded:
+    def answer(self, command: EncodeMedia, parts: Sequence[str | Embeddings]) -> MediaEncoded:
         """Return the answer to a command, and keep the rows if it wants that."""
         if not command.keep:
             return MediaEncoded(command.id, [_sent(part) for part in parts])

@@ -17,7 +17,7 @@ from pumice.config import Config
 from pumice.engine import EngineClient, Snapshot
 from pumice.engine.client import EngineLink
 from pumice.engine.media.encoders import no_projector, refusal
-from pumice.engine.messages import Event, Facts, MediaPart, Speak
+from pumice.engine.messages import DecodeSpeech, EncodeMedia, Event, Facts, MediaPart, MediaValues, PlanVideo, Speak
 from pumice.errors import RequestError
 from pumice.gguf import GGUFFile
 from pumice.grammar import shared_checker
@@ -155,17 +155,11 @@ class _LinkedMedia:
     def sound_rate(self) -> int:
         return self._facts.sound_rate
 
-    def encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[PromptPart]:
-        return _prompt_parts(_wanted(self._client.encode_image(pixels, self._keeps)), "image")
-
-    def encode_samples(self, samples: NDArray[np.float32]) -> Sequence[PromptPart]:
-        return _prompt_parts(_wanted(self._client.encode_sound(samples, self._keeps)), "audio")
+    def encode(self, kind: MediaKind, values: MediaValues, form: VideoForm | None = None) -> Sequence[PromptPart]:
+        return _prompt_parts(_wanted(self._client.ask(EncodeMedia.of, kind, values, form, self._keeps)), kind)
 
     def plan_video(self, form: VideoForm) -> VideoPlan:
-        return _wanted(self._client.plan_video(form))
-
-    def encode_frames(self, form: VideoForm, frames: NDArray[np.uint8]) -> Sequence[PromptPart]:
-        return _prompt_parts(_wanted(self._client.encode_video(form, frames, self._keeps)), "video")
+        return _wanted(self._client.ask(PlanVideo, form))
 
 
 class _LinkedSpeech:
@@ -185,7 +179,7 @@ class _LinkedSpeech:
     def decode(self, codes: Sequence[int]) -> Future[NDArray[np.float32]]:
         self.check()
         check_codes(codes, self._facts.audio_codes)
-        return self._client.decode_speech(codes)
+        return self._client.ask(DecodeSpeech, codes)
 
     def open(self, command: Callable[[int], Speak]) -> SpeechStream:
         stream = SpeechStream()

@@ -28,7 +28,7 @@ import pumice
 from gguf_files import tiny_llama
 from paced import BACKEND, HANGS, Pace
 from pumice.engine import EngineClient
-from pumice.engine.messages import Event, Failed, Finished, Output, Snapshot
+from pumice.engine.messages import Encode, Event, Failed, Finished, Output, SavePrompt, Score, Snapshot
 from pumice.gguf import GGMLType, GGUFFile, TensorInfo, Writer
 from pumice.grammar import ReasoningBudget
 
@@ -231,14 +231,14 @@ class EngineMachine(RuleBasedStateMachine):
         work = Work("encode", texts[0], tuple(texts[1:]), pooling=pooling, adapter=adapter)
         asked = self._asked(work)
         ids, scales = [tokens_of(text) for text in texts], [adapter or 0.0]
-        self._send([asked], lambda: self._follow(asked, self.client.encode(ids, pooling, adapter_scales=scales)))
+        self._send([asked], lambda: self._follow(asked, self.client.ask(Encode, ids, pooling, adapter_scales=scales)))
 
     @rule(prompt=prompts, n_top=st.sampled_from([0, 2]), adapter=adapters, salt=salts)
     def score(self, prompt, n_top, adapter, salt) -> None:
         asked = self._asked(Work("score", prompt, n_top=n_top, adapter=adapter), salt)
         ids, scales = tokens_of(prompt), [adapter or 0.0]
         if len(ids) > 1:
-            self._send([asked], lambda: self._follow(asked, self.client.score(ids, n_top, scales, salt)))
+            self._send([asked], lambda: self._follow(asked, self.client.ask(Score, ids, n_top, scales, salt)))
 
     @rule(prompt=prompts, adapter=adapters)
     def logits(self, prompt, adapter) -> None:
@@ -263,7 +263,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(prompt=prompts, salt=salts)
     def save(self, prompt, salt) -> None:
         asked = self._asked(Work("save", prompt), salt)
-        self._send([asked], lambda: self._follow(asked, self.client.save_prompt(tokens_of(prompt), [0.0], salt)))
+        self._send([asked], lambda: self._follow(asked, self.client.ask(SavePrompt, tokens_of(prompt), [0.0], salt)))
 
     @rule(which=st.integers(0, 63))
     def cancel(self, which: int) -> None:
@@ -410,7 +410,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     def _look(self) -> Snapshot:
         """Let the engine compute until it tells its state, one step unless it is busy otherwise; check the state."""
-        state = self.client.ask()
+        state = self.client.inspect()
 
         def told() -> None:
             with self.pace.changed:

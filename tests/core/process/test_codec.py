@@ -17,7 +17,7 @@ from pumice.engine.messages import (
     Cancel,
     Close,
     Encode,
-    EncodeImage,
+    EncodeMedia,
     Failed,
     Finished,
     Inspect,
@@ -66,7 +66,7 @@ REQUEST = Request(
 COMMANDS_OF_EACH_KIND = [
     Add([1], REQUEST),
     Encode(1, [[1, 2], []], "mean", True, [0.5], [[], []]),
-    EncodeImage(1, 1, 2, b"pixels"),
+    EncodeMedia(1, "image", [1, 2, 3], b"pixels"),
     Score(1, [1, 2], 3, [0.5], "salt"),
     SavePrompt(1, [1, 2], [0.5], "salt"),
     Cancel(1),

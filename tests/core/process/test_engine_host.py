@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pumice.engine.client import EngineClient
-from pumice.engine.messages import Accepted, Add, Cancel, Failed, Request
+from pumice.engine.messages import Accepted, Add, Cancel, EncodeMedia, Failed, Request
 from pumice.errors import RequestError
 from pumice.grammar import Grammar
 from pumice.images import REQUEST_CANCELLED, check_wanted
@@ -98,7 +98,7 @@ def test_a_sound_whose_client_left_is_encoded_no_longer(events):
     """The far end, which would otherwise encode it to its end, hears of it, and skips what waits."""
     begun, ended, asked = [], [], []
 
-    def encode(samples):
+    def encode(kind, samples, form):
         begun.append(samples)
         with suppress(CancelledError):
             REQUEST_CANCELLED.get().result(PATIENCE)
@@ -108,10 +108,10 @@ def test_a_sound_whose_client_left_is_encoded_no_longer(events):
     def ask():
         REQUEST_CANCELLED.set(request)
         with pytest.raises(RequestError, match="the request was cancelled"):
-            linked._wanted(client.encode_sound(np.zeros(3, np.float32)))
+            linked._wanted(client.ask(EncodeMedia.of, "audio", np.zeros(3, np.float32)))
         asked.append(True)
 
-    engine = SimpleNamespace(thread=SimpleNamespace(), media=SimpleNamespace(encode_samples=encode))
+    engine = SimpleNamespace(thread=SimpleNamespace(), media=SimpleNamespace(encode=encode))
     host = EngineHost(engine, lambda heard: (events.extend(heard), client.receive(heard)))
     client, request = EngineClient(host.obey), Future()
     threads = [threading.Thread(target=copy_context().run, args=[ask]) for _ in range(ENCODERS + 1)]

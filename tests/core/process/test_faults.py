@@ -15,6 +15,7 @@ import pumice.process.confinement
 import pumice.process.engine
 from gguf_files import tiny_llama
 from nightly import variants
+from pumice.engine.messages import Score
 from pumice.sandbox import Launch
 
 EXACT = {"backend": "numpy", "kv_type": "f32", "n_batch": 16, "config": {"numpy": {"batch_invariant": True}}}
@@ -66,8 +67,8 @@ def asked_of(model: pumice.Model) -> list[Callable[[], Any]]:
     streams = [model.stream([5 + number] * 40, **GREEDY) for number in range(2)]
     cancelled = model.stream([9] * 40, **{**GREEDY, "max_tokens": 100})
     cancelled.close()
-    scored = model.engine.client.score([5, 6, 7, 8], 1)
-    asked = model.engine.client.ask()
+    scored = model.engine.client.ask(Score, [5, 6, 7, 8], 1)
+    asked = model.engine.client.inspect()
     return [
         *(lambda stream=stream: stream.completion().tokens for stream in streams),
         lambda: scored.result(60),
@@ -131,7 +132,7 @@ def test_a_stopped_engine_can_be_closed(faulty, monkeypatch):
     monkeypatch.setattr(pumice.process.engine, "_CLOSE_SECONDS", 0.5)
     model = faulty("read", 3, signal.SIGSTOP)
     stream = model.stream([5] * 40, **GREEDY)
-    scored = model.engine.client.score([5, 6, 7, 8], 1)
+    scored = model.engine.client.ask(Score, [5, 6, 7, 8], 1)
     model.close()
     assert model.engine.link._child.poll() == -signal.SIGKILL
     with pytest.raises(pumice.ModelClosedError):

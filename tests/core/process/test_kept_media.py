@@ -13,7 +13,7 @@ from pumice.engine.messages import (
     Add,
     Encode,
     Encoded,
-    EncodeImage,
+    EncodeMedia,
     Facts,
     Failed,
     MediaEncoded,
@@ -52,7 +52,7 @@ def engine():
 @pytest.fixture
 def link(engine):
     """A client, and the host behind it; messages pass as bytes."""
-    media = SimpleNamespace(encode_pixels=lambda pixels: ["a", Embeddings(ROWS, key=b"key"), "b"])
+    media = SimpleNamespace(encode=lambda *_: ["a", Embeddings(ROWS, key=b"key"), "b"])
     sent = []
 
     def send(command):
@@ -68,7 +68,7 @@ def link(engine):
 
 
 def encode(client, keep=True):
-    return client.encode_image(np.zeros((1, 2, 3), np.uint8), keep).result(PATIENCE)
+    return client.ask(EncodeMedia.of, "image", np.zeros((1, 2, 3), np.uint8), keep=keep).result(PATIENCE)
 
 
 def test_a_request_names_rows_that_are_released_with_their_last_user(link, engine):
@@ -79,7 +79,7 @@ def test_a_request_names_rows_that_are_released_with_their_last_user(link, engin
     client.add(request, lambda event: None)
     (span,) = engine.commands[-1].request.media
     assert (span.rows.tolist(), span.key, span.kept) == (ROWS.tolist(), b"key", None)
-    client.encode([[0] * 3], "mean", media=[[Span(0, None, kept=part.kept)]])
+    client.ask(Encode, [[0] * 3], "mean", media=[[Span(0, None, kept=part.kept)]])
     assert engine.commands[-1].media[0][0].rows.tolist() == ROWS.tolist()
     del part, request, sent[:]
     gc.collect()
@@ -119,7 +119,7 @@ def test_a_key_from_another_process_is_not_believed(link, engine):
 def test_an_engine_that_lies_about_kept_rows_is_refused(kept):
     awaited = Awaited()
     awaited.facts = Facts(8, 8, 1, [], {}, media_width=4)
-    awaited.add(EncodeImage(1, 1, 2, b"", True))
+    awaited.add(EncodeMedia(1, "image", [0], b"", None, True))
     block = 0
     if isinstance(kept, tuple):
         id, n_rows, *more = kept
@@ -143,7 +143,7 @@ def test_an_engine_in_a_process_keeps_rows_and_answers_as_one_of_this_process(tm
         spans = [span for command in sent if isinstance(command, (Add, Encode)) for span in _spans(command)]
         assert len(spans) == 3
         assert all(span.rows is None and span.kept for span in spans)
-        assert sum(isinstance(command, EncodeImage) for command in sent) == 1
+        assert sum(isinstance(command, EncodeMedia) for command in sent) == 1
         _, size = model.media._encoded._kept, model.media._encoded._size
         assert size > spans[0].kept.nbytes - 1  # rows of the engine count
         del spans
@@ -151,7 +151,7 @@ def test_an_engine_in_a_process_keeps_rows_and_answers_as_one_of_this_process(tm
         model.media._encoded._keep(b"other", [Embeddings(np.zeros((1, 1 << 26), np.float32))])  # evicts the image
         wait_until(lambda: gc.collect() is None or any(isinstance(command, ReleaseMedia) for command in sent))
         third = model.generate([image, "a"], cache_salt="other", **GREEDY)
-        assert sum(isinstance(command, EncodeImage) for command in sent) == 1
+        assert sum(isinstance(command, EncodeMedia) for command in sent) == 1
     assert expected.tokens == first.tokens == again.tokens == third.tokens
     assert again.timings.prompt_cached == len(expected.tokens) or again.timings.prompt_cached > 4
 

@@ -137,7 +137,7 @@ def test_lfm2_audios_spectrograms_are_those_of_transformers():
 @pytest.mark.parametrize(("kind", "backend"), [*((kind, "numpy") for kind in CASES), ("qwen2audio", "cpu")])
 def test_rows_are_those_of_transformers(folders, kind, backend):
     projector = opened(folders(kind), backend)
-    parts = projector.encode_sound(sound(SECONDS, CASES[kind].get("rate", RATE)))
+    parts = projector.encode(sound(SECONDS, CASES[kind].get("rate", RATE)), kind="audio")
     projector.close()
     assert [part for part in parts if isinstance(part, str)] == TEXTS[kind]
     reference = VALUES[f"{kind}.rows"]
@@ -153,7 +153,7 @@ def test_rows_are_those_of_transformers(folders, kind, backend):
 def test_last_rows_of_incomplete_frames_or_pairs_are_those_of_the_reference(folders, kind, seconds, n_rows):
     projector = opened(folders(kind))
     samples = sound(seconds, CASES[kind].get("rate", RATE))
-    (part,) = [part for part in projector.encode_sound(samples) if isinstance(part, Embeddings)]
+    (part,) = [part for part in projector.encode(samples, kind="audio") if isinstance(part, Embeddings)]
     projector.close()
     reference = VALUES[f"{kind}.short"]
     assert len(part.rows) == n_rows
@@ -200,7 +200,7 @@ def test_long_sounds_have_a_window_for_each_30_seconds(folders, monkeypatch):
             assert [part.n_rows for part in pieces if isinstance(part, SoundPiece)] == expected, (kind, n_samples)
         monkeypatch.setattr(projector.encoders["audio"], "prepare", lambda _: pytest.fail("it does not fit"))
         with pytest.raises(pumice.PromptTooLongError):
-            projector.encode_sound(np.zeros(WINDOW, np.float32), n_ctx=99)
+            projector.encode(np.zeros(WINDOW, np.float32), 99, "audio")
         if "image" not in projector.encoders:
             with pytest.raises(pumice.RequestError, match=r"takes no images: mmproj.gguf has no encoder"):
                 projector.encode(np.zeros((8, 8, 3), np.uint8))

@@ -117,7 +117,7 @@ def parts_of(projector, kind):
     pieces = []
     for part in projector.encoders["image"].prepare_video(video.form(), seen):
         pieces += [] if isinstance(part, str) else part.pieces if isinstance(part, JoinedPieces) else [part]
-    return projector.encode_video(video.form(), seen), pieces
+    return projector.encode(seen, None, "video", video.form()), pieces
 
 
 @pytest.mark.parametrize("kind", ["qwen2vl", "qwen25vl", "qwen3vl", "glm4v"])

@@ -14,7 +14,7 @@ from gguf_files import write_gguf
 from pumice.config import load_config
 from pumice.engine import Request
 from pumice.engine.media.projector import Projector
-from pumice.engine.messages import Span
+from pumice.engine.messages import Encode, Span
 from pumice.engine.placement.sizing import BLOCK_SIZE
 from pumice.gguf import GGUFFile
 from pumice.media_encoder import Embeddings, ImagePiece, JoinedPieces
@@ -176,9 +176,9 @@ def test_embeddings_with_an_image_are_the_states_before_transformers_logits(fold
     ids, logprobs = expected(kind, "ids").tolist(), expected(kind, "logprobs")[0]
     texts = [ids[:9], ids]
     with pumice.load(folder / "model.gguf", backend="numpy", kv_type="f32", n_ctx=128, n_batch=40) as model:
-        (image,) = [part for part in model.engine.media.encode_pixels(picture(*SIZE)) if isinstance(part, Embeddings)]
+        (image,) = [part for part in model.engine.media.encode("image", picture(*SIZE)) if isinstance(part, Embeddings)]
         media = [[], [Span(ids.index(IMAGE), image.rows, image.grid)]]
-        alone, vector = model.engine.client.encode(texts, "last", media=media).result()
+        alone, vector = model.engine.client.ask(Encode, texts, "last", media=media).result()
         np.testing.assert_allclose(alone, model.embed([ids[:9]], pooling="last", normalize=False)[0], atol=1e-5)
         logits = to_logits @ vector
         np.testing.assert_allclose(logits - np.logaddexp.reduce(logits), logprobs, atol=2e-4)

@@ -58,7 +58,7 @@ def test_rows_of_a_sound_are_those_of_transformers(tmp_path: Path, kind: str) ->
     projector = opened(tmp_path / "mmproj.gguf")
     rate = hearing_models.CASES[kind].get("rate", hearing_models.RATE)
     check(
-        projector.encode_sound(hearing_models.sound(hearing_models.SECONDS, rate)),
+        projector.encode(hearing_models.sound(hearing_models.SECONDS, rate), kind="audio"),
         np.load(hearing_models.FIXTURE)[f"{kind}.rows"],
     )
     projector.close()

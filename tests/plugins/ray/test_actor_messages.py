@@ -14,7 +14,7 @@ import pumice_ray.replica
 from gguf_files import tiny_llama
 from pumice.engine.messages import (
     Add,
-    EncodeImage,
+    EncodeMedia,
     Event,
     Failed,
     Finished,
@@ -122,7 +122,7 @@ def test_a_replica_speaks_in_bytes(replica):
         assert isinstance(last_of(heard), Finished)
         (scored,) = decode_events(await replica.answer(encode_command(Score(1, [5, 6, 7]))))
         assert len(scored.logprobs) == 2
-        (failed,) = decode_events(await replica.answer(encode_command(EncodeImage(1, 1, 1, bytes(3)))))
+        (failed,) = decode_events(await replica.answer(encode_command(EncodeMedia(1, "image", [1, 1, 3], bytes(3)))))
         assert "takes no images without a projector" in str(failed.error)
         (answer,) = decode_events(await replica.snapshot())
         assert isinstance(answer, Inspected)

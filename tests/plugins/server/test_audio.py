@@ -113,8 +113,8 @@ def test_the_event_loop_runs_while_a_chat_stream_encodes(path):
 
 async def _stream_with_sound(model: pumice.Model) -> None:
     threads: list[int] = []
-    encode = model.engine.media.encode_samples
-    model.engine.media.encode_samples = lambda samples: (threads.append(threading.get_ident()), encode(samples))[1]
+    encode = model.engine.media.encode
+    model.engine.media.encode = lambda *media: (threads.append(threading.get_ident()), encode(*media))[1]
     messages = [{"role": "user", "content": [pumice.Audio(WAV), "What is said?"]}]
     stream = model.achat_stream(messages, **GREEDY)
     assert not threads

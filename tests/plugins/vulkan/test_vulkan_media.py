@@ -44,7 +44,7 @@ def test_rows_of_sounds_are_those_of_numpy(tmp_path, kind):
     with open_model(folder, options=ConvertOptions(GGMLType.F32, mmproj=True)) as file:
         write_model(file, folder / "mmproj.gguf")
     sound = hearing_models.sound(hearing_models.SECONDS)
-    check(folder / "mmproj.gguf", lambda projector: [projector.encode_sound(sound)])
+    check(folder / "mmproj.gguf", lambda projector: [projector.encode(sound, kind="audio")])
 
 
 def check(path, encode):

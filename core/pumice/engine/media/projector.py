@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -15,13 +16,12 @@ from pumice.architecture import MediaKind
 from pumice.config import Config
 from pumice.engine.media.encoder_steps import EncoderSteps, Part, Rows
 from pumice.engine.media.encoders import AUDIO, IMAGE, VIDEO, ChosenProjector, no_projector, refusal, trace_projector
-from pumice.engine.messages import MAX_MEDIA_BYTES
+from pumice.engine.messages import MAX_MEDIA_BYTES, MediaValues
 from pumice.errors import ModelClosedError, ModelError, PromptTooLongError, RequestError
 from pumice.gguf import GGUFFile
 from pumice.media_encoder import (
     AudioEncoder,
     Embeddings,
-    Frames,
     ImageEncoder,
     ImagePiece,
     JoinedPieces,
@@ -70,22 +70,39 @@ class Projector:
         with self._lock:
             self._close()
 
-    def encode(self, pixels: Pixels, n_ctx: int | None = None) -> list[str | Embeddings]:
-        """Return the texts and embeddings that stand for an image ``[height, width, 3]``, in order.
+    def encode(
+        self, values: MediaValues, n_ctx: int | None = None, kind: MediaKind = IMAGE, form: VideoForm | None = None
+    ) -> list[str | Embeddings]:
+        """Return the texts and embeddings that stand for an image, a sound or a video, in order.
+
+        Args:
+            values: pixels ``[height, width, 3]``, samples ``[n]``, or the planned frames of a video.
+            n_ctx: maximum rows; those of a sound are counted before anything is computed. None: any number.
+            kind: what it is.
+            form: that of the video.
 
         Raises:
-            PromptTooLongError: as soon as they are known to have more than ``n_ctx`` rows, unless that is None.
-            RequestError: there is no encoder of images.
+            PromptTooLongError: as soon as they are known to have more than ``n_ctx`` rows.
+            RequestError: there is no encoder of this kind.
         """
-        return self._encoded(IMAGE, self._sees(IMAGE).prepare(pixels), n_ctx)
+        return self._encoded(kind, self._prepared(values, n_ctx, kind, form), n_ctx)
 
-    def encode_sound(self, samples: Samples, n_ctx: int | None = None) -> list[str | Embeddings]:
-        """Like ``encode``, for a sound ``[n]``, whose rows are counted before anything is computed."""
-        self.check(AUDIO)
-        encoder = self.encoders[AUDIO]
-        assert isinstance(encoder, AudioEncoder)
-        self._check_rows(encoder.count_rows(len(samples)), n_ctx, exact=True)
-        return self._encoded(AUDIO, encoder.prepare(samples), n_ctx)
+    def _prepared(
+        self, values: MediaValues, n_ctx: int | None, kind: MediaKind, form: VideoForm | None
+    ) -> Iterable[Part]:
+        self.check(kind)
+        encoder = self.encoders[AUDIO if kind == AUDIO else IMAGE]
+        if isinstance(encoder, AudioEncoder):
+            self._check_rows(encoder.count_rows(len(values)), n_ctx, exact=True)
+            return encoder.prepare(cast(Samples, values))
+        assert isinstance(encoder, ImageEncoder)
+        pixels = cast(Pixels, values)
+        if form is None:
+            return encoder.prepare(pixels)
+        plan = encoder.plan_video(form)
+        if pixels.shape != (len(plan.frames), *plan.size, 3):
+            raise RequestError(f"video: frames {list(pixels.shape)} are not those that the model sees")
+        return encoder.prepare_video(form, pixels)
 
     @property
     def sound_rate(self) -> int:
@@ -95,17 +112,12 @@ class Projector:
 
     def plan_video(self, form: VideoForm) -> VideoPlan:
         """Return which frames of a video the model sees. Raises RequestError for a plan that takes too much memory."""
-        plan = self._sees(VIDEO).plan_video(form)
+        self.check(VIDEO)
+        encoder = self.encoders[IMAGE]
+        assert isinstance(encoder, ImageEncoder)
+        plan = encoder.plan_video(form)
         plan.check(form)
         return plan
-
-    def encode_video(self, form: VideoForm, frames: Frames, n_ctx: int | None = None) -> list[str | Embeddings]:
-        """Like ``encode``, for the planned frames ``[n, height, width, 3]`` of a video."""
-        encoder = self._sees(VIDEO)
-        plan = encoder.plan_video(form)
-        if frames.shape != (len(plan.frames), *plan.size, 3):
-            raise RequestError(f"video: frames {list(frames.shape)} are not those that the model sees")
-        return self._encoded(VIDEO, encoder.prepare_video(form, frames), n_ctx)
 
     @property
     def kinds(self) -> list[MediaKind]:
@@ -113,12 +125,6 @@ class Projector:
         sees = isinstance(encoder := self.encoders.get(IMAGE), ImageEncoder) and encoder.sees_videos
         videos: list[MediaKind] = [VIDEO] if sees else []
         return [*self.encoders, *videos]
-
-    def _sees(self, kind: MediaKind) -> ImageEncoder:
-        self.check(kind)
-        encoder = self.encoders[IMAGE]
-        assert isinstance(encoder, ImageEncoder)
-        return encoder
 
     def check(self, kind: MediaKind) -> None:
         """Raise RequestError if there is no encoder of images, of sounds or of videos."""
