@@ -66,6 +66,7 @@ class DiskTier:
         self._room = threading.Condition()
         self._total = self._uncounted = 0
         self._has_warned = False
+        self._found_damage = False
         self.works = True
         with contextlib.suppress(OSError):
             folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -89,8 +90,21 @@ class DiskTier:
         except OSError:
             return False
 
+    def needs(self, entry: Entry) -> bool:
+        """Return True if an entry is to be written: without its file, or, after a damaged one, if it is damaged too."""
+        return not self.has(entry) or (self._found_damage and self._read(entry) is None)
+
     def get(self, entry: Entry) -> Bytes | None:
         """Return the bytes of an entry, which counts as used; None without it, or if its file is damaged."""
+        data = self._read(entry)
+        if data is None:
+            return None
+        self._queue.put(entry)
+        self.tally.n_loaded += 1
+        return np.frombuffer(data, np.uint8)
+
+    def _read(self, entry: Entry) -> memoryview | None:
+        """Return the bytes of an entry; None without it, or if its file is damaged, which is removed then."""
         path = self._path(entry)
         try:
             content = read_file(Path(path), HEADER_BYTES + entry.n_bytes)
@@ -101,14 +115,12 @@ class DiskTier:
         else:
             data = decode(content, entry.key, entry.n_bytes, self._secret)
         if data is None:
+            self._found_damage = True
             self._bad.add(entry.key)
             self.tally.n_refused += 1
             with contextlib.suppress(OSError):
                 os.unlink(path)
-            return None
-        self._queue.put(entry)
-        self.tally.n_loaded += 1
-        return np.frombuffer(data, np.uint8)
+        return data
 
     def put(self, entry: Entry, data: Bytes) -> bool:
         """Queue an entry to be written; return False if too much is queued. ``data`` must not change."""
@@ -176,7 +188,7 @@ class DiskTier:
     def _write(self, entry: Entry, data: Bytes) -> None:
         """Write an entry unless it is there; evict others for it if needed."""
         size = HEADER_BYTES + entry.n_bytes
-        if self.has(entry):
+        if not self.needs(entry):
             self._touch(entry)
             return
         if self._total + size > self._limit or self._uncounted > _COUNTED_AGAIN * self._limit:

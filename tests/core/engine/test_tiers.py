@@ -127,7 +127,12 @@ def test_a_damaged_file_costs_reading_the_prompt_again(path: Path, tmp_path: Pat
             file.write_bytes(content if damage == "changed" else content[:-1])
     with pumice.load(path, cache_disk=str(folder), **OPTIONS) as model:
         found = model.generate(prompt, max_tokens=2, temperature=0)
+        tallies(model)
     assert (found.timings.prompt_cached, found.tokens) == (0, read)
+    n_cached = 0 if damage == "folder" else N_CACHED  # a folder is nobody's to remove
+    with pumice.load(path, cache_disk=str(folder), **OPTIONS) as model:
+        found = model.generate(prompt, max_tokens=2, temperature=0)
+    assert (found.timings.prompt_cached, found.tokens) == (n_cached, read), "all damaged files were written again"
 
 
 def test_settings_that_change_values_change_the_key(path: Path, tmp_path: Path) -> None:

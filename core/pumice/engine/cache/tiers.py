@@ -100,7 +100,7 @@ class Tiers:
     def save(self, window: int, key: bytes, n_blocks: int) -> bool:
         """Have something written to disk, if it is on the device or in host memory; False: try again later."""
         entry = self._entry(window, key, n_blocks)
-        if not self._disk or not self._disk.works or self._disk.has(entry):
+        if not self._disk or not self._disk.works or not self._disk.needs(entry):
             return True
         if self.place_of(window, key) is not None:
             self._offered[window, key] = n_blocks
