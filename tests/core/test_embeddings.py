@@ -19,7 +19,7 @@ from pumice.engine.messages import Encode
 from tiny_encoders import MODELS as ENCODERS
 from tiny_models import IDS, N_VOCAB
 from tiny_zoo import ZOO
-from tokenizer_fixtures import metadata
+from tokenizer_fixtures import metadata, small
 
 TEXTS = [IDS[:3], IDS, IDS[5:12], [1], (IDS * 5)[:100]]
 
@@ -98,9 +98,13 @@ def test_wrong_arguments(model: pumice.Model, texts: Any, options: Any, message:
 
 
 @pytest.mark.parametrize("duplicate", [pickle.dumps, copy.copy, copy.deepcopy])
-def test_a_model_cannot_be_copied_and_says_so(model: pumice.Model, duplicate: Any) -> None:
+def test_models_tokenizers_and_streams_cannot_be_copied_and_say_so(model: pumice.Model, duplicate: Any) -> None:
     with pytest.raises(TypeError, match=r"cannot be pickled or copied, .* load '.*gemma3.gguf' in the other process"):
         duplicate(model)
+    with pytest.raises(TypeError, match=r"a tokenizer cannot be pickled or copied, .*; load the model in the other"):
+        duplicate(small("bpe"))
+    with pytest.raises(TypeError, match=r"a stream cannot be pickled or copied, .*; send its text"):
+        duplicate(model.stream([1], max_tokens=1))
 
 
 def test_a_failed_step_fails_its_request_alone(model: pumice.Model, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from pumice.engine import EngineClient, Request, Timings
 from pumice.engine.messages import Event, Failed, Finished, Output
@@ -58,6 +58,11 @@ class _Sequence:
         """End the reasoning that goes on after its next token, if the request has a reasoning budget."""
         if not self._pieces.ended and not self._closed and self._id is not None:
             self._client.end_reasoning(self._id)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a stream cannot be pickled or copied, since it is a running generation; send its text, or completion()"
+        )
 
     def __repr__(self) -> str:
         state = self._pieces.finish_reason or ("closed" if self._closed else "running")

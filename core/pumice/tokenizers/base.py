@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from operator import index
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from pumice.errors import PromptTooLongError, RequestError, TokenizerError
 from pumice.tokenizers.incremental import IncrementalDecoder
@@ -79,6 +79,12 @@ class Tokenizer(ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}, {self.n_vocab} tokens>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a tokenizer cannot be pickled or copied, since it reads the model's mapped file; load the model in the "
+            "other process and use its tokenizer"
+        )
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], pre_tokenizers: Mapping[str, PreTokenizer]) -> "Tokenizer":
