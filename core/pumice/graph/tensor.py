@@ -285,6 +285,12 @@ class Graph:
         parts = (part for node in self.nodes for part in node.parts())
         return any(part.op == "attention" and part.state is None for part in parts)
 
+    @property
+    def reads_memory(self) -> bool:
+        """True if there is attention to what another graph has stored, which ``Batch.memory`` places."""
+        states = (part.state for node in self.nodes for part in node.parts() if part.op == "attention")
+        return any(isinstance(state, KVState) and state.is_memory for state in states)
+
     def only(self, names: Iterable[str]) -> Graph:
         """Return the graph with these outputs only, without nodes that affect none of them and no state."""
         outputs = {name: self.outputs[name] for name in names}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,6 +66,17 @@ def test_sequences_generated_together_are_as_alone(t5_file: Any, backend: str) -
         assert together == alone
         assert model.generate(PROMPT, n=2, max_tokens=5, temperature=0)[1].tokens == alone[1][:5]
         assert model.engine.snapshot().n_blocks_free == model.engine.snapshot().n_blocks
+
+
+def test_a_step_without_the_memory_of_its_encoder_is_refused(t5_file: Any, backend: str) -> None:
+    with load(t5_file("t5"), backend) as model:
+        runner = model.engine.runner
+        submit = runner.submit
+        runner.submit = lambda batch, *more, **named: submit(replace(batch, memory=None), *more, **named)
+        with pytest.raises(pumice.RequestError, match="an encoder, whose result this step does not have"):
+            model.generate(PROMPT, max_tokens=2)
+        runner.submit = submit
+        assert model.generate(PROMPT, max_tokens=2).tokens
 
 
 def test_a_decoder_alone_has_no_prompt(tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ class PlacedGraph:
         self.keeps_states = False
         self._backends = backends
         self._limits = limits
+        self._reads_memory = graph.reads_memory
         self._plans = [plan_memory(segment, limits.sizes) for segment in self.segments]
 
     @property
@@ -110,6 +111,8 @@ class PlacedGraph:
         Raises RequestError for an invalid or missing input.
         """
         assert self.steps is not None, "compile comes first"
+        if self._reads_memory and batch.memory is None:  # kernels would follow addresses that nobody wrote
+            raise RequestError("the model reads its prompt with an encoder, whose result this step does not have")
         inputs = step_inputs(self.graph, batch)
 
         def receive(outputs: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
