@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from pumice.architecture import HEAD, MAIN, Architecture
+from pumice.cache_tiers.portable import PortableState
 from pumice.config import Config
 from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner, Snapshot
-from pumice.engine.cache.make_tiers import make_tiers, tiers_of
-from pumice.engine.cache.portable import PortableState
+from pumice.engine.cache.tiers import Tiers, make_tiers
 from pumice.engine.loop.policy import GPU_ROWS, HOST_BESIDE, HOST_ROWS, FairPolicy, SchedulingPolicy
 from pumice.engine.media.encoders import ChosenProjector
 from pumice.engine.messages import Event, Facts, Span
@@ -228,11 +228,10 @@ class LocalEngine:
         salt = salt_of(cache_salt, adapter_scales(self.config.adapter_scales, adapters))
 
         def turn(engine: Engine) -> Generator[None, None, bytes]:
-            self._open_tiers(engine)
-            assert engine.cache.spilled is not None
+            tiers = self._open_tiers(engine)
             engine.settle()
             with engine.failing_lost():
-                return engine.cache.spilled.export(engine.cache.tables_of(tokens, salt).keys).to_bytes()
+                return tiers.export(engine.cache.tables_of(tokens, salt).keys).to_bytes()
             yield
 
         return self.thread.call(turn)
@@ -241,23 +240,22 @@ class LocalEngine:
         read = PortableState.from_bytes(state)
 
         def turn(engine: Engine) -> Generator[None, None, int]:
-            self._open_tiers(engine)
-            assert engine.cache.spilled is not None
-            return engine.cache.spilled.restore(read)
+            return self._open_tiers(engine).restore(read)
             yield
 
         return self.thread.call(turn)
 
-    def _open_tiers(self, engine: Engine) -> None:
-        """Let the cache leave the device, if it does not yet. Raises RequestError if it cannot."""
-        if engine.cache.spilled is not None:
-            return
+    def _open_tiers(self, engine: Engine) -> Tiers:
+        """Return the tiers, to which what leaves the cache moves from now on. Raises RequestError if it cannot."""
+        if engine.cache.tiers is not None:
+            return engine.cache.tiers
         versions = [(plugin.name, plugin.version) for plugin in self.registry.plugins]
-        tiers = tiers_of(self.config, self.runner, _all_files(self.file.path, self.config), versions)
+        tiers = make_tiers(self.config, self.runner, _all_files(self.file.path, self.config), versions)
         if tiers is None or not engine.cache.shares_prefixes:
             backends = ", ".join(self._facts.backends)
             raise RequestError(f"state: on {backends}, this model's cache cannot leave the device")
-        engine.spill_to(tiers)
+        engine.cache.spill_to(tiers)
+        return tiers
 
     def continuation_logits(
         self, beginning: Sequence[int], endings: Sequence[Sequence[int]], adapters: Mapping[str, float] | None = None
@@ -310,7 +308,8 @@ class LocalEngine:
         speculation = make_speculation(config, registry, runner, drafter, make_next_tokens(config, runner))
         policy = policy or _policy(config, registry, runner)
         versions = [(plugin.name, plugin.version) for plugin in registry.plugins]
-        tiers = make_tiers(config, runner, files, versions) if files else None
+        has_tiers = bool(files and (config.cache_ram or config.cache_folder))
+        tiers = make_tiers(config, runner, files, versions) if has_tiers else None
         engine = Engine(runner, policy, config.lookahead, self.architecture.masks, speculation, tiers)
         speculation.prepare(runner, engine.cache)
         return engine

@@ -8,7 +8,7 @@ import pumice
 from gguf_files import tiny_llama
 from pumice.cache_tiers.identity import identity_of
 from pumice.cli.metadata_options import METADATA_OPTIONS
-from pumice.engine.cache import make_tiers
+from pumice.engine.cache import tiers
 from pumice.errors import ConfigError
 
 YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 64}
@@ -112,7 +112,7 @@ def test_a_wrong_override_is_refused(item):
 
 def test_cached_prompts_are_those_of_the_same_values(file, monkeypatch):
     hashed = []
-    monkeypatch.setattr(make_tiers, "identity_of", lambda *facts: hashed.append(identity_of(*facts)) or hashed[-1])
+    monkeypatch.setattr(tiers, "identity_of", lambda *facts: hashed.append(identity_of(*facts)) or hashed[-1])
     for override_kv in ({}, {"*.rope.freq_base": 5e5}, {"*.rope.freq_base": 5e5}):
         pumice.load(file, backend="numpy", cache_ram=1, override_kv=override_kv).close()
     assert hashed[0] != hashed[1] == hashed[2]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pumice
-from pumice.engine.cache.checkpoints import Checkpoints
+from pumice.engine.cache.blocks import Checkpoints
 from tiny_zoo import ZOO
 
 RECURRENT = ["mamba", "lfm2-window", "qwen35", "qwen4exp-blocks"]

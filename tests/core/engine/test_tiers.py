@@ -40,9 +40,9 @@ def tallies(model: pumice.Model) -> dict[str, Tally]:
     """Tallies of the tiers, once everything is written."""
 
     def turns(engine: Any) -> Iterator[None]:
-        while engine.tiers.busy or not engine.tiers.written(60):
-            yield engine.tiers.write_behind(idle=True)
-        return dict(engine.tiers.tallies)
+        while engine.cache.tiers.busy or not engine.cache.tiers.written(60):
+            yield engine.cache.tiers.write_behind(idle=True)
+        return dict(engine.cache.tiers.tallies)
 
     return model.engine.thread.call(turns)
 

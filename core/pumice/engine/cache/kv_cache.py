@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.backend.step import Limits
-from pumice.engine.cache.blocks import BlockPool, BlockTables, key_of, oldest_block
-from pumice.engine.cache.checkpoints import Checkpoints
-from pumice.engine.cache.tiers import STATES, Spilled, Tiers
+from pumice.engine.cache.blocks import BlockPool, BlockTables, Checkpoints, key_of, oldest_block
+from pumice.engine.cache.tiers import STATES, Tiers
 
 FIRST_MARK = 512
 """Tokens of a prompt after which its state is first kept, then after twice, four times, ... as many."""
@@ -43,19 +42,18 @@ class KVCache:
         # Key of the preceding blocks -> tokens of last, incomplete blocks that may still exist.
         self._tails: dict[bytes, list[list[int]]] = {}
         self._most_tails = 64  # maximum keys before outdated ones are removed
-        self._tiers: Tiers | None = None
-        self.spilled: Spilled | None = None
+        self.tiers: Tiers | None = None
 
     def spill_to(self, tiers: Tiers) -> None:
         """Let blocks and checkpoints without a tail move to tiers from now on."""
-        self._tiers = tiers
-        self.spilled = Spilled(tiers, self._pools, self.checkpoints, self._block_size)
+        self.tiers = tiers
+        tiers.stand_behind(self._pools, self.checkpoints)
 
     def save(self, tokens: Sequence[int], salt: bytes) -> Generator[None, None, int]:
         """Write the cached blocks of a sequence to disk; return how many of its first tokens are on disk."""
-        if not self.shares_prefixes or self.spilled is None or not tokens:
+        if not self.shares_prefixes or self.tiers is None or not tokens:
             return 0
-        return (yield from self.spilled.save(self.tables_of(tokens, salt).keys))
+        return (yield from self.tiers.save(self.tables_of(tokens, salt).keys))
 
     def tables_of(self, tokens: Sequence[int], salt: bytes) -> BlockTables:
         """Return tables without blocks, with the keys of the full blocks before the last token."""
@@ -74,11 +72,11 @@ class KVCache:
         n_shared, tail = 0, tokens[:0]
         if self.shares_prefixes:
             n_shared, tail = self._shared(tokens, tables)
-            if self.spilled:
+            if self.tiers:
                 n_text = next((i for i, token in enumerate(tokens) if token < 0), len(tokens))
                 tables.portable = n_shared * self._block_size <= n_text
                 n_past = n_shared * self._block_size + (len(tail) if self.checkpoints else 0)
-                if loads and (n_target := self.spilled.n_loadable(tables.keys[: n_text // self._block_size], n_past)):
+                if loads and (n_target := self.tiers.n_loadable(tables.keys[: n_text // self._block_size], n_past)):
                     tables.wanted, tables.checkpoint, tail = tables.keys[:n_target], None, tokens[:0]
                     n_shared = min(n_shared, n_target)
         n_coming = len(tables.wanted) or n_shared
@@ -159,8 +157,8 @@ class KVCache:
             for window, pool in self._pools.items():
                 if tables.tables[window][index] >= 0:
                     pool.publish(int(tables.tables[window][index]), tables.keys[index])
-                    if self._tiers and tables.portable:
-                        self._tiers.offer(window, tables.keys[index], index + 1)
+                    if self.tiers and tables.portable:
+                        self.tiers.offer(window, tables.keys[index], index + 1)
 
     def keep(self, tables: BlockTables, tokens: Sequence[int], n_past: int) -> int | None:
         """Return the slot for a copy of the recurrent state after ``n_past`` tokens; None if it is not kept."""
@@ -171,8 +169,8 @@ class KVCache:
         if n_past > first and n_full < len(tables.keys):  # a block that has become full is taken over, too
             self._know_tail(parent, list(tokens[first : first + self._block_size]))
         slot = self.checkpoints.keep(parent, tokens[first:n_past])
-        if self._tiers and slot is not None and n_past == first and tables.portable:
-            self._tiers.offer(STATES, parent, n_full)
+        if self.tiers and slot is not None and n_past == first and tables.portable:
+            self.tiers.offer(STATES, parent, n_full)
         return slot
 
     def release(self, tables: BlockTables, tokens: Sequence[int] = ()) -> None:
@@ -190,8 +188,8 @@ class KVCache:
     def forget(self) -> None:
         """Forget everything that was published."""
         self._tails.clear()
-        if self._tiers:
-            self._tiers.forget()
+        if self.tiers:
+            self.tiers.forget()
         if self.checkpoints is not None:
             self.checkpoints.forget()
         for pool in self._pools.values():

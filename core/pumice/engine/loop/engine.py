@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from pumice.architecture import MAIN, Masks
-from pumice.engine.cache.checkpoints import Checkpoints
+from pumice.engine.cache.blocks import Checkpoints
 from pumice.engine.cache.kv_cache import KVCache
 from pumice.engine.cache.tiers import Tiers
 from pumice.engine.drafts.speculation import Speculation
@@ -64,9 +64,8 @@ class Engine:
         # A decoder's cache also depends on its encoder's input.
         shares = (not runner.model.recurrent or runner.cache.keeps_states) and not runner.model.encodes
         self.cache = KVCache(limits, shares, checkpoints)
-        self.tiers: Tiers | None = None
         if tiers and shares:
-            self.spill_to(tiers)
+            self.cache.spill_to(tiers)
         states = RecurrentStates(runner, self.cache)
         self.speculation = speculation or Speculation({})
         if self.speculation.next_tokens:
@@ -94,7 +93,7 @@ class Engine:
     @property
     def busy(self) -> bool:
         """True if ``step`` has something to do."""
-        return self._generates or self.scheduler.reads or (self.tiers is not None and self.tiers.busy)
+        return self._generates or self.scheduler.reads or (self.cache.tiers is not None and self.cache.tiers.busy)
 
     @property
     def tells_later(self) -> bool:
@@ -198,13 +197,13 @@ class Engine:
             n_blocks_free=self.cache.free,
             n_steps=self.scheduler.places.n_steps,
             n_lacked=self.scheduler.places.n_lacked,
-            tiers=self.tiers.tallies if self.tiers else {},
+            tiers=self.cache.tiers.tallies if self.cache.tiers else {},
         )
 
     def close(self) -> None:
         """Write what belongs on disk. The engine is not used afterwards."""
-        if self.tiers:
-            self.tiers.close()
+        if self.cache.tiers:
+            self.cache.tiers.close()
 
     def step(self) -> None:
         """Compute a step of the kind of work whose turn it is.
@@ -213,9 +212,9 @@ class Engine:
         fails, its sequences fail, and the others continue.
         """
         self.scheduler.end_late()
-        if self.tiers and not self.flights.on_way:
+        if self.cache.tiers and not self.flights.on_way:
             with self.failing_lost():
-                self.tiers.write_behind(idle=not (self._generates or self.scheduler.reads))
+                self.cache.tiers.write_behind(idle=not (self._generates or self.scheduler.reads))
         if not self.flights.on_way and self.scheduler.reads:
             self.scheduler.admit()
             weights = weights_of(self.scheduler.places.active)
@@ -308,11 +307,6 @@ class Engine:
                 self.cache.forget()
                 self.scheduler.fail(self.scheduler.places.active, error)
             raise
-
-    def spill_to(self, tiers: Tiers) -> None:
-        """Let what leaves the cache move to tiers from now on."""
-        self.tiers = tiers
-        self.cache.spill_to(tiers)
 
     def save(self, prompt: SavePrompt) -> Generator[None, None, int]:
         """Write the cache of a prompt to disk; return the number of its first tokens that are there."""

@@ -142,8 +142,8 @@ class Places:
 
     def load(self) -> list[Running]:
         """Load blocks from tiers; return the sequences that have all of theirs now."""
-        spilled = self._cache.spilled
-        if spilled is None:
+        tiers = self._cache.tiers
+        if tiers is None:
             return []
         wanting = [running for running in self.generations.active if running.tables.wanted]
         n_loads = LOADS_ALONE if len(wanting) == len(self.active) else 1
@@ -153,7 +153,7 @@ class Places:
             while n_past == 0:
                 if not n_loads:
                     return loaded
-                n_past = spilled.load(running.tables, running.slot, LOADED_BLOCKS)
+                n_past = tiers.load(running.tables, running.slot, LOADED_BLOCKS)
                 n_loads -= 1
             if n_past is None:
                 self.begin_again(running)

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from pumice.cache_tiers import Entry
+from pumice.cache_tiers.entry import Entry
 from pumice.errors import RequestError
 
 _BEGINNING = b"pumice-state-1\n"
