@@ -21,7 +21,7 @@ from pumice.engine.media.encoders import ChosenProjector
 from pumice.engine.messages import Event, Facts, Span
 from pumice.engine.placement.backends import OpeningBackends
 from pumice.engine.placement.fitting import fit_model
-from pumice.engine.placement.held import facts_of
+from pumice.engine.placement.memory import facts_of
 from pumice.engine.placement.runner import Observer
 from pumice.engine.placement.sizing import make_limits
 from pumice.engine.requests.arguments import adapter_scales, check_ids, token_ids

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from typing import Any
 
 from pumice.architecture import Architecture
@@ -14,7 +15,7 @@ from pumice.backend.step import Limits
 from pumice.config import Config
 from pumice.engine.placement.backends import open_backends
 from pumice.engine.placement.fitting import fit_model, has_room, largest_context
-from pumice.engine.placement.held import Held, facts_of, held_parts
+from pumice.engine.placement.memory import Held, devices_in_use, facts_of, held_by
 from pumice.engine.placement.overrides import HOST, DeviceName, parse_device
 from pumice.engine.placement.placed import LATER
 from pumice.engine.placement.placement import Backends, PlacementRules, find_placement
@@ -135,6 +136,11 @@ class _Subject:
         return {**prompts, **self.graphs}
 
     @property
+    def later(self) -> list[int]:
+        """The numbers of the graphs that are compiled later."""
+        return [number for number, name in enumerate(self.traced) if name in LATER]
+
+    @property
     def named(self) -> dict[str, Backend]:
         return dict(self.backends)
 
@@ -167,7 +173,8 @@ def plan_file(
         subject = _subject(stack, file, architecture, config, registry, machine)
         limits = make_limits(subject.graphs, subject.sizes)
         placement = find_placement(list(subject.traced.values()), subject.backends, limits, subject.rules)
-        held = held_parts(dict(zip(subject.traced, placement.segments, strict=True)), subject.named, limits, LATER)
+        uses = devices_in_use(placement.segments, subject.named, limits, subject.later)
+        held = held_by(uses, chain.from_iterable(placement.segments), subject.named, limits)
         devices = _devices(held, subject, machine)
         fits = all(device.free is None or device.bytes <= device.free for device in devices)
         return ModelPlan(
@@ -236,11 +243,10 @@ def _largest_with(subject: _Subject, n_gpu_layers: int, n_ctx_train: int, is_fit
     rules = replace(subject.rules, n_gpu_layers=n_gpu_layers)
     sizes = replace(subject.sizes, n_ctx=n_ctx_train)
 
-    traced = subject.traced
-    later = [graph for name, graph in traced.items() if name in LATER]
+    traced = list(subject.traced.values())
 
     def fits(limits: Limits) -> bool:
-        return has_room(list(traced.values()), subject.backends, limits, rules, subject.host_bytes, later)
+        return has_room(traced, subject.backends, limits, rules, subject.host_bytes, subject.later)
 
     least = min(BLOCK_SIZE, n_ctx_train)
     if not is_fitting and not fits(make_limits(subject.graphs, replace(sizes, n_ctx=least))):

@@ -14,10 +14,10 @@ from graphs import batch, builder, limits
 from pumice.config import load_config
 from pumice.engine.placement.backends import choose_gpus
 from pumice.engine.placement.fitting import largest_context
+from pumice.engine.placement.memory import devices_in_use
 from pumice.engine.placement.overrides import host_layers, parse_overrides
 from pumice.engine.placement.placement import (
     PlacementRules,
-    devices_in_use,
     place_layers,
     share_layers,
 )

@@ -15,7 +15,7 @@ import pumice
 from pumice.backend.step import Limits
 from pumice.cli import cli
 from pumice.cli.fit import command
-from pumice.engine.placement.held import held_parts
+from pumice.engine.placement.memory import devices_in_use, held_by
 from pumice.engine.placement.overrides import host_layers
 from pumice.engine.placement.placement import PlacementRules, find_placement
 from pumice.engine.placement.sizing import EngineSizes, make_limits
@@ -98,7 +98,8 @@ def planned(
     backend = PlannedGPUs([RESERVE + n_bytes for n_bytes in gpus])
     backends = [("gpu", backend), ("cpu", NumpyBackend())]
     placement = find_placement([graph], backends, limits, rules)
-    return placement.n_offloaded, held_parts({"main": placement.segments[0]}, dict(backends), limits, ()), backend
+    uses = devices_in_use(placement.segments, dict(backends), limits)
+    return placement.n_offloaded, held_by(uses, placement.segments[0], dict(backends), limits), backend
 
 
 def test_a_loaded_model_lies_where_its_plan_says(tmp_path: Path) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
 from pumice.backend import Backend
 from pumice.backend.step import Limits
 from pumice.config import Config
+from pumice.engine.placement.memory import Activations, DeviceUse, devices_in_use, uses_of
 from pumice.engine.placement.overrides import (
     HOST,
     DeviceName,
@@ -26,17 +27,14 @@ from pumice.errors import BackendError
 from pumice.graph import (
     Graph,
     KVState,
-    MemoryPlan,
     Node,
     Segment,
-    Sizes,
     State,
     Target,
     Tensor,
     Weight,
     concrete,
     place,
-    plan_memory,
     states_of,
 )
 from pumice.graph.memory import ALIGNMENT
@@ -82,24 +80,6 @@ class PlacementRules:
         )
 
 
-@dataclass
-class DeviceUse:
-    """Weights, states and activations of a model's graphs on one device; ``activations`` in bytes."""
-
-    weights: dict[str, Weight] = field(default_factory=dict)  # by name
-    states: dict[State, None] = field(default_factory=dict)
-    activations: int = 0
-
-    def n_bytes(self, backend: Backend, limits: Limits) -> int:
-        """Return the bytes on a device of ``backend``."""
-        held: list[Weight | State] = [*self.weights.values(), *self.states]
-        return self.activations + sum(backend.footprint(item, limits) for item in held)
-
-    def n_host_bytes(self, backend: Backend, limits: Limits) -> int:
-        """Return the bytes in host memory that a device of ``backend`` reads there."""
-        return sum(backend.host_footprint(weight, limits) for weight in self.weights.values())
-
-
 class Placement(NamedTuple):
     """A placed model: the segments of each graph, and its layers in all, wanted on GPUs and placed there.
 
@@ -111,13 +91,18 @@ class Placement(NamedTuple):
     n_wanted: int
     n_offloaded: int
 
+    @property
+    def is_whole(self) -> bool:
+        """True if GPUs have room for all layers that should be there."""
+        return self.n_offloaded == self.n_wanted
+
 
 def place_layers(
     graphs: Sequence[Graph], backends: Backends, limits: Limits, rules: PlacementRules
 ) -> list[list[Segment]]:
     """Return the segments of each graph of a model, like ``find_placement``. A warning says if memory is short."""
     placement = find_placement(graphs, backends, limits, rules)
-    if placement.n_offloaded < placement.n_wanted:
+    if not placement.is_whole:
         gpus = ", ".join(name for name, backend in backends if backend.offload)
         others = next((name for name, backend in backends if not backend.offload), "no other backend")
         counts = placement.n_offloaded, placement.n_wanted
@@ -196,67 +181,6 @@ def place_like(graph: Graph, like: Sequence[Segment], backends: Backends, limits
         return [target(*device) for device in [*used, *others]]
 
     return place(graph, line, {state: target(*device) for state, device in at_home.items()})
-
-
-def devices_in_use(
-    placed: Sequence[Sequence[Segment]], backends: Mapping[str, Backend], limits: Limits
-) -> dict[DeviceName, DeviceUse]:
-    """Return the use of each device of placed graphs that are compiled together."""
-    segments = list(chain.from_iterable(placed))
-    plans = (plan_memory(backends[segment.backend].rewrite(segment), limits.sizes) for segment in segments)
-    arenas = (activations_of(plan, segment, limits.sizes) for plan, segment in zip(plans, segments, strict=True))
-    return uses_of(zip(segments, arenas, strict=True), backends)
-
-
-class Activations(NamedTuple):
-    """Bytes of the arena of a program, and of its outputs."""
-
-    arena: int
-    outputs: int
-
-
-def activations_of(plan: MemoryPlan, segment: Segment, sizes: Sizes) -> Activations:
-    """Return the activations of a segment's program in the largest step."""
-    return Activations(plan.size, sum(4 * math.prod(concrete(tensor.shape, sizes)) for tensor in segment.outputs))
-
-
-def uses_at_load(
-    placed: Sequence[Sequence[Segment]], is_later: Sequence[bool], backends: Mapping[str, Backend], limits: Limits
-) -> dict[DeviceName, DeviceUse]:
-    """Return the use of each device of placed graphs, without activations of those that are compiled later."""
-    uses = uses_of(((segment, Activations(0, 0)) for segment in chain.from_iterable(placed)), backends)
-    first = [segments for segments, later in zip(placed, is_later, strict=True) if not later]
-    at_load = devices_in_use(first, backends, limits)
-    for device, use in uses.items():
-        use.activations = at_load[device].activations if device in at_load else 0
-    return uses
-
-
-def uses_of(
-    programs: Iterable[tuple[Segment, Activations]], backends: Mapping[str, Backend]
-) -> dict[DeviceName, DeviceUse]:
-    """Return the use of each device by placed segments and the activations of their programs.
-
-    Activations of a device are these arenas, and the scratch memory that its programs share. A shared arena that is too
-    small for a program stays beside a larger one.
-    """
-    uses: dict[DeviceName, DeviceUse] = {}
-    largest: dict[DeviceName, int] = {}
-    for segment, (activations, outputs) in programs:
-        shared = DeviceUse(activations=backends[segment.backend].scratch_bytes)
-        use = uses.setdefault(DeviceName(segment.backend, segment.device), shared)
-        parts = [part for node in segment.nodes for part in node.parts()]
-        weights = [tensor for node in parts for tensor in node.operands() if isinstance(tensor, Weight)]
-        use.weights |= {weight.name: weight for weight in weights}
-        use.states |= dict.fromkeys(segment.states)
-        if backends[segment.backend].shares_arenas and not segment.gives_logits:
-            device = DeviceName(segment.backend, segment.device)
-            use.activations += outputs if backends[segment.backend].keeps_outputs else 0
-            if activations <= largest.get(device, 0):
-                continue
-            largest[device] = activations
-        use.activations += activations
-    return uses
 
 
 def _has_room(placed: Sequence[Sequence[Segment]], gpus: Sequence[_Offer], limits: Limits) -> bool:
