@@ -14,12 +14,11 @@ from pumice.architecture import MediaKind
 from pumice.chat.mixed import PromptPart
 from pumice.config import Config
 from pumice.engine import EngineThread
-from pumice.engine.media.encoders import ChosenProjector
-from pumice.engine.media.projector import LazyProjector, Projector
+from pumice.engine.media.encoders import ChosenProjector, no_encoder, no_projector
+from pumice.engine.media.projector import Projector
 from pumice.engine.media.rows import keyed
 from pumice.engine.messages import MediaValues, Speak
-from pumice.engine.speech.graphs import SpeechGraphs
-from pumice.engine.speech.speaker import Speaker
+from pumice.engine.speech import Speaker, SpeechGraphs
 from pumice.errors import ModelClosedError, PumiceError, RequestError
 from pumice.gguf import GGUFFile
 from pumice.registry import Registry
@@ -40,10 +39,12 @@ class LocalMedia:
         self, stack: ExitStack, chosen: ChosenProjector, config: Config, registry: Registry, n_ctx: int, width: int
     ) -> None:
         """``width``: values of a row of media that the model takes; 0 if it takes none."""
-        self._chosen = chosen
-        self._load_projector = LazyProjector(chosen, config, registry)
-        stack.callback(self._load_projector.close)
+        self._chosen, self._config, self._registry = chosen, config, registry
         self._n_ctx, self._width = n_ctx, width
+        self._lock = threading.Lock()
+        self._projector: Projector | None = None
+        self._closed = False
+        stack.callback(self._close)
 
     @property
     def has_encoders(self) -> bool:
@@ -51,14 +52,39 @@ class LocalMedia:
         return bool(self._chosen.parts.media)
 
     def projector(self, kind: MediaKind | None = None) -> Projector:
-        """Return the projector. Raises RequestError if there is none for ``kind``, or it is another model's."""
-        projector = self._load_projector(kind)
+        """Return the projector, opened now if it is not yet.
+
+        Raises:
+            RequestError: there is none for ``kind``, or it is another model's.
+            ModelClosedError: the model is closed.
+        """
+        with self._lock:
+            if self._closed:
+                raise ModelClosedError("the model is closed")
+            projector = self._projector = self._projector or self._open(kind or "image")
+        if kind:
+            projector.check(kind)
         if projector.width != self._width:
             raise RequestError(
                 f"{projector.path.name}: it makes rows of {projector.width} values, but this model takes "
                 f"{self._width or 'no media'}: it is the projector of another model"
             )
         return projector
+
+    def _open(self, kind: MediaKind) -> Projector:
+        path, parts = self._chosen.path, self._chosen.parts
+        if path is None:
+            raise RequestError(no_projector(kind))
+        if parts.speech and not parts.media:
+            raise RequestError(no_encoder(kind, path))
+        return Projector(path, self._config, self._registry, self._chosen.own)
+
+    def _close(self) -> None:
+        with self._lock:
+            self._closed = True
+            projector, self._projector = self._projector, None
+        if projector is not None:
+            projector.close()
 
     def check(self, kind: MediaKind) -> None:
         self.projector(kind)

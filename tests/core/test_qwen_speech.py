@@ -12,7 +12,7 @@ import qwen_speech_models as tiny
 from gguf_files import write_gguf
 from pumice.audio import VOICE_RATE
 from pumice.cli import cli
-from pumice.engine.speech import speaker
+from pumice.engine import speech
 from pumice.errors import ModelError, RequestError
 from pumice.frontend.speech import TokenizerVocabulary
 from pumice.gguf import GGUFFile
@@ -82,7 +82,7 @@ def frames_of(model, n, voice, language, name="", **changes):
     rows = None if voice is None else speaks.model.voice(speaks._graphs, voice.source)
     task = SpeechTask(replace(text, max_frames=n, **changes), rows, 0.0, np.random.default_rng(0))
     frames = []
-    speaks._engine.begin(lambda engine: speaker._frames(engine, speaks._graphs, task, frames.append)).result()
+    speaks._engine.begin(lambda engine: speech._frames(engine, speaks._graphs, task, frames.append)).result()
     return frames
 
 

@@ -230,7 +230,7 @@ class Backend(ABC):
     #: ``batch_invariant``, and it is set, a row has the same result in any step, so no graph is for prompts alone.
     Options: ClassVar[type] = NoOptions
 
-    #: The backend and its plugin in messages, such as ``backend 'cpu' (plugin cpu)``; set by ``make_backend``.
+    #: The backend and its plugin in messages, such as ``backend 'cpu' (plugin cpu)``; set when it is made.
     title: str = ""
 
     def __init__(self, options: Any = None) -> None:

@@ -243,7 +243,7 @@ def architecture_problems(file: GGUFFile, registry: Registry | None = None) -> I
 def check_projector(file: GGUFFile, registry: Registry | None = None) -> None:
     """Check the tensors of a projector, or of a speech model, by tracing its graphs. Raises ModelError."""
     from pumice.engine.media.encoders import ProjectorParts, trace_projector
-    from pumice.engine.speech.graphs import trace_speech
+    from pumice.engine.speech import trace_speech
 
     registry, parts = registry or load_registry(load_config()), ProjectorParts.of(file.metadata)
     if parts.speech:

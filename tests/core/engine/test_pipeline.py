@@ -17,8 +17,7 @@ from pumice.backend.pick import Ahead, Ask, Pick, PickLimits
 from pumice.backend.step import Batch, Pending, Step
 from pumice.engine import Engine, Preparer, Request
 from pumice.engine.messages import Failed
-from pumice.engine.placement.guarded import SegmentProgram
-from pumice.engine.placement.pipeline import Pipeline
+from pumice.engine.placement.programs import Pipeline, SegmentProgram
 from pumice.engine.requests.reading import LogitRows, with_future
 from pumice.graph import Segment, Tensor
 from pumice.plugin import hookimpl

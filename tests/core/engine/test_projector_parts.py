@@ -10,7 +10,7 @@ from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
 from pumice.engine.media.encoders import ChosenProjector, ProjectorParts, trace_projector
 from pumice.engine.media.projector import Projector
-from pumice.engine.speech.graphs import SpeechGraphs
+from pumice.engine.speech import SpeechGraphs
 from pumice.errors import ModelError
 from pumice.gguf import GGMLType, GGUFFile
 from pumice.model_files.opening import check_projector, open_model

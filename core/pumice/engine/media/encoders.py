@@ -106,6 +106,11 @@ def no_projector(kind: MediaKind) -> str:
     return f"{refusal(kind)} without a projector: put one file mmproj*.gguf beside it, or give it by the option mmproj"
 
 
+def no_encoder(kind: MediaKind, path: Path) -> str:
+    """Return the error for a model whose projector file does not encode a kind of media."""
+    return f"{refusal(kind)}: {path.name} has no encoder of {'them' if kind == IMAGE else 'it'}"
+
+
 def trace_projector(
     file: GGUFFile, registry: Registry, least: int = 0, most: int = 0
 ) -> list[tuple[MediaEncoder, list[Graph]]]:

@@ -15,9 +15,9 @@ import numpy as np
 from pumice.architecture import MediaKind
 from pumice.config import Config
 from pumice.engine.media.encoder_steps import EncoderSteps, Part, Rows
-from pumice.engine.media.encoders import AUDIO, IMAGE, VIDEO, ChosenProjector, no_projector, refusal, trace_projector
+from pumice.engine.media.encoders import AUDIO, IMAGE, VIDEO, no_encoder, trace_projector
 from pumice.engine.messages import MAX_MEDIA_BYTES, MediaValues
-from pumice.errors import ModelClosedError, ModelError, PromptTooLongError, RequestError
+from pumice.errors import ModelError, PromptTooLongError, RequestError
 from pumice.gguf import GGUFFile
 from pumice.media_encoder import (
     AudioEncoder,
@@ -129,7 +129,7 @@ class Projector:
     def check(self, kind: MediaKind) -> None:
         """Raise RequestError if there is no encoder of images, of sounds or of videos."""
         if kind not in self.kinds:
-            raise RequestError(_no_encoder(kind, self.path))
+            raise RequestError(no_encoder(kind, self.path))
 
     def _encoded(self, kind: MediaKind, parts: Iterable[Part], n_ctx: int | None) -> list[str | Embeddings]:
         of: MediaKind = AUDIO if kind == AUDIO else IMAGE
@@ -195,47 +195,3 @@ def _known_rows(part: Part) -> int:
     if isinstance(part, SoundPiece):
         return part.n_rows or 0
     return 0 if part.grid is None else part.n_before + math.prod(part.grid) + part.n_after
-
-
-def _no_encoder(kind: MediaKind, path: Path) -> str:
-    """Return the error for a model whose projector file does not encode a kind of media."""
-    return f"{refusal(kind)}: {path.name} has no encoder of {'them' if kind == IMAGE else 'it'}"
-
-
-class LazyProjector:
-    """The projector of a model's file, opened on first use. Thread-safe."""
-
-    def __init__(self, chosen: ChosenProjector, config: Config, registry: Registry) -> None:
-        self._chosen = chosen
-        self._config = config
-        self._registry = registry
-        self._lock = threading.Lock()
-        self._projector: Projector | None = None
-        self._closed = False
-
-    def __call__(self, kind: MediaKind | None = None) -> Projector:
-        """Return the projector.
-
-        Raises:
-            RequestError: there is none, or it does not encode ``kind``.
-            ModelClosedError: after ``close``.
-        """
-        with self._lock:
-            if self._closed:
-                raise ModelClosedError("the model is closed")
-            if self._projector is None:
-                path, parts = self._chosen.path, self._chosen.parts
-                if path is None or (parts.speech and not parts.media):
-                    raise RequestError(_no_encoder(kind or IMAGE, path) if path else no_projector(kind or IMAGE))
-                self._projector = Projector(path, self._config, self._registry, self._chosen.own)
-            if kind:
-                self._projector.check(kind)
-            return self._projector
-
-    def close(self) -> None:
-        """Close the projector if it is open; it cannot be opened again."""
-        with self._lock:
-            self._closed = True
-            if self._projector is not None:
-                self._projector.close()
-                self._projector = None

@@ -9,19 +9,20 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
+from inspect import isfunction
 from typing import Any
 
 from pumice.backend import Backend
 from pumice.config import ARGUMENTS, Config
-from pumice.engine.placement.guarded import make_backend
 from pumice.engine.placement.overrides import HOST, DeviceName, parse_device
 from pumice.errors import BackendError, ConfigError, PluginError, PumiceError
-from pumice.guard import guarded
+from pumice.guard import guard, guarded
 from pumice.registry import Registry
 from pumice.switching import frequent_switches
 from pumice.wording import counted_as
 
 NONE = "none"
+_METHODS = [name for name, member in vars(Backend).items() if isfunction(member) and not name.startswith("_")]
 Line = list[tuple[str, Backend]]
 logger = logging.getLogger("pumice")
 
@@ -225,4 +226,7 @@ def configured_backend(registry: Registry, config: Config, name: str) -> Backend
     """Return a backend with the options of the configuration. Raises PumiceError."""
     backend, where = registry.backends[name], registry.backends.describe(name)
     options = guarded(choose_gpus, f"{where}: devices")(name, backend, config)
-    return make_backend(backend, options, where)
+    made = guarded(backend, f"{where}: __init__")(backend.Options(**options))
+    made.title = where
+    guard(made, where, _METHODS)
+    return made

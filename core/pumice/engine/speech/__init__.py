@@ -1,1 +1,0 @@
-"""Models that speak: their graphs, and the engine that runs them."""
