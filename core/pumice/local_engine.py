@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import weakref
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import ExitStack
@@ -11,9 +12,10 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
+from pumice.adapters import Adapter, with_adapters
 from pumice.architecture import HEAD, MAIN, Architecture
 from pumice.cache_tiers.portable import PortableState
-from pumice.config import Config
+from pumice.config import AdapterOptions, Config
 from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner, Snapshot
 from pumice.engine.cache.tiers import Tiers, make_tiers
 from pumice.engine.loop.policy import GPU_ROWS, HOST_BESIDE, HOST_ROWS, FairPolicy, SchedulingPolicy
@@ -24,7 +26,7 @@ from pumice.engine.placement.fitting import fit_model
 from pumice.engine.placement.memory import facts_of
 from pumice.engine.placement.runner import Observer
 from pumice.engine.placement.sizing import make_limits
-from pumice.engine.requests.arguments import adapter_scales, check_ids, token_ids
+from pumice.engine.requests.arguments import AdapterNames, NamedAdapter, check_ids, token_ids
 from pumice.engine.requests.generation import salt_of
 from pumice.engine.requests.layers import site_name
 from pumice.engine.requests.reading import LayerRows, LogitRows, ReadRequest, Rows
@@ -37,12 +39,12 @@ from pumice.local_media import LocalMedia, LocalSpeech
 from pumice.machine import usable_memory_bytes
 from pumice.model import Model
 from pumice.model_drafts import make_next_tokens, make_speculation, names_layer, open_draft_model, verifies
-from pumice.model_files.opening import is_lora, open_configured
+from pumice.model_files.opening import open_configured
 from pumice.model_files.paths import model_files
 from pumice.model_files.policy import files_beside
 from pumice.model_files.summary import Summary
 from pumice.model_files.tokenizer import LazyTokenizer
-from pumice.model_graphs import chosen_sizes, make_architecture, trace_configured
+from pumice.model_graphs import by_key, chosen_sizes, make_architecture, read_configured, trace_configured
 from pumice.registry import Registry, get_registry
 from pumice.speech.vocoder import ARCHITECTURE, Vocoder
 from pumice.wording import show_python
@@ -52,6 +54,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 log = logging.getLogger("pumice")
+
+MAX_ADAPTERS = 64
+"""Different adapters of a model from its load to its end: backends free no weights before."""
 
 
 class LoadOptions(TypedDict, total=False):
@@ -99,13 +104,16 @@ class LocalEngine:
             self.checker = GrammarChecker()
             begin = self.tokenizer.begin if options.get("begins_text") else None
             prepared = prepare(stack, self.file, config, opening, options.get("progress"), observer, begin)
-            self.architecture, self.runner = prepared
+            self.architecture, self.runner, self._adapters = prepared
             self.runner.compile()
             if config.mlock:
                 lock_memory(self.runner.placed.host_weights)
             files = [] if observer else _all_files(path, config)
             engine = self._make_engine(stack, options.get("policy"), files)
             chosen = ChosenProjector(self.file.path, config.mmproj, self.file)
+            self._adapter_names, self._adapter_keys = AdapterNames(), set(self.runner.adapters)
+            self._adapting = threading.Lock()
+            self._name_adapters(config.adapters)
             self._facts = self._facts_of(engine, chosen)
             self.media = LocalMedia(
                 stack, chosen, config, self.registry, self._facts.n_ctx, self.runner.model.media_width
@@ -201,7 +209,7 @@ class LocalEngine:
             )
         check_ids(prompt, self._facts.n_vocab)
         encoder_prompt = self._preparer.encoder_prompt(prompt, media) if prompt else None
-        scales = adapter_scales(self.config.adapter_scales, adapters)
+        scales = self._adapter_names.scales(adapters)
         self._check_length(max(len(tokens), len(encoder_prompt.tokens) if encoder_prompt else 0))
 
         def whole(request: ReadRequest[Rows]) -> None:
@@ -216,7 +224,7 @@ class LocalEngine:
         if self.runner.model.encodes:
             raise RequestError("hidden: a model with an encoder and a decoder has two sequences of layers; use embed")
         sites = list(dict.fromkeys(site_name(layer, self.runner.placed.sites, "hidden") for layer in layers))
-        scales = adapter_scales(self.config.adapter_scales, adapters)
+        scales = self._adapter_names.scales(adapters)
 
         def each(request: ReadRequest[Rows]) -> None:
             for tokens in texts:
@@ -225,7 +233,7 @@ class LocalEngine:
         return self.thread.read(each)
 
     def state(self, tokens: Sequence[int], adapters: Mapping[str, float] | None, cache_salt: str) -> bytes:
-        salt = salt_of(cache_salt, adapter_scales(self.config.adapter_scales, adapters))
+        salt = salt_of(cache_salt, self._adapter_names.scales(adapters))
 
         def turn(engine: Engine) -> Generator[None, None, bytes]:
             tiers = self._open_tiers(engine)
@@ -276,7 +284,7 @@ class LocalEngine:
             raise RequestError("continuation_logits: the beginning and each ending need a token")
         if self.runner.model.encodes:
             raise RequestError("continuation_logits: an encoder-decoder cannot continue a beginning; use logits")
-        scales = adapter_scales(self.config.adapter_scales, adapters)
+        scales = self._adapter_names.scales(adapters)
         self._check_length(len(begun) + max(map(len, ends), default=0))
 
         def each(request: ReadRequest[Rows]) -> None:
@@ -322,7 +330,7 @@ class LocalEngine:
             self.registry.samplers,
             config.samplers,
             config.sampling,
-            config.adapter_scales,
+            self._adapter_names,
             decoder_start=self.architecture.decoder_start if runner.model.encodes else None,
             masks=self.architecture.masks,
             proposers=proposers,
@@ -352,8 +360,44 @@ class LocalEngine:
             speculates=runner.model.generates and verifies(runner) and engine.speculation.is_default,
             n_cache=engine.limits.n_cache,
             media_width=runner.model.media_width if projector.path else 0,
-            loras=[name for name, options in self.config.adapters.items() if is_lora(options.file)],
+            loras=self.loras,
         )
+
+    @property
+    def loras(self) -> list[str]:
+        return [name for name, adapter in self._adapters.items() if adapter.pairs]
+
+    def set_adapters(self, adapters: Mapping[str, AdapterOptions]) -> None:
+        with self._adapting:
+            before = {name: (options.file, options.layers) for name, options in self.config.adapters.items()}
+            read = {
+                name: self._adapters[name]
+                if before.get(name) == (options.file, options.layers)
+                else read_configured(options, self.file, self.architecture, self.registry)
+                for name, options in adapters.items()
+            }
+            chosen = by_key(read.values())
+            if len(self._adapter_keys | chosen.keys()) > MAX_ADAPTERS:
+                raise RequestError(
+                    f"adapters: {MAX_ADAPTERS} different ones have been added, whose memory this model keeps; load it "
+                    "again to add others"
+                )
+
+            def turn(engine: Engine) -> Generator[None, None, None]:
+                engine.adapt(chosen)
+                return
+                yield
+
+            self.thread.call(turn)
+            self._adapters, self._adapter_keys = read, self._adapter_keys | chosen.keys()
+            self._name_adapters(adapters)
+            self.config = self.config.model_copy(update={"adapters": dict(adapters)})
+            self._facts = replace(self._facts, loras=self.loras)
+
+    def _name_adapters(self, adapters: Mapping[str, AdapterOptions]) -> None:
+        """Let requests name these adapters, which have been read."""
+        named = {name: NamedAdapter(self._adapters[name].key, options.scale) for name, options in adapters.items()}
+        self._adapter_names.named = named
 
 
 def load_model(path: str | Path, config: Config, **options: Unpack[LoadOptions]) -> Model:
@@ -399,8 +443,10 @@ def prepare(
     progress: Callable[[int, int], None] | None = None,
     observer: Observer | None = None,
     meanwhile: Callable[[], None] | None = None,
-) -> tuple[Architecture, Runner]:
-    """Return the architecture and the runner of a file, not compiled yet; ``stack`` closes files and backends.
+) -> tuple[Architecture, Runner, dict[str, Adapter]]:
+    """Return the architecture of a file, its runner, not compiled yet, and its configured adapters by name.
+
+    ``stack`` closes files and backends.
 
     ``meanwhile`` is called if GPUs take longer to open than the model to be traced.
     """
@@ -413,17 +459,22 @@ def prepare(
     graphs = trace_configured(stack, file, architecture, sizes.n_ctx, config, registry, drafts)
     if observer:
         graphs = {name: observer.watch(graph) if name == MAIN else graph for name, graph in graphs.items()}
+    named = config.adapters.items()
+    adapters = {name: read_configured(options, file, architecture, registry) for name, options in named}
+    adapted = with_adapters(graphs, by_key(adapters.values()).values())
     host_bytes = usable_memory_bytes(config.memory_limit)
     opening.wait(meanwhile)
 
-    fitting, rules = fit_model(graphs, backends, sizes, config, host_bytes)
-    runner = Runner(graphs, backends, make_limits(graphs, fitting), rules, progress, observer)
+    fitting, rules = fit_model(adapted, backends, sizes, config, host_bytes)
+    runner = Runner(
+        graphs, backends, make_limits(adapted, fitting), rules, progress, observer, by_key(adapters.values())
+    )
     if not config.n_ctx:
         of = "all" if fitting.n_ctx == sizes.n_ctx else "as memory has room for"
         counts = fitting.n_ctx, of, sizes.n_ctx, runner.limits.n_cache
         log.info("n_ctx: %d tokens for each sequence, %s of %d in training; the cache holds %d", *counts)
     stack.callback(runner.close)
-    return architecture, runner
+    return architecture, runner, adapters
 
 
 def _open_vocoder(path: Path, config: Config) -> Vocoder:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 
-from pumice.adapters import Adapter, is_control_vector, read_adapter, read_control_vector
+from pumice.adapters import Adapter, is_control_vector, read_adapter, read_control_vector, with_adapters
 from pumice.architecture import Architecture, HParams
 from pumice.config import AdapterOptions, Config
 from pumice.engine.placement.sizing import EngineSizes
@@ -41,11 +41,10 @@ def trace_configured(
     registry: Registry,
     keeps_stream: bool = False,
 ) -> dict[str, Graph]:
-    """Return the model's graphs with the configured adapters, and those of a draft that reads its values.
+    """Return the model's graphs without adapters, and those of a draft that reads its values.
 
     ``stack`` closes the draft's file. ``keeps_stream``: see ``trace``.
     """
-    adapters = [_adapter(options, file, architecture, registry) for options in config.adapters.values()]
     draft = None
     if config.draft:
         opened = stack.enter_context(open_draft(config.draft, file, registry))
@@ -53,7 +52,21 @@ def trace_configured(
         if trace_alone(draft, n_ctx) is not None:
             draft = None  # a model of its own, with a runner of its own
     embeds_media = find_projector(file.path, config.mmproj) is not None
-    return for_cache(trace(file, architecture, n_ctx, adapters, draft, True, embeds_media, keeps_stream), config)
+    return for_cache(trace(file, architecture, n_ctx, draft, True, embeds_media, keeps_stream), config)
+
+
+def trace_adapted(
+    stack: ExitStack, file: GGUFFile, architecture: Architecture, n_ctx: int, config: Config, registry: Registry
+) -> dict[str, Graph]:
+    """Return the graphs of ``trace_configured`` with the configured adapters."""
+    graphs = trace_configured(stack, file, architecture, n_ctx, config, registry)
+    adapters = (read_configured(options, file, architecture, registry) for options in config.adapters.values())
+    return with_adapters(graphs, by_key(adapters).values())
+
+
+def by_key(adapters: Iterable[Adapter]) -> dict[str, Adapter]:
+    """Return adapters by key, each once."""
+    return {adapter.key: adapter for adapter in adapters}
 
 
 def for_cache(graphs: dict[str, Graph], config: Config) -> dict[str, Graph]:
@@ -96,15 +109,18 @@ def _checked_graphs(graphs: object, where: str) -> dict[str, Build]:
     return {name: checked(name, build) for name, build in graphs.items()}
 
 
-def _adapter(options: AdapterOptions, model: GGUFFile, architecture: Architecture, registry: Registry) -> Adapter:
+def read_configured(
+    options: AdapterOptions, model: GGUFFile, architecture: Architecture, registry: Registry
+) -> Adapter:
+    """Return the adapter of a file. Raises PumiceError if it is none for the model."""
     with open_adapter(options.file, registry, base=model.path) as file:
         is_vector = is_control_vector(file)
         _check_kind(file, options.kind, is_vector)
         if is_vector:
-            return read_control_vector(file, architecture.n_embd, options.scale, options.layers)
+            return read_control_vector(file, architecture.n_embd, options.layers)
         if options.layers:
             raise ModelError(f"{file.path}: 'layers' applies only to control vectors; this is a LoRA adapter")
-        return read_adapter(file, model.architecture, options.scale)
+        return read_adapter(file, model.architecture)
 
 
 def _check_kind(file: GGUFFile, kind: str, is_vector: bool) -> None:

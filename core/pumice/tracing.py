@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 
-from pumice.adapters import AdaptedBuilder, Adapter
 from pumice.architecture import DRAFT, ENCODER, FEATURES, MAIN, MEDIA, MEDIA_TOGETHER, STREAM, Architecture
 from pumice.errors import ModelError
 from pumice.gguf import GGUFFile
@@ -56,7 +55,6 @@ def trace(
     file: GGUFFile,
     architecture: Architecture,
     n_ctx: int,
-    adapters: Sequence[Adapter] = (),
     draft: DraftSource | None = None,
     media: bool = False,
     embeds_media: bool = False,
@@ -73,7 +71,7 @@ def trace(
     A warning names tensors of the file that no graph reads. Raises ModelError, with the file's name, for a missing
     tensor or a wrong shape.
     """
-    graphs, unread = _trace_all(file, architecture, n_ctx, adapters, draft, media, embeds_media, keeps_stream)
+    graphs, unread = _trace_all(file, architecture, n_ctx, draft, media, embeds_media, keeps_stream)
     if unread:
         logger.warning("%s: %s", file.path, unread_message(unread, architecture.hparams.architecture))
     return graphs
@@ -95,17 +93,13 @@ def _trace_all(
     file: GGUFFile,
     architecture: Architecture,
     n_ctx: int,
-    adapters: Sequence[Adapter] = (),
     draft: DraftSource | None = None,
     media: bool = False,
     embeds_media: bool = False,
     keeps_stream: bool = False,
 ) -> tuple[dict[str, Graph], list[str]]:
     """Return what ``trace`` returns, and the sorted names of tensors that no graph reads."""
-    new_builder = partial(AdaptedBuilder, adapters) if adapters else GraphBuilder
-    graphs, builder = _trace(file, architecture, partial(new_builder, n_ctx=n_ctx))
-    if isinstance(builder, AdaptedBuilder):
-        builder.check_all_adapted()
+    graphs, builder = _trace(file, architecture, partial(GraphBuilder, n_ctx=n_ctx))
     if draft:
         graphs |= _trace_draft(*draft, builder)
         if keeps_stream and FEATURES in graphs:

@@ -66,6 +66,19 @@ class Scale(Struct):
 Scales = Annotated[list[Scale], Meta(max_length=limits.MAX_SCALES)]
 
 
+class AdapterFile(Struct):
+    """A LoRA adapter or a control vector to add."""
+
+    path: Name
+    """Path of the file in the folder of `--lora-dir`."""
+    name: Name | None = None
+    """Name of the adapter (default: the file's, without its ending)."""
+    scale: Real = 1.0
+    """Scale factor for requests that do not set it."""
+    layers: Annotated[list[Position], Meta(max_length=2)] = []
+    """First and last layer that a control vector changes (default: all)."""
+
+
 class StructuredOutputs(Struct):
     """The format of a text, by the names of vLLM."""
 

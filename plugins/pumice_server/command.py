@@ -272,6 +272,14 @@ def _voices(ctx: click.Context, param: click.Parameter, folder: Path | None) -> 
     help="Folder of saved slots and their caches.",
 )
 @option(
+    "--lora-dir",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="DIR",
+    group="Adapters",
+    advanced=True,
+    help="Folder of adapters that clients may add by POST /lora-adapters.",
+)
+@option(
     "--metrics",
     is_flag=True,
     group="Server",
@@ -422,9 +430,9 @@ def command(names: tuple[str, ...], **options: Any) -> None:
 
     with one_thread():
         from pumice_server.beginning import begun, listen
-    slot_folder = settings.slot_folder if cluster is None else None  # machines of a cluster have other folders
+    own_folders = _own_folders(settings) if cluster is None else {}  # machines of a cluster have other folders
     named = [*names, *options["model"]]
-    specs = [] if preset_file is None else _preset_specs(preset_file, of_models, slot_folder)
+    specs = [] if preset_file is None else _preset_specs(preset_file, of_models, own_folders)
     paths = choose_models(names, options, bool(specs))
     aliases, tags = _names(options.pop("alias")), _names(options.pop("tags"))
     if compat:
@@ -434,7 +442,7 @@ def command(names: tuple[str, ...], **options: Any) -> None:
     adapters = take_adapters(options)
     if adapters and len(paths) + len(specs) > 1:
         raise click.UsageError("adapters apply to a single model: set the adapters of several models in the catalogue")
-    own = _load_options(adapters, options, slot_folder)
+    own = _load_options(adapters, options, own_folders)
     specs = with_presets(make_specs(paths, aliases, own, tags), specs)
     if cluster is None:  # machines of a cluster may have other files
         for spec in specs:
@@ -507,6 +515,7 @@ def _take_server(options: dict[str, Any], elsewhere: bool) -> _Server:
         tls_certificate=options.pop("ssl_cert_file"),
         keep_alive=_seconds(options.pop("sleep_idle_seconds")),
         slot_folder=options.pop("slot_save_path"),
+        adapter_folder=options.pop("lora_dir"),
         allow_pull=options.pop("allow_pull"),
         uploads=_cache_folder("--allow-uploads", "uploads") if options["allow_uploads"] else None,
         upload_bytes=int(options.pop("allow_uploads") * 2**30),
@@ -530,7 +539,7 @@ def _take_server(options: dict[str, Any], elsewhere: bool) -> _Server:
     return _Server(settings, **taken)
 
 
-def _preset_specs(path: Path, of_models: Collection[str], slot_folder: Path | None) -> list[ModelSpec]:
+def _preset_specs(path: Path, of_models: Collection[str], own_folders: Mapping[str, Any]) -> list[ModelSpec]:
     """Return the models of a file of presets, with their options. The command line's take precedence."""
     from pumice.plugin.unstable import ModelSpec
 
@@ -548,7 +557,7 @@ def _preset_specs(path: Path, of_models: Collection[str], slot_folder: Path | No
             names = list(dict.fromkeys([preset.name, *_names(options.pop("alias"))]))
             tags, adapters = _names(options.pop("tags")), take_adapters(options)
             model = paths[0] if paths else preset.name
-            specs.append(ModelSpec(names, model, _load_options(adapters, options, slot_folder), size_of(model), tags))
+            specs.append(ModelSpec(names, model, _load_options(adapters, options, own_folders), size_of(model), tags))
         except (click.ClickException, pumice.PumiceError) as error:
             reason = error.format_message() if isinstance(error, click.ClickException) else str(error)
             raise click.UsageError(f"--models-preset: {path}: [{preset.name}]: {reason}", context) from None
@@ -611,11 +620,24 @@ def _memory(gibibytes: float | None, elsewhere: bool) -> int:
     return int(0.9 * host_memory_bytes()) if gibibytes is None else int(gibibytes * 2**30)
 
 
-def _load_options(adapters: Mapping[str, Any], options: dict[str, Any], slot_folder: Path | None) -> dict[str, Any]:
+def _own_folders(settings: Settings) -> dict[str, Any]:
+    """Return the keys of a configuration for the server's folders that engines use."""
+    config: dict[str, Any] = {}
+    if settings.slot_folder is not None:
+        config["cache_saved"] = str(settings.slot_folder / ".cache")  # a name that no slot's file can have
+    if settings.adapter_folder is not None:
+        config["sandbox_read"] = [str(settings.adapter_folder.resolve())]
+    return config
+
+
+def _load_options(
+    adapters: Mapping[str, Any], options: dict[str, Any], own_folders: Mapping[str, Any]
+) -> dict[str, Any]:
     """The arguments of ``pumice.load``, from llama-server's options."""
-    config: dict[str, Any] = parse_settings(options.pop("config"))
-    if slot_folder is not None:
-        config.setdefault("cache_saved", str(slot_folder / ".cache"))  # a name that no slot's file can have
+    given = parse_settings(options.pop("config"))
+    config: dict[str, Any] = {**own_folders, **given}
+    if read := [*own_folders.get("sandbox_read", ()), *given.get("sandbox_read", ())]:
+        config["sandbox_read"] = read
     threads = options.pop("threads")
     if threads is not None and threads > 0:
         config["cpu"] = {**config.get("cpu", {}), "threads": threads}

@@ -13,7 +13,16 @@ from pumice_server.answers import (
     to_json,
     unless_gone,
 )
-from pumice_server.bodies import SAMPLING, ChatPromptBody, Generation, ModelBody, Scales, TemplateBody, TextBody
+from pumice_server.bodies import (
+    SAMPLING,
+    AdapterFile,
+    ChatPromptBody,
+    Generation,
+    ModelBody,
+    Scales,
+    TemplateBody,
+    TextBody,
+)
 from pumice_server.body import Body, arriving, set_size
 from pumice_server.embedding import count_tokens, embed_texts, read_texts, vectors_size
 from pumice_server.errors import TOO_LONG, bad_request, no_model, too_late
@@ -48,6 +57,7 @@ from pumice_server.prompts import fill_in, fim_marks, is_mixed, media_prompt, mi
 from pumice_server.report import Reading, Report
 from pumice_server.resumable import KeptStreams, streaming
 from pumice_server.routes import delete, get, post
+from pumice_server.served_model import ServedModel
 from pumice_server.service import CompletionProgress, MediaPrompt, Service, has_media
 from pumice_server.settings import Settings
 from pumice_server.streams import merge
@@ -66,6 +76,7 @@ __all__ = [
     "SAMPLING",
     "TOO_LONG",
     "WORK",
+    "AdapterFile",
     "Body",
     "ChatPromptBody",
     "CompletionProgress",
@@ -79,6 +90,7 @@ __all__ = [
     "Reading",
     "Report",
     "Scales",
+    "ServedModel",
     "Service",
     "Settings",
     "SlotText",

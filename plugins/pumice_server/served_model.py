@@ -10,6 +10,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -127,8 +128,17 @@ class ServedModel:
 
     def scales_of(self, model: pumice.Model) -> dict[str, float]:
         """Return the scale of each LoRA adapter, in the model's order. Scales outlive a reload."""
-        self.scales = {name: self.scales.get(name, model.config.adapters[name].scale) for name in model.facts.loras}
+        scales = {name: self.scales.get(name, model.config.adapters[name].scale) for name in model.facts.loras}
+        self.scales.clear()
+        self.scales.update(scales)
         return self.scales
+
+    def adapters_changed(self, model: pumice.Model) -> None:
+        """Note that adapters of the loaded model came or went, which later loads shall have."""
+        self.scales_of(model)
+        adapters = {name: options.model_dump() for name, options in model.config.adapters.items()}
+        config = {**self.spec.options.get("config", {}), "adapters": adapters}
+        self.spec = replace(self.spec, options={**self.spec.options, "config": config})
 
     @property
     def status(self) -> str:

@@ -51,6 +51,7 @@ class Settings:
         chat: Default options of ``Model.chat``.
         output: Grammar or JSON schema for requests that give neither, and no tools.
         slot_folder: Folder of saved slots; None disables saving.
+        adapter_folder: Folder of adapters that clients may add; None disables adding.
         allow_pull: Allow clients to fetch models.
         uploads: Folder of model files that clients upload; None refuses them.
         upload_bytes: Maximum bytes of all uploaded files.
@@ -90,6 +91,7 @@ class Settings:
     chat: Mapping[str, Any] = field(default_factory=dict)
     output: Mapping[str, str] = field(default_factory=dict)
     slot_folder: Path | None = None
+    adapter_folder: Path | None = None
     allow_pull: bool = False
     uploads: Path | None = None
     upload_bytes: int = 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -46,16 +48,27 @@ class Adapter:
 
     Attributes:
         directions: for a control vector, the addend ``[n_embd]`` of the residual stream after each layer.
-        scale: default scale of requests.
     """
 
     path: Path
     pairs: Mapping[str, Pair] = field(default_factory=dict)
     directions: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
-    scale: float = 1.0
+
+    @cached_property
+    def key(self) -> str:
+        """Digest of its values: equal for two files that change a model in the same way."""
+        digest = blake2b(digest_size=16)
+        for name, pair in self.pairs.items():
+            digest.update(f"{name} {pair.down.shape} {pair.up.shape}".encode())
+            digest.update(pair.down.tobytes())
+            digest.update(pair.up.tobytes())
+        for layer, direction in self.directions.items():
+            digest.update(f"{layer} {direction.shape}".encode())
+            digest.update(direction.tobytes())
+        return digest.hexdigest()
 
 
-def read_adapter(file: GGUFFile, architecture: str, scale: float = 1.0) -> Adapter:
+def read_adapter(file: GGUFFile, architecture: str) -> Adapter:
     """Return the LoRA adapter in an open file. Raises ModelError if it is not an adapter for the architecture."""
     path, metadata = file.path, dict(file.metadata)
     _check(path, metadata, architecture)
@@ -66,14 +79,14 @@ def read_adapter(file: GGUFFile, architecture: str, scale: float = 1.0) -> Adapt
     names = sorted({name.removesuffix(DOWN).removesuffix(UP) for name in stored})
     if not names:
         raise ModelError(f"{path}: the adapter has no tensors")
-    return Adapter(path, {name: _pair(path, name, file.tensors, float(alpha)) for name in names}, scale=scale)
+    return Adapter(path, {name: _pair(path, name, file.tensors, float(alpha)) for name in names})
 
 
 def is_control_vector(file: GGUFFile) -> bool:
     return kind_of(file.metadata) == CONTROL_VECTOR
 
 
-def read_control_vector(file: GGUFFile, n_embd: int, scale: float = 1.0, layers: Sequence[int] = ()) -> Adapter:
+def read_control_vector(file: GGUFFile, n_embd: int, layers: Sequence[int] = ()) -> Adapter:
     """Return the control vector in an open file (Zou et al. 2023, arXiv:2310.01405).
 
     ``layers`` are the first and last layer to change; empty for all. Raises ModelError if the file is not a control
@@ -93,7 +106,7 @@ def read_control_vector(file: GGUFFile, n_embd: int, scale: float = 1.0, layers:
     if not chosen:
         available = f"{min(directions)} to {max(directions)}"
         raise ModelError(f"{file.path}: directions exist for layers {available}, but not for {first} to {last}")
-    return Adapter(file.path, directions=chosen, scale=scale)
+    return Adapter(file.path, directions=chosen)
 
 
 def _layer(path: Path, name: str) -> int:

@@ -147,6 +147,7 @@ class Batch:
     relative: bool = False  # positions count from that of each slot's latest token, which the host does not know
     passed: Mapping[str, Passed] = field(default_factory=dict)  # further inputs that steps of other programs compute
     taps: Sequence[TappedRows] = ()  # rows that functions see
+    adapters: Sequence[Sequence[tuple[str, float]]] = ()  # [n_seqs] keys and scales of each; empty if none has any
 
     @property
     def takes_from_slots(self) -> bool:

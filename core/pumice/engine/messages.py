@@ -357,7 +357,7 @@ class Encoded(Answer[Sequence[NDArray[np.float32]]], frozen=True):
 class Encode(Question[Sequence[NDArray[np.float32]]], frozen=True):
     """Encode each of ``texts``, given as token ids, to one vector or, without pooling, to one per token.
 
-    ``scores``: return scores of the texts instead of embeddings. ``adapter_scales``: scale of each adapter; empty for
+    ``scores``: return scores of the texts instead of embeddings. ``adapters``: scale of each adapter by name; None for
     the defaults. ``media``: images and sound of each text as embeddings, in the order of their positions, whose ids are
     ignored; empty if no text has any.
     """
@@ -366,7 +366,7 @@ class Encode(Question[Sequence[NDArray[np.float32]]], frozen=True):
     texts: Sequence[Sequence[int]]
     pooling: Pooling
     scores: bool = False
-    adapter_scales: Sequence[float] = ()
+    adapters: Mapping[str, float] | None = None
     media: Sequence[Sequence[Span]] = ()
     priority: int = 0
     client: Name = msgspec.field(default_factory=CLIENT.get)
@@ -456,13 +456,13 @@ class Scored(Answer[Sequence[Logprobs]], frozen=True):
 class Score(Question[Sequence[Logprobs]], frozen=True):
     """Return the log-probabilities of a text's tokens, and of ``n_top`` alternatives each.
 
-    ``adapter_scales`` is as for ``Encode``. Requests with an equal ``cache_salt`` share the cached text.
+    ``adapters`` is as for ``Encode``. Requests with an equal ``cache_salt`` share the cached text.
     """
 
     answer = Scored
     tokens: Sequence[int]
     n_top: int = 0
-    adapter_scales: Sequence[float] = ()
+    adapters: Mapping[str, float] | None = None
     cache_salt: str = ""
     priority: int = 0
     client: Name = msgspec.field(default_factory=CLIENT.get)
@@ -475,13 +475,24 @@ class PromptSaved(Answer[Count], frozen=True):
 class SavePrompt(Question[int], frozen=True):
     """Write the cache of a prompt that was read to ``cache_saved`` or ``cache_disk``.
 
-    ``adapter_scales`` and ``cache_salt`` are those of the request that read it.
+    ``adapters`` and ``cache_salt`` are those of the request that read it.
     """
 
     answer = PromptSaved
     tokens: Sequence[Token]
-    adapter_scales: Sequence[float] = ()
+    adapters: Mapping[str, float] | None = None
     cache_salt: str = ""
+
+
+class AdaptersSet(Answer[list[Name]], frozen=True):
+    """The names of those that are LoRA adapters, as in ``Facts``."""
+
+
+class SetAdapters(Question[list[str]], frozen=True):
+    """Let later requests use these adapters alone, by name, with the options of a configuration."""
+
+    answer = AdaptersSet
+    adapters: Mapping[Name, Mapping[Name, Any]]
 
 
 class Cancel(Numbered, frozen=True):
@@ -506,7 +517,7 @@ class Close(EngineMessage, frozen=True):
     """Cancel everything and end."""
 
 
-AnyQuestion = Encode | EncodeMedia | PlanVideo | DecodeSpeech | Score | SavePrompt | Inspect
+AnyQuestion = Encode | EncodeMedia | PlanVideo | DecodeSpeech | Score | SavePrompt | SetAdapters | Inspect
 Command = AnyQuestion | Add | ReleaseMedia | Speak | Cancel | EndReasoning | Close
 
 
@@ -583,5 +594,5 @@ class SpeechEnded(LastEvent, frozen=True):
     n_frames: Count
 
 
-AnyAnswer = Encoded | MediaEncoded | VideoPlanned | SpeechDecoded | Scored | PromptSaved | Inspected
+AnyAnswer = Encoded | MediaEncoded | VideoPlanned | SpeechDecoded | Scored | PromptSaved | AdaptersSet | Inspected
 Event = AnyAnswer | Accepted | Progress | Output | Finished | Failed | SpeechPart | SpeechEnded

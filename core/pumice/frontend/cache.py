@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
 from pumice.engine import Request
-from pumice.engine.messages import SavePrompt
-from pumice.engine.requests.arguments import adapter_scales
+from pumice.engine.messages import SavePrompt, check_adapters
 from pumice.errors import RequestError
 from pumice.frontend.answer import Answer
 from pumice.frontend.engine import ModelEngine, check_open
@@ -89,7 +88,7 @@ class PromptCache:
         def begin() -> Future[int]:
             check_open(self._engine)
             REQUEST["cache_salt"].check(cache_salt)
-            scales = adapter_scales(self._engine.config.adapter_scales, adapters)
-            return self._engine.client.ask(SavePrompt, prompt_ids(self._engine, prompt), scales, cache_salt)
+            check_adapters(adapters)
+            return self._engine.client.ask(SavePrompt, prompt_ids(self._engine, prompt), adapters, cache_salt)
 
         return Answer(begin, int)

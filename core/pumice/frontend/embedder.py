@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, get_args
 
-from pumice.engine.messages import Encode, Pooling
-from pumice.engine.requests.arguments import adapter_scales, check_switch
+from pumice.engine.messages import Encode, Pooling, check_adapters
+from pumice.engine.requests.arguments import check_switch
 from pumice.errors import RequestError
 from pumice.frontend.answer import Answer
 from pumice.frontend.engine import ModelEngine, check_open
@@ -73,10 +73,11 @@ class Embedder:
                 )
             read = self._media.prepare(texts, truncate)
             media = [text.media for text in read] if any(text.media for text in read) else []
-            ids, scales = [text.tokens for text in read], self._scales(adapters)
+            ids = [text.tokens for text in read]
+            check_adapters(adapters)
             REQUEST["priority"].check(priority)
             chosen = pooling or self.pooling
-            return self._engine.client.ask(Encode, ids, chosen, False, scales, media, priority)
+            return self._engine.client.ask(Encode, ids, chosen, False, adapters, media, priority)
 
         return Answer(begin, lambda values: self._cut(values, normalize, dimensions))
 
@@ -92,8 +93,9 @@ class Embedder:
                 raise RequestError("rerank takes a query and a list of documents, all of them strings")
             pairs = [check_text(self._engine, self._pair(query, document)) for document in documents]
             REQUEST["priority"].check(priority)
-            pooling, scales = self._pooling_of_scores, self._scales(adapters)
-            return self._engine.client.ask(Encode, pairs, pooling, True, scales, priority=priority)
+            check_adapters(adapters)
+            pooling = self._pooling_of_scores
+            return self._engine.client.ask(Encode, pairs, pooling, True, adapters, priority=priority)
 
         return Answer(begin, lambda values: [float(scores[0]) for scores in values])
 
@@ -107,9 +109,6 @@ class Embedder:
         if values and values[0].ndim == 2:
             return cut
         return np.array(cut, np.float32).reshape(len(values), dimensions or self._engine.facts.n_embd)
-
-    def _scales(self, adapters: Adapters) -> tuple[float, ...]:
-        return adapter_scales(self._engine.config.adapter_scales, adapters)
 
     @property
     def _is_causal(self) -> bool:

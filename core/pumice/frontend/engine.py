@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pumice.architecture import MediaKind
 from pumice.chat.mixed import PromptPart
-from pumice.config import Config
+from pumice.config import AdapterOptions, Config
 from pumice.engine import EngineClient, Snapshot
 from pumice.engine.messages import Facts, MediaValues, Span, Speak
 from pumice.errors import ModelClosedError
@@ -129,6 +129,12 @@ class ModelEngine(Protocol):
 
     def restore(self, state: bytes) -> int:
         """Take up the cache of a prompt as ``PromptCache.restore`` does. Raises RequestError."""
+
+    def set_adapters(self, adapters: Mapping[str, AdapterOptions]) -> None:
+        """Let later requests use these adapters, by name, and no others; ``config`` has them then.
+
+        Raises PumiceError if one cannot be used; nothing has changed then.
+        """
 
     def close(self) -> None:
         """Cancel all requests, free the memory, and close the file."""

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, NoReturn, Self
 
+from pumice.config import Config
 from pumice.engine.messages import Facts
 from pumice.errors import ModelClosedError
+from pumice.frontend.adapters import Adapters
 from pumice.frontend.cache import PromptCache
 from pumice.frontend.embedder import Embedder
 from pumice.frontend.engine import ModelEngine
@@ -27,12 +29,12 @@ class LoadedModel:
 
     Attributes:
         engine: What computes: ``engine.snapshot()`` is its load, ``engine.error`` the reason of its end.
-        config: Merged settings.
         metadata: Metadata of the GGUF file.
         media: Images, sounds and videos of prompts.
         template: The chat template.
         speech: Texts to sound, and sounds to text.
         cache: Prompts on disk.
+        adapters: LoRA adapters and control vectors: add, scale, remove.
     """
 
     def __init__(self, engine: ModelEngine) -> None:
@@ -41,7 +43,7 @@ class LoadedModel:
         Raises:
             RequestError: ``config.chat_template`` names no template.
         """
-        self.engine, self.config = engine, engine.config
+        self.engine = engine
         self.metadata: Mapping[str, Any] = engine.file.metadata
         if self.config.chat_template:
             from pumice.chat.template import check_chosen
@@ -52,7 +54,13 @@ class LoadedModel:
         self.template = Template(engine, self.media, self._requests)
         self.speech = Speech(engine, self.media, self._requests)
         self.cache = PromptCache(engine)
+        self.adapters = Adapters(engine)
         self._embedder = Embedder(engine, self.media)
+
+    @property
+    def config(self) -> Config:
+        """Merged settings."""
+        return self.engine.config
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
-from pumice.engine.messages import Logprobs, Score
-from pumice.engine.requests.arguments import NO_PREDICTION, adapter_scales
+from pumice.engine.messages import Logprobs, Score, check_adapters
+from pumice.engine.requests.arguments import NO_PREDICTION
 from pumice.errors import PromptTooLongError, RequestError
 from pumice.frontend.answer import Answer
 from pumice.frontend.engine import ModelEngine, check_open
@@ -36,11 +36,11 @@ def scores(
         ids, n_ctx = prompt_ids(engine, prompt), engine.facts.n_ctx
         if len(ids) > n_ctx:
             raise PromptTooLongError(len(ids), n_ctx)
-        scales = adapter_scales(engine.config.adapter_scales, adapters)
+        check_adapters(adapters)
         if len(ids) < 2:  # nothing predicts the first
             future: Future[Sequence[Logprobs]] = Future()
             future.set_result([])
             return future
-        return engine.client.ask(Score, ids, n_top, scales, cache_salt, priority)
+        return engine.client.ask(Score, ids, n_top, adapters, cache_salt, priority)
 
     return Answer(begin, list)

@@ -37,6 +37,9 @@ class GraphBuilder(Ops):
     one model share weights and caches: ``shared`` is the builder of one traced before. Those of a draft may read
     weights and caches of another model: ``target`` is the builder of that one's last graph. ``is_draft``: backends run
     the model beside its target model.
+
+    Attributes:
+        is_of_draft: the graph is that of a draft model.
     """
 
     def __init__(
@@ -52,9 +55,8 @@ class GraphBuilder(Ops):
         self.n_ctx = n_ctx
         self._tensors = tensors
         self._target = target
-        self._prefix = (
-            "draft " if target or is_draft else ""
-        )  # makes names of weights distinct among models that run together
+        self.is_of_draft = bool(target or is_draft)
+        self._prefix = "draft " if self.is_of_draft else ""  # names differ among models that run together
         self._weights: dict[str, Weight] = shared._weights if shared else {}
         self._read: set[str] = shared._read if shared else set()  # names of tensors
         base = shared or target
@@ -224,7 +226,7 @@ class GraphBuilder(Ops):
         self._layer = self.n_layer
 
     def layer_output(self, x: Tensor) -> Tensor:
-        """Return the residual stream for the next layer, with control vectors added.
+        """Return the residual stream for the next layer, to which control vectors are added.
 
         Layers are counted as they run: a layer that runs twice counts twice.
         """

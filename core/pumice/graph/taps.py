@@ -14,7 +14,7 @@ EMBEDDINGS = "embeddings"
 TAP = "tap"
 
 DIRECTIONS = "directions of layer "
-"""The beginning of the name of a constant with control vectors."""
+"""The beginning of the name of a constant with a control vector."""
 
 
 def sites_of(graph: Graph) -> dict[str, Tensor]:

@@ -66,6 +66,7 @@ class StepRows(Protocol):
         positions: int32 ``[n_tokens]``, each token's position in its sequence.
         seq_starts: int32 ``[n_seqs + 1]``, the first row of each sequence, then the number of tokens.
         slots: int32 ``[n_seqs]``, the slot of each sequence's recurrent state.
+        adapters: of each sequence the adapters in use, by key, and their scales; empty if none has any.
     """
 
     @property
@@ -76,6 +77,9 @@ class StepRows(Protocol):
 
     @property
     def slots(self) -> NDArray[np.int32]: ...
+
+    @property
+    def adapters(self) -> Sequence[Sequence[tuple[str, float]]]: ...
 
 
 Fill: TypeAlias = Callable[[StepRows], NDArray[Any]]
@@ -229,6 +233,10 @@ class Node:
     def operands(self) -> list[Tensor]:
         """Return the present operands, in the order of the operation's parameters."""
         return list(self.inputs.values())
+
+    def weights(self) -> list[Weight]:
+        """Return the operands that are weights."""
+        return [operand for operand in self.inputs.values() if isinstance(operand, Weight)]
 
     def weight(self, name: str) -> Weight:
         """Return an operand that must be a weight."""

@@ -174,16 +174,6 @@ def _recognised(folder: Folder, known: Names[type[C]]) -> Conversion:
         return conversion(folder)
 
 
-def is_lora(path: str | os.PathLike[str]) -> bool:
-    """Return True for a LoRA adapter, False for a control vector, which is always a file."""
-    from pumice.adapters import is_control_vector
-
-    if os.path.isdir(path):
-        return True
-    with GGUFFile.open(path) as file:
-        return not is_control_vector(file)
-
-
 def check_model(file: GGUFFile, registry: Registry | None = None, target: str | os.PathLike[str] | None = None) -> None:
     """Check that a model could run: a complete tokenizer, and the tensors of its architecture.
 

@@ -23,7 +23,7 @@ from pumice.engine.placement.sizing import BLOCK_SIZE, EngineSizes, make_limits
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph
 from pumice.machine import usable_memory_bytes
-from pumice.model_graphs import chosen_sizes, make_architecture, trace_configured
+from pumice.model_graphs import chosen_sizes, make_architecture, trace_adapted
 from pumice.planning.machine import PlannedGPUs, PlannedMachine
 from pumice.registry import Registry
 from pumice.tracing import prompts_of
@@ -213,7 +213,7 @@ def _subject(
     """Return the traced model with the sizes and rules that are planned for; ``stack`` closes backends and files."""
     sizes = chosen_sizes(config, architecture)
     backends = _backends(stack, registry, config, machine)
-    graphs = trace_configured(stack, file, architecture, sizes.n_ctx, config, registry)
+    graphs = trace_adapted(stack, file, architecture, sizes.n_ctx, config, registry)
     host = machine.host_bytes if machine.host_bytes is not None else usable_memory_bytes(config.memory_limit)
     return _Subject(graphs, backends, *fit_model(graphs, backends, sizes, config, host), host)
 

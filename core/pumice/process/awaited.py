@@ -9,6 +9,7 @@ from operator import itemgetter
 
 from pumice.engine.messages import (
     Accepted,
+    AdaptersSet,
     Add,
     AnyQuestion,
     Command,
@@ -31,6 +32,7 @@ from pumice.engine.messages import (
     SavePrompt,
     Score,
     Scored,
+    SetAdapters,
     Speak,
     SpeechDecoded,
     SpeechEnded,
@@ -129,6 +131,8 @@ class Awaited:
             return event.value <= len(command.tokens)
         if isinstance(command, EncodeMedia) and isinstance(event, MediaEncoded):
             return self._are_rows(event.value, command)
+        if isinstance(command, SetAdapters) and isinstance(event, AdaptersSet):
+            return set(event.value) <= set(command.adapters)
         if isinstance(command, DecodeSpeech) and isinstance(event, SpeechDecoded):
             return event.value.shape == (self._n_samples(command),)
         if isinstance(command, Encode) and isinstance(event, Encoded):

@@ -11,8 +11,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.config import AdapterOptions
 from pumice.engine.messages import (
     Accepted,
+    AdaptersSet,
     Add,
     Cancel,
     Command,
@@ -25,6 +27,7 @@ from pumice.engine.messages import (
     PlanVideo,
     ReleaseMedia,
     Request,
+    SetAdapters,
     Speak,
     SpeechDecoded,
     SpeechEnded,
@@ -73,6 +76,8 @@ class EngineHost:
             self._kept.release(command.id)
         elif isinstance(command, (Add, Encode)):
             self._fill(command)
+        elif isinstance(command, SetAdapters):
+            self._compilers.submit(self._set_adapters, command)
         elif isinstance(command, DecodeSpeech):
             decoding = partial(self.engine.speech.decode, command.codes)
             self._sound(command.id, decoding, lambda samples: SpeechDecoded(command.id, samples))
@@ -99,6 +104,15 @@ class EngineHost:
             self._compilers.submit(self._add, filled)
         else:
             self._obey(filled)
+
+    def _set_adapters(self, command: SetAdapters) -> None:
+        """Read adapters and compile programs beside the commands that follow."""
+        try:
+            options = {name: AdapterOptions.model_validate(value) for name, value in command.adapters.items()}
+            self.engine.set_adapters(options)
+            self._write([AdaptersSet(command.id, self.engine.loras)])
+        except Exception as error:
+            self._write([Failed(command.id, error)])
 
     def _encode_media(self, command: EncodeMedia | PlanVideo) -> None:
         """Encode an image, a sound or a video beside the engine's steps, and send what stands for it."""

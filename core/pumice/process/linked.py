@@ -5,19 +5,30 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pumice.architecture import MediaKind
 from pumice.chat.mixed import PromptPart
-from pumice.config import Config
+from pumice.config import AdapterOptions, Config
 from pumice.engine import EngineClient, Snapshot
 from pumice.engine.client import EngineLink
 from pumice.engine.media.encoders import no_projector, refusal
-from pumice.engine.messages import DecodeSpeech, EncodeMedia, Event, Facts, MediaPart, MediaValues, PlanVideo, Speak
+from pumice.engine.messages import (
+    DecodeSpeech,
+    EncodeMedia,
+    Event,
+    Facts,
+    MediaPart,
+    MediaValues,
+    PlanVideo,
+    SetAdapters,
+    Speak,
+)
 from pumice.errors import RequestError
 from pumice.gguf import GGUFFile
 from pumice.grammar import shared_checker
@@ -126,6 +137,14 @@ class LinkedEngine:
 
     def restore(self, *_: object) -> int:
         raise _elsewhere("restore")
+
+    def set_adapters(self, adapters: Mapping[str, AdapterOptions]) -> None:
+        if not isinstance(self.link, EngineProcess):
+            raise RequestError("adapters: an engine on other machines keeps those that it was loaded with")
+        plain = {name: options.model_dump() for name, options in adapters.items()}
+        loras = self.client.ask(SetAdapters, plain).result()
+        self.config = self.config.model_copy(update={"adapters": dict(adapters)})
+        self.facts = replace(self.facts, loras=loras)
 
     def close(self) -> None:
         self._finalizer()

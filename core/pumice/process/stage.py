@@ -18,7 +18,7 @@ from pumice.errors import BackendError
 from pumice.graph import Graph, Node, RecurrentState, Segment, State, Target, Weight, place
 from pumice.hub import Located, locate
 from pumice.model_files.opening import open_configured
-from pumice.model_graphs import chosen_sizes, make_architecture, trace_configured
+from pumice.model_graphs import chosen_sizes, make_architecture, trace_adapted
 from pumice.registry import get_registry
 from pumice.tracing import prompts_of
 
@@ -76,7 +76,7 @@ class Stage:
         with ExitStack() as stack:
             file = stack.enter_context(open_configured(located.path, registry, self._config))
             architecture = make_architecture(file, registry)
-            graphs = trace_configured(stack, file, architecture, limits.n_ctx, self._config, registry)
+            graphs = trace_adapted(stack, file, architecture, limits.n_ctx, self._config, registry)
             self._graphs = [*graphs.values(), *prompts_of(graphs).values()]
             self._backends = open_backends(stack, registry, self._config)
             self._stack = stack.pop_all()
@@ -172,7 +172,7 @@ def stages_needed(path: str, arguments: Mapping[str, Any], n_bytes: int) -> int:
         file = stack.enter_context(open_configured(located.path, registry, config))
         architecture = make_architecture(file, registry)
         chosen = chosen_sizes(config, architecture)
-        graphs = trace_configured(stack, file, architecture, chosen.n_ctx, config, registry)
+        graphs = trace_adapted(stack, file, architecture, chosen.n_ctx, config, registry)
         limits = make_limits(graphs, chosen)
         sizes = _layer_sizes(
             list(graphs.values()), lambda held: limits.state_bytes(held) if isinstance(held, State) else held.nbytes

@@ -230,15 +230,15 @@ class EngineMachine(RuleBasedStateMachine):
     def encode(self, texts, pooling, adapter) -> None:
         work = Work("encode", texts[0], tuple(texts[1:]), pooling=pooling, adapter=adapter)
         asked = self._asked(work)
-        ids, scales = [tokens_of(text) for text in texts], [adapter or 0.0]
-        self._send([asked], lambda: self._follow(asked, self.client.ask(Encode, ids, pooling, adapter_scales=scales)))
+        ids = [tokens_of(text) for text in texts]
+        self._send([asked], lambda: self._follow(asked, self.client.ask(Encode, ids, pooling, adapters=work.adapters)))
 
     @rule(prompt=prompts, n_top=st.sampled_from([0, 2]), adapter=adapters, salt=salts)
     def score(self, prompt, n_top, adapter, salt) -> None:
-        asked = self._asked(Work("score", prompt, n_top=n_top, adapter=adapter), salt)
-        ids, scales = tokens_of(prompt), [adapter or 0.0]
+        work = Work("score", prompt, n_top=n_top, adapter=adapter)
+        asked, ids = self._asked(work, salt), tokens_of(prompt)
         if len(ids) > 1:
-            self._send([asked], lambda: self._follow(asked, self.client.ask(Score, ids, n_top, scales, salt)))
+            self._send([asked], lambda: self._follow(asked, self.client.ask(Score, ids, n_top, work.adapters, salt)))
 
     @rule(prompt=prompts, adapter=adapters)
     def logits(self, prompt, adapter) -> None:

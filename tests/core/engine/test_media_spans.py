@@ -68,7 +68,7 @@ def test_tokens_of_slots_stay_beside_other_inputs():
     cache = KVCache(Limits(32, 8, 8, 1, 32, {0: 1}, "f32"))
     tables = cache.begin([])[0]
     cache.extend(tables, 0, 4)
-    batch = batch_of(cache, [Part(Place(0, tables), [LATEST, 3], 2, [1], adapter_scales=[0.5])])
+    batch = batch_of(cache, [Part(Place(0, tables), [LATEST, 3], 2, [1], adapters=[("own", 0.5)])])
     assert batch.tokens.tolist() == [LATEST, 3]
     assert batch.takes_from_slots
 

@@ -63,7 +63,7 @@ def sequence(next_tokens: NextTokens, n_tokens: int, n_cached: int = 512) -> Any
     request, timings = SimpleNamespace(speculate="mtp"), SimpleNamespace(prompt_cached=n_cached)
     facts = {"tokens": list(range(n_tokens)), "finish_reason": None, "prediction": None, "media": None}
     generation = Sequence(request=request, timings=timings, **facts)
-    return Sequence(generation=generation, tables=tables, slot=0, adapter_scales=(), memory=None, n_past=0, pending=1)
+    return Sequence(generation=generation, tables=tables, slot=0, adapters=(), memory=None, n_past=0, pending=1)
 
 
 def step(running: Any, first: int, n: int) -> Any:

@@ -13,6 +13,7 @@ import pumice
 from pumice.cache_tiers import Tally
 from pumice.engine.messages import (
     Accepted,
+    AdaptersSet,
     Add,
     Cancel,
     Close,
@@ -30,6 +31,7 @@ from pumice.engine.messages import (
     SavePrompt,
     Score,
     Scored,
+    SetAdapters,
     Snapshot,
     Timings,
 )
@@ -50,6 +52,7 @@ EVENTS = [
     Inspected(2, SNAPSHOT),
     Scored(3, [Logprobs(-1.0, [])]),
     PromptSaved(4, 64),
+    AdaptersSet(5, ["a"]),
 ]
 REQUEST = Request(
     [1, 2, 3],
@@ -65,10 +68,11 @@ REQUEST = Request(
 )
 COMMANDS_OF_EACH_KIND = [
     Add([1], REQUEST),
-    Encode(1, [[1, 2], []], "mean", True, [0.5], [[], []]),
+    Encode(1, [[1, 2], []], "mean", True, {"a": 0.5}, [[], []]),
     EncodeMedia(1, "image", [1, 2, 3], b"pixels"),
-    Score(1, [1, 2], 3, [0.5], "salt"),
-    SavePrompt(1, [1, 2], [0.5], "salt"),
+    Score(1, [1, 2], 3, {"a": 0.5}, "salt"),
+    SavePrompt(1, [1, 2], {"a": 0.5}, "salt"),
+    SetAdapters(1, {"a": {"file": "a.gguf", "scale": 0.5, "layers": [1, 2]}}),
     Cancel(1),
     Inspect(1),
     Close(),

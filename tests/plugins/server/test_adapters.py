@@ -1,5 +1,7 @@
 """LoRA adapters of a served model."""
 
+import shutil
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -95,8 +97,8 @@ def test_wrong_scales(adapted, lora, message):
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ({}, "the body must be a list, not {}"),
-        ("a", "the body must be a list, not 'a'"),
+        ({}, "path must be text; it is missing"),
+        ("a", "the body must be a list or an object, not 'a'"),
         ([{"id": 0}] * 1025, "the body: at most 1024 items, not 1025"),
         ([1], "the body[0] must be an object, not 1"),
         ([{}], "the body[0].id must be an integer; it is missing"),
@@ -112,3 +114,104 @@ def test_wrong_scales_of_the_server(adapted, body, message):
 def test_adapters_in_a_completion(adapted):
     told = adapted.client.post("/completion", json=GREEDY | {"lora": [{"id": 1, "scale": 2}]}).json()
     assert told["generation_settings"]["lora"] == [{"id": 0, "scale": 0.0}, {"id": 1, "scale": 2.0}]
+
+
+@pytest.fixture
+def growing(tmp_path) -> Iterator[Running]:
+    """The demo model without adapters, and a folder of some that clients may add."""
+    folder = tmp_path / "adapters"
+    folder.mkdir()
+    with GGUFFile.open(pumice.demo_model_path()) as file:
+        demo = TinyModel(file.architecture, {}, {name: tensor.shape for name, tensor in file.tensors.items()})
+    for i, name in enumerate("ab"):
+        write_adapter(folder / f"{name}.gguf", demo, NAMES, seed=i)
+    shutil.copy(folder / "a.gguf", tmp_path / "outside.gguf")
+    (folder / "link.gguf").symlink_to(tmp_path / "outside.gguf")
+    (folder / "broken.gguf").write_bytes(b"GGUF")
+    with pumice.load(n_parallel=4) as model, running(model, adapter_folder=folder) as server:
+        yield server
+
+
+def change(server, **body):
+    return server.client.post("/lora-adapters", json=body)
+
+
+def remove(server, name):
+    return server.client.delete("/lora-adapters", params={"name": name})
+
+
+def test_clients_add_and_remove_adapters(growing, texts):
+    plain = text(growing)
+    assert change(growing, path="a.gguf", scale=0.5).json() == {"success": True}
+    assert change(growing, path="b.gguf", name="second").json() == {"success": True}
+    listed = [{"id": 0, "path": "a.gguf", "scale": 0.5}, {"id": 1, "path": "b.gguf", "scale": 1.0}]
+    assert growing.client.get("/lora-adapters").json() == listed
+    assert text(growing) == texts(a=0.5, b=1.0)
+    assert text(growing, lora=[]) == plain == texts()
+    assert text(growing, model="second") == texts(b=1.0)
+    assert growing.client.post("/lora-adapters", json=[{"id": 1, "scale": 0.25}]).status_code == 200
+    assert text(growing) == texts(b=0.25)
+    assert remove(growing, "a").json() == {"success": True}
+    assert text(growing) == texts(b=0.25)
+    assert [each["id"] for each in growing.client.get("/v1/models").json()["data"]] == ["demo", "second"]
+    assert remove(growing, "second").status_code == 200
+    assert text(growing) == plain
+
+
+def test_an_adapter_that_is_removed_while_it_is_used(growing, texts):
+    assert change(growing, path="a.gguf").status_code == 200
+    found = []
+    threads = [
+        threading.Thread(target=lambda: found.append(text(growing, lora=[{"id": 0, "scale": 1}]))) for _ in "123"
+    ]
+    for thread in threads:
+        thread.start()
+    while not growing.model.engine.snapshot().n_running and any(thread.is_alive() for thread in threads):
+        pass
+    assert remove(growing, "a").status_code == 200
+    for thread in threads:
+        thread.join()
+    assert found == [texts(a=1.0)] * 3
+
+
+def test_adapters_outlive_a_reload(growing):
+    assert change(growing, path="a.gguf", scale=0.5).status_code == 200
+    (served,) = growing.application.state.models.served_models
+    assert served.spec.options["config"]["adapters"]["a"]["file"].endswith("adapters/a.gguf")
+    assert remove(growing, "a").status_code == 200
+    assert served.spec.options["config"]["adapters"] == {}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        ({"path": "../outside.gguf"}, 404, "there is no adapter '../outside.gguf' in the folder of --lora-dir"),
+        ({"path": "link.gguf"}, 404, "there is no adapter 'link.gguf'"),
+        ({"path": "/etc/passwd"}, 404, "there is no adapter '/etc/passwd'"),
+        ({"path": "missing.gguf"}, 404, "there is no adapter 'missing.gguf'"),
+        ({"path": "."}, 404, "there is no adapter '.'"),
+        ({"path": "a\0"}, 404, "there is no adapter"),
+        ({"path": "broken.gguf"}, 400, "broken.gguf"),
+        ({"path": "a.gguf", "name": "demo"}, 400, "'demo' is a model or an adapter of this server"),
+        ({"path": "a.gguf", "layers": [1, 2]}, 400, "'layers' applies only to control vectors"),
+        ({"path": "a.gguf", "layers": [1]}, 400, "should be the first and the last layer"),
+        ({"path": "a.gguf", "scale": "much"}, 400, "scale must be a number"),
+        ({"scale": 1}, 400, "path"),
+    ],
+)
+def test_what_cannot_be_added(growing, texts, body, status, message):
+    response = change(growing, **body)
+    assert (response.status_code, message in response.json()["error"]["message"]) == (status, True), response.text
+    assert growing.client.get("/lora-adapters").json() == []
+    assert text(growing) == texts()
+
+
+def test_a_server_without_a_folder_adds_nothing(adapted):
+    assert (change(adapted, path="a.gguf").status_code, remove(adapted, "a").status_code) == (501, 501)
+    assert "--lora-dir" in change(adapted, path="a.gguf").json()["error"]["message"]
+
+
+def test_unknown_adapters_cannot_be_removed(growing):
+    response = remove(growing, "c")
+    assert response.status_code == 400
+    assert "no adapter 'c'; it has: none" in response.json()["error"]["message"]

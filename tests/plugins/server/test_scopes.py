@@ -23,6 +23,7 @@ ADMIN = {
     ("POST", "/api/copy"),
     ("DELETE", "/api/delete"),
     ("POST", "/lora-adapters"),
+    ("DELETE", "/lora-adapters"),
     ("GET", "/slots"),
     ("POST", "/slots/{id}"),
 }

@@ -196,7 +196,7 @@ def denoising(generation: Generation, masks: Masks) -> ReadRequest[None]:
             request,
             tokens,
             wanted,
-            generation.adapter_scales,
+            generation.adapters,
             deadline=generation.deadline,
             generation=generation,
             asking=asking,

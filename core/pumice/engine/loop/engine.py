@@ -6,11 +6,12 @@ diffusion) have steps of their kind. Kinds take turns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
+from pumice.adapters import Adapter
 from pumice.architecture import MAIN, Masks
 from pumice.engine.cache.blocks import Checkpoints
 from pumice.engine.cache.kv_cache import KVCache
@@ -26,12 +27,12 @@ from pumice.engine.loop.scheduler import Scheduler
 from pumice.engine.loop.states import RecurrentStates
 from pumice.engine.loop.steps.flight import Flight
 from pumice.engine.loop.turns import Turns, weights_of
-from pumice.engine.media.rows import MediaRows
-from pumice.engine.messages import Event, Failed, SavePrompt, Snapshot
+from pumice.engine.messages import Event, Failed, Snapshot
 from pumice.engine.placement.runner import Runner
-from pumice.engine.requests.generation import GENERATE, Generation, Members, salt_of
+from pumice.engine.requests.generation import GENERATE, Generation, Members
+from pumice.engine.requests.job import Job
 from pumice.engine.requests.reading import Reading, ReadMembers, ReadRequest
-from pumice.errors import BackendError
+from pumice.errors import BackendError, RequestError
 from pumice.grammar import BudgetedReasoning
 
 
@@ -108,11 +109,11 @@ class Engine:
         return self.scheduler.generates or bool(self.flights.on_way)
 
     def add(self, generation: Generation) -> None:
-        """Queue a generation, or fail it if its media have no program."""
+        """Queue a generation, or fail it if it cannot run."""
         mask = generation.chain.mask
         if not self.cache.shares_prefixes:
             generation.after = None
-        if error := self._media_error(MAIN, generation.media):
+        if error := self._refusal(MAIN, generation):
             self.scheduler.events.append(Failed(generation.id, error))
         elif generation.n_left <= 0 or (mask is not None and not mask.any()):
             generation.begin()
@@ -123,11 +124,11 @@ class Engine:
             self.scheduler.add([generation])
 
     def read(self, request: ReadRequest[Any]) -> None:
-        """Queue the readings of a request, or fail it if its media have no program."""
+        """Queue the readings of a request, or fail it if one cannot run."""
         for reading in request.readings:
             reading.whole = self._read_steps.reads_whole(reading.kind)
             graph = (self.runner.model.embedder or MAIN) if reading.kind == "hidden" else MAIN
-            if error := self._media_error(graph, reading.media):
+            if error := self._refusal(graph, reading):
                 self.scheduler.events += request.end_with(error)
                 return
         if request.readings:
@@ -135,8 +136,14 @@ class Engine:
         else:
             self.scheduler.events += request.end()
 
-    def _media_error(self, graph: str, media: MediaRows | None) -> Exception | None:
-        """Compile programs for media outside of any step, whose members an error would fail; return the error."""
+    def _refusal(self, graph: str, job: Job) -> Exception | None:
+        """Return why a job cannot run: an adapter was removed after the request was checked, or its media fail.
+
+        Programs for media are compiled outside of any step, whose members an error would fail.
+        """
+        if any(key not in self.runner.adapters for key, _ in job.adapters):
+            return RequestError("adapters: one that this request uses was removed while it was sent")
+        media = job.media
         if not media:
             return None
         if self.runner.compiles_media(graph, media.forms):
@@ -297,6 +304,17 @@ class Engine:
         while self.flights.on_way:
             self._land(self.flights.on_way[0], goes_on=False)
 
+    def adapt(self, adapters: Mapping[str, Adapter]) -> None:
+        """Let requests use these adapters, by key. Those that requests have begun with stay until the next change.
+
+        Raises ModelError for one that does not fit, and BackendError; nothing has changed then.
+        """
+        self.settle()
+        used = {key for job in self.scheduler.jobs.values() for key, _ in job.adapters}
+        kept = {key: adapter for key, adapter in self.runner.adapters.items() if key in used}
+        if (chosen := {**kept, **adapters}).keys() != self.runner.adapters.keys():
+            self.runner.adapt(chosen)
+
     @contextmanager
     def failing_lost(self) -> Iterator[None]:
         """On an error that affects released steps, fail all sequences and forget cached blocks."""
@@ -308,9 +326,9 @@ class Engine:
                 self.scheduler.fail(self.scheduler.places.active, error)
             raise
 
-    def save(self, prompt: SavePrompt) -> Generator[None, None, int]:
+    def save(self, tokens: Sequence[int], salt: bytes) -> Generator[None, None, int]:
         """Write the cache of a prompt to disk; return the number of its first tokens that are there."""
-        turns = self.cache.save(prompt.tokens, salt_of(prompt.cache_salt, prompt.adapter_scales))
+        turns = self.cache.save(tokens, salt)
         while True:
             self.settle()
             try:

@@ -32,6 +32,7 @@ from pumice.engine.messages import (
     Score,
 )
 from pumice.engine.requests.generation import Generation
+from pumice.engine.requests.prepare import Preparer
 from pumice.engine.requests.reading import ReadRequest, with_future
 from pumice.errors import EngineError, ModelClosedError, QueueFullError, RequestError
 from pumice.guard import describe
@@ -65,7 +66,7 @@ class EngineThread:
     def __init__(
         self,
         engine: Engine,
-        prepare: Callable[[Add | Encode | Score], list[Generation] | ReadRequest[Any]],
+        prepare: Preparer,
         emit: Callable[[list[Event]], None],
         release: Callable[[], None] = lambda: None,
         max_queue: int | None = None,
@@ -97,7 +98,7 @@ class EngineThread:
                 self._put(self._prepare(command))
         elif isinstance(command, SavePrompt):
             with self._accepting(1):
-                self._put(self._saving(command))
+                self._put(self._saving(command, self._prepare.salt(command)))
         else:
             self._put(command)
 
@@ -229,8 +230,8 @@ class EngineThread:
                 self.emit([Inspected(item.id, self._engine.snapshot())])
         return True
 
-    def _saving(self, command: SavePrompt) -> EngineTask:
-        """Return the work of saving a prompt, whose result is an event."""
+    def _saving(self, command: SavePrompt, salt: bytes) -> EngineTask:
+        """Return the work of saving a prompt with the salt of its blocks, whose result is an event."""
 
         def tell(future: Future[int]) -> None:
             self._arrived(1)
@@ -240,7 +241,7 @@ class EngineThread:
 
         future: Future[int] = Future()
         future.add_done_callback(tell)
-        return EngineTask(self._engine.save(command), future, command.id)
+        return EngineTask(self._engine.save(command.tokens, salt), future, command.id)
 
     def _take_turn(self, task: EngineTask) -> None:
         if not task.future.cancelled():

@@ -16,7 +16,7 @@ from pumice.backend import Backend, CacheForm, Capabilities, Program
 from pumice.backend.pick import Ask
 from pumice.backend.step import Batch, Limits, Pending, Step
 from pumice.engine.placement.memory import Activations, Held, activations_of, held_by, uses_of
-from pumice.engine.placement.placement import PlacementRules, place_layers, place_like
+from pumice.engine.placement.placement import place_like
 from pumice.engine.placement.programs import Pipeline, SegmentProgram
 from pumice.errors import RequestError
 from pumice.graph import Graph, RecurrentState, Segment, concrete, format_graph, plan_memory
@@ -212,7 +212,7 @@ class PlacedModel:
         graphs: graphs by name; that of steps in general is ``MAIN``.
         backends: backends in order of preference.
         limits: largest step, and size of the caches.
-        rules: wishes of the user.
+        place: returns the segments of each graph.
         has_prompts: graphs have their expansions for steps in which every sequence begins, too, if they have any.
 
     Attributes:
@@ -226,19 +226,20 @@ class PlacedModel:
         graphs: Mapping[str, Graph],
         backends: Sequence[tuple[str, Backend]],
         limits: Limits,
-        rules: PlacementRules,
+        place: Callable[[Sequence[Graph]], Sequence[Sequence[Segment]]],
         has_prompts: bool,
     ) -> None:
         prompts = prompts_of(graphs) if has_prompts else {}
         traced = [*graphs.values(), *prompts.values()]
         placed = [
             PlacedGraph(graph, segments, dict(backends), _limits_of(graph, limits))
-            for graph, segments in zip(traced, place_layers(traced, backends, limits, rules), strict=True)
+            for graph, segments in zip(traced, place(traced), strict=True)
         ]
         self.backends = backends
         self.graphs = dict(zip(graphs, placed, strict=False))
         self.prompts = dict(zip(prompts, placed[len(graphs) :], strict=True))
         self._limits = limits
+        self._has_prompts = has_prompts
         self._derived: dict[tuple[ChangedGraph, tuple[str, ...]], PlacedGraph] = {}
 
     @property
@@ -268,6 +269,17 @@ class PlacedModel:
             placed.compile()
             self._derived[key] = placed
         return self._derived[key]
+
+    def changed(self, graphs: Mapping[str, Graph]) -> PlacedModel:
+        """Return the model with other forms of its graphs, whose nodes, weights and states lie where they lay."""
+
+        def place(traced: Sequence[Graph]) -> list[list[Segment]]:
+            return [
+                place_like(graph, before.placed, self.backends, _limits_of(graph, self._limits))
+                for graph, (_, before) in zip(traced, self._named, strict=True)
+            ]
+
+        return PlacedModel(graphs, self.backends, self._limits, place, self._has_prompts)
 
     def compile(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Compile the graphs that are not compiled ``LATER``. Raises BackendError, for example if memory runs out.

@@ -151,7 +151,7 @@ def _place(graphs: Sequence[Graph], offers: Sequence[_Offer], first: int, limits
 
 
 def place_like(graph: Graph, like: Sequence[Segment], backends: Backends, limits: Limits) -> list[Segment]:
-    """Return the segments of a graph whose nodes lie where the same values and states are computed in ``like``.
+    """Return the segments of a graph whose nodes lie where ``like`` has the same values, weights and states.
 
     Other nodes go to the first backend of their layer's devices, and then of all, that supports them.
     """
@@ -163,11 +163,13 @@ def place_like(graph: Graph, like: Sequence[Segment], backends: Backends, limits
         at_home |= dict.fromkeys(segment.states, device)
         for node in segment.nodes:
             devices.setdefault(max(node.layer, 0), {})[device] = None
-            where |= {part.output: device for part in node.parts()}
+            for part in node.parts():
+                where |= dict.fromkeys([part.output, *part.weights()], device)
 
     def claims(name: str, number: int, node: Node) -> bool:
         backend = dict(backends)[name]
-        known = where.get(node.output) if node.op != TAP else None
+        places = (where.get(tensor) for tensor in (*node.weights(), node.output) if node.op != TAP)
+        known = next(filter(None, places), None)
         return known in (None, (name, number)) and backend.supports(node, limits)
 
     def target(name: str, number: int) -> Target:

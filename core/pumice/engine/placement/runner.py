@@ -10,16 +10,17 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.adapters import Adapter, with_adapters
 from pumice.architecture import DRAFT, ENCODER, FEATURES, MAIN, MEDIA, MEDIA_TOGETHER, STREAM
 from pumice.backend import Backend, Capabilities, KernelTime, Program
 from pumice.backend.pick import Ask
 from pumice.backend.step import Batch, Limits, Passed, Pending
 from pumice.config import Config
 from pumice.engine.placement.placed import CacheAccess, PlacedGraph, PlacedModel
-from pumice.engine.placement.placement import Backends, PlacementRules
+from pumice.engine.placement.placement import Backends, PlacementRules, place_layers
 from pumice.engine.placement.sizing import states_of_all
 from pumice.errors import BackendError
-from pumice.graph import DraftBlock, Graph, RecurrentState, row_size
+from pumice.graph import DraftBlock, Graph, RecurrentState, Segment, row_size
 from pumice.graph.media import ROWS
 from pumice.graph.taps import with_outputs, with_taps
 from pumice.tracing import EMBED, MEDIA_GRAPHS, STREAMED, apart_from_stream
@@ -125,8 +126,10 @@ class Runner:
         rules: wishes of the user.
         progress: called after each compiled segment with the numbers of compiled segments and of all.
         observe: called with the outputs of each step of the main graph, which then has no expansion for prompts.
+        adapters: adapters that requests may use, by key.
 
     Attributes:
+        adapters: adapters that the graphs have, by key.
         limits: largest step, and size of the caches.
         model: what the graphs compute.
         placed: the graphs on their devices.
@@ -141,13 +144,21 @@ class Runner:
         rules: PlacementRules | None = None,
         progress: Callable[[int, int], None] | None = None,
         observe: Callable[[Mapping[str, NDArray[Any]]], None] | None = None,
+        adapters: Mapping[str, Adapter] | None = None,
     ) -> None:
         first = backends[0][1]
         graphs = apart_from_stream(graphs) if first.offload else graphs  # GPUs pick tokens by themselves
         has_prompts = not observe and not _is_invariant(first)
         self.limits = limits
         self.model = ModelDescription.of(graphs)
-        self.placed = PlacedModel(graphs, backends, limits, rules or PlacementRules(), has_prompts)
+        self.adapters = dict(adapters or {})
+        self._graphs = graphs
+
+        def place(traced: Sequence[Graph]) -> list[list[Segment]]:
+            return place_layers(traced, backends, limits, rules or PlacementRules())
+
+        adapted = with_adapters(graphs, self.adapters.values())
+        self.placed = PlacedModel(adapted, backends, limits, place, has_prompts)
         self.cache = CacheAccess(self.placed.main)
         self._progress = progress
         self._observe = observe
@@ -157,6 +168,18 @@ class Runner:
     def compile(self) -> None:
         """Compile the graphs. Raises BackendError, for example when memory runs out."""
         self.placed.compile(self._progress)
+
+    def adapt(self, adapters: Mapping[str, Adapter]) -> None:
+        """Compile the graphs with these adapters instead of those before, while no step runs.
+
+        Raises ModelError for an adapter that does not fit, and BackendError; nothing has changed then.
+        """
+        placed = self.placed.changed(with_adapters(self._graphs, adapters.values()))
+        placed.compile()
+        self.placed.close()
+        self.placed, self.adapters = placed, dict(adapters)
+        self.cache = CacheAccess(placed.main)
+        self._last = placed.main
 
     def close(self) -> None:
         """Close the programs; the backends belong to the caller."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,19 +15,40 @@ from pumice.wording import show_python
 NO_PREDICTION = "this model does not predict each token of a text from those before it"
 
 
-def adapter_scales(adapters: Mapping[str, float], asked: Mapping[str, float] | None) -> tuple[float, ...]:
-    """Return the scale of each of the model's ``adapters``: as ``asked``, or its default.
+Scales = Sequence[tuple[str, float]]
+"""The adapters that a job uses, by key, with their scales."""
 
-    Raises RequestError for an unknown name, or a scale that is not a number.
-    """
-    check_adapters(asked)
-    if asked is None:
-        return tuple(adapters.values())
-    for name in asked:
-        if name not in adapters:
-            available = ", ".join(adapters) or "none"
-            raise RequestError(f"adapters: the model has no adapter {name!r}; it has: {available}")
-    return tuple(float(asked.get(name, 0.0)) for name in adapters)
+
+@dataclass(frozen=True)
+class NamedAdapter:
+    """An adapter that requests can name: its key in the graphs, and its scale for requests that name none."""
+
+    key: str
+    scale: float
+
+
+class AdapterNames:
+    """The adapters of a model by name. ``named`` is replaced as a whole when adapters come or go."""
+
+    def __init__(self, named: Mapping[str, NamedAdapter] | None = None) -> None:
+        self.named = dict(named or {})
+
+    def scales(self, asked: Mapping[str, float] | None) -> Scales:
+        """Return the adapters to use: as ``asked``, or as configured.
+
+        Raises RequestError for an unknown name, or a scale that is not a number.
+        """
+        check_adapters(asked)
+        named = self.named
+        if asked is None:
+            asked = {name: adapter.scale for name, adapter in named.items()}
+        sums: dict[str, float] = {}
+        for name, scale in asked.items():
+            if name not in named:
+                available = ", ".join(named) or "none"
+                raise RequestError(f"adapters: the model has no adapter {name!r}; it has: {available}")
+            sums[named[name].key] = sums.get(named[name].key, 0.0) + float(scale)
+        return tuple((key, scale) for key, scale in sorted(sums.items()) if scale)
 
 
 def token_ids(ids: Any, what: str) -> list[int]:

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.adapters import SCALES
 from pumice.backend.step import Batch, Memory, TappedRows, Taps
 from pumice.engine.cache.blocks import BlockTables
 from pumice.engine.cache.kv_cache import KVCache
 from pumice.engine.media.rows import MediaRows, text_places
+from pumice.engine.requests.arguments import Scales
 from pumice.graph.media import IS_TOKEN, PLACES, ROWS
 
 
@@ -44,7 +44,7 @@ class Part(NamedTuple):
     tokens: Sequence[int]
     n_past: int
     output_rows: Sequence[int] = ()
-    adapter_scales: Sequence[float] = ()
+    adapters: Scales = ()
     media: MediaRows | None = None
     taps: Taps | None = None
 
@@ -69,9 +69,6 @@ def _batch(cache: KVCache, parts: Sequence[Part]) -> Batch:
     inputs = _media(parts, tokens)
     tokens = np.maximum(tokens, 0) if inputs else tokens
     first = parts[0]
-    if first.adapter_scales:
-        scales = np.array([part.adapter_scales for part in parts], np.float32)
-        inputs[SCALES] = np.repeat(scales, sizes, axis=0)
     return Batch(
         tokens=tokens,
         positions=np.fromiter(positions, np.int32, starts[-1]),
@@ -81,6 +78,7 @@ def _batch(cache: KVCache, parts: Sequence[Part]) -> Batch:
         block_tables=cache.batch_tables([part.place.tables for part in parts]),
         inputs=inputs,
         memory=_memory(cache, [part.place.memory for part in parts if part.place.memory]),
+        adapters=[part.adapters for part in parts] if any(part.adapters for part in parts) else (),
         taps=[TappedRows(s, s + n, p.taps) for p, s, n in zip(parts, starts, sizes, strict=False) if p.taps],
         together=bool(first.media and first.tokens and first.media.n_together(first.tokens[0])),
     )

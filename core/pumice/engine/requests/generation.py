@@ -25,6 +25,7 @@ from pumice.engine.messages import (
     Timings,
 )
 from pumice.engine.requests import logprobs
+from pumice.engine.requests.arguments import Scales
 from pumice.engine.requests.batches import Part, Place
 from pumice.engine.requests.job import Active, EncoderPrompt, Job
 from pumice.engine.requests.layers import LayerFunctions
@@ -37,9 +38,9 @@ GENERATE = "generate"
 """The kind of generations, beside those of readings."""
 
 
-def salt_of(cache_salt: str, adapter_scales: Sequence[float]) -> bytes:
-    """Return the salt of cached blocks' keys, which includes the adapters' scales."""
-    return cache_salt.encode(errors="surrogatepass") + np.array(adapter_scales, np.float32).tobytes()
+def salt_of(cache_salt: str, adapters: Scales) -> bytes:
+    """Return the salt of cached blocks' keys, which includes the adapters in use and their scales."""
+    return cache_salt.encode(errors="surrogatepass") + (repr(adapters).encode() if adapters else b"")
 
 
 @dataclass(eq=False)
@@ -57,7 +58,7 @@ class Generation(Job):
     end_tokens: frozenset[int]
     n_ctx: int  # maximum positions
     n_keep: int = 0  # leading tokens that a context shift keeps
-    adapter_scales: tuple[float, ...] = ()  # one per adapter of the model
+    adapters: Scales = ()
     encoder_prompt: EncoderPrompt | None = None
     prediction: Sequence[int] = ()  # tokens of the text that the request expects
     media: MediaRows | None = None  # rows of the negative ids among the tokens
@@ -126,7 +127,7 @@ class Generation(Job):
 
     @property
     def salt(self) -> bytes:
-        salt = salt_of(self.request.cache_salt, self.adapter_scales)
+        salt = salt_of(self.request.cache_salt, self.adapters)
         if self.layers is not None:
             salt += b"\xffrows of %d" % self.id  # nobody else has its blocks
         return salt + b"\xffmedia round %d" % self.media.round if self.media and self.media.round else salt
@@ -330,7 +331,7 @@ class Running(Active):
         tokens = [*known, *[LATEST] * (n_new - len(known)), *draft]
         rows = range(n_new - 1, len(tokens)) if self.pending == n_new else []
         generation = self.generation
-        return Part(self, tokens, first, rows, generation.adapter_scales, generation.media, generation.layers)
+        return Part(self, tokens, first, rows, generation.adapters, generation.media, generation.layers)
 
     @property
     def known(self) -> Sequence[int]:

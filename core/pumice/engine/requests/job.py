@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple
 
 from pumice.engine.media.rows import MediaRows
 from pumice.engine.messages import EngineFinishReason, Event
+from pumice.engine.requests.arguments import Scales
 from pumice.engine.requests.batches import Place
 
 
@@ -25,7 +26,7 @@ class Job(ABC):
     Attributes:
         id: that of its request's command.
         tokens: the sequence, with negative ids at positions of ``media``.
-        adapter_scales: one per adapter of the model.
+        adapters: adapters in use.
         encoder_prompt: what an encoder reads before.
         priority: higher ones come first.
         waits_since: steps computed before its arrival, or before it lost its place in the cache.
@@ -37,7 +38,7 @@ class Job(ABC):
     id: int
     tokens: Sequence[int]
     media: MediaRows | None
-    adapter_scales: Sequence[float]
+    adapters: Scales
     encoder_prompt: EncoderPrompt | None
     waits_since: int
     deadline: float | None

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from pumice.architecture import Masks, MediaRules
 from pumice.engine.media.rows import MediaIds, MediaRows, place_spans
-from pumice.engine.messages import Add, Encode, Encoded, Logprobs, Request, Score, Scored, Span
-from pumice.engine.requests.arguments import NO_PREDICTION, adapter_scales, check_ids
-from pumice.engine.requests.generation import Generation
+from pumice.engine.messages import Add, Encode, Encoded, Logprobs, Request, SavePrompt, Score, Scored, Span
+from pumice.engine.requests.arguments import NO_PREDICTION, AdapterNames, check_ids
+from pumice.engine.requests.generation import Generation, salt_of
 from pumice.engine.requests.job import EncoderPrompt
 from pumice.engine.requests.layers import LayerFunctions, site_name
 from pumice.engine.requests.reading import ReadRequest, Rows, Scores, TextRows, wanted_by, with_event
@@ -62,7 +62,7 @@ class Preparer:
         n_batch: maximum positions of a step.
         embeds_media: media can be embedded.
         sites: places in the graph whose rows functions see.
-        adapters: default scales of the model's adapters by name, in the order of the graph's input.
+        adapters: the model's adapters by name.
     """
 
     n_ctx: int
@@ -71,7 +71,7 @@ class Preparer:
     samplers: Mapping[str, type[Sampler]]
     order: Sequence[str]
     sampling: Mapping[str, Any] = field(default_factory=dict)
-    adapters: Mapping[str, float] = field(default_factory=dict)
+    adapters: AdapterNames = field(default_factory=AdapterNames)
     decoder_start: int | None = None
     masks: Masks | None = None  # of a model that generates by diffusion
     proposers: Collection[str] = ()
@@ -97,6 +97,10 @@ class Preparer:
         if isinstance(command, Score):
             return self.scores(command)
         return self.generations(command.ids, command.request, command.client)
+
+    def salt(self, command: SavePrompt) -> bytes:
+        """Return the salt of the blocks of a prompt to save. Raises RequestError for unknown adapters."""
+        return salt_of(command.cache_salt, self.adapters.scales(command.adapters))
 
     def generations(self, ids: Sequence[int], request: Request, client: str = "") -> list[Generation]:
         """Return one generation per id. Raises RequestError for a prompt that does not fit or an invalid argument."""
@@ -147,7 +151,7 @@ class Preparer:
                 request,
                 tokens,
                 wanted_by(command.pooling, len(tokens)),
-                command.adapter_scales,
+                self.adapters.scales(command.adapters),
                 rows,
                 pooling=command.pooling,
                 scores=command.scores,
@@ -165,7 +169,7 @@ class Preparer:
             request,
             command.tokens,
             range(len(command.tokens) - 1),
-            command.adapter_scales,
+            self.adapters.scales(command.adapters),
             cache_salt=command.cache_salt,
             shares=True,
             n_top=command.n_top,
@@ -229,11 +233,11 @@ class Preparer:
         _ = chain.mask  # cached; refuses a grammar whose first mask exceeds the limits
         begins = tokenizer is not None and request.prompt[0] == tokenizer.bos
         text = TextStream(tokenizer, request.stop, frozenset(request.special))
-        scales = adapter_scales(self.adapters, request.adapters)
+        scales = self.adapters.scales(request.adapters)
         generation = Generation(
             *(id, request, chain, text, ends, n_ctx),
             n_keep=int(begins),
-            adapter_scales=scales,
+            adapters=scales,
             media=rows,
             tokens=list(tokens),
             functions=functions,

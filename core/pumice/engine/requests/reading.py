@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pumice.engine.media.rows import MediaRows
 from pumice.engine.messages import EngineFinishReason, Event, Failed, Logprobs, Pooling
 from pumice.engine.requests import logprobs
+from pumice.engine.requests.arguments import Scales
 from pumice.engine.requests.batches import Part, Place
 from pumice.engine.requests.generation import salt_of
 from pumice.engine.requests.job import Active, EncoderPrompt, Job
@@ -97,7 +98,7 @@ class Reading(Job, Generic[T]):
     request: ReadRequest[T]
     tokens: Sequence[int]
     wanted: Sequence[int]
-    adapter_scales: Sequence[float] = ()
+    adapters: Scales = ()
     media: MediaRows | None = None
     encoder_prompt: EncoderPrompt | None = None
     cache_salt: str = ""
@@ -132,7 +133,7 @@ class Reading(Job, Generic[T]):
 
     @property
     def salt(self) -> bytes:
-        return salt_of(self.cache_salt, self.adapter_scales)
+        return salt_of(self.cache_salt, self.adapters)
 
     @property
     def shareable(self) -> Sequence[int]:
@@ -325,7 +326,7 @@ class Reader(Active):
             tokens,
             self.n_past,
             [row - self.n_past for row in rows],
-            self.reading.adapter_scales,
+            self.reading.adapters,
             self.reading.media,
         )
 

@@ -38,7 +38,7 @@ def endpoints(settings: Settings) -> Sequence[Endpoint]:
         post(slots.act, "/slots/{id}", scope="admin"),
         post(tools.call_tool, "/tools"),
         post(streams.lookup, "/v1/streams/lookup"),
-        post(adapters.set_adapters, "/lora-adapters", scope="admin"),
+        post(adapters.change_adapters, "/lora-adapters", scope="admin"),
         post(router.fetch, "/models", scope="admin"),
         post(router.load_model, "/models/load", scope="admin"),
         post(router.unload_model, "/models/unload", scope="admin"),
@@ -49,6 +49,7 @@ def endpoints(settings: Settings) -> Sequence[Endpoint]:
         get(unserved.no_proxy, "/cors-proxy"),
         post(unserved.no_proxy, "/cors-proxy"),
         delete(streams.stop, *_KEPT),
+        delete(adapters.remove_adapter, "/lora-adapters", scope="admin"),
         delete(router.delete, "/models", scope="admin"),
     ]
 

@@ -93,4 +93,4 @@ class StepContext:
 def _is_plain(part: Part) -> bool:
     """Return True if a part is the last token of a text, and nothing else."""
     is_single = len(part.tokens) == len(part.output_rows) == 1
-    return is_single and not (part.adapter_scales or part.media or part.place.memory or part.taps)
+    return is_single and not (part.adapters or part.media or part.place.memory or part.taps)

@@ -1,0 +1,106 @@
+"""LoRA adapters and control vectors of a loaded model, added and removed while it answers requests."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from pumice.config import AdapterOptions
+from pumice.engine.messages import check_adapters
+from pumice.errors import RequestError
+from pumice.frontend.engine import ModelEngine, check_open
+from pumice.wording import show_python
+
+
+class Adapters(MutableMapping[str, float]):
+    """The scale of each adapter for requests that give no ``adapters``, by name: ``model.adapters``.
+
+    Running requests keep the adapters and scales with which they began; cached prompts are shared by equal scales only.
+    """
+
+    def __init__(self, engine: ModelEngine) -> None:
+        self._engine = engine
+        self._changing = threading.Lock()
+
+    def add(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        scale: float = 1.0,
+        layers: Sequence[int] = (),
+    ) -> str:
+        """Add the adapter of a file, which the next request can use. Requests wait while its kernels are prepared.
+
+        Args:
+            path: GGUF file of a LoRA adapter or of a control vector, or a folder of the package peft.
+            name: Name in requests; None: the file's name without its ending.
+            scale: Scale for requests that give none.
+            layers: First and last layer that a control vector changes; empty: all that it has.
+
+        Returns:
+            The name.
+
+        Raises:
+            PumiceError: ModelError if the file does not fit the model, GGUFError if it cannot be read, RequestError for
+                a name that exists or a wrong argument, BackendError if memory is short. The model is as before then.
+        """
+        chosen = Path(path).stem if name is None else name
+        if not isinstance(chosen, str) or not chosen:
+            raise RequestError(f"name must be a text, not {show_python(chosen)}")
+        check_adapters({chosen: scale})
+        try:
+            options = AdapterOptions(file=os.path.abspath(path), scale=scale, layers=list(layers))
+        except ValidationError as error:
+            raise RequestError(f"adapters: {chosen}: {error.errors()[0]['msg']}") from None
+
+        def added(adapters: dict[str, AdapterOptions]) -> dict[str, AdapterOptions]:
+            if chosen in adapters:
+                raise RequestError(f"adapters: {chosen!r} exists; remove it first, or give this one another name")
+            return {**adapters, chosen: options}
+
+        self._change(added)
+        return chosen
+
+    def __getitem__(self, name: str) -> float:
+        return self._engine.config.adapters[name].scale
+
+    def __setitem__(self, name: str, scale: float) -> None:
+        check_adapters({name: scale})
+
+        def scaled(adapters: dict[str, AdapterOptions]) -> dict[str, AdapterOptions]:
+            options = self._known(adapters, name)
+            return {**adapters, name: options.model_copy(update={"scale": float(scale)})}
+
+        self._change(scaled)
+
+    def __delitem__(self, name: str) -> None:
+        def removed(adapters: dict[str, AdapterOptions]) -> dict[str, AdapterOptions]:
+            self._known(adapters, name)
+            return {other: options for other, options in adapters.items() if other != name}
+
+        self._change(removed)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._engine.config.adapters)
+
+    def __len__(self) -> int:
+        return len(self._engine.config.adapters)
+
+    def __repr__(self) -> str:
+        return f"<adapters {dict(self)}>"
+
+    def _change(self, changed: Callable[[dict[str, AdapterOptions]], dict[str, AdapterOptions]]) -> None:
+        with self._changing:
+            check_open(self._engine)
+            self._engine.set_adapters(changed(self._engine.config.adapters))
+
+    def _known(self, adapters: dict[str, AdapterOptions], name: str) -> AdapterOptions:
+        if name not in adapters:
+            available = ", ".join(adapters) or "none"
+            raise RequestError(f"adapters: the model has no adapter {name!r}; it has: {available}; add() takes a file")
+        return adapters[name]
