@@ -34,7 +34,7 @@ KINDS = {
 }
 WRAPPED = {  # functions of this process, by the kind of their time
     "kernels": ("pumice_cpu.compiler", "compile_one"),
-    "pipelines": ("pumice_vulkan.device.native.pipeline", "Pipeline._compiled"),
+    "pipelines": ("pumice_vulkan.device.native.pipeline", "NativePipeline._created"),
 }
 Clock = Callable[[], float]
 SPENT: Counter[str] = Counter()
