@@ -196,27 +196,24 @@ ON_CHATML: Mapping[str, Breakage] = {
     "template cut": Breakage(_template(lambda text: text[:-30]), "chat template", "Jinja"),
     "template without system": Breakage(
         _template(lambda text: "{% set messages = messages | rejectattr('role', 'equalto', 'system') | list %}" + text),
-        "chat template",
-        "system",
+        "chat template", "system",
     ),
     "template of the last message": Breakage(
-        _template(lambda text: "{% set messages = messages[-1:] %}" + text), "chat template", "leaves out"
+        _template(lambda text: "{% set messages = messages[-1:] %}" + text), "chat template", "leaves out",
     ),
     "template without end": Breakage(
         _template(
-            lambda text: text.replace("message['content'] + '<|im_end|>'", "message['content'] + '<|im_start|>'")
+            lambda text: text.replace("message['content'] + '<|im_end|>'", "message['content'] + '<|im_start|>'"),
         ),
-        "chat template",
-        "ends an answer",
+        "chat template", "ends an answer",
     ),
     "template of other marks": Breakage(_template(_marks), "chat template", "vocabulary does not have"),
     "template without generation prompt": Breakage(
-        _template(lambda text: text.replace("{% if add_generation_prompt %}", "{% if false %}")),
-        "chat template",
+        _template(lambda text: text.replace("{% if add_generation_prompt %}", "{% if false %}")), "chat template",
         "add_generation_prompt",
     ),
     "tokens of type normal": Breakage(_all_normal, "token_type", "special token"),
-}
+}  # fmt: skip
 """Breakages of models with a ChatML template whose marks are tokens."""
 
 ON_ANY: Mapping[str, Breakage] = {

@@ -105,8 +105,5 @@ def _internvl_config() -> dict[str, Any]:
 
 
 VARIANTS: dict[str, Callable[[Path], None]] = {
-    "lfm2vl": lfm2vl,
-    "nemotron_v2_vl": nemotron_v2_vl,
-    "mimovl": mimovl,
-    "internvl_chat": internvl_chat,
-}
+    "lfm2vl": lfm2vl, "nemotron_v2_vl": nemotron_v2_vl, "mimovl": mimovl, "internvl_chat": internvl_chat,
+}  # fmt: skip

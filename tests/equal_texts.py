@@ -28,39 +28,20 @@ PROPOSERS = [
     *("draft", "ngram,draft", "prediction"),
 ]
 MODELS = {
-    "demo": "demo",
-    "rope-plain": "gemma2",
-    "gemma2": "rope-plain",
-    "qwen3next": "mamba",
-    "mamba": "qwen3next",
+    "demo": "demo", "rope-plain": "gemma2", "gemma2": "rope-plain", "qwen3next": "mamba", "mamba": "qwen3next",
     "glm4moe": "gemma2",
-}
+}  # fmt: skip
 """Models, and which of them drafts for each; those of ``DRAFTING`` have a layer that drafts."""
 FURTHER = {
-    "rwkv7": "mamba",
-    "mamba2": "rwkv7",
-    "jamba": "rope-plain",
-    "falcon-h1": "gemma2",
-    "lfm2": "jamba",
-    "gpt-oss": "lfm2",
-    "qwen35": "falcon-h1",
-    "nemotron_h_moe": "rwkv7",
-    "deepseek2": "rope-plain",
-    "step35": "gemma2",
-}
+    "rwkv7": "mamba", "mamba2": "rwkv7", "jamba": "rope-plain", "falcon-h1": "gemma2", "lfm2": "jamba",
+    "gpt-oss": "lfm2", "qwen35": "falcon-h1", "nemotron_h_moe": "rwkv7", "deepseek2": "rope-plain", "step35": "gemma2",
+}  # fmt: skip
 """More of them: recurrent, hybrid, latent attention, windows and sinks."""
 HEADS = {
-    "eagle3": "rope-plain",
-    "eagle3-few-tokens": "qwen3next",
-    "dflash": "rope-plain",
-    "dflash-windows": "gemma2",
-    "dspark": "rope-plain",
-    "dspark-behind-a-token": "gemma2",
-    "dflash2": "rope-plain",
-    "gemma4-assistant": "gemma4",
-    "dflash2-few-tokens": "gemma2",
-    "dspark-unsure": "mamba",
-}
+    "eagle3": "rope-plain", "eagle3-few-tokens": "qwen3next", "dflash": "rope-plain", "dflash-windows": "gemma2",
+    "dspark": "rope-plain", "dspark-behind-a-token": "gemma2", "dflash2": "rope-plain", "gemma4-assistant": "gemma4",
+    "dflash2-few-tokens": "gemma2", "dspark-unsure": "mamba",
+}  # fmt: skip
 """Drafts that read inputs or caches of layers, and the model of each; their proposer is ``draft``."""
 LETTERS = [*"abcdefghijklmnopqrstu", "ab", "Ġ", *'.,{}":01', "<end>"]
 WORDS = ["one", "two", "the", "cat", "and", "dog", "big", "red", "ball", "sat", "on", "mat", "said", "yes", "to", "him"]
@@ -71,20 +52,13 @@ GRAMMARS: list[dict[str, Any]] = [
     {"json_schema": {"type": "object", "properties": {"a": {"enum": ["bad", "bade"]}, "b": {"type": "boolean"}}}},
 ]
 CHAINS: list[dict[str, Any]] = [
-    {"temperature": 0},
-    {"temperature": 0.3},
-    {"temperature": 1.0, "top_k": 5, "repeat_penalty": 1.2},
-    {"temperature": 0.7, "frequency_penalty": 0.3, "presence_penalty": 0.2, "repeat_last_n": 8},
-    {"mirostat": 1},
-    {"mirostat": 2},
-    {"temperature": 0.8, "dry_multiplier": 0.8},
-    {"temperature": 1.2, "xtc_probability": 0.5},
-    {"temperature": 0.6, "typical_p": 0.8, "dynatemp_range": 0.3},
-    {"temperature": 0, "repeat_penalty": 1.1},
-    {"temperature": 0.9, "min_p": 0.1, "top_n_sigma": 1.5},
-    {"temperature": 0.8, "rng": "mt19937"},
+    {"temperature": 0}, {"temperature": 0.3}, {"temperature": 1.0, "top_k": 5, "repeat_penalty": 1.2},
+    {"temperature": 0.7, "frequency_penalty": 0.3, "presence_penalty": 0.2, "repeat_last_n": 8}, {"mirostat": 1},
+    {"mirostat": 2}, {"temperature": 0.8, "dry_multiplier": 0.8}, {"temperature": 1.2, "xtc_probability": 0.5},
+    {"temperature": 0.6, "typical_p": 0.8, "dynatemp_range": 0.3}, {"temperature": 0, "repeat_penalty": 1.1},
+    {"temperature": 0.9, "min_p": 0.1, "top_n_sigma": 1.5}, {"temperature": 0.8, "rng": "mt19937"},
     {"temperature": 0.8, "adaptive_target": 0.4},
-]
+]  # fmt: skip
 
 
 def write_model(name: str, folder: Path) -> Path:

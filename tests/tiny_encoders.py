@@ -79,85 +79,62 @@ def wavtokenizer(width: int = 20) -> TinyModel:
 MODELS = {
     "bert": bert("bert", f"{QKV} {POST_NORMS} {MLP}", f"{BERT_ENDS} position_embd"),
     "bert-plain": bert(
-        "bert",
-        f"attn_qkv=3*h*d,n+ attn_output {POST_NORMS} ffn_up ffn_down",
-        "token_embd token_embd_norm+ position_embd",
-        CLS,
+        "bert", f"attn_qkv=3*h*d,n+ attn_output {POST_NORMS} ffn_up ffn_down",
+        "token_embd token_embd_norm+ position_embd", CLS,
     ),
     "bert-tokens": bert("bert", f"{QKV} {POST_NORMS} {MLP}", f"{BERT_ENDS} position_embd", NONE),
     "bert-rank": bert("bert", f"{QKV} {POST_NORMS} {MLP}", f"{BERT_ENDS} position_embd {CLASSIFIER}", RANK, **LABELS),
     "nomic-bert": bert(
-        "nomic-bert", f"attn_qkv=3*h*d,n attn_output {POST_NORMS} ffn_gate ffn_up ffn_down", rope__freq_base=1000.0
+        "nomic-bert", f"attn_qkv=3*h*d,n attn_output {POST_NORMS} ffn_gate ffn_up ffn_down", rope__freq_base=1000.0,
     ),
     "nomic-bert-biases": bert("nomic-bert", f"{QKV} {POST_NORMS} ffn_gate {MLP}", pooling=LAST),
     "nomic-bert-moe": bert(
-        "nomic-bert-moe",
-        [f"{QKV} {POST_NORMS} {MLP}", f"{QKV} {POST_NORMS} {EXPERTS}", f"{QKV} {POST_NORMS} {MLP}"],
-        moe_every_n_layers=2,
-        expert_count=4,
-        expert_used_count=2,
+        "nomic-bert-moe", [f"{QKV} {POST_NORMS} {MLP}", f"{QKV} {POST_NORMS} {EXPERTS}", f"{QKV} {POST_NORMS} {MLP}"],
+        moe_every_n_layers=2, expert_count=4, expert_used_count=2,
     ),
     "jina-bert-v2": bert("jina-bert-v2", f"{QKV} {POST_NORMS} ffn_gate ffn_up ffn_down+"),
     "jina-bert-v2-code": bert(
-        "jina-bert-v2",
-        f"{QKV} attn_q_norm=n+ attn_k_norm=n+ {POST_NORMS} attn_norm_2+ ffn_up=2*f,n ffn_down+",
+        "jina-bert-v2", f"{QKV} attn_q_norm=n+ attn_k_norm=n+ {POST_NORMS} attn_norm_2+ ffn_up=2*f,n ffn_down+",
         dims={"h": 8, "d": 8},
     ),
     "jina-bert-v2-rank": bert(
-        "jina-bert-v2", f"{QKV} {POST_NORMS} {MLP}", f"{BERT_ENDS} cls=1,n+", RANK, dims={"h": 3, "d": 16, "n": 48}
+        "jina-bert-v2", f"{QKV} {POST_NORMS} {MLP}", f"{BERT_ENDS} cls=1,n+", RANK, dims={"h": 3, "d": 16, "n": 48},
     ),
     "jina-bert-v3": bert("jina-bert-v3", f"{QKV} {POST_NORMS} {MLP}"),
     "modern-bert": bert(
         "modern-bert",
         [f"attn_qkv=3*h*d,n attn_output {MODERN}", *[f"attn_norm attn_qkv=3*h*d,n attn_output {MODERN}"] * 3],
-        MODERN_ENDS,
-        attention__sliding_window=8,
-        rope__freq_base=160000.0,
+        MODERN_ENDS, attention__sliding_window=8, rope__freq_base=160000.0,
     ),
     "modern-bert-silu": bert(
-        "modern-bert",
-        f"attn_norm attn_qkv=3*h*d,n attn_output {MODERN}",
-        MODERN_ENDS,
-        CLS,
-        hidden_activation="silu",
-        attention__sliding_window=6,
-        attention__sliding_window_pattern=[True, False],
-        rope__freq_base_swa=500.0,
+        "modern-bert", f"attn_norm attn_qkv=3*h*d,n attn_output {MODERN}", MODERN_ENDS, CLS, hidden_activation="silu",
+        attention__sliding_window=6, attention__sliding_window_pattern=[True, False], rope__freq_base_swa=500.0,
     ),
     "modern-bert-rank": bert(
-        "modern-bert",
-        f"attn_norm attn_qkv=3*h*d,n attn_output {MODERN}",
-        f"{MODERN_ENDS} cls=n,n cls.norm.weight=n cls.output.weight=1,n cls.output.bias=1",
-        RANK,
+        "modern-bert", f"attn_norm attn_qkv=3*h*d,n attn_output {MODERN}",
+        f"{MODERN_ENDS} cls=n,n cls.norm.weight=n cls.output.weight=1,n cls.output.bias=1", RANK,
     ),
     "neo-bert": encoder(
-        "neo-bert", f"{FUSED_ATTENTION} ffn_norm ffn_up=2*f,n ffn_down", "token_embd enc.output_norm.weight=n", CLS
+        "neo-bert", f"{FUSED_ATTENTION} ffn_norm ffn_up=2*f,n ffn_down", "token_embd enc.output_norm.weight=n", CLS,
     ),
     "neo-bert-rank": encoder(
-        "neo-bert",
-        f"{FUSED_ATTENTION} ffn_norm ffn_up=2*f,n ffn_down",
-        f"token_embd enc.output_norm.weight=n {CLASSIFIER}",
-        RANK,
-        **LABELS,
+        "neo-bert", f"{FUSED_ATTENTION} ffn_norm ffn_up=2*f,n ffn_down",
+        f"token_embd enc.output_norm.weight=n {CLASSIFIER}", RANK, **LABELS,
     ),
-    "eurobert": encoder("eurobert", LLAMA),
-    "llama-embed": encoder("llama-embed", LLAMA, ENDS),
+    "eurobert": encoder("eurobert", LLAMA), "llama-embed": encoder("llama-embed", LLAMA, ENDS),
     "gemma-embedding": encoder(
-        "gemma-embedding", GEMMA, n_layer=7, attention__sliding_window=8, attention__causal=None
+        "gemma-embedding", GEMMA, n_layer=7, attention__sliding_window=8, attention__causal=None,
     ),
     "t5encoder": t5("t5encoder", "token_embd enc.output_norm.weight=n", pooling_type=MEAN),
     "t5encoder-gated": t5("t5encoder", "token_embd enc.output_norm.weight=n", GATED, every_bias=True, pooling_type=CLS),
     "llama": tiny("llama", LLAMA, pooling_type=LAST),
     "qwen2-both-ways": tiny("qwen2", f"{ATTENTION} {SWIGLU}", attention__causal=False, pooling_type=MEAN),
     "qwen3-rank": tiny(
-        "qwen3",
-        f"{LLAMA} attn_q_norm attn_k_norm",
-        f"{ENDS} cls.output.weight=2,n",
-        pooling_type=RANK,
+        "qwen3", f"{LLAMA} attn_q_norm attn_k_norm", f"{ENDS} cls.output.weight=2,n", pooling_type=RANK,
         classifier__output_labels=["yes", "no"],
     ),
     "wavtokenizer-dec": wavtokenizer(),
-}
+}  # fmt: skip
 
 
 def encoded(model: Any, pooling: int) -> NDArray[np.float32]:

@@ -26,33 +26,13 @@ DIMS = {"n": 64, "h": 4, "g": 2, "d": 16, "f": 96, "E": 4, "V": N_VOCAB, "ctx": 
 """Sizes unless a model says otherwise: embedding, heads, key heads, values in a head, feed-forward, experts, ..."""
 
 SHAPES = {
-    "token_embd": "V, n",
-    "position_embd": "ctx, n",
-    "output": "V, n",
-    "attn_q": "h*d, n",
-    "attn_k": "g*d, n",
-    "attn_v": "g*d, n",
-    "attn_qkv": "(h+2*g)*d, n",
-    "attn_q_norm": "d",
-    "attn_k_norm": "d",
-    "attn_sinks": "h",
-    "attn_output": "n, h*d",
-    "ffn_gate": "f, n",
-    "ffn_up": "f, n",
-    "ffn_down": "n, f",
-    "ffn_gate_inp": "E, n",
-    "ffn_gate_exps": "E, f, n",
-    "ffn_up_exps": "E, f, n",
-    "ffn_gate_up_exps": "E, 2*f, n",
-    "ffn_down_exps": "E, n, f",
-    "exp_probs_b": "E",
-    "ffn_gate_shexp": "f, n",
-    "ffn_up_shexp": "f, n",
-    "ffn_down_shexp": "n, f",
-    "rope_freqs": "d//2",
-    "rope_factors_long": "d//2",
-    "rope_factors_short": "d//2",
-}
+    "token_embd": "V, n", "position_embd": "ctx, n", "output": "V, n", "attn_q": "h*d, n", "attn_k": "g*d, n",
+    "attn_v": "g*d, n", "attn_qkv": "(h+2*g)*d, n", "attn_q_norm": "d", "attn_k_norm": "d", "attn_sinks": "h",
+    "attn_output": "n, h*d", "ffn_gate": "f, n", "ffn_up": "f, n", "ffn_down": "n, f", "ffn_gate_inp": "E, n",
+    "ffn_gate_exps": "E, f, n", "ffn_up_exps": "E, f, n", "ffn_gate_up_exps": "E, 2*f, n", "ffn_down_exps": "E, n, f",
+    "exp_probs_b": "E", "ffn_gate_shexp": "f, n", "ffn_up_shexp": "f, n", "ffn_down_shexp": "n, f",
+    "rope_freqs": "d//2", "rope_factors_long": "d//2", "rope_factors_short": "d//2",
+}  # fmt: skip
 """Shapes of tensors that a model does not give one for; norms have the width of the embedding."""
 
 ENDS, TIED = "token_embd output_norm output", "token_embd output_norm"

@@ -10,24 +10,15 @@ from gguf_files import write_gguf
 
 FIXTURE = Path(__file__).parent / "fixtures" / "vision.npz"
 _LAYER = {
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.out_proj": "attn_out",
-    "layer_norm1": "ln1",
-    "layer_norm2": "ln2",
-    "mlp.fc1": "ffn_up",
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+    "self_attn.out_proj": "attn_out", "layer_norm1": "ln1", "layer_norm2": "ln2", "mlp.fc1": "ffn_up",
     "mlp.fc2": "ffn_down",
-}
+}  # fmt: skip
 _OTHER = {
-    "embeddings.patch_embedding": "v.patch_embd",
-    "embeddings.position_embedding": "v.position_embd",
-    "pre_layrnorm": "v.pre_ln",
-    "post_layernorm": "v.post_ln",
-    "modality_projection.proj": "mm.model.fc",
-    "multi_modal_projector.linear_1": "mm.0",
-    "multi_modal_projector.linear_2": "mm.2",
-}
+    "embeddings.patch_embedding": "v.patch_embd", "embeddings.position_embedding": "v.position_embd",
+    "pre_layrnorm": "v.pre_ln", "post_layernorm": "v.post_ln", "modality_projection.proj": "mm.model.fc",
+    "multi_modal_projector.linear_1": "mm.0", "multi_modal_projector.linear_2": "mm.2",
+}  # fmt: skip
 _KEYS: dict[str, dict[str, Any]] = {
     "idefics3": {"clip.use_gelu": True, "projector.scale_factor": 2, "preproc_image_size": 64, "block_count": 2},
     "mlp": {"block_count": 3},

@@ -49,12 +49,9 @@ OLD_BLOCK: dict[str, Sequence[int]] = {
     "ffn_up": (N, FF),
 }
 QWEN3: dict[str, Sequence[int]] = {
-    "attn.qkv": (3 * N, N),
-    "attn.proj": (N, N),
-    **dict.fromkeys(("norm1", "norm2"), (N,)),
-    "mlp.linear_fc1": (FF, N),
+    "attn.qkv": (3 * N, N), "attn.proj": (N, N), **dict.fromkeys(("norm1", "norm2"), (N,)), "mlp.linear_fc1": (FF, N),
     "mlp.linear_fc2": (N, FF),
-}
+}  # fmt: skip
 STEP: Shapes = {
     "vision_model.conv1.weight": (N, 3, 4, 4),
     "vision_model.positional_embedding": (169, N),
@@ -73,66 +70,39 @@ NEMOTRON: Shapes = {
     "vision_model.radio_model.model.patch_generator.pos_embed": (1, 36, N),
     "vision_model.radio_model.model.patch_generator.cls_token.token": (3, N),
     **_layers(
-        "vision_model.radio_model.model.blocks.",
-        2,
+        "vision_model.radio_model.model.blocks.", 2,
         {
-            "attn.qkv": (3 * N, N),
-            "attn.proj": (N, N),
-            "norm1": (N,),
-            "norm2": (N,),
-            "mlp.fc1": (FF, N),
+            "attn.qkv": (3 * N, N), "attn.proj": (N, N), "norm1": (N,), "norm2": (N,), "mlp.fc1": (FF, N),
             "mlp.fc2": (N, FF),
         },
     ),
-    "mlp1.0.weight": (4 * N,),
-    "mlp1.1.weight": (80, 4 * N),
-    "mlp1.3.weight": (TEXT, 80),
-}
+    "mlp1.0.weight": (4 * N,), "mlp1.1.weight": (80, 4 * N), "mlp1.3.weight": (TEXT, 80),
+}  # fmt: skip
 OLD_CLIP: Shapes = {
-    "v.patch_embd.weight": (N, 3, 8, 8),
-    "v.class_embd": (N,),
-    "v.position_embd.weight": (65, N),
-    **_named("v.", {"pre_ln": (N,)}),
-    **_layers(
-        "v.blk.",
-        3,
-        OLD_BLOCK,
-    ),
-}
+    "v.patch_embd.weight": (N, 3, 8, 8), "v.class_embd": (N,), "v.position_embd.weight": (65, N),
+    **_named("v.", {"pre_ln": (N,)}), **_layers("v.blk.", 3, OLD_BLOCK),
+}  # fmt: skip
 GATE = {"fc1": (16, TEXT), "fc2": (TEXT, 16)}  # files of MobileVLM lack dimensions of 1
 _BLOCK = "mm.model.mb_block."
 OLD: dict[str, Shapes] = {
     "ldp": {
-        **OLD_CLIP,
-        **_named("mm.model.mlp.", {"1": (TEXT, N), "3": (TEXT, TEXT)}),
+        **OLD_CLIP, **_named("mm.model.mlp.", {"1": (TEXT, N), "3": (TEXT, TEXT)}),
         **{f"{_BLOCK}{i}.block.0.0.weight": (TEXT, 3, 3) for i in (1, 2)},
         **{f"{_BLOCK}{i}.block.2.0.weight": (TEXT, TEXT) for i in (1, 2)},
         **{k: v for i in (1, 2) for k, v in _named(f"{_BLOCK}{i}.block.", {"0.1": (TEXT,), "2.1": (TEXT,)}).items()},
         **{k: v for i in (1, 2) for k, v in _named(f"{_BLOCK}{i}.block.1.", GATE).items()},
     },
     "ldpv2": {
-        **OLD_CLIP,
-        **_named("mm.model.mlp.", {"0": (TEXT, N), "2": (TEXT, TEXT)}),
+        **OLD_CLIP, **_named("mm.model.mlp.", {"0": (TEXT, N), "2": (TEXT, TEXT)}),
         **_named("mm.model.peg.", {"0": (TEXT, 3, 3)}),
     },
     "adapter": {
-        "v.patch_embd.weight": (N, 3, 8, 8),
-        "v.patch_embd.bias": (N,),
-        "v.position_embd.weight": (64, N),
-        **_named("v.", {"post_ln": (N,)}),
-        **_layers(
-            "v.blk.",
-            2,
-            OLD_BLOCK,
-        ),
-        **_named("adapter.", {"conv": (N, N, 2, 2)}),
-        "adapter.linear.linear.weight": (TEXT, N),
-        **_named("adapter.linear.", {"norm1": (TEXT,)}),
-        "adapter.linear.gate.weight": (96, TEXT),
-        "adapter.linear.dense_h_to_4h.weight": (96, TEXT),
-        "adapter.linear.dense_4h_to_h.weight": (TEXT, 96),
-        "adapter.boi": (1, 1, TEXT),
-        "adapter.eoi": (1, 1, TEXT),
+        "v.patch_embd.weight": (N, 3, 8, 8), "v.patch_embd.bias": (N,), "v.position_embd.weight": (64, N),
+        **_named("v.", {"post_ln": (N,)}), **_layers("v.blk.", 2, OLD_BLOCK),
+        **_named("adapter.", {"conv": (N, N, 2, 2)}), "adapter.linear.linear.weight": (TEXT, N),
+        **_named("adapter.linear.", {"norm1": (TEXT,)}), "adapter.linear.gate.weight": (96, TEXT),
+        "adapter.linear.dense_h_to_4h.weight": (96, TEXT), "adapter.linear.dense_4h_to_h.weight": (TEXT, 96),
+        "adapter.boi": (1, 1, TEXT), "adapter.eoi": (1, 1, TEXT),
     },
 }  # fmt: skip
 
@@ -241,16 +211,9 @@ def _cogvlm_2_text() -> Shapes:
 CASES: dict[str, dict[str, Any]] = {
     "cogvlm": {
         "config": {
-            "architectures": ["CogVLMForCausalLM"],
-            "hidden_size": TEXT,
-            "intermediate_size": FF,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 4,
-            "vocab_size": N_TOKENS,
-            "max_position_embeddings": 128,
-            "rms_norm_eps": 1e-5,
-            "rope_theta": 10000.0,
+            "architectures": ["CogVLMForCausalLM"], "hidden_size": TEXT, "intermediate_size": FF,
+            "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": N_TOKENS,
+            "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
             "vision_config": {
                 "hidden_size": N, "image_size": 64, "intermediate_size": FF, "num_heads": 2, "num_hidden_layers": 3,
                 "patch_size": 8, "layer_norm_eps": 1e-6, "hidden_act": "gelu",
@@ -258,39 +221,37 @@ CASES: dict[str, dict[str, Any]] = {
         },
         "processor": _CLIP,
         "shapes": {
-            **COGVLM_TEXT,
-            "model.vision.boi": (1, 1, TEXT),
-            "model.vision.eoi": (1, 1, TEXT),
+            **COGVLM_TEXT, "model.vision.boi": (1, 1, TEXT), "model.vision.eoi": (1, 1, TEXT),
             "model.vision.patch_embedding.cls_embedding": (1, N),
             "model.vision.patch_embedding.position_embedding.weight": (65, N),
             **_named("model.vision.patch_embedding.", {"proj": (N, 3, 8, 8)}),
-            **_layers("model.vision.transformer.layers.", 3, {
-                "attention.query_key_value": (3 * N, N), "attention.dense": (N, N), "input_layernorm": (N,),
-                "post_attention_layernorm": (N,), "mlp.fc1": (FF, N), "mlp.fc2": (N, FF),
-            }),
+            **_layers(
+                "model.vision.transformer.layers.", 3,
+                {
+                    "attention.query_key_value": (3 * N, N), "attention.dense": (N, N), "input_layernorm": (N,),
+                    "post_attention_layernorm": (N,), "mlp.fc1": (FF, N), "mlp.fc2": (N, FF),
+                },
+            ),
             "model.vision.linear_proj.linear_proj.weight": (TEXT, N),
             **_named("model.vision.linear_proj.", {"norm1": (TEXT,)}),
-            **_named("model.vision.linear_proj.", {
-                "gate_proj": (FF, TEXT), "dense_h_to_4h": (FF, TEXT), "dense_4h_to_h": (TEXT, FF),
-            }, bias=False),
+            **_named(
+                "model.vision.linear_proj.",
+                {"gate_proj": (FF, TEXT), "dense_h_to_4h": (FF, TEXT), "dense_4h_to_h": (TEXT, FF)}, bias=False,
+            ),
         },
     },
     "step3vl": {
         "config": {
-            "architectures": ["StepVLForConditionalGeneration"],
-            "hidden_size": TEXT,
-            "understand_projector_stride": 2,
+            "architectures": ["StepVLForConditionalGeneration"], "hidden_size": TEXT, "understand_projector_stride": 2,
             "vision_config": {
                 "width": N, "layers": 2, "heads": 2, "image_size": 52, "patch_size": 4, "mlp_ratio": FF / N,
             },
         },
-        "processor": {},
-        "shapes": STEP,
+        "processor": {}, "shapes": STEP,
     },
     "minimax_m3": {
         "config": {
-            "architectures": ["MiniMaxM3SparseForConditionalGeneration"],
-            "text_config": {"hidden_size": TEXT},
+            "architectures": ["MiniMaxM3SparseForConditionalGeneration"], "text_config": {"hidden_size": TEXT},
             "vision_config": {
                 "hidden_size": N, "num_hidden_layers": 3, "num_attention_heads": 2, "image_size": 112, "patch_size": 8,
                 "intermediate_size": FF, "img_token_compression_config": {"spatial_merge_size": 2},
@@ -307,8 +268,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "glm5v": {
         "config": {
-            "architectures": ["Glm5NextForConditionalGeneration"],
-            "text_config": {"hidden_size": TEXT},
+            "architectures": ["Glm5NextForConditionalGeneration"], "text_config": {"hidden_size": TEXT},
             "vision_config": {
                 "hidden_size": N, "depth": 2, "num_heads": 2, "image_size": 48, "patch_size": 8, "hidden_act": "silu",
                 "intermediate_size": FF, "out_hidden_size": TEXT, "spatial_merge_size": 2, "swiglu_limit": 0.5,
@@ -320,28 +280,27 @@ CASES: dict[str, dict[str, Any]] = {
             "max_image_tokens": 48,
         },
         "shapes": {
-            "visual.patch_embed.proj.weight": (N, 3, 2, 8, 8),
-            "visual.patch_embed.proj.bias": (N,),
-            **_layers("visual.blocks.", 2, {
-                "attn.qkv": (3 * N, N), "attn.proj": (N, N), "mlp.gate_proj": (FF, N), "mlp.up_proj": (FF, N),
-                "mlp.down_proj": (N, FF),
-            }),
-            **_layers("visual.blocks.", 2, {
-                "attn.q_norm": (16,), "attn.k_norm": (16,), "norm1": (N,), "norm2": (N,),
-            }, bias=False),
-            "visual.post_layernorm.weight": (N,),
-            **_named("visual.", {"downsample": (TEXT, N, 2, 2)}),
-            "visual.merger.proj.weight": (TEXT, TEXT),
-            **_named("visual.merger.", {"post_projection_norm": (TEXT,)}),
-            "visual.merger.gate_proj.weight": (80, TEXT),
-            "visual.merger.up_proj.weight": (80, TEXT),
+            "visual.patch_embed.proj.weight": (N, 3, 2, 8, 8), "visual.patch_embed.proj.bias": (N,),
+            **_layers(
+                "visual.blocks.", 2,
+                {
+                    "attn.qkv": (3 * N, N), "attn.proj": (N, N), "mlp.gate_proj": (FF, N), "mlp.up_proj": (FF, N),
+                    "mlp.down_proj": (N, FF),
+                },
+            ),
+            **_layers(
+                "visual.blocks.", 2, {"attn.q_norm": (16,), "attn.k_norm": (16,), "norm1": (N,), "norm2": (N,)},
+                bias=False,
+            ),
+            "visual.post_layernorm.weight": (N,), **_named("visual.", {"downsample": (TEXT, N, 2, 2)}),
+            "visual.merger.proj.weight": (TEXT, TEXT), **_named("visual.merger.", {"post_projection_norm": (TEXT,)}),
+            "visual.merger.gate_proj.weight": (80, TEXT), "visual.merger.up_proj.weight": (80, TEXT),
             "visual.merger.down_proj.weight": (TEXT, 80),
         },
     },
     "deepseekocr": {
         "config": {
-            "architectures": ["DeepseekOCRForCausalLM"],
-            "hidden_size": TEXT,
+            "architectures": ["DeepseekOCRForCausalLM"], "hidden_size": TEXT,
             "vision_config": {
                 "image_size": 64,
                 "width": {
@@ -352,24 +311,24 @@ CASES: dict[str, dict[str, Any]] = {
         },
         "processor": {"image_mean": [0.5] * 3, "image_std": [0.5] * 3},
         "shapes": {
-            **_sam(3, 16, 14, 16, 4, N),
-            "model.vision_model.embeddings.class_embedding": (N,),
+            **_sam(3, 16, 14, 16, 4, N), "model.vision_model.embeddings.class_embedding": (N,),
             "model.vision_model.embeddings.position_embedding.weight": (17, N),
             **_named("model.vision_model.", {"pre_layrnorm": (N,)}),
-            **_layers("model.vision_model.transformer.layers.", 4, {
-                "self_attn.qkv_proj": (3 * N, N), "self_attn.out_proj": (N, N), "layer_norm1": (N,),
-                "layer_norm2": (N,), "mlp.fc1": (FF, N), "mlp.fc2": (N, FF),
-            }),
-            **_named("model.projector.", {"layers": (TEXT, 2 * N)}),
-            "model.image_newline": (TEXT,),
+            **_layers(
+                "model.vision_model.transformer.layers.", 4,
+                {
+                    "self_attn.qkv_proj": (3 * N, N), "self_attn.out_proj": (N, N), "layer_norm1": (N,),
+                    "layer_norm2": (N,), "mlp.fc1": (FF, N), "mlp.fc2": (N, FF),
+                },
+            ),
+            **_named("model.projector.", {"layers": (TEXT, 2 * N)}), "model.image_newline": (TEXT,),
             "model.view_seperator": (TEXT,),
         },
         "picture": (80, 70),
     },
     "deepseekocr2": {
         "config": {
-            "architectures": ["DeepseekOCR2ForCausalLM"],
-            "hidden_size": TEXT,
+            "architectures": ["DeepseekOCR2ForCausalLM"], "hidden_size": TEXT,
             "vision_config": {
                 "image_size": 1024, "layers": 4, "num_attention_heads": 4, "intermediate_size": FF,
                 "width": {"sam_vit_b": {"width": 16, "layers": 3, "heads": 2}, "qwen2-0-5b": {"dim": N}},
@@ -377,26 +336,28 @@ CASES: dict[str, dict[str, Any]] = {
         },
         "processor": {"image_mean": [0.5] * 3, "image_std": [0.5] * 3},
         "shapes": {
-            **_sam(3, 16, 14, 16, 4, N),
-            "model.qwen2_model.query_768.weight": (9, N),
+            **_sam(3, 16, 14, 16, 4, N), "model.qwen2_model.query_768.weight": (9, N),
             "model.qwen2_model.query_1024.weight": (16, N),
-            **_layers("model.qwen2_model.model.model.layers.", 4, {
-                "self_attn.q_proj": (N, N), "self_attn.k_proj": (N // 2, N), "self_attn.v_proj": (N // 2, N),
-            }),
-            **_layers("model.qwen2_model.model.model.layers.", 4, {
-                "self_attn.o_proj": (N, N), "mlp.gate_proj": (FF, N), "mlp.up_proj": (FF, N),
-                "mlp.down_proj": (N, FF), "input_layernorm": (N,), "post_attention_layernorm": (N,),
-            }, bias=False),
-            "model.qwen2_model.model.model.norm.weight": (N,),
-            **_named("model.projector.", {"layers": (TEXT, N)}),
+            **_layers(
+                "model.qwen2_model.model.model.layers.", 4,
+                {"self_attn.q_proj": (N, N), "self_attn.k_proj": (N // 2, N), "self_attn.v_proj": (N // 2, N)},
+            ),
+            **_layers(
+                "model.qwen2_model.model.model.layers.", 4,
+                {
+                    "self_attn.o_proj": (N, N), "mlp.gate_proj": (FF, N), "mlp.up_proj": (FF, N),
+                    "mlp.down_proj": (N, FF), "input_layernorm": (N,), "post_attention_layernorm": (N,),
+                },
+                bias=False,
+            ),
+            "model.qwen2_model.model.model.norm.weight": (N,), **_named("model.projector.", {"layers": (TEXT, N)}),
             "model.view_seperator": (TEXT,),
         },
         "picture": (80, 60),
     },
     "dots_ocr": {
         "config": {
-            "architectures": ["DotsOCRForCausalLM"],
-            "hidden_size": TEXT,
+            "architectures": ["DotsOCRForCausalLM"], "hidden_size": TEXT,
             "vision_config": {
                 "hidden_size": N, "embed_dim": N, "num_hidden_layers": 3, "num_attention_heads": 2,
                 "intermediate_size": FF, "patch_size": 8, "spatial_merge_size": 2, "rms_norm_eps": 1e-5,
@@ -408,20 +369,24 @@ CASES: dict[str, dict[str, Any]] = {
         "shapes": {
             **_named("vision_tower.patch_embed.patchifier.", {"proj": (N, 3, 8, 8)}),
             "vision_tower.patch_embed.patchifier.norm.weight": (N,),
-            **_layers("vision_tower.blocks.", 3, {
-                "attn.qkv": (3 * N, N), "attn.proj": (N, N), "norm1": (N,), "norm2": (N,), "mlp.fc1": (FF, N),
-                "mlp.fc2": (N, FF), "mlp.fc3": (FF, N),
-            }, bias=False),
+            **_layers(
+                "vision_tower.blocks.", 3,
+                {
+                    "attn.qkv": (3 * N, N), "attn.proj": (N, N), "norm1": (N,), "norm2": (N,), "mlp.fc1": (FF, N),
+                    "mlp.fc2": (N, FF), "mlp.fc3": (FF, N),
+                },
+                bias=False,
+            ),
             "vision_tower.post_trunk_norm.weight": (N,),
             **_named("vision_tower.merger.", {"ln_q": (N,), "mlp.0": (4 * N, 4 * N), "mlp.2": (TEXT, 4 * N)}),
         },
     },
     "gemma3n": {
         "config": {
-            "architectures": ["Gemma3nForConditionalGeneration"],
-            "text_config": {"hidden_size": TEXT},
+            "architectures": ["Gemma3nForConditionalGeneration"], "text_config": {"hidden_size": TEXT},
             "vision_config": {"hidden_size": WIDE},
-            "audio_config": {  # which llama.cpp's converter reads
+            "audio_config": {
+                # which llama.cpp's converter reads
                 "conf_num_hidden_layers": 1, "conf_num_attention_heads": 2, "input_feat_size": 8, "hidden_size": 16,
             },
         },
@@ -436,28 +401,28 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "deepseek4v": {
         "config": {
-            "architectures": ["DeepseekV4ForCausalLM"],
-            "hidden_size": TEXT,
-            "vision_n_layers": 3, "vision_dim": N, "vision_n_heads": 2, "vision_inter_dim": FF, "vision_patch_size": 8,
-            "vision_downsample_ratio": 3, "vision_min_pixels": 24**2, "vision_max_n_token": 384,
-            "vision_max_wh_ratio": 8,
+            "architectures": ["DeepseekV4ForCausalLM"], "hidden_size": TEXT, "vision_n_layers": 3, "vision_dim": N,
+            "vision_n_heads": 2, "vision_inter_dim": FF, "vision_patch_size": 8, "vision_downsample_ratio": 3,
+            "vision_min_pixels": 24**2, "vision_max_n_token": 384, "vision_max_wh_ratio": 8,
         },
         "processor": {},
         "shapes": {
             **_named("vision.patch_embed.", {"proj": (N, 192)}),
-            **_layers("vision.blocks.", 3, {
-                "attn.wqkv": (3 * N, N), "attn.wo": (N, N), "norm1": (N,), "norm2": (N,), "mlp.w1": (2 * FF, N),
-                "mlp.w2": (N, FF),
-            }, bias=False),
-            "vision.norm.weight": (N,),
-            **_named("aligner.", {"w1": (80, 9 * N), "w2": (TEXT, 80)}),
+            **_layers(
+                "vision.blocks.", 3,
+                {
+                    "attn.wqkv": (3 * N, N), "attn.wo": (N, N), "norm1": (N,), "norm2": (N,), "mlp.w1": (2 * FF, N),
+                    "mlp.w2": (N, FF),
+                },
+                bias=False,
+            ),
+            "vision.norm.weight": (N,), **_named("aligner.", {"w1": (80, 9 * N), "w2": (TEXT, 80)}),
             **{f"image_{mark}": (TEXT,) for mark in ("start", "end", "newline", "pad")},
         },
     },
     "youtuvl": {
         "config": {
-            "architectures": ["YoutuVLForConditionalGeneration"],
-            "hidden_size": TEXT,
+            "architectures": ["YoutuVLForConditionalGeneration"], "hidden_size": TEXT,
             "vision_config": {
                 "hidden_size": N, "num_hidden_layers": 3, "num_attention_heads": 2, "patch_size": 8,
                 "intermediate_size": FF, "window_size": 32, "fullatt_block_indexes": [1],
@@ -467,15 +432,13 @@ CASES: dict[str, dict[str, Any]] = {
         "shapes": {
             **_named("siglip2.vision_model.embeddings.", {"patch_embedding": (N, 192)}),
             **_layers("siglip2.vision_model.encoder.layers.", 3, SIGLIP),
-            **_named("siglip2.vision_model.", {"post_layernorm": (N,)}),
-            "merger.ln_q.weight": (N,),
+            **_named("siglip2.vision_model.", {"post_layernorm": (N,)}), "merger.ln_q.weight": (N,),
             **_named("merger.mlp.", {"0": (4 * N, 4 * N), "2": (TEXT, 4 * N)}),
         },
     },
     "phi4": {
         "config": {
-            "architectures": ["Phi4ForCausalLMV"],
-            "hidden_size": TEXT,
+            "architectures": ["Phi4ForCausalLMV"], "hidden_size": TEXT,
             "vision_config": {
                 "hidden_size": N, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": FF,
             },
@@ -507,32 +470,25 @@ CASES: dict[str, dict[str, Any]] = {
             "size": {"shortest_edge": 4 * 16**2, "longest_edge": 64 * 16**2},
         },
         "shapes": {
-            "model.visual.patch_embed.proj.weight": (N, 3, 2, 8, 8),
-            "model.visual.pos_embed.weight": (36, N),
-            **_layers("model.visual.blocks.", 2, QWEN3),
-            **_named("model.visual.merger.", {"norm": (N,)}),
+            "model.visual.patch_embed.proj.weight": (N, 3, 2, 8, 8), "model.visual.pos_embed.weight": (36, N),
+            **_layers("model.visual.blocks.", 2, QWEN3), **_named("model.visual.merger.", {"norm": (N,)}),
             **_named("linear_proj.", {"0": (80, 4 * N), "2": (TEXT, 80)}),
         },
     },
     "nemotron_v2_vl": {
         "config": {
-            "architectures": ["NemotronH_Nano_VL_V2"],
-            "hidden_size": TEXT,
-            "force_image_size": 64,
-            "patch_size": 8,
+            "architectures": ["NemotronH_Nano_VL_V2"], "hidden_size": TEXT, "force_image_size": 64, "patch_size": 8,
             "downsample_ratio": 0.5,
             "vision_config": {
                 "hidden_size": N, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": FF,
                 "patch_size": 8,
             },
         },
-        "processor": {"max_num_tiles": 4},
-        "shapes": NEMOTRON,
+        "processor": {"max_num_tiles": 4}, "shapes": NEMOTRON,
     },
     "mimovl": {
         "config": {
-            "architectures": ["MiMoV2ForCausalLM"],
-            "hidden_size": TEXT,
+            "architectures": ["MiMoV2ForCausalLM"], "hidden_size": TEXT,
             "vision_config": {
                 "hidden_size": N, "depth": 4, "num_heads": 4, "num_key_value_heads": 2, "qk_channels": 16,
                 "patch_size": 8, "intermediate_size": FF, "spatial_merge_size": 2, "visual_token_window_size": 6,
@@ -544,21 +500,21 @@ CASES: dict[str, dict[str, Any]] = {
         },
         "shapes": {
             "visual.patch_embed.proj.weight": (N, 3, 2, 8, 8),
-            **_layers("visual.blocks.", 4, {
-                "attn.qkv": (128, N), "attn.proj": (N, 64), "mlp.gate_proj": (FF, N), "mlp.up_proj": (FF, N),
-                "mlp.down_proj": (N, FF),
-            }),
+            **_layers(
+                "visual.blocks.", 4,
+                {
+                    "attn.qkv": (128, N), "attn.proj": (N, 64), "mlp.gate_proj": (FF, N), "mlp.up_proj": (FF, N),
+                    "mlp.down_proj": (N, FF),
+                },
+            ),
             **_layers("visual.blocks.", 4, {"norm1": (N,), "norm2": (N,)}, bias=False),
-            **{f"visual.blocks.{i}.attn.sinks": (4,) for i in range(1, 4)},
-            **_named("visual.merger.", {"ln_q": (N,)}),
-            "visual.merger.mlp.0.weight": (4 * N, 4 * N),
-            "visual.merger.mlp.2.weight": (TEXT, 4 * N),
+            **{f"visual.blocks.{i}.attn.sinks": (4,) for i in range(1, 4)}, **_named("visual.merger.", {"ln_q": (N,)}),
+            "visual.merger.mlp.0.weight": (4 * N, 4 * N), "visual.merger.mlp.2.weight": (TEXT, 4 * N),
         },
     },
     "smolvlm": {
         "config": {
-            "architectures": ["SmolVLMForConditionalGeneration"],
-            "scale_factor": 2,
+            "architectures": ["SmolVLMForConditionalGeneration"], "scale_factor": 2,
             "text_config": {"hidden_size": TEXT},
             "vision_config": {
                 "model_type": "smolvlm_vision", "hidden_size": N, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -576,8 +532,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "kimivl": {
         "config": {
-            "architectures": ["KimiVLForConditionalGeneration"],
-            "text_config": {"hidden_size": TEXT},
+            "architectures": ["KimiVLForConditionalGeneration"], "text_config": {"hidden_size": TEXT},
             "vision_config": {
                 "hidden_size": N, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": FF,
                 "patch_size": 8, "init_pos_emb_height": 6, "init_pos_emb_width": 6, "merge_kernel_size": [2, 2],
@@ -587,10 +542,13 @@ CASES: dict[str, dict[str, Any]] = {
         "shapes": {
             **_named("vision_tower.patch_embed.", {"proj": (N, 3, 8, 8)}),
             "vision_tower.patch_embed.pos_emb.weight": (6, 6, N),
-            **_layers("vision_tower.encoder.blocks.", 3, {
-                "wqkv": (3 * N, N), "wo": (N, N), "norm0": (N,), "norm1": (N,), "mlp.fc0": (FF, N),
-                "mlp.fc1": (N, FF),
-            }),
+            **_layers(
+                "vision_tower.encoder.blocks.", 3,
+                {
+                    "wqkv": (3 * N, N), "wo": (N, N), "norm0": (N,), "norm1": (N,), "mlp.fc0": (FF, N),
+                    "mlp.fc1": (N, FF),
+                },
+            ),
             **_named("vision_tower.encoder.", {"final_layernorm": (N,)}),
             **_named("multi_modal_projector.", {"pre_norm": (N,), "linear_1": (4 * N, 4 * N)}),
             **_named("multi_modal_projector.", {"linear_2": (TEXT, 4 * N)}),
@@ -631,15 +589,9 @@ CASES["cogvlm2"] = {
 CONVERTED = ("kimivl", "smolvlm")
 #: Keys ``clip.vision.*`` of the oldest files.
 KEYS: dict[str, Any] = {
-    "image_size": 64,
-    "patch_size": 8,
-    "embedding_length": N,
-    "feed_forward_length": FF,
-    "attention.head_count": 2,
-    "attention.layer_norm_epsilon": 1e-5,
-    "projection_dim": TEXT,
-    **_CLIP,
-}
+    "image_size": 64, "patch_size": 8, "embedding_length": N, "feed_forward_length": FF, "attention.head_count": 2,
+    "attention.layer_norm_epsilon": 1e-5, "projection_dim": TEXT, **_CLIP,
+}  # fmt: skip
 BLOCKS = {"ldp": 3, "ldpv2": 3, "adapter": 2, "yasa2": 0}
 OTHER_KEYS = {"yasa2": {"image_size": 128, "patch_size": 4, "attention.layer_norm_epsilon": 1e-6}}
 # llama.cpp's converter wants MiMo's sound, too, and knows Nemotron's encoder in its published size alone

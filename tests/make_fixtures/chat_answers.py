@@ -60,14 +60,10 @@ def _message(content: str = "", reasoning: str = "", *names: str) -> dict[str, A
 
 
 MESSAGES = [
-    _message(CONTENT),
-    _message(CONTENT, REASONING),
-    _message("", "", "get_weather"),
-    _message(CONTENT, "", "get_weather"),
-    _message("", "", "get_weather", "note"),
-    _message("", REASONING, "note"),
+    _message(CONTENT), _message(CONTENT, REASONING), _message("", "", "get_weather"),
+    _message(CONTENT, "", "get_weather"), _message("", "", "get_weather", "note"), _message("", REASONING, "note"),
     _message(CONTENT, REASONING, "note", "get_weather"),
-]
+]  # fmt: skip
 _JSON = '{"city": "Paris", "days": 3}'
 _CALL = '{"name": "get_weather", "arguments": ' + _JSON + "}"
 _ACTION = '[\n    {"tool_call_id": "0", "tool_name": "get_weather", "parameters": ' + _JSON + "}\n]"

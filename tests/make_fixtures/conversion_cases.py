@@ -5,17 +5,10 @@ from typing import Any, NamedTuple
 from checkpoints import N_TOKENS
 
 COMMON = {
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 128,
-    "vocab_size": N_TOKENS + 4,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "pad_token_id": 0,
-}
+    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 128, "vocab_size": N_TOKENS + 4, "bos_token_id": 1,
+    "eos_token_id": 2, "pad_token_id": 0,
+}  # fmt: skip
 EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 24}
 HEADS = {"head_dim": 16}
 WINDOW = {"sliding_window": 8}
@@ -37,14 +30,8 @@ LINEAR = {
     "linear_conv_kernel_dim": 4, "layer_types": ["linear_attention", "full_attention"],
 }  # fmt: skip
 MAMBA2 = {
-    "num_heads": 8,
-    "head_dim": 8,
-    "state_size": 16,
-    "n_groups": 2,
-    "expand": 2,
-    "chunk_size": 8,
-    "conv_kernel": 4,
-}
+    "num_heads": 8, "head_dim": 8, "state_size": 16, "n_groups": 2, "expand": 2, "chunk_size": 8, "conv_kernel": 4,
+}  # fmt: skip
 SIGMOID = {"scoring_func": "sigmoid"}  # which the models' own config.json have
 NO_DRAFTS = ("--no-nextn",)
 INDEXER = {"index_n_heads": 2, "index_head_dim": 16, "index_topk": 64}

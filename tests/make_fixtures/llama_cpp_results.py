@@ -28,8 +28,7 @@ CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "parts with logprobs": ("create_completion", {"prompt": PROMPT, **GREEDY, "stream": True, "logprobs": 1}),
     "chat": ("create_chat_completion", {"messages": MESSAGES, **GREEDY}),
     "chat with logprobs": (
-        "create_chat_completion",
-        {"messages": MESSAGES, **GREEDY, "logprobs": True, "top_logprobs": 2},
+        "create_chat_completion", {"messages": MESSAGES, **GREEDY, "logprobs": True, "top_logprobs": 2},
     ),
     "parts of a chat": ("create_chat_completion", {"messages": MESSAGES, **GREEDY, "stream": True}),
     "object": (
@@ -39,13 +38,11 @@ CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "call": (
         "create_chat_completion",
         {
-            "messages": MESSAGES,
-            "temperature": 0,
-            "tools": [TOOL],
+            "messages": MESSAGES, "temperature": 0, "tools": [TOOL],
             "tool_choice": {"type": "function", "function": {"name": "look"}},
         },
     ),
-}
+}  # fmt: skip
 
 
 def comparable(part: dict[str, Any]) -> dict[str, Any]:

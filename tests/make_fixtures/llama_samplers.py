@@ -22,19 +22,10 @@ from llama_samplers import Chain  # noqa: E402
 
 OUT = ROOT / "tests" / "fixtures" / "llama_samplers.json"
 DEFAULTS = {
-    "repeat_penalty": 1.0,
-    "repeat_last_n": 64,
-    "frequency_penalty": 0.0,
-    "presence_penalty": 0.0,
-    "dry_base": 1.75,
-    "dry_allowed_length": 2,
-    "dry_penalty_last_n": 64,
-    "temperature": 1.0,
-    "dynatemp_range": 0.0,
-    "dynatemp_exponent": 1.0,
-    "mirostat_eta": 0.1,
-    "adaptive_decay": 0.9,
-}
+    "repeat_penalty": 1.0, "repeat_last_n": 64, "frequency_penalty": 0.0, "presence_penalty": 0.0, "dry_base": 1.75,
+    "dry_allowed_length": 2, "dry_penalty_last_n": 64, "temperature": 1.0, "dynatemp_range": 0.0,
+    "dynatemp_exponent": 1.0, "mirostat_eta": 0.1, "adaptive_decay": 0.9,
+}  # fmt: skip
 MOST = 80
 """Cases that leave more candidates than this are not kept: the file would be large."""
 N_DRAWN = 40

@@ -22,18 +22,11 @@ from minicpmv_files import FIXTURE, N_EMBD, N_FF, N_LAYER, PATCH, PICTURES, SIDE
 from vision_files import picture
 
 NAMES = {
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.out_proj": "attn_out",
-    "layer_norm1": "ln1",
-    "layer_norm2": "ln2",
-    "mlp.fc1": "ffn_up",
-    "mlp.fc2": "ffn_down",
-    "embeddings.patch_embedding": "v.patch_embd",
-    "embeddings.position_embedding": "v.position_embd",
-    "post_layernorm": "v.post_ln",
-}
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+    "self_attn.out_proj": "attn_out", "layer_norm1": "ln1", "layer_norm2": "ln2", "mlp.fc1": "ffn_up",
+    "mlp.fc2": "ffn_down", "embeddings.patch_embedding": "v.patch_embd",
+    "embeddings.position_embedding": "v.position_embd", "post_layernorm": "v.post_ln",
+}  # fmt: skip
 TENSORS = {name: torch.tensor(values) for name, values in tensors().items()}
 
 

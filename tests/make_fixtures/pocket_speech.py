@@ -22,13 +22,9 @@ import pocket_models as tiny
 from vision_models import described
 
 TEXTS = [
-    "hello",
-    "the world, hello there",
-    "It's 3.14 or so! What? Yes... no; maybe: " + "a word, and more words, " * 6,
-    "One sentence here. " * 8,
-    "“Quoted” and ‘single’ — ended -",
-    "(closed)",
-]
+    "hello", "the world, hello there", "It's 3.14 or so! What? Yes... no; maybe: " + "a word, and more words, " * 6,
+    "One sentence here. " * 8, "“Quoted” and ‘single’ — ended -", "(closed)",
+]  # fmt: skip
 
 
 def config(tokenizer: Path) -> Config:

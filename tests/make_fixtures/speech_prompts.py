@@ -22,18 +22,8 @@ import torch
 from speaking_models import FIXTURE, FRAMES, TEXTS, VOICE, frames
 
 NUMBERS = [
-    *map(str, range(130)),
-    "999",
-    "1000",
-    "1001",
-    "1100",
-    "12345",
-    "1000000",
-    "2000500",
-    "987654321",
-    "3.14",
-    "0.05",
-]
+    *map(str, range(130)), "999", "1000", "1001", "1100", "12345", "1000000", "2000500", "987654321", "3.14", "0.05",
+]  # fmt: skip
 
 
 def stand_in(root: Path, name: str) -> None:

@@ -24,42 +24,24 @@ from tiny_t5 import BUCKETS  # noqa: E402
 OUT = TESTS / "fixtures" / "transformers_embeddings.npz"
 Names = dict[str, str]
 SIZES = {
-    "vocab_size": DIMS["V"],
-    "hidden_size": DIMS["n"],
-    "intermediate_size": DIMS["f"],
-    "num_attention_heads": DIMS["h"],
-    "max_position_embeddings": N_CTX,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 1,
-}
+    "vocab_size": DIMS["V"], "hidden_size": DIMS["n"], "intermediate_size": DIMS["f"], "num_attention_heads": DIMS["h"],
+    "max_position_embeddings": N_CTX, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1,
+}  # fmt: skip
 LLAMA = {**SIZES, "num_key_value_heads": DIMS["g"], "head_dim": DIMS["d"], "rms_norm_eps": 1e-5}
 LLAMA_LAYER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
+    "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm", "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
+}  # fmt: skip
 LLAMA_ENDS = {"token_embd": "embed_tokens", "output_norm": "norm"}
 T5_LAYER = {
-    "attn_norm": "layer.0.layer_norm",
-    "attn_q": "layer.0.SelfAttention.q",
-    "attn_k": "layer.0.SelfAttention.k",
-    "attn_v": "layer.0.SelfAttention.v",
-    "attn_o": "layer.0.SelfAttention.o",
-    "attn_rel_b": "layer.0.SelfAttention.relative_attention_bias",
-    "ffn_norm": "layer.1.layer_norm",
-    "ffn_gate": "layer.1.DenseReluDense.wi_0",
-    "ffn_up": "layer.1.DenseReluDense.wi",
+    "attn_norm": "layer.0.layer_norm", "attn_q": "layer.0.SelfAttention.q", "attn_k": "layer.0.SelfAttention.k",
+    "attn_v": "layer.0.SelfAttention.v", "attn_o": "layer.0.SelfAttention.o",
+    "attn_rel_b": "layer.0.SelfAttention.relative_attention_bias", "ffn_norm": "layer.1.layer_norm",
+    "ffn_gate": "layer.1.DenseReluDense.wi_0", "ffn_up": "layer.1.DenseReluDense.wi",
     "ffn_down": "layer.1.DenseReluDense.wo",
-}
+}  # fmt: skip
 T5_ENDS = {"token_embd": "shared", "enc.output_norm": "encoder.final_layer_norm"}
 
 
@@ -152,14 +134,9 @@ def t5encoder(feed_forward: str = "relu") -> tuple[Any, Callable[[str], str]]:
 
 
 MADE = {
-    "bert": bert,
-    "nomic-bert": nomic_bert,
-    "modern-bert": modern_bert,
-    "eurobert": eurobert,
-    "gemma-embedding": gemma_embedding,
-    "t5encoder": t5encoder,
-    "llama": llama,
-}
+    "bert": bert, "nomic-bert": nomic_bert, "modern-bert": modern_bert, "eurobert": eurobert,
+    "gemma-embedding": gemma_embedding, "t5encoder": t5encoder, "llama": llama,
+}  # fmt: skip
 
 
 def main() -> None:

@@ -17,22 +17,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from vision_files import FIXTURE, picture
 
-VISION = {
-    "hidden_size": 32,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "image_size": 32,
-    "patch_size": 8,
-}
+VISION = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48, "image_size": 32, "patch_size": 8}
 TEXT = {
-    "model_type": "llama",
-    "hidden_size": 64,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 4,
-    "intermediate_size": 64,
-    "vocab_size": 100,
-    "pad_token_id": 0,
-}
+    "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64,
+    "vocab_size": 100, "pad_token_id": 0,
+}  # fmt: skip
 
 
 def randomized(model):

@@ -53,23 +53,21 @@ SQUARE = {"height": 64, "width": 64}
 HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
 PROCESSORS = {
     "gemma3": lambda: Gemma3ImageProcessorPil(size=SQUARE, **HALF),
-    "qwen2vl": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64),
-    "qwen25vl": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64),
+    "qwen2vl": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64), "qwen25vl": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64),
     "exaone45": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64),
     "dots3note": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64, temporal_patch_size=1),
     "qwen3vl": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64, **HALF),
     "qwen3vlmoe": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64, **HALF),
     "qwen35": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64, **HALF),
     "hunyuanvl": lambda: HunYuanVLImageProcessorPil(
-        patch_size=8, size={"shortest_edge": 4 * 16**2, "longest_edge": 64 * 16**2}
+        patch_size=8, size={"shortest_edge": 4 * 16**2, "longest_edge": 64 * 16**2},
     ),
     "minicpmv46": lambda: MiniCPMV4_6ImageProcessorPil(patch_size=8, scale_resolution=96, **HALF),
-    "llavanext": lambda: llava_next("llavanext"),
-    "granite4vision": lambda: llava_next("granite4vision", **HALF),
+    "llavanext": lambda: llava_next("llavanext"), "granite4vision": lambda: llava_next("granite4vision", **HALF),
     "granitevision": lambda: llava_next("granitevision", **HALF),
     "janus": lambda: JanusImageProcessorPil(size={"height": 64, "width": 64}, **HALF),
     "lfm2vl": lambda: Lfm2VlImageProcessor(
-        min_image_tokens=4, max_image_tokens=16, tile_size=64, max_tiles=4, encoder_patch_size=8
+        min_image_tokens=4, max_image_tokens=16, tile_size=64, max_tiles=4, encoder_patch_size=8,
     ),
     "pixtral": lambda: PixtralImageProcessorPil(size={"longest_edge": 64}, patch_size={"height": 8, "width": 8}),
     "mistral3": lambda: PixtralImageProcessorPil(size={"longest_edge": 64}, patch_size={"height": 16, "width": 16}),
@@ -77,13 +75,12 @@ PROCESSORS = {
     "internvl": lambda: GotOcr2ImageProcessorPil(size={"height": 32, "width": 32}, crop_to_patches=True, max_patches=6),
     "gemma4": lambda: Gemma4ImageProcessorPil(patch_size=4, max_soft_tokens=70),
     "gemma4unified": lambda: Gemma4ImageProcessorPil(patch_size=12, max_soft_tokens=70, pooling_kernel_size=1),
-    "glm4v": lambda: glm(),
-    "glmocr": lambda: glm(),
+    "glm4v": lambda: glm(), "glmocr": lambda: glm(),
     "paddleocr": lambda: PaddleOCRVLImageProcessorPil(patch_size=8, min_pixels=4 * 16**2, max_pixels=64 * 16**2),
     "kimik25": lambda: Kimi_K25ImageProcessor(patch_size=8, max_patches=64),
     "museglimmer": lambda: MuseGlimmerImageProcessor(patch_size=8, max_image_tokens=24),
     "llama4": lambda: Llama4ImageProcessor(size={"height": 32, "width": 32}, max_patches=4),
-}
+}  # fmt: skip
 TORCHVISION = ("kimik25", "lfm2vl", "llama4", "museglimmer")  # have no processor without it
 
 

@@ -18,41 +18,26 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 
 TEXTS = [
-    "",
-    " ",
-    "   ",
-    "\n",
-    "\n\n",
-    " \n \n\n  x",
-    "Hello world",
-    " Hello  world ",
-    "Hello, y'all! I'LL go; they've 'd gone, it's 'S",
-    "camelCase HTTPServer x_1 = a[i]+b->c; // note\r\n\tend",
-    "1 12 123 1234 12345 1234567 3.14 ½ ² Ⅷ ٣٤٥",
-    "Größe naïve ÀÉÎ École maÉcole ǅ ſ K İ ß",
+    "", " ", "   ", "\n", "\n\n", " \n \n\n  x", "Hello world", " Hello  world ",
+    "Hello, y'all! I'LL go; they've 'd gone, it's 'S", "camelCase HTTPServer x_1 = a[i]+b->c; // note\r\n\tend",
+    "1 12 123 1234 12345 1234567 3.14 ½ ² Ⅷ ٣٤٥", "Größe naïve ÀÉÎ École maÉcole ǅ ſ K İ ß",
     "Привет, мир! שלום العربية हिन्दी ไทยคำ 한국어 日本語テキスト中文字符。、！？",
     "e\u0301 q\u0307\u0323 🚀😶\u200d🌫️👨\u200d👩\u200d👧 $€+<=>^`|~ “q” …",
-    "a\u00a0b\u2028c\u3000d\u0085e\x0bf\u200bg\ufeffh",
-    "!!!\n\n???\r\n...  \n/ //\n",
-    "<s>Hi</s><|eot_id|>x<tool><tool_call> y <tool_call>  z<unk>[CLS][MASK] [SEP]a",
-    "<0x0A> ▁ ▁▁ Ġ ##ing <|end|>",
-]
+    "a\u00a0b\u2028c\u3000d\u0085e\x0bf\u200bg\ufeffh", "!!!\n\n???\r\n...  \n/ //\n",
+    "<s>Hi</s><|eot_id|>x<tool><tool_call> y <tool_call>  z<unk>[CLS][MASK] [SEP]a", "<0x0A> ▁ ▁▁ Ġ ##ing <|end|>",
+]  # fmt: skip
 
 
 MORE_TEXTS = {
     "unigram": [
-        " \u3000a\u00a0 b\u200b \t",
-        "q\u0307\u0323q\u0307",
-        "\u1112\u1161\u11ab\u1112\u1161",
+        " \u3000a\u00a0 b\u200b \t", "q\u0307\u0323q\u0307", "\u1112\u1161\u11ab\u1112\u1161",
         "ｱｲｳ\U0001f999x\U0001f999",
     ],
     "plamo2": ["\ufeffx\ufeff", "x<tool>\ufeffy", "\U0001f999é\U0001f999日"],
     "hybriddna": [
-        "<dna>GATTACAgattaca</dna>x<dna>acgn日ACGTAC",
-        "</dna><dna></dna><dna>AAAAAA\n",
-        "<dna> ACGTAC<dna></dna>",
+        "<dna>GATTACAgattaca</dna>x<dna>acgn日ACGTAC", "</dna><dna></dna><dna>AAAAAA\n", "<dna> ACGTAC<dna></dna>",
     ],
-}
+}  # fmt: skip
 """Texts for one of the vocabularies alone."""
 
 
@@ -296,22 +281,15 @@ def whitespace() -> dict[str, Any]:
 
 
 VOCABULARIES: dict[str, Callable[[], dict[str, Any]]] = {
-    "spm": spm,
-    "spm-phi3": lambda: spm() | {"general.name": "Phi-3 tiny"},
+    "spm": spm, "spm-phi3": lambda: spm() | {"general.name": "Phi-3 tiny"},
     "spm-no-prefix": lambda: spm() | {"tokenizer.ggml.add_space_prefix": False, "tokenizer.ggml.add_eos_token": True},
-    "bpe": bpe,
-    "bpe-gaps": bpe_with_gaps,
-    "gemma4": gemma4,
-    "wpm": wpm,
+    "bpe": bpe, "bpe-gaps": bpe_with_gaps, "gemma4": gemma4, "wpm": wpm,
     "wpm-cased": lambda: wpm() | {"tokenizer.ggml.normalizer.lowercase": False},
     "unigram": lambda: unigram(lines_of(TEXTS), 250, NFC_LIKE),
     "unigram-spaces": lambda: unigram(lines_of(TEXTS), 250, NFC_LIKE, remove_extra_whitespaces=False),
-    "rwkv": lambda: rwkv(TEXTS),
-    "plamo2": lambda: plamo2(TEXTS),
-    "hybriddna": hybriddna,
-    "whitespace": whitespace,
+    "rwkv": lambda: rwkv(TEXTS), "plamo2": lambda: plamo2(TEXTS), "hybriddna": hybriddna, "whitespace": whitespace,
     "whitespace-lower": lambda: whitespace() | {"tokenizer.ggml.normalizer.lowercase": True},
-}
+}  # fmt: skip
 """The small vocabularies, one for each way of tokenizing."""
 
 

@@ -26,15 +26,10 @@ ALTUP = (
 GIVEN_ENDS = "per_layer_token_embd=V,L*w per_layer_model_proj=L*w,n per_layer_proj_norm=w"
 GEMMA3N = {**SMALL, "n": 32, "d": 16, "f": 32, "w": 256, "L": 25}
 gemma3n = partial(
-    tiny,
-    "gemma3n",
-    f"{SANDWICH} attn_q_norm attn_k_norm {ALTUP}",
-    f"{TIED} {GIVEN_ENDS} altup_proj=3,n,n altup_unembd_proj=3,n,n",
-    attention__sliding_window=8,
-    rope__freq_base=1e6,
-    rope__scaling__type="linear",
-    rope__scaling__factor=8.0,
-)
+    tiny, "gemma3n", f"{SANDWICH} attn_q_norm attn_k_norm {ALTUP}",
+    f"{TIED} {GIVEN_ENDS} altup_proj=3,n,n altup_unembd_proj=3,n,n", attention__sliding_window=8, rope__freq_base=1e6,
+    rope__scaling__type="linear", rope__scaling__factor=8.0,
+)  # fmt: skip
 NORMS_4 = "attn_q_norm attn_k_norm post_attention_norm ffn_norm ffn_gate ffn_up ffn_down post_ffw_norm"
 GLOBAL = f"{ATTENTION} {NORMS_4}"
 SLIDING = (
@@ -68,44 +63,25 @@ MODELS = {
     "gemma3n-short": gemma3n(n_layer=2, dims=GEMMA3N | {"L": 2}, attention__sliding_window_pattern=2),
     "gemma4": gemma4([SLIDING, without(GLOBAL, "attn_v"), f"{SLIDING} layer_output_scale=1", GLOBAL]),
     "gemma4-moe": gemma4(
-        [f"{SLIDING} {EXPERTS_4} ffn_gate_up_exps=E,2*32,n", GLOBAL, f"{GLOBAL} {EXPERTS_4} {SPLIT_4}"],
-        expert_count=4,
-        expert_used_count=2,
-        expert_feed_forward_length=32,
+        [f"{SLIDING} {EXPERTS_4} ffn_gate_up_exps=E,2*32,n", GLOBAL, f"{GLOBAL} {EXPERTS_4} {SPLIT_4}"], expert_count=4,
+        expert_used_count=2, expert_feed_forward_length=32,
     ),
     "gemma4-e2b": gemma4(
         [
-            f"{SLIDING} {GIVEN}",
-            f"{GLOBAL} {GIVEN}",
-            f"{without(SLIDING, 'attn_k', 'attn_v', 'attn_k_norm')} {GIVEN}",
+            f"{SLIDING} {GIVEN}", f"{GLOBAL} {GIVEN}", f"{without(SLIDING, 'attn_k', 'attn_v', 'attn_k_norm')} {GIVEN}",
             f"{without(GLOBAL, 'attn_k', 'attn_v', 'attn_k_norm')} {GIVEN} layer_output_scale=1",
         ],
-        f"{TIED} rope_freqs {GIVEN_ENDS} output",
-        dims={"w": 8, "L": 4},
-        attention__shared_kv_layers=2,
-        embedding_length_per_layer_input=8,
-        final_logit_softcapping=0.0,
+        f"{TIED} rope_freqs {GIVEN_ENDS} output", dims={"w": 8, "L": 4}, attention__shared_kv_layers=2,
+        embedding_length_per_layer_input=8, final_logit_softcapping=0.0,
     ),
     "plamo3": plamo3(
-        attention__sliding_window=8,
-        attention__sliding_window_pattern=2,
-        rope__freq_base=1e6,
-        rope__scaling__type="linear",
-        rope__scaling__factor=8.0,
+        attention__sliding_window=8, attention__sliding_window_pattern=2, rope__freq_base=1e6,
+        rope__scaling__type="linear", rope__scaling__factor=8.0,
     ),
-    "plamo3-no-window": plamo3(ends=TIED),
-    "gemma": tiny("gemma", LLAMA, TIED, dims=GEMMA),
-    "gemma2": gemma2(dims=GEMMA, attn_logit_softcapping=2.0),
-    "gemma2-27b": gemma2(dims=SMALL | {"d": 16}, n_layer=46),
+    "plamo3-no-window": plamo3(ends=TIED), "gemma": tiny("gemma", LLAMA, TIED, dims=GEMMA),
+    "gemma2": gemma2(dims=GEMMA, attn_logit_softcapping=2.0), "gemma2-27b": gemma2(dims=SMALL | {"d": 16}, n_layer=46),
     "gemma3": tiny(
-        "gemma3",
-        f"{SANDWICH} attn_q_norm attn_k_norm",
-        TIED,
-        n_layer=7,
-        dims=GEMMA,
-        attention__sliding_window=8,
-        rope__freq_base=1e6,
-        rope__scaling__type="linear",
-        rope__scaling__factor=8.0,
+        "gemma3", f"{SANDWICH} attn_q_norm attn_k_norm", TIED, n_layer=7, dims=GEMMA, attention__sliding_window=8,
+        rope__freq_base=1e6, rope__scaling__type="linear", rope__scaling__factor=8.0,
     ),
-}
+}  # fmt: skip

@@ -42,51 +42,28 @@ def ngrams(layer: int, n: int, heads: int, sizes: list[int], eos: int, taps: int
 
 
 qwen4 = partial(
-    tiny,
-    "qwen4exp",
-    dims={"K": 2, "R": 4, "D": 8, "S": 48, "C": 4, "L": 24, "G": 16, "I": 32},
-    full_attention_interval=2,
-    rope__dimension_count=8,
-    rope__dimension_sections=[2, 1, 1, 0],
-    ssm__conv_kernel=4,
-    ssm__inner_size=32,
-    ssm__state_size=8,
-    ssm__time_step_rank=4,
-    ssm__group_count=2,
-    expert_count=4,
-    expert_used_count=2,
-    expert_feed_forward_length=96,
-    expert_shared_feed_forward_length=48,
-    hyper_connection__count=4,
-    hyper_connection__low_rank=24,
-    attention__indexer__head_count=16,
-    attention__indexer__key_length=32,
-)
+    tiny, "qwen4exp", dims={"K": 2, "R": 4, "D": 8, "S": 48, "C": 4, "L": 24, "G": 16, "I": 32},
+    full_attention_interval=2, rope__dimension_count=8, rope__dimension_sections=[2, 1, 1, 0], ssm__conv_kernel=4,
+    ssm__inner_size=32, ssm__state_size=8, ssm__time_step_rank=4, ssm__group_count=2, expert_count=4,
+    expert_used_count=2, expert_feed_forward_length=96, expert_shared_feed_forward_length=48, hyper_connection__count=4,
+    hyper_connection__low_rank=24, attention__indexer__head_count=16, attention__indexer__key_length=32,
+)  # fmt: skip
 
 MODELS = {
     "qwen4exp": qwen4(
         [f"{NET} {MOE}", f"{GATED} {MOE}", f"{NET} {NGRAMS.format(4)} {MOE}", f"{GATED} {FUSED_MOE}"],
-        f"token_embd output per_layer_token_embd=176,16 {HEAD}",
-        attention__indexer__top_k=8,
-        attention__compress_ratios=[0, 1, 0, 0],
-        **ngrams(2, 3, 2, [37, 41, 43, 47], eos=17, taps=4),
+        f"token_embd output per_layer_token_embd=176,16 {HEAD}", attention__indexer__top_k=8,
+        attention__compress_ratios=[0, 1, 0, 0], **ngrams(2, 3, 2, [37, 41, 43, 47], eos=17, taps=4),
     ),
     "qwen4exp-blocks": qwen4(
         [in_rows(f"{NET} {NGRAMS.format(3)} {MOE}"), in_rows(f"{GATED} {MOE}")],
         in_rows(f"token_embd output per_layer_token_embd=1024,64 {HEAD}"),
         ids=LONG_IDS[:199],  # of which the last three are no whole block
-        attention__indexer__top_k=16,
-        attention__compress_ratios=[0, 4],
-        **ngrams(0, 2, 1, [1021], eos=0, taps=3),
+        attention__indexer__top_k=16, attention__compress_ratios=[0, 4], **ngrams(0, 2, 1, [1021], eos=0, taps=3),
     ),
     "qwen4exp-plain": qwen4(
-        [f"{GATED} {MOE}", f"{NET} {MOE}"],
-        f"token_embd {HEAD}",
-        full_attention_interval=None,
-        attention__recurrent_layers=[False, True],
-        attention__indexer__top_k=512,
-        attention__compress_ratios=[4, 0],
-        expert_feed_forward_length=None,
-        feed_forward_length=192,
+        [f"{GATED} {MOE}", f"{NET} {MOE}"], f"token_embd {HEAD}", full_attention_interval=None,
+        attention__recurrent_layers=[False, True], attention__indexer__top_k=512, attention__compress_ratios=[4, 0],
+        expert_feed_forward_length=None, feed_forward_length=192,
     ),
-}
+}  # fmt: skip

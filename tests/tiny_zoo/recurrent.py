@@ -20,16 +20,9 @@ MOE = EXPERTS.removeprefix("ffn_norm ") + f" {SHARED}"
 DENSE = SWIGLU.removeprefix("ffn_norm ")
 OLD_NET = NET.replace("attn_qkv=(2*K+R)*D,n attn_gate=R*D,n", "ssm_in=(2*K+2*R)*D,n")
 next_ = partial(
-    tiny,
-    dims={"K": 2, "R": 4, "D": 8, "S": 48},
-    full_attention_interval=2,
-    rope__dimension_count=8,
-    ssm__conv_kernel=4,
-    ssm__inner_size=32,
-    ssm__state_size=8,
-    ssm__time_step_rank=4,
-    ssm__group_count=2,
-)
+    tiny, dims={"K": 2, "R": 4, "D": 8, "S": 48}, full_attention_interval=2, rope__dimension_count=8,
+    ssm__conv_kernel=4, ssm__inner_size=32, ssm__state_size=8, ssm__time_step_rank=4, ssm__group_count=2,
+)  # fmt: skip
 moe = {
     "expert_count": 4,
     "expert_used_count": 2,
@@ -61,25 +54,12 @@ K3_MOE = (
 LIGHTNING = "attn_norm attn_qkv=3*h*d,n attn_gate=h*d,n attn_norm_2=h*d attn_output"
 
 kimi = partial(
-    tiny,
-    dims={"D": 8, "d": 32, "r": 32, "p": 16, "L": 48},
-    attention__head_count_kv=[0, 1, 0],
-    attention__kv_lora_rank=32,
-    attention__key_length=48,
-    attention__value_length=32,
-    attention__key_length_mla=32,
-    attention__value_length_mla=32,
-    rope__dimension_count=16,
-    kda__head_dim=8,
-    ssm__conv_kernel=4,
-    leading_dense_block_count=1,
-    expert_count=4,
-    expert_used_count=2,
-    expert_shared_count=1,
-    expert_feed_forward_length=96,
-    expert_gating_func=2,
-    expert_weights_scale=2.5,
-)
+    tiny, dims={"D": 8, "d": 32, "r": 32, "p": 16, "L": 48}, attention__head_count_kv=[0, 1, 0],
+    attention__kv_lora_rank=32, attention__key_length=48, attention__value_length=32, attention__key_length_mla=32,
+    attention__value_length_mla=32, rope__dimension_count=16, kda__head_dim=8, ssm__conv_kernel=4,
+    leading_dense_block_count=1, expert_count=4, expert_used_count=2, expert_shared_count=1,
+    expert_feed_forward_length=96, expert_gating_func=2, expert_weights_scale=2.5,
+)  # fmt: skip
 k3 = partial(kimi, "kimi-k3", activation__situ_beta=1.5, activation__situ_linear_beta=2.0)
 ling3 = partial(kimi, "bailingmoe3", kda__gate_lower_bound=-5.0)
 
@@ -102,22 +82,12 @@ OTHERS7 = "time_mix_v0=n time_mix_v1=4,n time_mix_v2=n,4"
 NO_HEADS = {"h": 0, "g": 0, "H": 4, "S": 16, "e": 16}
 
 rwkv6 = partial(
-    tiny,
-    n_layer=3,
-    layer_norm=True,
-    dims=NO_HEADS,
-    wkv__head_size=16,
-    time_mix_extra_dim=16,
-    time_decay_extra_dim=16,
-)
+    tiny, n_layer=3, layer_norm=True, dims=NO_HEADS, wkv__head_size=16, time_mix_extra_dim=16, time_decay_extra_dim=16,
+)  # fmt: skip
 rwkv7 = partial(
-    tiny,
-    dims=NO_HEADS | {"n": 128},
-    wkv__head_size=64,  # llama.cpp's vector code wants no other
-    attention__decay_lora_rank=8,
-    attention__iclr_lora_rank=6,
-    attention__value_residual_mix_lora_rank=4,
-)
+    tiny, dims=NO_HEADS | {"n": 128}, wkv__head_size=64,  # llama.cpp's vector code wants no other
+    attention__decay_lora_rank=8, attention__iclr_lora_rank=6, attention__value_residual_mix_lora_rank=4,
+)  # fmt: skip
 
 MODELS = {
     "rwkv6": rwkv6("rwkv6", f"attn_norm+ attn_norm_2+ {MIX6} {KEYS6} {CHANNELS6}", RWKV_ENDS, rescale_every_n_layers=2),
@@ -127,103 +97,68 @@ MODELS = {
         RWKV_ENDS,
     ),
     "rwkv6qwen2": rwkv6(
-        "rwkv6qwen2",
-        f"attn_norm {MIX6} time_mix_key=2*S,n+ time_mix_value=2*S,n+ time_mix_receptance.bias=n {SWIGLU}",
-        layer_norm=False,
-        token_shift_count=1,
-        attention__head_count=4,
-        attention__head_count_kv=2,
+        "rwkv6qwen2", f"attn_norm {MIX6} time_mix_key=2*S,n+ time_mix_value=2*S,n+ time_mix_receptance.bias=n {SWIGLU}",
+        layer_norm=False, token_shift_count=1, attention__head_count=4, attention__head_count_kv=2,
     ),
     "rwkv7": rwkv7(
         "rwkv7",
         [f"attn_norm+ attn_norm_2+ {MIX7} {GATE7} {CHANNELS} {values}" for values in (FIRST7, OTHERS7, OTHERS7)],
-        RWKV_ENDS,
-        layer_norm=True,
-        attention__gate_lora_rank=12,
+        RWKV_ENDS, layer_norm=True, attention__gate_lora_rank=12,
     ),
     "arwkv7": rwkv7(
-        "arwkv7",
-        [f"attn_norm {MIX7} {GATE7} {SWIGLU} {values}" for values in (FIRST7, OTHERS7)],
-        token_shift_count=1,
+        "arwkv7", [f"attn_norm {MIX7} {GATE7} {SWIGLU} {values}" for values in (FIRST7, OTHERS7)], token_shift_count=1,
         attention__gate_lora_rank=12,
     ),
     "arwkv7-no-gate": rwkv7(
-        "arwkv7",
-        [f"attn_norm {MIX7} time_mix_lerp_fused=5,1,1,n {SWIGLU} {values}" for values in (FIRST7, OTHERS7)],
+        "arwkv7", [f"attn_norm {MIX7} time_mix_lerp_fused=5,1,1,n {SWIGLU} {values}" for values in (FIRST7, OTHERS7)],
         token_shift_count=1,
     ),
     "lfm2": lfm2(
-        "lfm2", [f"{CONV} {SWIGLU}", f"{ATTENTION} attn_q_norm attn_k_norm {SWIGLU}", f"{CONV} {SWIGLU}"], LFM2_ENDS
+        "lfm2", [f"{CONV} {SWIGLU}", f"{ATTENTION} attn_q_norm attn_k_norm {SWIGLU}", f"{CONV} {SWIGLU}"], LFM2_ENDS,
     ),
     "lfm2-window": lfm2(
-        "lfm2",
-        [f"{CONV} {SWIGLU}", f"{ATTENTION} attn_q_norm attn_k_norm {SWIGLU}", f"{CONV} {SWIGLU}"],
-        f"{LFM2_ENDS} output",
-        attention__sliding_window=8,
+        "lfm2", [f"{CONV} {SWIGLU}", f"{ATTENTION} attn_q_norm attn_k_norm {SWIGLU}", f"{CONV} {SWIGLU}"],
+        f"{LFM2_ENDS} output", attention__sliding_window=8,
     ),
     "lfm2moe": lfm2(
         "lfm2moe",
         [
-            f"{CONV} {SWIGLU}",
-            f"{ATTENTION} attn_q_norm attn_k_norm {EXPERTS} exp_probs_b.bias=E",
+            f"{CONV} {SWIGLU}", f"{ATTENTION} attn_q_norm attn_k_norm {EXPERTS} exp_probs_b.bias=E",
             f"{CONV} {EXPERTS} exp_probs_b.bias=E",
         ],
-        LFM2_ENDS,
-        leading_dense_block_count=1,
-        expert_count=4,
-        expert_used_count=2,
-        expert_feed_forward_length=96,
+        LFM2_ENDS, leading_dense_block_count=1, expert_count=4, expert_used_count=2, expert_feed_forward_length=96,
         expert_gating_func=2,
     ),
     "qwen3next": next_(
-        "qwen3next", [f"{NET} ssm_ba=2*R,n {MOE}", f"{GATED} {MOE}", f"{NET} ssm_ba=2*R,n {MOE}"], **moe
+        "qwen3next", [f"{NET} ssm_ba=2*R,n {MOE}", f"{GATED} {MOE}", f"{NET} ssm_ba=2*R,n {MOE}"], **moe,
     ),
     "qwen3next-old": next_(
-        "qwen3next",
-        [f"{GATED} {MOE}", f"{OLD_NET} ssm_ba=2*R,n {MOE}"],
-        TIED,
-        attention__recurrent_layers=[False, True],
-        **moe,
+        "qwen3next", [f"{GATED} {MOE}", f"{OLD_NET} ssm_ba=2*R,n {MOE}"], TIED,
+        attention__recurrent_layers=[False, True], **moe,
     ),
     "qwen35": next_(
         "qwen35",
         [f"{NET} ssm_alpha=R,n ssm_beta=R,n {DENSE}", f"{GATED} {DENSE}", f"{NET} ssm_alpha=R,n ssm_beta=R,n {DENSE}"],
-        TIED,
-        **ROPE,
+        TIED, **ROPE,
     ),
     "qwen35moe": next_(
         "qwen35moe",
         [f"{NET} ssm_alpha=R,n ssm_beta=R,n {MOE}", f"{GATED} {MOE}", f"{NET} ssm_alpha=R,n ssm_beta=R,n {MOE}"],
-        **ROPE,
-        **moe,
+        **ROPE, **moe,
     ),
-    "kimi-linear": kimi(
-        "kimi-linear",
-        [f"{KDA} {SWIGLU}", f"{MLA} {KIMI_MOE}", f"{KDA} {KIMI_MOE}"],
-    ),
+    "kimi-linear": kimi("kimi-linear", [f"{KDA} {SWIGLU}", f"{MLA} {KIMI_MOE}", f"{KDA} {KIMI_MOE}"]),
     "kimi-k3": k3(
-        [
-            f"{K3_KDA} {SWIGLU} {SCORES}",
-            f"{K3_MLA} {K3_MOE} ffn_routed_norm=L {SCORES}",
-            f"{K3_KDA} {K3_MOE} {SCORES}",
-        ],
-        ends="token_embd output_norm output output_res_score=n",
-        attention__q_lora_rank=24,
-        kda__gate_lower_bound=-5.0,
-        expert_latent_length=48,
-        expert_weights_norm=True,
-        attn_res__block_size=2,
+        [f"{K3_KDA} {SWIGLU} {SCORES}", f"{K3_MLA} {K3_MOE} ffn_routed_norm=L {SCORES}", f"{K3_KDA} {K3_MOE} {SCORES}"],
+        ends="token_embd output_norm output output_res_score=n", attention__q_lora_rank=24, kda__gate_lower_bound=-5.0,
+        expert_latent_length=48, expert_weights_norm=True, attn_res__block_size=2,
     ),
     "kimi-k3-plain": k3(
-        [f"{K3_KDA} {SWIGLU}", f"{MLA} {KIMI_MOE}", f"{K3_KDA} {KIMI_MOE}"],
-        attn_res__block_size=0,
+        [f"{K3_KDA} {SWIGLU}", f"{MLA} {KIMI_MOE}", f"{K3_KDA} {KIMI_MOE}"], attn_res__block_size=0,
         activation__situ_linear_beta=0.0,
     ),
     "bailingmoe3": ling3(
-        [f"{FULL_KDA} {SWIGLU}", f"{MLA} attn_gate=h,n {KIMI_MOE}", f"{FULL_KDA} {KIMI_MOE}"],
-        expert_weights_norm=True,
-        swiglu_clamp_exp=[0.0, 0.5, 0.7],
-        swiglu_clamp_shexp=[0.4, 0.0, 0.6],
+        [f"{FULL_KDA} {SWIGLU}", f"{MLA} attn_gate=h,n {KIMI_MOE}", f"{FULL_KDA} {KIMI_MOE}"], expert_weights_norm=True,
+        swiglu_clamp_exp=[0.0, 0.5, 0.7], swiglu_clamp_shexp=[0.4, 0.0, 0.6],
     ),
     "bailingmoe3-compressed": ling3(
         [
@@ -231,16 +166,10 @@ MODELS = {
             f"{MLA} attn_gate=h,n {KIMI_MOE}".replace("attn_q=h*d,n", "attn_q_a=24,n attn_q_a_norm=24 attn_q_b=h*d,24"),
             f"{FULL_KDA} {KIMI_MOE}",
         ],
-        attention__q_lora_rank=24,
-        rope__dimension_sections=[4, 2, 2, 0],
+        attention__q_lora_rank=24, rope__dimension_sections=[4, 2, 2, 0],
     ),
     "minimax-01": tiny(
-        "minimax-01",
-        [f"{LIGHTNING} {EXPERTS}", f"{ATTENTION} {EXPERTS}", f"{LIGHTNING} {EXPERTS}"],
-        full_attention_interval=2,
-        rope__dimension_count=8,
-        expert_count=4,
-        expert_used_count=2,
-        residual_scale=1.5,
+        "minimax-01", [f"{LIGHTNING} {EXPERTS}", f"{ATTENTION} {EXPERTS}", f"{LIGHTNING} {EXPERTS}"],
+        full_attention_interval=2, rope__dimension_count=8, expert_count=4, expert_used_count=2, residual_scale=1.5,
     ),
-}
+}  # fmt: skip
