@@ -248,6 +248,7 @@ LANES_FRAGMENTS = {
 ONE_WAVE = {2: LanesShape(7, 2, 2, 2), 3: LanesShape(7, 2, 2, 3), 4: LanesShape(4, 2, 4, 4, x_first=True)}
 """The best shapes for two matrices by fragments of vectors, where each processor has about one workgroup."""
 SHORT_STEPS = 16  # steps of a row up to which subgroups do not divide the columns of a prompt's product
+FEW_TILES_OF_X = 16  # fragments of vectors up to which more subgroups divide long rows of the largest products
 NARROW_SUMS = MatrixShape(16, 8, 16, "float16", "float32")
 
 
@@ -281,8 +282,11 @@ def _lanes_shapes(n_rows: int, n_steps: int, n_tiles: int, paired: bool, width: 
     """Yield the shapes that may be best, the best first if it has enough workgroups."""
     if n_tiles == 1 and n_rows >= MANY_ROWS:
         yield LanesShape(1, max(1, min(8, n_steps // 4)), 2, 1) if paired else LanesShape(2, 4, 2, 1, 2)
-    if n_tiles > 8 and n_steps <= SHORT_STEPS:
+    if n_tiles > 8 and n_steps <= SHORT_STEPS and n_rows < HUGE_ROWS:
         yield LanesShape(8, 1, 4, 4)
+    is_long = n_steps > SHORT_STEPS or (n_tiles <= 8 and not paired)
+    if 6 < n_tiles <= FEW_TILES_OF_X and (paired or n_rows >= HUGE_ROWS) and is_long:
+        yield LanesShape(2, 4, 2, 8)
     most = next((most for most in LANES_FRAGMENTS if n_tiles <= most), 8)
     for fragments_m, fragments_n in LANES_FRAGMENTS[most]:
         area = fragments_m * fragments_n
