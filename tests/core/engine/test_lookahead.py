@@ -1,5 +1,6 @@
 """Steps in a row that a program takes by itself: sequences get what they get otherwise."""
 
+from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -12,6 +13,7 @@ from guessing_programs import (
     RANDOM,
     Behind,
     Cells,
+    Picked,
     Slots,
     SlotsBehind,
     Wary,
@@ -22,6 +24,8 @@ from guessing_programs import (
     request,
     run,
 )
+from pumice.backend.pick import Ahead
+from pumice.backend.step import Pending, Step
 from pumice.engine import Request
 from pumice.engine.loop.policy import FairPolicy
 from pumice.engine.requests.reading import LogitRows, with_future
@@ -169,3 +173,32 @@ def test_lowered_logits_keep_the_program_going(kind: type[Cells], sampling: dict
     ahead = sum(n_seqs * n_steps for n_seqs, n_steps in program.asked)
     assert ahead > 100
     assert len(program.asked) < 200
+
+
+class Awaited(Picked):
+    """Tokens that note whether another step was submitted before they were asked for."""
+
+    def __init__(self, program: "Watched", ahead: Ahead) -> None:
+        super().__init__(ahead)
+        self._program, self._number = program, len(program.asked)
+
+    def tokens(self) -> Iterator[Ahead]:
+        self._program.followed.append(len(self._program.asked) > self._number)
+        yield from super().tokens()
+
+
+class Watched(Behind):
+    followed: list[bool]
+
+    def submit(self, step: Step) -> Pending:
+        assert step.ask
+        return Awaited(self, self.go_on(step, step.ask))
+
+
+def test_prompts_that_end_with_their_first_token_leave_no_gap() -> None:
+    """The next step is submitted before a step ends, also behind one after which other sequences ended."""
+    program = Watched(steps=8)
+    program.followed = []
+    made = engine(program, 256, n_batch=16)
+    generate(made, [request([i] * 8, GREEDY, 1) for i in range(8)])
+    assert program.followed == [True, True, True, False]

@@ -131,7 +131,7 @@ class PickedSteps(Flight):
         """Continue with the tokens, and restrict the first pick of the steps that follow."""
         lost = self._take_tokens()
         if following:
-            following.lost |= lost
+            following.lost |= lost.intersection(running for running, _ in following.members)
             following.restrict()
         self.settle(following)
 

@@ -159,7 +159,7 @@ class VerifiedStep(Flight):
         self.settle(following)
         if following is None:
             return
-        following.lost |= lost
+        following.lost |= lost.intersection(running for running, _ in following.members)
         if self.drafter:
             assert self.context.speculation.next_tokens is not None
             self.context.speculation.next_tokens.went_on(self.whole, lost)
