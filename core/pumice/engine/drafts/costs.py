@@ -24,8 +24,10 @@ log = logging.getLogger("pumice")
 DEPTH = 16  # positions before the measured rows
 MEASURED = (1, 2, 4, 8, 16)  # rows of measured steps
 MEASURING_SECONDS = 0.4  # after which no further round is measured
+WARMING_SECONDS = 0.1  # of rounds of one size, in which an idle GPU raises its clock
 LEAST_ROUNDS = 5  # of steps that are not slow, however long they take
 SLOW_SECONDS = 0.1  # of a step of one row, above which a round is enough
+SLOW_ALONE = 0.01  # the same where no other size is measured
 RUNS = 3  # measured drafts of a length
 ASSUMED = {1: 1.0, 2: 1.7, 4: 2.8, 8: 3.0, 16: 3.5}  # where no table is measured: an NVIDIA GPU
 DRAFTING = 0.3  # time of a token that a model drafts, in steps of a row, where it is not measured
@@ -73,16 +75,18 @@ def measure_rows(step: Callable[[int], None], sizes: Sequence[int] = MEASURED) -
     measured once, and not of all sizes.
     """
     step(sizes[0])  # prepares kernels
-    is_slow = min(_seconds(step, sizes[0]) for _ in range(2)) > SLOW_SECONDS
+    is_single = len(sizes) == 1
+    is_slow = min(_seconds(step, sizes[0]) for _ in range(2)) > (SLOW_ALONE if is_single else SLOW_SECONDS)
+    enough = WARMING_SECONDS if is_single else MEASURING_SECONDS
     sizes = sizes[::2] if is_slow else sizes
     for size in sizes[1:]:
         step(size)
     least, began, n_rounds = dict.fromkeys(sizes, math.inf), time.perf_counter(), 0
-    while n_rounds < LEAST_ROUNDS or time.perf_counter() - began < MEASURING_SECONDS:
+    while n_rounds < LEAST_ROUNDS or time.perf_counter() - began < enough:
         n_rounds += 1
         for size in sizes:
             least[size] = min(least[size], _seconds(step, size))
-        if is_slow or len(sizes) == 1:
+        if is_slow:
             break
     single = least[sizes[0]]
     multiples = accumulate((min(float(size), seconds / single) for size, seconds in least.items()), max)
