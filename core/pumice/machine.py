@@ -95,7 +95,7 @@ def size_in(size: float | str, unit: str) -> float:
     """
     if not isinstance(size, str):
         return size
-    if _NUMBER.fullmatch(size.strip()):
+    if _NUMBER.fullmatch(size.strip()) and abs(float(size)) <= _MOST_BYTES:
         return float(size)
     try:
         return parse_size(size) / parse_size(f"1{unit}")
@@ -111,8 +111,8 @@ def parse_size(text: str | float, name: str = "") -> int:
     match = _SIZE.fullmatch(str(text).strip())
     if match:
         decimal = str(text).strip()[-1:] in "bB" and not match["binary"]
-        size = int(float(match["number"]) * (1000 if decimal else 1024) ** _POWERS[match["unit"].upper()])
-        if size <= _MOST_BYTES:
-            return size
+        size = float(match["number"]) * (1000 if decimal else 1024) ** _POWERS[match["unit"].upper()]
+        if size <= _MOST_BYTES:  # a long number is infinite
+            return int(size)
     where = f"{name}: " if name else ""
     raise ConfigError(f"{where}{str(text)[:60]!r} is not a size of memory, such as 12GiB or 512MiB")

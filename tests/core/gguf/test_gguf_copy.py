@@ -4,8 +4,10 @@ from functools import partial
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from gguf_files import tiny_llama
+from pumice.cli import cli
 from pumice.gguf import GGUFFile
 from pumice.gguf.copy import merge, parts_by_number, parts_by_size, split
 
@@ -64,3 +66,10 @@ def test_no_part_is_in_place_before_all_are(model, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         split(model, out / "m.gguf", partial(parts_by_number, most=4), progress=fail)
     assert list(out.iterdir()) == []
+
+
+@pytest.mark.parametrize("size", ["9" * 5000, "9" * 5000 + "G", "9" * 5000 + "GiB", "0", "-1M", "1e3", "much"])
+def test_sizes_of_parts_that_are_none(model, tmp_path, size):
+    told = CliRunner().invoke(cli, ["gguf", "split", str(model), str(tmp_path / "part"), "--split-max-size", size])
+    assert told.exit_code == 2
+    assert "is not a size such as 500M, 4G or 4GiB" in told.output

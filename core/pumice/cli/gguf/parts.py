@@ -17,6 +17,7 @@ from pumice.errors import ConfigError
 from pumice.machine import parse_size as parse_bytes
 
 UNITS = {"K": 10**3, "M": 10**6, "G": 10**9}  # bytes, as gguf-split counts them
+MOST_DIGITS = 20  # of a number of bytes
 MAX_TENSORS = 128  # default maximum tensors per part
 
 
@@ -26,7 +27,7 @@ def parse_size(ctx: click.Context, param: click.Parameter, text: str | None) -> 
         return None
     number, unit = (text[:-1], UNITS[text[-1].upper()]) if text[-1:].upper() in UNITS else (text, 1)
     with suppress(ConfigError):
-        size = int(number) * unit if number.isdecimal() else parse_bytes(text)
+        size = int(number) * unit if number.isdecimal() and len(number) < MOST_DIGITS else parse_bytes(text)
         if size > 0:
             return size
     raise click.BadParameter(f"{text!r} is not a size such as 500M, 4G or 4GiB")
