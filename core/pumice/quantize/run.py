@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from math import prod
 
 import numpy as np
@@ -40,13 +41,23 @@ def run(
     infos = [decision.info for decision in plan.decisions]
     done = 0
     writer = Writer(out, plan.metadata, infos, parts=plan.parts, force=force)
-    with writer, ThreadPoolExecutor(n_threads, "pumice-quantize") as pool:
+    with writer, _threads(n_threads) as pool:
         for decision in plan.decisions:
             for n_bytes, blocks in _pieces(decision, encoders.get(decision.info.type), pool, n_threads):
                 writer.write(blocks)
                 done += n_bytes
                 if progress is not None:
                     progress(done, plan.source_bytes)
+
+
+@contextmanager
+def _threads(n_threads: int) -> Iterator[ThreadPoolExecutor]:
+    """Provide threads, which on an error or Ctrl-C finish the pieces that they have begun, and begin no others."""
+    pool = ThreadPoolExecutor(n_threads, "pumice-quantize")
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 BlockEncoder = Callable[[Numbers, Numbers | None], NDArray[np.uint8]]

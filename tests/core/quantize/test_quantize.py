@@ -3,16 +3,19 @@
 import os
 import subprocess
 import sys
+import time
+from threading import Event
 
 import numpy as np
 import pytest
 
 from gguf_files import tiny_llama, write_gguf
 from pumice.errors import QuantizeError
-from pumice.gguf import GGMLType, GGUFFile, TensorInfo, Writer, encode
+from pumice.gguf import GGMLType, GGUFFile, TensorInfo, Writer, encode, row_bytes
 from pumice.gguf.copy import encoded_metadata
 from pumice.gguf.file_types import FILE_TYPES
 from pumice.quantize import QuantizeOptions, quantize, read_imatrix
+from waiting import PATIENCE
 
 SAMPLE = ["Q4_0", "Q8_0", "Q4_K_M", "IQ4_XS", "F16", "BF16", "COPY"]
 NEED_WEIGHTS = ["IQ1_M", "IQ1_S", "IQ2_M", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ3_XS", "IQ3_XXS", "Q2_K_S"]
@@ -196,6 +199,29 @@ def test_a_quantized_source_is_refused_but_copied_where_it_fits(model, tmp_path)
     quantize(tmp_path / "q8.gguf", tmp_path / "again.gguf", "Q8_0")
     assert (tmp_path / "again.gguf").read_bytes() == (tmp_path / "q8.gguf").read_bytes()
     quantize(tmp_path / "q8.gguf", tmp_path / "q4.gguf", "Q4_0", options=QuantizeOptions(allow_requantize=True))
+
+
+def test_an_interrupt_finishes_no_piece_that_was_not_begun(tmp_path, monkeypatch):
+    """Each thread of a large machine has two more pieces in line."""
+    values = np.ones((4, 1 << 20), np.float32)  # a piece for each row
+    path = write_gguf(tmp_path / "m.gguf", {"general.architecture": "llama"}, {"blk.0.ffn_up.weight": values})
+    quantized, interrupted = [], Event()
+
+    def quantizes_slowly(self, values, weights):
+        quantized.append(len(values))
+        if len(quantized) == 2 and interrupted.wait(PATIENCE):
+            time.sleep(0.5)
+        return np.zeros((len(values), row_bytes(GGMLType.Q8_0, 1 << 20)), np.uint8)
+
+    def interrupt(*_):
+        interrupted.set()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pumice_cpu.quantizer.CpuQuantizer.quantize", quantizes_slowly)
+    with pytest.raises(KeyboardInterrupt):
+        quantize(path, tmp_path / "q.gguf", "Q8_0", threads=1, progress=interrupt)
+    assert quantized == [1, 1]
+    assert [path.name for path in tmp_path.iterdir()] == ["m.gguf"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="measured by /proc")
