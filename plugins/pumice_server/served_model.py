@@ -147,8 +147,8 @@ class ServedModel:
 
     @property
     def sleeps(self) -> bool:
-        """True if the model was unloaded; the next request loads it again."""
-        return self.properties is not None and self.status == "unloaded"
+        """True if the model was loaded, and has left memory or is leaving it; the next request loads it again."""
+        return self._loaded_at > 0 and self.status == "unloaded"
 
     @property
     def size(self) -> int:
@@ -189,6 +189,11 @@ class ServedModel:
         """Wait until the state changes. Raises TimeoutError."""
         async with asyncio.timeout(seconds):
             await self._changed.wait()
+
+    async def drained(self) -> None:
+        """Wait while the model leaves memory."""
+        while self.state is State.DRAINING:
+            await self.change()
 
     def wake(self) -> None:
         """Let the requests that wait for the model look again."""

@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import httpx2
@@ -238,6 +239,33 @@ def test_ollamas_keep_alive(two):
     asleep = two.client.get("/props?model=one").json()  # which loads nothing
     assert (asleep["is_sleeping"], asleep["model_alias"], asleep["total_slots"]) == (True, "one", 4)
     assert two.client.get("/api/ps").json() == {"models": []}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_look_at_a_model_that_leaves_memory_does_not_load_it(specs, monkeypatch, fails):
+    """Its properties take a moment in which it is neither loaded nor asleep; without them it sleeps, too."""
+    leaving, looked = threading.Event(), threading.Event()
+
+    def last_properties(*arguments):
+        leaving.set()
+        assert looked.wait(PATIENCE)
+        if fails:
+            raise pumice.UnavailableError("no worker")
+        return properties(*arguments)
+
+    properties = model_loading._last_properties
+    monkeypatch.setattr(model_loading, "_last_properties", last_properties)
+    with serving(specs[0]) as server, ThreadPoolExecutor() as pool:
+        assert complete(server, "one").status_code == 200
+        unloaded = pool.submit(server.client.post, "/models/unload", json={"model": "one"})
+        assert leaving.wait(PATIENCE)
+        look = pool.submit(server.client.get, "/props?model=one")
+        assert server.client.get("/health").status_code == 200
+        looked.set()
+        assert unloaded.result().status_code == 200
+        assert look.result().json()["is_sleeping"] is True
+        assert states(server) == {"one": "unloaded"}
+        assert server.client.get("/health").status_code == 200
 
 
 @pytest.mark.parametrize(

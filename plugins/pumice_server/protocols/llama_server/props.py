@@ -26,6 +26,8 @@ async def props(request: Request) -> Properties:
         most = models.settings.max_models
         return Properties(build_info=build, ui_settings=page, role="router", max_instances=most, models_autoload=True)
     served_model = models.find(name)
+    if served_model.sleeps and served_model.properties is None:
+        await served_model.drained()
     if served_model.sleeps:  # answer without loading it
         asleep = served_model.properties or Properties(build_info=build)
         return replace(asleep, ui_settings=page, is_sleeping=True)
