@@ -67,7 +67,9 @@ def test_sizes_are_numbers_in_the_unit_of_the_option_or_have_a_unit(name, value,
     assert option.convert(str(value), None, None) == size
 
 
-@pytest.mark.parametrize("value", ["x", "12 apples", "-1GiB", "nan", "", "9" * 5000, "-" + "9" * 5000, "9" * 5000 + "GiB", -1])
+@pytest.mark.parametrize(
+    "value", ["x", "12 apples", "-1GiB", "nan", "", "9" * 5000, "-" + "9" * 5000, "9" * 5000 + "GiB", -1]
+)
 def test_wrong_sizes_are_refused(value):
     with pytest.raises(pumice.ConfigError, match="cache_ram: should be"):
         load_config({"cache_ram": value})
