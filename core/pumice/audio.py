@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import io
+import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -36,6 +38,13 @@ _LIMITS = CallLimits(
     cpu_seconds=20, memory=2 << 30, max_in=MAX_BYTES + 1024, max_out=4 * VOICE_RATE * MAX_SECONDS + (1 << 16)
 )
 
+
+_LOST = re.compile(r"Skipped \d+ bytes|hole|Corrupted|Junk after the last page")
+"""Reports of libsndfile and libmpg123 about data that they could not read, in the middle or at the end of a file."""
+_WRONG_COUNT = "Xing stream size off"  # libmpg123's report of a header that names another size than the file has
+_WAV_SIZES = re.compile(r"data : (\d+) \(should be (\d+)\)")
+_STREAMED_WAV = 0x7FFF_0000  # bytes from which on the size of a WAV's data stands for an unknown one
+_MOST_MISSING = 0.02  # of a sound whose header counts other samples, such as those of an encoder's delay
 
 _MAGIC = re.compile(rb"RIFF.{4}WAVE|RF64|fLaC|OggS|ID3|\xff[\xe2-\xff]|FORM.{4}AIF[FC]|caff|\.snd", re.DOTALL)
 
@@ -212,19 +221,63 @@ def decode(data: bytes, rate: int = RATE, seconds: int = MAX_SECONDS) -> bytes:
     except (ImportError, OSError):  # OSError: libsndfile is missing
         raise MediaError("audio", _missing()) from None
     try:
-        with soundfile.SoundFile(io.BytesIO(data)) as file:
+        with _library_notes() as notes, soundfile.SoundFile(io.BytesIO(data)) as file:
             if file.format not in FORMATS:
                 raise MediaError("audio", f"the format {file.format} is not supported; send {_SHOWN}")
             frames = 0 if file.frames == _UNKNOWN_FRAMES else file.frames
             check_form(frames, file.samplerate, file.channels)
             # Else it seeks after each block, after which an MP3 lacks what earlier frames hold for the next ones.
             file.seekable = lambda: False
-            return _joined(_blocks(file, seconds), file.samplerate, rate).tobytes()
+            samples, log = _joined(_blocks(file, seconds), file.samplerate, rate), file.extra_info
+            n_missing = max(frames / file.samplerate - len(samples) / rate, 0.0) if seconds == MAX_SECONDS else 0.0
+            is_counted = file.format != "MP3"
+        _check_whole(log + "".join(notes), n_missing, len(samples) / rate, is_counted)
+        return samples.tobytes()
     except soundfile.LibsndfileError as error:
         reason = error.error_string.strip().rstrip(".")
         raise MediaError("audio", f"the bytes are no sound, or damaged: {reason}; send {_SHOWN}") from None
     except (ValueError, RuntimeError) as error:
         raise MediaError("audio", f"it cannot be decoded: {type(error).__name__}: {error}") from None
+
+
+@contextmanager
+def _library_notes() -> Iterator[list[str]]:
+    """Collect what a library writes to the standard error of this process, which has no other threads."""
+    notes: list[str] = []
+    reading, writing = os.pipe()
+    for end in (reading, writing):
+        os.set_blocking(end, False)
+    kept = os.dup(2)
+    os.dup2(writing, 2)
+    try:
+        yield notes
+    finally:
+        os.dup2(kept, 2)
+        for end in (kept, writing):
+            os.close(end)
+        with suppress(BlockingIOError):
+            notes.append(os.read(reading, 1 << 16).decode("utf-8", "replace"))
+        os.close(reading)
+
+
+def _check_whole(report: str, n_missing: float, n_read: float, is_counted: bool) -> None:
+    """Raise RequestError for a file of which a part is damaged or missing, as the libraries report.
+
+    Args:
+        report: their texts.
+        n_missing: seconds that the header counts, but the file does not have.
+        n_read: seconds that were read.
+        is_counted: the header's count is exact; that of an MP3 may be a guess.
+    """
+    sizes = _WAV_SIZES.search(report)
+    is_short = sizes is not None and int(sizes[2]) < int(sizes[1]) < _STREAMED_WAV
+    is_counted = is_counted or _WRONG_COUNT in report
+    if _LOST.search(report) or is_short or (is_counted and n_missing > _MOST_MISSING * n_read):
+        raise MediaError(
+            "audio",
+            f"the file is damaged or cut: only {n_read:.1f} seconds of it can be read, and parts may be missing; send "
+            "a whole file, or repair it first, for example with: ffmpeg -i FILE repaired.wav",
+        )
 
 
 def check_form(frames: int, rate: int, channels: int) -> None:

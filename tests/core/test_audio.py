@@ -44,6 +44,35 @@ def path(tmp_path_factory):
     return model_that_hears(tmp_path_factory.mktemp("hears"), "qwen2audio")
 
 
+SPOKEN = np.random.default_rng(0).normal(0, 0.1, 6 * RATE).astype(np.float32)
+DAMAGES = {
+    "cut": lambda data: data[: len(data) * 2 // 3],
+    "a hole": lambda data: data[: len(data) // 3] + data[len(data) // 2 :],
+    "zeros": lambda data: data[: len(data) // 3] + bytes(700) + data[len(data) // 3 + 700 :],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("form", ["FLAC", "OGG", "OPUS", "MP3", "WAV"])
+def test_damaged_files_are_not_shortened_in_silence(form, damage):
+    rate = 48_000 if form == "OPUS" else RATE
+    subtypes = {"FLAC": "PCM_16", "OGG": "VORBIS", "OPUS": "OPUS", "WAV": "PCM_16"}
+    data = written(SPOKEN, rate, "OGG" if form == "OPUS" else form, subtypes.get(form))
+    decode(data)
+    if (form, damage) == ("WAV", "zeros"):
+        return  # as good as any other samples
+    with pytest.raises(pumice.RequestError, match="damaged"):
+        decode(DAMAGES[damage](data))
+
+
+def test_a_tag_behind_a_sound_and_a_streamed_header_are_no_damage():
+    data = written(SPOKEN, RATE, "MP3", None)
+    assert len(decode(data + b"TAG" + bytes(125))) == len(decode(data))
+    whole = wav(pcm(SPOKEN))
+    for size in (0xFFFF_FFFF, 0x7FFF_FF00):
+        assert len(decode(whole.replace(whole[40:44], size.to_bytes(4, "little"), 1))) == 4 * len(SPOKEN)
+
+
 def test_other_rates_are_resampled_as_by_soxr():
     samples = sound(1.1, 44_100)
     expected = soxr.resample(samples, 44_100, RATE)
