@@ -18,6 +18,7 @@ SPECIAL = (
 )  # fmt: skip
 N_VOCAB = FIRST_TIME + 1501
 DECODED = [START, GERMAN, TRANSCRIBE, FIRST_TIME, *(7 * i + 3 for i in range(12)), FIRST_TIME + 90, END]
+ROWS = 64  # of the sound, those whose attention is stored
 STEP = 7  # of the logits of a token, those that are stored
 CONFIG: dict[str, Any] = {
     "architectures": ["WhisperForConditionalGeneration"], "model_type": "whisper", "activation_function": "gelu",

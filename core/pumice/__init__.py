@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from pumice.streaming.pieces import Completion, Piece
     from pumice.streaming.stream import AsyncStream, Stream
     from pumice.timings import Timings
-    from pumice.transcription import Segment, Transcript
+    from pumice.transcription import Segment, Transcript, Word
     from pumice.videos import Video
 
     __version__: str
@@ -113,6 +113,7 @@ __all__ = [
     "Usage",
     "Video",
     "Voice",
+    "Word",
     "__version__",
     "demo_model_path",
     "load",
@@ -137,7 +138,7 @@ _HOMES = {
     "options": ["ChatOptions", "EngineOptions", "GenerateOptions"],
     "streaming.pieces": ["Completion", "Piece"],
     "streaming.stream": ["AsyncStream", "Stream"],
-    "transcription": ["Segment", "Transcript"],
+    "transcription": ["Segment", "Transcript", "Word"],
     "model_files.summary": ["Summary"],
     "loading": ["load"],
     "api": ["load_linked", "load_process", "load_tokenizer", "plan"],

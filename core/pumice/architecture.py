@@ -20,6 +20,7 @@ STREAM = "stream"  # output of ``MAIN``: hidden states of all tokens, from which
 FEATURES = "features"  # of a draft model: computes ``hidden`` from inputs of the target model's layers
 MEDIA = "media"  # the main graph with embeddings of media among its tokens; derived from it
 MEDIA_TOGETHER = "media together"  # like MEDIA, for steps of one image whose tokens attend to each other both ways
+ALIGN = "align"  # a decoder up to its ``queries [n_outputs, n_heads, n]`` of heads that follow a sound
 HEAD = "head"  # follows pooling: computes ``embedding`` or ``scores`` from ``pooled [n_seqs, n_embd]``
 
 MediaKind: TypeAlias = Literal["image", "audio", "video"]

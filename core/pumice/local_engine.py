@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from pumice.adapters import Adapter, with_adapters
-from pumice.architecture import HEAD, MAIN, Architecture
+from pumice.architecture import ALIGN, HEAD, MAIN, Architecture
 from pumice.cache_tiers.portable import PortableState
 from pumice.config import AdapterOptions, Config
 from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner, Snapshot
@@ -339,6 +339,7 @@ class LocalEngine:
             media_rules=self.architecture.media_rules,
             n_batch=runner.limits.n_batch,
             embeds_media=runner.model.embeds_media,
+            aligns=bool(runner.model.results(ALIGN)),
             sites=runner.placed.sites,
         )
 

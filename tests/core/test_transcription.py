@@ -17,17 +17,22 @@ from hypothesis import strategies as st
 
 import pumice
 from hearing_models import RATE, SECONDS, sound
+from pumice import silence
 from pumice.cli import cli
 from pumice.convert import ConvertOptions, write_model
 from pumice.engine import Request, Timings
 from pumice.engine.messages import Logprobs, Span
+from pumice.engine.requests.alignment import median
 from pumice.errors import RequestError
 from pumice.gguf import GGMLType
 from pumice.model_files.opening import open_model
 from pumice.plugin import Candidates, SamplerContext
+from pumice.silence import Speech
 from pumice.streaming.pieces import Completion
 from pumice.subtitles import subrip, webvtt
 from pumice.transcription import TranscribeOptions, Transcriber, Transcript
+from pumice.transcription.words import first_rows, timed
+from pumice.transcription.words import pieces as word_pieces
 from pumice_samplers.timestamps import LATEST_FIRST, Timestamps
 from whisper_models import END, FIRST_TIME, GERMAN, N_VOCAB, PREVIOUS, SILENCE, SPECIAL, START, TRANSCRIBE, write_folder
 
@@ -95,7 +100,7 @@ class Scripted:
 
     def hear(self, samples: Any) -> Sequence[Span]:
         self.heard.append(len(samples) / RATE)
-        return [Span(0, np.zeros((3, 16), np.float32), kind="audio")]
+        return [Span(0, np.zeros((250, 16), np.float32), kind="audio")]
 
     def decode(self, request: Request) -> Completion:
         if request.max_tokens == 1:
@@ -108,6 +113,14 @@ class Scripted:
         return Completion(
             "", [*forced, *tokens], "stop", Timings(), [first, first, *[Logprobs(logprob, [])] * len(tokens)]
         )
+
+    def align(self, rows: Sequence[Span], tokens: Sequence[int], n_rows: int) -> Any:
+        """Each token attends to two rows behind those of the one before, the first text from row 10 on."""
+        attention = np.zeros((len(tokens), n_rows), np.float32)
+        n_before = len(tokens) - 2 - sum(token < END for token in tokens)
+        for i in range(len(tokens)):
+            attention[i, max(10 + 2 * (i - n_before), 0) :][:2] = 1
+        return attention
 
     def spelled(self, tokens: Sequence[int]) -> str:
         return "".join(f" {token}" for token in tokens if token < END)
@@ -154,6 +167,141 @@ def test_every_answer_leads_to_an_end(answers: list[list[int]], seconds: float) 
     assert sum(model.heard) >= seconds - 0.3
 
 
+def best_way(attention: Any) -> list[int]:
+    """The first row of each token along the best way, by the textbook's table of sums."""
+    n, m = attention.shape
+    sums = np.full((n + 1, m + 1), -np.inf)
+    sums[0, 0] = 0
+    for i, j in np.ndindex(n, m):
+        sums[i + 1, j + 1] = attention[i, j] + max(sums[i, j], sums[i, j + 1], sums[i + 1, j])
+    first, i, j = [0] * n, n, m
+    while i and j:
+        first[i - 1] = j - 1
+        i, j = max([(i - 1, j - 1), (i - 1, j), (i, j - 1)], key=lambda place: sums[place])
+    return first
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 30))
+def test_tokens_begin_where_the_best_way_enters_their_lines(seed: int, n: int, m: int) -> None:
+    attention = np.random.default_rng(seed).normal(size=(n, m))
+    assert first_rows(attention).tolist() == best_way(attention)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(4, 40))
+def test_the_median_is_that_of_seven_rows(seed: int, n: int) -> None:
+    values = np.random.default_rng(seed).integers(0, 9, (2, 3, n)).astype(np.float32)
+    around = np.lib.stride_tricks.sliding_window_view(np.pad(values, ((0, 0), (0, 0), (3, 3)), "reflect"), 7, axis=2)
+    np.testing.assert_array_equal(median(values), np.median(around, axis=3))
+
+
+@pytest.mark.parametrize(
+    ("language", "tokens", "words"),
+    [
+        (
+            "en",
+            [" It", "'s", " a", " (", "long", ")", " way", ",", " he", "re", "."],
+            [" It's", " a", " (long)", " way,", " here."],
+        ),
+        ("en", ["Ch", "air", ".", "-", ' "', "B"], ["Chair.-", ' "B']),
+        ("zh", ["你", "好", "，", "世", "界", "。"], ["你", "好，", "世", "界。"]),
+        ("en", [" ?"], [" ?"]),
+    ],
+)
+def test_marks_belong_to_words(language: str, tokens: list[str], words: list[str]) -> None:
+    parts = word_pieces(range(len(tokens)), lambda ids: "".join(tokens[id] for id in ids), language)
+    rows = [10 * i for i in range(len(tokens) + 1)]
+    made = timed(parts, rows, [math.log(0.5)] * len(tokens))
+    assert [word.word for _, word in made] == words
+    assert all(abs(word.probability - 0.5) < 1e-9 for _, word in made)
+    assert [word.start for _, word in made] == sorted(word.start for _, word in made)
+
+
+def test_a_character_is_not_cut_and_silence_between_sentences_belongs_to_no_word() -> None:
+    coded = [b" \xc3", b"\xa4", b"h", b".", b" So", b" it", b" is"]
+    parts = word_pieces(range(7), lambda ids: b"".join(coded[id] for id in ids).decode(errors="replace"), "de")
+    assert [part.text for part in parts] == [" äh", ".", " So", " it", " is"]
+    made = timed(parts, [0, 5, 10, 20, 25, 325, 345, 365], [0.0] * 7)
+    assert [word.word for _, word in made] == [" äh.", " So", " it", " is"]
+    assert made[1][1].end == 6.5
+    assert made[1][1].start == pytest.approx(6.5 - 2 * 0.4)
+
+
+def test_words_have_the_times_of_what_they_attend_to() -> None:
+    answer = ([*times(0), 7, 8, *times(4), *times(4), 9, *times(5)], -0.5, 0.0)
+    _, transcript = transcribed(Scripted([answer]), 5, language="de", timestamps="word")
+    first, second = transcript.segments
+    assert [(word.word, word.start, word.end) for word in first.words or ()] == [
+        (" 7", pytest.approx(0.24 - 2 * 0.04), pytest.approx(0.24)),  # twice as long as others
+        (" 8", pytest.approx(0.24), pytest.approx(0.28)),
+    ]
+    assert (first.start, first.end) == pytest.approx((0.16, 0.28))
+    assert [word.word for word in second.words or ()] == [" 9"]
+    assert transcribed(Scripted([answer]), 5, language="de")[1].segments[0].words is None
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.floats(0.1, 6), st.floats(0.1, 6)), min_size=1, max_size=5), st.booleans())
+def test_silence_is_skipped_and_times_are_those_of_the_whole_sound(
+    parts: list[tuple[float, float]], quiet: bool
+) -> None:
+    random = np.random.default_rng(0)
+    silent = [random.normal(0, 1e-4 * quiet, round(RATE * pause)).astype(np.float32) for _, pause in parts]
+    loud = [random.normal(0, 0.1, round(RATE * seconds)).astype(np.float32) for seconds, _ in parts]
+    samples = np.concatenate([array for pair in zip(loud, silent, strict=True) for array in pair])
+    speech = Speech.of(samples, "energy")
+    n_spoken = sum(map(len, loud))
+    assert n_spoken <= len(speech.samples) <= min(len(samples), n_spoken + len(parts) * 2 * RATE + RATE)
+    place = 0
+    for start, end in speech.spans:
+        np.testing.assert_array_equal(samples[start:end], speech.samples[place : place + end - start])
+        assert speech.second(place) == pytest.approx(start / RATE)
+        place += end - start
+        assert speech.second(place, is_end=True) == pytest.approx(end / RATE)
+    whole = Speech.of(samples, "off")
+    assert whole.second(RATE) == 1
+    assert Speech.of(np.zeros(9 * RATE, np.float32), "energy").spans == []
+    bounds = list(silence.pieces(samples))
+    assert [end for _, end in bounds[:-1]] == [start for start, _ in bounds[1:]]
+
+
+def test_skipped_silence_shows_in_the_times() -> None:
+    loud = np.random.default_rng(0).normal(0, 0.1, 2 * RATE).astype(np.float32)
+    samples = np.concatenate([loud, np.zeros(10 * RATE, np.float32), loud])
+    model = Scripted([([*times(0), 7, *times(2), *times(3), 8, *times(4.5)], -0.5, 0.0)])
+    transcript = Transcript(Transcriber(model, METADATA, TranscribeOptions("de", vad="energy")), samples)
+    found = [(segment.start, segment.end) for segment in transcript]
+    assert found == [pytest.approx((0, 2)), pytest.approx((12.2, 13.7), abs=0.05)]
+    assert model.heard == [pytest.approx(4.8, abs=0.05)]
+    nothing = Transcript(Transcriber(model, METADATA, TranscribeOptions(vad="energy")), np.zeros(RATE, np.float32))
+    assert (list(nothing), nothing.language) == ([], "de")
+
+
+def test_hotwords_come_before_every_window_and_a_prompt_before_the_first() -> None:
+    answers = [([*times(0), 7, *times(30)], -0.5, 0.0)] * 2
+    model = Scripted(list(answers))
+    transcribed(model, 60, language="de", prompt="1 2", hotwords="3 4")
+    starts = [[token for token in request.prompt if token] for request in model.requests]
+    assert starts == [[PREVIOUS, 3, 4, 1, 2, START], [PREVIOUS, 3, 4, 1, 2, *answers[0][0], START]]
+
+
+def test_windows_are_decoded_together(model: pumice.Model) -> None:
+    samples = np.concatenate([sound(29), np.zeros(RATE, np.float32), sound(20)])
+    options: dict[str, Any] = {"language": "de", "temperature": 0.0, "prompt": "abc"}
+    together = list(model.speech.transcribe(pumice.Audio(samples, rate=RATE), batch_size=3, **options))
+    bounds = list(silence.pieces(samples))
+    apart = [
+        model.speech.transcribe(pumice.Audio(samples[start:end], rate=RATE), **options).text for start, end in bounds
+    ]
+    assert len(bounds) == 2
+    assert "".join(segment.text for segment in together).split() == "".join(apart).split()
+    assert [segment.id for segment in together] == list(range(len(together)))
+    closed = model.speech.transcribe(pumice.Audio(samples, rate=RATE), batch_size=3, **options)
+    closed.close()
+    assert list(closed) == []
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -163,6 +311,12 @@ def test_every_answer_leads_to_an_end(answers: list[list[int]], seconds: float) 
         ({"temperature": -1}, "temperature must be"),
         ({"temperature": True}, "temperature must be"),
         ({"prompt": 3}, "prompt must be"),
+        ({"hotwords": None}, "hotwords must be"),
+        ({"timestamps": "line"}, "timestamps must be segment or word"),
+        ({"vad": True}, "vad must be"),
+        ({"vad": "silero"}, "pip install silero-vad"),
+        ({"batch_size": 0}, "batch_size must be"),
+        ({"batch_size": True}, "batch_size must be"),
     ],
 )
 def test_wrong_options_are_refused(model: pumice.Model, options: dict[str, Any], message: str) -> None:

@@ -1,4 +1,4 @@
-"""Make tests/fixtures/whisper: transformers' logits of a tiny Whisper, and CTranslate2's file of it.
+"""Make tests/fixtures/whisper: transformers' logits and attention of a tiny Whisper, and CTranslate2's file of it.
 
     python tests/make_fixtures/whisper.py     (needs torch, transformers, ctranslate2 and safetensors)
 
@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from checkpoints import weights, write_tokenizer
 from hearing_models import RATE, SECONDS, sound
-from whisper_models import CONFIG, DECODED, FIXTURES, GENERATION, N_VOCAB, STEP, write_tokens
+from whisper_models import CONFIG, DECODED, FIXTURES, GENERATION, N_VOCAB, ROWS, STEP, write_tokens
 
 
 def features(samples):
@@ -45,9 +45,12 @@ def main():
         (FIXTURES / "shapes.json").write_text(json.dumps(shapes) + "\n")
         model = WhisperForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
         given = {"input_features": features(sound(SECONDS)).float(), "decoder_input_ids": torch.tensor([DECODED])}
-        logits = model(**given).logits[0].numpy()
+        model.set_attn_implementation("eager")
+        made = model(**given, output_attentions=True)
+        logits = made.logits[0].numpy()
+        heads = [made.cross_attentions[layer][0, head].numpy() for layer, head in GENERATION["alignment_heads"]]
         assert logits.shape == (len(DECODED), N_VOCAB)
-        np.savez_compressed(FIXTURES / "logits.npz", logits=logits[:, ::STEP])
+        np.savez_compressed(FIXTURES / "logits.npz", logits=logits[:, ::STEP], attention=np.stack(heads)[:, :, :ROWS])
         write_tokenizer(folder, "bpe")
         write_tokens(folder)
         config = json.loads((folder / "generation_config.json").read_text())

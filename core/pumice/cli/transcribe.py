@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pumice.transcription import Transcript
 
 FORMATS = ("txt", "srt", "vtt", "json")
+_OPTIONS = ("language", "task", "prompt", "hotwords", "temperature", "timestamps", "vad", "batch_size", "seed")
 
 
 @click.command("transcribe", cls=ConfinedCommand)
@@ -50,6 +51,39 @@ FORMATS = ("txt", "srt", "vtt", "json")
     metavar="TEXT",
     group="Generation",
     help="Text that might come before the speech, with names and spellings that occur.",
+)
+@option(
+    "--hotwords",
+    default="",
+    metavar="TEXT",
+    group="Generation",
+    help="Words that are expected throughout, such as names.",
+)
+@option(
+    "--timestamps",
+    type=click.Choice(["segment", "word"]),
+    default="segment",
+    show_default=True,
+    group="Output",
+    help="Times of segments, or also of each word, which is then a subtitle of its own.",
+)
+@option(
+    "--vad",
+    type=click.Choice(["off", "auto", "silero", "energy"]),
+    default="off",
+    show_default=True,
+    group="Generation",
+    help="Detector of speech by which silence of more than 2 seconds is skipped: silero (package silero-vad), energy "
+    "(loudness), or auto (silero if it is installed, else energy).",
+)
+@option(
+    "--batch-size",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    metavar="N",
+    group="Generation",
+    help="Maximum number of 30-second windows decoded together, each without the text before it.",
 )
 @option(
     "--no-previous-text",
@@ -98,7 +132,7 @@ def command(
         raise click.UsageError(f"{len(outs)} --output for {len(files)} sounds; give one for each, or none")
     if len(files) > 1 and not outs and format not in (None, "txt"):
         raise click.UsageError(f"several sounds as {format} need an --output each")
-    options = {name: rest.pop(name) for name in ("language", "task", "prompt", "temperature", "seed")}
+    options = {name: rest.pop(name) for name in _OPTIONS}
     options["previous_text"] = not rest.pop("no_previous_text")
     with NewFiles(list(outs), force=force) if outs else nullcontext() as new, load_model(model, rest) as loaded:
         for number, file in enumerate(files):

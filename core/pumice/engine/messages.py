@@ -359,7 +359,8 @@ class Encode(Question[Sequence[NDArray[np.float32]]], frozen=True):
 
     ``scores``: return scores of the texts instead of embeddings. ``adapters``: scale of each adapter by name; None for
     the defaults. ``media``: images and sound of each text as embeddings, in the order of their positions, whose ids are
-    ignored; empty if no text has any.
+    ignored; empty if no text has any. ``aligned``: instead of vectors, return what share of the attention of each token
+    of a decoder each of the first rows of its sound has; 0 for vectors.
     """
 
     answer = Encoded
@@ -370,6 +371,7 @@ class Encode(Question[Sequence[NDArray[np.float32]]], frozen=True):
     media: Sequence[Sequence[Span]] = ()
     priority: int = 0
     client: Name = msgspec.field(default_factory=CLIENT.get)
+    aligned: Count = 0
 
 
 MediaValues = NDArray[np.uint8] | NDArray[np.float32]

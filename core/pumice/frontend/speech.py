@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from pumice.audio import Audio, SoundBudget, voice_samples
 from pumice.engine import Request
-from pumice.engine.messages import Span, Speak
+from pumice.engine.messages import Encode, Span, Speak
 from pumice.errors import RequestError
 from pumice.frontend.engine import ModelEngine
 from pumice.frontend.media import Media, spans_of
@@ -356,6 +356,10 @@ class _Hearing:
             return stream.completion()
         finally:
             stream.close()
+
+    def align(self, rows: Sequence[Span], tokens: Sequence[int], n_rows: int) -> Samples:
+        ids = [*[0] * sum(span.n_rows for span in rows), *tokens]
+        return self._engine.client.ask(Encode, [ids], "none", media=[rows], aligned=n_rows).result()[0]
 
     def spelled(self, tokens: Sequence[int]) -> str:
         return self._engine.tokenizer().detokenize(tokens)

@@ -4,7 +4,7 @@ These names may change in a minor version; docs/plugin_changes.md says what chan
 tier.
 """
 
-from pumice.architecture import DRAFT, ENCODER, FEATURES, HEAD, MAIN, STREAM, Masks, MediaRules
+from pumice.architecture import ALIGN, DRAFT, ENCODER, FEATURES, HEAD, MAIN, STREAM, Masks, MediaRules
 from pumice.audio import VOICE_SOUNDS, read_voice
 from pumice.backend import Backend, CacheForm, Capabilities, DeviceInfo, Fact, KernelTime, NoOptions, Program
 from pumice.backend.arena import Arena
@@ -63,6 +63,7 @@ from pumice.media_encoder import (
 from pumice.sampler import Plan, PlannedSampler
 from pumice.sandbox import Access, cache_homes
 from pumice.server_protocol import Endpoint, ErrorFormat, Handler, Problem, Scope, ServerProtocol
+from pumice.silence import pieces
 from pumice.sound_files import SOUND_TYPES, SoundWriter, encode_file
 from pumice.speech_model import (
     AddedRows,
@@ -82,6 +83,7 @@ from pumice.videos import VIDEO_TYPES, VideoForm, VideoPlan
 from pumice.wording import show_value
 
 __all__ = [
+    "ALIGN",
     "CLIENT",
     "CODINGS",
     "DRAFT",
@@ -198,6 +200,7 @@ __all__ = [
     "mixed_content",
     "operation",
     "parse_size",
+    "pieces",
     "plan_memory",
     "read_file",
     "read_voice",

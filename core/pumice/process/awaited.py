@@ -158,6 +158,9 @@ class Awaited:
     def _shapes(self, command: Encode) -> list[tuple[int, ...]]:
         if self.facts is None:
             return []
+        if command.aligned:
+            spans = [sum(span.n_rows for span in spans) for spans in command.media]
+            return [(len(text) - n, command.aligned) for text, n in zip(command.texts, spans, strict=True)]
         width = self.facts.n_labels if command.scores else self.facts.n_embd
         per_token = command.pooling == "none" and not command.scores
         return [(len(text), width) if per_token else (width,) for text in command.texts]

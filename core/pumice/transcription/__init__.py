@@ -4,6 +4,7 @@ from pumice.transcription.formats import FORMATS, write
 from pumice.transcription.segments import Segment
 from pumice.transcription.transcript import TranscribeKeywords, TranscribeOptions, Transcriber, Transcript
 from pumice.transcription.vocabulary import ARCHITECTURE, LANGUAGES, TranscriptTokens
+from pumice.transcription.words import Word
 
 __all__ = [
     "ARCHITECTURE",
@@ -15,5 +16,6 @@ __all__ = [
     "Transcriber",
     "Transcript",
     "TranscriptTokens",
+    "Word",
     "write",
 ]

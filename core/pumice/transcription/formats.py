@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from pumice.errors import RequestError
-from pumice.subtitles import subrip, webvtt
+from pumice.subtitles import Cue, subrip, webvtt
 from pumice.wording import did_you_mean, show_python
 
 if TYPE_CHECKING:
@@ -26,13 +26,15 @@ def check_format(format: str) -> None:
 def write(transcript: Transcript, format: str) -> str:
     """Return a transcript in one of ``FORMATS``. Raises RequestError for another format, and what decoding raises."""
     check_format(format)
-    if format == "srt":
-        return subrip(transcript)
-    if format == "vtt":
-        return webvtt(transcript)
+    if format in ("srt", "vtt"):
+        cues: list[Cue] = [cue for segment in transcript for cue in (segment.words or (segment,))]
+        return subrip(cues) if format == "srt" else webvtt(cues)
     if format == "txt":
         return "".join(f"{segment.text.strip()}\n" for segment in transcript)
     segments = [asdict(segment) for segment in transcript]
+    for segment in segments:
+        if segment["words"] is None:
+            del segment["words"]
     values = {
         "language": transcript.language,
         "language_probability": transcript.language_probability,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from pumice.transcription.vocabulary import STEP, TranscriptTokens
+from pumice.transcription.words import Word
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Segment:
         avg_logprob: mean of the log-probabilities of the window's tokens.
         compression_ratio: of the window's text; repetitions make it large.
         no_speech_prob: probability that nothing is said in the window.
+        words: the words with their times; None unless they were asked for.
     """
 
     id: int
@@ -35,6 +37,7 @@ class Segment:
     avg_logprob: float
     compression_ratio: float
     no_speech_prob: float
+    words: list[Word] | None = None
 
 
 @dataclass(frozen=True)

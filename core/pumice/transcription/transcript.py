@@ -1,30 +1,38 @@
 """Decode a sound window by window, as Whisper's authors do (Radford et al. 2022, arXiv:2212.04356, section 4.5).
 
 A window has 30 seconds. Its times decide where the next one begins, and its text comes before that of the next one. A
-text that is improbable or repeats itself is decoded again at higher temperatures.
+text that is improbable or repeats itself is decoded again at higher temperatures. With a batch size, windows are cut at
+quiet places and decoded together, each without the text of others.
 """
 
 from __future__ import annotations
 
 import math
 import zlib
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypedDict, get_args
 
 from pumice.engine import Request
 from pumice.engine.messages import Logprobs, Span
 from pumice.errors import RequestError
+from pumice.silence import Detector, Speech, pieces
 from pumice.streaming.pieces import Completion
 from pumice.transcription.segments import Cut, Segment, cuts
 from pumice.transcription.vocabulary import ARCHITECTURE, LANGUAGES, TranscriptTokens
-from pumice.wording import show_python
+from pumice.transcription.words import ROW_SECONDS, Word, first_rows, timed, within
+from pumice.transcription.words import pieces as pieces_of_text
+from pumice.wording import alternatives, show_python
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 Task = Literal["transcribe", "translate"]
+Granularity = Literal["segment", "word"]
 RATE: Final = 16_000  # samples a second
 WINDOW: Final = 30 * RATE
 LEAST_SAMPLES: Final = RATE // 5  # of a last window; no word is shorter
@@ -35,6 +43,7 @@ MOST_SILENCE: Final = 0.6  # probability that nothing is said
 COHERENT: Final = 0.5  # temperature up to which a text comes before that of the next window
 N_TOP = 20  # of a position's tokens with log-probabilities, among which are languages and silence
 MAX_TEMPERATURE = 2.0
+MAX_BATCH_SIZE = 64
 
 
 class Hearing(Protocol):
@@ -45,6 +54,9 @@ class Hearing(Protocol):
 
     def decode(self, request: Request) -> Completion:
         """Return the completion of a request. Raises RequestError."""
+
+    def align(self, rows: Sequence[Span], tokens: Sequence[int], n_rows: int) -> NDArray[np.float32]:
+        """Return how much each token attends to the first rows, ``[n_tokens, n_rows]``. Raises RequestError."""
 
     def spelled(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens, without those of times."""
@@ -59,8 +71,12 @@ class TranscribeKeywords(TypedDict, total=False):
     language: str | None
     task: Task
     prompt: str
+    hotwords: str
     temperature: float | None
     previous_text: bool
+    timestamps: Granularity
+    vad: Detector
+    batch_size: int
     seed: int
 
 
@@ -72,28 +88,43 @@ class TranscribeOptions:
         language: code, such as ``en``, or English name of the spoken language; None detects it in the first window.
         task: ``transcribe``, or ``translate`` to English.
         prompt: text that comes before the first window's, with names and spellings.
+        hotwords: words that are expected, such as names; they come before the text of every window.
         temperature: of the sampler; None begins with 0, and raises it where a text is improbable or repeats
             itself.
         previous_text: a window's text comes before that of the next one.
+        timestamps: ``word`` tells also when each word is said.
+        vad: detector of speech by which silence of more than 2 seconds is skipped: ``silero`` (package silero-vad),
+            ``energy`` (loudness), ``auto`` (silero if it is installed, else energy), or ``off``.
+        batch_size: maximum number of windows that are decoded together, without the text of earlier ones; 1 decodes
+            them in turn.
         seed: of the sampler, for temperatures above 0.
     """
 
     language: str | None = None
     task: Task = "transcribe"
     prompt: str = ""
+    hotwords: str = ""
     temperature: float | None = None
     previous_text: bool = True
+    timestamps: Granularity = "segment"
+    vad: Detector = "off"
+    batch_size: int = 1
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.task not in get_args(Task):
-            raise RequestError(f"task must be 'transcribe' or 'translate', not {show_python(self.task)}")
+        for name, choices in (("task", Task), ("timestamps", Granularity), ("vad", Detector)):
+            if getattr(self, name) not in (known := get_args(choices)):
+                raise RequestError(f"{name} must be {alternatives(known)}, not {show_python(getattr(self, name))}")
+        size = self.batch_size
+        if type(size) is not int or not 1 <= size <= MAX_BATCH_SIZE:
+            raise RequestError(f"batch_size must be a whole number from 1 to {MAX_BATCH_SIZE}, not {show_python(size)}")
         number = self.temperature
         is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
         if number is not None and not (is_number and 0 <= number <= MAX_TEMPERATURE):
             raise RequestError(f"temperature must be a number from 0 to {MAX_TEMPERATURE}, not {show_python(number)}")
-        if not isinstance(self.prompt, str):
-            raise RequestError(f"prompt must be a string, not {show_python(self.prompt)}")
+        for name in ("prompt", "hotwords"):
+            if not isinstance(text := getattr(self, name), str):
+                raise RequestError(f"{name} must be a string, not {show_python(text)}")
 
 
 @dataclass(frozen=True)
@@ -105,6 +136,7 @@ class _Decoded:
     avg_logprob: float
     compression_ratio: float
     no_speech_prob: float
+    logprobs: Sequence[float]
 
     @property
     def is_silence(self) -> bool:
@@ -124,8 +156,17 @@ class Transcriber:
         self.options = options
         self.special = TranscriptTokens.of(metadata)
         self.n_positions = int(metadata[f"{ARCHITECTURE}.context_length"])
+        self._hotwords = self._tokens_of(options.hotwords)[: self.n_positions // 4]
         if options.task == "translate" and not self.special.languages:
             raise RequestError("task: the model knows English alone, and does not translate")
+
+    def _tokens_of(self, text: str) -> list[int]:
+        return self.model.tokens_of(f" {text.strip()}") if text.strip() else []
+
+    @property
+    def prompt(self) -> list[int]:
+        """The tokens of the text before the first window's."""
+        return self._tokens_of(self.options.prompt)
 
     def language(self, rows: Sequence[Span]) -> tuple[str, float]:
         """Return the most probable language of a window, and its probability among those that are likely."""
@@ -151,8 +192,9 @@ class Transcriber:
 
     def _decode_at(self, rows: Sequence[Span], language: str, past: Sequence[int], temperature: float) -> _Decoded:
         special, start, *forced = self.special, *self.special.prompt(language, self.options.task)
-        most = self.n_positions // 2 - 1
-        prompt = [special.previous, *past[-most:], start] if past else [start]
+        most = self.n_positions // 2 - 1 - len(self._hotwords)
+        before = [*self._hotwords, *past[-most:]]
+        prompt = [special.previous, *before, start] if before else [start]
         chain = {"first_timestamp": special.first_time, "forced_tokens": forced, "temperature": temperature}
         n_left = self.n_positions - len(prompt)
         done = self.model.decode(self._request(rows, prompt, n_left, chain | {"seed": self.options.seed}))
@@ -160,7 +202,21 @@ class Transcriber:
         tokens, own = done.tokens[len(forced) :], logprobs[len(forced) :]
         silence = dict(logprobs[0].top).get(special.no_speech, -math.inf) if logprobs else -math.inf
         mean = sum(item.logprob for item in own) / len(own) if own else 0.0
-        return _Decoded(tokens, temperature, mean, _compression(self.model.spelled(tokens)), math.exp(silence))
+        ratio = _compression(self.model.spelled(tokens))
+        return _Decoded(tokens, temperature, mean, ratio, math.exp(silence), [item.logprob for item in own])
+
+    def words(
+        self, rows: Sequence[Span], language: str, tokens: Sequence[int], logprobs: Sequence[float], n_rows: int
+    ) -> list[tuple[int, Word]]:
+        """Return the words of tokens of text with the numbers of their first tokens, in seconds of a window."""
+        special = self.special
+        before = [*special.prompt(language, self.options.task), special.first_time - 1]
+        tokens = tokens[: self.n_positions - len(before) - 1]
+        if not tokens:
+            return []
+        attention = self.model.align(rows, [*before, *tokens, special.end], n_rows)
+        first = first_rows(attention[len(before) - 1 : -1])
+        return timed(pieces_of_text(tokens, self.model.spelled, language), first.tolist(), logprobs)
 
     def _request(
         self, rows: Sequence[Span], prompt: Sequence[int], max_tokens: int, sampling: dict[str, Any] | None = None
@@ -200,20 +256,21 @@ class Transcript(Iterator[Segment]):
     language: str = field(init=False)
     language_probability: float = field(init=False)
     _seen: list[Segment] = field(default_factory=list, init=False)
-    _seek: int = field(default=0, init=False)  # sample at which the next window begins
-    _past: list[int] = field(default_factory=list, init=False)
     _coming: list[Segment] = field(default_factory=list, init=False)
+    _closed: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        """Detect the language, unless it is given."""
-        special, options = self.transcriber.special, self.transcriber.options
-        given = special.language(options.language)
+        """Find the speech, and detect the language, unless it is given."""
+        options = self.transcriber.options
+        self._speech = Speech.of(self.samples, options.vad)
+        given = self.transcriber.special.language(options.language)
         self.language, self.language_probability = (given, 1.0) if given else self._detected()
-        if options.prompt.strip():
-            self._past = self.transcriber.model.tokens_of(f" {options.prompt.strip()}")
+        n_samples, size = len(self._speech.samples), options.batch_size
+        self._windows = self._in_turn(0, n_samples) if size == 1 else self._together(size)
 
     def _detected(self) -> tuple[str, float]:
-        return self.transcriber.language(self.transcriber.model.hear(self.samples[:WINDOW]))
+        heard = self._speech.samples if len(self._speech.samples) else self.samples
+        return self.transcriber.language(self.transcriber.model.hear(heard[:WINDOW]))
 
     @property
     def language_name(self) -> str:
@@ -239,45 +296,103 @@ class Transcript(Iterator[Segment]):
 
     def __next__(self) -> Segment:
         while not self._coming:
-            if len(self.samples) - self._seek < (LEAST_SAMPLES if self._seek else 1):
-                raise StopIteration
-            self._coming = self._next_window()
-        segment = self._coming.pop(0)
+            self._coming = next(self._windows)
+        segment = replace(self._coming.pop(0), id=len(self._seen))
         self._seen.append(segment)
         return segment
 
     def close(self) -> None:
         """End the decoding."""
-        self._seek, self._coming = len(self.samples), []
+        self._closed, self._coming = True, []
 
-    def _next_window(self) -> list[Segment]:
-        """Decode the next window, and move to the one after it."""
-        start, transcriber = self._seek, self.transcriber
-        window = self.samples[start : start + WINDOW]
-        decoded = transcriber.decode(transcriber.model.hear(window), self.language, self._past)
+    def _in_turn(self, first: int, end: int) -> Iterator[list[Segment]]:
+        """Yield the segments of windows, each of which begins where the one before ends, and follows its text."""
+        seek, past, options = first, self.transcriber.prompt, self.transcriber.options
+        while not self._closed and end - seek >= (LEAST_SAMPLES if seek > first else 1):
+            window = self._speech.samples[seek : min(seek + WINDOW, end)]
+            decoded, segments, heard = self._heard(seek, window, past)
+            seek += min(round(heard * RATE), len(window)) or len(window)
+            if not decoded.is_silence:
+                keeps = options.previous_text and decoded.temperature <= COHERENT
+                past = [*past, *(token for segment in segments for token in segment.tokens)] if keeps else []
+            yield segments
+
+    def _together(self, batch_size: int) -> Iterator[list[Segment]]:
+        """Yield the segments of pieces that are cut at quiet places, of which several are decoded at once."""
+        samples = self._speech.samples
+        bounds = iter(pieces(samples) if len(samples) else ())
+        running: deque[Future[list[Segment]]] = deque()
+        with ThreadPoolExecutor(batch_size, "pumice-transcribe") as pool:
+            try:
+                while not self._closed:
+                    for start, end in bounds:
+                        running.append(pool.submit(copy_context().run, self._piece, start, end))
+                        if len(running) > batch_size:
+                            break
+                    if not running:
+                        return
+                    yield running.popleft().result()
+            finally:
+                for future in running:
+                    future.cancel()
+
+    def _piece(self, start: int, end: int) -> list[Segment]:
+        return [segment for segments in self._in_turn(start, end) for segment in segments]
+
+    def _heard(
+        self, start: int, window: NDArray[np.float32], past: Sequence[int]
+    ) -> tuple[_Decoded, list[Segment], float]:
+        """Decode the window from sample ``start``; return its segments, and the seconds that are heard."""
+        transcriber, seconds = self.transcriber, len(window) / RATE
+        rows = transcriber.model.hear(window)
+        decoded = transcriber.decode(rows, self.language, past)
         if decoded.is_silence:
-            self._seek += len(window)
-            return []
-        parts, heard = cuts(decoded.tokens, transcriber.special, len(window) / RATE)
-        self._seek += min(round(heard * RATE), len(window)) or len(window)
-        number = len(self._seen) + len(self._coming)
-        spoken = [(part, self.transcriber.model.spelled(part.tokens)) for part in parts if part.start < part.end]
-        spoken = [(part, text) for part, text in spoken if text.strip()]
-        made = [self._segment(number + i, *pair, start, decoded) for i, pair in enumerate(spoken)]
-        if not transcriber.options.previous_text or decoded.temperature > COHERENT:
-            self._past = []
-        else:
-            self._past += [token for segment in made for token in segment.tokens]
+            return decoded, [], seconds
+        parts, heard = cuts(decoded.tokens, transcriber.special, seconds)
+        spoken = [(part, transcriber.model.spelled(part.tokens)) for part in parts]
+        made = [self._segment(part, text, start, decoded) for part, text in spoken]
+        if transcriber.options.timestamps == "word":
+            made = self._with_words(made, rows, start, decoded, seconds)
+        kept = [part.start < part.end and bool(text.strip()) for part, text in spoken]
+        return decoded, [segment for segment, is_kept in zip(made, kept, strict=True) if is_kept], heard
+
+    def _with_words(
+        self, segments: Sequence[Segment], rows: Sequence[Span], start: int, decoded: _Decoded, seconds: float
+    ) -> list[Segment]:
+        """Return a window's segments with their words, whose times are also those of the segments."""
+        end = self.transcriber.special.end
+        heard = [token for segment in segments for token in segment.tokens]
+        texts = [pair for pair in zip(heard, decoded.logprobs, strict=False) if pair[0] < end]
+        tokens, logprobs = [token for token, _ in texts], [logprob for _, logprob in texts]
+        n_rows = min(math.ceil(seconds / ROW_SECONDS), sum(span.n_rows for span in rows))
+        words = self.transcriber.words(rows, self.language, tokens, logprobs, n_rows)
+        made: list[Segment] = []
+        first = 0
+        for segment in segments:
+            last = first + sum(token < end for token in segment.tokens)
+            own = [
+                replace(word, start=self._second(start, word.start), end=self._second(start, word.end, is_end=True))
+                for number, word in words
+                if first <= number < last
+            ]
+            own = within(own, segment.start, segment.end)
+            bounds = (own[0].start, own[-1].end) if own else (segment.start, segment.end)
+            made.append(replace(segment, words=own, start=bounds[0], end=bounds[1]))
+            first = last
         return made
 
-    def _segment(self, number: int, part: Cut, text: str, start: int, decoded: _Decoded) -> Segment:
+    def _second(self, start: int, seconds: float, is_end: bool = False) -> float:
+        """Return the second of the whole sound for one of the window from sample ``start``."""
+        return self._speech.second(start + seconds * RATE, is_end)
+
+    def _segment(self, part: Cut, text: str, start: int, decoded: _Decoded) -> Segment:
         return Segment(
-            id=number,
-            start=start / RATE + part.start,
-            end=start / RATE + part.end,
+            id=0,
+            start=self._second(start, part.start),
+            end=self._second(start, part.end, is_end=True),
             text=text,
             tokens=part.tokens,
-            seek=start / RATE,
+            seek=self._second(start, 0.0),
             temperature=decoded.temperature,
             avg_logprob=decoded.avg_logprob,
             compression_ratio=decoded.compression_ratio,

@@ -26,7 +26,7 @@ class Field(NamedTuple):
 
 
 def read_form(content_type: str, body: bytes) -> Mapping[str, Field]:
-    """Return the fields of a form by name. Raises HTTPException."""
+    """Return the fields of a form by name; those of a list joined by commas. Raises HTTPException."""
     if len(content_type) > _MAX_TYPE:
         raise bad_request(f"Content-Type has more than {_MAX_TYPE} characters")
     head = Message()
@@ -39,7 +39,11 @@ def read_form(content_type: str, body: bytes) -> Mapping[str, Field]:
     _, *parts = (b"\r\n" + body).split(mark, _MAX_PARTS + 1)
     if not parts or not parts[-1].startswith(b"--"):
         raise bad_request(f"the form does not end, or has more than {_MAX_PARTS} fields")
-    return dict(map(_field, parts[:-1]))
+    fields: dict[str, Field] = {}
+    for name, field in map(_field, parts[:-1]):
+        before = fields.get(name) if name.endswith("[]") else None
+        fields[name] = Field(before.content + b"," + field.content, None) if before else field
+    return fields
 
 
 def _field(part: bytes) -> tuple[str, Field]:

@@ -10,8 +10,11 @@ import pytest
 
 import pumice
 from hearing_models import RATE, SECONDS, sound
+from pumice.audio import SoundBudget
 from pumice.convert import ConvertOptions, write_model
+from pumice.engine.messages import Encode
 from pumice.errors import ConvertError, RequestError
+from pumice.frontend.media import spans_of
 from pumice.gguf import GGMLType, GGUFFile
 from pumice.model_files.opening import architecture_problems, open_model
 from pumice.plugin import HParams, ModelError
@@ -19,7 +22,7 @@ from pumice.tracing import trace
 from pumice_architectures.whisper import Whisper
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.backend import SOFTWARE
-from whisper_models import DECODED, FIRST_TIME, FIXTURES, START, STEP, write_folder
+from whisper_models import DECODED, FIRST_TIME, FIXTURES, ROWS, START, STEP, write_folder
 
 TOLERANCE = {"numpy": 1e-5, "cpu": 1e-4, "vulkan": 1e-4}
 AUDIO = pumice.Audio(sound(SECONDS), rate=RATE)
@@ -47,6 +50,33 @@ def test_logits_are_those_of_transformers(file: Path, backend: str, monkeypatch:
         logits = model.logits(DECODED, prompt=[AUDIO])[:, ::STEP]
     expected = np.load(FIXTURES / "logits.npz")["logits"]
     np.testing.assert_allclose(logits, expected, rtol=0, atol=TOLERANCE[backend] * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("backend", TOLERANCE)
+def test_attention_to_the_sound_is_that_of_transformers(
+    file: Path, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the heads that follow the speech: standardized over the tokens, a median over seven rows, their mean."""
+    if backend == "vulkan":
+        monkeypatch.setenv(SOFTWARE, "1")
+        if reason := VulkanBackend.unavailable():
+            pytest.skip(reason)
+    weights = np.load(FIXTURES / "logits.npz")["attention"].astype(np.float64)
+    weights = (weights - weights.mean(axis=1, keepdims=True)) / weights.std(axis=1, keepdims=True)
+    around = np.lib.stride_tricks.sliding_window_view(np.pad(weights, ((0, 0), (0, 0), (3, 3)), "reflect"), 7, axis=2)
+    expected = np.median(around, axis=3).mean(axis=0)[:, : ROWS - 3]
+    with pumice.load(file, backend=backend, kv_type="f32") as model:
+        (part,) = [part for part in model.media.encode(AUDIO, "", SoundBudget()) if not isinstance(part, str)]
+        spans = spans_of([(0, part)])
+        tokens = [*[0] * spans[0].n_rows, *DECODED]
+        for n_rows in (spans[0].n_rows, 5):
+            found = model.engine.client.ask(Encode, [tokens], "none", media=[spans], aligned=n_rows).result()[0]
+            assert found.shape == (len(DECODED), n_rows)
+            if n_rows > ROWS:
+                np.testing.assert_allclose(found[:, : ROWS - 3], expected, atol=30 * TOLERANCE[backend])
+        for wrong, n in ((tokens, 9999), (tokens[: spans[0].n_rows], 5)):
+            with pytest.raises(RequestError, match="too few"):
+                model.engine.client.ask(Encode, [wrong], "none", media=[spans], aligned=n).result()
 
 
 @pytest.mark.parametrize("backend", ["numpy", "cpu"])

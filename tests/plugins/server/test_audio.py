@@ -134,7 +134,11 @@ async def _stream_with_sound(model: pumice.Model) -> None:
         ({"response_format": "diarized_json"}, "response_format"),
         ({"response_format": "srt", "stream": True}, "subtitles are not streamed"),
         ({"timestamp_granularities": ["segment"]}, "must be 'verbose_json'"),
-        ({"timestamp_granularities": ["word"], "response_format": "verbose_json"}, "word's times"),
+        ({"timestamp_granularities": ["word"], "response_format": "verbose_json"}, "no times of words"),
+        (
+            {"timestamp_granularities": ["line"], "response_format": "verbose_json"},
+            "expected 'segment', 'word' or both",
+        ),
         ({"temperature": 9}, "temperature"),
         ({"language": "x" * 99}, "language"),
         ({"language": "en[/INST]"}, "language"),

@@ -77,12 +77,32 @@ def test_every_form_has_the_transcript_of_the_model(client: openai.OpenAI, path:
     assert len(deltas) == len(expected.segments)
 
 
+def test_words_and_chunks(client: openai.OpenAI, path: Path) -> None:
+    with pumice.load(path, **OPTIONS) as model:
+        options = {"language": "de", "temperature": 1.0}
+        expected = list(model.speech.transcribe(pumice.Audio(WAV), timestamps="word", **options))
+        chunks = model.speech.transcribe(pumice.Audio(WAV), vad="energy", batch_size=8, hotwords="abc", **options).text
+    ask = client.audio.transcriptions.create
+    given = NAMED | {"language": "de", "temperature": 1.0}
+    for granularities in (["word"], ["segment", "word"]):
+        made = ask(**given, response_format="verbose_json", timestamp_granularities=granularities)
+        words = [(word.start, word.end, word.word) for segment in expected for word in segment.words]
+        assert [(word.start, word.end, word.word) for word in made.words] == [(*w[:2], w[2].strip()) for w in words]
+        assert (made.segments is None) == ("segment" not in granularities)
+    asked = {"chunking_strategy": "auto", "hotwords": "abc"}
+    assert ask(**given, extra_body=asked).text == chunks
+
+
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
         ({"language": "klingon"}, "no language of the model"),
         ({"extra_body": {"max_tokens": 5}}, "max_tokens"),
-        ({"timestamp_granularities": ["word"], "response_format": "verbose_json"}, "word's times"),
+        (
+            {"timestamp_granularities": ["line"], "response_format": "verbose_json"},
+            "expected 'segment', 'word' or both",
+        ),
+        ({"extra_body": {"chunking_strategy": "never"}}, "chunking_strategy"),
         ({"file": ("a.wav", b"no sound")}, "audio"),
     ],
 )

@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from pumice.architecture import ENCODER, HEAD, MAIN
+from pumice.architecture import ALIGN, ENCODER, HEAD, MAIN
 from pumice.backend.step import Batch
 from pumice.engine.cache.kv_cache import KVCache
 from pumice.engine.loop.scheduler import Scheduler
 from pumice.engine.placement.runner import Runner
+from pumice.engine.requests.alignment import Alignment
 from pumice.engine.requests.batches import Part, Place, batch_of
 from pumice.engine.requests.job import Active
 from pumice.engine.requests.reading import LayerRows, Reader, Rows, TextRows
@@ -46,8 +47,12 @@ class ReadSteps:
                 continue
             place = Place(active.slot, memory.tables)
             for start in range(0, len(prompt.tokens), n_batch):
-                part = Part(place, prompt.tokens[start : start + n_batch], start, media=prompt.media)
-                self._runner.outputs(batch_of(self._cache, [part]), ENCODER)
+                tokens = prompt.tokens[start : start + n_batch]
+                wanted = range(len(tokens)) if isinstance(active.job, Alignment) else ()
+                part = Part(place, tokens, start, wanted, media=prompt.media)
+                outputs = self._runner.outputs(batch_of(self._cache, [part]), ENCODER)
+                if isinstance(active.job, Alignment):
+                    active.job.take_keys(start, outputs["keys"])
             active.is_read = True
 
     def compute(self, members: Sequence[tuple[Reader, int]]) -> None:
@@ -75,6 +80,8 @@ class ReadSteps:
             sites = first.reading.sites
             rows = self._runner.layers(replace(batch, exact=True), sites)
             return np.stack([rows[site].reshape(len(batch.tokens), -1) for site in sites], axis=1)
+        if isinstance(first.reading, Alignment):
+            return self._runner.outputs(batch, ALIGN)["queries"]
         if first.kind != "hidden":
             outputs = self._runner.outputs(batch)
             return outputs["logits"]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.architecture import DRAFT, FEATURES, MAIN
+from pumice.architecture import ALIGN, DRAFT, FEATURES, MAIN
 from pumice.backend import Backend, CacheForm, Capabilities, Program
 from pumice.backend.pick import Ask
 from pumice.backend.step import Batch, Limits, Pending, Step
@@ -25,7 +25,7 @@ from pumice.tracing import EMBED, MEDIA_GRAPHS, SPEAK, prompts_of
 
 Bytes = NDArray[np.uint8]
 _MEDIA = frozenset(MEDIA_GRAPHS.values())
-LATER = _MEDIA | {EMBED, SPEAK, DRAFT, FEATURES}
+LATER = _MEDIA | {ALIGN, EMBED, SPEAK, DRAFT, FEATURES}
 """Graphs that are compiled on first use, not when a model is loaded."""
 
 MAX_VARIANTS = 8
@@ -354,7 +354,7 @@ class PlacedModel:
 
     def describe(self) -> str:
         """Return the placed graphs as text."""
-        others = {EMBED, SPEAK, *_MEDIA}
+        others = {ALIGN, EMBED, SPEAK, *_MEDIA}
         named = [(f"graph {name}", placed) for name, placed in self.graphs.items() if name not in others]
         if len(named) + len(self.prompts) == 1:
             return self.main.describe()

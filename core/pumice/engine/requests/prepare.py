@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pumice.architecture import Masks, MediaRules
 from pumice.engine.media.rows import MediaIds, MediaRows, place_spans
 from pumice.engine.messages import Add, Encode, Encoded, Logprobs, Request, SavePrompt, Score, Scored, Span
+from pumice.engine.requests.alignment import Alignment
 from pumice.engine.requests.arguments import NO_PREDICTION, AdapterNames, check_ids
 from pumice.engine.requests.generation import Generation, salt_of
 from pumice.engine.requests.job import EncoderPrompt
@@ -61,6 +62,7 @@ class Preparer:
         media_rules: how the model reads media.
         n_batch: maximum positions of a step.
         embeds_media: media can be embedded.
+        aligns: a decoder has heads whose attention follows a sound.
         sites: places in the graph whose rows functions see.
         adapters: the model's adapters by name.
     """
@@ -80,6 +82,7 @@ class Preparer:
     media_rules: MediaRules = field(default_factory=MediaRules)
     n_batch: int = 1 << 31
     embeds_media: bool = False
+    aligns: bool = False
     sites: Collection[str] = ()
     media_ids: MediaIds = field(default_factory=MediaIds)
 
@@ -137,6 +140,8 @@ class Preparer:
 
     def texts(self, command: Encode) -> ReadRequest[Rows]:
         """Return the readings of texts to embed or to rank. Raises RequestError for media that do not fit."""
+        if command.aligned:
+            return self.alignments(command)
         if any(command.media) and not self.embeds_media:
             raise RequestError("this model does not embed images or sound: it was loaded without a projector for them")
         media = command.media if any(command.media) else [()] * len(command.texts)
@@ -156,6 +161,21 @@ class Preparer:
                 pooling=command.pooling,
                 scores=command.scores,
             )
+        return request
+
+    def alignments(self, command: Encode) -> ReadRequest[Rows]:
+        """Return the readings of texts with their sounds. Raises RequestError for a model or sounds that do not fit."""
+        if not self.aligns:
+            raise RequestError("this model does not tell when a word is said: it has no heads that follow a sound")
+        request: ReadRequest[Rows] = with_event(
+            command.id, lambda values: Encoded(command.id, values), command.priority, command.client
+        )
+        for text, spans in zip(command.texts, command.media, strict=True):
+            prompt = self.encoder_prompt(text, spans)
+            tokens = [token for token in self.place(text, spans)[0] if token >= 0]
+            if not tokens or len(prompt.tokens) < command.aligned:
+                raise RequestError(f"aligned: {len(tokens)} tokens and {len(prompt.tokens)} rows of sound are too few")
+            Alignment(request, tokens, range(len(tokens)), encoder_prompt=prompt, n_rows=command.aligned)
         return request
 
     def scores(self, command: Score) -> ReadRequest[list[Logprobs]]:

@@ -25,8 +25,8 @@ from pumice.errors import RequestError
 T = TypeVar("T")
 
 Rows = NDArray[np.float32]
-Kind = Literal["logits", "hidden", "measure"]
-"""Work that shares steps: rows of logits or of hidden states, or steps that are measured."""
+Kind = Literal["logits", "hidden", "align", "measure"]
+"""Work that shares steps: rows of logits, of hidden states or of queries, or steps that are measured."""
 
 LAYERS = "layers "
 """The beginning of the kind of readings of layers, before the names of their sites."""

@@ -246,6 +246,16 @@ class TranscriptionSegment(Struct, kw_only=True):
     """Probability that nothing is said in them (Whisper)."""
 
 
+class TranscriptionWord(Struct, kw_only=True):
+    """A word of Whisper's."""
+
+    word: str
+    start: float
+    """Second where it begins."""
+    end: float
+    """Second where it ends."""
+
+
 class Transcription(Struct, kw_only=True):
     """The text that is spoken in a sound; that text alone with `text`, subtitles with `srt` and `vtt`."""
 
@@ -259,6 +269,8 @@ class Transcription(Struct, kw_only=True):
     """Seconds of the sound (verbose_json)."""
     segments: list[TranscriptionSegment] | None = None
     """Segments, or pieces of up to 30 seconds (verbose_json)."""
+    words: list[TranscriptionWord] | None = None
+    """Words, if `timestamp_granularities` has `word` (verbose_json)."""
 
 
 class TranscriptionEvent(Struct, kw_only=True):

@@ -91,7 +91,11 @@ class TranscriptionBody(ModelBody, kw_only=True):
     stream: bool = False
     """Send events while the text is generated."""
     timestamp_granularities: Word | None = None
-    """`segment`: the times of segments, or of pieces of up to 30 seconds (`verbose_json` has them anyway)."""
+    """`segment` (default): the times of segments, or of pieces of up to 30 seconds; `word`: of words (Whisper)."""
+    hotwords: Annotated[str, Meta(max_length=4096)] | None = None
+    """Words that are expected throughout, such as names (Whisper)."""
+    chunking_strategy: Literal["auto"] | None = None
+    """`auto`: skip silence, cut the speech at quiet places, and hear several parts at once (Whisper)."""
     include: Annotated[Any, refused("transcriptions have no log-probabilities")] = None
     known_speaker_names: Annotated[Any, refused(_NO_SPEAKERS)] = None
     known_speaker_references: Annotated[Any, refused(_NO_SPEAKERS)] = None

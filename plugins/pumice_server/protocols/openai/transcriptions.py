@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 import pumice
-from pumice.plugin.unstable import subrip, webvtt
+from pumice.plugin.unstable import pieces, subrip, webvtt
 from pumice_server.interface import (
     MEDIA,
     PREPARATION,
@@ -36,7 +37,6 @@ from pumice_server.protocols.openai.answer_types import (
 )
 from pumice_server.protocols.openai.bodies import ChatBody, TranscriptionBody
 from pumice_server.protocols.openai.chat import chat_options
-from pumice_server.protocols.openai.segments import RATE, Segment, pieces
 
 _TRANSCRIBE = "[TRANSCRIBE]"
 """Token that begins a transcription in Voxtral's vocabulary."""
@@ -48,8 +48,19 @@ _LANGUAGE = re.compile("[A-Za-z][A-Za-z -]*")
 _NUMBERS = ("temperature", "max_tokens")
 _FLAGS = ("stream",)
 _TIMED = ("verbose_json", "srt", "vtt")
+_GRANULARITIES = {"segment", "word"}
+RATE = pumice.Audio.RATE
 Done = pumice.Completion | pumice.ChatCompletion
 Streams = Sequence[pumice.AsyncChatStream] | Sequence[pumice.AsyncStream]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A piece of a sound, from second ``start`` to ``end``, and what is said in it."""
+
+    start: float
+    end: float
+    text: str
 
 
 async def transcriptions(request: Request) -> Response | Transcription | Streaming[TranscriptionEvent]:
@@ -71,6 +82,8 @@ async def _written(request: Request, translates: bool) -> Response | Transcripti
     service.model.media.check("audio")
     if service.model.speech.transcribes:
         return await transcripts.answer(request, service, body, audio, translates)
+    if body.timestamp_granularities not in (None, "segment"):
+        raise bad_request("timestamp_granularities: this model tells no times of words; leave it out, or use Whisper")
     if body.response_format in _TIMED and not body.stream:
         return await _timed(request, service, body, audio, translates)
     streams, n_audio = await unless_gone(request, _start(request, service, body, audio, translates))
@@ -139,8 +152,10 @@ def _read(form: Mapping[str, Field]) -> tuple[TranscriptionBody, pumice.Audio]:
     body = TranscriptionBody.of(fields)
     if body.language and not _LANGUAGE.fullmatch(body.language):
         raise bad_request(f"language: expected a code such as 'en', or a name, not {body.language!r}")
-    if body.timestamp_granularities not in (None, "segment"):
-        raise bad_request("timestamp_granularities: only 'segment' is supported; a word's times are not known")
+    if body.timestamp_granularities and not set(body.timestamp_granularities.split(",")) <= _GRANULARITIES:
+        raise bad_request(
+            f"timestamp_granularities: expected 'segment', 'word' or both, not {body.timestamp_granularities!r}"
+        )
     if body.timestamp_granularities and body.response_format != "verbose_json":
         raise bad_request("timestamp_granularities: response_format must be 'verbose_json'")
     if body.stream and body.response_format in ("srt", "vtt"):

@@ -16,8 +16,12 @@ from pumice_server.protocols.openai.answer_types import (
     TranscriptionEvent,
     TranscriptionSegment,
     TranscriptionUsage,
+    TranscriptionWord,
 )
 from pumice_server.protocols.openai.bodies import TranscriptionBody
+
+CHUNKS = 8
+"""Windows of a sound that are heard at once with ``chunking_strategy``."""
 
 
 async def answer(
@@ -27,7 +31,11 @@ async def answer(
     if body.max_tokens >= 0:
         raise bad_request("max_tokens: a transcript of Whisper ends with the speech; leave it out")
     task, temperature = "translate" if translates else "transcribe", body.temperature or None
+    granularities = (body.timestamp_granularities or "segment").split(",")
     options: dict[str, Any] = {"language": body.language, "task": task, "temperature": temperature}
+    options |= {"hotwords": body.hotwords or "", "timestamps": "word" if "word" in granularities else "segment"}
+    if body.chunking_strategy:
+        options |= {"vad": "auto", "batch_size": CHUNKS}
     begun = MEDIA(service.model.speech.transcribe, audio, prompt=body.prompt or "", **options)
     transcript = await unless_gone(request, service.in_time(begun))
     if body.stream:
@@ -42,7 +50,15 @@ async def answer(
     answer = Transcription(text=_text(segments), usage=_usage(transcript))
     if body.response_format == "verbose_json":
         answer.task, answer.language = task, "english" if translates else transcript.language_name
-        answer.duration, answer.segments = transcript.duration, list(map(_described, segments))
+        answer.duration = transcript.duration
+        if "segment" in granularities:
+            answer.segments = list(map(_described, segments))
+        if "word" in granularities:
+            answer.words = [
+                TranscriptionWord(word=word.word.strip(), start=word.start, end=word.end)
+                for segment in segments
+                for word in segment.words or ()
+            ]
     return answer
 
 
