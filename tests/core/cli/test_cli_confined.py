@@ -11,6 +11,7 @@ import pytest
 
 from gguf_files import tiny_llama
 from installed_plugins import install
+from prepared_commands import prepared
 from pumice.cli import cli, placing
 from pumice.cli.chat import files as conversations
 from pumice.cli.confined import ConfinedCommand
@@ -66,16 +67,33 @@ STARTED = {"`fork`", "start a program (`fork`, `execve`)", "`execve`", "`execvea
 SIGNALLED = {"signal the parent (`kill`)", "`pidfd_open` of the parent", "`prlimit` of the parent"}
 
 
+@pytest.fixture(scope="module")
+def forked():
+    with prepared() as commands:
+        yield commands
+
+
+@pytest.fixture
+def command(forked, home):
+    """Run the program where its modules are imported already; the process that ended."""
+
+    def run(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
+        done = forked(*arguments, **variables)
+        assert not done.returncode, done.stderr
+        return done
+
+    return run
+
+
 @pytest.fixture
 def pumice(home):
     """Run the program; the process that ended."""
 
-    def run(*arguments: object, status: int = 0, **variables: str) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: object, text: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-P", "-m", "pumice", *map(str, arguments)]
-        done = subprocess.run(
-            command, env=os.environ | variables, capture_output=True, text=True, timeout=300, cwd=home, check=False
-        )
-        assert done.returncode == status, done.stderr
+        environment = os.environ | variables
+        done = subprocess.run(command, env=environment, input=text, capture_output=True, text=True, check=False)
+        assert not done.returncode, done.stderr
         return done
 
     return run
@@ -132,50 +150,36 @@ def test_every_command_that_reads_models_is_confined():
     assert others == fetching | listing | with_engines
 
 
-def test_files_are_made_and_changed(pumice, model, home):
+def test_files_are_made_and_changed(command, model, home):
     """Each in its folder, with nothing left beside it; what is there keeps its mode, or is kept without --force."""
-    pumice("quantize", model, "q8.gguf", "Q8_0")
+    command("quantize", model, "q8.gguf", "Q8_0")
     (home / "q8.gguf").chmod(0o640)
-    pumice("quantize", model, "q8.gguf", "Q8_0", "--force")
+    command("quantize", model, "q8.gguf", "Q8_0", "--force")
     assert (home / "q8.gguf").stat().st_mode & 0o777 == 0o640
-    pumice("gguf", "set", "q8.gguf", "general.name=str:another")
-    pumice("gguf", "set", "q8.gguf", f"general.description=str:{'long ' * 100}")
-    assert pumice("gguf", "show", "q8.gguf", "general.name").stdout == "another\n"
-    pumice("gguf", "split", "q8.gguf", "parts", "--max-tensors", "8")
-    pumice("gguf", "merge", next(iter(sorted(home.glob("parts-*")))), "merged.gguf")
+    command("gguf", "set", "q8.gguf", "general.name=str:another")
+    command("gguf", "set", "q8.gguf", f"general.description=str:{'long ' * 100}")
+    assert command("gguf", "show", "q8.gguf", "general.name").stdout == "another\n"
+    command("gguf", "split", "q8.gguf", "parts", "--max-tensors", "8")
+    command("gguf", "merge", next(iter(sorted(home.glob("parts-*")))), "merged.gguf")
     (home / "text.txt").write_text("abc " * 300)
-    pumice("imatrix", model, "-f", "text.txt", "-c", "64", "--save-frequency", "2", "--backend", "numpy")
-    pumice("perplexity", model, "-f", "text.txt", "-c", "64", "--save-logits", "logits", "--backend", "numpy")
-    pumice("perplexity", model, "--kl-divergence-base", "logits", "--backend", "numpy")
+    command("imatrix", model, "-f", "text.txt", "-c", "64", "--save-frequency", "2", "--backend", "numpy")
+    command("perplexity", model, "-f", "text.txt", "-c", "64", "--save-logits", "logits", "--backend", "numpy")
+    command("perplexity", model, "--kl-divergence-base", "logits", "--backend", "numpy")
     assert not [path for path in home.rglob(".*") if path.name.startswith(".pumice")]
     assert {path.suffix for path in home.iterdir()} >= {".gguf", ".at_2"}
 
 
-def test_a_chat_is_denied_what_engines_are(model, site, home, pumice_input):
+def test_a_chat_is_denied_what_engines_are(pumice, model, site, home):
     secret = home.parent / ".ssh" / "id_ed25519"
     secret.parent.mkdir()
     secret.write_text("secret")
     install(site, "intruder", INTRUDER)
     variables = {"TRIED_MODEL": str(model), "TRIED_FILE": str(secret), "PYTHONPATH": str(site)}
-    lines = pumice_input("a", "chat", model, "-n", "2", "--chat-template", "chatml", "--backend", "numpy",
-                         "--set", "samplers=[intruder, greedy]", **variables).splitlines()  # fmt: skip
+    arguments = ("chat", model, "-n", "2", "--chat-template", "chatml", "--backend", "numpy")
+    done = pumice(*arguments, "--set", "samplers=[intruder, greedy]", text="a", **variables)
+    lines = done.stderr.splitlines()
     outcomes = json.loads(next(line for line in lines if line.startswith("{")))
     assert not {name for name, outcome in outcomes.items() if outcome != "denied"} - STARTED - SIGNALLED
-
-
-@pytest.fixture
-def pumice_input(home):
-    """Run the program with a text as its input, and return what it wrote to standard error."""
-
-    def run(text: str, *arguments: object, **variables: str) -> str:
-        command = [sys.executable, "-P", "-m", "pumice", *map(str, arguments)]
-        done = subprocess.run(
-            command, env=os.environ | variables, input=text, capture_output=True, text=True, timeout=300, cwd=home,
-            check=True,
-        )  # fmt: skip
-        return done.stderr
-
-    return run
 
 
 def test_only_conversations_are_read_and_written_for_a_chat(tmp_path):
@@ -206,31 +210,21 @@ def test_only_conversations_are_read_and_written_for_a_chat(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new.json", "old", "secret", "settings.json"]
 
 
-def test_texts_from_everywhere(pumice, model, home):
+def test_texts_from_everywhere(command, model, home):
     (home / "prompt").write_text("a b")
     (home / "grammar").write_text('root ::= "yes"')
-    ids = pumice("tokenize", model, "-f", "prompt", "--json").stdout
-    assert ids == pumice("tokenize", model, "-p", "a b", "--json").stdout
+    ids = command("tokenize", model, "-f", "prompt", "--json").stdout
+    assert ids == command("tokenize", model, "-p", "a b", "--json").stdout
     options = ("--backend", "numpy", "-n", "4")
-    assert pumice("run", model, "-f", "prompt", "--grammar", "@grammar", *options).stdout == "yes"
-    assert pumice("embed", model, "-f", "prompt", "--backend", "numpy").stdout
+    assert command("run", model, "-f", "prompt", "--grammar", "@grammar", *options).stdout == "yes"
+    assert command("embed", model, "-f", "prompt", "--backend", "numpy").stdout
 
 
-def test_the_sandbox_follows_the_configuration(pumice, model, home, monkeypatch, tmp_path):
+def test_the_sandbox_follows_the_configuration(command, model, home, monkeypatch, tmp_path):
     for setting, told in (("auto", "confined by: Landlock"), ("on", "confined by: Landlock"), ("off", "")):
         (tmp_path / "settings.yaml").write_text(f"sandbox: {setting}\n")
-        done = pumice(
-            "run",
-            model,
-            "-p",
-            "a",
-            "-n",
-            "1",
-            "-v",
-            "--backend",
-            "numpy",
-            PUMICE_CONFIG=str(tmp_path / "settings.yaml"),
-        )
+        variables = {"PUMICE_CONFIG": str(tmp_path / "settings.yaml")}
+        done = command("run", model, "-p", "a", "-n", "1", "-v", "--backend", "numpy", **variables)
         assert told in done.stderr
         assert ("confined" in done.stderr) == bool(told)
 
