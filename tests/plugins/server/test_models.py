@@ -346,3 +346,23 @@ def test_an_engine_that_dies_right_after_its_load_is_loaded_again(specs, monkeyp
         return state
 
     assert asyncio.run(use()) == "busy"
+
+
+def test_a_model_falls_asleep_although_it_is_asked_about(specs):
+    with serving(specs[0], keep_alive=1.0) as server:
+        assert complete(server, "one").status_code == 200
+        wait_until(lambda: server.client.get("/props").json()["is_sleeping"])
+        assert server.client.get("/health").json() == {"status": "ok"}
+        assert server.client.get("/metrics?names=llamacpp").status_code == 200
+        assert states(server) == {"one": "unloaded"}
+        assert complete(server, "one").status_code == 200
+
+
+def test_a_server_that_stops_loads_no_model(specs):
+    with serving(*specs[:2]) as server:
+        assert complete(server, "one").status_code == 200
+        server.models.drain(PATIENCE)
+        answer = server.client.post("/models/load", json={"model": "two"})
+        assert (answer.status_code, answer.json()["error"]["message"]) == (503, "the server is stopping")
+        assert server.client.post("/models/load", json={"model": "one"}).json() == {"success": True}, "it is loaded"
+        assert states(server) == {"one": "loaded", "two": "unloaded"}

@@ -196,3 +196,8 @@ def test_a_compressed_body_is_named(server, headers):
     response = server.client.post("/v1/completions", content=gzip.compress(b'{"prompt": "a"}'), headers=headers)
     assert response.status_code in (400, 415)
     assert "compressed (gzip)" in response.json()["error"]["message"]
+
+
+def test_an_empty_text_has_no_embedding_for_ollama(server):
+    assert server.client.post("/api/embed", json={"model": "demo", "input": ""}).json()["embeddings"] == []
+    assert server.client.post("/api/embeddings", json={"model": "demo", "prompt": ""}).json() == {"embedding": []}

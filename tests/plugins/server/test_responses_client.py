@@ -170,3 +170,20 @@ def test_items_of_another_key_are_not_found():
     for owner, id in (("you", "i1"), ("me", "i2"), ("me", 7)):
         with pytest.raises(Exception, match=r"input\[0\]\.id: no item"):
             store.with_items([{"type": "item_reference", "id": id}], owner)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
+        {"role": "assistant", "content": None, "refusal": "No."},
+    ],
+)
+def test_refusals_are_texts_of_the_assistant(server, message):
+    def rendered(answer):
+        return server.client.post("/apply-template", json={"messages": [*CHAT, answer, *CHAT]}).json()
+
+    assert rendered(message) == rendered({"role": "assistant", "content": "No."})
+    if message["content"]:
+        given = {"input": [*CHAT, message, *CHAT], "max_output_tokens": 1}
+        assert server.client.post("/v1/responses", json=given).status_code == 200

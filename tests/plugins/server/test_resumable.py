@@ -1,12 +1,14 @@
 """Streams that outlive their connection."""
 
 import json
+from contextlib import closing
+from http.client import HTTPConnection
 
 import pytest
 
 from pumice_server.pools import STREAMS
 from server_thread import running
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 BODY = {"messages": [{"role": "user", "content": "Once"}], "stream": True, "temperature": 0, "max_tokens": 60}
 NAMED = {"X-Conversation-Id": "fox"}
@@ -95,3 +97,14 @@ def test_old_streams_and_bytes_are_dropped(model, monkeypatch, n_more):
         assert server.client.get("/v1/stream/3?from=0").status_code == 410
         too_long = {"X-Conversation-Id": "x" * 1025}
         assert server.client.post(CHAT, json=BODY, headers=too_long).status_code == 400
+
+
+@pytest.mark.parametrize("path", ["/v1/stream/fox", "/models/sse", "/v1/models", "/metrics", "/page/main.js"])
+def test_head_has_no_body(server, path):
+    """Parts of streams are written past h11, which drops the bodies of HEAD: the next answer would begin with them."""
+    server.client.post(CHAT, json={**BODY, "max_tokens": 4}, headers=NAMED)
+    with closing(HTTPConnection(server.url.removeprefix("http://"), timeout=PATIENCE)) as connection:
+        connection.request("HEAD", path)
+        assert connection.getresponse().read() == b""
+        connection.request("GET", "/livez")
+        assert json.load(connection.getresponse()) == {"status": "ok"}
