@@ -180,6 +180,58 @@ def _openai_variables(endpoint: Endpoint) -> Setup:
     )
 
 
+def _copilot(endpoint: Endpoint) -> Setup:
+    """A provider in the environment, for which no account is asked. An answer may take a quarter of the context."""
+    n_answer = max(1, endpoint.n_ctx // 4)
+    limits = {
+        "COPILOT_PROVIDER_MAX_PROMPT_TOKENS": str(endpoint.n_ctx - n_answer),
+        "COPILOT_PROVIDER_MAX_OUTPUT_TOKENS": str(n_answer),
+    }
+    return Setup(
+        environment={
+            "COPILOT_PROVIDER_BASE_URL": endpoint.openai_url,
+            "COPILOT_PROVIDER_API_KEY": endpoint.api_key,
+            "COPILOT_MODEL": endpoint.model,
+            **(limits if endpoint.n_ctx else {}),
+        }
+    )
+
+
+def _hermes(endpoint: Endpoint) -> Setup:
+    return Setup(
+        environment={
+            "HERMES_INFERENCE_PROVIDER": "custom",
+            "HERMES_INFERENCE_MODEL": endpoint.model,
+            "CUSTOM_BASE_URL": endpoint.openai_url,
+            "OPENAI_API_KEY": endpoint.api_key,
+        }
+    )
+
+
+def _kimi(endpoint: Endpoint) -> Setup:
+    return Setup(
+        environment={
+            "KIMI_MODEL_NAME": endpoint.model,
+            "KIMI_MODEL_PROVIDER_TYPE": "openai",
+            "KIMI_MODEL_BASE_URL": endpoint.openai_url,
+            "KIMI_MODEL_API_KEY": endpoint.api_key,
+            **({"KIMI_MODEL_MAX_CONTEXT_SIZE": str(endpoint.n_ctx)} if endpoint.n_ctx else {}),
+        }
+    )
+
+
+def _pi(endpoint: Endpoint) -> Setup:
+    return Setup(["--provider", "pumice", "--model", endpoint.model])
+
+
+def _add_to_pi(content: dict[str, Any], endpoint: Endpoint) -> dict[str, Any]:
+    model = {"id": endpoint.model, **({"contextWindow": endpoint.n_ctx} if endpoint.n_ctx else {})}
+    provider = {"baseUrl": endpoint.openai_url, "api": "openai-completions", "apiKey": endpoint.api_key}
+    entry = {**provider, "models": [model]}
+    content.setdefault("providers", {})["pumice"] = entry
+    return {"providers": {"pumice": entry}}
+
+
 def _open_webui(endpoint: Endpoint) -> Setup:
     return Setup(
         ["serve"],
@@ -231,6 +283,10 @@ def _cline_providers() -> Path:
     return Path.home() / ".cline" / "data" / "settings" / "providers.json"
 
 
+def _pi_models() -> Path:
+    return Path.home() / ".pi" / "agent" / "models.json"
+
+
 def _continue_config() -> Path:
     return Path.home() / ".continue" / "config.yaml"
 
@@ -249,9 +305,20 @@ CLIENTS = {
         lambda endpoint: Setup(),
         config_file=ConfigFile(_continue_config, _add_to_continue),
     ),
+    "copilot": Client("GitHub Copilot CLI", "copilot", "npm install -g @github/copilot", _copilot),
     "goose": Client("goose", "goose", "see https://goose-docs.ai", _goose),
+    "hermes": Client("Hermes Agent", "hermes", "pip install hermes-agent", _hermes),
+    "kimi": Client("Kimi Code", "kimi", "npm install -g @moonshot-ai/kimi-code", _kimi),
     "open-webui": Client("Open WebUI", "open-webui", "pip install open-webui", _open_webui, 4096),
     "opencode": Client("opencode", "opencode", "npm install -g opencode-ai", _opencode),
+    "pi": Client(
+        "pi",
+        "pi",
+        "npm install -g @mariozechner/pi-coding-agent",
+        _pi,
+        16384,
+        ConfigFile(_pi_models, _add_to_pi),
+    ),
     "qwen": Client("Qwen Code", "qwen", "npm install -g @qwen-code/qwen-code", _openai_variables),
     "zed": Client(
         "Zed", "zed", "see https://zed.dev/download", _zed, config_file=ConfigFile(_zed_settings, _add_to_zed)
