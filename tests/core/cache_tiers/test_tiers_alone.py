@@ -101,6 +101,27 @@ def test_a_second_process_reads_what_the_first_wrote(tmp_path: Path) -> None:
         tier.close(60)
 
 
+def test_processes_that_write_at_once_share_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each counts the folder after a tenth of the limit, so that only what the others wrote since then is too much."""
+    monkeypatch.setattr(disk, "_LEAST_FREE", 0)
+    size = HEADER_BYTES + N_BYTES
+    limit, n_tiers, n_each = 40 * size, 3, 60
+    tiers = [DiskTier(tmp_path, limit) for _ in range(n_tiers)]
+    for number in range(n_each):
+        for i, tier in enumerate(tiers):
+            assert tier.put(entry(i * n_each + number), data(i * n_each + number))
+    for tier in tiers:
+        assert tier.wait(60, empty=True)
+        assert tier.works
+    files = list(tmp_path.glob("*/*-*"))
+    assert 0.5 * limit < len(files) * size <= (1 + 0.1 * n_tiers) * limit
+    stored = [number for number in range(n_tiers * n_each) if tiers[0].has(entry(number))]
+    assert len(stored) == len(files)
+    assert all((tier.get(entry(number)) == number).all() for number in stored for tier in tiers)
+    for tier in tiers:
+        tier.close(60)
+
+
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), MemoryError()])
 def test_a_full_disk_stops_the_writing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
