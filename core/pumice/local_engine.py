@@ -28,8 +28,7 @@ from pumice.engine.placement.runner import Observer
 from pumice.engine.placement.sizing import make_limits
 from pumice.engine.requests.arguments import AdapterNames, NamedAdapter, check_ids, token_ids
 from pumice.engine.requests.generation import salt_of
-from pumice.engine.requests.layers import site_name
-from pumice.engine.requests.reading import LayerRows, LogitRows, ReadRequest, Rows
+from pumice.engine.requests.reading import LogitRows, ReadRequest, Rows
 from pumice.errors import ModelError, PumiceError, RequestError
 from pumice.frontend.engine import ModelEngine
 from pumice.gguf import GGUFFile
@@ -217,20 +216,6 @@ class LocalEngine:
             LogitRows(request, tokens, wanted, scales, encoder_prompt=encoder_prompt, shares=first > 0)
 
         return self.thread.read(whole)[0]
-
-    def hidden(
-        self, texts: Sequence[Sequence[int]], layers: Sequence[int | str], adapters: Mapping[str, float] | None
-    ) -> list[NDArray[np.float32]]:
-        if self.runner.model.encodes:
-            raise RequestError("hidden: a model with an encoder and a decoder has two sequences of layers; use embed")
-        sites = list(dict.fromkeys(site_name(layer, self.runner.placed.sites, "hidden") for layer in layers))
-        scales = self._adapter_names.scales(adapters)
-
-        def each(request: ReadRequest[Rows]) -> None:
-            for tokens in texts:
-                LayerRows(request, tokens, range(len(tokens)), scales, sites=sites)
-
-        return self.thread.read(each)
 
     def state(self, tokens: Sequence[int], adapters: Mapping[str, float] | None, cache_salt: str) -> bytes:
         salt = salt_of(cache_salt, self._adapter_names.scales(adapters))

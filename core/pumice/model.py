@@ -528,7 +528,7 @@ class Model(LoadedModel):
         layers: Sequence[int | str],
         adapters: Adapters = None,
     ) -> dict[int | str, Rows] | list[dict[int | str, Rows]]:
-        """Return the hidden states of layers for each token. The engine must be in this process (``pumice.load``).
+        """Return the hidden states of layers for each token.
 
         Args:
             texts: A text or token ids, or a list of several, which are computed together.
@@ -540,11 +540,38 @@ class Model(LoadedModel):
             float32 ``[n_tokens, n_embd]`` by layer; of several texts a list.
 
         Raises:
-            RequestError: The model has no such layer, a text does not fit, or the engine is in another process.
+            RequestError: The model has no such layer, or a text does not fit.
         """
-        several = isinstance(texts, (list, tuple)) and any(not isinstance(text, Integral) for text in texts)
-        states = hidden_states(self.engine, texts if several else [texts], layers, adapters)
+        several = _are_several(texts)
+        states = hidden_states(self.engine, texts if several else [texts], layers, adapters).wait()
         return states if several else states[0]
+
+    @overload
+    async def ahidden(  # type: ignore[overload-overlap]  # a text is a sequence of texts, too
+        self, texts: str | Sequence[int], layers: Sequence[int | str], adapters: Adapters = None
+    ) -> dict[int | str, Rows]: ...
+
+    @overload
+    async def ahidden(
+        self, texts: Sequence[str] | Sequence[Sequence[int]], layers: Sequence[int | str], adapters: Adapters = None
+    ) -> list[dict[int | str, Rows]]: ...
+
+    @short_traceback
+    async def ahidden(
+        self,
+        texts: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]],
+        layers: Sequence[int | str],
+        adapters: Adapters = None,
+    ) -> dict[int | str, Rows] | list[dict[int | str, Rows]]:
+        """Like ``hidden``, for a coroutine."""
+        several = _are_several(texts)
+        states = await hidden_states(self.engine, texts if several else [texts], layers, adapters).awaited()
+        return states if several else states[0]
+
+
+def _are_several(texts: Sequence[object]) -> bool:
+    """Return True for a list of texts, False for a text or token ids."""
+    return isinstance(texts, (list, tuple)) and any(not isinstance(text, Integral) for text in texts)
 
 
 @contextlib.contextmanager

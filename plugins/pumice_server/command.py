@@ -262,6 +262,7 @@ def _voices(ctx: click.Context, param: click.Parameter, folder: Path | None) -> 
     advanced=True,
     help="Folder of voices for /v1/audio/speech, read at startup: NAME.json (OuteTTS) or sounds (Pocket TTS).",
 )
+@option("--hidden-states", is_flag=True, group="Server", advanced=True, help="Serve /hidden-states.")
 @option("--slots/--no-slots", default=True, group="Server", advanced=True, help="Serve /slots.")
 @option(
     "--slot-save-path",
@@ -514,6 +515,7 @@ def _take_server(options: dict[str, Any], elsewhere: bool) -> _Server:
         tls_key=options.pop("ssl_key_file"),
         tls_certificate=options.pop("ssl_cert_file"),
         keep_alive=_seconds(options.pop("sleep_idle_seconds")),
+        hidden_states=options.pop("hidden_states"),
         slot_folder=options.pop("slot_save_path"),
         adapter_folder=options.pop("lora_dir"),
         allow_pull=options.pop("allow_pull"),

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 import pumice
 from pumice.plugin.unstable import Endpoint, ServerProtocol
-from pumice_server import documents, self_description, static
+from pumice_server import documents, hidden, self_description, static
 from pumice_server.answer_types import Status
 from pumice_server.answers import titled
 from pumice_server.model_service import BEAT_SECONDS, ModelService, snapshot_of
@@ -106,6 +106,7 @@ def endpoints(settings: Settings) -> Sequence[Endpoint]:
         get(ready, "/readyz", scope=""),
         get(metrics if settings.metrics else no_metrics, "/metrics", scope="admin"),
         post(documents.extract_text, "/extract-text"),
+        post(hidden.hidden_states if settings.hidden_states else hidden.no_hidden_states, "/hidden-states"),
     ]
 
 

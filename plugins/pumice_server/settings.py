@@ -65,6 +65,7 @@ class Settings:
         compat: Answer as llama-server does where clients of other servers would be misled.
         page: Serve the page at ``/``.
         slots: Serve ``/slots``.
+        hidden_states: Serve ``/hidden-states``.
         metrics: Serve ``/metrics``.
         verbose: With ``compat``, add ``__verbose`` to chats.
         predict_route: Path of Vertex AI's predictions; None disables them.
@@ -105,6 +106,7 @@ class Settings:
     compat: bool = False
     page: bool = True
     slots: bool = True
+    hidden_states: bool = False
     metrics: bool = True
     verbose: bool = False
     predict_route: str | None = None

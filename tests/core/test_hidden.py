@@ -1,5 +1,7 @@
 """``model.hidden`` and ``on_layer``: rows of layers, read and replaced, on several backends."""
 
+import asyncio
+
 import numpy as np
 import pytest
 
@@ -139,12 +141,20 @@ def test_a_wrong_function_fails_its_request_alone(model, functions, message):
         assert len(other.completion().tokens) == 40
 
 
-def test_an_engine_elsewhere_shows_no_layers():
-    with pumice.load_process(n_ctx=128) as model:
-        with pytest.raises(pumice.RequestError, match="hidden: the engine is not in this process"):
-            model.hidden(PROMPT, layers=[1])
+def test_an_engine_in_another_process_reads_layers_and_takes_no_functions(model):
+    texts, layers = [PROMPT, "The dog"], [1, "3.ffn", "embeddings"]
+    with pumice.load_process(n_ctx=128, backend="cpu", kv_type="f32") as elsewhere:
+        for rows, expected in zip(
+            elsewhere.hidden(texts, layers=layers), model.hidden(texts, layers=layers), strict=True
+        ):
+            for layer in layers:
+                assert np.linalg.norm(rows[layer] - expected[layer]) < 0.02 * np.linalg.norm(expected[layer])
+        alone = asyncio.run(elsewhere.ahidden(PROMPT, layers=[1]))
+        assert alone[1].shape == (len(model.tokenizer.tokenize(PROMPT)), model.facts.n_embd)
+        with pytest.raises(pumice.RequestError, match="hidden: the model has no layer 6"):
+            elsewhere.hidden(PROMPT, layers=[6])
         with pytest.raises(pumice.RequestError, match="on_layer: functions need an engine in this process"):
-            model.generate(PROMPT, on_layer={1: lambda rows, positions: rows})
+            elsewhere.generate(PROMPT, on_layer={1: lambda rows, positions: rows})
 
 
 def test_many_sets_of_layers_end_in_one_graph_of_all():

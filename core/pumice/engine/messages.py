@@ -470,6 +470,23 @@ class Score(Question[Sequence[Logprobs]], frozen=True):
     client: Name = msgspec.field(default_factory=CLIENT.get)
 
 
+class LayersRead(Answer[Sequence[NDArray[np.float32]]], frozen=True):
+    """Rows of each text, float32 ``[n_tokens, n_layers, n]``."""
+
+
+class ReadLayers(Question[Sequence[NDArray[np.float32]]], frozen=True):
+    """Return the rows of ``layers``, all of them different, for each of ``texts``, given as token ids.
+
+    ``adapters`` is as for ``Encode``.
+    """
+
+    answer = LayersRead
+    texts: Sequence[Sequence[int]]
+    layers: Annotated[Sequence[int | Name], Meta(min_length=1)]
+    adapters: Mapping[str, float] | None = None
+    client: Name = msgspec.field(default_factory=CLIENT.get)
+
+
 class PromptSaved(Answer[Count], frozen=True):
     """The number of the prompt's first tokens whose cache is on disk."""
 
@@ -519,7 +536,7 @@ class Close(EngineMessage, frozen=True):
     """Cancel everything and end."""
 
 
-AnyQuestion = Encode | EncodeMedia | PlanVideo | DecodeSpeech | Score | SavePrompt | SetAdapters | Inspect
+AnyQuestion = Encode | EncodeMedia | PlanVideo | DecodeSpeech | Score | ReadLayers | SavePrompt | SetAdapters | Inspect
 Command = AnyQuestion | Add | ReleaseMedia | Speak | Cancel | EndReasoning | Close
 
 
@@ -596,5 +613,7 @@ class SpeechEnded(LastEvent, frozen=True):
     n_frames: Count
 
 
-AnyAnswer = Encoded | MediaEncoded | VideoPlanned | SpeechDecoded | Scored | PromptSaved | AdaptersSet | Inspected
+AnyAnswer = (
+    Encoded | MediaEncoded | VideoPlanned | SpeechDecoded | Scored | LayersRead | PromptSaved | AdaptersSet | Inspected
+)
 Event = AnyAnswer | Accepted | Progress | Output | Finished | Failed | SpeechPart | SpeechEnded

@@ -119,11 +119,6 @@ class ModelEngine(Protocol):
     ) -> NDArray[np.float32]:
         """Return the logits after each token, as ``Model.logits``, for a prompt that was read. Raises RequestError."""
 
-    def hidden(
-        self, texts: Sequence[Sequence[int]], layers: Sequence[int | str], adapters: Mapping[str, float] | None
-    ) -> list[NDArray[np.float32]]:
-        """Return rows ``[n_tokens, n_layers, n_embd]`` of each text, given as token ids. Raises RequestError."""
-
     def state(self, tokens: Sequence[int], adapters: Mapping[str, float] | None, cache_salt: str) -> bytes:
         """Return the cache of a prompt as ``PromptCache.state`` does. Raises RequestError."""
 

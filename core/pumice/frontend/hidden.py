@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
+from pumice.engine.messages import ReadLayers, check_adapters
 from pumice.errors import PromptTooLongError, RequestError
+from pumice.frontend.answer import Answer
 from pumice.frontend.engine import ModelEngine, check_open
 from pumice.frontend.prompts import prompt_ids
 from pumice.wording import show_python
@@ -19,11 +22,34 @@ if TYPE_CHECKING:
 
 def hidden_states(
     engine: ModelEngine, texts: Sequence[object], layers: Sequence[int | str], adapters: Mapping[str, float] | None
-) -> list[LayerRows]:
-    """Return the rows of each text by layer, as ``Model.hidden``. Raises RequestError."""
-    check_open(engine)
-    if isinstance(layers, str) or not isinstance(layers, Sequence) or not layers:
-        raise RequestError(f"hidden: layers must be a list of layers, not {show_python(layers)}")
+) -> Answer[list[LayerRows]]:
+    """Return the answer of ``Model.hidden``: the rows of each text by layer."""
+    chosen: dict[str, int | str] = {}
+
+    def begin() -> Future[Sequence[NDArray[np.float32]]]:
+        check_open(engine)
+        if isinstance(layers, str) or not isinstance(layers, Sequence) or not layers:
+            raise RequestError(f"hidden: layers must be a list of layers, not {show_python(layers)}")
+        for layer in layers:
+            if isinstance(layer, bool) or not isinstance(layer, (int, str)):
+                raise RequestError(f"hidden: a layer is a number or a name, not {show_python(layer)}")
+        check_adapters(adapters)
+        every = _token_ids(engine, texts)
+        chosen.update((str(layer), layer) for layer in layers)
+        if every:
+            return engine.client.ask(ReadLayers, every, list(chosen.values()), adapters)
+        future: Future[Sequence[NDArray[np.float32]]] = Future()
+        future.set_result([])
+        return future
+
+    def by_layer(rows: Sequence[NDArray[np.float32]]) -> list[LayerRows]:
+        places = list(chosen)
+        return [{layer: values[:, places.index(str(layer))] for layer in layers} for values in rows]
+
+    return Answer(begin, by_layer)
+
+
+def _token_ids(engine: ModelEngine, texts: Sequence[object]) -> list[list[int]]:
     every: list[list[int]] = []
     for index, text in enumerate(texts):
         try:
@@ -36,8 +62,4 @@ def hidden_states(
             error.prompt_index = index if len(texts) > 1 else None
             raise
         every.append(ids)
-    if not every:
-        return []
-    names = list(dict.fromkeys(map(str, layers)))
-    rows = engine.hidden(every, layers, adapters)
-    return [{layer: values[:, names.index(str(layer))] for layer in layers} for values in rows]
+    return every

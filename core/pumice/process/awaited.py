@@ -21,6 +21,7 @@ from pumice.engine.messages import (
     Facts,
     Failed,
     Finished,
+    LayersRead,
     Logprobs,
     MediaEncoded,
     MediaPart,
@@ -28,6 +29,7 @@ from pumice.engine.messages import (
     Progress,
     PromptSaved,
     Question,
+    ReadLayers,
     Request,
     SavePrompt,
     Score,
@@ -43,6 +45,7 @@ from pumice.process.codec import MAX_BYTES, MAX_LOADING_BYTES
 
 _FIRST = itemgetter(0)
 _SMALL = 1 << 16  # bytes of a message without vectors and log-probabilities
+_STREAMS, _WIDEST = 4, 1 << 14  # residual streams of a layer, and values of a row if they are unknown
 _TOP_BYTES = 16  # bytes of a token and its log-probability
 
 
@@ -127,6 +130,10 @@ class Awaited:
         if isinstance(command, Score) and isinstance(event, Scored):
             is_long = len(event.value) == max(0, len(command.tokens) - 1)
             return is_long and _are_valid(event.value, command.n_top, self._n_vocab)
+        if isinstance(command, ReadLayers) and isinstance(event, LayersRead):
+            return [array.shape[:2] for array in event.value] == [
+                (len(text), len(command.layers)) for text in command.texts
+            ]
         if isinstance(command, SavePrompt) and isinstance(event, PromptSaved):
             return event.value <= len(command.tokens)
         if isinstance(command, EncodeMedia) and isinstance(event, MediaEncoded):
@@ -169,6 +176,9 @@ class Awaited:
         """Return the maximum bytes of an answer's largest message beyond the usual limit."""
         if isinstance(command, Encode):
             return sum(4 * math.prod(shape) + _SMALL for shape in self._shapes(command))
+        if isinstance(command, ReadLayers):
+            n_rows = sum(map(len, command.texts)) * len(command.layers)
+            return 4 * n_rows * max(_STREAMS * self.facts.n_embd, _WIDEST) + _SMALL if self.facts else 0
         if isinstance(command, EncodeMedia):
             return self.facts.media_bytes + _SMALL if self.facts and not command.keep else 0
         if isinstance(command, DecodeSpeech):

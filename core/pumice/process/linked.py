@@ -129,9 +129,6 @@ class LinkedEngine:
     def logits(self, *_: object) -> NDArray[np.float32]:
         raise _elsewhere("logits")
 
-    def hidden(self, *_: object) -> list[NDArray[np.float32]]:
-        raise _elsewhere("hidden")
-
     def state(self, *_: object) -> bytes:
         raise _elsewhere("state")
 

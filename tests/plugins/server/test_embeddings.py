@@ -102,3 +102,28 @@ def test_ranking(model):
 )
 def test_wrong_requests(server, path, body, status):
     assert server.client.post(path, json=body).status_code == status
+
+
+def test_hidden_states_are_those_of_the_library(server):
+    layers = [0, "1.ffn", "embeddings"]
+    with running(server.model, hidden_states=True) as allowed:
+
+        def ask(**body):
+            return allowed.client.post("/hidden-states", json={"input": TEXTS, "layers": layers, **body})
+
+        states = server.model.hidden(TEXTS, layers=layers)
+        for answer, expected in zip(ask().json()["data"], states, strict=True):
+            assert list(answer["layers"]) == ["0", "1.ffn", "embeddings"]
+            for layer in layers:
+                np.testing.assert_allclose(answer["layers"][str(layer)], expected[layer], rtol=1e-3, atol=1e-4)
+        assert len(ask(input=server.model.tokenizer.tokenize(TEXTS[0])).json()["data"]) == 1
+        for body, message in (
+            ({"layers": [9]}, "the model has no layer 9"),
+            ({"layers": []}, "layers"),
+            ({"layers": ["0"] * 2000}, "at most 1024"),
+            ({"input": "word and " * 400}, "n_ctx is 512"),
+            ({"input": ["a b c d " * 60] * 100, "layers": layers * 20}, "values are too many"),
+        ):
+            response = ask(**body)
+            assert (response.status_code, message in response.text) == (400, True), response.text
+    assert server.client.post("/hidden-states", json={"input": "a", "layers": [0]}).status_code == 501

@@ -131,6 +131,7 @@ ROWS: list[tuple[str, Any, int, Any]] = [
     ("POST /tokenize", {"content": TEXT, "with_pieces": True}, 200, {"tokens": [{"id": int, "piece": str}]}),
     ("POST /detokenize", {"tokens": [5, 6]}, 200, {"content": str}),
     ("POST /apply-template", CHAT, 200, {"prompt": str}),
+    ("POST /hidden-states", {"input": "a", "layers": [0]}, 501, ERROR),
     ("GET /lora-adapters", None, 200, []),
     ("POST /lora-adapters", [], 200, {"success": True}),
     ("DELETE /lora-adapters?name=a", None, 501, ERROR),

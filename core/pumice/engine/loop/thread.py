@@ -27,6 +27,7 @@ from pumice.engine.messages import (
     Inspect,
     Inspected,
     PromptSaved,
+    ReadLayers,
     Request,
     SavePrompt,
     Score,
@@ -93,7 +94,7 @@ class EngineThread:
         Raises RequestError for an invalid command, QueueFullError if it can be tried again later, and ModelClosedError
         if the model is closed.
         """
-        if isinstance(command, (Add, Encode, Score)):
+        if isinstance(command, (Add, Encode, Score, ReadLayers)):
             with self._accepting(len(command.ids) if isinstance(command, Add) else 1):
                 self._put(self._prepare(command))
         elif isinstance(command, SavePrompt):

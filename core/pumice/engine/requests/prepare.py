@@ -10,13 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 from pumice.architecture import Masks, MediaRules
 from pumice.engine.media.rows import MediaIds, MediaRows, place_spans
-from pumice.engine.messages import Add, Encode, Encoded, Logprobs, Request, SavePrompt, Score, Scored, Span
+from pumice.engine.messages import (
+    Add,
+    Encode,
+    Encoded,
+    LayersRead,
+    Logprobs,
+    ReadLayers,
+    Request,
+    SavePrompt,
+    Score,
+    Scored,
+    Span,
+)
 from pumice.engine.requests.alignment import Alignment
 from pumice.engine.requests.arguments import NO_PREDICTION, AdapterNames, check_ids
 from pumice.engine.requests.generation import Generation, salt_of
 from pumice.engine.requests.job import EncoderPrompt
 from pumice.engine.requests.layers import LayerFunctions, site_name
-from pumice.engine.requests.reading import ReadRequest, Rows, Scores, TextRows, wanted_by, with_event
+from pumice.engine.requests.reading import LayerRows, ReadRequest, Rows, Scores, TextRows, wanted_by, with_event
 from pumice.engine.requests.text import TextStream
 from pumice.errors import PromptTooLongError, PumiceError, RequestError
 from pumice.grammar import BudgetedReasoning, Constraint
@@ -93,12 +105,14 @@ class Preparer:
 
         return Compiler(self.load_tokenizer, self.n_vocab)
 
-    def __call__(self, command: Add | Encode | Score) -> list[Generation] | ReadRequest[Any]:
+    def __call__(self, command: Add | Encode | Score | ReadLayers) -> list[Generation] | ReadRequest[Any]:
         """Return the jobs of a command. Raises RequestError for one that does not fit the model."""
         if isinstance(command, Encode):
             return self.texts(command)
         if isinstance(command, Score):
             return self.scores(command)
+        if isinstance(command, ReadLayers):
+            return self.layer_rows(command)
         return self.generations(command.ids, command.request, command.client)
 
     def salt(self, command: SavePrompt) -> bytes:
@@ -194,6 +208,19 @@ class Preparer:
             shares=True,
             n_top=command.n_top,
         )
+        return request
+
+    def layer_rows(self, command: ReadLayers) -> ReadRequest[Rows]:
+        """Return the readings of layers. Raises RequestError for a layer that the model does not have."""
+        if self.decoder_start is not None:
+            raise RequestError("hidden: a model with an encoder and a decoder has two sequences of layers; use embed")
+        sites = [site_name(layer, self.sites, "hidden") for layer in command.layers]
+        scales = self.adapters.scales(command.adapters)
+        request: ReadRequest[Rows] = with_event(
+            command.id, lambda values: LayersRead(command.id, values), client=command.client
+        )
+        for tokens in command.texts:
+            LayerRows(request, tokens, range(len(tokens)), scales, sites=sites)
         return request
 
     def encoder_prompt(self, tokens: Sequence[int], spans: Sequence[Span]) -> EncoderPrompt:
