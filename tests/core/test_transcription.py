@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -332,10 +333,16 @@ def test_a_model_transcribes(model: pumice.Model, tmp_path: Path) -> None:
     assert [segment.id for segment in once] == list(range(len(once)))
     pumice.Audio(samples[: 2 * RATE], rate=RATE).save(tmp_path / "a.wav")
     path = str(model.engine.file.path)
-    for form in ("txt", "srt", "vtt", "json"):
-        arguments = ["transcribe", str(tmp_path / "a.wav"), "-m", path, "--backend", "numpy", "--language", "de"]
-        result = CliRunner().invoke(cli, [*arguments, "-o", str(tmp_path / f"a.{form}")])
+    arguments = ["transcribe", str(tmp_path / "a.wav"), "-m", path, "--backend", "numpy", "--language", "de"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of two options with one name
+        for form in ("txt", "srt", "vtt", "json"):
+            result = CliRunner().invoke(cli, [*arguments, "-o", str(tmp_path / f"a.{form}")])
+            assert result.exit_code == 0, result.output
+        more = ["--timestamps", "word", "--vad", "energy", "--batch-windows", "2", "--hotwords", "abc"]
+        result = CliRunner().invoke(cli, [*arguments, *more, "--format", "json"])
         assert result.exit_code == 0, result.output
+        assert all("words" in segment for segment in json.loads(result.output)["segments"])
     values = json.loads((tmp_path / "a.json").read_text())
     expected = model.speech.transcribe(tmp_path / "a.wav", language="de")
     assert values["text"] == expected.text

@@ -77,7 +77,8 @@ _OPTIONS = ("language", "task", "prompt", "hotwords", "temperature", "timestamps
     "(loudness), or auto (silero if it is installed, else energy).",
 )
 @option(
-    "--batch-size",
+    "--batch-windows",
+    "batch_size",
     type=click.IntRange(1, 64),
     default=1,
     show_default=True,
