@@ -3,6 +3,7 @@
 import shutil
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -50,6 +51,20 @@ def test_adapters_are_as_strong_as_a_request_says(adapted, texts):
     assert text(adapted, lora=[]) == texts()  # those that are not listed have scale 0
     assert text(adapted, lora=[{"id": 1, "scale": 0.25}]) == texts(b=0.25)
     assert text(adapted, lora=[{"id": 0}]) == texts()
+
+
+def test_a_scale_that_overflows_fails_its_request_alone(adapted, texts):
+    """The logits of one sequence are no numbers; those of the others in its steps are."""
+
+    def status(scale):
+        body = {**GREEDY, "max_tokens": 40, "ignore_eos": True, "lora": [{"id": 1, "scale": scale}]}
+        response = adapted.client.post("/v1/completions", json=body)
+        return response.status_code, response.json().get("choices", [{}])[0].get("text", "")[: len(texts(b=0.25))]
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(status, [0.25, 1e6, 0.25, 1e6, 1e6, 0.25]))
+    assert [code for code, _ in found] == [200, 500, 200, 500, 500, 200]
+    assert {part for code, part in found if code == 200} == {texts(b=0.25)}
 
 
 def test_an_adapter_is_a_model_by_its_own_name(adapted, texts):

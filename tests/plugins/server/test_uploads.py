@@ -79,6 +79,7 @@ def test_ollamas_client_creates_a_model_of_a_local_file(path, folder):
         client.create("own-too", files={"tiny.gguf": digest})
         client.delete("own")
         assert names_in(folder / "blobs") == {digest.replace(":", "-")}, "another model has the file"
+        assert 'model="own"' not in server.client.get("/metrics").text, "labels go with their model"
         client.delete("own-too")
         assert names_in(folder / "blobs") == set()
         assert [model.model for model in client.list().models] == ["first"]
