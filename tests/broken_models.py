@@ -224,7 +224,7 @@ ON_ANY: Mapping[str, Breakage] = {
         _set("*.rope.dimension_count", 32), "rope.dimension_count", "predicted better", runs=True
     ),
     "rows shuffled": Breakage(_tensor(r"blk\.2\.ffn_down\.weight", _noise), r"blk\.2$", "without", runs=True),
-    "gate and up swapped": Breakage(_swapped, r"blk\.3$", "without", runs=True),
+    "gate and up swapped": Breakage(_swapped, r"blk\.3\.ffn_gate", "swapped"),
     "ordinary end token": Breakage(_set("tokenizer.ggml.eos_token_id", 500), "eos_token_id", "ordinary"),
     "no pre-tokenizer": Breakage(lambda contents: contents.metadata.pop("tokenizer.ggml.pre") and None, "ggml.pre"),
     "half of the merges": Breakage(_merges, "vocabulary", "not found in their own texts"),
