@@ -23,9 +23,11 @@ from pumice.check.vocabulary import check_vocabulary
 from pumice.check.weights import check_weights
 from pumice.errors import PumiceError
 from pumice.gguf import GGUFFile
-from pumice.gguf.kinds import MODEL, kind_of
+from pumice.gguf.kinds import MODEL, kind_of, why_no_model
 from pumice.model_files.opening import open_model
+from pumice.model_graphs import make_architecture
 from pumice.registry import Registry
+from pumice.tokenizers import has_tokenizer
 
 __all__ = ["Finding", "Level", "Plan", "check"]
 
@@ -65,6 +67,10 @@ def check(
         except PumiceError as error:
             yield Finding("error", "file", str(error))
             return
+        if not isinstance(file.metadata.get("general.architecture"), str) and kind_of(file.metadata) == MODEL:
+            message = "the key is missing or not a string, so no program knows how to run the model"
+            yield Finding("error", "general.architecture", message)
+            return
         given = {key: value for key, value in options.items() if value is not None}
         settings = {"n_ctx": _context(file), "n_parallel": 1, **given}
         subject = Subject(file, registry, settings, plan.text, other, progress)
@@ -73,7 +79,10 @@ def check(
             for finding in run(subject):
                 broken |= finding.level == "error"
                 yield finding
-        if not plan.runs or broken or not file.tensors or kind_of(file.metadata) != MODEL:
+        if not plan.runs or broken:
+            return
+        if reason := _why_not_run(subject):
+            yield Finding("note", "file", f"{reason}; the file was checked, but not run")
             return
         try:
             for run in (check_prediction, partial(check_answers, n_calls=plan.n_calls), check_quantization):
@@ -82,6 +91,20 @@ def check(
             yield Finding("error", "run", str(error))
 
 
+def _why_not_run(subject: Subject) -> str:
+    """Return why a file cannot predict texts, or ``""``."""
+    file = subject.file
+    if reason := why_no_model(file.metadata):
+        return reason
+    if not file.tensors:
+        return "a file without tensors, of which only the vocabulary can be used"
+    if make_architecture(file, subject.registry).decoder_start is not None:
+        return "a model whose decoder continues what its encoder has read, such as speech"
+    if not has_tokenizer(file.metadata):
+        return "a model without a tokenizer, which reads token ids alone"
+    return ""
+
+
 def _context(file: GGUFFile) -> int:
-    trained = file.metadata.get(f"{file.architecture}.context_length")
+    trained = file.metadata.get(f"{file.metadata.get('general.architecture')}.context_length")
     return min(N_CTX, trained) if isinstance(trained, int) and trained > 0 else N_CTX

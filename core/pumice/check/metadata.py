@@ -28,10 +28,10 @@ RANGES: Mapping[str, tuple[float, float]] = {
 def check_metadata(subject: Subject) -> Iterator[Finding]:
     """Find missing keys, strange values, and tensors that are missing or unused."""
     file = subject.file
-    if "general.architecture" not in file.metadata and "general.type" not in file.metadata:
-        yield Finding("error", "general.architecture", "the key is missing, so no program knows how to run the model")
+    if kind_of(file.metadata) != MODEL:
+        return
     yield from _ranges(file)
-    if kind_of(file.metadata) == MODEL and file.tensors and file.architecture:
+    if file.tensors:
         yield from _architecture(subject)
 
 
