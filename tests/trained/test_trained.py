@@ -4,11 +4,8 @@ The models are fetched into the folder PUMICE_TRAINED by `make test-trained`; th
 """
 
 import json
-import os
-from pathlib import Path
 
 import pytest
-from tools.trained_models import fetch
 
 import pumice
 from broken_models import ON_ANY, ON_CHATML, write_broken
@@ -16,6 +13,7 @@ from pumice.adapters.control_vector import Contrast, write_directions
 from pumice.check import Plan, check
 from pumice.config import load_config
 from pumice.registry import get_registry
+from trained_loading import NEEDS_MODELS, loaded, path_of
 from trained_measures import (
     compare,
     ends,
@@ -29,24 +27,12 @@ from trained_measures import (
 )
 from trained_texts import LONG
 
-FOLDER = os.environ.get("PUMICE_TRAINED", "")
-pytestmark = pytest.mark.skipif(not FOLDER, reason="needs trained models, which `make test-trained` fetches")
-FLOAT32 = {"numpy": 24, "mlx": None}
+pytestmark = NEEDS_MODELS
+FLOAT32 = {"numpy": 24, "mlx": None, "vulkan": 48}
 """Backends that compute with the weights as they are, and how many tokens they read here."""
 
 BROKEN = {name: case for name, case in {**ON_CHATML, **ON_ANY}.items() if not case.subject.endswith("$")}
 """Without those for which the check loads the model without each of its layers."""
-
-
-def path_of(name: str) -> Path:
-    try:
-        return fetch(name, Path(FOLDER).resolve())
-    except OSError as error:
-        pytest.skip(str(error))
-
-
-def loaded(name: str, **options):
-    return pumice.load(path_of(name), **({"n_ctx": 1024, "n_parallel": 1, "backend": "cpu"} | options))
 
 
 @pytest.fixture(scope="module", params=["smollm2", "gemma"])
@@ -72,8 +58,9 @@ def test_greedy_texts_differ_only_where_two_tokens_are_about_equally_probable(ca
     assert found.n_equal == found.n or found.gap < 0.3, found
 
 
-@pytest.mark.parametrize("backend", FLOAT32)
-def test_other_backends_predict_like_float32(backend):
+@pytest.mark.parametrize("backend", ["numpy", "mlx", pytest.param("vulkan", marks=pytest.mark.nightly)])
+def test_other_backends_predict_like_float32(backend, monkeypatch):
+    monkeypatch.setenv("PUMICE_VULKAN_SOFTWARE", "1")
     try:
         model = loaded("smollm2", backend=backend)
     except pumice.BackendError as error:
