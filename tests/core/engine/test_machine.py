@@ -263,7 +263,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(prompt=prompts, salt=salts)
     def save(self, prompt, salt) -> None:
         asked = self._asked(Work("save", prompt), salt)
-        self._send([asked], lambda: self._follow(asked, self.client.ask(SavePrompt, tokens_of(prompt), [0.0], salt)))
+        self._send([asked], lambda: self._follow(asked, self.client.ask(SavePrompt, tokens_of(prompt), {}, salt)))
 
     @rule(which=st.integers(0, 63))
     def cancel(self, which: int) -> None:
