@@ -22,10 +22,11 @@ from checkpoints import weights, write_checkpoint
 from gguf_files import write_gguf
 from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
+from pumice.embeddings import Embeddings
 from pumice.engine.media.projector import Projector
 from pumice.gguf import GGMLType, GGUFFile
 from pumice.graph import N_TOKENS, GraphBuilder, Tensor
-from pumice.media_encoder import Embeddings, ImagePiece
+from pumice.media_encoder import ImagePiece
 from pumice.model_files.opening import open_model
 from pumice.registry import get_registry
 from pumice_architectures.vision.mobilevlm import LDP

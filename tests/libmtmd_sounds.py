@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from hearing_models import CASES, SECONDS, SHAPES, sound, write_folder
 from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
+from pumice.embeddings import Embeddings
 from pumice.engine.media.projector import Projector
 from pumice.gguf import GGMLType
-from pumice.media_encoder import Embeddings
 from pumice.model_files.opening import open_model
 from pumice.registry import get_registry
 from pumice_architectures.hearing.mel import RATE, WINDOW, mel_filters

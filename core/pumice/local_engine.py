@@ -16,11 +16,12 @@ from pumice.adapters import Adapter, with_adapters
 from pumice.architecture import ALIGN, HEAD, MAIN, Architecture
 from pumice.cache_tiers.portable import PortableState
 from pumice.config import AdapterOptions, Config
+from pumice.embeddings import Embeddings
 from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner, Snapshot
 from pumice.engine.cache.tiers import Tiers, make_tiers
 from pumice.engine.loop.policy import GPU_ROWS, HOST_BESIDE, HOST_ROWS, FairPolicy, SchedulingPolicy
 from pumice.engine.media.encoders import ChosenProjector
-from pumice.engine.messages import Event, Facts, Span
+from pumice.engine.messages import Event, Facts
 from pumice.engine.placement.backends import OpeningBackends
 from pumice.engine.placement.fitting import fit_model
 from pumice.engine.placement.memory import facts_of
@@ -189,7 +190,7 @@ class LocalEngine:
         self,
         ids: Sequence[int],
         prompt: Sequence[int],
-        media: Sequence[Span],
+        media: Sequence[Embeddings],
         adapters: Mapping[str, float] | None,
         first: int = 0,
     ) -> NDArray[np.float32]:

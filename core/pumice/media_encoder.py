@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from pumice.architecture import HParams, MediaKind
@@ -81,66 +81,6 @@ class JoinedPieces:
     order: NDArray[np.int32]
     grid: tuple[int, int] | None = None
     times: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class KeptMedia:
-    """An encoded image or sound whose rows stay with the engine of ``EncodeMedia`` until its client drops this object.
-
-    ``id``: that of the command.
-    """
-
-    id: int
-
-
-@dataclass(frozen=True)
-class KeptRows:
-    """Rows of a part of kept media: ``n_rows`` of ``width`` values, from ``first`` on to its last one.
-
-    ``part``: its number in ``MediaEncoded``.
-    """
-
-    media: KeptMedia
-    part: int
-    n_rows: int
-    width: int
-    first: int = 0
-
-    def __len__(self) -> int:
-        return self.n_rows
-
-    @property
-    def nbytes(self) -> int:
-        return 4 * self.n_rows * self.width
-
-
-@dataclass(frozen=True)
-class Embeddings:
-    """Float32 ``rows [n, width]`` in place of tokens, in a grid of ``(rows, columns)`` unless it is None.
-
-    Attributes:
-        times: places in time of the frames of a video, each of which has such a grid.
-        key: as many rows with an equal key are equal, and finite; empty if nothing is known about them.
-        block: if above 0, positions of a block of the prompt, at whose last place row number ``block - 1`` belongs.
-            The rows before it fill the block; ``at`` leaves out those for which there is no place.
-    """
-
-    rows: NDArray[np.float32] | KeptRows
-    grid: tuple[int, int] | None = None
-    kind: MediaKind = "image"
-    times: tuple[int, ...] = ()
-    key: bytes = b""
-    block: int = 0
-
-    def at(self, start: int) -> Embeddings:
-        """Return the embeddings whose first row has the position ``start`` in a prompt."""
-        n = start % self.block if self.block else 0
-        if not n:
-            return self
-        rows = self.rows
-        if isinstance(rows, KeptRows):
-            return replace(self, rows=replace(rows, n_rows=rows.n_rows - n, first=rows.first + n), block=0)
-        return replace(self, rows=rows[n:], block=0)
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,9 @@ from hearing_models import RATE, SECONDS, sound
 from pumice import silence
 from pumice.cli import cli
 from pumice.convert import ConvertOptions, write_model
+from pumice.embeddings import Embeddings
 from pumice.engine import Request, Timings
-from pumice.engine.messages import Logprobs, Span
+from pumice.engine.messages import Logprobs
 from pumice.engine.requests.alignment import median
 from pumice.errors import RequestError
 from pumice.gguf import GGMLType
@@ -99,9 +100,9 @@ class Scripted:
     requests: list[Request] = field(default_factory=list)
     heard: list[float] = field(default_factory=list)
 
-    def hear(self, samples: Any) -> Sequence[Span]:
+    def hear(self, samples: Any) -> Sequence[Embeddings]:
         self.heard.append(len(samples) / RATE)
-        return [Span(0, np.zeros((250, 16), np.float32), kind="audio")]
+        return [Embeddings(np.zeros((250, 16), np.float32), kind="audio")]
 
     def decode(self, request: Request) -> Completion:
         if request.max_tokens == 1:
@@ -115,7 +116,7 @@ class Scripted:
             "", [*forced, *tokens], "stop", Timings(), [first, first, *[Logprobs(logprob, [])] * len(tokens)]
         )
 
-    def align(self, rows: Sequence[Span], tokens: Sequence[int], n_rows: int) -> Any:
+    def align(self, rows: Sequence[Embeddings], tokens: Sequence[int], n_rows: int) -> Any:
         """Each token attends to two rows behind those of the one before, the first text from row 10 on."""
         attention = np.zeros((len(tokens), n_rows), np.float32)
         n_before = len(tokens) - 2 - sum(token < END for token in tokens)

@@ -14,8 +14,8 @@ from pumice.chat.messages import read_messages
 from pumice.chat.prompt import PromptJob, write_prompt
 from pumice.chat.template import ChatTemplate
 from pumice.chat.traits import with_traits
+from pumice.embeddings import Embeddings
 from pumice.engine.media.rows import MediaIds, place_spans
-from pumice.engine.messages import Span
 from pumice.errors import RequestError
 from pumice.videos import MAX_PIXELS, Video, VideoForm, VideoPlan
 from videos import video_file
@@ -170,16 +170,16 @@ def test_frames_of_a_video_have_places_in_time():
     rows = np.zeros((2 * 6, 4), np.float32)
     ids, rules = MediaIds(), MediaRules(axes=(0, 1, 2))
     prompt = [0] * 15
-    spans = [Span(1, rows, (2, 3), "video", (0, 7))]
+    spans = [Embeddings(rows, (2, 3), "video", (0, 7), start=1)]
     _, media = place_spans(prompt, spans, ids, 4, rules)
     assert media.places[:2].tolist() == [[0, 0, 0, 0], [1, 1, 1, 1]]
     assert media.places[6:8].tolist() == [[1, 2, 3, 1], [8, 1, 1, 1]]
     assert media.places[13:].tolist() == [[9, 9, 9, 9], [10, 10, 10, 10]]
-    _, other = place_spans(prompt, [Span(1, rows, (2, 3), "video", (0, 8))], ids, 4, rules)
+    _, other = place_spans(prompt, [Embeddings(rows, (2, 3), "video", (0, 8), start=1)], ids, 4, rules)
     assert other.spans[0][0] != media.spans[0][0]  # other states, which the prefix cache keeps apart
     for times, problem in (((0,), "1 x 2 x 3 do not fit 12 rows"), ((0, 2**30), "times: expected 0 to")):
         with pytest.raises(RequestError, match=problem):
-            place_spans(prompt, [Span(1, rows, (2, 3), "video", times)], ids, 4, rules)
+            place_spans(prompt, [Embeddings(rows, (2, 3), "video", times, start=1)], ids, 4, rules)
 
 
 def test_a_model_sees_a_video_in_the_process_and_in_another_one(tmp_path):

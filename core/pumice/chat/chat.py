@@ -19,7 +19,6 @@ from pumice.chat.media import NO_MEDIA, kind_of
 from pumice.chat.mixed import (
     MARKER,
     EncodeMedia,
-    PlacedEmbeddings,
     at_markers,
     encode_media,
     tokenize_parts,
@@ -30,6 +29,7 @@ from pumice.chat.prompt import PromptJob
 from pumice.chat.request import ChatRequest
 from pumice.chat.special_tokens import special_spellings, tokenize_marked
 from pumice.chat.template import ChatTemplate, ChatTemplates
+from pumice.embeddings import Embeddings
 from pumice.errors import RequestError
 from pumice.grammar import Grammar, GrammarChecker, ReasoningBudget
 from pumice.tokenizers import Tokenizer
@@ -50,18 +50,18 @@ class ChatPrompt:
         text: text that the template rendered.
         tokens: its token ids.
         opening: end of ``text`` that already belongs to the answer.
-        media: embeddings of images and sounds, with their positions among the tokens.
+        media: embeddings of images and sounds.
     """
 
     text: str
     tokens: list[int]
     opening: str
-    media: PlacedEmbeddings = field(default_factory=list)
+    media: list[Embeddings] = field(default_factory=list)
 
     @property
     def audio_tokens(self) -> int:
         """Tokens of sounds."""
-        return sum(len(part.rows) for _, part in self.media if part.kind == "audio")
+        return sum(part.n_rows for part in self.media if part.kind == "audio")
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,11 @@ from pumice.images import Image
 from pumice.videos import Video
 
 if TYPE_CHECKING:
-    from pumice.media_encoder import Embeddings
+    from pumice.embeddings import Embeddings
 
 Media: TypeAlias = Image | Audio | Video
 MEDIA = (Image, Audio, Video)
 PromptPart: TypeAlias = "str | Embeddings"
-PlacedEmbeddings: TypeAlias = "list[tuple[int, Embeddings]]"
-"""Embeddings, and the position of the first row."""
 EncodeMedia: TypeAlias = "Callable[[Media], Sequence[PromptPart]]"
 """Returns the texts and embeddings that stand for an image or a sound in a prompt."""
 T = TypeVar("T")
@@ -88,7 +86,7 @@ def within(parts: Iterable[PromptPart], n_ctx: int) -> Iterator[PromptPart]:
     """Yield parts as long as their rows fit the context. Raises PromptTooLongError."""
     n_rows = 0
     for part in parts:
-        n_rows += 0 if isinstance(part, str) else len(part.rows)
+        n_rows += 0 if isinstance(part, str) else part.n_rows
         if n_rows > n_ctx:
             raise PromptTooLongError(n_rows, n_ctx, exact=False)
         yield part
@@ -96,7 +94,7 @@ def within(parts: Iterable[PromptPart], n_ctx: int) -> Iterator[PromptPart]:
 
 def tokenize_parts(
     parts: Iterable[PromptPart], first: Callable[[str], list[int]], following: Callable[[str], list[int]]
-) -> tuple[list[int], PlacedEmbeddings]:
+) -> tuple[list[int], list[Embeddings]]:
     """Return the token ids of texts and embeddings, with zeros at the positions of rows, and the embeddings.
 
     Neighbouring texts are tokenized as one.
@@ -107,7 +105,7 @@ def tokenize_parts(
         following: tokenizes any other text.
     """
     ids: list[int] = []
-    placed: PlacedEmbeddings = []
+    placed: list[Embeddings] = []
     text = ""
 
     def read_text() -> None:
@@ -123,7 +121,7 @@ def tokenize_parts(
             text += part
         else:
             read_text()
-            placed.append((len(ids), part.at(len(ids))))
-            ids.extend([0] * len(placed[-1][1].rows))
+            placed.append(part.at(len(ids)))
+            ids.extend([0] * placed[-1].n_rows)
     read_text()
     return ids, placed

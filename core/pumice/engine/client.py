@@ -12,6 +12,7 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 import msgspec
 
+from pumice.embeddings import Embeddings, KeptMedia
 from pumice.engine.messages import (
     Add,
     Answer,
@@ -33,7 +34,6 @@ from pumice.engine.messages import (
     media_of,
 )
 from pumice.errors import EngineDiedError, EngineError, ModelClosedError
-from pumice.media_encoder import KeptMedia
 from pumice.speech.stream import SpeechStream
 
 P = ParamSpec("P")
@@ -91,8 +91,7 @@ class EngineClient:
     def ask(self, question: Callable[Concatenate[int, P], Question[V]], *args: P.args, **kwargs: P.kwargs) -> Future[V]:
         """Return the answer to a question, which is made of its id and these arguments: ``ask(Score, tokens)``.
 
-        Cancelling the future cancels the work. Kept rows of media are released once nothing refers to the ``media`` of
-        the parts any more.
+        Cancelling the future cancels the work. Kept rows are released once nothing refers to their ``media`` any more.
         """
         future: Future[V] = Future()
 
@@ -143,11 +142,14 @@ class EngineClient:
 
     def _kept(self, event: MediaEncoded) -> MediaEncoded:
         """Return encoded media whose kept rows share an object that releases them at its end."""
-        if not any(part.kept for part in event.value):
+        if not any(isinstance(part, Embeddings) and part.kept for part in event.value):
             return event
         media = KeptMedia(event.id)
         weakref.finalize(media, _release, weakref.ref(self), event.id).atexit = False
-        parts = [replace(part, kept=part.kept and replace(part.kept, media=media)) for part in event.value]
+        parts = [
+            replace(part, kept=replace(part.kept, media=media)) if isinstance(part, Embeddings) and part.kept else part
+            for part in event.value
+        ]
         return msgspec.structs.replace(event, value=parts)
 
     def end(self, error: Exception) -> None:

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from pumice.architecture import MediaKind
 from pumice.cache_tiers import Tally
 from pumice.clients import CLIENT
+from pumice.embeddings import Count, Embeddings
 from pumice.errors import RequestError
 from pumice.grammar import Grammar, ReasoningBudget
-from pumice.media_encoder import KeptRows
 from pumice.options import REQUEST, Algorithm, LayerFunction, LogitsProcessor, StoppingCriteria
 from pumice.proposers import choice_of
 from pumice.speech_model import SpokenText
@@ -35,38 +35,9 @@ EngineFinishReason = Literal["stop", "length", "context_full", "timeout", "cance
 
 Id = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Token = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-Count = Annotated[int, Meta(ge=0, le=2**53)]
 VectorWidth = Annotated[int, Meta(ge=0, le=2**24)]  # of a vector
 Seconds = Annotated[float, Meta(ge=0.0, le=1e12)]
 Name = Annotated[str, Meta(max_length=1000)]
-
-
-@dataclass(frozen=True)
-class Span:
-    """Embeddings in place of consecutive tokens of a prompt, from position ``start`` on: ``rows [n, n_embd]``.
-
-    Attributes:
-        rows: None if the engine keeps them.
-        grid: their rows and columns, for models whose positions have two dimensions; None if they are one row.
-        kind: what they stand for.
-        times: places in time of the frames of a video, which have that grid each.
-        key: that of ``Embeddings``, for rows of the engine's process.
-        kept: rows that the engine keeps.
-    """
-
-    start: Count
-    rows: NDArray[np.float32] | None
-    grid: tuple[Count, Count] | None = None
-    kind: MediaKind = "image"
-    times: tuple[Count, ...] = ()
-    key: bytes = b""
-    kept: KeptRows | None = None
-
-    @property
-    def n_rows(self) -> int:
-        """Number of its positions."""
-        rows = self.kept if self.rows is None else self.rows
-        return len(rows) if rows is not None else 0
 
 
 @dataclass(frozen=True)
@@ -74,7 +45,7 @@ class PreparedText:
     """A text to embed, with its images and sounds: token ids, and embeddings in the place of some of them."""
 
     tokens: Sequence[int]
-    media: Sequence[Span] = ()
+    media: Sequence[Embeddings] = ()
 
 
 @dataclass(frozen=True)
@@ -129,7 +100,7 @@ class Request:
     n_draft: int | None = None
     prediction: str | None = None
     request_id: str = ""
-    media: Sequence[Span] = ()
+    media: Sequence[Embeddings] = ()
     prompt_text: str = ""
 
     def __post_init__(self) -> None:
@@ -287,21 +258,6 @@ class Facts:
         return min(4 * self.n_ctx * self.media_width, MAX_MEDIA_BYTES)
 
 
-@dataclass(frozen=True)
-class MediaPart:
-    """A text of a prompt, followed by embeddings ``rows [n, n_embd]`` in a ``grid``, or by none.
-
-    ``kept``: rows that the engine keeps, in place of ``rows``. ``block``: that of ``Embeddings``.
-    """
-
-    text: str
-    rows: NDArray[np.float32] | None = None
-    grid: tuple[Count, Count] | None = None
-    times: tuple[Count, ...] = ()
-    kept: KeptRows | None = None
-    block: Count = 0
-
-
 class EngineMessage(msgspec.Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True):
     """Base of commands and events. A message is encoded as an array of its class's name and its fields."""
 
@@ -368,7 +324,7 @@ class Encode(Question[Sequence[NDArray[np.float32]]], frozen=True):
     pooling: Pooling
     scores: bool = False
     adapters: Mapping[str, float] | None = None
-    media: Sequence[Sequence[Span]] = ()
+    media: Sequence[Sequence[Embeddings]] = ()
     priority: int = 0
     client: Name = msgspec.field(default_factory=CLIENT.get)
     aligned: Count = 0
@@ -378,11 +334,11 @@ MediaValues = NDArray[np.uint8] | NDArray[np.float32]
 """Pixels ``[height, width, 3]`` of an image, samples ``[n]`` of a sound, or frames ``[n, height, width, 3]``."""
 
 
-class MediaEncoded(Answer[Sequence[MediaPart]], frozen=True):
+class MediaEncoded(Answer[Sequence[str | Embeddings]], frozen=True):
     """What stands for an image, a sound or a video in a prompt."""
 
 
-class EncodeMedia(Question[Sequence[MediaPart]], frozen=True):
+class EncodeMedia(Question[Sequence[str | Embeddings]], frozen=True):
     """Encode an image, a sound of ``Facts.sound_rate`` values a second, or the planned frames of a video.
 
     ``form``: that of a video. ``keep``: keep the rows until ``ReleaseMedia``, and name them in the answer.
@@ -540,7 +496,7 @@ AnyQuestion = Encode | EncodeMedia | PlanVideo | DecodeSpeech | Score | ReadLaye
 Command = AnyQuestion | Add | ReleaseMedia | Speak | Cancel | EndReasoning | Close
 
 
-def media_of(command: Command) -> list[Span]:
+def media_of(command: Command) -> list[Embeddings]:
     """Return the spans of embeddings of a command."""
     if isinstance(command, Encode):
         return [span for spans in command.media for span in spans]

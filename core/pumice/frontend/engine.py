@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Protocol
 from pumice.architecture import MediaKind
 from pumice.chat.mixed import PromptPart
 from pumice.config import AdapterOptions, Config
+from pumice.embeddings import Embeddings
 from pumice.engine import EngineClient, Snapshot
-from pumice.engine.messages import Facts, MediaValues, Span, Speak
+from pumice.engine.messages import Facts, MediaValues, Speak
 from pumice.errors import ModelClosedError
 from pumice.gguf import GGUFFile
 from pumice.grammar import GrammarChecker
@@ -113,7 +114,7 @@ class ModelEngine(Protocol):
         self,
         ids: Sequence[int],
         prompt: Sequence[int],
-        media: Sequence[Span],
+        media: Sequence[Embeddings],
         adapters: Mapping[str, float] | None,
         first: int = 0,
     ) -> NDArray[np.float32]:

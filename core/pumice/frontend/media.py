@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from pumice.architecture import MediaKind
 from pumice.audio import Audio, SoundBudget, samples_of
-from pumice.chat.mixed import MEDIA, PlacedEmbeddings, PromptPart, encode_media, tokenize_parts, within
+from pumice.chat.mixed import MEDIA, PromptPart, encode_media, tokenize_parts, within
 from pumice.chat.mixed import Media as OneMedia
+from pumice.embeddings import Embeddings
 from pumice.engine.media.encoded_media import MAX_BYTES, EncodedMedia
-from pumice.engine.messages import PreparedText, Span
+from pumice.engine.messages import PreparedText
 from pumice.engine.requests.arguments import check_ids, token_ids
 from pumice.errors import PromptTooLongError, RequestError
 from pumice.frontend.engine import ModelEngine
 from pumice.frontend.prompts import contains, mixed_parts
 from pumice.images import MAX_IMAGES, pixels_of
-from pumice.media_encoder import Embeddings, KeptRows
 from pumice.videos import Video, VideoForm, form_of, frames_of
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Media:
         engine.check("image")
         return self._encoded.get(media, pixels_of, partial(engine.encode, "image"), salt)
 
-    def read(self, parts: Sequence[str | OneMedia], salt: str = "") -> tuple[list[int], list[Span]]:
+    def read(self, parts: Sequence[str | OneMedia], salt: str = "") -> tuple[list[int], list[Embeddings]]:
         """Return the token ids of texts, images and sounds in order, with those of media left open, and the media.
 
         Raises:
@@ -94,7 +94,7 @@ class Media:
 
         encoded = within(encode_media(parts, partial(self.encode, salt=salt, together=SoundBudget())), n_ctx)
         ids, placed = tokenize_parts(encoded, first, tokenizer.tokenize_following)
-        return ids + ends, spans_of(placed)
+        return ids + ends, placed
 
     def prepare(self, texts: Texts, truncate: bool = False) -> list[PreparedText]:
         """Tokenize texts, and encode their images and sounds, without embedding them.
@@ -152,15 +152,3 @@ def check_text(engine: ModelEngine, ids: list[int]) -> list[int]:
     if len(ids) > engine.facts.n_ctx:
         raise PromptTooLongError(len(ids), engine.facts.n_ctx)
     return ids
-
-
-def spans_of(placed: PlacedEmbeddings) -> list[Span]:
-    """Return the spans of embeddings at positions."""
-    return [_span(start, part) for start, part in placed]
-
-
-def _span(start: int, part: Embeddings) -> Span:
-    form = part.grid, part.kind, part.times
-    if isinstance(part.rows, KeptRows):
-        return Span(start, None, *form, kept=part.rows)
-    return Span(start, part.rows, *form, part.key)

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from pumice.chat.mixed import MEDIA, Media
+from pumice.embeddings import Embeddings
 from pumice.engine.requests.arguments import check_ids, token_ids
 from pumice.errors import RequestError
 from pumice.frontend.engine import ModelEngine
@@ -39,15 +40,13 @@ def mixed_parts(parts: Sequence[object], wrong: str) -> list[str | Media]:
     return mixed
 
 
-def rows_and_texts(
-    tokenizer: Tokenizer, parts: Sequence[object], n_embd: int
-) -> tuple[list[int], list[tuple[int, Rows]]]:
-    """Return the token ids of texts and of rows, which are 0, and the position and values of the rows.
+def rows_and_texts(tokenizer: Tokenizer, parts: Sequence[object], n_embd: int) -> tuple[list[int], list[Embeddings]]:
+    """Return the token ids of texts and of rows, which are 0, and the rows.
 
     Raises RequestError for other parts, and for rows of a wrong shape.
     """
     ids: list[int] = []
-    placed: list[tuple[int, Rows]] = []
+    placed: list[Embeddings] = []
     for part in parts:
         if isinstance(part, str):
             ids += tokenizer.tokenize_following(part) if ids else tokenizer.tokenize(part)
@@ -59,7 +58,7 @@ def rows_and_texts(
         rows = part.astype(np.float32)
         if not np.isfinite(rows).all():
             raise RequestError("rows of a prompt must be finite; these contain NaN or infinity")
-        placed.append((len(ids), rows))
+        placed.append(Embeddings(rows, kind="audio", start=len(ids)))  # read from left to right
         ids += [0] * len(rows)
     return ids, placed
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from pumice.chat.mixed import MEDIA
+from pumice.embeddings import Embeddings
 from pumice.engine import Request
-from pumice.engine.messages import Span
 from pumice.engine.requests.arguments import token_ids
 from pumice.errors import RequestError
 from pumice.frontend.engine import ModelEngine, check_open
@@ -67,7 +67,7 @@ class RequestMaker:
         options: SortedOptions,
         grammar: Grammar | None,
         budget: ReasoningBudget | None = None,
-        media: Sequence[Span] = (),
+        media: Sequence[Embeddings] = (),
         text: str = "",
     ) -> Request:
         """Return the request of token ids. Raises RequestError for a wrong option.
@@ -91,15 +91,14 @@ class RequestMaker:
         if not self._engine.facts.generates:
             raise RequestError("this model does not generate text: it is an encoder, for embed, or drafts for others")
 
-    def read(self, prompt: Prompt, salt: str) -> tuple[list[int], list[Span]]:
+    def read(self, prompt: Prompt, salt: str) -> tuple[list[int], list[Embeddings]]:
         """Return the token ids of a prompt, with those of media left open, and its media."""
         if isinstance(prompt, str):
             return self._engine.tokenizer().tokenize(prompt), []
         if contains(prompt, np.ndarray):
             metadata = self._engine.file.metadata
             n_embd = int(metadata.get(f"{metadata['general.architecture']}.embedding_length", 0))
-            ids, placed = rows_and_texts(self._engine.tokenizer(), prompt, n_embd)
-            return ids, [Span(start, rows, kind="audio") for start, rows in placed]  # read from left to right
+            return rows_and_texts(self._engine.tokenizer(), prompt, n_embd)
         if not contains(prompt, (str, *MEDIA)):
             return token_ids(prompt, NO_PROMPT), []
         return self._media.read(mixed_parts(prompt, NO_PROMPT), salt)

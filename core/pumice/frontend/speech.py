@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from pumice.audio import Audio, SoundBudget, voice_samples
+from pumice.embeddings import Embeddings
 from pumice.engine import Request
-from pumice.engine.messages import Encode, Span, Speak
+from pumice.engine.messages import Encode, Speak
 from pumice.errors import RequestError
 from pumice.frontend.engine import ModelEngine
-from pumice.frontend.media import Media, spans_of
+from pumice.frontend.media import Media
 from pumice.frontend.requests import RequestMaker
 from pumice.images import REQUEST_CANCELLED
-from pumice.media_encoder import Embeddings
 from pumice.options import GenerateOptions
 from pumice.speech.outetts import OuteTTS
 from pumice.speech.stream import SpeechStream
@@ -343,9 +343,9 @@ class _Hearing:
         self._engine = engine
         self._media = media
 
-    def hear(self, samples: Samples) -> Sequence[Span]:
+    def hear(self, samples: Samples) -> Sequence[Embeddings]:
         parts = self._media.encode(Audio(samples, rate=Audio.RATE), "", SoundBudget())
-        return spans_of([(0, part) for part in parts if isinstance(part, Embeddings)])
+        return [part.at(0) for part in parts if isinstance(part, Embeddings)]
 
     def decode(self, request: Request) -> Completion:
         (stream,) = Stream.open(self._engine.client, request)
@@ -357,7 +357,7 @@ class _Hearing:
         finally:
             stream.close()
 
-    def align(self, rows: Sequence[Span], tokens: Sequence[int], n_rows: int) -> Samples:
+    def align(self, rows: Sequence[Embeddings], tokens: Sequence[int], n_rows: int) -> Samples:
         ids = [*[0] * sum(span.n_rows for span in rows), *tokens]
         return self._engine.client.ask(Encode, [ids], "none", media=[rows], aligned=n_rows).result()[0]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from pumice.errors import RequestError
 from pumice.frontend.engine import ModelEngine
-from pumice.frontend.media import Media, spans_of
+from pumice.frontend.media import Media
 from pumice.frontend.requests import RequestMaker, check_single
 from pumice.grammar import grammar_source, read_triggers
 from pumice.options import CHAT, TEMPLATE, ChatOptions, SortedOptions, TemplateOptions, documented, sort_options
@@ -94,7 +94,7 @@ class Template:
         parts = sort_options(options)
         turn = self._turn(messages, parts)
         settings = {"max_tokens": None, "special": turn.special, **parts.request}
-        answer, media = parts._replace(request=settings), spans_of(turn.prompt.media)
+        answer, media = parts._replace(request=settings), turn.prompt.media
         request = self._requests.of(turn.prompt.tokens, answer, turn.grammar, turn.budget, media)
         return PreparedChat(turn, check_single(request))
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Sequence
 from operator import itemgetter
 
+from pumice.embeddings import Embeddings
 from pumice.engine.messages import (
     Accepted,
     AdaptersSet,
@@ -24,7 +25,6 @@ from pumice.engine.messages import (
     LayersRead,
     Logprobs,
     MediaEncoded,
-    MediaPart,
     Output,
     Progress,
     PromptSaved,
@@ -146,17 +146,17 @@ class Awaited:
             return [array.shape for array in event.value] == self._shapes(command)
         return True
 
-    def _are_rows(self, parts: Sequence[MediaPart], command: EncodeMedia) -> bool:
+    def _are_rows(self, value: Sequence[str | Embeddings], command: EncodeMedia) -> bool:
         """Return True for embeddings of the model's width, which are no more than its context has positions."""
         if self.facts is None:
             return False
+        parts = [part for part in value if isinstance(part, Embeddings)]
         rows = [part.rows for part in parts if part.rows is not None]
         kept = [part.kept for part in parts if part.kept is not None]
         widths = {one.width for one in kept} | {array.shape[-1] if array.ndim == 2 else 0 for array in rows}
         named = all(command.keep and one.n_rows > 0 and one.media.id == command.id for one in kept)
-        n_rows = sum(map(len, rows)) + sum(one.n_rows for one in kept)
-        blocks = max((part.block for part in parts), default=0)
-        whole = not blocks or blocks <= min([*map(len, rows), *(one.n_rows for one in kept)], default=0)
+        whole = all(part.block <= part.n_rows and part.kind == command.kind for part in parts)
+        n_rows = sum(part.n_rows for part in parts)
         return named and whole and widths <= {self.facts.media_width} and n_rows <= self.facts.n_ctx
 
     def _n_samples(self, command: DecodeSpeech) -> int:

@@ -21,10 +21,10 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from pumice.config import Config, Layer, merge_layers
+from pumice.embeddings import Count
 from pumice.engine.messages import (
     Add,
     Command,
-    Count,
     Encode,
     EngineMessage,
     Event,

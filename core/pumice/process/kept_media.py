@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import msgspec
 
-from pumice.engine.messages import Add, Encode, EncodeMedia, MediaEncoded, MediaPart, Span, media_of
+from pumice.embeddings import Embeddings, KeptMedia, KeptRows
+from pumice.engine.messages import Add, Encode, EncodeMedia, MediaEncoded, media_of
 from pumice.errors import RequestError
-from pumice.media_encoder import Embeddings, KeptMedia, KeptRows
 
 
 class KeptMediaRows:
@@ -27,7 +27,7 @@ class KeptMediaRows:
     def answer(self, command: EncodeMedia, parts: Sequence[str | Embeddings]) -> MediaEncoded:
         """Return the answer to a command, and keep the rows if it wants that."""
         if not command.keep:
-            return MediaEncoded(command.id, [_sent(part) for part in parts])
+            return MediaEncoded(command.id, parts)
         with self._lock:
             self._kept[command.id] = parts
         media = KeptMedia(command.id)
@@ -50,31 +50,24 @@ class KeptMediaRows:
         request = command.request
         return msgspec.structs.replace(command, request=replace(request, media=self._filled(request.media)))
 
-    def _filled(self, spans: Sequence[Span]) -> list[Span]:
+    def _filled(self, spans: Sequence[Embeddings]) -> list[Embeddings]:
         """Return spans with rows; a key is only believed of rows that were encoded here."""
         return [
             self._with_rows(span, span.kept, i) if span.kept else replace(span, key=b"") for i, span in enumerate(spans)
         ]
 
-    def _with_rows(self, span: Span, kept: KeptRows, number: int) -> Span:
+    def _with_rows(self, span: Embeddings, kept: KeptRows, number: int) -> Embeddings:
         with self._lock:
             parts = self._kept.get(kept.media.id, ())
         part = parts[kept.part] if 0 <= kept.part < len(parts) else None
-        rows = part.rows if isinstance(part, Embeddings) and not isinstance(part.rows, KeptRows) else None
+        rows = part.rows if isinstance(part, Embeddings) else None
         if not isinstance(part, Embeddings) or rows is None or not 0 <= kept.first == len(rows) - kept.n_rows:
             raise RequestError(f"media[{number}]: the engine no longer has its rows; send the request again")
         return replace(span, rows=rows[kept.first :], key=part.key, kept=None)
 
 
-def _sent(part: str | Embeddings) -> MediaPart:
-    if isinstance(part, str):
-        return MediaPart(part)
-    assert not isinstance(part.rows, KeptRows)
-    return MediaPart("", part.rows, part.grid, part.times, block=part.block)
-
-
-def _named(part: str | Embeddings, media: KeptMedia, number: int) -> MediaPart:
-    if isinstance(part, str):
-        return MediaPart(part)
-    n, width = len(part.rows), 0 if isinstance(part.rows, KeptRows) else part.rows.shape[1]
-    return MediaPart("", None, part.grid, part.times, KeptRows(media, number, n, width), part.block)
+def _named(part: str | Embeddings, media: KeptMedia, number: int) -> str | Embeddings:
+    """Return a part with the name of its rows in their place."""
+    if isinstance(part, str) or part.rows is None:
+        return part
+    return replace(part, rows=None, key=b"", kept=KeptRows(media, number, *part.rows.shape))

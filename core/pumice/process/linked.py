@@ -23,7 +23,6 @@ from pumice.engine.messages import (
     EncodeMedia,
     Event,
     Facts,
-    MediaPart,
     MediaValues,
     PlanVideo,
     SetAdapters,
@@ -33,7 +32,6 @@ from pumice.errors import RequestError
 from pumice.gguf import GGUFFile
 from pumice.grammar import shared_checker
 from pumice.images import REQUEST_CANCELLED, cancelled_request
-from pumice.media_encoder import Embeddings
 from pumice.model_files.opening import open_configured
 from pumice.model_files.summary import Summary
 from pumice.model_files.tokenizer import LazyTokenizer
@@ -172,7 +170,7 @@ class _LinkedMedia:
         return self._facts.sound_rate
 
     def encode(self, kind: MediaKind, values: MediaValues, form: VideoForm | None = None) -> Sequence[PromptPart]:
-        return _prompt_parts(_wanted(self._client.ask(EncodeMedia.of, kind, values, form, self._keeps)), kind)
+        return _wanted(self._client.ask(EncodeMedia.of, kind, values, form, self._keeps))
 
     def plan_video(self, form: VideoForm) -> VideoPlan:
         return _wanted(self._client.ask(PlanVideo, form))
@@ -236,15 +234,6 @@ def _wanted(future: Future[T]) -> T:
         return future.result()
     except CancelledError:
         raise cancelled_request() from None
-
-
-def _prompt_parts(encoded: Sequence[MediaPart], kind: MediaKind) -> list[PromptPart]:
-    parts: list[PromptPart] = []
-    for part in encoded:
-        parts += [part.text] if part.text else []
-        rows = part.kept if part.rows is None else part.rows
-        parts += [] if rows is None else [Embeddings(rows, part.grid, kind, part.times, block=part.block)]
-    return parts
 
 
 def _deliver(

@@ -16,8 +16,9 @@ from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypedDict, get_args
 
+from pumice.embeddings import Embeddings
 from pumice.engine import Request
-from pumice.engine.messages import Logprobs, Span
+from pumice.engine.messages import Logprobs
 from pumice.errors import RequestError
 from pumice.silence import Detector, Speech, pieces
 from pumice.streaming.pieces import Completion
@@ -49,13 +50,13 @@ MAX_BATCH_SIZE = 64
 class Hearing(Protocol):
     """What the decoding of a sound needs of a model."""
 
-    def hear(self, samples: NDArray[np.float32]) -> Sequence[Span]:
+    def hear(self, samples: NDArray[np.float32]) -> Sequence[Embeddings]:
         """Return the rows that stand for up to 30 seconds in a prompt. Raises RequestError."""
 
     def decode(self, request: Request) -> Completion:
         """Return the completion of a request. Raises RequestError."""
 
-    def align(self, rows: Sequence[Span], tokens: Sequence[int], n_rows: int) -> NDArray[np.float32]:
+    def align(self, rows: Sequence[Embeddings], tokens: Sequence[int], n_rows: int) -> NDArray[np.float32]:
         """Return how much each token attends to the first rows, ``[n_tokens, n_rows]``. Raises RequestError."""
 
     def spelled(self, tokens: Sequence[int]) -> str:
@@ -168,7 +169,7 @@ class Transcriber:
         """The tokens of the text before the first window's."""
         return self._tokens_of(self.options.prompt)
 
-    def language(self, rows: Sequence[Span]) -> tuple[str, float]:
+    def language(self, rows: Sequence[Embeddings]) -> tuple[str, float]:
         """Return the most probable language of a window, and its probability among those that are likely."""
         first = self._request(rows, [self.special.start], max_tokens=1)
         top = dict(_logprobs(self.model.decode(first))[0].top)
@@ -178,7 +179,7 @@ class Transcriber:
         best = max(found, key=lambda code: found[code])
         return best, found[best] / sum(found.values())
 
-    def decode(self, rows: Sequence[Span], language: str, past: Sequence[int]) -> _Decoded:
+    def decode(self, rows: Sequence[Embeddings], language: str, past: Sequence[int]) -> _Decoded:
         """Return the tokens of a window after those of earlier ones."""
         own = self.options.temperature
         tried: list[_Decoded] = []
@@ -190,7 +191,9 @@ class Transcriber:
         short = [decoded for decoded in tried if decoded.compression_ratio <= MOST_RATIO]
         return max(short or tried, key=lambda decoded: decoded.avg_logprob)
 
-    def _decode_at(self, rows: Sequence[Span], language: str, past: Sequence[int], temperature: float) -> _Decoded:
+    def _decode_at(
+        self, rows: Sequence[Embeddings], language: str, past: Sequence[int], temperature: float
+    ) -> _Decoded:
         special, start, *forced = self.special, *self.special.prompt(language, self.options.task)
         most = self.n_positions // 2 - 1 - len(self._hotwords)
         before = [*self._hotwords, *past[-most:]]
@@ -206,7 +209,7 @@ class Transcriber:
         return _Decoded(tokens, temperature, mean, ratio, math.exp(silence), [item.logprob for item in own])
 
     def words(
-        self, rows: Sequence[Span], language: str, tokens: Sequence[int], logprobs: Sequence[float], n_rows: int
+        self, rows: Sequence[Embeddings], language: str, tokens: Sequence[int], logprobs: Sequence[float], n_rows: int
     ) -> list[tuple[int, Word]]:
         """Return the words of tokens of text with the numbers of their first tokens, in seconds of a window."""
         special = self.special
@@ -219,7 +222,7 @@ class Transcriber:
         return timed(pieces_of_text(tokens, self.model.spelled, language), first.tolist(), logprobs)
 
     def _request(
-        self, rows: Sequence[Span], prompt: Sequence[int], max_tokens: int, sampling: dict[str, Any] | None = None
+        self, rows: Sequence[Embeddings], prompt: Sequence[int], max_tokens: int, sampling: dict[str, Any] | None = None
     ) -> Request:
         n_rows = sum(span.n_rows for span in rows)
         return Request(
@@ -357,7 +360,7 @@ class Transcript(Iterator[Segment]):
         return decoded, [segment for segment, is_kept in zip(made, kept, strict=True) if is_kept], heard
 
     def _with_words(
-        self, segments: Sequence[Segment], rows: Sequence[Span], start: int, decoded: _Decoded, seconds: float
+        self, segments: Sequence[Segment], rows: Sequence[Embeddings], start: int, decoded: _Decoded, seconds: float
     ) -> list[Segment]:
         """Return a window's segments with their words, whose times are also those of the segments."""
         end = self.transcriber.special.end

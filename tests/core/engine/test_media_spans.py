@@ -7,10 +7,11 @@ import pumice
 from gguf_files import tiny_llama
 from pumice.architecture import MediaRules
 from pumice.backend.step import LATEST, Limits
+from pumice.embeddings import Embeddings
 from pumice.engine import Request
 from pumice.engine.cache.kv_cache import KVCache
 from pumice.engine.media.rows import MediaIds, place_spans
-from pumice.engine.messages import Failed, Span
+from pumice.engine.messages import Failed
 from pumice.engine.requests.batches import Part, Place, batch_of
 from pumice.gguf import GGUFFile
 from pumice.streaming.stream import Stream
@@ -37,7 +38,7 @@ def table(path):
 def request(table, **options):
     """The prompt with two adjacent spans, which hold what its tokens there have as embeddings."""
     prompt = np.array(PROMPT)
-    spans = [Span(where.start, table[prompt[where]]) for where in SPANS]
+    spans = [Embeddings(table[prompt[where]], start=where.start) for where in SPANS]
     for where in SPANS:
         prompt[where] = 0
     return Request(prompt.tolist(), media=spans, **GREEDY | options)
@@ -91,7 +92,7 @@ def test_a_failure_never_looks_like_the_end_of_a_stream(error):
 )
 def test_wrong_spans_are_refused(path, start, rows, problem):
     with pumice.load(path, backend="numpy") as model, pytest.raises(pumice.RequestError, match=problem):
-        complete(model, Request(PROMPT, media=[Span(start, rows)], **GREEDY))
+        complete(model, Request(PROMPT, media=[Embeddings(rows, start=start)], **GREEDY))
 
 
 @pytest.mark.parametrize(("name", "grid"), [("qwen2vl", (2, 3)), ("glm4moe", None)])
@@ -106,7 +107,9 @@ def test_text_behind_media_is_the_same_with_drafts(tmp_path, name, grid):
 
         def complete_both(speculate):
             options = {"sampling": {"temperature": 0.0}, "max_tokens": 40, "end_tokens": frozenset()}
-            seen = Request(prompt, media=[Span(4, rows, grid)], speculate=speculate, cache_salt=speculate, **options)
+            seen = Request(
+                prompt, media=[Embeddings(rows, grid, start=4)], speculate=speculate, cache_salt=speculate, **options
+            )
             plain = Request(prompt, speculate=speculate, cache_salt=speculate, **options)
             streams = [Stream.open(model.engine.client, each)[0] for each in (seen, plain)]
             return [stream.completion() for stream in streams]
@@ -128,7 +131,7 @@ def test_a_context_shift_is_refused_beside_media(path, table):
 
 def test_images_with_grids_of_their_own_take_as_many_places_as_rows():
     rows, rules = np.ones((6, 64), np.float32), MediaRules(axes=(0, 1, 2), own_grid=True)
-    spans = [Span(2, rows, (2, 3)), Span(8, rows[:1]), Span(9, rows, (3, 2))]
+    spans = [Embeddings(rows, (2, 3), start=2), Embeddings(rows[:1], start=8), Embeddings(rows, (3, 2), start=9)]
     _, media = place_spans(PROMPT[:16], spans, MediaIds(), 64, rules)
     places = media.places_from(0, 18).tolist()
     assert places[2:9] == [*[[2 + 3 * i + j, i, j, 0] for i in range(2) for j in range(3)], [8] * 4]
@@ -141,7 +144,7 @@ def test_images_with_grids_of_their_own_take_as_many_places_as_rows():
 @pytest.mark.parametrize("both_ways", [(), ("audio",), ("image",)])
 def test_an_image_that_one_step_cannot_read_is_refused(both_ways):
     rows = np.ones((6, 64), np.float32)
-    arguments = PROMPT[:10], [Span(2, rows)], MediaIds(), 64, MediaRules(both_ways=both_ways), 5
+    arguments = PROMPT[:10], [Embeddings(rows, start=2)], MediaIds(), 64, MediaRules(both_ways=both_ways), 5
     if "image" not in both_ways:
         assert place_spans(*arguments)
         return
@@ -158,7 +161,9 @@ def test_media_of_gemma_3n_have_the_layer_inputs_of_the_padding_token(tmp_path):
     rows = np.repeat(table[:1] * np.float32(table.shape[1] ** 0.5), 3, 0)
     with pumice.load(path, backend="numpy", kv_type="f32") as model:
         tokens = complete(model, Request(prompt, logprobs=5, **GREEDY))
-        media = complete(model, Request(prompt, media=[Span(4, rows)], logprobs=5, cache_salt="other", **GREEDY))
+        media = complete(
+            model, Request(prompt, media=[Embeddings(rows, start=4)], logprobs=5, cache_salt="other", **GREEDY)
+        )
     assert media.tokens == tokens.tokens
     for ours, expected in zip(media.logprobs, tokens.logprobs, strict=True):
         assert abs(ours.logprob - expected.logprob) < 1e-5

@@ -8,6 +8,7 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
+from pumice.embeddings import Embeddings, KeptMedia, KeptRows
 from pumice.engine.client import EngineClient
 from pumice.engine.messages import (
     Add,
@@ -17,13 +18,10 @@ from pumice.engine.messages import (
     Facts,
     Failed,
     MediaEncoded,
-    MediaPart,
     ReleaseMedia,
     Request,
-    Span,
 )
 from pumice.errors import EngineError
-from pumice.media_encoder import Embeddings, KeptMedia, KeptRows
 from pumice.process.awaited import Awaited
 from pumice.process.codec import COMMANDS, decode_events, encode_command, encode_events
 from pumice.process.engine import EngineProcess
@@ -74,12 +72,12 @@ def encode(client, keep=True):
 def test_a_request_names_rows_that_are_released_with_their_last_user(link, engine):
     client, host, sent = link
     first, part, last = encode(client)
-    assert (first.text, part.rows, last.text, len(part.kept), part.kept.nbytes) == ("a", None, "b", 3, 48)
-    request = Request([0] * 3, media=[Span(0, None, kept=part.kept)])
+    assert (first, part.rows, last, part.n_rows, part.nbytes) == ("a", None, "b", 3, 48)
+    request = Request([0] * 3, media=[part.at(0)])
     client.add(request, lambda event: None)
     (span,) = engine.commands[-1].request.media
     assert (span.rows.tolist(), span.key, span.kept) == (ROWS.tolist(), b"key", None)
-    client.ask(Encode, [[0] * 3], "mean", media=[[Span(0, None, kept=part.kept)]])
+    client.ask(Encode, [[0] * 3], "mean", media=[[part.at(0)]])
     assert engine.commands[-1].media[0][0].rows.tolist() == ROWS.tolist()
     del part, request, sent[:]
     gc.collect()
@@ -99,7 +97,7 @@ def test_rows_that_are_not_kept_fail_their_request(link, engine, kept):
     client, _, _ = link
     held, heard = encode(client), []
     id, part, n = kept
-    client.add(Request([0] * 3, media=[Span(0, None, kept=KeptRows(KeptMedia(id), part, n, 4))]), heard.append)
+    client.add(Request([0] * 3, media=[Embeddings(None, kept=KeptRows(KeptMedia(id), part, n, 4))]), heard.append)
     (failed,) = heard
     assert isinstance(failed, Failed)
     assert "media[0]: the engine no longer has its rows; send the request again" in str(failed.error)
@@ -109,7 +107,7 @@ def test_rows_that_are_not_kept_fail_their_request(link, engine, kept):
 
 def test_a_key_from_another_process_is_not_believed(link, engine):
     client, _, _ = link
-    client.add(Request([0] * 3, media=[Span(0, ROWS, key=b"key")]), lambda event: None)
+    client.add(Request([0] * 3, media=[Embeddings(ROWS, key=b"key")]), lambda event: None)
     assert engine.commands[-1].request.media[0].key == b""
 
 
@@ -125,8 +123,8 @@ def test_an_engine_that_lies_about_kept_rows_is_refused(kept):
         id, n_rows, *more = kept
         kept, block = KeptRows(KeptMedia(id), 0, n_rows, 4), sum(more)
     with pytest.raises(EngineError, match="unexpected answer"):
-        awaited.check([MediaEncoded(1, [MediaPart("", None, kept=kept, block=block)])])
-    awaited.check([MediaEncoded(1, [MediaPart("", None, kept=KeptRows(KeptMedia(1), 0, 8, 4))])])
+        awaited.check([MediaEncoded(1, [Embeddings(None, kept=kept, block=block)])])
+    awaited.check([MediaEncoded(1, [Embeddings(None, kept=KeptRows(KeptMedia(1), 0, 8, 4))])])
 
 
 def test_an_engine_in_a_process_keeps_rows_and_answers_as_one_of_this_process(tmp_path, monkeypatch):
@@ -145,7 +143,7 @@ def test_an_engine_in_a_process_keeps_rows_and_answers_as_one_of_this_process(tm
         assert all(span.rows is None and span.kept for span in spans)
         assert sum(isinstance(command, EncodeMedia) for command in sent) == 1
         _, size = model.media._encoded._kept, model.media._encoded._size
-        assert size > spans[0].kept.nbytes - 1  # rows of the engine count
+        assert size > spans[0].nbytes - 1  # rows of the engine count
         del spans
         sent.clear()
         model.media._encoded._keep(b"other", [Embeddings(np.zeros((1, 1 << 26), np.float32))])  # evicts the image

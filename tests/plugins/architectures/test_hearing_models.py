@@ -9,11 +9,11 @@ import pumice
 from hearing_models import CASES, FIXTURE, ODD_SECONDS, RATE, SECONDS, SHAPES, SHORT_SECONDS, SOUND, sound, write_folder
 from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
+from pumice.embeddings import Embeddings
 from pumice.engine import Request
 from pumice.engine.media.projector import Projector
-from pumice.engine.messages import Span
 from pumice.gguf import GGMLType
-from pumice.media_encoder import Embeddings, SoundPiece
+from pumice.media_encoder import SoundPiece
 from pumice.model_files.opening import open_model
 from pumice.registry import get_registry
 from pumice.streaming.stream import Stream
@@ -165,7 +165,7 @@ def test_texts_after_a_sound_are_those_of_transformers(folders, kind):
     logprobs, ids = VALUES[f"{kind}.logprobs"], VALUES[f"{kind}.ids"].tolist()
     rows = VALUES[f"{kind}.rows"]
     more = DEEP.get(kind, 0) * rows.shape[1]  # further values of images
-    span = Span(ids.index(SOUND), np.pad(rows, ((0, 0), (0, more))), kind="audio")
+    span = Embeddings(np.pad(rows, ((0, 0), (0, more))), kind="audio", start=ids.index(SOUND))
     options = {"sampling": {"temperature": 0.0}, "max_tokens": len(logprobs), "logprobs": N_TOP}
     request = Request(ids, media=[span], end_tokens=frozenset(), **options)
     with pumice.load(folders(kind) / "model.gguf", backend="numpy", kv_type="f32", n_ctx=512) as model:

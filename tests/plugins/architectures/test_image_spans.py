@@ -10,8 +10,8 @@ from gguf_files import write_gguf
 from graphs import batch, limits
 from image_spans import ENDS, FIXTURE, IDS, MODEL, SPANS, rows
 from pumice.backend.step import Step
+from pumice.embeddings import Embeddings
 from pumice.engine import Request
-from pumice.engine.messages import Span
 from pumice.gguf import GGUFFile
 from pumice.graph import GraphBuilder, KVState
 from pumice.graph.media import with_media
@@ -33,7 +33,7 @@ def path(tmp_path_factory):
 
 def next_logprobs(model, end, **options):
     """Return the log-probabilities after the first positions of the prompt, by token."""
-    spans = [Span(span.start, rows(span)) for span in SPANS if span.stop <= end]
+    spans = [Embeddings(rows(span), start=span.start) for span in SPANS if span.stop <= end]
     request = Request(IDS[:end], media=spans, **OPTIONS | options)
     (chosen,) = Stream.open(model.engine.client, request)[0].completion().logprobs
     return dict(chosen.top)

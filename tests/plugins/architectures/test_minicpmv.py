@@ -6,8 +6,8 @@ import pytest
 import pumice
 from minicpmv_files import FIXTURE, N_QUERIES, PATCH, PICTURES, write_minicpmv
 from pumice.config import load_config
+from pumice.embeddings import Embeddings
 from pumice.engine.media.projector import Projector
-from pumice.media_encoder import Embeddings
 from pumice.registry import get_registry
 from vision_files import picture
 

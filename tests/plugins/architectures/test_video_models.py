@@ -7,10 +7,10 @@ import pytest
 
 import pumice
 from pumice.config import load_config
+from pumice.embeddings import Embeddings
 from pumice.engine import Request
 from pumice.engine.media.projector import Projector
-from pumice.engine.messages import Span
-from pumice.media_encoder import Embeddings, JoinedPieces
+from pumice.media_encoder import JoinedPieces
 from pumice.registry import get_registry
 from pumice.streaming.stream import Stream
 from pumice.videos import Video, VideoForm
@@ -167,7 +167,7 @@ def test_texts_after_a_video_are_those_of_transformers(opened, folders, kind):
     spans, start = [], 0
     for part in media:
         start = ids.index(IMAGE if kind == "glm4v" else VIDEO_TOKEN, start)
-        spans.append(Span(start, part.rows, part.grid, part.kind, part.times))
+        spans.append(part.at(start))
         start += len(part.rows)
     options = {"sampling": {"temperature": 0.0}, "max_tokens": len(logprobs), "logprobs": 20}
     request = Request(ids, media=spans, end_tokens=frozenset(), **options)

@@ -13,11 +13,11 @@ from libmtmd_cases import changed_file
 from pumice import ConvertError, ModelError
 from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
+from pumice.embeddings import Embeddings
 from pumice.engine import Request
 from pumice.engine.media.projector import Projector
-from pumice.engine.messages import Span
 from pumice.gguf import GGMLType
-from pumice.media_encoder import Embeddings, ImagePiece, JoinedPieces
+from pumice.media_encoder import ImagePiece, JoinedPieces
 from pumice.model_files.opening import open_model
 from pumice.registry import get_registry
 from pumice.streaming.stream import Stream
@@ -120,7 +120,7 @@ def test_visual_experts_read_an_image_whose_patches_have_one_position(folders, k
     projector = opened(folder)
     (image,) = projector.encode(picture(*size_of(kind)))
     projector.close()
-    spans = [Span(ids.index(0), image.rows, image.grid, times=image.times)]
+    spans = [image.at(ids.index(0))]
     options = {"sampling": {"temperature": 0.0}, "max_tokens": 2, "logprobs": 20, "end_tokens": frozenset()}
     # the image is read in two steps, and the text behind it in a third
     with pumice.load(folder / "model.gguf", backend=backend, kv_type="f32", n_ctx=128, n_batch=40) as model:

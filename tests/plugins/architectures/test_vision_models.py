@@ -12,12 +12,13 @@ import pumice
 from checkpoints import weights
 from gguf_files import write_gguf
 from pumice.config import load_config
+from pumice.embeddings import Embeddings
 from pumice.engine import Request
 from pumice.engine.media.projector import Projector
-from pumice.engine.messages import Encode, Span
+from pumice.engine.messages import Encode
 from pumice.engine.placement.sizing import BLOCK_SIZE
 from pumice.gguf import GGUFFile
-from pumice.media_encoder import Embeddings, ImagePiece, JoinedPieces
+from pumice.media_encoder import ImagePiece, JoinedPieces
 from pumice.registry import get_registry
 from pumice.streaming.stream import Stream
 from vision_files import picture
@@ -147,7 +148,7 @@ def test_texts_after_an_image_are_those_of_transformers(folders, kind, backend):
     spans, at = [], 0
     for part in parts:
         at = ids.index(IMAGE, at)
-        spans.append(Span(at, part.rows, part.grid))
+        spans.append(part.at(at))
         at += len(part.rows)
     options = {"sampling": {"temperature": 0.0}, "max_tokens": len(logprobs), "logprobs": N_TOP}
     request = Request(ids, media=spans, end_tokens=frozenset(), **options)
@@ -177,7 +178,7 @@ def test_embeddings_with_an_image_are_the_states_before_transformers_logits(fold
     texts = [ids[:9], ids]
     with pumice.load(folder / "model.gguf", backend="numpy", kv_type="f32", n_ctx=128, n_batch=40) as model:
         (image,) = [part for part in model.engine.media.encode("image", picture(*SIZE)) if isinstance(part, Embeddings)]
-        media = [[], [Span(ids.index(IMAGE), image.rows, image.grid)]]
+        media = [[], [image.at(ids.index(IMAGE))]]
         alone, vector = model.engine.client.ask(Encode, texts, "last", media=media).result()
         np.testing.assert_allclose(alone, model.embed([ids[:9]], pooling="last", normalize=False)[0], atol=1e-5)
         logits = to_logits @ vector
@@ -198,7 +199,7 @@ def test_sound_beside_an_image_that_attends_both_ways_is_causal(folders):
     with GGUFFile.open(folder / "model.gguf") as file:
         table = 8 * np.array(file.tensors["token_embd.weight"].dequantize())  # which Gemma scales by the width's root
     ids, rows = expected("gemma3", "ids").tolist(), expected("gemma3", "rows")
-    image, end = Span(ids.index(IMAGE), rows), slice(len(ids) - 12, len(ids) - 2)
+    image, end = Embeddings(rows, start=ids.index(IMAGE)), slice(len(ids) - 12, len(ids) - 2)
     options = {"sampling": {"temperature": 0.0}, "max_tokens": 3, "logprobs": 1, "end_tokens": frozenset()}
     with pumice.load(folder / "model.gguf", backend="numpy", kv_type="f32", n_ctx=128) as model:
 
@@ -207,7 +208,9 @@ def test_sound_beside_an_image_that_attends_both_ways_is_causal(folders):
             return [token.logprob for token in stream.completion().logprobs]
 
         alone = logprobs()
-        sound, picture = (logprobs(Span(end.start, table[ids[end]], None, kind)) for kind in ("audio", "image"))
+        sound, picture = (
+            logprobs(Embeddings(table[ids[end]], None, kind, start=end.start)) for kind in ("audio", "image")
+        )
     np.testing.assert_allclose(sound, alone, atol=1e-5)
     assert np.abs(np.subtract(picture, alone)).max() > 1e-3
 

@@ -18,9 +18,9 @@ import vision_models
 from pumice.audio import VOICE_RATE
 from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
+from pumice.embeddings import Embeddings
 from pumice.engine.media.projector import Projector
 from pumice.gguf import GGMLType
-from pumice.media_encoder import Embeddings
 from pumice.model_files.opening import open_model
 from pumice.registry import get_registry
 from vision_files import picture

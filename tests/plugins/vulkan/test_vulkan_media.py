@@ -8,9 +8,9 @@ import pytest
 import hearing_models
 from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
+from pumice.embeddings import Embeddings
 from pumice.engine.media.projector import Projector
 from pumice.gguf import GGMLType
-from pumice.media_encoder import Embeddings
 from pumice.model_files.opening import open_model
 from pumice.registry import get_registry
 from vision_files import picture

@@ -120,4 +120,4 @@ def _key(content: bytes | NDArray[Any], kind: str, salt: str) -> bytes:
 
 
 def _size(parts: Sequence[PromptPart]) -> int:
-    return sum(len(part) if isinstance(part, str) else part.rows.nbytes for part in parts)
+    return sum(len(part) if isinstance(part, str) else part.nbytes for part in parts)

@@ -14,6 +14,7 @@ import numpy as np
 
 from pumice.architecture import MediaKind
 from pumice.config import Config
+from pumice.embeddings import Embeddings
 from pumice.engine.media.encoder_steps import EncoderSteps, Part, Rows
 from pumice.engine.media.encoders import AUDIO, IMAGE, VIDEO, no_encoder, trace_projector
 from pumice.engine.messages import MAX_MEDIA_BYTES, MediaValues
@@ -21,7 +22,6 @@ from pumice.errors import ModelError, PromptTooLongError, RequestError
 from pumice.gguf import GGUFFile
 from pumice.media_encoder import (
     AudioEncoder,
-    Embeddings,
     ImageEncoder,
     ImagePiece,
     JoinedPieces,
@@ -177,7 +177,7 @@ class Projector:
         if piece.n_before or piece.n_after:
             before, after = (Embeddings(part, kind=kind) for part in (rows[: piece.n_before], rows[end:]))
             inner = self._separated(rows[piece.n_before : end], replace(piece, n_before=0, n_after=0), kind)
-            return [*([before] if len(before.rows) else []), *inner, *([after] if len(after.rows) else [])]
+            return [*([before] if before.n_rows else []), *inner, *([after] if after.n_rows else [])]
         if not piece.row_end or piece.grid is None:
             return [Embeddings(rows, piece.grid, kind, block=piece.block)]
         parts: list[str | Embeddings] = []

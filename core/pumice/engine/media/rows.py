@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.architecture import MediaRules
-from pumice.engine.messages import Span
+from pumice.embeddings import Embeddings
 from pumice.errors import RequestError
 from pumice.graph.media import N_AXES
-from pumice.media_encoder import Embeddings, KeptRows
 
 MOST_KNOWN = 4096  # contents whose ids are kept
 MOST_IDS = 2**31 - 1  # int32
@@ -52,7 +51,7 @@ def keyed(parts: Sequence[str | Embeddings], content: NDArray[Any], form: object
         if isinstance(part, str):
             named.append(part)
             continue
-        assert not isinstance(part.rows, KeptRows)
+        assert part.rows is not None
         if not are_finite(part.rows):
             raise RequestError(f"{part.kind}: {NOT_FINITE}")
         key = hashlib.blake2b(b"%s %d" % (part.kind.encode(), number), digest_size=32, key=digest.digest())
@@ -186,7 +185,7 @@ def text_places(start: int, n: int) -> NDArray[np.int32]:
     return np.repeat(np.arange(start, start + n, dtype=np.int32)[:, None], N_AXES, axis=1)
 
 
-def _places(n_prompt: int, spans: Sequence[Span]) -> NDArray[np.int32]:
+def _places(n_prompt: int, spans: Sequence[Embeddings]) -> NDArray[np.int32]:
     """Return the places ``[n_prompt, N_AXES]`` of a prompt's positions (M-RoPE, Wang et al. 2024, arXiv:2409.12191).
 
     Images stand still in time while their rows and columns count; what follows continues after the larger of both.
@@ -206,7 +205,7 @@ def _places(n_prompt: int, spans: Sequence[Span]) -> NDArray[np.int32]:
     return np.concatenate([*places, text_places(next_place, n_prompt - end)])
 
 
-def _places_of_own_grids(n_prompt: int, spans: Sequence[Span]) -> NDArray[np.int32]:
+def _places_of_own_grids(n_prompt: int, spans: Sequence[Embeddings]) -> NDArray[np.int32]:
     """Return the places ``[n_prompt, N_AXES]`` of a prompt for ``MediaRules.own_grid``."""
     places = text_places(0, n_prompt)
     for number, span in enumerate(span for span in spans if span.grid):
@@ -219,7 +218,7 @@ def _places_of_own_grids(n_prompt: int, spans: Sequence[Span]) -> NDArray[np.int
 
 def place_spans(
     prompt: Sequence[int],
-    spans: Sequence[Span],
+    spans: Sequence[Embeddings],
     ids: MediaIds,
     width: int,
     rules: MediaRules = PLAIN,

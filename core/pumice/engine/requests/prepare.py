@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pumice.architecture import Masks, MediaRules
+from pumice.embeddings import Embeddings
 from pumice.engine.media.rows import MediaIds, MediaRows, place_spans
 from pumice.engine.messages import (
     Add,
@@ -21,7 +22,6 @@ from pumice.engine.messages import (
     SavePrompt,
     Score,
     Scored,
-    Span,
 )
 from pumice.engine.requests.alignment import Alignment
 from pumice.engine.requests.arguments import NO_PREDICTION, AdapterNames, check_ids
@@ -223,7 +223,7 @@ class Preparer:
             LayerRows(request, tokens, range(len(tokens)), scales, sites=sites)
         return request
 
-    def encoder_prompt(self, tokens: Sequence[int], spans: Sequence[Span]) -> EncoderPrompt:
+    def encoder_prompt(self, tokens: Sequence[int], spans: Sequence[Embeddings]) -> EncoderPrompt:
         """Return what an encoder reads of a prompt: its sound if it takes one, else all tokens.
 
         Raises RequestError for a prompt without the sound, or with one that does not fit.
@@ -235,7 +235,7 @@ class Preparer:
         placed, rows = self.place(tokens, spans)
         return EncoderPrompt([token for token in placed if token < 0], rows)
 
-    def place(self, tokens: Sequence[int], spans: Sequence[Span]) -> PlacedSpans:
+    def place(self, tokens: Sequence[int], spans: Sequence[Embeddings]) -> PlacedSpans:
         """Return a prompt with ids of media, and their rows. Raises RequestError for media that do not fit."""
         return place_spans(tokens, spans, self.media_ids, self.media_width, self.media_rules, self.n_batch)
 
