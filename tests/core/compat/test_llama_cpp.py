@@ -121,6 +121,8 @@ def test_echo_with_log_probabilities_has_those_of_each_token_of_the_prompt(llm):
 
 def test_generate_sample_and_state(llm):
     ids = llm.tokenize(PROMPT.encode())
+    with pytest.raises(TypeError, match=r"generate\(\) got an unexpected keyword argument 'tmp'"):
+        llm.generate(ids, tmp=0)
     tokens = llm.generate(ids, temp=0)
     first = [next(tokens) for _ in range(4)]
     assert llm.n_tokens == len(ids) + 3

@@ -12,7 +12,7 @@ from typing import Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.compat.llama_cpp.options import SamplingOptions, errors_as_llama, generate_options
+from pumice.compat.llama_cpp.options import SamplingOptions, check_names, errors_as_llama, generate_options
 from pumice.compat.llama_cpp.vocabulary import VocabularyMethods
 
 
@@ -99,7 +99,14 @@ class SequenceMethods(VocabularyMethods):
             tokens: Tokens of the prompt, which follow those of the sequence with ``reset=False``.
             reset: Forget the sequence first.
             options: As those of ``create_completion``; ``temp`` is the temperature.
+
+        Raises:
+            TypeError: An option is unknown.
         """
+        check_names("generate", options, SamplingOptions)
+        return self._generated(tokens, reset, options)
+
+    def _generated(self, tokens: Sequence[int], reset: bool, options: SamplingOptions) -> Iterator[int]:
         prompt = [*(() if reset else self._input_ids.tolist()), *map(int, tokens)]
         with errors_as_llama():
             chosen = generate_options(options, self.last_n_tokens_size, self._next_seed())
