@@ -25,7 +25,6 @@ from pumice.embeddings import Count
 from pumice.engine.messages import (
     Add,
     Command,
-    Encode,
     EngineMessage,
     Event,
     Facts,
@@ -39,7 +38,6 @@ from pumice.process.header import MAX_HEADER_BYTES, Header
 MAX_BYTES: Final = 16 << 20  # of a message, unless a larger answer is owed
 MAX_LOADING_BYTES: Final = MAX_HEADER_BYTES + MAX_BYTES  # of a message before the engine is loaded
 MAX_COMMAND_BYTES: Final = 128 << 20  # of a command beside the rows of images: pixels, a prompt of many million tokens
-_SPAN_BYTES = 64  # of a span beside its rows
 _MAX_TEXT = 1 << 16  # characters of an error or a line of a log
 
 T = TypeVar("T")
@@ -158,8 +156,11 @@ class Codec(Generic[T]):
             raise CodecError(f"invalid message from another process: {one_line(str(error))}") from None
 
 
-def encode_command(command: Command) -> bytes:
-    """Encode a command. Raises RequestError if it is too large or has values that are not plain data."""
+def encode_command(command: Command, media_bytes: int = 0) -> bytes:
+    """Encode a command. Raises RequestError if it is too large or has values that are not plain data.
+
+    ``media_bytes``: maximum bytes of rows of media, ``Facts.media_bytes``, beside those of any command.
+    """
     try:
         if isinstance(command, Add):
             for name in ("logits_processor", "stopping_criteria", "on_layer"):
@@ -169,39 +170,15 @@ def encode_command(command: Command) -> bytes:
                     )
             for name, value in dict(command.request.sampling).items():
                 _check_plain(name, value)
-            without_prompt = msgspec.structs.replace(command, request=replace(command.request, prompt=[]))
-            COMMANDS.decode(COMMANDS.encode(without_prompt))  # raises here rather than ending the engine
+            options = msgspec.structs.replace(command, request=replace(command.request, prompt=[], media=()))
+            COMMANDS.decode(COMMANDS.encode(options))  # raises here rather than ending the engine
         data = COMMANDS.encode(command)
     except (TypeError, ValueError, OverflowError, RecursionError, CodecError) as error:
         raise RequestError(f"the request cannot be sent to the engine's process: {one_line(str(error))}") from None
-    if len(data) > MAX_COMMAND_BYTES:
-        raise RequestError(f"the request has {len(data)} bytes, but the limit is {MAX_COMMAND_BYTES}")
+    most = MAX_COMMAND_BYTES + (media_bytes if media_of(command) else 0)
+    if len(data) > most:
+        raise RequestError(f"the request has {len(data)} bytes, but the limit is {most}")
     return data
-
-
-def encode_aside(command: Command, media_bytes: int) -> bytes | Callable[[], bytes]:
-    """Check a command as ``encode_command`` does, and return its message, or a function that encodes it.
-
-    Embeddings of media take a while to encode, which is left to the returned function, and so to another thread.
-
-    Args:
-        command: the command.
-        media_bytes: maximum bytes of embeddings, ``Facts.media_bytes``, beside those of any command.
-    """
-    rows = [span.rows for span in media_of(command) if span.rows is not None]
-    if not rows:
-        return encode_command(command)
-    size = len(encode_command(_without_media(command))) + sum(array.nbytes + _SPAN_BYTES for array in rows)
-    most = MAX_COMMAND_BYTES + media_bytes
-    if size > most:
-        raise RequestError(f"the request with its images has {size} bytes, but the limit is {most}")
-    return lambda: COMMANDS.encode(command)
-
-
-def _without_media(command: Command) -> Command:
-    if isinstance(command, Add):
-        return msgspec.structs.replace(command, request=replace(command.request, media=()))
-    return msgspec.structs.replace(command, media=()) if isinstance(command, Encode) else command
 
 
 def encode_events(events: Sequence[Event]) -> Iterator[bytes]:

@@ -26,7 +26,7 @@ from pumice.process.codec import (
     Opened,
     Report,
     StepEvents,
-    encode_aside,
+    encode_command,
     one_line,
 )
 from pumice.process.frames import FrameSender, frame, read_frames, widen
@@ -86,7 +86,7 @@ class EngineProcess:
             widen(pipe)
         self._commands = FrameSender(self._child.stdin)
         if not ahead:
-            self._commands.send_later(lambda: first)
+            self._commands.send(first)
         for run in (self._commands.run, partial(self._read, self._child.stdout)):
             threading.Thread(target=run, name="pumice-engine-pipe", daemon=True).start()
         threading.Thread(target=self._watch_loading, name="pumice-engine-watch", daemon=True).start()
@@ -107,12 +107,9 @@ class EngineProcess:
         if self.error:
             raise self.error
         facts = self._awaited.facts
-        encoded = encode_aside(command, facts.media_bytes if facts else 0)
+        encoded = encode_command(command, facts.media_bytes if facts else 0)
         self._awaited.add(command)
-        if isinstance(encoded, bytes):
-            self._commands.send(encoded)
-        else:
-            self._commands.send_later(encoded)
+        self._commands.send(encoded)
 
     def close(self) -> None:
         """Stop the engine and wait for its end. Active requests are cancelled, and its memory is released."""

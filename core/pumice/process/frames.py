@@ -55,7 +55,7 @@ class FrameSender:
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self._pipe = pipe
-        self._frames: queue.SimpleQueue[Callable[[], bytes] | None] = queue.SimpleQueue()
+        self._frames: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._lock = threading.RLock()  # the garbage collector may send while its thread does
         self._n_left = 0  # frames that the other thread has not written
         self._room: select.poll | None = None
@@ -69,11 +69,7 @@ class FrameSender:
                 with contextlib.suppress(OSError):  # the reading thread reports the end of the process
                     os.write(self._pipe.fileno(), frame(data))
                 return
-            self.send_later(lambda: data)
-
-    def send_later(self, encode: Callable[[], bytes]) -> None:
-        """Let the other thread encode a message and write it."""
-        self._put(encode)
+            self._put(data)
 
     def close(self) -> None:
         """End ``run``, and close the pipe, after all frames were written."""
@@ -83,15 +79,15 @@ class FrameSender:
         """Write frames until the end."""
         write = FrameWriter(self._pipe)
         with contextlib.suppress(OSError), self._pipe:  # as above
-            while (encode := self._frames.get()) is not None:
-                write(encode())
+            while (data := self._frames.get()) is not None:
+                write(data)
                 with self._lock:
                     self._n_left -= 1
 
-    def _put(self, encode: Callable[[], bytes] | None) -> None:
+    def _put(self, data: bytes | None) -> None:
         with self._lock:
             self._n_left += 1
-            self._frames.put(encode)
+            self._frames.put(data)
 
     def _is_small(self, data: bytes) -> bool:
         """Return True if a pipe that has room takes the whole frame."""

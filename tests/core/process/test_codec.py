@@ -11,6 +11,7 @@ import pytest
 
 import pumice
 from pumice.cache_tiers import Tally
+from pumice.embeddings import Embeddings
 from pumice.engine.messages import (
     Accepted,
     AdaptersSet,
@@ -208,3 +209,7 @@ def test_a_command_may_not_be_endless(monkeypatch):
     monkeypatch.setattr(codec, "MAX_COMMAND_BYTES", 1000)
     with pytest.raises(pumice.RequestError, match="the limit is 1000"):
         encode_command(Add([1], Request([5] * 2000)))
+    rows = Embeddings(np.zeros((8, 64), np.float32))
+    assert encode_command(Add([1], Request([5] * 8, media=[rows])), rows.nbytes)
+    with pytest.raises(pumice.RequestError, match="the limit is 2000"):
+        encode_command(Add([1], Request([5] * 8, media=[rows])), 1000)
