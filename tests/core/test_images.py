@@ -10,7 +10,7 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
-from pumice.engine.media.encoded_media import EncodedMedia
+from pumice.frontend.encoded_media import EncodedMedia
 from pumice.hub.projectors import find_projector
 from vision_files import encoded, picture, write_projector
 

@@ -11,10 +11,10 @@ from pumice.audio import Audio, SoundBudget, samples_of
 from pumice.chat.mixed import MEDIA, PromptPart, encode_media, tokenize_parts, within
 from pumice.chat.mixed import Media as OneMedia
 from pumice.embeddings import Embeddings
-from pumice.engine.media.encoded_media import MAX_BYTES, EncodedMedia
 from pumice.engine.messages import PreparedText
 from pumice.engine.requests.arguments import check_ids, token_ids
 from pumice.errors import PromptTooLongError, RequestError
+from pumice.frontend.encoded_media import MAX_BYTES, EncodedMedia
 from pumice.frontend.engine import ModelEngine
 from pumice.frontend.prompts import contains, mixed_parts
 from pumice.images import MAX_IMAGES, pixels_of

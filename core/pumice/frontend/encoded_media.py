@@ -41,10 +41,9 @@ class EncodedMedia:
         self._max_bytes = max_bytes
         self._kept: OrderedDict[bytes, Sequence[PromptPart]] = OrderedDict()  # the latest one last
         self._size = 0
-        self._lock = threading.Lock()  # guards what is kept
-        self._decoding = threading.Lock()
         self._coming: dict[bytes, int] = {}  # bytes of what is being encoded, by key
-        self._ended = threading.Condition()  # guards it, and tells that one has been encoded
+        self._ended = threading.Condition()  # guards these, and tells that one has been encoded
+        self._decoding = threading.Lock()
 
     def get(
         self,
@@ -88,13 +87,13 @@ class EncodedMedia:
                 self._ended.notify_all()
 
     def _find(self, key: bytes) -> Sequence[PromptPart] | None:
-        with self._lock:
+        with self._ended:
             if key in self._kept:
                 self._kept.move_to_end(key)
             return self._kept.get(key)
 
     def _keep(self, key: bytes, parts: Sequence[PromptPart]) -> None:
-        with self._lock:
+        with self._ended:
             self._kept[key] = parts
             self._size += _size(parts)
             while self._size > self._max_bytes:

@@ -9,8 +9,8 @@ import pytest
 
 import pumice
 from pumice.chat.mixed import AHEAD, encode_media
-from pumice.engine.media.encoded_media import EncodedMedia
 from pumice.errors import MediaError
+from pumice.frontend.encoded_media import EncodedMedia
 from waiting import PATIENCE, wait_until
 
 
