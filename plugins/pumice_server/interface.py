@@ -53,7 +53,15 @@ from pumice_server.options import (
     template_options,
 )
 from pumice_server.pools import FACTS, FILES, MEDIA, PREPARATION
-from pumice_server.prompts import fill_in, fim_marks, is_mixed, media_prompt, mixed_tokens, prompt_string, read_prompts
+from pumice_server.prompts import (
+    check_fills_in,
+    fill_in,
+    is_mixed,
+    media_prompt,
+    mixed_tokens,
+    prompt_string,
+    read_prompts,
+)
 from pumice_server.report import Reading, Report
 from pumice_server.resumable import KeptStreams, streaming
 from pumice_server.routes import delete, get, post
@@ -107,12 +115,12 @@ __all__ = [
     "build_info",
     "caching_options",
     "chat_prompt_options",
+    "check_fills_in",
     "count_tokens",
     "delete",
     "embed_texts",
     "event",
     "fill_in",
-    "fim_marks",
     "finish_reason",
     "generation_options",
     "generation_settings",

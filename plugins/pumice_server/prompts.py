@@ -87,19 +87,16 @@ def fill_in(
 
     ``before_middle`` follows the prefix.
     """
-    marks, tokenizer = fim_marks(service), service.model.tokenizer
-    bos = [tokenizer.bos] if tokenizer.add_bos and tokenizer.bos is not None else []
+    check_fills_in(service)
     first, last = [service.tokens_of(part, False, False) for part in (prefix, suffix)]
-    return [*bos, marks["fim_pre"], *first, *before_middle, marks["fim_suf"], *last, marks["fim_mid"]]
+    return service.model.tokenizer.fill_in([*first, *before_middle], last)
 
 
-def fim_marks(service: Service) -> dict[str, int]:
-    """Return the tokens that mark prefix, suffix and middle, by name. Raises HTTPException if any is missing."""
-    marks: dict[str, int] = dict(service.model.tokenizer.fim)
-    missing = [name for name in _MARKS if name not in marks]
+def check_fills_in(service: Service) -> None:
+    """Raise HTTPException if the vocabulary lacks a token that marks prefix, suffix or middle."""
+    missing = [name for name in _MARKS if name not in service.model.tokenizer.fim]
     if missing:
         raise HTTPException(501, f"this model cannot fill in text: its vocabulary has no {', '.join(missing)}")
-    return marks
 
 
 def _is_prompt(value: Any) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 
@@ -12,7 +11,6 @@ from pumice.embeddings import Embeddings
 from pumice.engine.requests.arguments import check_ids, token_ids
 from pumice.errors import RequestError
 from pumice.frontend.engine import ModelEngine
-from pumice.options import REQUEST
 from pumice.tokenizers import Tokenizer
 from pumice.wording import show_python
 
@@ -61,22 +59,6 @@ def rows_and_texts(tokenizer: Tokenizer, parts: Sequence[object], n_embd: int) -
         placed.append(Embeddings(rows, kind="audio", start=len(ids)))  # read from left to right
         ids += [0] * len(rows)
     return ids, placed
-
-
-def fill_in(tokenizer: Tokenizer, prefix: str | Sequence[int], suffix: str) -> list[int]:
-    """Return the prompt that lets a model write what stands between two texts.
-
-    Raises RequestError for a model without tokens for that.
-    """
-    REQUEST["suffix"].check(suffix)
-    marks = [tokenizer.fim.get(name) for name in ("fim_pre", "fim_suf", "fim_mid")]
-    if None in marks:
-        raise RequestError("suffix: this model cannot fill in text: its vocabulary has no tokens that mark the parts")
-    before, after, middle = (mark for mark in marks if mark is not None)
-    bos = [tokenizer.bos] if tokenizer.add_bos and tokenizer.bos is not None else []
-    encode = partial(tokenizer.tokenize, add_special=False, parse_special=False)
-    first = encode(prefix) if isinstance(prefix, str) else prefix
-    return [*bos, before, *first, after, *encode(suffix), middle]
 
 
 def prompt_ids(engine: ModelEngine, prompt: object) -> list[int]:

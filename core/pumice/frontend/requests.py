@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from pumice.engine.requests.arguments import token_ids
 from pumice.errors import RequestError
 from pumice.frontend.engine import ModelEngine, check_open
 from pumice.frontend.media import Media
-from pumice.frontend.prompts import NO_PROMPT, Prompt, contains, fill_in, mixed_parts, rows_and_texts
+from pumice.frontend.prompts import NO_PROMPT, Prompt, contains, mixed_parts, rows_and_texts
 from pumice.grammar import Grammar, ReasoningBudget, grammar_source, read_triggers
 from pumice.options import OUTPUT, REQUEST, SortedOptions, sort_options
 
@@ -49,7 +50,10 @@ class RequestMaker:
         if (suffix := parts.request.get("suffix")) is not None:
             if media or contains(prompt, str):
                 raise RequestError("suffix: the prompt before it must be one text, or token ids")
-            ids = fill_in(self._engine.tokenizer(), prompt if isinstance(prompt, str) else ids, suffix)
+            REQUEST["suffix"].check(suffix)
+            tokenizer = self._engine.tokenizer()
+            encode = partial(tokenizer.tokenize, add_special=False, parse_special=False)
+            ids = tokenizer.fill_in(encode(prompt) if isinstance(prompt, str) else ids, encode(suffix))
         return self.of(ids, parts, self._grammar(parts.output), media=media, text=text)
 
     def with_grammar(self, options: Mapping[str, Any]) -> dict[str, Any]:

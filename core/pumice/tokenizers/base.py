@@ -175,6 +175,21 @@ class Tokenizer(ABC):
             starts_text=self._special if self._space_prefix else (),
         )
 
+    def fill_in(self, prefix: Sequence[int], suffix: Sequence[int]) -> list[int]:
+        """Return the prompt that lets a model write what stands between two texts, given as token ids.
+
+        Raises:
+            RequestError: The vocabulary has no tokens for that.
+        """
+        marks = [self.fim[name] for name in ("fim_pre", "fim_suf", "fim_mid") if name in self.fim]
+        if len(marks) < 3:
+            raise RequestError(
+                "suffix: this model cannot fill in text: its vocabulary has no marks of the parts"
+            )
+        before, after, middle = marks
+        bos = [self.bos] if self.add_bos and self.bos is not None else []
+        return [*bos, before, *prefix, after, *suffix, middle]
+
     @cached_property
     def longest(self) -> int:
         """Characters of the longest token, at least 1.

@@ -1,10 +1,12 @@
 """Fill-in-the-middle: the order of the parts, as llama-server has it, and who cannot."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 from starlette.exceptions import HTTPException
 
+from pumice.tokenizers import Tokenizer
 from pumice_server.protocols.llama_server.bodies import InfillBody
 from pumice_server.protocols.llama_server.infill import infill_tokens
 
@@ -17,6 +19,7 @@ class Letters:
 
     def __init__(self, **fim: int) -> None:
         tokenizer = SimpleNamespace(fim=MARKS | fim, bos=1, add_bos=True)
+        tokenizer.fill_in = partial(Tokenizer.fill_in, tokenizer)
         self.model = SimpleNamespace(tokenizer=tokenizer, n_ctx=512)
 
     def tokens_of(self, text: str | list[int], add_special: bool, parse_special: bool) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
-from pumice_server.interface import Service, Streaming, Whole, fill_in, fim_marks, mixed_tokens, service_of
+from pumice_server.interface import Service, Streaming, Whole, check_fills_in, fill_in, mixed_tokens, service_of
 from pumice_server.protocols.llama_server.answer_types import NativeChunk, NativeCompletions
 from pumice_server.protocols.llama_server.bodies import InfillBody
 from pumice_server.protocols.llama_server.completion import answer
@@ -16,7 +16,7 @@ _BETWEEN = "\n\n--- snippet ---\n\n"  # files, for models without a token that s
 async def infill(request: Request, body: InfillBody) -> Whole[NativeCompletions] | Streaming[NativeChunk]:
     """Fill in text between a prefix and a suffix, in the format of llama-server."""
     service = await service_of(request, body.model)
-    fim_marks(service)
+    check_fills_in(service)
     return await answer(request, service, body, [await body.aside(infill_tokens, body, service)])
 
 
