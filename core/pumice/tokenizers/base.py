@@ -183,9 +183,7 @@ class Tokenizer(ABC):
         """
         marks = [self.fim[name] for name in ("fim_pre", "fim_suf", "fim_mid") if name in self.fim]
         if len(marks) < 3:
-            raise RequestError(
-                "suffix: this model cannot fill in text: its vocabulary has no marks of the parts"
-            )
+            raise RequestError("suffix: this model cannot fill in text: its vocabulary has no marks of the parts")
         before, after, middle = marks
         bos = [self.bos] if self.add_bos and self.bos is not None else []
         return [*bos, before, *prefix, after, *suffix, middle]

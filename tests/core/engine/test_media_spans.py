@@ -171,7 +171,7 @@ def test_media_of_gemma_3n_have_the_layer_inputs_of_the_padding_token(tmp_path):
 
 def test_spans_have_the_ids_of_their_contents():
     ids, random = MediaIds(), np.random.default_rng(0)
-    spans = [random.standard_normal((n, 8)).astype(np.float32) for n in (3, 5, 2, 4)]
+    spans = [Embeddings(random.standard_normal((n, 8)).astype(np.float32)) for n in (3, 5, 2, 4)]
     _, together = ids.of([*spans, spans[1]])
     assert together == [*(ids.of([span])[1][0] for span in spans), together[1]]
     assert len({ids.start for ids in together}) == len(spans)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.architecture import MediaRules
+from pumice.architecture import MediaKind, MediaRules
 from pumice.embeddings import Embeddings
 from pumice.errors import RequestError
 from pumice.graph.media import N_AXES
@@ -21,10 +21,6 @@ MOST_KNOWN = 4096  # contents whose ids are kept
 MOST_IDS = 2**31 - 1  # int32
 MOST_TIME = 1 << 20  # places in time of a video
 PLAIN = MediaRules()
-Grid = tuple[int, int]  # rows and columns
-Times = tuple[int, ...]  # places in time of the frames of a video
-
-
 NOT_FINITE = "a value is not a finite number; the projector's file may be damaged"
 
 
@@ -73,25 +69,18 @@ class MediaIds:
     _round: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def of(
-        self,
-        spans: Sequence[NDArray[np.float32]],
-        forms: Sequence[tuple[Grid | None, bool, Times]] = (),
-        known: Sequence[bytes] = (),
-    ) -> tuple[int, list[range]]:
-        """Return the ids' round, and the ids of each span's positions, for all spans ``[n, n_embd]`` of a prompt.
+    def of(self, spans: Sequence[Embeddings], both_ways: Collection[MediaKind] = ()) -> tuple[int, list[range]]:
+        """Return the ids' round, and the ids of each span's positions, for all spans of a prompt.
 
-        ``forms``: rows and columns of each span, whether its positions attend to each other, and places in time of
-        frames. Equal rows in another form have other states, and other ids. ``known``: keys of spans whose rows need
-        not be read, at most 64 bytes each; empty for others.
+        ``both_ways``: kinds of spans whose positions attend to each other. Equal rows in another form have other
+        states, and other ids.
         """
-        forms, known = forms or [(None, False, ())] * len(spans), known or [b""] * len(spans)
-        keys = [_key(*span) for span in zip(spans, forms, known, strict=True)]
+        keys = [_key(span, span.kind in both_ways) for span in spans]
         with self._lock:
-            if -self._next + sum(map(len, spans)) > MOST_IDS:
+            if -self._next + sum(span.n_rows for span in spans) > MOST_IDS:
                 self._known.clear()
                 self._next, self._round = -1, self._round + 1
-            return self._round, [self._assign(key, len(rows)) for key, rows in zip(keys, spans, strict=True)]
+            return self._round, [self._assign(key, span.n_rows) for key, span in zip(keys, spans, strict=True)]
 
     def _assign(self, key: bytes, n: int) -> range:
         first = self._known.setdefault(key, self._next)
@@ -103,13 +92,13 @@ class MediaIds:
         return range(first, first - n, -1)
 
 
-def _key(rows: NDArray[np.float32], form: tuple[Grid | None, bool, Times], known: bytes) -> bytes:
-    """Return a hash of the shape and the form of rows, and of their contents or of what is ``known`` to name these."""
-    grid, together, times = form
-    shape = np.array([*rows.shape, together, *(grid or ()), *times], np.int64).tobytes()
-    digest = hashlib.blake2b(shape, digest_size=32, key=known, person=b"media span")
-    if not known:
-        digest.update(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
+def _key(span: Embeddings, together: bool) -> bytes:
+    """Return a hash of the shape and the form of rows, and of their key or, without one, of their contents."""
+    assert span.rows is not None
+    shape = np.array([*span.rows.shape, together, *(span.grid or ()), *span.times], np.int64).tobytes()
+    digest = hashlib.blake2b(shape, digest_size=32, key=span.key, person=b"media span")
+    if not span.key:
+        digest.update(np.ascontiguousarray(span.rows).reshape(-1).view(np.uint8).data)
     return digest.digest()
 
 
@@ -237,7 +226,8 @@ def place_spans(
     Raises:
         RequestError: a span does not fit the prompt or the model.
     """
-    tokens, end, checked = list(prompt), 0, []
+    tokens, end = list(prompt), 0
+    checked: list[NDArray[np.float32]] = []
     for number, span in enumerate(spans):
         where, n = f"media[{number}]", span.n_rows
         if not width:
@@ -265,8 +255,7 @@ def place_spans(
             raise RequestError(f"{where}.times: expected 0 to {MOST_TIME - 1}")
         end = span.start + n
         checked.append(rows)
-    forms = [(span.grid, span.kind in rules.both_ways, span.times) for span in spans]
-    number_of_round, ranges = ids.of(checked, forms, [span.key for span in spans])
+    number_of_round, ranges = ids.of(spans, rules.both_ways)
     for span, positions in zip(spans, ranges, strict=True):
         tokens[span.start : span.start + len(positions)] = positions
     make = _places_of_own_grids if rules.own_grid else _places
