@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections import ChainMap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
-from typing import Any, cast
 
 from pumice.architecture import DRAFT
 from pumice.config import Config
@@ -16,7 +13,7 @@ from pumice.engine import Runner
 from pumice.engine.drafts.block_tokens import BlockTokens
 from pumice.engine.drafts.drafter import DraftLimits
 from pumice.engine.drafts.model import DraftModel
-from pumice.engine.drafts.next_tokens import CachedTokens, NextTokens, NextTokensProposer
+from pumice.engine.drafts.next_tokens import CachedTokens, NextTokens
 from pumice.engine.drafts.speculation import Speculation
 from pumice.engine.drafts.vocabulary import DraftVocabulary, SameVocabulary, have_same_tokens, other_vocabulary
 from pumice.engine.placement.placement import PlacementRules
@@ -27,7 +24,7 @@ from pumice.gguf import GGUFFile
 from pumice.graph import RecurrentState
 from pumice.model_files.opening import open_draft
 from pumice.model_graphs import for_cache, make_architecture
-from pumice.proposers import ALONE, Proposer, names_of
+from pumice.proposers import ALONE, names_of
 from pumice.registry import Registry
 from pumice.tokenizers import from_metadata, has_tokenizer
 from pumice.tracing import trace_alone
@@ -61,25 +58,21 @@ def make_speculation(
     that fails, or of two plugins.
     """
     exact = runner.capabilities.invariant
-    proposers: ChainMap[str, Callable[[], Proposer]] = ChainMap({}, cast(Any, registry.proposers))
-    auto = ["ngram"] if exact else []
+    own = [made.name for made in (drafter, layer) if made]
+    auto = ["ngram", *own] if exact else []
     choice = config.speculate
-    own: dict[str, Callable[[], Proposer]] = {"draft": drafter.proposer} if drafter else {}
-    own |= {layer.name: partial(NextTokensProposer, layer)} if layer else {}
-    proposers.maps[0].update(own)
-    auto += own if exact else []
     if "draft" in own and config.is_default("speculate"):
         choice = "auto" if exact else "draft"
     if not verifies(runner):
         if choice not in ("auto", "off", "draft"):  # another warning has said that a draft model is not used
             log.warning("speculate: %s is not used: %s verifies no drafts", choice, runner.placed.backends_used[0])
         choice = ",".join(name for name in names_of(choice) if name != "draft" or not config.draft) or "off"
-    check_proposers(choice, proposers, verifies(runner), ConfigError)
+    check_proposers(choice, [*registry.proposers, *own], verifies(runner), ConfigError)
     for name in () if choice in ALONE else names_of(choice):
-        proposers[name]  # requests would go on without one that fails
+        _ = name in own or registry.proposers[name]  # requests would go on without one that fails
     if drafter and choice not in ("auto", "off") and "draft" not in names_of(choice):
         log.warning("draft: %s is for requests that choose it: speculate is %s", config.draft, choice)
-    speculation = Speculation(proposers, auto, choice, config.n_draft, exact, layer, drafter)
+    speculation = Speculation(registry.proposers, auto, choice, config.n_draft, exact, layer, drafter)
     speculation.longest = max(1, config.draft_max)
     return speculation
 

@@ -223,9 +223,8 @@ def check_proposer(make: Callable[[], Proposer], n_vocab: int = 64, *, n_tokens:
         proposer.accept(text)
     for _ in range(n_tokens):
         limits = random.integers(1, 9, size=len(proposers)).tolist()
-        proposals = type(proposers[0]).propose_all(proposers, limits)
-        assert len(proposals) == len(proposers), f"{len(proposals)} proposals for {len(proposers)} sequences"
-        for proposer, text, tokens, n in zip(proposers, texts, proposals, limits, strict=True):
+        for proposer, text, n in zip(proposers, texts, limits, strict=True):
+            tokens = proposer.propose(n)
             assert isinstance(tokens, Sequence), f"it proposes {tokens!r}, which is no sequence of tokens"
             assert len(tokens) <= n, f"it proposes {len(tokens)} tokens, more than {n}"
             assert all(0 <= token < n_vocab for token in tokens), "it proposes what is no token"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,6 @@ class Proposer(ABC):
     @abstractmethod
     def propose(self, n: int) -> Sequence[int]:
         """Return at most ``n`` tokens that may follow the accepted ones; none if there is no guess."""
-
-    @classmethod
-    def propose_all(cls, proposers: Sequence[Self], n: Sequence[int]) -> list[Sequence[int]]:
-        """Propose for several sequences at once; at most ``n[i]`` tokens for the sequence of ``proposers[i]``."""
-        return [proposer.propose(most) for proposer, most in zip(proposers, n, strict=True)]
 
     def judge(self, tokens: Sequence[int], n_accepted: int) -> None:  # noqa: B027 - few proposers adapt
         """Learn that the first ``n_accepted`` of the verified ``tokens`` were right."""

@@ -1,6 +1,7 @@
 """A draft model proposes what it would write itself, whatever became of its earlier proposals."""
 
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,10 @@ from guessing_programs import (
 from nightly import variants
 from pumice.backend.step import Limits
 from pumice.engine.drafts.drafter import DraftLimits
-from pumice.engine.drafts.model import DraftModel, ModelProposer
+from pumice.engine.drafts.model import DraftModel
 from pumice.engine.drafts.speculation import Speculation
 from pumice.engine.drafts.vocabulary import OtherVocabulary, SameVocabulary, other_vocabulary
 from pumice.errors import ModelError
-from pumice.proposers import ProposerContext
 
 KINDS = [Cells, Slots]
 
@@ -41,23 +41,32 @@ def model(
     return DraftModel(Runner(kind(0), sizes), SameVocabulary(N_VOCAB, N_VOCAB), bounds)  # type: ignore[arg-type]
 
 
-def begun(made: DraftModel, prompt: list[int], salt: bytes = b"") -> ModelProposer:
-    proposer = made.proposer()
-    proposer.start(ProposerContext(N_VOCAB, salt))
-    proposer.accept(prompt)
-    read(proposer)
-    return proposer
+class Sequence(SimpleNamespace):
+    """The part of a sequence that the draft model reads."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+    __eq__ = object.__eq__
 
 
-def read(proposer: ModelProposer) -> None:
+def begun(made: DraftModel, prompt: list[int]) -> Any:
+    running = Sequence(generation=Sequence(spoken=prompt, generated=[], salt=b""))
+    read(made, running)
+    return running
+
+
+def read(made: DraftModel, running: Any) -> None:
     """Read the text in as many steps as it takes."""
-    for _ in range(len(proposer.tokens) // proposer.model.runner.limits.n_batch + 1):
-        ModelProposer.read_all([proposer])
+    for _ in range(len(text_of(running)) // made.runner.limits.n_batch + 1):
+        made.read([running])
 
 
-def proposed(proposer: ModelProposer, n: int) -> list[int]:
-    read(proposer)
-    return list(proposer.propose(n))
+def text_of(running: Any) -> list[int]:
+    return [*running.generation.spoken, *running.generation.generated]
+
+
+def proposed(made: DraftModel, running: Any, n: int) -> list[int]:
+    read(made, running)
+    return list(made.propose([running], [n])[0])
 
 
 def written(text: list[int], n: int) -> list[int]:
@@ -74,13 +83,13 @@ def test_proposals_follow_the_text(kind):
     random = np.random.default_rng(0)
     made = model(kind, 1024)
     texts = [random.integers(N_VOCAB, size=size).tolist() for size in (1, 3, 40, 33, 64)]
-    proposers = [begun(made, text) for text in texts]
+    sequences = [begun(made, list(text)) for text in texts]
     for _ in range(60):
         chosen = random.choice(5, size=random.integers(1, 4), replace=False).tolist()
         most = [int(random.integers(0, 7)) for _ in chosen]
         for _ in range(20):  # those that were displaced
-            ModelProposer.read_all([proposers[i] for i in chosen])
-        proposals = ModelProposer.propose_all([proposers[i] for i in chosen], most)
+            made.read([sequences[i] for i in chosen])
+        proposals = made.propose([sequences[i] for i in chosen], most)
         for i, n, proposal in zip(chosen, most, proposals, strict=True):
             assert list(proposal) == written(texts[i], min(n, 5))
             if random.random() < 0.2:
@@ -88,28 +97,26 @@ def test_proposals_follow_the_text(kind):
             right = list(proposal[: random.integers(len(proposal) + 1)])
             new = [*right, *written([*texts[i], *right], 1)] if random.random() < 0.5 else [*right, 7]
             texts[i] += new
-            for token in new:
-                proposers[i].accept([token])
-    for proposer in proposers:
-        proposer.close()
+            sequences[i].generation.generated += new
+    for running in sequences:
+        made.close(running.generation)
     assert made._cache.available == 1024 // BLOCK
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_long_text_is_continued_from_its_end(kind):
     made = model(kind, 256, longest=64)
-    text = list(range(40))
-    proposer = begun(made, text)
+    running = begun(made, list(range(40)))
     for _ in range(30):
         for _ in range(3):  # a text whose beginning left is read again first
-            ModelProposer.read_all([proposer])
-            if tokens := list(proposer.propose(3)):
+            made.read([running])
+            if tokens := list(made.propose([running], [3])[0]):
                 break
-        assert tokens == written(text[proposer.first :], 3)
-        assert len(text) - proposer.first + 3 <= 64
-        text += [*tokens, 7]
-        proposer.accept([*tokens, 7])
-    assert proposer.first > 0
+        first = made._texts[running.generation].first
+        assert tokens == written(text_of(running)[first:], 3)
+        assert len(text_of(running)) - first + 3 <= 64
+        running.generation.generated += [*tokens, 7]
+    assert first > 0
 
 
 def test_a_step_that_fails_costs_the_drafts_alone(monkeypatch):
@@ -118,9 +125,9 @@ def test_a_step_that_fails_costs_the_drafts_alone(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(made.runner, "run", lambda batch: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            first.propose(3)
-    assert proposed(second, 3) == written([2] * 40, 3)
-    assert proposed(first, 3) == written([1] * 40, 3)
+            made.propose([first], [3])
+    assert proposed(made, second, 3) == written([2] * 40, 3)
+    assert proposed(made, first, 3) == written([1] * 40, 3)
 
 
 DAILY = [(Cells, Slots, GREEDY), (Slots, Cells, RANDOM)]
@@ -142,7 +149,7 @@ def test_drafts_change_nothing(target, kind, sampling):
 
     expected, _ = results(None)
     draft = model(kind, 256)
-    found, n_accepted = results(Speculation({"draft": draft.proposer}, default="draft", n_draft=4))
+    found, n_accepted = results(Speculation({}, default="draft", n_draft=4, model=draft))
     assert found == expected
     assert n_accepted > (150 if sampling is GREEDY else 20)
     assert draft._cache.available == 256 // BLOCK

@@ -1,7 +1,6 @@
 """States that a drafting layer keeps of a sequence: hidden states that it has not read, and none after its error."""
 
 import logging
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,9 +10,8 @@ import pytest
 from pumice.backend.step import Batch, Limits
 from pumice.engine.cache.kv_cache import KVCache
 from pumice.engine.drafts.drafter import DraftLimits
-from pumice.engine.drafts.next_tokens import NextTokens, NextTokensProposer
+from pumice.engine.drafts.next_tokens import NextTokens
 from pumice.engine.drafts.speculation import Speculation
-from pumice.proposers import Proposer
 
 N_VOCAB, N_EMBD = 50, 4
 LIMITS = Limits(512, 64, 64, 4, 32, {0: 16}, "f32")
@@ -62,6 +60,7 @@ def sequence(next_tokens: NextTokens, n_tokens: int, n_cached: int = 512) -> Any
     tables, _ = next_tokens.cache.begin([])
     request, timings = SimpleNamespace(speculate="mtp"), SimpleNamespace(prompt_cached=n_cached)
     facts = {"tokens": list(range(n_tokens)), "finish_reason": None, "prediction": None, "media": None}
+    facts |= {"chain": SimpleNamespace(n_vocab=N_VOCAB), "salt": b"", "spoken": [0], "generated": []}
     generation = Sequence(request=request, timings=timings, **facts)
     return Sequence(generation=generation, tables=tables, slot=0, adapters=(), memory=None, n_past=0, pending=1)
 
@@ -95,7 +94,7 @@ def test_a_layer_that_fails_is_dropped(caplog, compiles):
     """For the sequence; for all, where it cannot be compiled."""
     layer = Layer(fails=True, compiles=compiles)
     next_tokens = drafting_layer(layer)
-    speculation = Speculation({"mtp": partial(NextTokensProposer, next_tokens)}, n_draft=4, next_tokens=next_tokens)
+    speculation = Speculation({}, n_draft=4, layer=next_tokens)
     both = sequence(next_tokens, 300), sequence(next_tokens, 300)
     with caplog.at_level(logging.WARNING):
         for running in both:
@@ -110,14 +109,14 @@ def test_a_layer_that_fails_is_dropped(caplog, compiles):
 
 def test_an_error_of_a_draft_model_leaves_the_layer(caplog):
     """A model with a layer of its own may have a draft model, too: the one that failed is dropped."""
-    layer = drafting_layer(Layer())
-    speculation = Speculation({"draft": Proposer}, next_tokens=layer)
+    layer, model = drafting_layer(Layer()), SimpleNamespace(name="draft", drop=lambda running: None)
+    speculation = Speculation({}, layer=layer, model=model)  # type: ignore[arg-type]
     running = sequence(layer, 24)
-    speculation.drop_drafter(SimpleNamespace(name="draft"), [running], RuntimeError("no memory"))
+    speculation.drop(model, [running], "submit", RuntimeError("no memory"))  # type: ignore[arg-type]
     assert "proposer 'draft': submit: " in caplog.text
     batch, stream = step(running, 0, 23)
     layer.landed(batch, 0, running, stream)
     assert layer.knows(running)
-    speculation.drop_drafter(layer, [running], RuntimeError("no memory"))
+    speculation.drop(layer, [running], "submit", RuntimeError("no memory"))
     assert "proposer 'mtp': submit: " in caplog.text
     assert layer.knows(running) is False

@@ -16,8 +16,7 @@ from pumice.architecture import DRAFT
 from pumice.backend.pick import Ahead
 from pumice.backend.step import Pending
 from pumice.engine.drafts.block_tokens import BlockTokens
-from pumice.engine.drafts.hidden import HiddenStates
-from pumice.engine.drafts.next_tokens import NextTokens
+from pumice.engine.drafts.next_tokens import HiddenStates, NextTokens
 from pumice.engine.loop.steps.verified import VerifiedStep
 from pumice.engine.requests.generation import Running
 from pumice.quantize import QuantizeOptions, quantize
@@ -142,14 +141,14 @@ def test_rounds_stay_on_the_device(
     if n_skipped:
         monkeypatch.setattr(HiddenStates, "_skipped", lambda *_: n_skipped)
     with pumice.load(**drafting(name, tmp_path), backend="vulkan", n_parallel=2, config=config) as model:
-        layer = model.engine.thread._engine.speculation.next_tokens
+        layer = model.engine.thread._engine.speculation.layer
         assert layer is not None
-        assert layer.submits()
+        assert layer.submits(model.engine.runner)
         rounds = _Rounds(layer, monkeypatch)
         for texts in (prompts[:1], prompts):
             plain = model.generate_many(texts, speculate="off", **options)
             for stays in (True, False):
-                monkeypatch.setattr(layer, "submits", lambda stays=stays: stays)
+                monkeypatch.setattr(layer, "submits", lambda _, stays=stays: stays)
                 # Apart, since the layer did not read cached blocks of a text without drafts.
                 drafted = model.generate_many(texts, speculate="draft", cache_salt=f"stays {stays}", **options)
                 assert [done.tokens for done in drafted] == [done.tokens for done in plain]
@@ -217,7 +216,7 @@ def test_rounds_of_many_sequences_stay_on_the_device(
     with pumice.load(
         **files, backend="vulkan", n_parallel=10, config={"n_draft": n_draft, "draft_p_min": 0.0}
     ) as model:
-        layer = model.engine.thread._engine.speculation.next_tokens
+        layer = model.engine.thread._engine.speculation.layer
         assert layer is not None
         sizes: list[int] = []
         submit = layer.submit
@@ -247,9 +246,7 @@ def test_rounds_of_a_draft_model_stay_on_the_device(
     config = {"n_draft": n_draft, "draft_p_min": 0.0, "vulkan": {"batch_invariant": True}, "draft": str(other)}
     options = {"max_tokens": 40, "seed": 3, **options}
     with pumice.load(path, backend="vulkan", n_parallel=2, config=config, n_ctx=128) as model:
-        rounds = model.engine.thread._engine.speculation._rounds
-        assert rounds is not None
-        drafter = rounds._model
+        drafter = model.engine.thread._engine.speculation.drafters["draft"]
         assert drafter.submits(model.engine.runner)
         plain, n_accepted = model.generate_many(PROMPTS, **options, speculate="off"), []
         for method in ("propose", "submit"):

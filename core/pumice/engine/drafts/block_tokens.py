@@ -14,8 +14,7 @@ import numpy as np
 from pumice.architecture import DRAFT, FEATURES, STREAM
 from pumice.backend.step import LATEST
 from pumice.engine.drafts.drafter import DraftLimits, Guess, guess_of, quiet, rehearsing
-from pumice.engine.drafts.hidden import Hidden, Rows
-from pumice.engine.drafts.next_tokens import NextTokens, row_of_zeros
+from pumice.engine.drafts.next_tokens import Hidden, NextTokens, Rows, row_of_zeros
 from pumice.engine.placement.runner import Runner
 from pumice.engine.requests.batches import Part, Place
 from pumice.engine.requests.generation import Running
@@ -69,7 +68,6 @@ class BlockTokens(NextTokens):
         return most if self._runner.capabilities_of(DRAFT).picks.rows else 0  # the program picks all tokens of a block
 
     def holds(self, sequences: Sequence[Running], n: int) -> bool:
-        """Return True if a step can draft ``n`` tokens for each sequence now; blocks for them are held."""
         limits, n_seqs = self._runner.limits, len(sequences)
         fits = n_seqs * n <= min(self._runner.capabilities_of(DRAFT).picks.rows, limits.n_outputs)
         is_whole = all(self._size(running) >= self._block.first + n for running in sequences)

@@ -1,36 +1,124 @@
-"""What the layers and models that draft have in common: limits, guesses, and steps whose tokens become drafts."""
+"""Drafts of sequences, and what the layers and models that compute them have in common."""
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import takewhile
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pumice.backend.pick import Ask, Pick
 from pumice.engine.cache.kv_cache import KVCache
+from pumice.engine.placement.runner import Runner
 from pumice.engine.requests.batches import Place
-from pumice.engine.requests.generation import Running
+from pumice.engine.requests.generation import Generation, Members, Running
 
 GREEDY = Pick(top_k=1, temperature=0.0)
+MOST_PENDING = 64  # a generating sequence with more tokens to compute is treated like a prompt
 
 
-class Drafter(ABC):
-    """A layer or a model that drafts, in rounds too: the model verifies the tokens in the same submission.
+@dataclass(eq=False)
+class Draft:
+    """Drafted tokens, verified in the same step as the sequence's next token.
 
     Attributes:
-        name: the name of its proposer.
+        name: the proposer.
+        n_accepted: accepted tokens, once it was verified.
     """
 
     name: str
+    tokens: Sequence[int]
+    n_accepted: int = 0
+
+
+def may_draft(running: Running, n_new: int) -> bool:
+    """Return True if the sequence is generating and the step computes all its pending tokens."""
+    return bool(running.generation.generated) and running.pending == n_new <= MOST_PENDING and running.n_past > 0
+
+
+def most_drafted(running: Running) -> int:
+    """Return the maximum number of drafted tokens by the request, its token limit and the context."""
+    generation = running.generation
+    most = min(generation.n_left - 1, generation.n_ctx - len(generation.tokens))
+    return most if generation.request.n_draft is None else min(most, generation.request.n_draft)
+
+
+def possible_tokens(generation: Generation, tokens: Sequence[int]) -> Sequence[int]:
+    """Return the longest prefix of a draft that the mask allows, without end tokens."""
+    n_vocab = generation.chain.n_vocab
+    tokens = list(takewhile(lambda token: 0 <= token < n_vocab and token not in generation.end_tokens, tokens))
+    return tokens[: generation.chain.n_allowed(tokens)] if tokens else tokens
+
+
+def checked_tokens(tokens: Sequence[int], n: int) -> list[int]:
+    """Return the first ``n`` proposed tokens. Raises TypeError for what is no number."""
+    return [operator.index(token) for token in tokens[:n]]
+
+
+def held_drafts(
+    members: Members, drafts: Sequence[Draft | None], lengths: Sequence[int], cache: KVCache
+) -> dict[Running, Draft]:
+    """Return the drafts, cut to these lengths, for which free cache blocks exist; blocks are held for them."""
+    held: dict[Running, Draft] = {}
+    n_copies = cache.checkpoints.available if cache.checkpoints else len(members)
+    for (running, n_new), draft, length in zip(members, drafts, lengths, strict=True):
+        if not draft or not length or len(held) == n_copies:
+            continue
+        if cache.extend(running.tables, running.n_past, n_new + length):
+            draft.tokens = draft.tokens[:length]
+            held[running] = draft
+    return held
+
+
+# --- layers and models that draft
+
+
+class Drafter(ABC):
+    """A layer or a model that drafts: proposals, which the host reads, or rounds, which stay on the device.
+
+    In a round the model verifies the tokens in the same submission.
+
+    Attributes:
+        name: that of the choice of proposers.
+        takes_media: True if it drafts behind prompts with images or sound, too, of which it reads the text.
+    """
+
+    name: str
+    takes_media: ClassVar[bool] = False
 
     @abstractmethod
     def rehearse(self, n: int) -> None:
         """Draft ``n`` tokens behind a text of a few tokens, which belongs to no sequence."""
+
+    def read(self, sequences: Sequence[Running]) -> None:  # noqa: B027 - a layer reads what steps compute
+        """Read a part of the new texts of sequences, so that long ones do not keep the engine from its steps."""
+
+    @abstractmethod
+    def knows(self, running: Running) -> bool:
+        """Return True if it has read enough of a sequence to draft for it."""
+
+    @abstractmethod
+    def propose(self, sequences: Sequence[Running], n: Sequence[int]) -> list[Sequence[int]]:
+        """Return the proposals for sequences, of at most ``n[i]`` tokens each; none where it cannot draft now."""
+
+    @abstractmethod
+    def drop(self, running: Running) -> None:
+        """Forget a sequence."""
+
+    def close(self, generation: Generation) -> None:  # noqa: B027 - a layer keeps nothing without a place
+        """Forget a sequence that has ended."""
+
+    # --- rounds
+
+    @abstractmethod
+    def submits(self, target: Runner) -> bool:
+        """Return True if its steps pass their tokens to steps of the model on the device."""
 
     @abstractmethod
     def holds(self, sequences: Sequence[Running], n: int) -> bool:
@@ -42,6 +130,17 @@ class Drafter(ABC):
 
     def took(self, running: Running, tokens: Sequence[int]) -> None:  # noqa: B027 - a layer computes them again
         """Note the right tokens of a sequence, before its text has them."""
+
+    def holds_after(self, sequences: Sequence[Running], n_drafted: int) -> bool:
+        """Hold blocks for a round behind a pending step that verifies ``n_drafted`` tokens; False if it cannot be."""
+        return False
+
+    def submit_after(self, sequences: Sequence[Running], n: int, n_drafted: int) -> None:
+        """Submit the same as ``submit`` behind a pending step that verifies ``n_drafted`` tokens of each sequence."""
+        raise NotImplementedError
+
+    def went_on(self, sequences: Collection[Running], lost: Collection[Running]) -> None:  # noqa: B027
+        """Note that a step behind which others were submitted has ended: its tokens are read, but of ``lost`` ones."""
 
 
 @dataclass(frozen=True)

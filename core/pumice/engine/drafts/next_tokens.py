@@ -9,21 +9,147 @@ of several layers of the model to that hidden state first. Gemma 4's assistant h
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
-from typing import Self
-from weakref import WeakSet
+from dataclasses import dataclass, field, replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pumice.architecture import DRAFT, FEATURES, MAIN, STREAM
-from pumice.backend.step import LATEST, Batch, draft_of_slot
+from pumice.backend.step import LATEST, Batch, Limits, draft_of_slot
+from pumice.engine.cache.blocks import BlockTables
 from pumice.engine.cache.kv_cache import KVCache
 from pumice.engine.drafts.drafter import Drafter, DraftLimits, Guess, guess_of, quiet, rehearsing
-from pumice.engine.drafts.hidden import Hidden, HiddenStates, Rows
 from pumice.engine.placement.runner import Runner
 from pumice.engine.requests.batches import Part, Place, batch_after, batch_behind
-from pumice.engine.requests.generation import Generation, Running
-from pumice.proposers import Proposer
+from pumice.engine.requests.generation import Running
+
+MOST_WAITING = 64  # hidden states of a sequence that wait until it drafts
+Rows = NDArray[np.float32]
+
+
+@dataclass(eq=False)
+class Hidden:
+    """The rows ``[n, n_stream]`` of a sequence from a position on, for which the layer did not run yet.
+
+    The layer knows nothing of the ``n_skipped`` first blocks: its sequence begins after them. It has run for the first
+    ``n_read`` rows.
+    """
+
+    tables: BlockTables
+    first: int
+    parts: list[Rows] = field(repr=False)
+    n_skipped: int = 0
+    n_read: int = 0
+    n_rows: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.n_rows = sum(map(len, self.parts))
+
+    @property
+    def end(self) -> int:
+        return self.first + self.n_rows
+
+    @property
+    def rows(self) -> Rows:
+        """All rows; they are joined when they are read."""
+        if len(self.parts) > 1:
+            self.parts = [np.concatenate(self.parts)]
+        return self.parts[0]
+
+    def append(self, rows: Rows) -> None:
+        self.parts.append(rows)
+        self.n_rows += len(rows)
+
+    def drop(self, n: int) -> None:
+        """Forget the first ``n`` rows."""
+        self.n_read = max(0, self.n_read - n)
+        self.parts = [self.rows[n:].copy()]
+        self.first, self.n_rows = self.first + n, self.n_rows - n
+
+
+class HiddenStates:
+    """The hidden states of all sequences.
+
+    The state before the first position, or before the end of a cached prefix, is unknown, and replaced by zeros; that
+    affects proposals only. Behind steps that were not heard, states are kept from the next block on, as if the text
+    began there.
+
+    Args:
+        limits: the steps of the model.
+        n_before: states before the first position that the layer reads: 1, or 0.
+        skips: False if the layer has no cache, so that it needs no blocks of its own.
+    """
+
+    def __init__(self, limits: Limits, n_before: int = 1, skips: bool = True) -> None:
+        self._limits = limits
+        self._n_before = n_before
+        self._skips = skips
+        self._of: WeakKeyDictionary[Place, Hidden] = WeakKeyDictionary()
+
+    def __getitem__(self, running: Running) -> Hidden:
+        return self._of[running]
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def known(self, running: Running) -> bool:
+        """Return True if the states of a sequence are known up to that before its last token."""
+        kept = self._of.get(running)
+        return kept is not None and kept.tables is running.tables and kept.end == len(running.generation.tokens) - 1
+
+    def n_skipped(self, place: Place) -> int:
+        """Return the number of first blocks of a sequence of which the layer knows nothing."""
+        kept = self._of.get(place)
+        return kept.n_skipped if kept else 0
+
+    def keep(self, running: Running, first: int, rows: Rows) -> None:
+        """Keep the states of positions from ``first`` on; those computed again after a wrong draft are kept already."""
+        kept = self._of.get(running)
+        if kept is None or kept.tables is not running.tables or first > kept.end or self._begins_later(kept, first):
+            n_skipped = self._skipped(running, first)
+            first_kept = max(first, n_skipped * self._limits.block_size) - self._n_before
+            unknown = np.zeros((self._n_before, rows.shape[1]), np.float32)
+            kept = self._of[running] = Hidden(running.tables, first_kept, [unknown], n_skipped)
+        if first + len(rows) > kept.end:
+            kept.append(rows[kept.end - first :])
+
+    def most_waiting(self) -> int:
+        """Return the maximum number of states of a sequence that wait.
+
+        They lie within all attention windows, since blocks outside of a window belong to other sequences.
+        """
+        limits = self._limits
+        in_windows = (window - 1 for window in limits.n_blocks if window)
+        return max(1, min(MOST_WAITING, limits.n_batch // limits.n_seqs, *in_windows))
+
+    def went_on(self, sequences: Collection[Running], lost: Collection[Running]) -> None:
+        """Note that the layer has read all states that it needs for the last token, except of ``lost`` sequences."""
+        for running in sequences:
+            kept = self._of.get(running)
+            if running in lost:
+                self._of.pop(running, None)
+            elif kept is not None:
+                first = len(running.generation.tokens) - 1 - self._n_before
+                unknown = np.zeros((self._n_before, kept.rows.shape[1]), np.float32)
+                self._of[running] = Hidden(running.tables, first, [unknown], kept.n_skipped, n_read=self._n_before)
+
+    def drop(self, running: Running) -> None:
+        """Forget a sequence."""
+        self._of.pop(running, None)
+
+    def clear(self) -> None:
+        """Forget all sequences."""
+        self._of.clear()
+
+    def _begins_later(self, kept: Hidden, first: int) -> bool:
+        """Return True if a sequence was to begin at a block behind ``first``, which is computed again."""
+        return first < kept.end == kept.n_skipped * self._limits.block_size
+
+    def _skipped(self, running: Running, first: int) -> int:
+        """Return the number of blocks before which the layer did not run: none if ``first`` is behind cached tokens."""
+        is_cached = first <= running.generation.timings.prompt_cached
+        return -(-first // self._limits.block_size) if self._skips and not is_cached else 0
 
 
 class NextTokens(Drafter):
@@ -47,10 +173,8 @@ class NextTokens(Drafter):
         self._projects = bool(runner.model.results(FEATURES))
         self.name = "draft" if self._projects or not self.has_cache else "mtp"
         self._hidden = HiddenStates(runner.limits, self.n_before, self.has_cache)
-        self._dropped: WeakSet[Generation] = WeakSet()
 
     def rehearse(self, n: int) -> None:
-        """Draft ``n`` tokens behind a text of a few tokens, which belongs to no sequence."""
         assert self.cache is not None
         with rehearsing(self.cache, 2 + n) as place:
             if place is not None:
@@ -63,11 +187,8 @@ class NextTokens(Drafter):
     # --- hidden states of the model
 
     def landed(self, batch: Batch, index: int, running: Running, stream: Rows) -> None:
-        """Keep the rows of ``stream [n_tokens, n_stream]`` of the confirmed tokens of one sequence of a step.
-
-        Does nothing for a sequence that was dropped.
-        """
-        if self.is_off or running.generation in self._dropped:
+        """Keep the rows of ``stream [n_tokens, n_stream]`` of the confirmed tokens of one sequence of a step."""
+        if self.is_off or running.generation.finish_reason:
             return
         begin, end = (int(start) for start in batch.seq_starts[index : index + 2])
         first, computed = int(batch.positions[begin]), batch.tokens[begin:end]
@@ -75,8 +196,7 @@ class NextTokens(Drafter):
         equal = computed[: len(tokens)] == tokens
         n = len(tokens) if equal.all() else int(equal.argmin())
         self._hidden.keep(running, first, stream[begin : begin + n])
-        if not running.generation.finish_reason:
-            self._read_waiting(running)
+        self._read_waiting(running)
 
     def knows(self, running: Running) -> bool:
         """Return True if the hidden states of a sequence are known up to that before its last token."""
@@ -84,12 +204,10 @@ class NextTokens(Drafter):
 
     def misses(self, running: Running) -> bool:
         """Return True if the layer may draft for a sequence once it knows its latest hidden states."""
-        return not self.is_off and running.generation not in self._dropped and not self.knows(running)
+        return not self.is_off and not self.knows(running)
 
     def drop(self, running: Running) -> None:
-        """Forget a sequence, which gets no more proposals."""
         self._hidden.drop(running)
-        self._dropped.add(running.generation)
 
     def _read_waiting(self, running: Running) -> None:
         """Run the layer for hidden states of a sequence that wait, if there are many, but for the last."""
@@ -143,14 +261,11 @@ class NextTokens(Drafter):
 
     # --- proposals
 
-    def propose(self, sequences: Sequence[Running | None], n: Sequence[int]) -> list[Sequence[int]]:
-        """Return the proposals for sequences, of at most ``n[i]`` tokens each."""
-        most: dict[Running, int] = {}
-        for running, limit in zip(sequences, n, strict=True):
-            if running is not None and self._holds(running, k := min(limit, self._limits.most)):
-                most[running] = k
+    def propose(self, sequences: Sequence[Running], n: Sequence[int]) -> list[Sequence[int]]:
+        limits = [min(limit, self._limits.most) for limit in n]
+        most = {item: limit for item, limit in zip(sequences, limits, strict=True) if self._holds(item, limit)}
         drafts = self._draft(most) if most else {}
-        guesses = [drafts.get(running, []) if running else [] for running in sequences]
+        guesses = [drafts.get(running, []) for running in sequences]
         return [[guess.token for guess in own] if len(own) >= self._limits.least else [] for own in guesses]
 
     def _draft(self, most: Mapping[Running, int]) -> dict[Running, list[Guess]]:
@@ -201,8 +316,8 @@ class NextTokens(Drafter):
 
     # --- rounds
 
-    def submits(self) -> bool:
-        """Return True if its steps pass their results to each other, and to steps of the model, on the device."""
+    def submits(self, target: Runner) -> bool:
+        """Return True if its steps pass their results to each other, too."""
         listening = self._runner.model.listening
         if self.is_off or listening in (None, MAIN) or not self._longest_round:
             return False
@@ -216,32 +331,27 @@ class NextTokens(Drafter):
         return min(self._limits.most, 1 + n_steps) if n_steps else 0
 
     def holds(self, sequences: Sequence[Running], n: int) -> bool:
-        """Return True if the layer can draft ``n`` tokens for each sequence now; it holds blocks for them."""
         return n <= self._longest_round and all(self._holds(running, n) for running in sequences)
 
     def submit(self, sequences: Sequence[Running], n: int) -> None:
-        """Submit steps that draft ``n`` tokens of each sequence, which ``holds`` has allowed, without waiting."""
         parts, rows = self._waiting(sequences)
         for running in sequences:
             self._hidden[running].n_read = 1
         self._submit_parts(parts, rows, n)
 
     def submit_after(self, sequences: Sequence[Running], n: int, n_drafted: int) -> None:
-        """Submit the same behind a step that verifies ``n_drafted`` tokens of each sequence and has not ended.
+        """Let the layer read what that step computes, and draft behind the latest of its tokens.
 
-        The layer reads what that step computes, and drafts behind the latest of its tokens. ``landed`` is called for
-        no such step, but ``went_on`` once it has ended.
+        ``landed`` is called for no such step, but ``went_on`` once it has ended.
         """
         tokens = [draft_of_slot(i) for i in range(1 + n_drafted)]
         parts = [Part(running, tokens, running.n_past + self._first_behind, [0]) for running in sequences]
         self._submit_parts(parts, None, n)
 
     def holds_after(self, sequences: Sequence[Running], n_drafted: int) -> bool:
-        """Hold blocks for a round behind a step that verifies ``n_drafted`` tokens; return False if it cannot be."""
         return True
 
     def went_on(self, sequences: Collection[Running], lost: Collection[Running]) -> None:
-        """Note that the layer has read the states behind all tokens but the last, except of ``lost`` sequences."""
         self._hidden.went_on(sequences, lost)
 
     def _submit_parts(self, parts: Sequence[Part], stream: Rows | None, n: int) -> None:
@@ -300,26 +410,6 @@ class CachedTokens(NextTokens):
 
     def _next_position(self, part: Part) -> int:
         return part.n_past
-
-
-class NextTokensProposer(Proposer):
-    """Proposes tokens of the layer. The engine sets ``running``, the sequence in its place, before each draft."""
-
-    def __init__(self, layer: NextTokens) -> None:
-        self.layer = layer
-        self.running: Running | None = None
-
-    def propose(self, n: int) -> Sequence[int]:
-        return self.layer.propose([self.running], [n])[0]
-
-    @classmethod
-    def propose_all(cls, proposers: Sequence[Self], n: Sequence[int]) -> list[Sequence[int]]:
-        return proposers[0].layer.propose([proposer.running for proposer in proposers], n) if proposers else []
-
-    def close(self) -> None:
-        if self.running is not None:
-            self.layer.drop(self.running)
-        self.running = None
 
 
 def row_of_zeros(runner: Runner) -> Rows:

@@ -17,15 +17,14 @@ from pumice.backend.step import Batch, Limits
 from pumice.engine.cache.kv_cache import KVCache
 from pumice.engine.drafts.choice import Acceptance, DraftChoice, promise
 from pumice.engine.drafts.costs import measure_costs
-from pumice.engine.drafts.drafter import Drafter
-from pumice.engine.drafts.drafts import Draft, draft_of, forced_draft, held_drafts, may_draft, most_drafted
+from pumice.engine.drafts.drafter import Draft, Drafter, held_drafts, may_draft, most_drafted, possible_tokens
 from pumice.engine.drafts.model import DraftModel
 from pumice.engine.drafts.next_tokens import NextTokens
-from pumice.engine.drafts.sequence_proposers import DRAFT_MODEL, NEVER, PREDICTION, ModelRounds, ProposerPool
+from pumice.engine.drafts.sequence_proposers import NEVER, PREDICTION, ProposerPool
 from pumice.engine.placement.runner import Runner
 from pumice.engine.requests.generation import Generation, Members, Running
 from pumice.errors import BackendError
-from pumice.proposers import COMPUTED, Proposer
+from pumice.proposers import Proposer
 
 ENOUGH = 4.0  # expected accepted tokens of a draft above which no further proposer is asked
 LONGEST = 15  # maximum tokens of a draft, unless ``n_draft`` is set
@@ -39,17 +38,17 @@ class Round(NamedTuple):
 
 
 class Speculation:
-    """Creates the proposers of each sequence, and asks those for drafts that are expected to pay.
+    """Asks the proposers of sequences for drafts that are expected to pay.
 
     A step in which all of them rest costs nothing: texts are passed to proposers when they are asked next.
 
     Args:
-        proposers: factories of proposers by name.
+        proposers: factories of proposers that look drafts up, by name.
         auto: names of the proposers that the choice ``auto`` selects.
         default: choice of requests without their own.
         n_draft: drafted tokens per sequence and step; -1: as many as are expected to save time.
         is_invariant: whether results are independent of the number of rows.
-        next_tokens: the drafting layer of the model or of its draft model, if there is one.
+        layer: the drafting layer of the model or of its draft model, if there is one.
         model: the draft model, if there is one.
 
     Attributes:
@@ -58,6 +57,7 @@ class Speculation:
         choice: chooses the lengths of drafts.
         is_exact: True if texts are the same with drafts and without.
         longest: maximum tokens that a model drafts.
+        drafters: the layer and the model by name.
     """
 
     def __init__(
@@ -67,17 +67,18 @@ class Speculation:
         default: str = "off",
         n_draft: int = -1,
         is_invariant: bool = False,
-        next_tokens: NextTokens | None = None,
+        layer: NextTokens | None = None,
         model: DraftModel | None = None,
     ) -> None:
         self.choice = DraftChoice(n_draft)
-        self.next_tokens = next_tokens
+        self.layer = layer
         self.is_exact = is_invariant
         self.longest = LONGEST
-        self.names: Collection[str] = proposers
+        self.drafters: dict[str, Drafter] = {drafter.name: drafter for drafter in (model, layer) if drafter}
+        self.names: Collection[str] = [*proposers, *self.drafters]
         self.auto = list(auto)
-        self._pool = ProposerPool(proposers, self.auto, default, next_tokens)
-        self._rounds = ModelRounds(self._pool, model) if model else None
+        self._pool = ProposerPool(proposers, self.drafters, self.auto, default)
+        self.close = self._pool.close
         self._n_steps = 0
 
     @property
@@ -87,9 +88,8 @@ class Speculation:
 
     def prepare(self, runner: Runner, cache: KVCache) -> None:
         """Measure what steps cost, and the drafts that requests have by default, before there are sequences."""
-        drafters: list[Drafter] = [drafter for drafter in (self._rounds, self.next_tokens) if drafter]
-        chosen = {drafter.name: drafter for drafter in drafters if drafter.name in self._pool.chosen()}
-        if runner.capabilities.max_steps and self.next_tokens and self.next_tokens.name in chosen:
+        chosen = {name: drafter for name, drafter in self.drafters.items() if name in self._pool.chosen()}
+        if runner.capabilities.max_steps and self.layer and self.layer.name in chosen:
             with suppress(BackendError):  # left to the first draft of a sequence
                 runner.compile_drafts()
         self.choice.costs = measure_costs(runner, cache, chosen, self.is_default and not self.choice.is_fixed)
@@ -107,6 +107,12 @@ class Speculation:
         if not self.choice.may_pay(len(members)):
             return NEVER
         return min((self._pool.wakes(running.generation) for running, _ in members), default=NEVER)
+
+    def _is_awake(self, name: str, generation: Generation, n_ahead: int = 0) -> bool:
+        """Return True if a proposer of a sequence does not rest in the step that is ``n_ahead`` after the current."""
+        if own := self._pool.get(generation):
+            return name in own.acceptance and own.acceptance[name].wakes <= self._n_steps + n_ahead
+        return name in self._pool.names(generation)
 
     # --- drafts for a step
 
@@ -136,7 +142,9 @@ class Speculation:
         if not all(may_draft(running, n_new) for running, n_new in members):
             return {}
         sequences = [running for running, _ in members]
-        self._read_texts([running.generation for running in sequences])
+        self._pool.start([running.generation for running in sequences])
+        for name, drafting in self.drafters.items():
+            self._read(drafting, [running for running in sequences if self._is_awake(name, running.generation)])
         room = min(limits.n_batch - n_rows, limits.n_outputs - len(members))
         longest = min(room, self.choice.n_draft if self.choice.is_fixed else LONGEST, room if most is None else most)
         drafts = self._propose(sequences, longest, drafter.name if drafter else None)
@@ -152,32 +160,38 @@ class Speculation:
         self._note(sequences, drafts, held)
         return held
 
-    def _propose(self, sequences: Sequence[Running], longest: int, in_rounds: str | None) -> list[Draft]:
-        """Return the most promising draft of each sequence, of ``longest`` tokens at most; it may be empty.
+    def _read(self, drafter: Drafter, sequences: Sequence[Running]) -> None:
+        """Let a drafter read a part of the new texts of sequences."""
+        try:
+            drafter.read(sequences)
+        except Exception as error:
+            self.drop(drafter, sequences, "read", error)
+
+    def _propose(self, sequences: Sequence[Running], longest: int, in_rounds: str | None) -> list[Draft | None]:
+        """Return the most promising draft of each sequence, of ``longest`` tokens at most, if there is one.
 
         The proposer ``in_rounds`` is not asked.
         """
         owners = [self._pool[running.generation] for running in sequences]
         most = [max(0, min(most_drafted(running), longest)) for running in sequences]
-        drafts = [
-            forced_draft(running.generation, limit if own.by_name else 0)
-            for running, own, limit in zip(sequences, owners, most, strict=True)
-        ]
-        promised = [promise(own.chances(draft)) for own, draft in zip(owners, drafts, strict=True)]
-        for name in dict.fromkeys(name for own in owners for name in own.by_name if name != in_rounds):
+        drafts: list[Draft | None] = [None] * len(sequences)
+        promised = [0.0] * len(sequences)
+        for name in dict.fromkeys(name for own in owners for name in own.acceptance if name != in_rounds):
             asked = [i for i, running in enumerate(sequences) if most[i] and self._is_asked(name, running)]
             asked = [i for i in asked if promised[i] < ENOUGH]
             if not asked:
                 continue
-            some = [sequences[i] for i in asked]
-            limit = self._computed_length(name, some, range(1, longest + 1)) if name in COMPUTED else longest
+            some, is_computed = [sequences[i] for i in asked], name in self.drafters
+            limit = self._computed_length(name, some, range(1, longest + 1)) if is_computed else longest
             proposals = self._pool.ask(name, some, [min(most[i], limit) for i in asked])
-            for i, tokens in zip(asked, proposals, strict=True):
-                draft = draft_of(name, tokens, sequences[i].generation)
-                promising = promise(owners[i].chances(draft)) if draft.tokens else 0.0
+            for i, proposal in zip(asked, proposals, strict=True):
+                if name not in owners[i].acceptance:  # it had an error
+                    continue
+                draft = Draft(name, possible_tokens(sequences[i].generation, proposal))
+                promising = promise(owners[i].chances(draft))
                 if promising > promised[i]:
                     drafts[i], promised[i] = draft, promising
-                elif not draft.tokens and name in COMPUTED:  # it found no token probable enough
+                elif not draft.tokens and is_computed:  # it found no token probable enough
                     owners[i].acceptance[name].rates.count(1, 0)
                 elif not draft.tokens:
                     self._rest(owners[i].acceptance[name], False)
@@ -185,12 +199,8 @@ class Speculation:
 
     def _is_asked(self, name: str, running: Running) -> bool:
         """Return True if a sequence has a proposer that does not rest, and has read what it needs."""
-        own = self._pool[running.generation]
-        if name not in own.by_name or own.acceptance[name].wakes > self._n_steps:
-            return False
-        if self.next_tokens and name == self.next_tokens.name:
-            return self.next_tokens.knows(running)
-        return name != DRAFT_MODEL or own.model is None or not own.model.is_reading
+        drafter = self.drafters.get(name)
+        return self._is_awake(name, running.generation) and (drafter is None or drafter.knows(running))
 
     def _computed_length(self, name: str, sequences: Sequence[Running], lengths: Sequence[int]) -> int:
         """Return the number of tokens to compute for each sequence; it is a try if that is not expected to pay."""
@@ -207,55 +217,40 @@ class Speculation:
         elif not self.choice.is_fixed:
             accepted.rest(self._n_steps)
 
-    def _note(self, sequences: Sequence[Running], drafts: Sequence[Draft], held: Collection[Running]) -> None:
+    def _note(self, sequences: Sequence[Running], drafts: Sequence[Draft | None], held: Collection[Running]) -> None:
         """Let proposers rest whose drafts are not verified, but compared with the tokens that follow instead."""
         for running, draft in zip(sequences, drafts, strict=True):
+            if draft is None:
+                continue
             own = self._pool[running.generation]
-            if draft.tokens and running not in held:
+            if running not in held:
                 own.keep_unverified(draft, running.generation)
-            if draft.tokens and draft.name in own.acceptance and draft.name not in COMPUTED:
+            if draft.name not in self.drafters:
                 self._rest(own.acceptance[draft.name], running in held)
 
     def took(self, drafts: Mapping[Running, Draft]) -> None:
         """Record the accepted tokens of the drafts that a step verified."""
         for running, draft in drafts.items():
-            n_drafted, generation = len(draft.tokens), running.generation
-            generation.timings.drafted(n_drafted, draft.n_accepted, draft.name == PREDICTION)
-            generation.timings.drafts_exact = self.is_exact
-            if generation in self._pool:  # it did not fail meanwhile
-                own = self._pool.updated(generation)
-                own.count(draft, n_drafted, draft.n_accepted)
-                own.judge(draft)
+            self._time(running, len(draft.tokens), draft.n_accepted, draft.name == PREDICTION)
+            if running.generation in self._pool:  # it did not fail meanwhile
+                self._pool.updated(running.generation).judge(draft)
 
-    def close(self, generation: Generation) -> None:
-        """Pass the last tokens of an ended sequence to its proposers, and close them."""
-        if generation in self._pool:
-            self._pool.close(generation)
-
-    def _read_texts(self, generations: Sequence[Generation]) -> None:
-        """Create the proposers of new sequences, and let a draft model read a part of its new texts."""
-        self._pool.start([item for item in generations if item not in self._pool])
-        self._pool.read_texts([item for item in generations if self._is_awake(DRAFT_MODEL, item)])
-
-    def _is_awake(self, name: str, generation: Generation, n_ahead: int = 0) -> bool:
-        """Return True if a proposer of a sequence does not rest in the step that is ``n_ahead`` after the current."""
-        if name not in self._pool.names(generation):
-            return False
-        own = self._pool.get(generation)
-        return own is None or (name in own.by_name and own.acceptance[name].wakes <= self._n_steps + n_ahead)
+    def _time(self, running: Running, n_drafted: int, n_accepted: int, is_prediction: bool = False) -> None:
+        running.generation.timings.drafted(n_drafted, n_accepted, is_prediction)
+        running.generation.timings.drafts_exact = self.is_exact
 
     # --- a layer that drafts from hidden states
 
     def hears(self, members: Members) -> bool:
         """Return True if the layer that drafts keeps hidden states of a step with these members."""
-        layer = self.next_tokens
+        layer = self.layer
         if layer is None or layer.is_off or not self.choice.may_pay(len(members)):
             return False
         return any(self._is_awake(layer.name, running.generation, 1) for running, _ in members)
 
     def missing(self, members: Members) -> list[Running]:
         """Return the sequences whose latest hidden states the layer lacks, if it is to draft in the next step."""
-        layer = self.next_tokens
+        layer = self.layer
         if layer is None or not self.choice.may_pay(len(members)):
             return []
         return [item for item, _ in members if layer.misses(item) and self._is_awake(layer.name, item.generation, 1)]
@@ -265,7 +260,7 @@ class Speculation:
 
         After an error, the layer drafts no more for the sequence.
         """
-        layer = self.next_tokens
+        layer = self.layer
         assert layer is not None
         drafting = [(i, item) for i, (item, _) in enumerate(members) if self._is_awake(layer.name, item.generation, 1)]
         stream = stream.copy() if drafting else stream  # before the layer runs
@@ -273,25 +268,24 @@ class Speculation:
             try:
                 layer.landed(batch, index, running, stream)
             except Exception as error:
-                layer.drop(running)
-                self._pool.drop(running.generation, layer.name, "landed", error)
+                self.drop(layer, [running], "landed", error)
 
     # --- rounds, in which a layer or a draft model drafts on the device
 
     def drafter(self, members: Members, target: Runner) -> Drafter | None:
         """Return what drafts in rounds if no other computes drafts of members: the layer, or the draft model."""
-        computing = {name for running, _ in members for name in self._pool.computing(running.generation)}
-        if len(computing) != 1:
+        names = {name for running, _ in members for name in self._pool.names(running.generation)}
+        computing = [drafter for name, drafter in self.drafters.items() if name in names]
+        if len(computing) != 1 or not computing[0].submits(target):
             return None
-        if (layer := self.next_tokens) and computing == {layer.name}:
-            return layer if layer.submits() and all(layer.knows(running) for running, _ in members) else None
-        return self._rounds if self._rounds and self._rounds.submits(target) else None
+        return computing[0] if all(computing[0].knows(running) for running, _ in members) else None
 
     def follows(self, drafter: Drafter, sequences: Sequence[Running], rounds: Sequence[int], n: int) -> bool:
         """Return True if a round of ``n`` tokens follows another one, since no proposer is to look at the tokens."""
-        looking = (name for running in sequences for name in self._pool.names(running.generation))
-        if any(self._is_awake(name, item.generation, 1) for name in {*looking} - {*COMPUTED} for item in sequences):
-            return False
+        for running in sequences:
+            looking = [name for name in self._pool.names(running.generation) if name not in self.drafters]
+            if any(self._is_awake(name, running.generation, 1) for name in looking):
+                return False
         return self.round_length(drafter, sequences, rounds) == n
 
     def round_length(self, drafter: Drafter, sequences: Sequence[Running], rounds: Sequence[int]) -> int:
@@ -308,14 +302,13 @@ class Speculation:
             return min(self.choice.n_draft, most) if self.choice.n_draft <= self.longest else max(possible, default=0)
         return self._computed_length(drafter.name, sequences, possible) if possible else 0
 
-    def judge_round(self, name: str, running: Running, n: int, n_right: int) -> None:
-        """Record the tokens of a round that were right."""
-        if own := self._pool.get(running.generation):
-            own.acceptance[name].rates.count(n, n_right)
+    def judge_round(self, name: str, running: Running, n: int, n_right: int, n_accepted: int) -> None:
+        """Record the tokens of a round that were right, and those that the text has taken."""
+        self._time(running, n, min(max(0, n_accepted), n))
+        if (own := self._pool.get(running.generation)) and name in own.acceptance:
+            own.acceptance[name].rates.count(n, min(n_right, n))
 
-    def drop_drafter(self, drafter: Drafter, sequences: Sequence[Running], error: Exception) -> None:
-        """Let sequences go on without what drafts in rounds, the layer or the draft model, after an error of it."""
+    def drop(self, drafter: Drafter, sequences: Sequence[Running], method: str, error: Exception) -> None:
+        """Let sequences go on without a layer or model that drafts, after an error of it."""
         for running in sequences:
-            if isinstance(drafter, NextTokens):
-                drafter.drop(running)
-            self._pool.drop(running.generation, drafter.name, "submit", error)
+            self._pool.drop(running, drafter.name, method, error)

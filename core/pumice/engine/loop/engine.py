@@ -69,8 +69,8 @@ class Engine:
             self.cache.spill_to(tiers)
         states = RecurrentStates(runner, self.cache)
         self.speculation = speculation or Speculation({})
-        if self.speculation.next_tokens:
-            self.speculation.next_tokens.cache = self.cache
+        if self.speculation.layer:
+            self.speculation.layer.cache = self.cache
         places = Places(limits, policy or FairPolicy(), self.cache, states, runner.model.recurrent)
         self.scheduler = Scheduler(limits, places, self.cache, self.speculation.close)
         self._turns = Turns()

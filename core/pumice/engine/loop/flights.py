@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from pumice.architecture import MAIN, STREAM
 from pumice.engine.cache.kv_cache import KVCache
-from pumice.engine.drafts.drafts import Draft, may_draft
+from pumice.engine.drafts.drafter import Draft, may_draft
 from pumice.engine.drafts.speculation import Round, Speculation
 from pumice.engine.loop.lookahead import Lookahead
 from pumice.engine.loop.scheduler import Scheduler
@@ -145,7 +145,7 @@ class Flights:
         computed again. Keys outside of attention windows may be gone, and recurrent states do not go back.
         """
         context, limits = self._context, self._scheduler.limits
-        if self._speculation.next_tokens is None or context.cache.checkpoints is not None:
+        if self._speculation.layer is None or context.cache.checkpoints is not None:
             return []
         if context.runner.model.listening == MAIN or set(limits.n_blocks) != {0}:
             return []

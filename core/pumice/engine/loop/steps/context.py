@@ -68,7 +68,7 @@ class StepContext:
 
     def listening(self, members: Members, batch: Batch) -> str | None:
         """Return the graph that gives the hidden states of a step, if a layer that drafts wants them."""
-        if self.speculation.next_tokens is None:
+        if self.speculation.layer is None:
             return None
         graph = self.runner.model.listening
         is_wanted = graph == MAIN or (ROWS not in batch.inputs and self.speculation.hears(members))

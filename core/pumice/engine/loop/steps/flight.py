@@ -10,7 +10,7 @@ from itertools import takewhile
 
 from pumice.backend.pick import Ask, Restriction
 from pumice.backend.step import Batch, Pending
-from pumice.engine.drafts.drafts import Draft
+from pumice.engine.drafts.drafter import Draft
 from pumice.engine.loop.steps.context import StepContext
 from pumice.engine.requests.generation import Members, Running
 

@@ -100,7 +100,7 @@ class PickedSteps(Flight):
     def _passes_tokens(self) -> bool:
         """Return True if any step after this one can take its tokens: their picks depend on no earlier tokens."""
         context = self.context
-        if not context.runner.has_registers or context.speculation.next_tokens is not None:
+        if not context.runner.has_registers or context.speculation.layer is not None:
             return False
         if self.ask and any(pick.restricted or pick.last_n for pick in self.ask.picks):
             return False

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.engine.cache.blocks import BlockTables
-from pumice.engine.drafts.drafts import Draft
+from pumice.engine.drafts.drafter import Draft
 from pumice.engine.loop.steps.context import StepContext
 from pumice.engine.loop.steps.flight import Flight, n_equal
 from pumice.engine.requests import logprobs

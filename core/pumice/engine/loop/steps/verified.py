@@ -15,9 +15,7 @@ import numpy as np
 from pumice.architecture import MAIN
 from pumice.backend.pick import Ahead, Ask
 from pumice.backend.step import draft_of_slot
-from pumice.engine.drafts.drafter import Drafter
-from pumice.engine.drafts.drafts import Draft
-from pumice.engine.drafts.next_tokens import NextTokens
+from pumice.engine.drafts.drafter import Draft, Drafter
 from pumice.engine.loop.lookahead import Lookahead
 from pumice.engine.loop.steps.context import StepContext
 from pumice.engine.loop.steps.flight import Flight, goes_on, n_equal
@@ -85,12 +83,12 @@ class VerifiedStep(Flight):
         """Submit a round of ``n`` tokens, padded to ``n_drafted``; None after an error of the drafter."""
         speculation, sequences = context.speculation, [running for running, _ in members]
         try:
-            if before and isinstance(drafter, NextTokens):
+            if before:
                 drafter.submit_after(sequences, n, n_drafted)
             else:
                 drafter.submit(sequences, n)
         except Exception as error:
-            speculation.drop_drafter(drafter, sequences, error)
+            speculation.drop(drafter, sequences, "submit", error)
             return None
         speculation.passed(1 if before else 0)
         drafts = [draft_of_slot(i) for i in range(n)]
@@ -141,15 +139,14 @@ class VerifiedStep(Flight):
             return None
         if any(running.generation.n_left <= 1 + self.n_drafted for running in sequences):
             return None
-        layer = self.drafter if self.hears and isinstance(self.drafter, NextTokens) else None
-        lengths = context.lookahead.lengths(len(sequences))
-        if layer is None or not layer.holds_after(sequences, self.n_drafted):
+        drafter, lengths = self.drafter, context.lookahead.lengths(len(sequences))
+        if not self.hears or drafter is None or not drafter.holds_after(sequences, self.n_drafted):
             return None
-        if not layer.submits() or not speculation.follows(layer, sequences, lengths, self.n_round):
+        if not drafter.submits(context.runner) or not speculation.follows(drafter, sequences, lengths, self.n_round):
             return None
         if not context.lookahead.has_room(sequences, self.n_drafted, 2):
             return None
-        return self._submit_round(context, layer, self.members, self.n_round, self.n_drafted, self)
+        return self._submit_round(context, drafter, self.members, self.n_round, self.n_drafted, self)
 
     # --- their tokens
 
@@ -161,8 +158,7 @@ class VerifiedStep(Flight):
             return
         following.lost |= lost.intersection(running for running, _ in following.members)
         if self.drafter:
-            assert self.context.speculation.next_tokens is not None
-            self.context.speculation.next_tokens.went_on(self.whole, lost)
+            self.drafter.went_on(self.whole, lost)
             self.hears = False
 
     def _take_tokens(self, ahead: Ahead) -> set[Running]:
@@ -221,17 +217,11 @@ class VerifiedStep(Flight):
     def _judge(self, running: Running, n_taken: int, n_accepted: int) -> None:
         """Record how many drafted tokens of a sequence were accepted."""
         if self.drafter:
-            self._time(running, self.n_round, min(max(0, n_accepted), self.n_round))
-            self.context.speculation.judge_round(
-                self.drafter.name, running, self.n_round, min(n_taken - 1, self.n_round)
-            )
+            name, speculation = self.drafter.name, self.context.speculation
+            speculation.judge_round(name, running, self.n_round, n_taken - 1, n_accepted)
         elif (draft := self.drafts.get(running)) and n_accepted > 0:
             coming = running.generation.generated[-1 - n_accepted :]
             draft.n_accepted = min(n_accepted, n_equal(draft.tokens, coming))
-
-    def _time(self, running: Running, n_drafted: int, n_accepted: int) -> None:
-        running.generation.timings.drafted(n_drafted, n_accepted)
-        running.generation.timings.drafts_exact = self.context.speculation.is_exact
 
 
 def _ask_rows(lookahead: Lookahead, sequences: Sequence[Running], n_drafted: int, follows: bool) -> Ask:
