@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from pumice.engine.drafts.speculation import Speculation
-from pumice.engine.loop.steps.flight import Flight
-from pumice.engine.loop.steps.sampled import SampledStep
+from pumice.engine.loop.flight import Flight
 from pumice.proposers import Proposer, ProposerContext
 from pumice.proposers.llama_ngrams import NgramCache, NgramMapK, NgramMapK4V, NgramMod, NgramSimple
 from pumice.proposers.ngram import Ngram
@@ -72,10 +71,10 @@ def drafting(name: str, n_draft: int = 7) -> Speculation:
 
 def verify_on_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail where the host verifies drafts."""
-    take = SampledStep.take
+    take = Flight.take
 
-    def taking(self: SampledStep, following: Flight | None) -> None:
-        assert not self.drafts
+    def taking(self: Flight, following: Flight | None) -> None:
+        assert self.ask or not self.drafts
         take(self, following)
 
-    monkeypatch.setattr(SampledStep, "take", taking)
+    monkeypatch.setattr(Flight, "take", taking)

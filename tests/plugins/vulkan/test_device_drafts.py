@@ -15,7 +15,8 @@ from nightly import variants
 from pumice.backend import Program
 from pumice.backend.pick import Ahead, Ask, Pick, Restriction
 from pumice.backend.step import Batch, Limits
-from pumice.engine.loop.steps.verified import VerifiedStep
+from pumice.engine.loop.flight import Flight
+from pumice.engine.loop.flights import Flights
 from pumice.sampler import mask
 from pumice_vulkan import VulkanBackend
 
@@ -151,15 +152,15 @@ def test_texts_with_grammars_are_those_without_drafts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampling: dict[str, Any]
 ) -> None:
     """Alone and at once, beside a text without a grammar; the device verifies the drafts."""
-    verify, restricted = VerifiedStep.submit, []
+    verify, restricted = Flights._verified, []
 
-    def noted(*args: Any) -> VerifiedStep | None:
+    def noted(*args: Any) -> Flight | None:
         flight = verify(*args)
         if flight and flight.ask:
             restricted.append(bool(flight.ask.restrictions))
         return flight
 
-    monkeypatch.setattr(VerifiedStep, "submit", noted)
+    monkeypatch.setattr(Flights, "_verified", noted)
     path = write_model("rope-plain", tmp_path)
     config = {"vulkan": {"batch_invariant": True}, "n_draft": 7}
     each = [{**grammar, **sampling, "seed": i, "max_tokens": 40} for i, grammar in enumerate([*GRAMMARS, {}])]

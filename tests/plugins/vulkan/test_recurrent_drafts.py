@@ -9,7 +9,8 @@ import pytest
 import pumice
 from drafting import verify_on_device
 from equal_texts import GRAMMARS, write_model
-from pumice.engine.loop.steps.verified import VerifiedStep
+from pumice.engine.loop.flight import Flight
+from pumice.engine.loop.flights import Flights
 
 pytestmark = pytest.mark.usefixtures("vulkan_device", "kept_pipelines")
 
@@ -32,8 +33,8 @@ def numpys(path: Path, prompts: Sequence[str], each: Sequence[dict[str, Any]]) -
 @pytest.mark.parametrize("name", ["lfm2", "mamba2"])
 def test_texts_are_those_without_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Of several sequences at once: greedy, sampled, with a stop string, a grammar or a context that is shifted."""
-    verify, on_device = VerifiedStep.submit, []
-    monkeypatch.setattr(VerifiedStep, "submit", lambda *args: on_device.append(len(args[1])) or verify(*args))
+    verify, on_device = Flights._verified, []
+    monkeypatch.setattr(Flights, "_verified", lambda *args: on_device.append(len(args[1])) or verify(*args))
     path, prompts = write_model(name, tmp_path), ["abcabcabc", "fe fe fe", "ab ab", "abab", "abcabc"]
     each: list[dict[str, Any]] = [
         {"temperature": 0, "max_tokens": 30},
@@ -56,8 +57,13 @@ def test_texts_are_those_without_drafts(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_rounds_of_a_layer_that_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a hybrid model: the graph with the layer's inputs leaves states to be settled, too."""
-    take, rounds = VerifiedStep.take, []
-    monkeypatch.setattr(VerifiedStep, "take", lambda *args: rounds.append(args[1] is not None) or take(*args))
+    take, rounds = Flight.take, []
+
+    def noted(flight: Flight, following: Flight | None) -> None:
+        rounds.append(flight.round is not None and following is not None)
+        take(flight, following)
+
+    monkeypatch.setattr(Flight, "take", noted)
     verify_on_device(monkeypatch)
     config, prompts = {**CONFIG, "n_draft": 3, "speculate": "mtp", "draft_p_min": 0.0}, ["abcabc", "fe fe fe"]
     options: dict[str, Any] = {"max_tokens": 24, "seed": 3, **SAMPLED}

@@ -13,11 +13,10 @@ from drafting import verify_on_device
 from equal_texts import write_model
 from nightly import variants
 from pumice.architecture import DRAFT
-from pumice.backend.pick import Ahead
 from pumice.backend.step import Pending
 from pumice.engine.drafts.block_tokens import BlockTokens
 from pumice.engine.drafts.next_tokens import HiddenStates, NextTokens
-from pumice.engine.loop.steps.verified import VerifiedStep
+from pumice.engine.loop.flight import Flight
 from pumice.engine.requests.generation import Running
 from pumice.quantize import QuantizeOptions, quantize
 from tiny_drafts import ALONE, FOR_TARGETS, fitted
@@ -168,12 +167,12 @@ class _Rounds:
         self.submitted: list[str] = []
         self._layer = layer
         self._picked: list[list[list[int]]] = []
-        self._propose, self._take = layer.propose, VerifiedStep._take_tokens
+        self._propose, self._take = layer.propose, Flight._take_tokens
         self._pending: list[Pending] = []
         monkeypatch.setattr(layer, "propose", self.propose)
         for name in ("submit", "submit_after"):
             monkeypatch.setattr(layer, name, partial(self.submit, getattr(layer, name)))
-        monkeypatch.setattr(VerifiedStep, "_take_tokens", lambda *args: self.take(*args))
+        monkeypatch.setattr(Flight, "_take_tokens", lambda *args: self.take(*args))
         submit_step = layer._runner.submit
         monkeypatch.setattr(layer._runner, "submit", partial(self.submit_step, submit_step))
 
@@ -198,11 +197,11 @@ class _Rounds:
         self._picked.append(rows.tolist())
         self.submitted.append(submit.__name__)
 
-    def take(self, flight: VerifiedStep, ahead: Ahead) -> set[Running]:
-        if flight.drafter:
+    def take(self, flight: Flight, rows: Any) -> set[Running]:
+        if flight.round:
             texts = [tuple(running.generation.tokens) for running in flight.whole]
             self.drafted.update(zip(texts, self._picked.pop(0), strict=True))
-        return self._take(flight, ahead)
+        return self._take(flight, rows)
 
 
 @pytest.mark.parametrize(("name", "n_draft"), variants([("eagle3", 3), ("dflash", 1)], [("eagle3", 3)]))

@@ -18,6 +18,7 @@ from pumice.engine.cache.kv_cache import KVCache
 from pumice.engine.cache.tiers import Tiers
 from pumice.engine.drafts.speculation import Speculation
 from pumice.engine.loop.diffusion import denoising
+from pumice.engine.loop.flight import Flight, StepContext
 from pumice.engine.loop.flights import Flights
 from pumice.engine.loop.lookahead import Lookahead
 from pumice.engine.loop.places import Places
@@ -25,7 +26,6 @@ from pumice.engine.loop.policy import FairPolicy, SchedulingPolicy
 from pumice.engine.loop.read_steps import ReadSteps
 from pumice.engine.loop.scheduler import Scheduler
 from pumice.engine.loop.states import RecurrentStates
-from pumice.engine.loop.steps.flight import Flight
 from pumice.engine.loop.turns import Turns, weights_of
 from pumice.engine.messages import Event, Failed, Snapshot
 from pumice.engine.placement.runner import Runner
@@ -78,9 +78,8 @@ class Engine:
         can = replace(runner.capabilities, n_in_flight=1) if runner.model.encodes else runner.capabilities
         self._computes_apart = can.max_steps > 0
         ahead = Lookahead(can, self.cache, self.speculation.choice, lookahead)
-        self.flights = Flights(
-            runner, ahead, self.scheduler, self.cache, states, self.scheduler.events.append, self.speculation
-        )
+        tell = self.scheduler.events.append
+        self.flights = Flights(StepContext(runner, ahead, self.scheduler, self.cache, states, self.speculation, tell))
         if can.drafted and self.speculation.is_default:
             runner.prepare_drafts()
         self._masks = masks

@@ -12,7 +12,9 @@ from pumice.backend.pick import Ahead, Ask, Pick, Restriction
 from pumice.engine.cache.kv_cache import KVCache
 from pumice.engine.drafts.choice import DraftChoice
 from pumice.engine.requests.generation import Generation, Members, Running
+from pumice.sampler.mask import Mask
 
+ALL = np.uint32(0xFFFFFFFF)
 SECONDS = 0.02
 """Maximum seconds of consecutive steps, so that tokens arrive evenly and the device does not seem to hang."""
 
@@ -145,6 +147,20 @@ class Lookahead:
         tops = [max(1, item.request.logprobs or 0) for item in generations if item.wants_raw]
         return Ask(picks, numbers, self._n_best(generations), pasts, max(tops, default=0))
 
+    def ask_rows(
+        self, sequences: Sequence[Running], drafts: Sequence[Sequence[int]], n_drafted: int, follows: bool = False
+    ) -> tuple[Sequence[Sequence[int]], Ask]:
+        """Return the ``Ask`` of a step that verifies drafts, with a random number for each row, and the drafts.
+
+        Behind drafts of sequences with masks are the tokens that these force. ``follows``: of a step behind another
+        one, with the numbers of both.
+        """
+        ask = self.ask(sequences, (1 + follows) * (1 + n_drafted), with_pending=follows)
+        ask = replace(ask, numbers=ask.numbers.T.reshape(1, -1), n_drafted=n_drafted)
+        if not any(pick.restricted for pick in ask.picks):
+            return drafts, ask
+        return restricted(ask, [running.generation for running in sequences], drafts, self.can.picks.added)
+
     def _drawn(self, running: Running) -> int:
         """Return the random numbers that pending steps take; restricted picks have only one."""
         generation, n = running.generation, running.n_coming
@@ -156,22 +172,18 @@ class Lookahead:
         most = self._most(generations[0])
         return most if lowering else max(self._pick(item).top_k for item in generations)
 
-    def token(self, generation: Generation, ahead: Ahead, step: int, row: int, is_finite: bool) -> int | None:
-        """Return the next token after a step; None if all logits are needed. ``is_finite``: the highest logit is."""
+    def token(self, generation: Generation, ahead: Ahead, step: int, row: int) -> int | None:
+        """Return the next token after a step; None if all logits are needed, since the highest is not finite."""
         if not self.trusts(generation):
             return generation.sample(ahead.logits[step, row], ahead.ids[step, row])
-        if not is_finite:
+        if not np.isfinite(ahead.logits[step, row, 0]):
             return None
         generation.chain.skip(self.draws(generation))
-        return self.picked(generation, ahead, step, row)
+        return generation.picked(ahead, step, row, self._pick(generation))
 
     def draws(self, generation: Generation) -> int:
         """Return the random numbers that the next token takes: none if a mask forces it."""
         return generation.draws(generation.chain.few)
-
-    def picked(self, generation: Generation, ahead: Ahead, step: int, row: int) -> int:
-        """Return the next token of a trusted generation."""
-        return generation.picked(ahead, step, row, self._pick(generation))
 
     def picks(self, sequences: Sequence[Running]) -> bool:
         """Return True if the program picks the next token of each, or candidates from which its chain chooses."""
@@ -201,3 +213,46 @@ class Lookahead:
         """Return True if blocks suffice for the next tokens without taking those of waiting sequences."""
         missing = [self._cache.missing(item.tables, item.n_past, item.n_ahead + n) for item, n in members]
         return sum(missing) <= self._cache.available
+
+
+def restricted(
+    ask: Ask, generations: Sequence[Generation], drafts: Sequence[Sequence[int]], most_added: int
+) -> tuple[list[list[int]], Ask]:
+    """Return the drafts with the tokens that masks force behind them, and the ``Ask`` with a restriction for each row.
+
+    A row whose mask leaves no choice takes no random number. ``most_added``: biases of a row.
+    """
+    n_rows, numbers = 1 + ask.n_drafted, ask.numbers.copy()
+    restrictions: list[Restriction] = []
+    tokens = [list(draft) for draft in drafts]
+    for i, (generation, pick) in enumerate(zip(generations, ask.picks, strict=True)):
+        if not pick.restricted:
+            restrictions += [Restriction()] * n_rows
+            continue
+        chain = generation.chain
+        if chain.mask is None:  # each row may be taken, so its restriction is to be known
+            tokens[i] += generation.tokens[-1:] * (ask.n_drafted - len(tokens[i]))
+        tokens[i], possible = chain.look_ahead(tokens[i], ask.n_drafted, generation.end_tokens, most_added)
+        own, n_drawn = ask.numbers[0, i * n_rows : (i + 1) * n_rows], 0
+        for row, item in enumerate(possible):
+            numbers[0, i * n_rows + row] = own[n_drawn]
+            n_drawn += generation.draws(item.few)
+        last = possible[-1]
+        ended = last.few == ()  # the sequence ends before this row, which allows no token
+        restrictions += [Restriction(item.mask, item.biases) for item in possible[: len(possible) - ended]]
+        restrictions += [Restriction()] * ((i + 1) * n_rows - len(restrictions))
+        if (padding := _forbidden(last.mask, chain.n_vocab)) is not None:
+            tokens[i] += [padding] * (ask.n_drafted - len(tokens[i]))
+    return tokens, replace(ask, numbers=numbers, restrictions=restrictions)
+
+
+def _forbidden(mask: Mask | None, n_vocab: int) -> int | None:
+    """Return a token that a mask forbids: no row behind it is right, so none is taken without its restriction."""
+    if mask is None:
+        return None
+    words = np.flatnonzero(mask != ALL)
+    if not len(words):
+        return None
+    word = int(mask[words[0]])
+    token = 32 * int(words[0]) + (~word & (word + 1)).bit_length() - 1  # of the lowest bit that is 0
+    return token if token < n_vocab else None

@@ -137,13 +137,8 @@ class Generation(Job):
         """True if it needs the logits of the whole vocabulary, for log-probabilities before sampling."""
         return self.request.logprobs is not None and not self.request.logprobs_sampled
 
-    def sample(
-        self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None = None, total: float = 0.0
-    ) -> int | None:
-        """Return the next token, sampled by the chain unless a mask forces it.
-
-        ``total``: that of all logits, for log-probabilities.
-        """
+    def sample(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None = None) -> int | None:
+        """Return the next token, sampled by the chain unless a mask forces it."""
         if self.layers is not None and self.layers.error is not None:
             raise self.layers.error
         n_top = self.request.logprobs
@@ -154,6 +149,7 @@ class Generation(Job):
         if candidates is None or candidates.selected is None:
             return None
         if self.wants_raw:
+            total = logprobs.totals(logits[None], [True])[0]
             self._logprobs = logprobs.raw(logits, total, candidates.selected, n_top)
         else:
             self._logprobs = logprobs.sampled(candidates, n_top, self.chain.certain)
