@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 
 from fuzz.draw import Draw
-from pumice.engine.requests.text import TextStream
+from pumice.engine.requests.outputs import TextStream
 from pumice.tokenizers import Tokenizer
 from tokenizer_fixtures import small
 
-MODULES = ("pumice.engine.requests.text", "pumice.tokenizers.incremental")
+MODULES = ("pumice.engine.requests.outputs", "pumice.tokenizers.incremental")
 MAX_LEN = 200
 TOKENS = (b"aa", b"ab", b"\n\n", b"</s>", "é".encode(), "🚀".encode())
 

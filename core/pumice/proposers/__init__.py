@@ -5,7 +5,7 @@ from typing import Any
 from pumice.proposers.contract import Proposer, ProposerContext
 
 PROPOSERS = {
-    "prediction": "pumice.proposers.prediction:Prediction",
+    "prediction": "pumice.proposers.ngram:Prediction",
     "ngram": "pumice.proposers.ngram:Ngram",
     "ngram-simple": "pumice.proposers.llama_ngrams:NgramSimple",
     "ngram-map-k": "pumice.proposers.llama_ngrams:NgramMapK",

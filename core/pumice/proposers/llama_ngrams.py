@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pumice.proposers.by_salt import BySalt
 from pumice.proposers.contract import Proposer, ProposerContext
-from pumice.proposers.index import Index
+from pumice.proposers.index import BySalt, Index
 
 _CONTINUATIONS = 4  # of an n-gram that ``ngram-map-k4v`` compares
 _LEAST_COUNTS = (2, 2, 1, 1)  # of a continuation after 1, 2, 3 and 4 tokens, for ``ngram-cache``

@@ -1,14 +1,14 @@
-"""Functions of a request as a sampler: they see the logits of the whole vocabulary before each token."""
+"""Functions of a request: as a sampler, they see all logits before each token; others see the rows of layers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pumice.errors import RequestError
-from pumice.options.functions import LogitsProcessor, StoppingCriteria
+from pumice.options.functions import LayerFunction, LogitsProcessor, StoppingCriteria
 from pumice.sampler.candidates import Candidates
 from pumice.sampler.contract import Sampler, SamplerContext
 from pumice.wording import show_python
@@ -57,7 +57,7 @@ class Functions(Sampler):
         value = _call("logits_processor", process, self._ids, logits)
         if value is None:
             raise RequestError("logits_processor: must return the logits, not None")
-        changed = returned_array("logits_processor", value, "an array of numbers", "logits", logits.shape)
+        changed = _returned("logits_processor", value, "an array of numbers", "logits", logits.shape)
         if np.isnan(changed).any() or changed.max() == np.inf:
             raise RequestError("logits_processor: the returned logits contain NaN or infinity")
         return changed
@@ -67,7 +67,42 @@ class Functions(Sampler):
         return np.array(self._tokens, np.int32)
 
 
-def returned_array(option: str, value: object, expected: str, what: str, shape: tuple[int, ...]) -> Logits:
+class LayerFunctions:
+    """The functions of one request by the places where they see rows.
+
+    Attributes:
+        sites: these places.
+        error: what a function raised, or what is wrong with its rows; no function is called after that.
+    """
+
+    def __init__(self, functions: Mapping[str, LayerFunction]) -> None:
+        self._functions = functions
+        self.sites = functions.keys()
+        self.error: RequestError | None = None
+
+    def apply(self, site: str, rows: Logits, positions: NDArray[np.int32]) -> Logits:
+        """Return the rows that go on in place of ``rows [n, ...]`` of tokens at ``positions [n]``."""
+        if self.error is None:
+            try:
+                return self._applied(site, rows, positions)
+            except RequestError as error:
+                self.error = error
+            except Exception as error:
+                self.error = RequestError(f"on_layer: {site}: raised {type(error).__name__}: {error}")
+                self.error.__cause__ = error
+        return rows
+
+    def _applied(self, site: str, rows: Logits, positions: NDArray[np.int32]) -> Logits:
+        value = self._functions[site](rows.copy(), positions)
+        if value is None:
+            return rows
+        changed = _returned(f"on_layer: {site}", value, "rows or None", "rows", rows.shape)
+        if not np.isfinite(changed).all():
+            raise RequestError(f"on_layer: {site}: the returned rows contain NaN or infinity")
+        return changed
+
+
+def _returned(option: str, value: object, expected: str, what: str, shape: tuple[int, ...]) -> Logits:
     """Return what a function of a request returned, as float32.
 
     Raises RequestError for what is no array of numbers, ``expected``, and for ``what`` of another shape.

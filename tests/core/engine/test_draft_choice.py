@@ -5,8 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from pumice.engine.drafts.choice import Acceptance, DraftChoice
-from pumice.engine.drafts.costs import DraftingCost, StepCosts
+from pumice.engine.drafts.choice import Acceptance, DraftChoice, DraftingCost, StepCosts
 
 SIZES = (1, 2, 4, 8, 16)
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumice.engine.requests.text import TextStream
+from pumice.engine.requests.outputs import TextStream
 
 
 class Letters:

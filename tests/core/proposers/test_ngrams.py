@@ -7,8 +7,7 @@ from pumice.config import load_config
 from pumice.proposers import Proposer, ProposerContext
 from pumice.proposers.index import Index
 from pumice.proposers.llama_ngrams import NgramCache, NgramMapK, NgramMapK4V, NgramMod, NgramSimple
-from pumice.proposers.ngram import Ngram
-from pumice.proposers.prediction import Prediction
+from pumice.proposers.ngram import Ngram, Prediction
 from pumice.registry import load_registry
 from pumice.testing import check_proposer
 

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from pumice.backend.step import Batch, Limits
 from pumice.engine.cache.kv_cache import KVCache
-from pumice.engine.drafts.choice import Acceptance, DraftChoice, promise
-from pumice.engine.drafts.costs import measure_costs
+from pumice.engine.drafts.choice import Acceptance, DraftChoice, measure_costs, promise
 from pumice.engine.drafts.drafter import Draft, Drafter, held_drafts, may_draft, most_drafted, possible_tokens
 from pumice.engine.drafts.model import DraftModel
 from pumice.engine.drafts.next_tokens import NextTokens

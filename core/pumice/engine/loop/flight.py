@@ -17,8 +17,8 @@ from pumice.engine.cache.kv_cache import KVCache
 from pumice.engine.drafts.drafter import Draft
 from pumice.engine.drafts.speculation import Round, Speculation
 from pumice.engine.loop.lookahead import Lookahead
+from pumice.engine.loop.places import RecurrentStates
 from pumice.engine.loop.scheduler import Scheduler
-from pumice.engine.loop.states import RecurrentStates
 from pumice.engine.messages import Event
 from pumice.engine.placement.runner import Runner
 from pumice.engine.requests.generation import Members, Running

@@ -1,8 +1,8 @@
-"""Checks of what requests are made of: token ids, adapters, switches."""
+"""Checks of what requests are made of: token ids, adapters, switches, layers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +71,21 @@ def check_switch(name: str, value: Any) -> None:
     """Raise RequestError unless ``value`` is true or false."""
     if not isinstance(value, bool):
         raise RequestError(f"{name} must be true or false, not {show_python(value)}")
+
+
+def site_name(layer: int | str, sites: Collection[str], option: str) -> str:
+    """Return the name of a place in the graph. Raises RequestError, which begins with ``option``, for another one."""
+    name = str(layer)
+    if name in sites and not isinstance(layer, bool):
+        return name
+    layers = [int(site) for site in sites if site.isdecimal()]
+    if not layers:
+        raise RequestError(f"{option}: the layers of this model have no residual stream that could be read")
+    parts = sorted({site.partition(".")[2] for site in sites if "." in site})
+    named = "".join(f", '{max(layers)}.{part}'" for part in parts)
+    raise RequestError(
+        f"{option}: the model has no layer {show_python(layer)}; it has 0 to {max(layers)}{named} and 'embeddings'"
+    )
 
 
 def _all(values: Any, kind: type) -> bool:

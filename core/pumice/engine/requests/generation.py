@@ -24,15 +24,20 @@ from pumice.engine.messages import (
     Request,
     Timings,
 )
-from pumice.engine.requests import logprobs
 from pumice.engine.requests.arguments import Scales
 from pumice.engine.requests.batches import Part, Place
 from pumice.engine.requests.job import Active, EncoderPrompt, Job
-from pumice.engine.requests.layers import LayerFunctions
-from pumice.engine.requests.text import TextStream
+from pumice.engine.requests.outputs import (
+    TextStream,
+    found_logprobs,
+    kept_logprobs,
+    log_totals,
+    raw_logprobs,
+    sampled_logprobs,
+)
 from pumice.grammar import BudgetedReasoning
 from pumice.sampler import Chain
-from pumice.sampler.functions import Functions
+from pumice.sampler.functions import Functions, LayerFunctions
 
 GENERATE = "generate"
 """The kind of generations, beside those of readings."""
@@ -149,19 +154,19 @@ class Generation(Job):
         if candidates is None or candidates.selected is None:
             return None
         if self.wants_raw:
-            total = logprobs.totals(logits[None], [True])[0]
-            self._logprobs = logprobs.raw(logits, total, candidates.selected, n_top)
+            total = log_totals(logits[None], [True])[0]
+            self._logprobs = raw_logprobs(logits, total, candidates.selected, n_top)
         else:
-            self._logprobs = logprobs.sampled(candidates, n_top, self.chain.certain)
+            self._logprobs = sampled_logprobs(candidates, n_top, self.chain.certain)
         return candidates.selected
 
     def picked(self, ahead: Ahead, step: int, row: int, pick: Pick) -> int:
         """Return the next token that a program picked."""
         n_top = self.request.logprobs
         if n_top is not None and ahead.raw is not None and self.wants_raw:
-            self._logprobs = logprobs.found(ahead.raw, step, row, n_top)
+            self._logprobs = found_logprobs(ahead.raw, step, row, n_top)
         elif n_top is not None:
-            self._logprobs = logprobs.kept(ahead, step, row, pick, n_top)
+            self._logprobs = kept_logprobs(ahead, step, row, pick, n_top)
         return int(ahead.picked[step, row])
 
     def placed(self, place: Place, n_past: int) -> Running:

@@ -24,17 +24,16 @@ from pumice.engine.messages import (
     Scored,
 )
 from pumice.engine.requests.alignment import Alignment
-from pumice.engine.requests.arguments import NO_PREDICTION, AdapterNames, check_ids
+from pumice.engine.requests.arguments import NO_PREDICTION, AdapterNames, check_ids, site_name
 from pumice.engine.requests.generation import Generation, salt_of
 from pumice.engine.requests.job import EncoderPrompt
-from pumice.engine.requests.layers import LayerFunctions, site_name
+from pumice.engine.requests.outputs import TextStream
 from pumice.engine.requests.reading import LayerRows, ReadRequest, Rows, Scores, TextRows, wanted_by, with_event
-from pumice.engine.requests.text import TextStream
 from pumice.errors import PromptTooLongError, PumiceError, RequestError
 from pumice.grammar import BudgetedReasoning, Constraint
 from pumice.proposers import ALONE, COMPUTED, names_of
 from pumice.sampler import Chain, Sampler, SamplerContext, parameters
-from pumice.sampler.functions import Functions
+from pumice.sampler.functions import Functions, LayerFunctions
 from pumice.sampler.least import LeastTokens
 from pumice.sampler.mask import Mask, without_tokens
 from pumice.sampler.suppressed import Suppressed

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from pumice.engine.media.rows import MediaRows
 from pumice.engine.messages import EngineFinishReason, Event, Failed, Logprobs, Pooling
-from pumice.engine.requests import logprobs
 from pumice.engine.requests.arguments import Scales
 from pumice.engine.requests.batches import Part, Place
 from pumice.engine.requests.generation import salt_of
 from pumice.engine.requests.job import Active, EncoderPrompt, Job
+from pumice.engine.requests.outputs import log_totals, raw_logprobs
 from pumice.errors import RequestError
 
 T = TypeVar("T")
@@ -179,7 +179,7 @@ class Reading(Job, Generic[T]):
 
 @dataclass(eq=False)
 class LogitRows(Reading[Rows]):
-    """Logits ``[len(wanted), n_vocab]``."""
+    """Rows of outputs: logits ``[len(wanted), n_vocab]``."""
 
     rows: list[Rows] = field(default_factory=list)
 
@@ -191,21 +191,14 @@ class LogitRows(Reading[Rows]):
 
 
 @dataclass(eq=False)
-class LayerRows(Reading[Rows]):
+class LayerRows(LogitRows):
     """Rows ``[len(tokens), len(sites), n]`` of each of ``sites`` in the graph, for all tokens."""
 
     sites: Sequence[str] = ()
-    rows: list[Rows] = field(default_factory=list)
 
     @property
     def kind(self) -> str:  # type: ignore[override]  # readings of the same sites share steps
         return LAYERS + " ".join(self.sites)
-
-    def take(self, rows: Rows) -> None:
-        self.rows.append(rows.copy())
-
-    def value(self) -> Rows:
-        return np.concatenate(self.rows)
 
 
 @dataclass(eq=False)
@@ -217,15 +210,15 @@ class Scores(Reading[list[Logprobs]]):
 
     def take(self, rows: Rows) -> None:
         targets = self.tokens[1 + len(self.logprobs) :]
-        for row, total, target in zip(rows, logprobs.totals(rows, [True] * len(rows)), targets, strict=False):
-            self.logprobs.append(logprobs.raw(row, total, target, self.n_top))
+        for row, total, target in zip(rows, log_totals(rows, [True] * len(rows)), targets, strict=False):
+            self.logprobs.append(raw_logprobs(row, total, target, self.n_top))
 
     def value(self) -> list[Logprobs]:
         return self.logprobs
 
 
 @dataclass(eq=False)
-class TextRows(Reading[Rows]):
+class TextRows(LogitRows):
     """Hidden states of a text, pooled to its embedding ``[n]``, or ``[n_tokens, n]`` without pooling.
 
     ``scores``: the model's head turns them into scores.
@@ -233,16 +226,12 @@ class TextRows(Reading[Rows]):
 
     pooling: Pooling = "mean"
     scores: bool = False
-    rows: list[Rows] = field(default_factory=list)
     result: Rows | None = None
     kind: ClassVar[Kind] = "hidden"
 
-    def take(self, rows: Rows) -> None:
-        self.rows.append(rows.copy())
-
     def pooled(self) -> Rows:
         """Return the pooled hidden states: ``[1, n_embd]``, or ``[n_tokens, n_embd]``."""
-        rows = np.concatenate(self.rows)
+        rows = super().value()
         return rows.mean(axis=0, keepdims=True, dtype=np.float64).astype(np.float32) if self.pooling == "mean" else rows
 
     def value(self) -> Rows:
