@@ -214,7 +214,13 @@ class LocalEngine:
 
         def whole(request: ReadRequest[Rows]) -> None:
             wanted = range(first, len(tokens))
-            LogitRows(request, tokens, wanted, scales, encoder_prompt=encoder_prompt, shares=first > 0)
+            LogitRows(
+                *(request, wanted),
+                tokens=tokens,
+                adapters=scales,
+                encoder_prompt=encoder_prompt,
+                shares=first > 0,
+            )
 
         return self.thread.read(whole)[0]
 
@@ -276,7 +282,8 @@ class LocalEngine:
         def each(request: ReadRequest[Rows]) -> None:
             for ending in ends:
                 tokens = [*begun, *ending[:-1]]
-                LogitRows(request, tokens, range(len(begun) - 1, len(tokens)), scales, shares=True)
+                wanted = range(len(begun) - 1, len(tokens))
+                LogitRows(request, wanted, tokens=tokens, adapters=scales, shares=True)
 
         return self.thread.read(each)
 

@@ -43,7 +43,7 @@ def prompt_seconds(model: Model, n_tokens: int, depth: int = 0, progress: TokenP
     ends = [depth - 1, depth + n_tokens - 1] if depth else [n_tokens - 1]
 
     def steps(request: ReadRequest[float]) -> None:
-        MeasuredSteps(request, ids, ends, depth=depth, progress=progress)
+        MeasuredSteps(request, ends, tokens=ids, depth=depth, progress=progress)
 
     return local_engine(model).thread.read(steps)[0]
 

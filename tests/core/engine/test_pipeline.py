@@ -305,7 +305,7 @@ def test_a_step_lost_by_a_call_for_logits_fails_its_sequence(failing: pumice.Mod
         failures.append(MemoryError("no more"))
         future: Future[list[Any]] = Future()
         reading = with_future(-1, future)
-        LogitRows(reading, [1, 2, 3], range(3))
+        LogitRows(reading, range(3), tokens=[1, 2, 3])
         engine.read(reading)
         while not future.done():
             engine.step()

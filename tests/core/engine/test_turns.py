@@ -85,7 +85,7 @@ def test_each_client_has_its_share_of_the_rows(n_streams, n_readers):
     for _ in range(600):
         while sum(not reading.done for reading in readings) < n_readers:
             asked = with_future(next(ids), Future())
-            readings.append(LogitRows(asked, [3 + i % 20 for i in range(100)], range(100)))
+            readings.append(LogitRows(asked, range(100), tokens=[3 + i % 20 for i in range(100)]))
             made.read(asked)
         before = sum(len(stream.generated) for stream in streams), sum(reading.n_done for reading in readings)
         made.step()

@@ -151,10 +151,6 @@ class Denoising(Reading[None]):
     asking: Asking = field(kw_only=True)
     rows: list[Rows] = field(default_factory=list)
 
-    @property
-    def priority(self) -> int:
-        return self.generation.priority
-
     def take(self, rows: Rows) -> None:
         """Take the logits of a query's rows, and with the last of them ask the next query."""
         self.rows.append(rows.copy())
@@ -194,9 +190,9 @@ def denoising(generation: Generation, masks: Masks) -> ReadRequest[None]:
         tokens, wanted = next(asking)
         Denoising(
             request,
-            tokens,
             wanted,
-            generation.adapters,
+            tokens=tokens,
+            adapters=generation.adapters,
             deadline=generation.deadline,
             generation=generation,
             asking=asking,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -24,7 +24,7 @@ class Alignment(Reading[Rows]):
     n_rows: int = 0
     rows: list[Rows] = field(default_factory=list)
     keys: list[Rows] = field(default_factory=list)
-    kind: Kind = "align"  # type: ignore[misc]
+    kind: ClassVar[Kind] = "align"
 
     def take_keys(self, start: int, keys: Rows) -> None:
         """Take the keys ``[n, n_heads, k_dim]`` of rows from ``start`` on."""

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from pumice.backend.pick import Ahead, Pick
 from pumice.backend.step import LATEST
-from pumice.engine.media.rows import MediaRows
 from pumice.engine.messages import (
     EngineFinishReason,
     Event,
@@ -26,7 +25,7 @@ from pumice.engine.messages import (
 )
 from pumice.engine.requests.arguments import Scales
 from pumice.engine.requests.batches import Part, Place
-from pumice.engine.requests.job import Active, EncoderPrompt, Job
+from pumice.engine.requests.job import Active, Job
 from pumice.engine.requests.outputs import (
     TextStream,
     found_logprobs,
@@ -56,28 +55,20 @@ class Generation(Job):
     decoder's.
     """
 
-    id: int
     request: Request
     chain: Chain
     text: TextStream
     end_tokens: frozenset[int]
     n_ctx: int  # maximum positions
     n_keep: int = 0  # leading tokens that a context shift keeps
-    adapters: Scales = ()
-    encoder_prompt: EncoderPrompt | None = None
     prediction: Sequence[int] = ()  # tokens of the text that the request expects
-    media: MediaRows | None = None  # rows of the negative ids among the tokens
     functions: Functions | None = None  # of the request, one of the chain's samplers
     layers: LayerFunctions | None = None  # of the request
-    client: str = ""
-    turn: int = 0
     after: Generation | None = None  # a generation with the same prompt, which reads it for both
-    tokens: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list, kw_only=True)
     generated: list[int] = field(default_factory=list)
     finish_reason: EngineFinishReason | None = None
     timings: Timings = field(default_factory=Timings)
-    waits_since: int = 0  # steps before its arrival, or before it lost its place in the cache
-    deadline: float | None = None  # by time.perf_counter
     kind: ClassVar[str] = GENERATE
     spoken: Sequence[int] = field(init=False)  # tokens of the prompt, without media
     trusted: bool | None = None  # True if a program picks tokens like the chain; None if unknown
@@ -93,7 +84,7 @@ class Generation(Job):
         self.spoken = [token for token in self.tokens if token >= 0] if self.media else self.request.prompt
         self.timings.prompt_tokens = len(self.request.prompt)
         self._echo = self.request.prompt_text if self.request.echo else ""
-        timeout = self.request.timeout
+        self.priority, timeout = self.request.priority, self.request.timeout
         self.deadline = time.perf_counter() + timeout if timeout is not None else None
 
     @property
@@ -101,10 +92,6 @@ class Generation(Job):
         """Return the maximum number of further tokens; a large number without a limit."""
         limit = self.request.max_tokens
         return limit - len(self.generated) if limit is not None and limit >= 0 else 1 << 62
-
-    @property
-    def priority(self) -> int:
-        return self.request.priority
 
     @property
     def request_name(self) -> str | int:

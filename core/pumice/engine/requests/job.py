@@ -20,39 +20,35 @@ class EncoderPrompt(NamedTuple):
     media: MediaRows | None = None
 
 
+@dataclass(eq=False, kw_only=True)
 class Job(ABC):
     """A sequence that waits for a place in the KV cache, or has one.
 
     Attributes:
         id: that of its request's command.
         tokens: the sequence, with negative ids at positions of ``media``.
+        media: rows of the negative ids.
         adapters: adapters in use.
         encoder_prompt: what an encoder reads before.
         priority: higher ones come first.
-        waits_since: steps computed before its arrival, or before it lost its place in the cache.
+        client: who asked, with whose jobs those of others alternate; empty if its requests stand alone.
         deadline: ``time.perf_counter()`` of its latest end; None without one.
+        waits_since: steps computed before its arrival, or before it lost its place in the cache.
         turn: its turn among the jobs of all clients, which orders equal priorities.
         kind: jobs of one kind share steps.
     """
 
-    id: int
-    tokens: Sequence[int]
-    media: MediaRows | None
-    adapters: Scales
-    encoder_prompt: EncoderPrompt | None
-    waits_since: int
-    deadline: float | None
+    id: int = -1
+    tokens: Sequence[int] = ()
+    media: MediaRows | None = None
+    adapters: Scales = ()
+    encoder_prompt: EncoderPrompt | None = None
+    priority: int = 0
+    client: str = ""
+    deadline: float | None = None
+    waits_since: int = 0
     turn: int = 0
     kind: ClassVar[str]
-
-    @property
-    @abstractmethod
-    def priority(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def client(self) -> str:
-        """The client that asked, with whose jobs those of others alternate; empty if its requests stand alone."""
 
     @property
     def request_name(self) -> str | int:

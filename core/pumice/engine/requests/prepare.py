@@ -167,10 +167,10 @@ class Preparer:
             tokens, rows = self.place(text, spans) if spans else (text, None)
             TextRows(
                 request,
-                tokens,
                 wanted_by(command.pooling, len(tokens)),
-                self.adapters.scales(command.adapters),
-                rows,
+                tokens=tokens,
+                adapters=self.adapters.scales(command.adapters),
+                media=rows,
                 pooling=command.pooling,
                 scores=command.scores,
             )
@@ -188,7 +188,7 @@ class Preparer:
             tokens = [token for token in self.place(text, spans)[0] if token >= 0]
             if not tokens or len(prompt.tokens) < command.aligned:
                 raise RequestError(f"aligned: {len(tokens)} tokens and {len(prompt.tokens)} rows of sound are too few")
-            Alignment(request, tokens, range(len(tokens)), encoder_prompt=prompt, n_rows=command.aligned)
+            Alignment(request, range(len(tokens)), tokens=tokens, encoder_prompt=prompt, n_rows=command.aligned)
         return request
 
     def scores(self, command: Score) -> ReadRequest[list[Logprobs]]:
@@ -200,9 +200,9 @@ class Preparer:
         )
         Scores(
             request,
-            command.tokens,
             range(len(command.tokens) - 1),
-            self.adapters.scales(command.adapters),
+            tokens=command.tokens,
+            adapters=self.adapters.scales(command.adapters),
             cache_salt=command.cache_salt,
             shares=True,
             n_top=command.n_top,
@@ -219,7 +219,7 @@ class Preparer:
             command.id, lambda values: LayersRead(command.id, values), client=command.client
         )
         for tokens in command.texts:
-            LayerRows(request, tokens, range(len(tokens)), scales, sites=sites)
+            LayerRows(request, range(len(tokens)), tokens=tokens, adapters=scales, sites=sites)
         return request
 
     def encoder_prompt(self, tokens: Sequence[int], spans: Sequence[Embeddings]) -> EncoderPrompt:
@@ -281,7 +281,8 @@ class Preparer:
         text = TextStream(tokenizer, request.stop, frozenset(request.special))
         scales = self.adapters.scales(request.adapters)
         generation = Generation(
-            *(id, request, chain, text, ends, n_ctx),
+            *(request, chain, text, ends, n_ctx),
+            id=id,
             n_keep=int(begins),
             adapters=scales,
             media=rows,

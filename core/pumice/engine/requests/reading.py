@@ -13,12 +13,10 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.media.rows import MediaRows
 from pumice.engine.messages import EngineFinishReason, Event, Failed, Logprobs, Pooling
-from pumice.engine.requests.arguments import Scales
 from pumice.engine.requests.batches import Part, Place
 from pumice.engine.requests.generation import salt_of
-from pumice.engine.requests.job import Active, EncoderPrompt, Job
+from pumice.engine.requests.job import Active, Job
 from pumice.engine.requests.outputs import log_totals, raw_logprobs
 from pumice.errors import RequestError
 
@@ -96,36 +94,18 @@ class Reading(Job, Generic[T]):
     """
 
     request: ReadRequest[T]
-    tokens: Sequence[int]
     wanted: Sequence[int]
-    adapters: Scales = ()
-    media: MediaRows | None = None
-    encoder_prompt: EncoderPrompt | None = None
     cache_salt: str = ""
     shares: bool = False
     n_done: int = 0
     whole: bool = False
-    turn: int = 0
-    waits_since: int = 0
-    deadline: float | None = None
     stops_at_rows: ClassVar[bool] = False
     kind: ClassVar[Kind] = "logits"
 
     def __post_init__(self) -> None:
+        self.id, self.priority, self.client = self.request.id, self.request.priority, self.request.client
         self.request.readings.append(self)
         self.request.n_left += 1
-
-    @property
-    def id(self) -> int:  # type: ignore[override]
-        return self.request.id
-
-    @property
-    def priority(self) -> int:
-        return self.request.priority
-
-    @property
-    def client(self) -> str:
-        return self.request.client
 
     @property
     def siblings(self) -> Sequence[Job]:
