@@ -140,7 +140,7 @@ ROWS: list[tuple[str, Any, int, Any]] = [
     ("POST /models/load", {"model": "demo"}, 200, {"success": True}),
     ("POST /models/unload", {}, 400, ERROR),
     ("POST /models", {"model": "x/y"}, 403, ERROR),
-    ("DELETE /models?model=demo", None, 501, ERROR),
+    ("DELETE /models?model=demo", None, 403, ERROR),
     ("HEAD /models/sse", None, 200, None),
     ("POST /v1/chat/completions/control", {"id": "absent", "action": "reasoning_end"}, 200, {"success": False}),
     *(
