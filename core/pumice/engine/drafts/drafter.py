@@ -21,6 +21,8 @@ from pumice.engine.requests.generation import Generation, Members, Running
 
 GREEDY = Pick(top_k=1, temperature=0.0)
 MOST_PENDING = 64  # a generating sequence with more tokens to compute is treated like a prompt
+FORCED = ""
+"""In place of a proposer's name: the tokens are those that a mask forces, of a chain that samples them."""
 
 
 @dataclass(eq=False)

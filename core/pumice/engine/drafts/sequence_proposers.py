@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import Any
 
 from pumice.engine.drafts.choice import Acceptance
-from pumice.engine.drafts.drafter import Draft, Drafter, checked_tokens
+from pumice.engine.drafts.drafter import FORCED, Draft, Drafter, checked_tokens
 from pumice.engine.requests.generation import Generation, Running
 from pumice.guard import PASSED, UNEXPECTED, describe
 from pumice.proposers import Proposer, ProposerContext, names_of
@@ -46,7 +46,9 @@ class SequenceProposers:
 
     def chances(self, draft: Draft | None) -> list[float]:
         """Return the probability of each token of a draft to be accepted if those before it are."""
-        return self.acceptance[draft.name].rates.chances(len(draft.tokens)) if draft else []
+        if draft is None or draft.name == FORCED:
+            return [1.0] * len(draft.tokens) if draft else []
+        return self.acceptance[draft.name].rates.chances(len(draft.tokens))
 
     def keep_unverified(self, draft: Draft, generation: Generation) -> None:
         """Keep a draft that no step verifies, to compare it with the tokens that follow."""

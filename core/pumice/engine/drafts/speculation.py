@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pumice.backend.step import Batch, Limits
 from pumice.engine.cache.kv_cache import KVCache
 from pumice.engine.drafts.choice import Acceptance, DraftChoice, measure_costs, promise
-from pumice.engine.drafts.drafter import Draft, Drafter, held_drafts, may_draft, most_drafted, possible_tokens
+from pumice.engine.drafts.drafter import FORCED, Draft, Drafter, held_drafts, may_draft, most_drafted, possible_tokens
 from pumice.engine.drafts.model import DraftModel
 from pumice.engine.drafts.next_tokens import NextTokens
 from pumice.engine.drafts.sequence_proposers import NEVER, PREDICTION, ProposerPool
@@ -173,8 +173,11 @@ class Speculation:
         """
         owners = [self._pool[running.generation] for running in sequences]
         most = [max(0, min(most_drafted(running), longest)) for running in sequences]
-        drafts: list[Draft | None] = [None] * len(sequences)
-        promised = [0.0] * len(sequences)
+        drafts: list[Draft | None] = [
+            Draft(FORCED, forced[:n]) if own.acceptance and (forced := list(running.generation.chain.forced)) else None
+            for own, running, n in zip(owners, sequences, most, strict=True)
+        ]
+        promised = [promise(own.chances(draft)) for own, draft in zip(owners, drafts, strict=True)]
         for name in dict.fromkeys(name for own in owners for name in own.acceptance if name != in_rounds):
             asked = [i for i, running in enumerate(sequences) if most[i] and self._is_asked(name, running)]
             asked = [i for i in asked if promised[i] < ENOUGH]
@@ -224,7 +227,7 @@ class Speculation:
             own = self._pool[running.generation]
             if running not in held:
                 own.keep_unverified(draft, running.generation)
-            if draft.name not in self.drafters:
+            if draft.name in own.acceptance and draft.name not in self.drafters:
                 self._rest(own.acceptance[draft.name], running in held)
 
     def took(self, drafts: Mapping[Running, Draft]) -> None:
