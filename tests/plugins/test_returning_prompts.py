@@ -39,8 +39,8 @@ def blocks_of(model: pumice.Model) -> Blocks:
 
     def turns(engine: Any) -> Iterator[None]:
         yield
-        tiers, cache = engine.tiers, engine.runner.cache
-        places = {key: tiers.place_of(*key) for key in tiers._offered if key[0] != STATES}
+        tiers, cache = engine.cache.tiers, engine.runner.cache
+        places = {key: tiers._place(*key) for key in tiers._offered if key[0] != STATES}
         return {key: cache.read_blocks(key[0], [place]).tobytes() for key, place in places.items() if place is not None}
 
     blocks: Blocks = model.engine.thread.call(turns)
