@@ -99,6 +99,7 @@ def test_masks_ahead_are_those_of_a_sequence_without_them(compiler: Compiler, na
         token = int(random.choice(choice))  # a draft may tell it, too
         for each in (chain, plain):
             each.accept(token)
+        assert chain.was_expected == (drafted[n_taken : n_taken + 1] == [token])
     assert n_reused > (5 if name != "choices" else 0)
 
 
