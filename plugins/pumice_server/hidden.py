@@ -66,6 +66,6 @@ async def hidden_states(request: Request, body: HiddenBody) -> Whole[HiddenState
     return await make_answer(told, vectors_size([rows for text in states for rows in text.values()]))
 
 
-async def no_hidden_states(request: Request) -> HiddenStates:
+async def no_hidden_states(request: Request, body: HiddenBody) -> HiddenStates:
     """Refuse hidden states, without `--hidden-states`."""
     raise HTTPException(501, "hidden states are not served: start the server with --hidden-states")

@@ -58,9 +58,9 @@ def test_everything_public_is_there():
 def test_a_model_has_the_names_that_were_reviewed():
     """A change of them is one of the interface."""
     names = """
-        generate agenerate generate_many stream astream request chat achat chat_stream achat_stream embed aembed rerank
-        arerank score ascore logits hidden tokenizer template media speech cache engine config facts metadata summary
-        sampling n_ctx n_vocab backends memory close closed
+        generate agenerate generate_many stream astream request chat achat chat_stream achat_stream embed aembed
+        rerank arerank score ascore logits hidden ahidden adapters tokenizer template media speech cache engine
+        config facts metadata summary sampling n_ctx n_vocab backends memory close closed
     """
     with pumice.load(backend="numpy") as model:
         assert dir(model) == sorted(names.split())

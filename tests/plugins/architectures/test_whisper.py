@@ -14,7 +14,6 @@ from pumice.audio import SoundBudget
 from pumice.convert import ConvertOptions, write_model
 from pumice.engine.messages import Encode
 from pumice.errors import ConvertError, RequestError
-from pumice.frontend.media import spans_of
 from pumice.gguf import GGMLType, GGUFFile
 from pumice.model_files.opening import architecture_problems, open_model
 from pumice.plugin import HParams, ModelError
@@ -67,16 +66,15 @@ def test_attention_to_the_sound_is_that_of_transformers(
     expected = np.median(around, axis=3).mean(axis=0)[:, : ROWS - 3]
     with pumice.load(file, backend=backend, kv_type="f32") as model:
         (part,) = [part for part in model.media.encode(AUDIO, "", SoundBudget()) if not isinstance(part, str)]
-        spans = spans_of([(0, part)])
-        tokens = [*[0] * spans[0].n_rows, *DECODED]
-        for n_rows in (spans[0].n_rows, 5):
-            found = model.engine.client.ask(Encode, [tokens], "none", media=[spans], aligned=n_rows).result()[0]
+        tokens = [*[0] * part.n_rows, *DECODED]
+        for n_rows in (part.n_rows, 5):
+            found = model.engine.client.ask(Encode, [tokens], "none", media=[[part]], aligned=n_rows).result()[0]
             assert found.shape == (len(DECODED), n_rows)
             if n_rows > ROWS:
                 np.testing.assert_allclose(found[:, : ROWS - 3], expected, atol=30 * TOLERANCE[backend])
-        for wrong, n in ((tokens, 9999), (tokens[: spans[0].n_rows], 5)):
+        for wrong, n in ((tokens, 9999), (tokens[: part.n_rows], 5)):
             with pytest.raises(RequestError, match="too few"):
-                model.engine.client.ask(Encode, [wrong], "none", media=[spans], aligned=n).result()
+                model.engine.client.ask(Encode, [wrong], "none", media=[[part]], aligned=n).result()
 
 
 @pytest.mark.parametrize("backend", ["numpy", "cpu"])

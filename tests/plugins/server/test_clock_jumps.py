@@ -30,7 +30,7 @@ class Sleeper:
 
     def __init__(self) -> None:
         self.answer: Future[Any] = Future()
-        self.engine = SimpleNamespace(client=SimpleNamespace(ask=lambda: self.answer), kill=lambda: None)
+        self.engine = SimpleNamespace(client=SimpleNamespace(inspect=lambda: self.answer), kill=lambda: None)
 
 
 def ask(monkeypatch, answers: bool) -> list[str]:

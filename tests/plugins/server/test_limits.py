@@ -42,6 +42,7 @@ GOOD |= {"content": "Once", "tokens": [1], "max_output_tokens": 1, "n_predict": 
 GOOD |= {"input_prefix": "a", "input_suffix": "b", "instances": [], "@requestFormat": "chatCompletions"}
 GOOD |= {"tool": "echo", "conversation_ids": ["a"], "pdf": "JQ=="}
 GOOD |= {"id": "a", "action": "reasoning_end", "input_file_id": "a", "endpoint": "/v1/embeddings"}
+GOOD |= {"layers": [0]}
 ASKED = [each.body for each in operations(Settings(predict_route="/predict"))]
 BODIES = sorted(
     {base for kind in ASKED if inspect.isclass(kind) and issubclass(kind, Body) for base in kind.__mro__[:-3]},
