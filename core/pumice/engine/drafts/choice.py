@@ -69,9 +69,16 @@ class StepCosts:
     rows: Mapping[int, float] = field(default_factory=lambda: dict(ASSUMED))
     drafting: Mapping[str, DraftingCost] = field(default_factory=dict)
     seconds: float = 0.0
+    _known: dict[int, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def of(self, n_rows: int) -> float:
         """Return the time of a step with ``n_rows`` rows; beyond the table it grows as between its last numbers."""
+        known = self._known.get(n_rows)
+        if known is None:  # a step asks for four
+            known = self._known[n_rows] = self._interpolated(n_rows)
+        return known
+
+    def _interpolated(self, n_rows: int) -> float:
         sizes, times = list(self.rows), list(self.rows.values())
         if n_rows <= sizes[-1]:
             return float(np.interp(n_rows, sizes, times))
