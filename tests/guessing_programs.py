@@ -281,9 +281,6 @@ class Runner:
         assert graph == MAIN
         return self.program.submit(Step(batch, {}, ask))
 
-    def run(self, batch: Batch) -> np.ndarray:
-        return self.submit(batch).outputs()["logits"]
-
 
 def engine(
     program: Cells,

@@ -123,7 +123,7 @@ def test_a_step_that_fails_costs_the_drafts_alone(monkeypatch):
     made = model(Cells)
     first, second = begun(made, [1] * 40), begun(made, [2] * 40)
     with monkeypatch.context() as patch:
-        patch.setattr(made.runner, "run", lambda batch: 1 / 0)
+        patch.setattr(made.runner, "outputs", lambda batch: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             made.propose([first], [3])
     assert proposed(made, second, 3) == written([2] * 40, 3)

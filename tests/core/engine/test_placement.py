@@ -120,7 +120,7 @@ def logits_of(path: Path, backends: Sequence[tuple[str, Backend]], rules: Placem
             step = batch([n_tokens], [n_past])
             step.tokens[:] = IDS[n_past : n_past + n_tokens]
             step.block_tables = {0: np.arange(2, dtype=np.int32)[None]}
-            parts.append(runner.run(step).copy())
+            parts.append(runner.outputs(step)["logits"].copy())
     return runner, np.concatenate(parts)
 
 

@@ -322,7 +322,7 @@ def _step(runner: Runner, cache: KVCache, place: Place) -> Callable[[int], None]
     def step(n_rows: int) -> None:
         batch = batch_of(cache, [Part(place, tokens[:n_rows], DEPTH, range(n_rows))])
         if not can.max_steps or (n_rows > 1 and not can.drafted):
-            runner.run(batch)
+            runner.outputs(batch)
             return
         numbers = np.zeros((1, n_rows), np.float32)
         ask = replace(quiet(1, 1), numbers=numbers, n_drafted=n_rows - 1, first_draft=None)

@@ -323,7 +323,7 @@ class DraftModel(Drafter):
     def _run(self, batch: Batch) -> list[Guess]:
         """Return the guess after each output row. On an error, everything in the cache is forgotten."""
         try:
-            return [guess_of(row) for row in self.runner.run(batch)]
+            return [guess_of(row) for row in self.runner.outputs(batch)["logits"]]
         except Exception:
             self._forget()
             raise

@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-import numpy as np
 from numpy.typing import NDArray
 
 from pumice.adapters import Adapter, with_adapters
@@ -184,10 +183,6 @@ class Runner:
     def close(self) -> None:
         """Close the programs; the backends belong to the caller."""
         self.placed.close()
-
-    def run(self, batch: Batch) -> NDArray[np.float32]:
-        """Compute logits ``[n_outputs, n_vocab]``, valid until the next run."""
-        return self.outputs(batch)["logits"]
 
     def outputs(self, batch: Batch, graph: str = MAIN) -> Mapping[str, NDArray[Any]]:
         """Compute a graph's outputs by name, valid until the next run. Raises RequestError for an invalid input."""
