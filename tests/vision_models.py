@@ -234,6 +234,27 @@ CASES: dict[str, dict[str, Any]] = {
             "projector_hidden_act": "gelu", "multimodal_projector_bias": False,
         },
     },
+    "mistrallarge4": {
+        "class": "MistralLarge4ForConditionalGeneration", "config_class": "MistralLarge4Config",
+        "model_type": "mistral_large4", "theirs": False,
+        "config": {
+            "text_config": TEXT | {
+                "model_type": "mistral_large4_text", "rms_norm_eps": 1e-5, "head_dim": 8, "num_key_value_heads": 4,
+                "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 16,
+                "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+                "mlp_layer_types": ["dense", "sparse", "sparse"], "routed_scaling_factor": 1.5,
+                "index_n_heads": 4, "index_head_dim": 16, "index_topk": 512, "no_rope_layers": [1, 1, 0],
+                "kv_source_layers": [0, 0, 2], "indexer_types": ["full", "shared", "full"],
+                "rope_parameters": {
+                    "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128,
+                    "rope_theta": 10000.0, "attention_factor": 1.0,
+                },
+            },
+            "vision_config": TOWER | {"model_type": "pixtral", "image_size": 64, "head_dim": 16, "hidden_act": "silu"},
+            "image_token_index": IMAGE, "spatial_merge_size": 2, "vision_feature_layer": -1,
+            "projector_hidden_act": "gelu", "multimodal_projector_bias": False,
+        },
+    },
     "lightonocr": {
         "class": "LightOnOcrForConditionalGeneration", "published": "LightOnOCRForConditionalGeneration",
         "config_class": "LightOnOcrConfig", "model_type": "lighton_ocr",
@@ -464,7 +485,8 @@ PROCESSORS: dict[str, dict[str, Any]] = {
     "minicpmv46": {**_HALF, "scale_resolution": 96}, "llavanext": _CLIP, "granite4vision": _HALF,
     "granitevision": _HALF, "janus": _HALF,
     "lfm2vl": {**_HALF, "min_image_tokens": 4, "max_image_tokens": 16, "tile_size": 64, "max_tiles": 4},
-    "pixtral": _CLIP, "mistral3": _CLIP, "lightonocr": _CLIP, "internvl": {**_CLIP, "min_patches": 1, "max_patches": 6},
+    "pixtral": _CLIP, "mistral3": _CLIP, "mistrallarge4": _CLIP,
+    "lightonocr": _CLIP, "internvl": {**_CLIP, "min_patches": 1, "max_patches": 6},
     "gemma4": {"image_mean": [0.0] * 3, "image_std": [1.0] * 3, "max_soft_tokens": 70},
     "gemma4unified": {"image_mean": [0.0] * 3, "image_std": [1.0] * 3, "max_soft_tokens": 70},
     "glm4v": {**_CLIP, "size": {"shortest_edge": 8 * 16**2, "longest_edge": 128 * 16**2}},

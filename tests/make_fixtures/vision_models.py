@@ -71,6 +71,9 @@ PROCESSORS = {
     ),
     "pixtral": lambda: PixtralImageProcessorPil(size={"longest_edge": 64}, patch_size={"height": 8, "width": 8}),
     "mistral3": lambda: PixtralImageProcessorPil(size={"longest_edge": 64}, patch_size={"height": 16, "width": 16}),
+    "mistrallarge4": lambda: PixtralImageProcessorPil(
+        size={"longest_edge": 64}, patch_size={"height": 16, "width": 16}
+    ),
     "lightonocr": lambda: PixtralImageProcessorPil(size={"longest_edge": 64}, patch_size={"height": 16, "width": 16}),
     "internvl": lambda: GotOcr2ImageProcessorPil(size={"height": 32, "width": 32}, crop_to_patches=True, max_patches=6),
     "gemma4": lambda: Gemma4ImageProcessorPil(patch_size=4, max_soft_tokens=70),
@@ -158,7 +161,7 @@ def arguments(kind, processed):
         }
     if kind == "minicpmv46":
         return {"pixel_values": pixels, "target_sizes": torch.tensor(np.array(processed["target_sizes"]))}
-    if kind in ("pixtral", "mistral3", "lightonocr", "llavanext", "granitevision", "granite4vision"):
+    if kind in ("pixtral", "mistral3", "mistrallarge4", "lightonocr", "llavanext", "granitevision", "granite4vision"):
         return {"pixel_values": pixels, "image_sizes": torch.tensor(np.array(processed["image_sizes"]))}
     return {"pixel_values": pixels}
 
@@ -194,8 +197,8 @@ def rows_of(features):
 def prompt_of(kind, n_rows, given):
     """Return the token ids of a prompt with an image; those of the image's rows are IMAGE."""
     image = [IMAGE] * n_rows
-    if kind in ("pixtral", "mistral3"):
-        side = 16 if kind == "mistral3" else 8
+    if kind in ("pixtral", "mistral3", "mistrallarge4"):
+        side = 8 if kind == "pixtral" else 16
         columns = int(given["image_sizes"][0][1]) // side
         lines = [[IMAGE] * columns for _ in range(n_rows // columns)]
         image = [token for line in lines for token in (*line, BREAK)][:-1]

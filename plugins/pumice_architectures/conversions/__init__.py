@@ -350,6 +350,7 @@ PROJECTORS = {
         "vision:Llava": ("LlavaForConditionalGeneration",),
         "vision:LlavaNext": ("LlavaNextForConditionalGeneration",),
         "vision:Pixtral": ("Mistral3ForConditionalGeneration",),
+        "vision:MistralLarge4": ("MistralLarge4ForConditionalGeneration",),
         "vision:Qwen2VL": ("Qwen2VLForConditionalGeneration", "Qwen2VLModel", "Qwen2_5_VLForConditionalGeneration"),
         "vision:Qwen3VL": (
             "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration", "Qwen3_5ForConditionalGeneration",

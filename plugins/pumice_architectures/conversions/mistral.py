@@ -37,7 +37,6 @@ class MistralLarge4(DeepSeek2):
     pre_tokenizers = ["tekken"]
     dropped = ("vision_encoder.", "vision_language_adapter.", "patch_merger.", "pre_mm_projector_norm.", "mtp_dspark.")
     integers = DeepSeek2.integers | INDEXER | {"attention.kv_source_layers": "kv_source_layers"}
-    numbers = DeepSeek2.numbers | {"final_logit_softcapping": "final_logit_softcapping"}
     constants = {"expert_weights_norm": True}
     renames = {r"^layers\.": "model.layers.", r"ssmax_scaling\.s$": "ssmax.weight", r"ssmax_scaling\.b$": "ssmax.bias"}
     more_names = {
@@ -74,6 +73,7 @@ class MistralLarge4(DeepSeek2):
             "attention.rope_pattern": [self._has_positions(i) for i in range(self.n_layer)],
             "attention.indexer.types": [int(kind == "full") for kind in c["indexer_types"]],
             "leading_dense_block_count": leading_dense_layers(c) or 0,
+            "final_logit_softcapping": float(c.get("final_logit_softcapping", 30.0)),
         }
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:

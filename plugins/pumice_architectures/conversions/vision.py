@@ -219,6 +219,26 @@ class Pixtral(ProjectorConversion):
             yield "v.token_embd.img_break", table[token]
 
 
+class MistralLarge4(Pixtral):
+    """Mistral Large 4: Mistral Small 3.1's tower with its authors' names and heads for RoPE of neighbouring values."""
+
+    prefixes = ("vision_encoder.", "vision_language_adapter.", "patch_merger.", "pre_mm_projector_norm.")
+    renames: ClassVar[dict[str, str]] = {
+        r"^vision_encoder\.": "vision_tower.",
+        r"^vision_language_adapter\.w_in\.": "multi_modal_projector.linear_1.",
+        r"^vision_language_adapter\.w_out\.": "multi_modal_projector.linear_2.",
+        r"^patch_merger\.": "multi_modal_projector.patch_merger.",
+        r"^pre_mm_projector_norm\.": "multi_modal_projector.norm.",
+        r"\.attention\.w([qkvo])\.": r".attention.\1_proj.",
+        r"\.feed_forward\.w1\.": ".feed_forward.gate_proj.",
+        r"\.feed_forward\.w2\.": ".feed_forward.down_proj.",
+        r"\.feed_forward\.w3\.": ".feed_forward.up_proj.",
+    }
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        yield self.names(name), tensor
+
+
 class Qwen2VL(ProjectorConversion):
     """Qwen 2 VL and 2.5 VL."""
 
