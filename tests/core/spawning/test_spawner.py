@@ -276,7 +276,7 @@ def test_a_stopped_spawner_and_its_stopped_children_hold_up_no_confined_process(
     assert [message for message in caplog.messages if "is not killed" in message] == [
         f"process {pid} is not killed: the process that starts engines is stopped" for pid in pids
     ]
-    for pid in (made.pid, model.engine.link.pid, worker.pid):
+    for pid in (*pids, made.pid):  # the spawner last: once it runs, it reaps the others
         os.kill(pid, signal.SIGCONT)
     wait_until(lambda: all(map(gone, pids)))
     os.waitpid(made.pid, 0)
