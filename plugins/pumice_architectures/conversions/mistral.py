@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin.convert import Conversion, Folder, LazyTensor, layer_of, leading_dense_layers
+from pumice.plugin.convert import Conversion, ConvertError, Folder, LazyTensor, layer_of, leading_dense_layers
 from pumice_architectures.conversions.deepseek import INDEXER, DeepSeek2
 from pumice_architectures.conversions.llama import Llama
 
@@ -69,6 +69,8 @@ class MistralLarge4(DeepSeek2):
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
+        if c.first("rope_parameters") is None:
+            raise ConvertError(f"{c.path}: 'rope_parameters' is missing")
         return super().metadata() | {
             "attention.rope_pattern": [self._has_positions(i) for i in range(self.n_layer)],
             "attention.indexer.types": [int(kind == "full") for kind in c["indexer_types"]],
