@@ -68,8 +68,7 @@ class ModelLoading:
         served_model.check_unused()
         if served_model.state is State.READY:
             self._unload(served_model)
-        while served_model.state is State.DRAINING:
-            await served_model.change()
+        await served_model.drained()
 
     # --- loading
 
