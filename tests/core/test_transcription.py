@@ -33,8 +33,7 @@ from pumice.silence import Speech
 from pumice.streaming.pieces import Completion
 from pumice.subtitles import subrip, webvtt
 from pumice.transcription import TranscribeOptions, Transcriber, Transcript
-from pumice.transcription.words import first_rows, timed
-from pumice.transcription.words import pieces as word_pieces
+from pumice.transcription.words import first_rows, timed, word_pieces
 from pumice_samplers.timestamps import LATEST_FIRST, Timestamps
 from whisper_models import END, FIRST_TIME, GERMAN, N_VOCAB, PREVIOUS, SILENCE, SPECIAL, START, TRANSCRIBE, write_folder
 

@@ -24,8 +24,7 @@ from pumice.silence import Detector, Speech, pieces
 from pumice.streaming.pieces import Completion
 from pumice.transcription.segments import Cut, Segment, cuts
 from pumice.transcription.vocabulary import ARCHITECTURE, LANGUAGES, TranscriptTokens
-from pumice.transcription.words import ROW_SECONDS, Word, first_rows, timed, within
-from pumice.transcription.words import pieces as pieces_of_text
+from pumice.transcription.words import ROW_SECONDS, Word, first_rows, timed, within, word_pieces
 from pumice.wording import alternatives, show_python
 
 if TYPE_CHECKING:
@@ -219,7 +218,7 @@ class Transcriber:
             return []
         attention = self.model.align(rows, [*before, *tokens, special.end], n_rows)
         first = first_rows(attention[len(before) - 1 : -1])
-        return timed(pieces_of_text(tokens, self.model.spelled, language), first.tolist(), logprobs)
+        return timed(word_pieces(tokens, self.model.spelled, language), first.tolist(), logprobs)
 
     def _request(
         self, rows: Sequence[Embeddings], prompt: Sequence[int], max_tokens: int, sampling: dict[str, Any] | None = None

@@ -55,7 +55,7 @@ class Piece:
     end: int
 
 
-def pieces(tokens: Sequence[int], spelled: Callable[[Sequence[int]], str], language: str) -> list[Piece]:
+def word_pieces(tokens: Sequence[int], spelled: Callable[[Sequence[int]], str], language: str) -> list[Piece]:
     """Return the words and marks of a text's tokens; a character is never cut."""
     made: list[Piece] = []
     start = 0
