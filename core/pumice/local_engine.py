@@ -379,8 +379,7 @@ class LocalEngine:
 
             def turn(engine: Engine) -> Generator[None, None, None]:
                 engine.adapt(chosen)
-                return
-                yield
+                yield from ()
 
             self.thread.call(turn)
             self._adapters, self._adapter_keys = read, self._adapter_keys | chosen.keys()
@@ -455,14 +454,13 @@ def prepare(
         graphs = {name: observer.watch(graph) if name == MAIN else graph for name, graph in graphs.items()}
     named = config.adapters.items()
     adapters = {name: read_configured(options, file, architecture, registry) for name, options in named}
-    adapted = with_adapters(graphs, by_key(adapters.values()).values())
+    keyed = by_key(adapters.values())
+    adapted = with_adapters(graphs, keyed.values())
     host_bytes = usable_memory_bytes(config.memory_limit)
     opening.wait(meanwhile)
 
     fitting, rules = fit_model(adapted, backends, sizes, config, host_bytes)
-    runner = Runner(
-        graphs, backends, make_limits(adapted, fitting), rules, progress, observer, by_key(adapters.values())
-    )
+    runner = Runner(graphs, backends, make_limits(adapted, fitting), rules, progress, observer, keyed)
     if not config.n_ctx:
         of = "all" if fitting.n_ctx == sizes.n_ctx else "as memory has room for"
         counts = fitting.n_ctx, of, sizes.n_ctx, runner.limits.n_cache

@@ -342,7 +342,7 @@ class Flights:
     def _chosen(self, flight: Flight, ending: Sequence[Running]) -> Members:
         """Return the members that the scheduler chooses beside sequences that end with the present step.
 
-        None if it cannot take their tokens, since picks depend on earlier ones. A step that reads prompts and could
+        Empty if it cannot take their tokens, since picks depend on earlier ones. A step that reads prompts and could
         take more tokens waits: sequences may arrive until the present one ends.
         """
         scheduler = self._scheduler
