@@ -1,6 +1,6 @@
 """What protocols use of the served models beside answers: their descriptions, and models that clients bring."""
 
-from pumice.cli.named_models import summarize_model, vocabulary_problem
+from pumice.cli.named_models import configured_loras, summarize_model, vocabulary_problem
 from pumice_server.fetching import begin_pull, delete_model, read_name
 from pumice_server.properties import properties
 from pumice_server.pulls import Pull
@@ -17,6 +17,7 @@ __all__ = [
     "Variant",
     "begin_pull",
     "capabilities",
+    "configured_loras",
     "delete_model",
     "details",
     "listed",

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 import pumice
-from pumice.cli.named_models import for_other_models
+from pumice.cli.named_models import configured_loras, for_other_models
 from pumice.plugin.unstable import ModelSpec
 from pumice_server.answers import unless_gone
 from pumice_server.bodies import Generation
@@ -23,14 +23,14 @@ from pumice_server.limits import MAX_MODELS
 from pumice_server.model_loading import ModelLoading
 from pumice_server.model_service import BEAT_SECONDS, ModelService
 from pumice_server.options import generation_options
-from pumice_server.pools import FILES
+from pumice_server.pools import FACTS, FILES
 from pumice_server.pulls import Pulled, Pulls
 from pumice_server.request_view import View
 from pumice_server.served_model import Change, Load, ServedModel, State
 from pumice_server.service import Service
 from pumice_server.settings import Settings
 from pumice_server.uploads import Uploads
-from pumice_server.variant import default_variant
+from pumice_server.variant import default_variant, plain_name
 
 _LOOK_SECONDS = 0.5  # between checks for dead engines and idle models
 _SILENT_SECONDS = BEAT_SECONDS  # without a batch when the server stops, after which requests end
@@ -55,6 +55,7 @@ class Models(ModelLoading):
         self.ends: list[Callable[[], None]] = [self.pulls.stop, self.events.end]  # called when the server stops
         for served_model in self.served_models:
             served_model.defaults = default_variant(served_model.spec.path)
+            served_model.scales = configured_loras(served_model.spec.path, served_model.spec.options)
         self._checks: list[asyncio.Task[None]] = []  # of engines, when the server stops
 
     @classmethod
@@ -87,8 +88,11 @@ class Models(ModelLoading):
         return served_model
 
     def known(self, name: str) -> ServedModel | None:
-        spellings = {name, name.removesuffix(":latest")}
-        return next((served_model for served_model in self.served_models if spellings & set(served_model.names)), None)
+        """Return the model of a name; None for an unknown name. A model precedes adapters that have its name."""
+        spellings = {name, plain_name(name)}
+        found = [served_model for served_model in self.served_models if spellings & set(served_model.names)]
+        own = [each for each in found if spellings & {*each.spec.names, *each.variants}]
+        return next(iter([*own, *found]), None)
 
     @property
     def names(self) -> list[str]:
@@ -103,13 +107,14 @@ class Models(ModelLoading):
         if len(self.served_models) + len(coming) > MAX_MODELS:
             raise HTTPException(503, f"{MAX_MODELS} models are served or being fetched already: delete others")
 
-    def add(self, name: str, pulled: Pulled) -> None:
+    async def add(self, name: str, pulled: Pulled) -> None:
         """Serve another model, which a client has fetched, unless its name is known already."""
+        spec = ModelSpec([name], pulled.loads_as, self.other_options, pulled.size)
+        scales = await FACTS(configured_loras, spec.path, spec.options)
         if self.known(name) is None:
-            spec = ModelSpec([name], pulled.loads_as, self.other_options, pulled.size)
             by_clients = pulled.new_files.union(*(other.fetched for other in self.served_models))
             served_model = ServedModel(spec, self.settings.keep_alive, pulled.files & by_clients)
-            served_model.defaults = default_variant(spec.path)
+            served_model.defaults, served_model.scales = default_variant(spec.path), scales
             self.served_models.append(served_model)
             self.events.tell("models_reload", "*")
 
@@ -238,10 +243,11 @@ async def service_of(request: Request, name: object = None) -> Service:
     using = stack.enter_async_context(models.using(served_model))
     shared = await (using if served_model.service else unless_gone(request, using))
     view = View(timeout=getattr(request.state, "timeout", None))
-    variant = served_model.variants.get(name.removesuffix(":latest")) if name else None
+    plain = plain_name(name or "")
+    variant = served_model.variants.get(plain)
     if name and variant:
         view = replace(view, name=name)
-    elif name and (adapter := shared.adapter_of(name)):
+    elif name and (adapter := shared.adapter_of(plain)):
         view = replace(view, name=name, adapter=adapter)
     service, variant = Service(shared, view), variant or served_model.defaults
     if variant is None:

@@ -90,7 +90,7 @@ class ServedModel:
         self.fetched = fetched  # files that a client fetched, and may delete
         self.uploaded: Mapping[str, str] = {}  # digests of the files of which a client made it, by name
         self.folder: Path | None = None  # folder of links to these files and its adapters
-        self.scales: dict[str, float] = {}  # of its LoRA adapters; they are known once it was loaded
+        self.scales: dict[str, float] = {}  # of its LoRA adapters; configured, until it was loaded
         self.defaults: Variant | None = None  # how its chats begin, by its entry in the catalogue
         self.variants: dict[str, Variant] = {}  # names that clients made
         self.created = int(time.time())

@@ -58,6 +58,30 @@ def projector_of(model: str, mmproj: str = "") -> str:
     return str(projector) if projector and projector.is_file() else ""
 
 
+def configured_loras(model: str, options: Mapping[str, Any]) -> dict[str, float]:
+    """Return the scale of each LoRA adapter with which ``pumice.load`` would load a model; its file may be absent.
+
+    Empty if the configuration is not valid: the load has the error.
+    """
+    from pumice.config import load_config
+    from pumice.errors import PumiceError
+    from pumice.gguf.kinds import CONTROL_VECTOR
+    from pumice.hub.locate import resolve_name
+    from pumice.model_files.locating import arguments_of
+
+    try:
+        arguments = {key: value for key, value in options.items() if key != "config"}
+        config = load_config(arguments_of(options.get("config"), arguments), resolve_name(model)[1])
+    except PumiceError:
+        return {}
+    kinds = {name: adapter.kind for name, adapter in config.adapters.items()}
+    unknown = [name for name, kind in kinds.items() if not kind]
+    for name, summary in zip(unknown, summarize_models([config.adapters[name].file for name in unknown]), strict=True):
+        if summary and summary.kind == CONTROL_VECTOR:
+            kinds[name] = "control_vector"
+    return {name: scale for name, scale in config.adapter_scales.items() if kinds[name] != "control_vector"}
+
+
 def summarize_model(model: str) -> Summary | None:
     """Return the summary of a model by its header; None if it is absent or no model.
 

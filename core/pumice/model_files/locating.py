@@ -25,7 +25,7 @@ def locate_configured(
     return located.path, load_config(arguments, located.options) if located.options else settings
 
 
-def arguments_of(config: Mapping[str, object] | None, options: EngineOptions) -> dict[str, object]:
+def arguments_of(config: Mapping[str, object] | None, options: Mapping[str, object]) -> dict[str, object]:
     """Return the settings among the arguments of ``pumice.load``: options that are not None precede ``config``.
 
     Raises ConfigError if ``config`` is not a mapping.

@@ -5,12 +5,16 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
 import pumice
 from adapters import write_adapter
+from control_vectors import write_control_vector
+from gguf_files import tiny_llama
 from pumice.gguf import GGUFFile
-from server_thread import Running, running
+from pumice.plugin.unstable import ModelSpec
+from server_thread import Running, running, serving
 from tiny_models import TinyModel
 
 PROMPT = "Once upon a time"
@@ -18,12 +22,16 @@ GREEDY = {"prompt": PROMPT, "temperature": 0, "max_tokens": 12}
 NAMES = [f"blk.{i}.attn_{part}.weight" for i in range(2) for part in ("q", "v")]
 
 
+def demo_shapes() -> TinyModel:
+    with GGUFFile.open(pumice.demo_model_path()) as file:
+        return TinyModel(file.architecture, {}, {name: tensor.shape for name, tensor in file.tensors.items()})
+
+
 @pytest.fixture(scope="module")
 def adapted(tmp_path_factory) -> Iterator[Running]:
     """The demo model with two adapters, the first half as strong as it was trained."""
     folder = tmp_path_factory.mktemp("adapters")
-    with GGUFFile.open(pumice.demo_model_path()) as file:
-        demo = TinyModel(file.architecture, {}, {name: tensor.shape for name, tensor in file.tensors.items()})
+    demo = demo_shapes()
     files = {name: str(write_adapter(folder / f"{name}.gguf", demo, NAMES, seed=i)) for i, name in enumerate("ab")}
     loaded = pumice.load(config={"adapters": files, "chat_template": "plain"}, n_parallel=4)
     with loaded as model, running(model) as server:
@@ -76,6 +84,31 @@ def test_an_adapter_is_a_model_by_its_own_name(adapted, texts):
     told = adapted.client.get("/v1/models").json()["data"]
     assert [(each["id"], each["parent"]) for each in told] == [("demo", None), ("a", "demo"), ("b", "demo")]
     assert adapted.client.get("/v1/models/demo:a").json()["parent"] == "demo"
+
+
+def test_configured_adapters_load_their_model(tmp_path):
+    """Of two models, by the adapters' names; the name of a model is never that of an adapter."""
+    demo = demo_shapes()
+    files = {name: str(write_adapter(tmp_path / f"{name}.gguf", demo, NAMES)) for name in ("law", "other")}
+    files["tone"] = str(write_control_vector(tmp_path / "tone.gguf", [np.ones(256, np.float32)]))
+    options = {"config": {"chat_template": "plain"}}
+    specs = [
+        ModelSpec(["demo"], str(pumice.demo_model_path()), {"config": options["config"] | {"adapters": files}}),
+        ModelSpec(["other"], str(tiny_llama(tmp_path / "tiny.gguf")), options),
+    ]
+    with serving(*specs) as server:
+
+        def status(name: str) -> int:
+            return server.client.post("/v1/completions", json=GREEDY | {"model": name, "max_tokens": 1}).status_code
+
+        listed = server.client.get("/v1/models").json()["data"]
+        assert [each["id"] for each in listed] == ["demo", "law", "demo:other", "other"]
+        assert [server.client.get(f"/v1/models/{name}").json()["parent"] for name in ("law", "other")] == ["demo", None]
+        assert status("tone") == 404
+        assert status("other") == 200
+        assert not server.models.served_models[0].service, "the model of an adapter with another model's name"
+        assert [status(name) for name in ("law", "law:latest", "demo:other")] == [200, 200, 200]
+        assert server.client.get("/v1/models").json()["data"][1]["status"] == {"value": "loaded"}
 
 
 def test_scales_of_the_server(adapted, texts):
@@ -136,8 +169,7 @@ def growing(tmp_path) -> Iterator[Running]:
     """The demo model without adapters, and a folder of some that clients may add."""
     folder = tmp_path / "adapters"
     folder.mkdir()
-    with GGUFFile.open(pumice.demo_model_path()) as file:
-        demo = TinyModel(file.architecture, {}, {name: tensor.shape for name, tensor in file.tensors.items()})
+    demo = demo_shapes()
     for i, name in enumerate("ab"):
         write_adapter(folder / f"{name}.gguf", demo, NAMES, seed=i)
     shutil.copy(folder / "a.gguf", tmp_path / "outside.gguf")

@@ -49,7 +49,7 @@ async def _fetch(models: Models, name: str, pull: Pull) -> None:
     try:
         async for what, done, total in pull.follow():
             models.events.tell("download_progress", name, {what: {"done": done, "total": total}})
-        models.add(name, pull.result.result())
+        await models.add(name, pull.result.result())
         models.events.tell("download_finished", name)
     except Exception as error:
         reason = error.detail if isinstance(error, HTTPException) else str(error)

@@ -15,6 +15,7 @@ from pumice_server.catalogue import (
     ServedModel,
     Uploads,
     Variant,
+    configured_loras,
     model_name,
     model_of,
     summarize_model,
@@ -82,6 +83,7 @@ async def serve_uploaded(models: Models, body: OllamaCreateBody, base: ServedMod
                 raise bad_request(f"{adapter}: neither a LoRA adapter nor a control vector")
         spec = ModelSpec([name], path, _with_adapters(models, base, adapters), summary.n_bytes)
         served_model = ServedModel(spec, models.settings.keep_alive)
+        served_model.scales = await FILES(configured_loras, spec.path, spec.options)
         served_model.uploaded, served_model.folder, served_model.defaults = files, folder, defaults
         await models.replace(served_model)
     except BaseException:

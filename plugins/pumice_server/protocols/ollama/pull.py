@@ -47,7 +47,7 @@ async def _lines(models: Models, name: str, pull: Pull) -> AsyncIterator[OllamaS
     yield OllamaStatus(status="pulling manifest")
     async for what, done, total in pull.follow():
         yield OllamaStatus(status=f"pulling {what}", digest=what, total=total, completed=done)
-    models.add(name, pull.result.result())
+    await models.add(name, pull.result.result())
     yield _SUCCESS
 
 

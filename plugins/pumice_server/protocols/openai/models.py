@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from msgspec.structs import replace
@@ -21,13 +22,19 @@ async def list_models(request: Request) -> ModelList:
     data = [
         _described(served_model, name, summary, compat)
         for served_model, summary in summaries
-        for name in (served_model.name, *served_model.variants, *served_model.scales)
+        for name in (served_model.name, *served_model.variants, *_adapters(models, served_model))
     ]
     listing = [
         replace(listed(served_model, summary), type="model", capabilities=_abilities(served_model, summary))
         for served_model, summary in summaries
     ]
     return ModelList(models=listing, object="list", data=data)
+
+
+def _adapters(models: Models, served_model: ServedModel) -> Iterator[str]:
+    """Yield the names of a model's adapters, with the model's where another model has the name."""
+    for name in served_model.scales:
+        yield name if models.known(name) is served_model else f"{served_model.name}:{name}"
 
 
 def _abilities(served_model: ServedModel, summary: pumice.Summary | None) -> list[str]:
