@@ -25,7 +25,7 @@ from pumice_server.model_events import ModelEvents
 from pumice_server.model_service import ModelService
 from pumice_server.pools import FACTS, LOADS
 from pumice_server.properties import properties
-from pumice_server.served_model import Deliver, Load, LoadProgress, ServedModel, State
+from pumice_server.served_model import Change, Deliver, Load, LoadProgress, ServedModel, State
 from pumice_server.service import Service
 from pumice_server.settings import Settings
 from pumice_server.summaries import capabilities
@@ -87,10 +87,10 @@ class ModelLoading:
             try:
                 while True:
                     self._check_available(served_model)
-                    served_model.ask()
+                    served_model.is_asked_for = True
                     self._arrange()
                     if served_model.loading:
-                        await self._load_of(served_model.loading)
+                        await _ended(served_model.loading)
                     else:
                         left = await self._wait_for_change(served_model, left)
                     if service := self._use(served_model):
@@ -107,12 +107,6 @@ class ModelLoading:
         except TimeoutError:
             raise self._no_room(served_model) from None
         return seconds - (time.monotonic() - began)
-
-    async def _load_of(self, loading: asyncio.Task[None]) -> None:
-        """Wait for a load. Raises its error, and HTTPException if the server's end cancels it."""
-        await asyncio.wait([loading])
-        if not loading.cancelled():
-            loading.result()
 
     def load(self, served_model: ServedModel) -> None:
         """Begin to load a model, unless it is loaded or loading. Raises HTTPException if it cannot be loaded now."""
@@ -216,7 +210,7 @@ class ModelLoading:
             del model
             _freeze_loaded()
         except asyncio.CancelledError:
-            served_model.give_up()
+            served_model.move(Change.GIVE_UP)
             raise
         except Exception as error:
             self._not_loaded(served_model, error)
@@ -230,7 +224,7 @@ class ModelLoading:
         if isinstance(error, _OF_MEMORY) and n_beside and not served_model.is_too_large:
             logger.info("%s: %s; tried again with more memory", served_model.name, error)
             served_model.most_beside = n_beside - 1
-            served_model.give_up()
+            served_model.move(Change.GIVE_UP)
             self._tell(served_model)
             return
         served_model.is_too_large = isinstance(error, _OF_MEMORY)
@@ -301,13 +295,20 @@ class ModelLoading:
             await _close_and_collect(closing)
         finally:
             self._leaving.discard(served_model)
-            served_model.closed()
+            served_model.move(Change.CLOSE)
             self._arrange()
 
     def _keep(self, task: asyncio.Task[None]) -> None:
         """Hold a task that nothing else holds."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+async def _ended(loading: asyncio.Task[None]) -> None:
+    """Wait for a load. Raises its error; one that the server's end cancels has none."""
+    await asyncio.wait([loading])
+    if not loading.cancelled():
+        loading.result()
 
 
 def _tell_loading(served_model: ServedModel) -> None:

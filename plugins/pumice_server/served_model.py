@@ -108,7 +108,7 @@ class ServedModel:
         self.n_users = 0
         self.n_waiting = 0  # requests that wait until it is loaded
         self.asked_at = 0.0  # when the first of them came
-        self._is_asked_for = False  # since the last load began: a request whose load failed gets its error
+        self.is_asked_for = False  # since the last load began: a request whose load failed gets its error
         self.most_beside: float = math.inf  # models beside which it may find enough memory
         self.last_used = time.monotonic()
         self.keep_alive = keep_alive  # seconds that it stays loaded without a user
@@ -174,7 +174,7 @@ class ServedModel:
     def is_wanted(self) -> bool:
         """True if requests wait for a load that may begin."""
         return (
-            self._is_asked_for
+            self.is_asked_for
             and self.n_waiting > 0
             and (self.state, Change.LOAD) in TRANSITIONS
             and not self.wait_seconds
@@ -202,10 +202,6 @@ class ServedModel:
 
     # --- waiting and using
 
-    def ask(self) -> None:
-        """Ask for a load, for a request that waits."""
-        self._is_asked_for = True
-
     def expect(self) -> None:
         """Count a request that waits for the model."""
         if not self.n_waiting:
@@ -216,7 +212,7 @@ class ServedModel:
         """Return the service, and count a user of it; None if the model is not loaded."""
         if self.service:
             if self.state is State.READY:
-                self._move(Change.USE)
+                self.move(Change.USE)
             self.n_users += 1
         return self.service
 
@@ -226,28 +222,24 @@ class ServedModel:
             self.last_used = time.monotonic()
             self.n_users -= 1
             if not self.n_users:
-                self._move(Change.LEAVE)
+                self.move(Change.LEAVE)
 
     # --- loading and unloading
 
     def begin(self, loading: asyncio.Task[None]) -> None:
-        self._move(Change.LOAD)
-        self.loading, self.progress, self._is_asked_for = loading, (0, 0), False
+        self.move(Change.LOAD)
+        self.loading, self.progress, self.is_asked_for = loading, (0, 0), False
 
     def loaded(self, service: ModelService, seconds: float) -> None:
-        self._move(Change.LOADED)
+        self.move(Change.LOADED)
         self.service, self.error, self.load_seconds, self.is_too_large = service, None, seconds, False
         self.last_used = self._loaded_at = time.monotonic()
-
-    def give_up(self) -> None:
-        """Note that a load ended without a model, and without a fault of its own."""
-        self._move(Change.GIVE_UP)
 
     def failed(self, error: Exception) -> None:
         """Note that loading failed or the engine died. After the first time, loading may be retried at once."""
         now = time.monotonic()
         steady = self.service is not None and now - self._loaded_at > _STEADY_SECONDS
-        self._move(Change.DIE if self.service else Change.FAIL)
+        self.move(Change.DIE if self.service else Change.FAIL)
         self.n_crashes = 1 if steady else self.n_crashes + 1
         wait = 0.0 if self.n_crashes == 1 else min(_MAX_BACKOFF_SECONDS, 2.0 ** (self.n_crashes - 2))
         self.service, self.n_users, self.error, self._retry_at = None, 0, error, now + wait
@@ -258,16 +250,13 @@ class ServedModel:
         This resets the count of consecutive crashes.
         """
         assert self.service is not None
-        self._move(change)
+        self.move(change)
         service, self.service = self.service, None
         self.n_users, self.n_crashes = 0, 0
         return service
 
-    def closed(self) -> None:
-        """Note that a draining model has left memory."""
-        self._move(Change.CLOSE)
-
-    def _move(self, change: Change) -> None:
+    def move(self, change: Change) -> None:
+        """Change the state, and let waiting requests look. Raises RuntimeError for a change that it does not have."""
         if (self.state, change) not in TRANSITIONS:
             raise RuntimeError(f"{self.name} is {self.state}: not a state in which {change}")
         self.state = TRANSITIONS[self.state, change]

@@ -20,7 +20,8 @@ from pumice_server.batch.row_client import RowClient
 from pumice_server.batch.rows import read_row
 from pumice_server.batch.work import answer_all
 from pumice_server.body import parse
-from pumice_server.jobs.store import FINISHED, MAX_AGE, Batch, JobStore, StoredFile, Unwritable, now
+from pumice_server.jobs.database import Unwritable
+from pumice_server.jobs.store import FINISHED, MAX_AGE, Batch, JobStore, StoredFile, now
 from pumice_server.pools import FILES
 
 MAX_ROWS = 50_000
@@ -90,7 +91,7 @@ class Jobs:
         self.end()
         if self._task:
             await asyncio.gather(self._task, return_exceptions=True)
-        await FILES(self.store.close)
+        await FILES(self.store.database.close)
 
     async def cancel(self, batch: Batch) -> None:
         """Let a batch end with the results that it has. Raises HTTPException if too many are being cancelled."""

@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 import pumice
 from imported_late import Late
 from pumice_server.application import make_application
+from pumice_server.jobs import database
 from pumice_server.jobs import store as limits
 from pumice_server.jobs.form import read_form
 from pumice_server.jobs.runner import WrongInput, read_input
@@ -121,7 +122,7 @@ def test_a_batch_goes_on_after_a_restart(model, tmp_path, monkeypatch):
             released.set()
     store = JobStore(tmp_path / "batches.db")
     assert store.done(id) == {"a"}
-    store.close()
+    store.database.close()
     with kept(model, tmp_path) as (client, _):
         batch = finished(client, id)
         assert batch.request_counts.model_dump() == {"total": 3, "completed": 3, "failed": 0}
@@ -289,7 +290,7 @@ def waiting_batch(id: str) -> dict:
 
 def test_stored_files_are_bounded(tmp_path, monkeypatch):
     store = JobStore(tmp_path / "batches.db")
-    monkeypatch.setattr(limits, "MAX_BYTES", 100)
+    monkeypatch.setattr(database, "MAX_BYTES", 100)
     store.add_file(*stored("f", "", 60))
     with pytest.raises(HTTPException, match="more than 100 bytes"):
         store.add_file(*stored("g", "", 41))
@@ -311,12 +312,12 @@ def test_stored_files_are_bounded(tmp_path, monkeypatch):
     assert [each["id"] for each in store.batches("", None, 9)] == ["c"]  # the oldest that was finished is gone
     with pytest.raises(HTTPException, match="1 batches are kept already"):
         store.add_batch("", waiting_batch("d"))
-    store.close()
+    store.database.close()
 
 
 def test_owners_share_the_room(tmp_path, monkeypatch):
     store = JobStore(tmp_path / "batches.db")
-    monkeypatch.setattr(limits, "MAX_BYTES", 100)
+    monkeypatch.setattr(database, "MAX_BYTES", 100)
     store.add_file(*stored("f", "a", 50))
     with pytest.raises(HTTPException, match="more than 50 bytes"):
         store.add_file(*stored("g", "a", 1))
@@ -335,7 +336,7 @@ def test_owners_share_the_room(tmp_path, monkeypatch):
     assert turns == ["a-1", "b-1", "a-1"]
     assert [each["id"] for each in store.batches("a", "a-2", 9)] == ["a-1"]
     assert [each["id"] for each in store.batches("a", None, 1)] == ["a-2"]
-    store.close()
+    store.database.close()
 
 
 def test_a_file_is_kept_while_a_batch_needs_it(tmp_path, monkeypatch):
@@ -357,4 +358,4 @@ def test_a_file_is_kept_while_a_batch_needs_it(tmp_path, monkeypatch):
     assert store.change("b", status="in_progress")["status"] == "cancelled"
     store.add_file(*stored("h", ""))
     assert store.input("f") == b""
-    store.close()
+    store.database.close()
