@@ -3,13 +3,14 @@
     python bench/compare_tokenizers.py [NAME ...] [--texts 100000] [--vocabulary FILE.gguf] [--docs]
 
 A NAME is a pre-tokenizer, which then splits for the vocabulary of FILE (default: llama-bpe's), or a vocabulary in
-../shared/vocabs or of tests/make_fixtures/vocabularies.py. Default: all of them. Names with equal splitting rules are
-compared together, each with llama.cpp's result for that name, in a separate process. --docs writes the result to the
-table in docs/tokenizers.md. Requires llama-cpp-python.
+../shared/vocabs, of tests/fixtures/tokenizers or of large_vocabularies.py. Default: all of them. Names with equal
+splitting rules are compared together, each with llama.cpp's result for that name, in a separate process. --docs writes
+the result to the table in docs/tokenizers.md. Requires llama-cpp-python.
 """
 
 import argparse
 import itertools
+import json
 import subprocess
 import sys
 import unicodedata
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 
 import regex
 import tokenizers
+from large_vocabularies import FIXTURES, LARGE_VOCABULARIES
 from tokenizers import pre_tokenizers
 
 from pumice.gguf import GGUFFile
@@ -27,10 +29,8 @@ from pumice.tokenizers.pre_tokenizers import ROWS, pre_tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
 PUBLISHED = ROOT.parent / "shared" / "vocabs"
-sys.path.insert(0, str(ROOT / "tests" / "make_fixtures"))
-from vocabularies import LARGE_VOCABULARIES, VOCABULARIES  # noqa: E402
-
-MADE = VOCABULARIES | LARGE_VOCABULARIES
+SMALL = {path.stem: path for path in sorted(FIXTURES.glob("*.json")) if path.stem != "pre"}
+MADE = (*SMALL, *LARGE_VOCABULARIES)
 
 PRE_NAMES = [name for row in ROWS for name in row.names]
 
@@ -112,12 +112,18 @@ ALL_NAMES = [*MADE, *published_names(), *PRE_NAMES]
 def metadata_of(name: str, vocabulary: Path) -> dict[str, Any]:
     """Return the tokenizer's metadata of a vocabulary by name."""
     if name in MADE:
-        return MADE[name]()
+        return small(name) if name in SMALL else LARGE_VOCABULARIES[name]()
     if path := next(PUBLISHED.glob(f"ggml-vocab-{name}.gguf"), None):
         return tokenizer_keys(path)
     if pre_tokenizer(name).byte_level:
         return tokenizer_keys(vocabulary) | {"tokenizer.ggml.pre": name}
-    return VOCABULARIES["gemma4"]() | {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": name}
+    return small("gemma4") | {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": name}
+
+
+def small(name: str) -> dict[str, Any]:
+    """Return the metadata of a vocabulary of the tests."""
+    metadata: dict[str, Any] = json.loads(SMALL[name].read_text())["metadata"]
+    return metadata
 
 
 def tokenizer_keys(path: Path) -> dict[str, Any]:

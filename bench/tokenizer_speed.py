@@ -2,8 +2,8 @@
 
     python bench/tokenizer_speed.py [NAME ...]
 
-A NAME is one of compare_tokenizers.py. Default: the vocabularies in ../shared/vocabs and the large ones of
-tests/make_fixtures/vocabularies.py. Requires llama-cpp-python.
+A NAME is one of compare_tokenizers.py. Default: the vocabularies in ../shared/vocabs and those of
+large_vocabularies.py. Requires llama-cpp-python.
 """
 
 import sys
@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from compare_tokenizers import LARGE_VOCABULARIES, PUBLISHED, metadata_of, published_names
+from compare_tokenizers import PUBLISHED, metadata_of, published_names
+from large_vocabularies import LARGE_VOCABULARIES
 from llama_vocab import LlamaVocab
 
 from pumice.tokenizers import from_metadata

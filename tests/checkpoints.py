@@ -38,6 +38,11 @@ def weights(name: str, shape: Sequence[int]) -> NDArray[np.float32]:
     return (values.astype(np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32)
 
 
+def write_cases(path: Path, cases: Mapping[str, Any]) -> None:
+    """Write the cases of a fixture: their configurations, shapes, and what other programs make of them."""
+    path.write_text(json.dumps(cases, separators=(",", ":")).replace('},"', '},\n"') + "\n")
+
+
 def write_safetensors(path: Path, tensors: Mapping[str, NDArray[np.float32]], types: Types | None = None) -> None:
     """A file of the format with BF16 numbers; ``types``: those of other tensors."""
     header, data = {}, b""

@@ -13,7 +13,6 @@ import vision_models
 from checkpoints import write_checkpoint
 
 FIXTURE = Path(__file__).parent / "fixtures" / "converter_variants.json"
-SHAPES = json.loads(vision_models.SHAPES.read_text())
 N, FF, TEXT, LAYERS, PATCH = 32, 48, 64, 4, 8
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 #: Keys that it does not write, and those of sound.
@@ -27,7 +26,7 @@ FIXED = {
 
 def lfm2vl(folder: Path) -> None:
     """Patches of 16 pixels, and the names of published files."""
-    shapes = copy.deepcopy(SHAPES["lfm2vl"]["shapes"])
+    shapes = copy.deepcopy(vision_models.CASES["lfm2vl"]["shapes"])
     for name, shape in shapes.items():
         if "patch_embedding.weight" in name:
             shapes[name] = [shape[0], 3 * 16**2]
@@ -76,7 +75,8 @@ def internvl_chat(folder: Path) -> None:
     shapes |= {"mlp1.0.weight": (4 * N,), "mlp1.0.bias": (4 * N,)}
     for i, width in ((1, 4 * N), (3, TEXT)):
         shapes |= {f"mlp1.{i}.weight": (TEXT, width), f"mlp1.{i}.bias": (TEXT,)}
-    shapes |= {name: tuple(s) for name, s in SHAPES["internvl"]["shapes"].items() if name.startswith("language_model")}
+    text = vision_models.CASES["internvl"]["shapes"]
+    shapes |= {name: tuple(shape) for name, shape in text.items() if name.startswith("language_model")}
     write_checkpoint(folder, _internvl_config(), shapes, "bpe")
     processor = {"crop_size": 32, "size": 32, "resample": 3, "image_mean": MEAN, "image_std": STD}
     (folder / "preprocessor_config.json").write_text(json.dumps(processor))

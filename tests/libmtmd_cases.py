@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -67,17 +66,22 @@ LIMITS = {"gemma4": (1, 70), "gemma4unified": (1, 70), "lfm2vl": (1, 16)}
 MARKED = ("cogvlm",)
 BREAKS = ("pixtral", "mistral3")  # whose ends of lines are rows in libmtmd, and tokens here
 BUCKETS = 4900  # rows of MiniCPM-V's table of positions
+SAM = {
+    "model.sam_model.pos_embed": (1, 64, 64, 16),
+    "model.sam_model.patch_embed.proj.weight": (16, 3, 16, 16),
+    **{f"model.sam_model.blocks.2.attn.rel_pos_{axis}": (127, 8) for axis in "hw"},
+}
 #: Shapes of the sizes that llama.cpp's code has.
 FULL = {
     **{kind: {"v.patch_embd.weight": (N, 3, 14, 14), "v.position_embd.weight": (577, N)} for kind in ("ldp", "ldpv2")},
     "step3vl": {"vision_model.conv1.weight": (N, 3, 14, 14), "vision_model.positional_embedding": (2704, N)},
     "minicpmv46": {"model.vision_tower.embeddings.position_embedding.weight": (BUCKETS, 32)},
     "deepseekocr": {
-        **vision_formulas._sam(3, 16, 14, 64, 16, N),
+        **SAM,
         "model.vision_model.embeddings.position_embedding.weight": (257, N),
     },
     "deepseekocr2": {
-        **vision_formulas._sam(3, 16, 14, 64, 16, N),
+        **SAM,
         "model.qwen2_model.query_768.weight": (144, N),
         "model.qwen2_model.query_1024.weight": (256, N),
     },
@@ -100,7 +104,7 @@ def write_file(folder: Path, kind: str) -> Path:
         if kind in FULL:
             write_checkpoint(folder / kind, case["config"], {**case["shapes"], **FULL[kind]}, "bpe")
     else:
-        shapes = json.loads(vision_models.SHAPES.read_text())[kind]["shapes"] | FULL.get(kind, {})
+        shapes = vision_models.CASES[kind]["shapes"] | FULL.get(kind, {})
         vision_models.write_folder(folder / kind, kind, shapes)
     with open_model(folder / kind, options=ConvertOptions(GGMLType.F32, mmproj=True)) as file:
         write_model(file, path)
@@ -121,7 +125,7 @@ def for_libmtmd(path: Path, kind: str) -> Path:
     return write_gguf(path.with_name("theirs.gguf"), metadata, tensors)
 
 
-def _old_tensors(shapes: vision_formulas.Shapes) -> dict[str, NDArray[Any]]:
+def _old_tensors(shapes: Mapping[str, Sequence[int]]) -> dict[str, NDArray[Any]]:
     """Return the tensors of a file, those of convolutions of each value alone in float16, as libmtmd needs them."""
     alone = re.compile(r"\.dw\.weight|\.peg\.0\.weight|block\.0\.0\.weight")
     tensors = {name: weights(name, shape) for name, shape in shapes.items()}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hearing_models import CASES, SECONDS, SHAPES, sound, write_folder
+from hearing_models import CASES, SECONDS, sound, write_folder
 from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
 from pumice.embeddings import Embeddings
@@ -50,7 +50,7 @@ FEATURES = "sound_encoder.encoder.feature_extractor.featurizer."
 
 def shapes_of(kind: str) -> dict[str, Sequence[int]]:
     """Return the tensors of a case, for LFM2-Audio in the size that llama.cpp's code has."""
-    shapes: dict[str, Sequence[int]] = json.loads(SHAPES.read_text())[kind]["shapes"]
+    shapes: dict[str, Sequence[int]] = CASES[kind]["shapes"]
     if kind == "parakeet":
         return shapes | {f"{FEATURES}fb": (1, 128, 257), f"{FEATURES}window": (WINDOW,)}
     if kind != "lfm2audio":

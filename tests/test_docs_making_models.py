@@ -20,7 +20,7 @@ from pumice.cli import cli
 from pumice.gguf import GGUFFile
 from pumice.imatrix import ActivationSums, write_sums
 from pumice.quantize import quantize
-from vision_models import SHAPES, write_folder
+from vision_models import write_folder
 
 PAGE = Path(__file__).parents[1] / "docs" / "making_models.md"
 N_LAYER, N_CTX = 12, 2048  # of the model: layers that the page steers, and the longest context that it asks for
@@ -41,7 +41,7 @@ def desk(tmp_path, monkeypatch):
     for name, case in (("Qwen3-4B", "qwen3"), ("BitNet", "bitnet"), ("EAGLE3-Qwen3-4B", "dflash")):
         case = CASES[case]
         write_checkpoint(Path("path/to", name), case["config"], case["shapes"], case["tokenizer"], case.get("types"))
-    write_folder(Path("path/to/gemma-3-4b-it"), "gemma3", json.loads(SHAPES.read_text())["gemma3"]["shapes"])
+    write_folder(Path("path/to/gemma-3-4b-it"), "gemma3")
     write_peft_adapter(Path("path/to/adapter"), CASES["qwen3"]["shapes"])
     write_models()
     write_texts()

@@ -1,7 +1,6 @@
 """Sounds of prompts: their sources and forms, what is refused, and their places in prompts and chats."""
 
 import base64
-import json
 from pathlib import Path
 
 import click
@@ -10,7 +9,7 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
-from hearing_models import SHAPES, sound, write_folder
+from hearing_models import sound, write_folder
 from hostile_sounds import hostile_sounds, pcm, wav, written
 from pumice.audio import MAX_SECONDS, RATE, Audio, decode
 from pumice.chat.messages import read_messages
@@ -33,7 +32,7 @@ MARKER = "<__media_0123__>"
 
 def model_that_hears(folder, kind):
     """A tiny model with a projector."""
-    write_folder(folder / "audio", kind, json.loads(SHAPES.read_text())[kind]["shapes"])
+    write_folder(folder / "audio", kind)
     with open_model(folder / "audio", options=ConvertOptions(GGMLType.F32, mmproj=True)) as file:
         write_model(file, folder / "mmproj.gguf")
     return tiny_llama(folder / "tiny.gguf")

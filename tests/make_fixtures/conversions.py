@@ -1,10 +1,13 @@
 """Make tests/fixtures/conversions: small checkpoints, transformers' logits, and llama.cpp's converter's files.
 
     python tests/make_fixtures/conversions.py path/to/llama.cpp [case...]
+    python tests/make_fixtures/conversions.py path/to/llama.cpp --add case path/to/checkpoint tokenizer [class]
 
 llama.cpp: its sources, with convert_hf_to_gguf.py. Without cases all are made, and the tokenizers too. A case is a
-configuration; its weights follow from the names of tensors (tests/checkpoints.py), so that none are stored: of each
-there are shapes, digests of the converted tensors and metadata, and logits after some tokens of PROMPT.
+configuration and shapes, added from a checkpoint; its weights follow from the names of tensors (tests/checkpoints.py),
+so that none are stored: of each there are digests of the converted tensors and metadata, and, with a class of
+transformers', logits after some tokens of PROMPT.
+Further fields of a case are written into cases.json by hand: options of the converter, and the target of a draft.
 The converter knows pre-tokenizers by digests of tokenizers that are in use; here it is told one.
 """
 
@@ -23,34 +26,38 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from conversion_cases import CASES
-from conversions_written import WRITTEN as OLDER
-from conversions_written_drafts import DRAFTS, FURTHER, SOUND
-from conversions_written_more import MORE
+from checkpoints import FIXTURES, N_GREEDY, N_TOKENS, PROMPT, PROMPTS, ROWS, TEXTS, write_cases, write_checkpoint
 
-from checkpoints import FIXTURES, N_GREEDY, N_TOKENS, PROMPT, PROMPTS, ROWS, TEXTS, write_checkpoint
-
-WRITTEN = DRAFTS | SOUND | FURTHER | MORE | OLDER
+CASES = FIXTURES / "cases.json"
+Stored = dict[str, Any]
+INPUTS = ("config", "tokenizer", "shapes", "types", "modules", "class", "target", "options", "type")
 
 
 def main(sources: Path, names: list[str]) -> None:
     sys.path.insert(0, str(sources))
     os.environ["HF_HUB_OFFLINE"] = "1"
+    cases = json.loads(CASES.read_text())
+    if names[:1] == ["--add"]:
+        name, *rest = names[1:]
+        cases[name], names = read_case(*rest), [name]
     if not names:
         make_tokenizers()
-    path = FIXTURES / "cases.json"
-    cases = json.loads(path.read_text()) if names else {}
-    logits = dict(np.load(FIXTURES / "logits.npz")) if names else {}
-    for name in names or (*CASES, *WRITTEN):
-        logits.pop(name, None)
-        if name in WRITTEN:
-            cases[name] = make_written(name)
-        else:
-            cases[name], values = make_case(name)
-            logits |= {} if values is None else {name: values}
+    logits = dict(np.load(FIXTURES / "logits.npz"))
+    for name in names or cases:
+        cases[name], values = make_case(name, cases)
+        logits |= {} if values is None else {name: values}
         print(name, len(cases[name]["shapes"]), "tensors")
-    path.write_text(json.dumps(cases, indent=None, separators=(",", ":")).replace('},"', '},\n"') + "\n")
+    write_cases(CASES, cases)
     np.savez_compressed(FIXTURES / "logits.npz", **logits)
+
+
+def read_case(folder: str, tokenizer: str, model_class: str = "") -> Stored:
+    """Return the configuration and the shapes of a checkpoint."""
+    path = Path(folder) / "model.safetensors"
+    config = json.loads(path.with_name("config.json").read_text())
+    found = {"config": config, "tokenizer": tokenizer, "shapes": stored_shapes(path)}
+    rest = {"types": stored_integers(path), "class": model_class}
+    return found | {key: value for key, value in rest.items() if value}
 
 
 def make_tokenizers() -> None:
@@ -178,29 +185,31 @@ def make_sentencepiece(text: str, kind: str, path: Path) -> None:
         path.write_bytes((Path(folder) / "spm.model").read_bytes())
 
 
-def make_case(name: str) -> tuple[dict[str, Any], Any]:
+def make_case(name: str, cases: dict[str, Stored]) -> tuple[Stored, Any]:
     """Return the stored form of a case, and transformers' logits [ROWS of PROMPT, n_vocab], if there are any."""
-    import torch
-    import transformers
+    case = {key: value for key, value in cases[name].items() if key in INPUTS}
+    logits, texts = None, []
+    with tempfile.TemporaryDirectory() as folder:
+        path, target, options = Path(folder) / name, Path(folder) / "target", case.get("options", [])
+        write_case(path, case)
+        if "target" in case:
+            write_case(target, cases[case["target"]])
+            options = [*options, "--target-model-dir", str(target)]
+        theirs = converted(path, options)
+        if "class" in case:
+            import torch
+            import transformers
 
-    case = CASES[name]
-    cls = getattr(transformers, case.model)
-    model = cls(cls.config_class(**case.common | case.own)).eval()
-    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
-        model.to(torch.bfloat16).save_pretrained(folder)
-        values = json.loads((Path(folder) / "config.json").read_text()) | case.written
-        shapes = stored_shapes(Path(folder) / "model.safetensors")
-        types = stored_integers(Path(folder) / "model.safetensors")
-        write_checkpoint(Path(folder) / name, values, shapes, case.tokenizer, types)
-        logits, texts = None, []
-        theirs = converted(Path(folder) / name, case.options + write_target(Path(folder), case.target))
-        if case.tokens:
-            model = cls.from_pretrained(Path(folder) / name, dtype=torch.float32).eval()
-            logits = model(torch.tensor([PROMPT])).logits[0].numpy()[ROWS].astype(np.float16)
-            texts = [] if theirs else [greedy(model, prompt) for prompt in PROMPTS]
-    found = {"config": values, "tokenizer": case.tokenizer, "shapes": shapes, "theirs": theirs}
-    rest = {"types": types, "target": case.target, "greedy": texts}
-    return found | {key: value for key, value in rest.items() if value}, logits
+            with torch.no_grad():
+                model = getattr(transformers, case["class"]).from_pretrained(path, dtype=torch.float32).eval()
+                logits = model(torch.tensor([PROMPT])).logits[0].numpy()[ROWS].astype(np.float16)
+                texts = [] if theirs else [greedy(model, prompt) for prompt in PROMPTS]
+    return case | {"theirs": theirs} | ({"greedy": texts} if texts else {}), logits
+
+
+def write_case(folder: Path, case: Stored) -> None:
+    more = case.get("types"), case.get("modules")
+    write_checkpoint(folder, case["config"], case["shapes"], case["tokenizer"], *more)
 
 
 def greedy(model: Any, prompt: list[int]) -> list[int]:
@@ -211,31 +220,6 @@ def greedy(model: Any, prompt: list[int]) -> list[int]:
     while len(ids) < len(prompt) + N_GREEDY:
         ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
     return ids[len(prompt) :]
-
-
-def make_written(name: str) -> dict[str, Any]:
-    """Return the stored form of a case that transformers does not know."""
-    case = WRITTEN[name]
-    with tempfile.TemporaryDirectory() as folder:
-        write_checkpoint(Path(folder) / name, case.config, case.shapes, case.tokenizer, case.types, case.modules)
-        theirs = converted(Path(folder) / name, case.options + write_target(Path(folder), case.target))
-    found = {"config": case.config, "tokenizer": case.tokenizer, "shapes": case.shapes, "theirs": theirs}
-    outtype = {"type": case.options[1].upper()} if "--outtype" in case.options else {}
-    more = {"types": case.types, "target": case.target, "modules": case.modules}
-    return found | outtype | {key: value for key, value in more.items() if value}
-
-
-def write_target(folder: Path, name: str) -> tuple[str, ...]:
-    """The folder of the model that a draft is for, and how llama.cpp's converter is told."""
-    if not name:
-        return ()
-    case = WRITTEN.get(name)
-    if case is None:
-        case = json.loads((FIXTURES / "cases.json").read_text())[name]
-        write_checkpoint(folder / "target", case["config"], case["shapes"], case["tokenizer"])
-    else:
-        write_checkpoint(folder / "target", case.config, case.shapes, case.tokenizer, case.types)
-    return ("--target-model-dir", str(folder / "target"))
 
 
 def stored_shapes(path: Path) -> dict[str, list[int]]:

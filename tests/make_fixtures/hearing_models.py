@@ -2,13 +2,12 @@
 
     python tests/make_fixtures/hearing_models.py path/to/llama.cpp [case...]     (needs torch and transformers)
 
-A case is a configuration; its weights follow from the names of tensors (tests/checkpoints.py). Stored are shapes,
-spectrograms of sounds, rows of one, and the logits of the tokens after a prompt with it; also metadata and digests of
-tensors of the projector that llama.cpp's converter writes. Transformers has no Ultravox: its rows are those of
-transformers' Whisper encoder and of the projector below, which follows the description of its authors.
+A case is a configuration in cases.json; its weights follow from the names of tensors (tests/checkpoints.py). Stored
+are shapes, spectrograms of sounds, rows of one, and the logits of the tokens after a prompt with it; also metadata and
+digests of tensors of the projector that llama.cpp's converter writes. Transformers has no Ultravox: its rows are those
+of transformers' Whisper encoder and of the projector below, which follows the description of its authors.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -36,15 +35,13 @@ from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from checkpoints import weights
+from checkpoints import weights, write_cases
 from hearing_models import (
     CASES,
     FIXTURE,
-    GLM_UNUSED,
     ODD_SECONDS,
     RATE,
     SECONDS,
-    SHAPES,
     SHORT_SECONDS,
     SOUND,
     published,
@@ -59,6 +56,10 @@ WINDOW = 30 * RATE
 N_DOTS_MELS = CASES["dots3note"]["config"]["audio_config"]["whisper_config"]["num_mel_bins"]
 MEL = {80: (0.3, 2.4), 128: (1.0,)}  # values a frame -> seconds of the sounds whose spectrograms are stored
 STEP = 7  # of the frames that are stored
+GLM_UNUSED = {
+    "audio_encoder.audio_bos_eos_token.weight": [2, 64],
+    "audio_encoder.whisper.embed_positions.weight": [1500, 16],
+}
 
 
 def spectrogram(samples, n_mels, **more):
@@ -202,38 +203,11 @@ def make_dots(model, samples):
 
 def make_mimo(case):
     """Return rows by formulas that follow the authors' code."""
-    config, n, width = case["tokenizer_config"], 16, case["config"]["hidden_size"]
-    shapes = {"encoder.conv1.weight": [n, config["n_mels"], 3], "encoder.conv2.weight": [n, n, 3]}
-    shapes |= {"encoder.down_sample_layer.0.weight": [n, n, 2]}
-    shapes |= {f"encoder.{name}.bias": [n] for name in ("conv1", "conv2", "layer_norm", "down_sample_norm")}
-    shapes |= {f"encoder.{name}.weight": [n] for name in ("layer_norm", "down_sample_norm")}
-    for i in range(config["encoder_layers"]):
-        layer = f"encoder.layers.{i}."
-        shapes |= {f"{layer}self_attn.{part}_proj.weight": [n, n] for part in ("q", "k", "v", "out")}
-        shapes |= {f"{layer}self_attn.{part}_proj.bias": [n] for part in ("q", "v", "out")}
-        shapes |= {f"{layer}{norm}_layer_norm.{part}": [n] for norm in ("self_attn", "final") for part in PARTS}
-        shapes |= {f"{layer}fc1.weight": [24, n], f"{layer}fc1.bias": [24]}
-        shapes |= {f"{layer}fc2.weight": [n, 24], f"{layer}fc2.bias": [n]}
-    for i, size in enumerate((12, 8, 8)):
-        book = f"encoder.quantizer.vq.layers.{i}._codebook."
-        shapes |= {f"{book}embed": [size, n], f"{book}cluster_size": [size], f"speech_embeddings.{i}.weight": [13, n]}
-    local = "audio_encoder.input_local_transformer."
-    for i in range(case["config"]["audio_config"]["input_local_layers"]):
-        layer = f"{local}layers.{i}."
-        shapes |= {f"{layer}self_attn.{part}_proj.weight": [n, n] for part in "qkvo"}
-        shapes |= {f"{layer}self_attn.{part}_proj.bias": [n] for part in "qkv"}
-        shapes |= {f"{layer}mlp.{part}_proj.weight": [24, n] for part in ("gate", "up")}
-        shapes |= {f"{layer}mlp.down_proj.weight": [n, 24], f"{layer}input_layernorm.weight": [n]}
-        shapes |= {f"{layer}post_attention_layernorm.weight": [n]}
-    shapes |= {f"{local}norm.weight": [n], "audio_encoder.projection.mlp.0.weight": [40, 4 * n]}
-    shapes |= {"audio_encoder.projection.mlp.2.weight": [width, 40]}
-    w = {name: torch.tensor(weights(name, shape)) for name, shape in shapes.items()}
-    shapes |= {name: list(shape) for name, shape in SEEING["mimovl"]["shapes"].items()}
+    config, shapes = case["tokenizer_config"], case["shapes"]
+    own = shapes.keys() - SEEING["mimovl"]["shapes"].keys()
+    w = {name: torch.tensor(weights(name, shapes[name])) for name in own}
     rows, short = (mimo_rows(w, config, sound(seconds, 24_000)) for seconds in (SECONDS, ODD_SECONDS))
     return shapes, {"rows": rows.numpy(), "short": short.numpy()}
-
-
-PARTS = ("weight", "bias")
 
 
 def mimo_mel(samples, n_mels):
@@ -553,8 +527,6 @@ def theirs(sources, kind, shapes):
 if __name__ == "__main__":
     sources, *names = sys.argv[1:]
     names = names or list(CASES)
-    FIXTURE.parent.mkdir(exist_ok=True)
-    cases = json.loads(SHAPES.read_text()) if SHAPES.exists() else {}
     values = dict(np.load(FIXTURE)) if FIXTURE.exists() else {}
     for n_mels, lengths in MEL.items():
         for seconds in lengths:
@@ -563,6 +535,6 @@ if __name__ == "__main__":
         shapes, made = make(name, CASES[name])
         values = {key: value for key, value in values.items() if not key.startswith(f"{name}.")}
         values |= {f"{name}.{key}": value for key, value in made.items()}
-        cases[name] = {"shapes": shapes, "theirs": theirs(Path(sources), name, shapes)}
-    SHAPES.write_text(json.dumps(cases, separators=(",", ":")).replace('},"', '},\n"') + "\n")
+        CASES[name] |= {"shapes": shapes, "theirs": theirs(Path(sources), name, shapes)}
+    write_cases(FIXTURE.with_name("cases.json"), CASES)
     np.savez_compressed(FIXTURE, **values)

@@ -1,10 +1,11 @@
-"""Make tests/fixtures/tokenizers/*.json: small vocabularies, and the ids that llama.cpp gives for some texts.
+"""Make tests/fixtures/tokenizers/*.json again: the ids that llama.cpp gives for the texts of small vocabularies.
 
-    pip install gguf tokenizers sentencepiece protobuf llama-cpp-python
+    pip install gguf llama-cpp-python
     python tests/make_fixtures/make_tokenizers.py
 
 A file holds the ``metadata`` of a GGUF file, ``cases`` (a text, its ids with parse_special, and its ids with
 add_special) and what each token prints. ``pre.json`` has the ids that every pre-tokenizer makes of the same texts.
+A new vocabulary begins as a file with its metadata, and cases that are texts alone: ``["a text"]``.
 """
 
 import json
@@ -13,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from llama_cpp import llama_cpp
-from vocabularies import MORE_TEXTS, TEXTS, VOCABULARIES, bpe, random_texts
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
@@ -23,13 +23,13 @@ OUT = ROOT / "tests" / "fixtures" / "tokenizers"
 
 
 def main() -> None:
-    OUT.mkdir(parents=True, exist_ok=True)
-    for name, make in VOCABULARIES.items():
-        metadata = make()
-        reference = Reference.from_metadata(metadata)
-        cases = [[text, reference.ids(text)] for text in TEXTS + MORE_TEXTS.get(name, []) + random_texts(25)]
-        write(name, {"metadata": metadata, "info": reference.info(), "cases": cases})
-    write("pre", pre())
+    for path in sorted(OUT.glob("*.json")):
+        if path.stem != "pre":
+            stored = json.loads(path.read_text())
+            reference = Reference.from_metadata(stored["metadata"])
+            cases = [[text, reference.ids(text)] for text, *_ in stored["cases"]]
+            write(path.stem, {"metadata": stored["metadata"], "info": reference.info(), "cases": cases})
+    write("pre", pre(json.loads((OUT / "pre.json").read_text())["texts"]))
 
 
 def write(name: str, content: Any) -> None:
@@ -58,21 +58,21 @@ class Reference(LlamaVocab):
         return self.piece(token, special).decode("latin-1")
 
 
-def pre() -> dict[str, Any]:
+def pre(texts: list[str]) -> dict[str, Any]:
     """For every pre-tokenizer of Pumice's table: the ids of all texts, joined to one list a text."""
     from pumice.tokenizers.pre_tokenizers import ROWS
 
-    metadata = bpe()
+    metadata = json.loads((OUT / "bpe.json").read_text())["metadata"]
     expected: list[Any] = []
     names: dict[str, int] = {}
     for row in ROWS:
         for name in row.names if row.byte_level else ():
             reference = Reference.from_metadata(metadata | {"tokenizer.ggml.pre": name})
-            found = [reference.ids(text)[1] for text in TEXTS]
+            found = [reference.ids(text)[1] for text in texts]
             if found not in expected:
                 expected.append(found)
             names[name] = expected.index(found)
-    return {"texts": TEXTS, "names": names, "expected": expected}
+    return {"texts": texts, "names": names, "expected": expected}
 
 
 if __name__ == "__main__":

@@ -44,12 +44,11 @@ _spec = importlib.util.spec_from_file_location("vision_fixtures", Path(__file__)
 vision_fixtures = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(vision_fixtures)
 HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
-SHAPES = json.loads(fixture_cases.SHAPES.read_text())
 N_GENERATED, VIDEO = 4, 415
 
 
 def sizes_of(kind):
-    return fixture_cases.VIDEO_PROCESSORS[kind]["size"]
+    return fixture_cases.CASES[kind]["video_processor"]["size"]
 
 
 PROCESSORS = {

@@ -4,12 +4,12 @@
 
 It needs torch, torchvision, transformers, gguf and Pillow.
 
-A case is a configuration; its weights follow from the names of tensors (tests/checkpoints.py). Stored are shapes, what
-the processor makes of pictures, rows of an image, and the logits of the tokens after a prompt with this image; also
-metadata and digests of tensors of the projector that llama.cpp's converter writes, for the classes that it knows.
+A case is a configuration in cases.json; its weights follow from the names of tensors (tests/checkpoints.py). Stored
+are shapes, what the processor makes of pictures, rows of an image, and the logits of the tokens after a prompt with
+this image; also metadata and digests of tensors of the projector that llama.cpp's converter writes, for the classes
+that it knows.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -44,9 +44,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pillow_resizing import by_pillow
 
-from checkpoints import weights
+from checkpoints import weights, write_cases
 from vision_files import picture
-from vision_models import BREAK, CASES, FIXTURE, IMAGE, SHAPES, SIZE, SIZES, described, write_folder
+from vision_models import BREAK, CASES, FIXTURE, IMAGE, SIZE, SIZES, described, write_folder
 
 N_GENERATED = 4
 SQUARE = {"height": 64, "width": 64}
@@ -286,14 +286,13 @@ def theirs(sources, kind, shapes):
 if __name__ == "__main__":
     sources, *names = sys.argv[1:]
     names = names or list(CASES)
-    cases = json.loads(SHAPES.read_text()) if SHAPES.exists() else {}
     values = dict(np.load(FIXTURE)) if FIXTURE.exists() else {}
     for name in names:
         shapes, made = make(name, CASES[name])
         values = {key: value for key, value in values.items() if not key.startswith(f"{name}.")}
         values |= {f"{name}.{key}": value for key, value in made.items()}
-        cases[name] = {"shapes": shapes}
-        if CASES[name].get("theirs", True):
-            cases[name]["theirs"] = theirs(Path(sources), name, shapes)
-        SHAPES.write_text(json.dumps(cases, separators=(",", ":")).replace('},"', '},\n"') + "\n")
+        if CASES[name].get("theirs", True):  # None: the converter cannot
+            CASES[name]["theirs"] = theirs(Path(sources), name, shapes)
+        CASES[name]["shapes"] = shapes
+        write_cases(FIXTURE.with_name("cases.json"), CASES)
         np.savez_compressed(FIXTURE, **values)

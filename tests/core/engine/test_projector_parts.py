@@ -1,7 +1,5 @@
 """Projector files that see, speak, or both: one answer for encoders of prompts and for speech."""
 
-import json
-
 import pytest
 
 import pocket_models as pocket
@@ -15,7 +13,7 @@ from pumice.errors import ModelError
 from pumice.gguf import GGMLType, GGUFFile
 from pumice.model_files.opening import check_projector, open_model
 from pumice.registry import get_registry
-from vision_models import SHAPES, write_folder
+from vision_models import write_folder
 
 KIND = "gemma3"
 
@@ -49,7 +47,7 @@ def test_parts_are_told_by_the_keys(keys, media, speech):
 def path(tmp_path_factory):
     """Join a projector that sees and one that speaks."""
     folder = tmp_path_factory.mktemp("both")
-    seeing = write_folder(folder / KIND, KIND, json.loads(SHAPES.read_text())[KIND]["shapes"])
+    seeing = write_folder(folder / KIND, KIND)
     speaking = pocket.write_pocket(folder / "english")
     metadata, tensors = {"general.architecture": "clip"}, {}
     for checkpoint in (speaking, seeing):

@@ -1,12 +1,10 @@
 """Tiny models that hear, beside transformers: their conversion, spectrograms, rows, and the text after a sound."""
 
-import json
-
 import numpy as np
 import pytest
 
 import pumice
-from hearing_models import CASES, FIXTURE, ODD_SECONDS, RATE, SECONDS, SHAPES, SHORT_SECONDS, SOUND, sound, write_folder
+from hearing_models import CASES, FIXTURE, ODD_SECONDS, RATE, SECONDS, SHORT_SECONDS, SOUND, sound, write_folder
 from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
 from pumice.embeddings import Embeddings
@@ -24,7 +22,7 @@ from pumice_architectures.hearing.granite import paired_mel
 from pumice_architectures.hearing.mel import HOP, WINDOW_FRAMES, log_mel
 from vision_models import described
 
-VALUES, FILES = np.load(FIXTURE), json.loads(SHAPES.read_text())
+VALUES = np.load(FIXTURE)
 STEP, WINDOW = 7, HOP * WINDOW_FRAMES
 N_TOP = 20
 WITHOUT_TEXTS = ("mimo", "ultravox")  # whose language model is another checkpoint, or not compared
@@ -67,7 +65,7 @@ def folders(tmp_path_factory):
     def make(kind):
         folder = root / kind
         if not folder.exists():
-            write_folder(folder, kind, FILES[kind]["shapes"])
+            write_folder(folder, kind)
             for name, mmproj in (("model", False), ("mmproj", True))[kind in WITHOUT_TEXTS :]:
                 with open_model(folder, options=ConvertOptions(GGMLType.F32, mmproj=mmproj)) as file:
                     write_model(file, folder / f"{name}.gguf")
@@ -83,7 +81,7 @@ def opened(folder, backend="numpy"):
 
 @pytest.mark.parametrize("kind", CASES)
 def test_projectors_are_those_of_llama_cpps_converter(folders, kind):
-    ours, theirs = described(folders(kind) / "mmproj.gguf"), FILES[kind]["theirs"]
+    ours, theirs = described(folders(kind) / "mmproj.gguf"), CASES[kind]["theirs"]
     for key in {f"clip.vision.{key}" for key in OWN} - theirs["metadata"].keys():
         ours["metadata"].pop(key, None)
     if kind in ("qwen25omni", "qwen3asr", "qwen3omni"):  # sines of torch differ in the last bit

@@ -1,6 +1,5 @@
 """Pieces of images that share a step of an encoder's graph: their rows are those of pieces alone."""
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -13,11 +12,10 @@ from pumice.media_encoder import ImagePiece, JoinedPieces
 from pumice.registry import get_registry
 from pumice_numpy import NumpyBackend
 from vision_files import picture
-from vision_models import SHAPES, converted
+from vision_models import converted
 from waiting import wait_until
 
 pytest.importorskip("PIL")
-FILES = json.loads(SHAPES.read_text())
 PICTURES = [picture(64, 64), picture(150, 70), picture(40, 90)]
 ALONE = ("minicpmv46",)  # with masks of all pairs of patches, or stages
 
@@ -48,7 +46,7 @@ def grouped(projector):
     "kind", ["gemma3", "qwen25vl", "qwen3vl", "pixtral", "mistral3", "internvl", "llavanext", "llama4", *ALONE]
 )
 def test_pieces_that_share_a_step(tmp_path, monkeypatch, kind):
-    folder = converted(tmp_path / kind, kind, FILES[kind]["shapes"])
+    folder = converted(tmp_path / kind, kind)
     config = load_config(overrides={"backend": "numpy"})
     rows, n_groups = {}, {}
     for shares in (False, True):  # as on a GPU
@@ -68,7 +66,7 @@ def test_pieces_that_share_a_step(tmp_path, monkeypatch, kind):
 def projector(tmp_path, monkeypatch):
     """Pixtral's, whose pieces share steps, as on a GPU."""
     monkeypatch.setattr(NumpyBackend, "offload", True)
-    folder = converted(tmp_path / "pixtral", "pixtral", FILES["pixtral"]["shapes"])
+    folder = converted(tmp_path / "pixtral", "pixtral")
     config = load_config(overrides={"backend": "numpy"})
     with closing(Projector(folder / "mmproj.gguf", config, get_registry(config))) as projector:
         yield projector

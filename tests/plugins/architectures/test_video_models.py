@@ -16,11 +16,10 @@ from pumice.streaming.stream import Stream
 from pumice.videos import Video, VideoForm
 from videos import FIXTURE, MODELS, SIZE, frames
 from vision_files import write_projector
-from vision_models import IMAGE, SHAPES, converted, raster
+from vision_models import IMAGE, converted, raster
 
 pytest.importorskip("PIL")
 VALUES, TOLD = np.load(FIXTURE), json.loads(FIXTURE.with_suffix(".json").read_text())
-FILES = json.loads(SHAPES.read_text())
 VIDEO_TOKEN = 415
 WITH_TEXTS = ("qwen2vl", "qwen25vl", "qwen3vl", "glm4v", "gemma4")
 TORCHVISION = 2.01  # two resizings by it, of 255, each of which rounds otherwise than Pillow
@@ -37,7 +36,7 @@ def folders(tmp_path_factory):
         if not folder.exists() and kind == "smolvlm":
             folder.mkdir()
             write_projector(folder / "mmproj.gguf", "idefics3")
-        return folder if kind == "smolvlm" else converted(folder, kind, FILES[kind]["shapes"])
+        return folder if kind == "smolvlm" else converted(folder, kind)
 
     return make
 

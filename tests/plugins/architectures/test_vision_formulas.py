@@ -1,6 +1,5 @@
 """Tiny vision encoders beside transformers' modules and formulas in PyTorch: conversion, pixels and rows."""
 
-import json
 import math
 
 import numpy as np
@@ -26,11 +25,9 @@ from vision_files import picture
 from vision_formulas import (
     CASES,
     CONVERTED,
-    FILES,
     FIXTURE,
     OLD,
     SIZES,
-    THEIRS,
     old_metadata,
     size_of,
     write_folder,
@@ -39,7 +36,7 @@ from vision_models import described
 
 pytest.importorskip("PIL")
 MMPROJ = ConvertOptions(GGMLType.F32, mmproj=True)
-VALUES, WRITTEN = np.load(FIXTURE), json.loads(FILES.read_text())
+VALUES = np.load(FIXTURE)
 # What llama.cpp's converter leaves out: limits of sizes.
 MORE_KEYS = {f"clip.vision.{key}" for key in ("image_min_pixels", "image_max_pixels", "preproc_max_tiles")}
 # convolutions, masks with sinks, both kinds of rotation, and windows without masks
@@ -193,9 +190,9 @@ def test_checkpoints_of_deepseek_v4_with_wrong_tensors(tmp_path, name, shape, pr
         pass
 
 
-@pytest.mark.parametrize("kind", THEIRS)
+@pytest.mark.parametrize("kind", [kind for kind, case in CASES.items() if case["theirs"]])
 def test_projectors_are_those_of_llama_cpps_converter(folders, kind):
-    ours, theirs = described(folders(kind) / "mmproj.gguf"), WRITTEN[kind]
+    ours, theirs = described(folders(kind) / "mmproj.gguf"), CASES[kind]["theirs"]
     more = MORE_KEYS - theirs["metadata"].keys()
     # Gemma 3n's part of sounds is not converted.
     read = {key: value for key, value in theirs["metadata"].items() if "audio" not in key}

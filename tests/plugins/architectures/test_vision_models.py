@@ -1,7 +1,6 @@
 """Tiny vision models, beside transformers: their conversion, pixels, rows, and the text after an image."""
 
 import asyncio
-import json
 import math
 import re
 
@@ -22,10 +21,10 @@ from pumice.media_encoder import ImagePiece, JoinedPieces
 from pumice.registry import get_registry
 from pumice.streaming.stream import Stream
 from vision_files import picture
-from vision_models import CASES, FIXTURE, IMAGE, SHAPES, SIZE, SIZES, converted, described, raster
+from vision_models import CASES, FIXTURE, IMAGE, SIZE, SIZES, converted, described, raster
 
 pytest.importorskip("PIL")
-VALUES, FILES = np.load(FIXTURE), json.loads(SHAPES.read_text())
+VALUES = np.load(FIXTURE)
 # What llama.cpp's converter leaves out: limits of sizes, a rate of places, other windows than 112 pixels, and an
 # embedding that its reader of Pixtral wants.
 MORE_KEYS = {
@@ -52,7 +51,7 @@ def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("models")
 
     def make(kind):
-        return converted(root / kind, kind, FILES[kind]["shapes"])
+        return converted(root / kind, kind)
 
     return make
 
@@ -97,9 +96,9 @@ def flat_pixels(part):
     return 255 * (part.inputs["patches"].reshape(len(part.inputs["patches"]), 3, -1).swapaxes(1, 2) + 1) / 2
 
 
-@pytest.mark.parametrize("kind", [kind for kind in CASES if "theirs" in FILES[kind]])
+@pytest.mark.parametrize("kind", [kind for kind, case in CASES.items() if case["theirs"]])
 def test_projectors_are_those_of_llama_cpps_converter(folders, kind):
-    ours, theirs = described(folders(kind) / "mmproj.gguf"), FILES[kind]["theirs"]
+    ours, theirs = described(folders(kind) / "mmproj.gguf"), CASES[kind]["theirs"]
     if kind == "llama4":  # it calls the second norm by a name of Gemma 4's that its reader takes for another
         theirs["tensors"] = {name.replace("attn_post_norm", "ln2"): it for name, it in theirs["tensors"].items()}
     if kind == "janus":  # whose matrices follow another key of its configuration
@@ -236,7 +235,7 @@ def test_kimi_vl_reads_the_same_encoder_in_its_own_order(folders, tmp_path):
     with GGUFFile.open(folders("kimik25") / "mmproj.gguf") as file:
         values = {key: value.tolist() if hasattr(value, "tolist") else value for key, value in file.metadata.items()}
         tensors = {name: tensor.dequantize().copy() for name, tensor in file.tensors.items()}
-    for name, shape in FILES["kimik25"]["shapes"].items():
+    for name, shape in CASES["kimik25"]["shapes"].items():
         if match := re.search(r"blocks\.(\d+)\.wqkv\.(\w+)", name):
             tensors[f"v.blk.{match[1]}.attn_qkv.{match[2]}"] = weights(name, shape)
     tensors["v.position_embd.weight"] = tensors["v.position_embd.weight"].reshape(36, 32)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +41,7 @@ def check(parts: list[Any], reference: NDArray[np.float32]) -> None:
 @pytest.mark.parametrize("kind", vision_models.CASES)
 def test_rows_of_an_image_are_those_of_transformers(tmp_path: Path, kind: str) -> None:
     pytest.importorskip("PIL")
-    files = json.loads(vision_models.SHAPES.read_text())
-    folder = vision_models.converted(tmp_path / kind, kind, files[kind]["shapes"])
+    folder = vision_models.converted(tmp_path / kind, kind)
     projector = opened(folder / "mmproj.gguf")
     check(projector.encode(picture(*vision_models.SIZE)), np.load(vision_models.FIXTURE)[f"{kind}.rows"])
     projector.close()
@@ -51,8 +49,7 @@ def test_rows_of_an_image_are_those_of_transformers(tmp_path: Path, kind: str) -
 
 @pytest.mark.parametrize("kind", hearing_models.CASES)
 def test_rows_of_a_sound_are_those_of_transformers(tmp_path: Path, kind: str) -> None:
-    files = json.loads(hearing_models.SHAPES.read_text())
-    hearing_models.write_folder(tmp_path / kind, kind, files[kind]["shapes"])
+    hearing_models.write_folder(tmp_path / kind, kind)
     with open_model(tmp_path / kind, options=ConvertOptions(GGMLType.F32, mmproj=True)) as file:
         write_model(file, tmp_path / "mmproj.gguf")
     projector = opened(tmp_path / "mmproj.gguf")

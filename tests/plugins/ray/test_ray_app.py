@@ -102,9 +102,7 @@ def test_a_replica_sees_and_hears_as_on_one_machine(cluster, tmp_path):
     pytest.importorskip("PIL")
     pytest.importorskip("soundfile")
     kind = "qwen25omni"
-    folder = hearing_models.write_folder(
-        tmp_path / kind, kind, json.loads(hearing_models.SHAPES.read_text())[kind]["shapes"]
-    )
+    folder = hearing_models.write_folder(tmp_path / kind, kind)
     for name, mmproj in (("model", False), ("mmproj", True)):
         with open_model(folder, options=ConvertOptions(GGMLType.F32, mmproj=mmproj)) as file:
             write_model(file, folder / f"{name}.gguf")

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import json
 import threading
 from collections.abc import Iterator
 
@@ -11,7 +10,7 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
-from hearing_models import SHAPES, sound, write_folder
+from hearing_models import sound, write_folder
 from hostile_sounds import hostile_sounds, pcm, wav
 from imported_late import Late
 from pumice.convert import ConvertOptions, write_model
@@ -34,7 +33,7 @@ GREEDY = {"temperature": 0.0, "max_tokens": 5}
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hears")
-    write_folder(folder / "audio", "qwen2audio", json.loads(SHAPES.read_text())["qwen2audio"]["shapes"])
+    write_folder(folder / "audio", "qwen2audio")
     with open_model(folder / "audio", options=ConvertOptions(GGMLType.F32, mmproj=True)) as file:
         write_model(file, folder / "mmproj.gguf")
     return tiny_llama(folder / "tiny.gguf")

@@ -1,7 +1,5 @@
 """Encoders of images and sounds on a Vulkan device, as a whole: also their ends, whose rows are fewer."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -14,10 +12,9 @@ from pumice.gguf import GGMLType
 from pumice.model_files.opening import open_model
 from pumice.registry import get_registry
 from vision_files import picture
-from vision_models import SHAPES, SIZE, converted
+from vision_models import SIZE, converted
 
 pytest.importorskip("PIL")
-FILES = json.loads(SHAPES.read_text())
 
 
 SEVERAL = ((64, 64), (32, 96), (20, 20))
@@ -31,7 +28,7 @@ KINDS = ("hunyuanvl", "kimik25", "lfm2vl", "llama4", "pixtral")
     [*((kind, SEVERAL) for kind in ("gemma3", "qwen3vl", "internvl")), *((kind, [SIZE]) for kind in KINDS)],
 )
 def test_rows_of_images_are_those_of_numpy(tmp_path, kind, sizes):
-    folder = converted(tmp_path / kind, kind, FILES[kind]["shapes"])
+    folder = converted(tmp_path / kind, kind)
     check(folder / "mmproj.gguf", lambda projector: [projector.encode(picture(*size)) for size in sizes])
 
 
@@ -39,8 +36,7 @@ def test_rows_of_images_are_those_of_numpy(tmp_path, kind, sizes):
 @pytest.mark.parametrize("kind", ["gemma3n", "granitespeech"])
 def test_rows_of_sounds_are_those_of_numpy(tmp_path, kind):
     """Products of several vectors of a row with one matrix, of frames as well as of tokens."""
-    files = json.loads(hearing_models.SHAPES.read_text())
-    folder = hearing_models.write_folder(tmp_path / kind, kind, files[kind]["shapes"])
+    folder = hearing_models.write_folder(tmp_path / kind, kind)
     with open_model(folder, options=ConvertOptions(GGMLType.F32, mmproj=True)) as file:
         write_model(file, folder / "mmproj.gguf")
     sound = hearing_models.sound(hearing_models.SECONDS)
