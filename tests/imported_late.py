@@ -14,6 +14,6 @@ class Late:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        if attribute.startswith("__"):
+        if attribute.startswith("_"):
             raise AttributeError(attribute)
         return getattr(import_module(self._name), attribute)

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import httpx2
-import openai
 import pytest
 
 import hearing_models
 import pumice
 import pumice_ray
 from hostile_sounds import pcm, wav
+from imported_late import Late
 from pumice.convert import ConvertOptions, write_model
 from pumice.gguf import GGMLType
 from pumice.model_files.opening import open_model
@@ -26,6 +26,7 @@ from vision_files import encoded, picture
 from waiting import PATIENCE
 
 pytestmark = pytest.mark.ray
+openai = Late("openai")
 
 BODY = {"prompt": "Once upon a time", "temperature": 0, "max_tokens": 16}
 

@@ -16,11 +16,12 @@ USER = {"role": "user", "content": "Once"}
 SCHEMA = {"type": "object", "properties": {f"p{i}": {"type": "string", "description": "a text"} for i in range(10)}}
 FUNCTIONS = [{"name": f"f{i}", "description": "does it", "parameters": SCHEMA} for i in range(1000)]
 TOOLS = [{"type": "function", "function": function} for function in FUNCTIONS]
-MANY = [USER | {"role": role} for _ in range(5000) for role in ("user", "assistant")]
-BLOCKS = [{"role": each["role"], "content": [{"type": "text", "text": "Once"}] * 4} for each in MANY]
+PAIR = [USER | {"role": role} for role in ("user", "assistant")]
+MANY = PAIR * 5000
+BLOCKS = [{"role": each["role"], "content": [{"type": "text", "text": "Once"}] * 4} for each in PAIR] * 5000
 ITEMS = [
-    {"type": "message", "role": each["role"], "content": [{"type": "input_text", "text": "a"}] * 4} for each in MANY
-]
+    {"type": "message", "role": each["role"], "content": [{"type": "input_text", "text": "a"}] * 4} for each in PAIR
+] * 5000
 LONG = "word and " * 240_000  # 2 MB
 FEW = {"max_tokens": 1, "max_output_tokens": 1, "n_predict": 1, "options": {"num_predict": 1}, "stream": False}
 LARGE = {

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,23 +92,31 @@ def chat(content: str) -> bytes:
     return json.dumps({"messages": [{"role": "user", "content": content}]}, ensure_ascii=False).encode()
 
 
-LISTS = b'{"other":[' + b"[]," * (MAX_VALUES // 2 - 10) + b"[]]}"
-OBJECTS = b'{"other":[' + b'{"a":1},' * (MAX_VALUES // 2 - 10) + b"{}]}"
-LARGE = {
-    "lists": (CHAT, LISTS, 400, TIMES),
-    "objects": (CHAT, OBJECTS, 400, TIMES),
-    "more objects": (CHAT, OBJECTS * 3, 400, TIMES),
-    "a text of wide characters": (CHAT, chat("word " * 6_000_000 + "\U0001f600"), 400, TIMES),
-    "token ids": ("/v1/completions", json.dumps({"prompt": [1000] * MAX_IDS}).encode(), 400, TIMES),
-    "tokens": ("/detokenize", json.dumps({"tokens": [1000] * MAX_IDS}).encode(), 200, TIMES),
-    "words": ("/tokenize", json.dumps({"content": "word and " * (MAX_SPELT // 9)}).encode(), 200, TIMES_WORDS),
-    "a text": ("/tokenize", json.dumps({"content": "a" * MAX_SPELT, "with_pieces": True}).encode(), 200, TIMES_TOKENS),
+def array(value: bytes, last: bytes) -> bytes:
+    return b'{"other":[' + (value + b",") * (MAX_VALUES // 2 - 10) + last + b"]}"
+
+
+LARGE: dict[str, tuple[str, Callable[[], bytes], int, int]] = {
+    "lists": (CHAT, lambda: array(b"[]", b"[]"), 400, TIMES),
+    "objects": (CHAT, lambda: array(b'{"a":1}', b"{}"), 400, TIMES),
+    "more objects": (CHAT, lambda: array(b'{"a":1}', b"{}") * 3, 400, TIMES),
+    "a text of wide characters": (CHAT, lambda: chat("word " * 6_000_000 + "\U0001f600"), 400, TIMES),
+    "token ids": ("/v1/completions", lambda: json.dumps({"prompt": [1000] * MAX_IDS}).encode(), 400, TIMES),
+    "tokens": ("/detokenize", lambda: json.dumps({"tokens": [1000] * MAX_IDS}).encode(), 200, TIMES),
+    "words": ("/tokenize", lambda: json.dumps({"content": "word and " * (MAX_SPELT // 9)}).encode(), 200, TIMES_WORDS),
+    "a text": (
+        "/tokenize",
+        lambda: json.dumps({"content": "a" * MAX_SPELT, "with_pieces": True}).encode(),
+        200,
+        TIMES_TOKENS,
+    ),
 }
 
 
 @pytest.mark.parametrize("name", LARGE)
 def test_memory_of_the_largest_bodies(process, name):
-    path, body, expected, times = LARGE[name]
+    path, made, expected, times = LARGE[name]
+    body = made()
     status, growth = process.growth(path, body)
     assert status == expected
     assert growth < BASE + times * len(body), f"{growth / MIB:.0f} MiB for {len(body) / MIB:.1f}"
