@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,50 +20,43 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pumice")
 
+adapter_option = partial(option, group="Adapters")
+
 _ADAPTER_OPTIONS = [
-    option(
-        "--lora",
-        multiple=True,
-        metavar="FILE",
-        group="Adapters",
-        help="LoRA adapter, named after its file. Repeatable, or with commas.",
+    adapter_option(
+        "--lora", multiple=True, metavar="FILE", help="LoRA adapter, named after its file. Repeatable, or with commas."
     ),
-    option(
+    adapter_option(
         "--lora-scaled",
         multiple=True,
         metavar="FILE:SCALE",
-        group="Adapters",
         advanced=True,
         help="LoRA adapter with a scale factor. Repeatable, or with commas.",
     ),
-    option(
+    adapter_option(
         "--lora-init-without-apply",
         is_flag=True,
-        group="Adapters",
         advanced=True,
         help="Apply no LoRA adapter until POST /lora-adapters.",
     ),
-    option(
+    adapter_option(
         "--control-vector",
         multiple=True,
         metavar="FILE",
-        group="Adapters",
         advanced=True,
         help="Control vector, named after its file. Repeatable, or with commas.",
     ),
-    option(
+    adapter_option(
         "--control-vector-scaled",
         multiple=True,
         metavar="FILE:SCALE",
-        group="Adapters",
         advanced=True,
         help="Control vector with a scale factor. Repeatable, or with commas.",
     ),
-    option(
+    adapter_option(
         "--control-vector-layer-range",
         type=(click.IntRange(min=1), click.IntRange(min=1)),
         metavar="FIRST LAST",
-        group="Adapters",
         advanced=True,
         help="First and last layer that control vectors change.  [default: all layers]",
     ),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +33,7 @@ from pumice.options import ENGINE, REQUEST
 from pumice_server.allowed_tools import allowed_servers, tool_options
 from pumice_server.arguments import ServeCommand
 from pumice_server.choice import (
+    adapter_option,
     adapter_options,
     choose_models,
     make_specs,
@@ -51,6 +54,14 @@ if TYPE_CHECKING:
 _OF_ONE_MODEL = ("model", "hf_repo", "hf_file", "model_url", "alias", "tags")  # options that name it
 _MOST_VOICES = 100
 _QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
+
+
+_model_option = partial(option, group="Model")
+_further_model_option = partial(option, group="Model", advanced=True)
+_security_option = partial(option, group="Security")
+_further_security_option = partial(option, group="Security", advanced=True)
+_server_option = partial(option, group="Server")
+_further_server_option = partial(option, group="Server", advanced=True)
 
 
 def _media_hosts(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[str]:
@@ -80,287 +91,200 @@ def _voices(ctx: click.Context, param: click.Parameter, folder: Path | None) -> 
 
 @click.command("serve", cls=ServeCommand)
 @click.argument("names", metavar="[MODEL]...", nargs=-1, type=ModelName())
-@option(
-    "-m",
-    "--model",
-    multiple=True,
-    metavar="MODEL",
-    group="Model",
-    help="Model, instead of the argument MODEL. Repeatable.",
+@_model_option(
+    "-m", "--model", multiple=True, metavar="MODEL", help="Model, instead of the argument MODEL. Repeatable."
 )
-@option(
+@_model_option(
     "-hf",
     "--hf-repo",
     aliases=("-hfr",),
     multiple=True,
     metavar="REPO",
-    group="Model",
     help="Model of the Hugging Face Hub, as OWNER/REPOSITORY[:QUANTIZATION]. Repeatable.",
 )
-@option("-hff", "--hf-file", metavar="FILE", group="Model", advanced=True, help="File of the --hf-repo.")
-@option(
-    "-mu",
-    "--model-url",
-    multiple=True,
-    metavar="URL",
-    group="Model",
-    advanced=True,
-    help="Model of a web address. Repeatable.",
-)
-@option(
-    "-hft",
-    "--hf-token",
-    metavar="TOKEN",
-    group="Model",
-    advanced=True,
-    help="Token for private and gated repositories.",
-)
-@option("--offline", is_flag=True, group="Model", help="Download nothing; serve models of this machine.")
-@option(
-    "--models-dir", type=click.Path(path_type=Path), metavar="DIR", group="Model", help="Serve the models in a folder."
-)
-@option("--models-catalogue", is_flag=True, group="Model", help="Serve the models that the configuration names.")
-@option(
+@_further_model_option("-hff", "--hf-file", metavar="FILE", help="File of the --hf-repo.")
+@_further_model_option("-mu", "--model-url", multiple=True, metavar="URL", help="Model of a web address. Repeatable.")
+@_further_model_option("-hft", "--hf-token", metavar="TOKEN", help="Token for private and gated repositories.")
+@_model_option("--offline", is_flag=True, help="Download nothing; serve models of this machine.")
+@_model_option("--models-dir", type=click.Path(path_type=Path), metavar="DIR", help="Serve the models in a folder.")
+@_model_option("--models-catalogue", is_flag=True, help="Serve the models that the configuration names.")
+@_further_model_option(
     "--models-preset",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    group="Model",
-    advanced=True,
     help="Serve the models of an INI file, each section of which has a model's options (as llama-server's).",
 )
-@option("-a", "--alias", metavar="NAMES", group="Model", help="Names of the served model, separated by commas.")
-@option(
-    "--tags", metavar="NAMES", group="Model", advanced=True, help="Tags of the models in lists, separated by commas."
-)
-@option(
+@_model_option("-a", "--alias", metavar="NAMES", help="Names of the served model, separated by commas.")
+@_further_model_option("--tags", metavar="NAMES", help="Tags of the models in lists, separated by commas.")
+@_further_model_option(
     "--models-max",
+    "max_models",
     default=4,
     show_default=True,
     type=click.IntRange(0),
     metavar="N",
-    group="Model",
-    advanced=True,
     help="Maximum number of loaded models; 0: unlimited.",
 )
-@option(
+@_further_model_option(
     "--models-memory",
     type=SizeType("GiB"),
     metavar="SIZE",
-    group="Model",
-    advanced=True,
     help="Maximum memory of all models: in GiB, or with a unit such as 500MiB; 0: unlimited.  [default: 90 % of the "
     "machine's]",
 )
-@option(
+@_further_model_option(
     "--sleep-idle-seconds",
     type=float,
     metavar="SECONDS",
-    group="Model",
-    advanced=True,
     help="Unload a model after this many seconds without requests; -1: never.  [default: -1]",
 )
-@option("--allow-pull", is_flag=True, group="Model", advanced=True, help="Let clients download models.")
-@option(
+@_further_model_option("--allow-pull", is_flag=True, help="Let clients download models.")
+@_further_model_option(
     "--allow-uploads",
     default=0,
     type=SizeType("GiB"),
     metavar="SIZE",
-    group="Model",
-    advanced=True,
     help="Let clients upload model files of at most SIZE altogether: in GiB, or with a unit such as 500MiB; 0: none.  "
     "[default: 0]",
 )
-@option(
+@_server_option(
     "--host",
     multiple=True,
     metavar="ADDRESS",
-    group="Server",
     help="Address to listen on. Repeatable, or with commas.  [default: 127.0.0.1]",
 )
-@option(
+@_server_option(
     "--port",
     default=8080,
     show_default=True,
     type=click.IntRange(0, 65535),
     metavar="N",
-    group="Server",
     help="Port to listen on; 0: any free port.",
 )
-@option(
+@_server_option(
     "-to",
     "--timeout",
     default=600.0,
     show_default=True,
     type=click.FloatRange(1),
     metavar="SECONDS",
-    group="Server",
     help="Request timeout in seconds, including time in the queue.",
 )
-@option(
+@_further_server_option(
     "--max-queue",
     type=click.IntRange(1),
     metavar="N",
-    group="Server",
-    advanced=True,
     help="Maximum number of waiting requests.  [default: 16 for each of --parallel]",
 )
-@option(
+@_further_server_option(
     "--max-requests-per-minute",
+    "max_requests",
     default=0,
     show_default=True,
     type=click.IntRange(0),
     metavar="N",
-    group="Server",
-    advanced=True,
     help="Maximum requests per minute and API key; 0: unlimited.",
 )
-@option(
+@_further_server_option(
     "--max-tokens-per-minute",
     default=0,
     show_default=True,
     type=click.IntRange(0),
     metavar="N",
-    group="Server",
-    advanced=True,
     help="Maximum tokens per minute and API key; 0: unlimited.",
 )
-@option(
-    "--ui/--no-ui", "page", aliases=("--webui/--no-webui",), default=True, group="Server", help="Serve the web page."
-)
-@option(
+@_server_option("--ui/--no-ui", "page", aliases=("--webui/--no-webui",), default=True, help="Serve the web page.")
+@_further_server_option(
     "--conversations",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    group="Server",
-    advanced=True,
     help="Store the web page's conversations in FILE.",
 )
-@option(
-    "--batches",
-    is_flag=True,
-    group="Server",
-    advanced=True,
-    help="Serve /v1/files and /v1/batches; files and results are kept in the cache folder.",
+@_further_server_option(
+    "--batches", is_flag=True, help="Serve /v1/files and /v1/batches; files and results are kept in the cache folder."
 )
-@option(
+@_further_security_option(
     "--allow-media-from",
     "media_hosts",
     multiple=True,
     metavar="HOSTS",
     callback=_media_hosts,
-    group="Security",
-    advanced=True,
     help="Host from which images are fetched that requests name by https:// URLs. Repeatable, or with commas.",
 )
 @tool_options("Security")
-@option(
+@_further_server_option(
     "--voices",
     type=InputFile(path_type=Path, exists=True, file_okay=False),
     metavar="FOLDER",
     callback=_voices,
-    group="Server",
-    advanced=True,
     help="Folder of voices for /v1/audio/speech, read at startup: NAME.json (OuteTTS) or sounds (Pocket TTS).",
 )
-@option("--hidden-states", is_flag=True, group="Server", advanced=True, help="Serve /hidden-states.")
-@option("--slots/--no-slots", default=True, group="Server", advanced=True, help="Serve /slots.")
-@option(
+@_further_server_option("--hidden-states", is_flag=True, help="Serve /hidden-states.")
+@_further_server_option("--slots/--no-slots", default=True, help="Serve /slots.")
+@_further_server_option(
     "--slot-save-path",
+    "slot_folder",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    group="Server",
-    advanced=True,
     help="Folder of saved slots and their caches.",
 )
-@option(
+@adapter_option(
     "--lora-dir",
+    "adapter_folder",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     metavar="DIR",
-    group="Adapters",
     advanced=True,
     help="Folder of adapters that clients may add by POST /lora-adapters.",
 )
-@option(
-    "--metrics",
-    is_flag=True,
-    group="Server",
-    advanced=True,
-    help="Serve /metrics; without --compat it is always served.",
-)
-@option(
+@_further_server_option("--metrics", is_flag=True, help="Serve /metrics; without --compat it is always served.")
+@_further_server_option(
     "--compat",
     type=click.Choice(["llama-server"]),
-    group="Server",
-    advanced=True,
     help="Answer as llama-server does where that would be wrong for clients of other servers.",
 )
-@option(
+@_further_server_option(
     "-kvu/-no-kvu",
     "--kv-unified/--no-kv-unified",
     default=None,
-    group="Server",
-    advanced=True,
     help="With --compat: do not divide --ctx-size by --parallel.",
 )
-@option(
-    "--log-jsonl",
-    is_flag=True,
-    group="Server",
-    advanced=True,
-    help="Log lines of JSON, including one for each request.",
-)
-@option(
+@_further_server_option("--log-jsonl", is_flag=True, help="Log lines of JSON, including one for each request.")
+@_security_option(
     "--api-key",
     multiple=True,
     metavar="KEYS",
     envvar="LLAMA_API_KEY",
-    group="Security",
     help="API keys that clients must send. Repeatable, or with commas.",
 )
-@option(
-    "--api-key-file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    group="Security",
-    help="Read API keys from FILE, one per line.",
+@_security_option(
+    "--api-key-file", type=click.Path(path_type=Path), metavar="FILE", help="Read API keys from FILE, one per line."
 )
-@option(
-    "--ssl-key-file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    group="Security",
-    help="Private key for TLS (PEM).",
+@_security_option(
+    "--ssl-key-file", "tls_key", type=click.Path(path_type=Path), metavar="FILE", help="Private key for TLS (PEM)."
 )
-@option(
+@_security_option(
     "--ssl-cert-file",
+    "tls_certificate",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    group="Security",
     help="Certificates for TLS (PEM).",
 )
-@option(
-    "--insecure",
-    is_flag=True,
-    group="Security",
-    advanced=True,
-    help="Listen on addresses that other machines reach, without an API key.",
+@_further_security_option(
+    "--insecure", is_flag=True, help="Listen on addresses that other machines reach, without an API key."
 )
-@option(
+@_further_security_option(
     "--allowed-host",
+    "hosts",
     multiple=True,
     metavar="NAME",
-    group="Security",
-    advanced=True,
     help="Host name that clients may call the server by. Repeatable.",
 )
-@option(
+@_further_security_option(
     "--cors-origins",
     "cors_origin",
     aliases=("--cors-origin",),
     multiple=True,
     metavar="URL",
-    group="Security",
-    advanced=True,
     help="Origin of web pages that may send requests; localhost: those of this machine; *: all. Repeatable.",
 )
 @engine_options
@@ -498,44 +422,28 @@ class _Server(NamedTuple):
 def _take_server(options: dict[str, Any], elsewhere: bool) -> _Server:
     """Remove and return the options of the whole server, whose models may run elsewhere."""
     compat = take_compat(options)
-    settings = Settings(
-        host=",".join(options.pop("host")) or "127.0.0.1",
-        port=options.pop("port"),
-        keys=APIKeys(options.pop("api_key"), options.pop("api_key_file")),
-        compat=compat,
-        page=options.pop("page"),
-        slots=options.pop("slots"),
-        metrics=options.pop("metrics") or not compat,
-        verbose=options["verbose"],
-        predict_route=predict_route(os.environ),
-        mcp_servers=allowed_servers(separated(options.pop("allow_tools")), options.pop("mcp_config")),
-        hosts=options.pop("allowed_host"),
-        origins=[url for origins in options.pop("cors_origin") for url in origins.split(",")],
-        timeout=options.pop("timeout"),
-        tls_key=options.pop("ssl_key_file"),
-        tls_certificate=options.pop("ssl_cert_file"),
-        keep_alive=_seconds(options.pop("sleep_idle_seconds")),
-        hidden_states=options.pop("hidden_states"),
-        slot_folder=options.pop("slot_save_path"),
-        adapter_folder=options.pop("lora_dir"),
-        allow_pull=options.pop("allow_pull"),
-        uploads=_cache_folder("--allow-uploads", "uploads") if options["allow_uploads"] else None,
-        upload_bytes=int(options.pop("allow_uploads") * 2**30),
-        media_hosts=options.pop("media_hosts"),
-        voices=options.pop("voices"),
-        context_shift=options.pop("context_shift") and not options["no_context_shift"],
-        max_models=options.pop("models_max"),
-        max_memory=_memory(options.pop("models_memory"), elsewhere),
-        conversations=options.pop("conversations"),
-        batches=_cache_folder("--batches", "batches") if options.pop("batches") else None,
-        max_requests=options.pop("max_requests_per_minute"),
-        max_tokens_per_minute=options.pop("max_tokens_per_minute"),
-        max_tokens=-1 if (limit := options.pop("max_tokens")) is None else limit,
-        stop=options.pop("stop"),
-        pooling=None if (pooling := options.pop("pooling")) == "rank" else pooling,
-        chat=take_chat(options),
-        output=take_output(options),
-    )
+    own: dict[str, Any] = {
+        "host": ",".join(options.pop("host")) or "127.0.0.1",
+        "keys": APIKeys(options.pop("api_key"), options.pop("api_key_file")),
+        "compat": compat,
+        "metrics": options.pop("metrics") or not compat,
+        "verbose": options["verbose"],
+        "predict_route": predict_route(os.environ),
+        "mcp_servers": allowed_servers(separated(options.pop("allow_tools")), options.pop("mcp_config")),
+        "origins": [url for origins in options.pop("cors_origin") for url in origins.split(",")],
+        "keep_alive": _seconds(options.pop("sleep_idle_seconds")),
+        "uploads": _cache_folder("--allow-uploads", "uploads") if options["allow_uploads"] else None,
+        "upload_bytes": int(options.pop("allow_uploads") * 2**30),
+        "context_shift": options.pop("context_shift") and not options["no_context_shift"],
+        "max_memory": _memory(options.pop("models_memory"), elsewhere),
+        "batches": _cache_folder("--batches", "batches") if options.pop("batches") else None,
+        "max_tokens": -1 if (limit := options.pop("max_tokens")) is None else limit,
+        "pooling": None if (pooling := options.pop("pooling")) == "rank" else pooling,
+        "chat": take_chat(options),
+        "output": take_output(options),
+    }
+    same = options.keys() & {field.name for field in fields(Settings)} - own.keys()
+    settings = Settings(**{name: options.pop(name) for name in same}, **own)
     del options["no_context_shift"]
     taken = {name: options.pop(name) for name in ("verbose", "log_jsonl", "hf_token", "offline", "insecure")}
     return _Server(settings, **taken)
