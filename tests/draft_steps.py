@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import pumice
+from places import taken
 from pumice.architecture import DRAFT, FEATURES, MAIN
 from pumice.engine import Engine
 from pumice.engine.requests.batches import Part, batch_of
@@ -39,16 +40,13 @@ def outputs(model: pumice.Model, steps: Sequence[Step]) -> list[dict[str, np.nda
     """The outputs of each step of one sequence."""
 
     def steps_of(engine: Engine) -> Generator[None, None, list[dict[str, np.ndarray]]]:
-        place = engine.scheduler.places.take()
-        assert place is not None
-        engine.scheduler.places.extend(place, 0, N)
         found = []
-        for graph, ids, first, inputs in steps:
-            batch = batch_of(engine.cache, [Part(place, ids, first, range(len(ids)))])
-            given = engine.runner.outputs(replace(batch, inputs=inputs), graph)
-            found.append({key: value.copy() for key, value in given.items()})
-            yield
-        engine.scheduler.places.give_back(place)
+        with taken(engine, N) as (place,):
+            for graph, ids, first, inputs in steps:
+                batch = batch_of(engine.cache, [Part(place, ids, first, range(len(ids)))])
+                given = engine.runner.outputs(replace(batch, inputs=inputs), graph)
+                found.append({key: value.copy() for key, value in given.items()})
+                yield
         return found
 
     return model.engine.thread.call(steps_of)

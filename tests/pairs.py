@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 import pumice
+import qwen_speech_models
 from diffusion_cases import CASES, fillable
 from pumice.engine.messages import Encode
+from pumice.frontend.speech import FramePiece
 from tiny_encoders import MODELS as ENCODERS
 from tiny_models import N_VOCAB, TinyModel
 from tiny_zoo import ZOO
@@ -48,6 +50,16 @@ def _saved(model: pumice.Model) -> Any:
     return model.generate([*ids(60), 5], temperature=0.0, max_tokens=4).tokens
 
 
+def _spoken(model: pumice.Model) -> Any:
+    """Speak 8 frames."""
+    (piece,) = model.speech.pieces("hello", temperature=0.0)
+    assert isinstance(piece, FramePiece)
+    speech, parts = model.speech.open(replace(piece, spoken=replace(piece.spoken, max_frames=8))), []
+    while (samples := speech.next().result(PATIENCE)) is not None:
+        parts.append(samples)
+    return np.concatenate(parts)
+
+
 KINDS: dict[str, Kind] = {
     "generate": _generate(ids(70), max_tokens=40),
     "whole context": _generate(ids(120, 2), max_tokens=None),
@@ -64,18 +76,20 @@ KINDS: dict[str, Kind] = {
 RANK: dict[str, Kind] = {
     "rank": lambda model: model.engine.client.ask(Encode, [ids(100), ids(20, 9)], "last", scores=True).result(PATIENCE)
 }
+SPEAK = {"speak": _spoken, **{name: KINDS[name] for name in ("whole context", "embed", "score", "logits")}}
 FILL: dict[str, Kind] = {
     "fill": lambda model: model.generate(ids(8), max_tokens=16, diffusion_steps=8, temperature=0.0).tokens,
     "fill more": lambda model: model.generate(ids(60), max_tokens=40, diffusion_steps=6, temperature=0.0).tokens,
     "embed": KINDS["embed"],
 }
 
-MODELS: dict[str, tuple[TinyModel, Mapping[str, Kind]]] = {
+MODELS: dict[str, tuple[TinyModel | None, Mapping[str, Kind]]] = {
     "cached": (ENCODERS["qwen3-rank"], KINDS | RANK),
     "windows": (ZOO["gemma2"], KINDS),
     "recurrent": (ZOO["mamba"], KINDS),
     "hybrid": (ZOO["qwen3next"], KINDS),
     "diffusion": (fillable(CASES["llada"]), FILL),
+    "speaking": (None, SPEAK),
     "encoder": (
         ENCODERS["modern-bert-rank"],
         {
@@ -92,6 +106,8 @@ MODELS: dict[str, tuple[TinyModel, Mapping[str, Kind]]] = {
 def write(name: str, folder: Path) -> Path:
     """Write the model of this name, with a context that all requests fit."""
     model = MODELS[name][0]
+    if model is None:
+        return qwen_speech_models.write_converted(folder)
     return replace(model, metadata=model.metadata | {"context_length": SIZES["n_ctx"]}).write(folder / f"{name}.gguf")
 
 

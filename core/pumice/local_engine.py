@@ -30,6 +30,7 @@ from pumice.engine.placement.sizing import make_limits
 from pumice.engine.requests.arguments import AdapterNames, NamedAdapter, check_ids, token_ids
 from pumice.engine.requests.generation import salt_of
 from pumice.engine.requests.reading import LogitRows, ReadRequest, Rows
+from pumice.engine.speech import Speaker, SpeechGraphs
 from pumice.errors import ModelError, PumiceError, RequestError
 from pumice.frontend.engine import ModelEngine
 from pumice.gguf import GGUFFile
@@ -118,7 +119,12 @@ class LocalEngine:
             self.media = LocalMedia(
                 stack, chosen, config, self.registry, self._facts.n_ctx, self.runner.model.media_width
             )
-            self.speech = LocalSpeech(stack, chosen, self.file, config, self.registry, lambda: thread, _open_vocoder)
+            runner = self.runner
+
+            def speaker(graphs: SpeechGraphs) -> Speaker:
+                return Speaker(graphs, thread, runner)
+
+            self.speech = LocalSpeech(stack, chosen, self.file, config, self.registry, speaker, _open_vocoder)
             self._preparer = self._make_preparer(engine.speculation.names)
             self.client = client = EngineClient(lambda command: thread.send(command))
             # The engine's thread holds no reference to the client, so that a model without references is closed.

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from pumice.architecture import MediaKind
 from pumice.chat.mixed import PromptPart
 from pumice.config import Config
-from pumice.engine import EngineThread
 from pumice.engine.media.encoders import ChosenProjector, no_encoder, no_projector
 from pumice.engine.media.projector import Projector
 from pumice.engine.media.rows import keyed
@@ -110,12 +109,12 @@ class LocalSpeech:
         file: GGUFFile,
         config: Config,
         registry: Registry,
-        thread: Callable[[], EngineThread],
+        speaker: Callable[[SpeechGraphs], Speaker],
         open_vocoder: Callable[[Path, Config], Vocoder],
     ) -> None:
-        """``thread`` returns that of the model's engine; ``open_vocoder`` loads a vocoder's file."""
+        """``speaker`` returns that of a speech model; ``open_vocoder`` loads a vocoder's file."""
         self._chosen, self._file, self._config, self._registry = chosen, file, config, registry
-        self._thread = thread
+        self._make_speaker = speaker
         self._lock = threading.Lock()
         self._speaker: Speaker | None = None
         self._closed = False
@@ -147,7 +146,7 @@ class LocalSpeech:
             if self._speaker is None:
                 assert self._chosen.path
                 graphs = SpeechGraphs(self._chosen.path, self._config, self._registry)
-                self._speaker = Speaker(graphs, self._thread())
+                self._speaker = self._make_speaker(graphs)
             return self._speaker
 
     def check(self) -> None:

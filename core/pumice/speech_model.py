@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from pumice.architecture import HParams
 
@@ -57,17 +57,19 @@ class GraphRuns(Protocol):
         """Begin the sequence of a graph with a cache anew."""
 
 
-class Backbone(Protocol):
-    """The language model, which reads one sequence."""
+@dataclass(frozen=True)
+class SpeechStep:
+    """The next parts of the language model's sequence, and the frame ``[values]`` that they follow, if any."""
 
-    def read(self, parts: Sequence[PromptRows]) -> Array:
-        """Read parts of the sequence, and return the hidden state ``[width]`` of the last position."""
+    parts: Sequence[PromptRows]
+    frame: Array | None = None
 
-    def read_to_logits(self, parts: Sequence[PromptRows]) -> tuple[Array, Array]:
-        """Like ``read``, but return the last position's logits ``[n_vocab]``, too.
 
-        Only language models whose architecture has ``speaks_tokens`` give both.
-        """
+class LastRow(NamedTuple):
+    """The hidden state ``[width]`` of the last position that the language model has read, and its logits, if wanted."""
+
+    hidden: Array
+    logits: Array
 
 
 class SpeechVocabulary(Protocol):
@@ -142,12 +144,15 @@ class SpeechModel(ABC):
         default_temperature: temperature unless a request has its own.
         max_voice_seconds: seconds of a voice that are heard; the rest is left out.
         width: values of a hidden state, and of a row of embeddings.
+        reads_logits: frames are made of the logits ``[n_vocab]``, too, which only language models give whose
+            architecture has ``speaks_tokens``.
     """
 
     samples_per_frame: ClassVar[int]
     window: ClassVar[int]
     default_temperature: ClassVar[float]
     max_voice_seconds: ClassVar[float] = 30.0
+    reads_logits: ClassVar[bool] = False
 
     def __init__(self, hparams: HParams, voice: HParams | None) -> None:
         self.hparams = hparams
@@ -175,8 +180,11 @@ class SpeechModel(ABC):
         """Return the rows ``[n, width]`` of a voice, from samples at 24,000 a second. Raises RequestError."""
 
     @abstractmethod
-    def frames(self, run: GraphRuns, backbone: Backbone, task: SpeechTask) -> Iterator[Array]:
-        """Yield the frames ``[values]`` of a piece, each after one step of the language model."""
+    def frames(self, run: GraphRuns, task: SpeechTask) -> Generator[SpeechStep, LastRow, None]:
+        """Make the frames of a piece, each of the row that the language model gives for the step that is yielded.
+
+        Frames of several speeches alternate, so a sequence of a graph with a cache ends before the next step.
+        """
 
     @abstractmethod
     def decoder(self, run: GraphRuns) -> FrameDecoder:

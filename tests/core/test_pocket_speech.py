@@ -96,6 +96,16 @@ def test_a_speech_comes_in_parts_and_is_the_same_in_another_process(models):
             model.generate([VOICE, "a"], max_tokens=1)
 
 
+def test_speeches_count_in_the_queue(models):
+    with pumice.load(models / "never ends" / "model.gguf", n_parallel=1, max_queue=0, **OPTIONS) as model:
+        stream = model.speech.stream("hello there. " * 30)
+        next(stream)
+        assert model.engine.snapshot().n_reading == 1
+        with pytest.raises(pumice.QueueFullError):
+            next(model.speech.stream("hello"))
+        stream.close()
+
+
 def test_a_speech_ends_with_its_reader(models):
     with pumice.load_process(models / "never ends" / "model.gguf", **OPTIONS) as model:
         for _ in range(2):

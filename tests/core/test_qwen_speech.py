@@ -10,14 +10,13 @@ from click.testing import CliRunner
 import pumice
 import qwen_speech_models as tiny
 from gguf_files import write_gguf
-from pumice.audio import VOICE_RATE
+from pumice.audio import VOICE_RATE, voice_samples
 from pumice.cli import cli
-from pumice.engine import speech
+from pumice.engine.messages import Speak
 from pumice.errors import ModelError, RequestError
 from pumice.frontend.speech import TokenizerVocabulary
 from pumice.gguf import GGUFFile
 from pumice.model_files.opening import check_projector
-from pumice.speech_model import SpeechTask
 from vision_models import described
 
 FRAME = 1920
@@ -79,10 +78,10 @@ def frames_of(model, n, voice, language, name="", **changes):
     model.engine.speech.check()
     speaks = model.engine.speech.speaker()
     (text,) = speaks.model.pieces(tiny.TEXT, TokenizerVocabulary(model.tokenizer), language, name)
-    rows = None if voice is None else speaks.model.voice(speaks._graphs, voice.source)
-    task = SpeechTask(replace(text, max_frames=n, **changes), rows, 0.0, np.random.default_rng(0))
+    heard = b"" if voice is None else voice_samples(voice).tobytes()
+    command = Speak(0, replace(text, max_frames=n, **changes), 0.0, 0, heard)
     frames = []
-    speaks._engine.begin(lambda engine: speech._frames(engine, speaks._graphs, task, frames.append)).result()
+    model.engine.thread.read(lambda request: speaks._ask(request, command, frames.append))
     return frames
 
 

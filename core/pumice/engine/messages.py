@@ -405,6 +405,7 @@ class Speak(Numbered, frozen=True):
     temperature: Annotated[float, Meta(ge=0, le=10)]
     seed: Count | None = None
     voice: bytes = b""
+    client: Name = msgspec.field(default_factory=CLIENT.get)
 
 
 class Scored(Answer[Sequence[Logprobs]], frozen=True):

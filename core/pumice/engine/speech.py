@@ -1,4 +1,4 @@
-"""Models that speak: the graphs of their files, and what makes frames and sound beside the steps of the engine."""
+"""Models that speak: the graphs of their files, and sound of the frames that requests of the engine make."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import hashlib
 import queue
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,29 +20,28 @@ from pumice.architecture import MAIN, HParams
 from pumice.backend.step import Batch
 from pumice.config import Config
 from pumice.engine.cache.kv_cache import KVCache
-from pumice.engine.loop.engine import Engine
 from pumice.engine.loop.thread import EngineThread
 from pumice.engine.media.encoders import SPEECH_TYPE, ProjectorParts
 from pumice.engine.messages import Speak
 from pumice.engine.placement.backends import open_backends
-from pumice.engine.placement.runner import compiled_graph
+from pumice.engine.placement.runner import Runner, compiled_graph
 from pumice.engine.placement.sizing import EngineSizes, make_limits
 from pumice.engine.requests.arguments import check_ids
 from pumice.engine.requests.batches import Part, Place, batch_of
-from pumice.errors import ModelClosedError, ModelError, QueueFullError, RequestError
+from pumice.engine.requests.reading import ReadRequest
+from pumice.engine.requests.speaking import Speaking
+from pumice.errors import ModelClosedError, ModelError, RequestError
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph, GraphBuilder
-from pumice.graph.media import IS_TOKEN, N_AXES, PLACES, ROWS
 from pumice.guard import guard, guarded
-from pumice.images import cancelled_request
 from pumice.registry import Registry
-from pumice.speech_model import AddedRows, PromptRows, SpeechGraph, SpeechModel, SpeechTask
+from pumice.speech_model import SpeechGraph, SpeechModel, SpeechTask
 from pumice.tracing import SPEAK
 
 Samples = NDArray[np.float32]
 Emit = Callable[[Samples], None]
+Frames = queue.SimpleQueue[Samples | None]
 
-MOST_WAITING = 64  # pieces of speeches
 MOST_VOICES = 16  # whose rows are kept
 FIRST_WINDOW = 2  # frames that are decoded first, so that a speech begins soon
 
@@ -137,21 +136,21 @@ def _traced(file: GGUFFile, model: SpeechModel, name: str, plan: SpeechGraph) ->
 
 
 class Speaker:
-    """Speaks one piece at a time, with the sequence of the language model in the engine's cache.
+    """Speaks pieces of texts: requests of the engine make frames, of which a thread makes sound.
 
     Args:
         graphs: the speech model.
         engine: the thread of the language model's engine.
+        runner: the language model.
     """
 
-    def __init__(self, graphs: SpeechGraphs, engine: EngineThread) -> None:
+    def __init__(self, graphs: SpeechGraphs, engine: EngineThread, runner: Runner) -> None:
         self._graphs = graphs
         self._engine = engine
-        self._thread = ThreadPoolExecutor(1, "pumice-speech")
+        self._runner = runner
+        self._decoding = ThreadPoolExecutor(1, "pumice-speech")
         self._voices: OrderedDict[bytes, Samples] = OrderedDict()
-        self._jobs: set[Future[int]] = set()
-        self._lock = threading.Lock()
-        self._closed = False
+        self._hearing, self._making = threading.Lock(), threading.Lock()
 
     @property
     def model(self) -> SpeechModel:
@@ -160,79 +159,84 @@ class Speaker:
     def speak(self, command: Speak, emit: Emit) -> Future[int]:
         """Speak a piece: ``emit`` is called with samples in turn, and the result is the number of frames.
 
-        Cancelling the future ends the speech. Raises QueueFullError and ModelClosedError.
+        Cancelling the future ends the speech. Raises RequestError, QueueFullError and ModelClosedError.
         """
-        job: Future[int] = Future()
-        with self._lock:
-            if self._closed:
-                raise ModelClosedError("the model is closed")
-            if len(self._jobs) >= MOST_WAITING:
-                raise QueueFullError(len(self._jobs), MOST_WAITING)
-            self._jobs.add(job)
-        job.add_done_callback(self._forget)
-        self._thread.submit(self._run, command, emit, job)
-        return job
+        made: Frames = queue.SimpleQueue()
+        speech: Future[int] = Future()
+
+        def ask(request: ReadRequest[int]) -> None:
+            self._ask(request, command, made.put)
+
+        making = self._engine.ask(ask, command.client)
+        making.add_done_callback(lambda _: made.put(None))
+        speech.add_done_callback(lambda _: making.cancel())
+        try:
+            self._decoding.submit(self._decode, made, making, emit, speech)
+        except RuntimeError:  # it is shut down
+            raise ModelClosedError("the model is closed") from None
+        return speech
 
     def close(self) -> None:
-        """End all speeches, and free the memory."""
-        with self._lock:
-            self._closed = True
-            jobs = list(self._jobs)
-        for job in jobs:
-            job.cancel()
-        self._thread.shutdown()
+        """End all speeches, whose requests have ended, and free the memory."""
+        self._decoding.shutdown()
         self._graphs.close()
 
-    def _forget(self, job: Future[int]) -> None:
-        with self._lock:
-            self._jobs.discard(job)
-
-    def _run(self, command: Speak, emit: Emit, job: Future[int]) -> None:
-        try:
-            n_frames = self._speak(command, emit, job)
-        except Exception as error:
-            if not job.cancelled():
-                job.set_exception(error)
-            return
-        if not job.cancelled():
-            job.set_result(n_frames)
-
-    def _speak(self, command: Speak, emit: Emit, job: Future[int]) -> int:
-        if job.cancelled():
-            raise cancelled_request()
+    def _ask(self, request: ReadRequest[int], command: Speak, put: Callable[[Samples], None]) -> None:
+        """Add a piece to a request. Raises RequestError for one that does not fit."""
+        text, language = command.text, self._runner.model
+        graph = SPEAK if self.model.reads_logits else language.embedder
+        if not graph or not language.results(graph):
+            raise RequestError(
+                f"speech: the language model gives no {'logits of codes' if graph else 'hidden states'}; it is not the "
+                "one of this file"
+            )
         voice = self._voice(command.voice) if command.voice else None
-        random = np.random.default_rng(command.seed)
-        task = SpeechTask(command.text, voice, command.temperature, random)
-        made: queue.SimpleQueue[NDArray[np.float32] | None] = queue.SimpleQueue()
-        making = self._engine.begin(lambda engine: _frames(engine, self._graphs, task, made.put))
-        making.add_done_callback(lambda _: made.put(None))
-        job.add_done_callback(lambda _: making.cancel())
+        check_ids([*text.tokens, *text.before_voice], language.n_vocab)
+        n_prompt = len(text.tokens) + len(text.before_voice) + (0 if voice is None else len(voice))
+        n_ctx = self._runner.limits.n_ctx
+        if n_prompt >= n_ctx:
+            raise RequestError(
+                f"speech: a piece of the text and the voice have {n_prompt} positions, the context {n_ctx}; increase "
+                "n_ctx or choose a shorter voice"
+            )
+        text = replace(text, max_frames=min(text.max_frames, n_ctx - n_prompt))
+        task = SpeechTask(text, voice, command.temperature, np.random.default_rng(command.seed))
+        steps = self.model.frames(self._graphs, task)
+        Speaking(request, (), steps=steps, graph=graph, width=language.media_width, making=self._making, put=put)
+
+    def _voice(self, data: bytes) -> Samples:
+        key = hashlib.blake2b(data, digest_size=32).digest()
+        with self._hearing:
+            if key not in self._voices:
+                self._voices[key] = self.model.voice(self._graphs, np.frombuffer(data, np.float32))
+                if len(self._voices) > MOST_VOICES:
+                    self._voices.popitem(last=False)
+            self._voices.move_to_end(key)
+            return self._voices[key]
+
+    def _decode(self, made: Frames, making: Future[list[int]], emit: Emit, speech: Future[int]) -> None:
+        """Make sound of the frames of a piece."""
         try:
             decoder = self.model.decoder(self._graphs)
             for frames in _windows(made, self.model.window):
-                if job.cancelled():
-                    raise cancelled_request()
+                if making.done():
+                    making.result()  # raises if it failed
                 samples = decoder.decode(frames)
                 if not np.isfinite(samples).all():
                     raise RequestError("speech: a sample is not a finite number; the model's file may be damaged")
                 emit(samples)
-            return making.result()
-        finally:
-            making.cancel()
-
-    def _voice(self, data: bytes) -> Samples:
-        key = hashlib.blake2b(data, digest_size=32).digest()
-        if key not in self._voices:
-            self._voices[key] = self.model.voice(self._graphs, np.frombuffer(data, np.float32))
-            if len(self._voices) > MOST_VOICES:
-                self._voices.popitem(last=False)
-        self._voices.move_to_end(key)
-        return self._voices[key]
+            (n_frames,) = making.result()
+        except Exception as error:
+            with suppress(InvalidStateError):  # cancelled
+                speech.set_exception(error)
+        else:
+            with suppress(InvalidStateError):
+                speech.set_result(n_frames)
 
 
-def _windows(made: queue.SimpleQueue[NDArray[np.float32] | None], most: int) -> Iterator[NDArray[np.float32]]:
+def _windows(made: Frames, most: int) -> Iterator[Samples]:
     """Yield frames in windows whose sizes do not depend on time, so that a speech is the same each time."""
-    window: list[NDArray[np.float32]] = []
+    window: list[Samples] = []
     size = min(FIRST_WINDOW, most)
     while (frame := made.get()) is not None:
         window.append(frame)
@@ -241,91 +245,3 @@ def _windows(made: queue.SimpleQueue[NDArray[np.float32] | None], most: int) -> 
             window, size = [], most
     if window:
         yield np.stack(window)
-
-
-def _frames(
-    engine: Engine, graphs: SpeechGraphs, task: SpeechTask, put: Callable[[NDArray[np.float32]], None]
-) -> Generator[None, None, int]:
-    """Make the frames of a piece, one in each turn, and return their number."""
-    if engine.runner.model.embedder is None:
-        raise RequestError("speech: the language model gives no hidden states; it is not the one of this file")
-    check_ids([*task.text.tokens, *task.text.before_voice], engine.runner.model.n_vocab)
-    n_prompt = len(task.text.tokens) + len(task.text.before_voice) + (0 if task.voice is None else len(task.voice))
-    most = engine.limits.n_ctx - n_prompt
-    if most < 1:
-        raise RequestError(
-            f"speech: a piece of the text and the voice have {n_prompt} positions, the context {engine.limits.n_ctx}; "
-            "increase n_ctx or choose a shorter voice"
-        )
-    task = replace(task, text=replace(task.text, max_frames=min(task.text.max_frames, most)))
-    n = 0
-    engine.settle()
-    place = engine.scheduler.places.take()
-    try:
-        for frame in graphs.model.frames(graphs, _Sequence(engine, place), task):
-            put(frame)
-            n += 1
-            yield
-    finally:
-        engine.scheduler.places.give_back(place)
-    return n
-
-
-class _Sequence:
-    """A sequence of the language model, of tokens and rows."""
-
-    def __init__(self, engine: Engine, place: Place) -> None:
-        self._engine = engine
-        self._place = place
-        self._n_past = 0
-
-    def read(self, parts: Sequence[PromptRows]) -> NDArray[np.float32]:
-        embedder = self._engine.runner.model.embedder
-        assert embedder
-        return self._read(parts, embedder)["hidden"]
-
-    def read_to_logits(self, parts: Sequence[PromptRows]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        if not self._engine.runner.model.results(SPEAK):
-            raise RequestError("speech: the language model has no logits of codes; it is not the one of this file")
-        outputs = self._read(parts, SPEAK)
-        return outputs["hidden"], outputs["logits"]
-
-    def _read(self, parts: Sequence[PromptRows], graph: str) -> dict[str, NDArray[np.float32]]:
-        """Read parts of the sequence by a graph, and return its outputs for the last position."""
-        engine, width = self._engine, self._engine.runner.model.media_width
-        tokens: list[int] = []
-        rows: list[NDArray[np.float32]] = []
-        for part in parts:
-            if isinstance(part, np.ndarray):
-                tokens += [-1] * len(part)
-                rows.append(part)
-            elif isinstance(part, AddedRows):
-                tokens += part.tokens
-                rows.append(part.rows)
-            else:
-                tokens += part
-                rows.append(np.zeros((len(part), width), np.float32))
-        ids, values = np.array(tokens, np.int32), np.concatenate(rows)
-        if values.shape[1] != width:
-            raise RequestError(f"speech: rows of {values.shape[1]} values, but the language model takes {width}")
-        for start in range(0, len(ids), engine.limits.n_batch):
-            n = min(engine.limits.n_batch, len(ids) - start)
-            is_last = start + n == len(ids)
-            outputs = self._step(ids[start : start + n], values[start : start + n], graph, is_last)
-            if is_last:
-                return {name: np.array(output[0]) for name, output in outputs.items()}
-        raise RequestError("speech: nothing to read")
-
-    def _step(
-        self, ids: NDArray[np.int32], rows: NDArray[np.float32], graph: str, is_last: bool
-    ) -> Mapping[str, NDArray[Any]]:
-        engine, n = self._engine, len(ids)
-        engine.settle()
-        engine.scheduler.places.extend(self._place, self._n_past, n)
-        part = Part(self._place, np.maximum(ids, 0).tolist(), self._n_past, [n - 1] if is_last else [])
-        batch = batch_of(engine.cache, [part])
-        inputs: dict[str, NDArray[Any]] = {ROWS: rows, IS_TOKEN: (ids[:, None] >= 0).astype(np.float32)}
-        inputs[PLACES] = np.repeat(batch.positions[:, None], N_AXES, 1)
-        self._n_past += n
-        with engine.failing_lost():
-            return engine.runner.outputs(replace(batch, inputs=inputs), graph)

@@ -43,15 +43,15 @@ T = TypeVar("T")
 Write = Callable[[list[Event]], None]
 
 ENCODERS = 4  # threads that encode media: one prepares an image while another's is computed, or they share a step
-_COMPILERS = 2  # threads that compile grammars and tokenize long predictions
+_COMPILERS = 2  # threads that compile grammars, tokenize long predictions, and hear voices
 _LONG_PREDICTION = 4096  # characters, which take about a millisecond to tokenize
 
 
 class EngineHost:
     """Passes commands to an engine of this process, and its events to ``write``, from several threads.
 
-    Grammars of requests are compiled, and long predictions tokenized, in separate threads, so that other commands do
-    not wait.
+    Grammars of requests are compiled, long predictions tokenized, and voices heard in separate threads, so that other
+    commands do not wait.
     """
 
     def __init__(self, engine: LocalEngine, write: Write) -> None:
@@ -82,8 +82,7 @@ class EngineHost:
             decoding = partial(self.engine.speech.decode, command.codes)
             self._sound(command.id, decoding, lambda samples: SpeechDecoded(command.id, samples))
         elif isinstance(command, Speak):
-            speaking = partial(self.engine.speech.speak, command, partial(self._write_part, command.id))
-            self._sound(command.id, speaking, lambda n_frames: SpeechEnded(command.id, n_frames))
+            self._prepare_beside(command)
         elif isinstance(command, Cancel) and (speech := self._speech.get(command.id)):
             speech.cancel()
         elif isinstance(command, Cancel) and (cancelled := self._media.get(command.id)):
@@ -99,9 +98,7 @@ class EngineHost:
             self._write([Failed(id, error) for id in _ids(command)])
             return
         if isinstance(filled, Add) and _is_slow(filled.request):
-            with self._lock:
-                self._waiting.update(filled.ids)
-            self._compilers.submit(self._add, filled)
+            self._prepare_beside(filled)
         else:
             self._obey(filled)
 
@@ -156,15 +153,25 @@ class EngineHost:
                 self._cancelled.add(id)
             return id in self._waiting
 
-    def _add(self, command: Add) -> None:
-        """Pass a request to the engine, and cancel it if it was cancelled meanwhile."""
-        self._obey(command)
+    def _prepare_beside(self, command: Add | Speak) -> None:
+        """Pass a request to the engine beside the commands that follow."""
         with self._lock:
-            cancelled = self._cancelled.intersection(command.ids)
+            self._waiting.update(_ids(command))
+        self._compilers.submit(self._prepare, command)
+
+    def _prepare(self, command: Add | Speak) -> None:
+        """Pass a request to the engine, and cancel it if it was cancelled meanwhile."""
+        if isinstance(command, Speak):
+            speaking = partial(self.engine.speech.speak, command, partial(self._write_part, command.id))
+            self._sound(command.id, speaking, lambda n_frames: SpeechEnded(command.id, n_frames))
+        else:
+            self._obey(command)
+        with self._lock:
+            cancelled = self._cancelled.intersection(_ids(command))
             self._cancelled -= cancelled
-            self._waiting.difference_update(command.ids)
+            self._waiting.difference_update(_ids(command))
         for id in cancelled:
-            self._obey(Cancel(id))
+            self.obey(Cancel(id))
 
     def _obey(self, command: Command) -> None:
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from pumice.plugin import N_TOKENS, GraphBuilder, HParams, RequestError, Tensor
 from pumice.plugin.nn import blocks
 from pumice.plugin.unstable import (
-    Backbone,
     GraphRuns,
+    LastRow,
     PromptRows,
     SpeechGraph,
     SpeechModel,
+    SpeechStep,
     SpeechTask,
     SpeechVocabulary,
     SpokenText,
@@ -110,11 +111,11 @@ class PocketTTS(SpeechModel):
 
     # --- frames
 
-    def frames(self, run: GraphRuns, backbone: Backbone, task: SpeechTask) -> Iterator[Array]:
+    def frames(self, run: GraphRuns, task: SpeechTask) -> Generator[SpeechStep, LastRow, None]:
         parts: list[PromptRows] = [task.text.tokens]
         if task.voice is not None:
             parts = [task.text.before_voice, task.voice, *parts]
-        hidden = backbone.read(parts)
+        hidden, _ = yield SpeechStep(parts)
         spread, last = np.float32(math.sqrt(task.temperature)), task.text.max_frames
         for i in range(task.text.max_frames):
             noise = task.random.standard_normal((1, N_VALUES), np.float32) * spread
@@ -123,9 +124,7 @@ class PocketTTS(SpeechModel):
                 last = min(last, i + task.text.n_after)
             if i >= last:
                 return
-            frame, row = np.array(made["frame"][0]), np.array(made["row"])
-            yield frame
-            hidden = backbone.read([row])
+            hidden, _ = yield SpeechStep([np.array(made["row"])], np.array(made["frame"][0]))
 
     def _build_frame(self, g: GraphBuilder) -> None:
         hidden = g.input("hidden", (N_TOKENS, self.width))

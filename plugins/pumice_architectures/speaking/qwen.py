@@ -6,7 +6,7 @@ its hidden state, and the sum of their embeddings is what the language model rea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -16,10 +16,11 @@ from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ModelError, RequestEr
 from pumice.plugin.nn import blocks
 from pumice.plugin.unstable import (
     AddedRows,
-    Backbone,
     GraphRuns,
+    LastRow,
     SpeechGraph,
     SpeechModel,
+    SpeechStep,
     SpeechTask,
     SpeechVocabulary,
     SpokenText,
@@ -46,6 +47,7 @@ class Qwen3TTS(SpeechModel):
     samples_per_frame: ClassVar = FRAME
     window: ClassVar = WINDOW
     default_temperature: ClassVar = 0.9
+    reads_logits: ClassVar = True
 
     def __init__(self, hparams: HParams, voice: HParams | None) -> None:
         super().__init__(hparams, voice)
@@ -111,7 +113,7 @@ class Qwen3TTS(SpeechModel):
 
     # --- frames
 
-    def frames(self, run: GraphRuns, backbone: Backbone, task: SpeechTask) -> Iterator[Array]:
+    def frames(self, run: GraphRuns, task: SpeechTask) -> Generator[SpeechStep, LastRow, None]:
         text = task.text
         _check(text)
         rows = self._added(run, text.codes)
@@ -119,7 +121,7 @@ class Qwen3TTS(SpeechModel):
         parts = [AddedRows(text.before_voice, rows[:n]), AddedRows(text.tokens, rows[n:])]
         if task.voice is not None:
             parts.insert(1, AddedRows([pad] * len(task.voice), task.voice))
-        hidden, logits = backbone.read_to_logits(parts)
+        hidden, logits = yield SpeechStep(parts)
         earlier: set[int] = set()
         for i in range(text.max_frames):
             code = self._first_code(logits, earlier, i < LEAST_FRAMES, task)
@@ -127,8 +129,7 @@ class Qwen3TTS(SpeechModel):
                 return
             earlier.add(code)
             codes, row = self._others(run, hidden, code, task)
-            yield np.array(codes, np.float32)
-            hidden, logits = backbone.read_to_logits([AddedRows([pad], row)])
+            hidden, logits = yield SpeechStep([AddedRows([pad], row)], np.array(codes, np.float32))
 
     def _added(self, run: GraphRuns, codes: list[int]) -> Array:
         """Return the rows of codes; zeros for -1."""

@@ -10,6 +10,7 @@ import pytest
 
 import pumice
 from draft_steps import N, Step, after_hidden, block, logits_of, run, whole, write
+from places import taken
 from pumice.architecture import DRAFT, FEATURES, MAIN
 from pumice.engine import Engine
 from pumice.engine.requests.batches import Part, batch_of
@@ -81,17 +82,13 @@ def test_blocks_of_several_sequences(tmp_path: Path, name: str, backend: str) ->
     """Side by side in a step they are what they are alone, also where one is shorter."""
 
     def steps_of(engine: Engine) -> Generator[None, None, list[Mapping[str, np.ndarray]]]:
-        places = [engine.scheduler.places.take() for _ in range(2)]
         found = []
-        for place in places:
-            assert place is not None
-            engine.scheduler.places.extend(place, 0, N)
-        tails = [Part(places[0], IDS[-8:], 0, range(8)), Part(places[1], IDS[:5], 0, range(5))]
-        for parts in ([tails[0]], [tails[1]], tails):
-            found.append({k: v.copy() for k, v in engine.runner.outputs(batch_of(engine.cache, parts), MAIN).items()})
-            yield
-        for place in places:
-            engine.scheduler.places.give_back(place)
+        with taken(engine, N, 2) as places:
+            tails = [Part(places[0], IDS[-8:], 0, range(8)), Part(places[1], IDS[:5], 0, range(5))]
+            for parts in ([tails[0]], [tails[1]], tails):
+                outputs = engine.runner.outputs(batch_of(engine.cache, parts), MAIN)
+                found.append({name: rows.copy() for name, rows in outputs.items()})
+                yield
         return found
 
     path = OF_BLOCKS[name].write(tmp_path / "model.gguf")

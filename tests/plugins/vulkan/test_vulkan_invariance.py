@@ -10,6 +10,7 @@ import pytest
 import pumice
 from equal_texts import write_model
 from nightly import variants
+from places import taken
 from pumice.engine import Engine
 from pumice.engine.requests.batches import Part, batch_of
 
@@ -24,17 +25,14 @@ def logits_of(model: pumice.Model, sizes: Sequence[int]) -> np.ndarray:
     """The logits of all tokens of a text that is read in steps of these sizes."""
 
     def steps(engine: Engine) -> Generator[None, None, np.ndarray]:
-        place = engine.scheduler.places.take()
-        assert place is not None
-        engine.scheduler.places.extend(place, 0, sum(sizes))
         found, first = [], 0
-        for n in sizes:
-            ids = [(7 * i + 3) % 30 for i in range(first, first + n)]
-            batch = batch_of(engine.cache, [Part(place, ids, first, range(n))])
-            found.append(engine.runner.outputs(batch)["logits"].copy())
-            first += n
-            yield
-        engine.scheduler.places.give_back(place)
+        with taken(engine, sum(sizes)) as (place,):
+            for n in sizes:
+                ids = [(7 * i + 3) % 30 for i in range(first, first + n)]
+                batch = batch_of(engine.cache, [Part(place, ids, first, range(n))])
+                found.append(engine.runner.outputs(batch)["logits"].copy())
+                first += n
+                yield
         return np.concatenate(found)
 
     return model.engine.thread.call(steps)

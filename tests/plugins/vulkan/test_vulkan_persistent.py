@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 import pumice
 from gguf_files import byte_tokenizer, tiny_llama, write_gguf
 from nightly import variants
+from places import taken
 from pumice.engine import Engine
 from pumice.engine.requests.batches import Part, batch_of
 from pumice.evaluate.speed import settle
@@ -283,18 +284,14 @@ def logits_of_steps(model: Any, sizes: Sequence[int], n_seqs: int = 1) -> NDArra
     """The logits of ``IDS``, read by each of ``n_seqs`` sequences in steps of these sizes: [sequence, token, logit]."""
 
     def steps(engine: Engine) -> Generator[None, None, NDArray[np.float32]]:
-        places = [engine.scheduler.places.take() for _ in range(n_seqs)]
         found, first = [], 0
-        for place in places:
-            engine.scheduler.places.extend(place, 0, sum(sizes))
-        for n in sizes:
-            parts = [Part(place, IDS[first : first + n], first, range(n)) for place in places]
-            result = engine.runner.outputs(batch_of(engine.cache, parts))["logits"]
-            found.append(result.copy().reshape(n_seqs, n, -1))
-            first += n
-            yield
-        for place in places:
-            engine.scheduler.places.give_back(place)
+        with taken(engine, sum(sizes), n_seqs) as places:
+            for n in sizes:
+                parts = [Part(place, IDS[first : first + n], first, range(n)) for place in places]
+                result = engine.runner.outputs(batch_of(engine.cache, parts))["logits"]
+                found.append(result.copy().reshape(n_seqs, n, -1))
+                first += n
+                yield
         return np.concatenate(found, 1)
 
     logits: NDArray[np.float32] = model.engine.thread.call(steps)

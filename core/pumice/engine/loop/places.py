@@ -18,7 +18,6 @@ from pumice.engine.requests.batches import EncoderMemory, Place
 from pumice.engine.requests.generation import Generation, Running
 from pumice.engine.requests.job import Active, Job
 from pumice.engine.requests.reading import Reader, Reading
-from pumice.errors import RequestError
 
 J = TypeVar("J", bound=Job)
 A = TypeVar("A", bound=Active)
@@ -200,41 +199,13 @@ class Places:
         """Take a sequence's place; ``keeps``: what it has computed stays cached for others with the same prefix."""
         if keeps and isinstance(active, Running):
             self._states.keep([active])
-        self.lane(active.job).active.remove(active)
-        self.give_back(active, active.known[: active.n_past] if keeps else ())
-
-    def give_back(self, place: Place, tokens: Sequence[int] = ()) -> None:
-        """Release a slot, and the blocks, which keep the contents of ``tokens`` for others."""
-        self._cache.release(place.tables, tokens)
-        if place.memory:
-            self._cache.release(place.memory.tables)
-        (self.readings if isinstance(place, Reader) else self.generations).slots.append(place.slot)
+        lane = self.lane(active.job)
+        lane.active.remove(active)
+        lane.slots.append(active.slot)
+        self._cache.release(active.tables, active.known[: active.n_past] if keeps else ())
+        if active.memory:
+            self._cache.release(active.memory.tables)
         self._refused = None
-
-    # --- places of speech models, which read what they generate themselves
-
-    def take(self) -> Place:
-        """Return a place for a sequence outside of the queue; others are preempted if needed."""
-        while not self.generations.slots:
-            if not self._preempt():
-                raise RequestError("all slots are taken by speech; try again later")
-        return Place(self.generations.slots.pop(), self._cache.begin([])[0])
-
-    def extend(self, place: Place, n_past: int, n_new: int) -> None:
-        """Hold blocks for the next positions of such a sequence; others are preempted if necessary.
-
-        Raises RequestError if blocks are missing although everything else was preempted.
-        """
-        while not self._cache.extend(place.tables, n_past, n_new):
-            if not self._preempt():
-                raise RequestError(f"{n_past + n_new} positions exceed the KV cache; increase n_ctx")
-
-    def _preempt(self) -> bool:
-        """Preempt the generation, or else the reading, that began last; return False if there is none."""
-        if not self.active:
-            return False
-        self.put_back((self.generations.active or self.readings.active)[-1])
-        return True
 
 
 # --- recurrent states

@@ -17,6 +17,7 @@ from pumice.engine.requests.alignment import Alignment
 from pumice.engine.requests.batches import Part, Place, batch_of
 from pumice.engine.requests.job import Active
 from pumice.engine.requests.reading import LayerRows, Reader, Rows, TextRows
+from pumice.engine.requests.speaking import Speaking
 
 
 class ReadSteps:
@@ -82,6 +83,9 @@ class ReadSteps:
             return np.stack([rows[site].reshape(len(batch.tokens), -1) for site in sites], axis=1)
         if isinstance(first.reading, Alignment):
             return self._runner.outputs(batch, ALIGN)["queries"]
+        if isinstance(first.reading, Speaking):
+            outputs = self._runner.outputs(batch, first.reading.graph)
+            return np.concatenate([outputs[name] for name in ("hidden", "logits") if name in outputs], axis=1)
         if first.kind != "hidden":
             outputs = self._runner.outputs(batch)
             return outputs["logits"]

@@ -148,7 +148,7 @@ class Scheduler:
 
     def n_rows(self, kind: str) -> int:
         """Return the output rows of a step of readings."""
-        has_logits = kind in ("logits", "measure")
+        has_logits = kind in ("logits", "measure", "speak")
         return self.limits.n_outputs if has_logits else self.limits.n_batch
 
     def _apart(self, members: Sequence[tuple[A, int]]) -> list[tuple[A, int]]:
@@ -177,6 +177,8 @@ class Scheduler:
         reader.last_step = self.places.n_steps
         if not reader.whole or reader.reading.done:
             reader.n_past += n_new
+        if reader.began is None and not reader.reads_on:
+            reader.began = self.places.n_steps
         if reader.known:
             self._cache.publish(reader.tables, reader.known, reader.n_past)
 

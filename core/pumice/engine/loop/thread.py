@@ -126,29 +126,38 @@ class EngineThread:
         with contextlib.suppress(Exception):  # a request that fails for the same reason gets the error
             self._prepare(Add([0], Request(prompt=[0])))
 
-    def read(self, readings: Callable[[ReadRequest[T]], None]) -> list[T]:
-        """Return the values of a request's readings, which ``readings`` adds to it. Raises QueueFullError."""
+    def ask(self, readings: Callable[[ReadRequest[T]], None], client: str = "") -> Future[list[T]]:
+        """Return the values of a request's readings, which ``readings`` adds to it.
+
+        Cancelling the future cancels the request. Raises QueueFullError, ModelClosedError, and what ``readings`` does.
+        """
         future: Future[list[T]] = Future()
-        request = with_future(next(self._own_ids), future)
-        readings(request)
+        request = with_future(next(self._own_ids), future, client)
         with self._accepting(1):
+            readings(request)
             self._put(request)
+
+        def ended(future: Future[list[T]]) -> None:
+            with contextlib.suppress(ModelClosedError):
+                if future.cancelled():
+                    self._put(Cancel(request.id))
+
+        future.add_done_callback(ended)
+        return future
+
+    def read(self, readings: Callable[[ReadRequest[T]], None]) -> list[T]:
+        """Return the result of ``ask``."""
+        future = self.ask(readings)
         try:
             return future.result()
         except BaseException:
-            with contextlib.suppress(ModelClosedError):
-                self._put(Cancel(request.id))
+            future.cancel()
             raise
-
-    def begin(self, turns: Callable[[Engine], Generator[None, None, T]]) -> Future[T]:
-        """Like ``call``, but return a future, which can be cancelled."""
-        future: Future[T] = Future()
-        self._put(EngineTask(turns(self._engine), future))
-        return future
 
     def call(self, turns: Callable[[Engine], Generator[None, None, T]]) -> T:
         """Return the result of a generator, which has exclusive use of the engine at each of its turns."""
-        future = self.begin(turns)
+        future: Future[T] = Future()
+        self._put(EngineTask(turns(self._engine), future))
         try:
             return future.result()
         except BaseException:

@@ -37,7 +37,8 @@ class Place:
 class Part(NamedTuple):
     """The tokens of a sequence in a batch, after ``n_past`` earlier ones; ``output_rows`` are rows with outputs.
 
-    Negative tokens are ids of ``media``, or of a text without media those of slots (``LATEST``).
+    Negative tokens are ids of ``media``, or of a text without media those of slots (``LATEST``). ``rows`` are added to
+    the embeddings of all tokens, of which negative ones have none.
     """
 
     place: Place
@@ -47,6 +48,7 @@ class Part(NamedTuple):
     adapters: Scales = ()
     media: MediaRows | None = None
     taps: Taps | None = None
+    rows: NDArray[np.float32] | None = None
 
 
 def batch_of(cache: KVCache, parts: Sequence[Part]) -> Batch:
@@ -121,18 +123,20 @@ def batch_after(before: Batch, parts: Sequence[Part]) -> Batch:
 
 def _media(parts: Sequence[Part], tokens: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
     """Return the inputs of a step with media, or after media that moved the places of tokens; else nothing."""
-    moved = any(part.media is not None and part.media.places is not None for part in parts)
+    brought = [part.rows for part in parts if part.rows is not None]
+    moved = bool(brought) or any(part.media is not None and part.media.places is not None for part in parts)
     n_media = sum(token < 0 for part in parts if part.media for token in part.tokens)
     if not n_media and not moved:
         return {}
-    width = next((part.media.spans[0][1].shape[1] for part in parts if part.media and part.media.spans), 0)
+    brought += [part.media.spans[0][1] for part in parts if part.media and part.media.spans]
+    width = next((rows.shape[1] for rows in brought), 0)
     rows, end, n_known = np.empty((len(tokens), width), np.float32), 0, 0
     for part in parts:
         start, end = end, end + len(part.tokens)
         if part.media:
             n_known += part.media.copy_rows(tokens[start:end], rows[start:end])
         else:
-            rows[start:end] = 0
+            rows[start:end] = 0 if part.rows is None else part.rows
     if n_known < n_media:
         raise RuntimeError(f"the batch has {n_media} positions of media, but rows for {n_known}")
     inputs: dict[str, NDArray[Any]] = {ROWS: rows, IS_TOKEN: (tokens[:, None] >= 0).astype(np.float32)}

@@ -23,8 +23,8 @@ from pumice.errors import RequestError
 T = TypeVar("T")
 
 Rows = NDArray[np.float32]
-Kind = Literal["logits", "hidden", "align", "measure"]
-"""Work that shares steps: rows of logits, of hidden states or of queries, or steps that are measured."""
+Kind = Literal["logits", "hidden", "align", "speak", "measure"]
+"""Work that shares steps: rows of logits, of hidden states, of queries or of both, or steps that are measured."""
 
 LAYERS = "layers "
 """The beginning of the kind of readings of layers, before the names of their sites."""
@@ -67,7 +67,7 @@ def with_event(id: int, answer: Callable[[list[T]], Event], priority: int = 0, c
     return ReadRequest(id, lambda values: [answer(values)], lambda error: Failed(id, error), priority, client)
 
 
-def with_future(id: int, future: Future[list[T]]) -> ReadRequest[T]:
+def with_future(id: int, future: Future[list[T]], client: str = "") -> ReadRequest[T]:
     """Return a request without a command, which is answered by a future."""
 
     def answer(values: list[T]) -> list[Event]:
@@ -79,7 +79,7 @@ def with_future(id: int, future: Future[list[T]]) -> ReadRequest[T]:
         with suppress(InvalidStateError):
             future.set_exception(error)
 
-    return ReadRequest(id, answer, fail)
+    return ReadRequest(id, answer, fail, client=client)
 
 
 @dataclass(eq=False)
@@ -91,6 +91,7 @@ class Reading(Job, Generic[T]):
         wanted: positions whose rows are wanted, ascending; the first ``n_done`` of them are known.
         shares: True if its blocks are those of any request with these tokens.
         whole: True if each step computes the whole sequence.
+        grows: the rows of a step decide the next tokens.
     """
 
     request: ReadRequest[T]
@@ -100,6 +101,7 @@ class Reading(Job, Generic[T]):
     n_done: int = 0
     whole: bool = False
     stops_at_rows: ClassVar[bool] = False
+    grows: ClassVar[bool] = False
     kind: ClassVar[Kind] = "logits"
 
     def __post_init__(self) -> None:
@@ -133,6 +135,10 @@ class Reading(Job, Generic[T]):
 
     def took(self, first: int, n_new: int, seconds: float) -> None:
         """Note the seconds of a step that read ``n_new`` tokens after the first ``first`` ones."""
+
+    def added_rows(self, start: int, end: int) -> Rows | None:
+        """Return rows that are added to the embeddings of tokens; None for none."""
+        return None
 
     def events(self) -> list[Event]:
         """Return events before the last."""
@@ -270,6 +276,10 @@ class Reader(Active):
     def kind(self) -> str:
         return self.reading.kind
 
+    @property
+    def reads_on(self) -> bool:
+        return self.pending > 1 or not self.reading.grows
+
     def rows(self, n_new: int, n_rows: int) -> Sequence[int]:
         """Return the positions of the wanted rows among the next ``n_new`` tokens, at most ``n_rows`` of them."""
         wanted, n_done = self.reading.wanted, self.reading.n_done
@@ -289,15 +299,10 @@ class Reader(Active):
 
     def part(self, n_new: int, rows: Sequence[int]) -> Part:
         """Return its next tokens as part of a batch, with these positions' rows as outputs."""
-        tokens = self.reading.tokens[self.n_past : self.n_past + n_new]
-        return Part(
-            self,
-            tokens,
-            self.n_past,
-            [row - self.n_past for row in rows],
-            self.reading.adapters,
-            self.reading.media,
-        )
+        reading, end = self.reading, self.n_past + n_new
+        outputs = [row - self.n_past for row in rows]
+        part = Part(self, reading.tokens[self.n_past : end], self.n_past, outputs, reading.adapters, reading.media)
+        return part._replace(rows=reading.added_rows(self.n_past, end))
 
 
 ReadMembers = list[tuple[Reader, int]]
