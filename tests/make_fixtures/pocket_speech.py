@@ -99,7 +99,7 @@ def main() -> None:
     found: dict[str, np.ndarray] = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tokenizer.json"
-        path.write_text(json.dumps(tiny.tokenizer()))
+        path.write_text(json.dumps(tiny.STORED["tokenizer"]))
         model = load(path, -8.0)
         voice = torch.from_numpy(tiny.voice())[None]
         with torch.no_grad():

@@ -17,6 +17,7 @@ from qwen_tts.core.models.configuration_qwen3_tts import Qwen3TTSConfig
 from qwen_tts.core.models.modeling_qwen3_tts import Qwen3TTSForConditionalGeneration
 from qwen_tts.core.tokenizer_12hz.configuration_qwen3_tts_tokenizer_v2 import Qwen3TTSTokenizerV2DecoderConfig
 from qwen_tts.core.tokenizer_12hz.modeling_qwen3_tts_tokenizer_v2 import Qwen3TTSTokenizerV2Decoder
+from tokenizers import Tokenizer
 
 import qwen_speech_models as tiny
 from vision_models import described
@@ -30,12 +31,13 @@ def loaded(module: torch.nn.Module, tensors: dict[str, np.ndarray]) -> torch.nn.
 
 
 def spoken(codec: torch.nn.Module, found: dict[str, np.ndarray]) -> None:
-    settings = Qwen3TTSConfig(**tiny.config())
+    settings = Qwen3TTSConfig(**tiny.STORED["config"])
     for part in (settings, settings.talker_config, settings.talker_config.code_predictor_config):
         part._attn_implementation = "eager"
     model = loaded(Qwen3TTSForConditionalGeneration(settings), tiny.model_tensors())
     text = f"<|im_start|>assistant\n{tiny.TEXT}<|im_end|>\n<|im_start|>assistant\n"
-    ids = torch.tensor([tiny.encoded(text)])
+    tokenizer = Tokenizer.from_str(json.dumps(tiny.STORED["tokenizer"]))
+    ids = torch.tensor([tokenizer.encode(text).ids])
     row = model.extract_speaker_embedding(tiny.voice(), 24000)
     found["voice row"] = row.numpy()
     clone = {"ref_spk_embedding": [row], "x_vector_only_mode": [True], "icl_mode": [False], "ref_code": None}
@@ -66,7 +68,7 @@ def converted(sources: Path) -> str:
 def main() -> None:
     torch.set_num_threads(1)
     found: dict[str, np.ndarray] = {}
-    settings = Qwen3TTSTokenizerV2DecoderConfig(**tiny.codec_config())
+    settings = Qwen3TTSTokenizerV2DecoderConfig(**tiny.STORED["codec_config"])
     settings._attn_implementation = "eager"
     tensors = {name.removeprefix("decoder."): array for name, array in tiny.codec_tensors().items()}
     codec = loaded(Qwen3TTSTokenizerV2Decoder(settings), tensors)

@@ -17,9 +17,8 @@ from family_templates import FAMILIES, jinja2_as_transformers
 from pumice.chat import BUILTIN
 from pumice.chat.jinja import JinjaTemplate
 from pumice.errors import ModelError, RequestError
-from template_features import CONTEXT, FEATURES
 
-RENDERED = json.loads((Path(__file__).parents[2] / "fixtures/template_features.json").read_text())
+TEMPLATES = json.loads((Path(__file__).parents[2] / "fixtures/template_features.json").read_text())
 NOW = datetime(2026, 1, 2, 3, 4)
 TOOLS = [
     {
@@ -86,9 +85,10 @@ def check(source: str, environment: SandboxedEnvironment | None = None) -> int:
     return compared
 
 
-@pytest.mark.parametrize("name", FEATURES)
+@pytest.mark.parametrize("name", TEMPLATES["features"])
 def test_features_render_as_with_transformers(name):
-    assert JinjaTemplate(FEATURES[name]).render(CONTEXT) == RENDERED[name]
+    feature = TEMPLATES["features"][name]
+    assert JinjaTemplate(feature["template"]).render(TEMPLATES["context"]) == feature["text"]
 
 
 @pytest.mark.parametrize("name", BUILTIN)
