@@ -22,5 +22,5 @@ export function Artifact({ code }: { code: string }) {
     isGiven.current = true;
     frame.contentWindow!.postMessage(code, "*"); // it has no origin that could be named
   };
-  return <iframe class="artifact" title={t("Shown code")} src="page/frame.html" sandbox="allow-scripts" referrerpolicy="no-referrer" onLoad={(event) => give(event.currentTarget)} />;
+  return <iframe class="artifact" title={t("Preview of the code")} src="page/frame.html" sandbox="allow-scripts" referrerpolicy="no-referrer" onLoad={(event) => give(event.currentTarget)} />;
 }

@@ -22,28 +22,28 @@ export async function readFiles(files: readonly File[], senses: Senses): Promise
 async function readFile(file: File, { sees, watches, n_ctx }: Senses): Promise<Attachment> {
   const { name } = file;
   if (file.type.startsWith("image/") && file.type !== "image/svg+xml") {
-    if (!sees) throw new Error(t("{name}: this model sees no pictures.", { name }));
-    if (file.size > MAX_FILE) throw new Error(t("{name} has more than {n} MiB.", { name, n: MAX_FILE >> 20 }));
+    if (!sees) throw new Error(t("{name}: this model does not read images.", { name }));
+    if (file.size > MAX_FILE) throw new Error(t("{name} is larger than {n} MiB.", { name, n: MAX_FILE >> 20 }));
     return { name, kind: "image", data: await picture(file) };
   }
   if (file.type.startsWith("video/")) {
-    if (!watches) throw new Error(t("{name}: this model sees no videos.", { name }));
-    if (file.size > MAX_VIDEO) throw new Error(t("{name} has more than {n} MiB.", { name, n: MAX_VIDEO >> 20 }));
+    if (!watches) throw new Error(t("{name}: this model does not read videos.", { name }));
+    if (file.size > MAX_VIDEO) throw new Error(t("{name} is larger than {n} MiB.", { name, n: MAX_VIDEO >> 20 }));
     return { name, kind: "video", data: await dataUrl(file) };
   }
   if (file.type === "application/pdf") {
-    if (file.size > MAX_FILE) throw new Error(t("{name} has more than {n} MiB.", { name, n: MAX_FILE >> 20 }));
+    if (file.size > MAX_FILE) throw new Error(t("{name} is larger than {n} MiB.", { name, n: MAX_FILE >> 20 }));
     const data = await pdfText((await dataUrl(file)).replace(/^[^,]*,/, ""));
-    if (data.length > MAX_TEXT) throw new Error(t("{name} has more than {n} KiB.", { name, n: MAX_TEXT >> 10 }));
+    if (data.length > MAX_TEXT) throw new Error(t("{name} is larger than {n} KiB.", { name, n: MAX_TEXT >> 10 }));
     return textOf(name, data, n_ctx);
   }
-  if (file.size > MAX_TEXT) throw new Error(t("{name} has more than {n} KiB.", { name, n: MAX_TEXT >> 10 }));
+  if (file.size > MAX_TEXT) throw new Error(t("{name} is larger than {n} KiB.", { name, n: MAX_TEXT >> 10 }));
   const bytes = await file.arrayBuffer();
   let text = "\0";
   try {
     text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
   } catch {} // as a text with the character that none has
-  if (text.includes("\0")) throw new Error(t("{name} is neither a picture nor text.", { name }));
+  if (text.includes("\0")) throw new Error(t("{name} is neither an image nor text.", { name }));
   return textOf(name, text, n_ctx);
 }
 
@@ -60,7 +60,7 @@ async function picture(file: File): Promise<string> {
   try {
     bitmap = await createImageBitmap(file);
   } catch {
-    throw new Error(t("{name} is no picture that this browser reads.", { name: file.name }));
+    throw new Error(t("{name} is not an image that this browser can read.", { name: file.name }));
   }
   const factor = Math.min(1, SIDE / Math.max(bitmap.width, bitmap.height));
   if (factor === 1 && file.size <= KEPT && /^image\/(png|jpeg)$/.test(file.type)) return dataUrl(file);

@@ -52,8 +52,8 @@ export const CodeBlock = memo(function CodeBlock({ code, language }: { code: str
     <figure class="code" dir="ltr">
       <figcaption>
         <span>{language || "text"}</span>
-        {canShow && <IconButton icon="play" label={t("Show it in a frame")} pressed={shows} onClick={() => setShows(!shows)} />}
-        {chart && <IconButton icon="play" label={t("Draw it")} pressed={shows} onClick={() => setShows(!shows)} />}
+        {canShow && <IconButton icon="play" label={t("Preview")} pressed={shows} onClick={() => setShows(!shows)} />}
+        {chart && <IconButton icon="play" label={t("Draw the diagram")} pressed={shows} onClick={() => setShows(!shows)} />}
         <CopyButton text={code} label={t("Copy code")} />
       </figcaption>
       {canShow && shows && <Artifact key={code} code={code} />}

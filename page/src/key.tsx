@@ -21,9 +21,9 @@ export function KeyQuestion() {
     <dialog class="key" ref={showDialog} aria-label={t("API key")} onCancel={(event) => event.preventDefault()}>
       <form onSubmit={submit}>
         <h2>{t("This server needs a key")}</h2>
-        <p>{wasWrong ? t("The one that you gave is not known there.") : t("It stays in this browser, and goes to this server alone.")}</p>
+        <p>{wasWrong ? t("The server does not know this key.") : t("It stays in this browser and is sent to this server only.")}</p>
         <input type="password" autocomplete="current-password" aria-label={t("API key")} value={key} onInput={(event) => setKey(event.currentTarget.value)} />
-        <div class="row end"><button class="primary" disabled={!key.trim()}>{t("Go on")}</button></div>
+        <div class="row end"><button class="primary" disabled={!key.trim()}>{t("Continue")}</button></div>
       </form>
     </dialog>
   );

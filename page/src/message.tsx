@@ -101,15 +101,15 @@ function Answer({ message, isLast, busy }: Properties) {
         </>
       )}
       {message.error && <p class="problem" role="alert">{message.error}</p>}
-      {isInterrupted && <p class="note">{isElsewhere ? t("Being written in another window") : t("Interrupted")}</p>}
+      {isInterrupted && <p class="note">{isElsewhere ? t("Being generated in another window") : t("Interrupted")}</p>}
       {message.finish === "stopped" && <p class="note">{t("Stopped")}</p>}
-      {message.finish === "length" && <p class="note">{t("Cut off: no tokens were left")}</p>}
+      {message.finish === "length" && <p class="note">{t("Cut off: the token limit was reached")}</p>}
       {!isWriting && (
         <Actions message={message} busy={busy}>
           <CopyButton text={message.content} label={t("Copy answer")} />
           <IconButton icon="retry" label={t("Try again")} disabled={busy} onClick={() => void retry(message)} />
           {models.value.length > 1 && <OtherModel message={message} busy={busy} />}
-          {canGoOn && <IconButton icon="forward" label={t("Go on")} onClick={() => void goOn(message)} />}
+          {canGoOn && <IconButton icon="forward" label={t("Continue")} onClick={() => void goOn(message)} />}
           {message.figures && <FiguresView figures={message.figures} />}
         </Actions>
       )}
@@ -163,9 +163,9 @@ function Actions({ message, busy, children }: { message: Message; busy: boolean;
     <div class="actions">
       {all.length > 1 && (
         <span class="versions" role="group" aria-label={t("Versions")}>
-          <IconButton icon="left" label={t("Version before")} disabled={isRunning || index === 0} onClick={() => go(index - 1)} />
+          <IconButton icon="left" label={t("Previous version")} disabled={isRunning || index === 0} onClick={() => go(index - 1)} />
           <span>{index + 1}/{all.length}</span>
-          <IconButton icon="right" label={t("Version after")} disabled={isRunning || index === all.length - 1} onClick={() => go(index + 1)} />
+          <IconButton icon="right" label={t("Next version")} disabled={isRunning || index === all.length - 1} onClick={() => go(index + 1)} />
           <IconButton icon="compare" label={t("Compare versions")} disabled={isRunning} onClick={() => setCompares(true)} />
         </span>
       )}

@@ -71,7 +71,7 @@ function Choice({ actions }: { actions: readonly Row[] }) {
         aria-expanded="true"
         aria-controls="palette-rows"
         aria-activedescendant={rows.length ? `palette-${at}` : undefined}
-        placeholder={t("What to do, or which conversation")}
+        placeholder={t("Search commands and conversations")}
         value={words}
         ref={(input) => input?.focus()}
         onInput={(event) => {
@@ -88,7 +88,7 @@ function Choice({ actions }: { actions: readonly Row[] }) {
           </li>
         ))}
       </ul>
-      {!rows.length && <p class="note">{t("Nothing has these words.")}</p>}
+      {!rows.length && <p class="note">{t("No results.")}</p>}
     </>
   );
 }

@@ -30,7 +30,7 @@ export function Sidebar({ onChosen }: { onChosen: () => void }) {
       </button>
       <input id="search" type="search" aria-label={t("Search conversations")} placeholder={t("Search")} value={query.value} onInput={(event) => void attempt(() => search(event.currentTarget.value))} />
       <nav aria-label={t("Conversations")}>
-        {found.value && !shown.length && <p class="note">{t("No conversation has these words.")}</p>}
+        {found.value && !shown.length && <p class="note">{t("No conversation matches.")}</p>}
         {folders(shown).map(([name, group]) => (
           <details key={`folder ${name}`} class="folder" open={!!found.value || group.some(({ id }) => id === current.value?.id)}>
             <summary><Icon name="folder" /><span dir="auto">{name}</span></summary>

@@ -12,7 +12,7 @@ import { current, draft, models, options, thread } from "./state";
 
 const DEMO = "pumice-demo";
 const STORIES = ["Once upon a time", "This is the story of Ruby"];
-const OF_PICTURES = key("What is in this picture?");
+const OF_PICTURES = key("What is in this image?");
 const EXAMPLES = [key("Why is the sky blue?"), key("Write a haiku about rain"), key("Explain recursion with an example in Python")];
 const NEAR = 80; // pixels from the end that count as being there
 
@@ -51,7 +51,7 @@ export function Thread() {
       </div>
       {!follows.value && shown.length > 0 && (
         <div class="to-end">
-          <IconButton icon="down" label={t("To the end")} onClick={toEnd} />
+          <IconButton icon="down" label={t("Scroll to the end")} onClick={toEnd} />
         </div>
       )}
     </div>
@@ -67,7 +67,7 @@ function Welcome() {
       <Mark />
       <h2>{t("What is on your mind?")}</h2>
       {model && <p>{t("{model} runs on this server. What you write goes nowhere else.", { model })}</p>}
-      {model === DEMO && <p>{t("It is a demo that knows children's stories alone, and goes on with the one that you begin.")}</p>}
+      {model === DEMO && <p>{t("It is a demo model for children's stories, and continues the one that you begin.")}</p>}
       <div class="examples">
         {(isDemo ? (sees ? [t(OF_PICTURES)] : STORIES) : (sees ? [OF_PICTURES, ...EXAMPLES.slice(1)] : EXAMPLES).map((text) => t(text))).map((text) => (
           <button key={text} type="button" onClick={() => (draft.value = text)}>{text}</button>

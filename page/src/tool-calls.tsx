@@ -32,7 +32,7 @@ export function ToolCalls({ message, canAnswer }: { message: Message; canAnswer:
           {canAnswer && !known.has(call.name) && (
             <textarea
               rows={2}
-              placeholder={t("What the tool answers")}
+              placeholder={t("Result of the tool")}
               aria-label={t("Result of {name}", { name: call.name })}
               value={results[index] ?? ""}
               onInput={(event) => set(index, event.currentTarget.value)}

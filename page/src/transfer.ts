@@ -32,7 +32,7 @@ export async function exportAll(): Promise<void> {
 
 /** What either of them made. Throws for anything else. Returns how many conversations there were. */
 export async function importFile(file: File): Promise<number> {
-  if (file.size > MAX_FILE) throw new Error(t("{name} has more than {n} MiB.", { name: file.name, n: MAX_FILE >> 20 }));
+  if (file.size > MAX_FILE) throw new Error(t("{name} is larger than {n} MiB.", { name: file.name, n: MAX_FILE >> 20 }));
   let value: any;
   try {
     value = JSON.parse(await file.text());
@@ -40,7 +40,7 @@ export async function importFile(file: File): Promise<number> {
     throw new Error(t("{name} is not JSON.", { name: file.name }));
   }
   const all = value?.form === FORM ? value.conversations : Array.isArray(value?.messages) ? [ofRequest(value, file.name)] : null;
-  if (!Array.isArray(all) || !all.every(isWhole)) throw new Error(t("{name} holds no conversations of this page.", { name: file.name }));
+  if (!Array.isArray(all) || !all.every(isWhole)) throw new Error(t("{name} contains no conversations of this page.", { name: file.name }));
   const own = all.map(renamed);
   for (const { conversation, messages } of own) {
     await keepConversation(conversation);
@@ -88,7 +88,7 @@ function ofRequest(body: any, filename: string): any {
       created: now + messages.length,
       role,
       content: text,
-      ...(pictures.length && { attachments: pictures.map((data, index) => ({ name: t("Picture {n}", { n: index + 1 }), kind: "image", data })) }),
+      ...(pictures.length && { attachments: pictures.map((data, index) => ({ name: t("Image {n}", { n: index + 1 }), kind: "image", data })) }),
       ...(role === "assistant" && { finish: "stop" }),
       ...(reasoning_content && { reasoning: reasoning_content }),
       ...(tool_call_id && { toolCallId: tool_call_id }),

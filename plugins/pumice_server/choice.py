@@ -111,7 +111,7 @@ def check_names(specs: Sequence[ModelSpec]) -> None:
     names = [name for spec in specs for name in spec.names]
     for name in names:
         if names.count(name) > 1:
-            raise click.UsageError(f"two models are called {name}: rename a file")
+            raise click.UsageError(f"two models are called {name}; rename a file, or serve one of them")
 
 
 def with_presets(specs: Sequence[ModelSpec], presets: Sequence[ModelSpec]) -> list[ModelSpec]:
@@ -188,7 +188,7 @@ def take_adapters(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
             path, scale = split_scale(argument) if kind.endswith("scaled") else (argument, 1.0)
             name = Path(path).stem
             if name in adapters:
-                raise click.UsageError(f"two adapters are called {name}: rename a file")
+                raise click.UsageError(f"--{kind.replace('_', '-')}: two adapters are called {name}; rename a file")
             is_lora = kind.startswith("lora")
             only = {} if is_lora else {"layers": layers}
             scale = 0.0 if off and is_lora else scale

@@ -363,10 +363,15 @@ def command(names: tuple[str, ...], **options: Any) -> None:
     if compat:
         aliases.sort()  # responses carry the first
     if aliases and len(paths) + len(specs) > 1:
-        raise click.UsageError("-a names one model: several have the names of their files, or of the catalogue")
+        raise click.UsageError(
+            "--alias names a single model; several have the names of their files, or of the catalogue"
+        )
     adapters = take_adapters(options)
     if adapters and len(paths) + len(specs) > 1:
-        raise click.UsageError("adapters apply to a single model: set the adapters of several models in the catalogue")
+        kind = next(iter(adapters.values()))["kind"].replace("_", "-")
+        raise click.UsageError(
+            f"--{kind} applies to a single model; set the adapters of several models in the catalogue"
+        )
     own = _load_options(adapters, options, own_folders)
     specs = with_presets(make_specs(paths, aliases, own, tags), specs)
     if cluster is None:  # machines of a cluster may have other files

@@ -273,7 +273,9 @@ class Protocol(H11Protocol):
         if left < unread:
             self._watch(left)
         else:
-            logger.warning("a client did not take a part of its answer for %.0f seconds", limits.STALL_SECONDS)
+            logger.warning(
+                "a client did not read its response for %.0f seconds; the connection is closed", limits.STALL_SECONDS
+            )
             self.drop()
 
     def _expect(self) -> None:

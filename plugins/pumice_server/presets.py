@@ -57,9 +57,7 @@ def read_presets(path: Path, params: Sequence[click.Parameter], server_wide: Col
             raise click.UsageError(f"--models-preset: {path}: more than {_MAX_BYTES >> 20} MiB")
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
         if control := _CONTROL.search(text):
-            raise click.UsageError(
-                f"--models-preset: {path}: the character {control[0]!r} has no place here; remove it"
-            )
+            raise click.UsageError(f"--models-preset: {path}: the character {control[0]!r} is not allowed; remove it")
         parser.read_string(f"[{_TOP}]\n{text}", str(path))
     except configparser.ParsingError as error:
         number, line = error.errors[0]  # the first line of what was read is none of the file
@@ -116,7 +114,7 @@ class _Reader:
                 raise click.UsageError(f"{where}: unknown option{hint}")
             param = self._options.get(name)
             if param is not None and (param.name in self._server_wide or not _is_of_a_model(param)):
-                raise click.UsageError(f"{where}: this is of the whole server; give it on the command line")
+                raise click.UsageError(f"{where}: the option applies to the whole server; give it on the command line")
             arguments += argument_of(name, value, self._n_values, OPTIONS.refused, where)
         return arguments
 

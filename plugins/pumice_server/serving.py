@@ -85,7 +85,9 @@ def serve(
         config.load()
     except OSError as error:  # ssl names neither the file nor the problem
         files = f"{settings.tls_key} and {settings.tls_certificate}"
-        raise click.ClickException(f"TLS: {files} are no private key and its certificates in PEM: {error}") from None
+        raise click.ClickException(
+            f"--ssl-key-file, --ssl-cert-file: {files} are not a key and its certificates in PEM: {error}"
+        ) from None
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a client that disconnects only ends its connection
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -160,12 +160,12 @@ class Settings:
             )
         if (self.tls_key is None) != (self.tls_certificate is None):
             raise click.UsageError("TLS needs both --ssl-key-file and --ssl-cert-file")
-        for file in (self.tls_key, self.tls_certificate):
+        for option, file in {"--ssl-key-file": self.tls_key, "--ssl-cert-file": self.tls_certificate}.items():
             if file is not None and not file.is_file():
-                raise click.UsageError(f"TLS: there is no file {file}")
+                raise click.UsageError(f"{option}: there is no file {file}")
         for origin in self.origins:
             if origin != LOCAL and not _ORIGIN.fullmatch(origin):
-                raise click.UsageError(f"--cors-origin: expected https://NAME, {LOCAL}, or * for all, not {origin!r}")
+                raise click.UsageError(f"--cors-origins: expected https://NAME, {LOCAL}, or * for all, not {origin!r}")
         for option, path in {"--conversations": self.conversations, "--slot-save-path": self.slot_folder}.items():
             if path is not None and not path.absolute().parent.is_dir():
                 raise click.UsageError(f"{option} {path}: there is no folder {path.absolute().parent}; create it first")

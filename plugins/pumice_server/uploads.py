@@ -174,7 +174,7 @@ class Uploads:
             raise HTTPException(507, f"models have {_MAX_FILES} uploaded files, which is the most; delete models")
         if excess > 0:
             raise HTTPException(
-                507, f"uploaded files take more than {self.space} bytes, which --allow-uploads allows; delete models"
+                507, f"uploaded files would have more than {self.space} bytes (--allow-uploads); delete models"
             )
         n_free = shutil.disk_usage(self._blobs).free - _KEPT_FREE
         if n_free < n_bytes:

@@ -36,7 +36,7 @@ class EmbedCommand(SeeingCommand):
 @media_option(
     "audio",
     "sounds",
-    "Sound to embed, for a model that hears: like --image.",
+    "Sound to embed, for an audio model: like --image.",
 )
 @file_option("Read texts from FILE, one per line; - reads standard input, as a pipe does.")
 @option(

@@ -7,7 +7,6 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -17,6 +16,7 @@ from pumice.cli.output import echo
 if TYPE_CHECKING:
     import logging
 
+_FILE = re.compile(r"[^ :]*[./][^:]*: ")  # before the message of a file's key
 INTERRUPTED = 130  # the status a shell gives a program that Ctrl-C ended
 
 
@@ -37,11 +37,11 @@ def show_logs(verbose: bool = False) -> None:
 
 
 def in_flags(message: str) -> str:
-    """Replace names of options, such as ``n_ctx``, by their flags: the typed one, else the first long one.
+    """Replace names of options, such as ``n_ctx``, by what was typed, else by the first long flag.
 
-    Names in quotes and lists of known names stay, and keys behind a colon, which are those of a file.
+    Names in quotes and lists of known names stay, and keys after a colon, which are those of a file.
     """
-    message, known, names = message.partition(" (known: ")
+    message, known, names = message.removeprefix("arguments: ").partition(" (known: ")
     flags = _flags()
     single = "|".join(name for name in flags if "_" not in name)
     others = "|".join(name for name in flags if "_" in name)
@@ -49,9 +49,10 @@ def in_flags(message: str) -> str:
 
     def flag_of(match: re.Match[str]) -> str:
         name = match[0].removesuffix("=")
-        typed = (flag for flag in flags[name] if any(arg.partition("=")[0] == flag for arg in sys.argv[1:]))
-        long = next((flag for flag in flags[name] if flag.startswith("--")), flags[name][0])
-        return next(typed, long) + (" " if match[0] != name else "")
+        words = {argument.partition("=")[0] for argument in sys.argv[1:]}
+        typed = [flag for flag in flags[name] if flag in words] or [f"--set {name}" for word in words if word == name]
+        long = [flag for flag in flags[name] if flag.startswith("--")]
+        return [*typed, *long, *flags[name]][0] + (" " if match[0] != name else "")
 
     return re.sub(pattern, flag_of, message) + known + names
 
@@ -98,7 +99,7 @@ def report(error: Exception | KeyboardInterrupt) -> int:
     if debugging():
         raise error
     message, status = explain(error)
-    say("error", message if isinstance(error, click.ClickException) else in_flags(message))
+    say("error", message)
     if isinstance(error, OSError) and sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # buffered output would fail again at exit
     return status
@@ -115,8 +116,9 @@ def explain(error: Exception) -> tuple[str, int]:
         return error.format_message(), error.exit_code
     if isinstance(error, NoChatTemplateError):
         return error.in_commands, 1
-    if isinstance(error, PumiceError):  # one of a configuration file names the keys there
-        return name_flags(str(error), sys.argv[1:], only_first=isinstance(error, ConfigError)), 1
+    if isinstance(error, PumiceError):  # one of a configuration file has the keys that stand there
+        is_of_file = isinstance(error, ConfigError) and _FILE.match(str(error))
+        return str(error) if is_of_file else in_flags(str(error)), 1
     if isinstance(error, MemoryError):
         return "out of memory; try a smaller model, --ctx-size or --batch-size", 1
     if isinstance(error, OSError) and error.strerror:
@@ -124,22 +126,3 @@ def explain(error: Exception) -> tuple[str, int]:
             return f"cannot write to standard output: {error.strerror}", 1
         return f"{error.filename}: {error.strerror.lower()}", 1
     return f"internal error: {type(error).__name__}: {error}; set PUMICE_DEBUG=1 for the traceback", 1
-
-
-def name_flags(message: str, words: Sequence[str], *, only_first: bool = False) -> str:
-    """Return a message of the library with the flags of the command line in place of the options' names.
-
-    A flag is the one among ``words``, the command line, or else the long one. A name of a single word, which may be a
-    word of the message, is replaced only at its beginning, and if its flag was typed; with ``only_first`` every name.
-    """
-    from pumice.options import CHAT, ENGINE
-
-    typed = {word.partition("=")[0] for word in words}
-    for name, option in {**CHAT, **ENGINE}.items():
-        chosen = [flag for flag in option.flags if flag in typed]
-        long = [flag for flag in option.flags if flag.startswith("--")]
-        if "_" in name and option.flags and not only_first:
-            message = re.sub(rf"(?<![\w.'/-]){name}(?![\w(.'=-])", (chosen or long or option.flags)[0], message)
-        elif chosen:
-            message = re.sub(rf"^{name}(?=: )", chosen[0], message)
-    return message

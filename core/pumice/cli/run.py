@@ -64,7 +64,7 @@ class RunCommand(LlamaCommand, SeeingCommand):
 @media_option(
     "audio",
     "sounds",
-    "Sound for a model that hears: like --image, and after the images.",
+    "Sound for an audio model: like --image, and after the images.",
 )
 @media_option(
     "video",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from difflib import get_close_matches
 from itertools import pairwise
@@ -13,6 +14,7 @@ import click
 from pumice.cli.output import echo
 from pumice.errors import ConfigError
 from pumice.machine import size_in
+from pumice.options import CHAT, ENGINE
 from pumice.options.option import Option as Definition
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -252,9 +254,16 @@ def _group(definition: Definition) -> str:
 
 
 def _help(definition: Definition) -> str:
+    """Return the meaning of an option, in which other options are spelt as on the command line, and its default."""
     default = definition.default
     shown = isinstance(default, (int, float, str)) and not isinstance(default, bool) and default != ""
-    return f"{definition.meaning}  [default: {default}]" if shown else definition.meaning
+    meaning = re.sub(r"[a-z]+(?:_[a-z]+)+", lambda name: _on_command_line(name[0]), definition.meaning)
+    return f"{meaning}  [default: {default}]" if shown else meaning
+
+
+def _on_command_line(name: str) -> str:
+    option = ENGINE.get(name) or CHAT.get(name)
+    return (spellings(option)[0] or [name])[-1] if option else name
 
 
 def _typed(definition: Definition) -> dict[str, Any]:

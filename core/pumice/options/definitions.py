@@ -162,9 +162,9 @@ class RequestOptions(TypedDict, total=False):
             unless speculate is off. Changes speed only, like speculate.
         request_id: Name of the request in logs.
         adapters: Scale of each adapter by name, 0 for those left out; None as configured.
-        diffusion_steps: Denoising steps (diffusion models only); None is one per token.
+        diffusion_steps: Denoising steps (diffusion models only); by default one per token.
         diffusion_algorithm: Order in which a diffusion model fills positions.
-        block_length: Tokens that a diffusion model fills before it turns to the following ones; None fills all at once.
+        block_length: Tokens that a diffusion model fills before it turns to the following ones; by default all.
         cfg_scale: Classifier-free guidance of a diffusion model: how strongly the prompt counts; 0 is off.
     """
 

@@ -88,7 +88,7 @@ def command(
         options["config"]["chat_template"] = template
     chat = take_chat(options, reasons=None)
     if chat and cluster is not None:
-        raise click.UsageError("options of reasoning and of the template's variables are those of rows on a cluster")
+        raise click.UsageError("on a cluster, options of reasoning and template variables are fields of the rows")
     servers = allowed_servers(separated(options.pop("allow_tools")), options.pop("mcp_config"))
     if servers and cluster is not None:
         raise click.UsageError("--allow-tools is not available on a cluster")

@@ -110,7 +110,7 @@ class JobDatabase:
         own = self._sizes.get(owner, 0)
         most = share(MAX_BYTES, owner, sum(self._sizes.values()) - own)
         if own + n_bytes > most:
-            raise HTTPException(507, f"files and results would take more than {most} bytes; delete others")
+            raise HTTPException(507, f"files and results would have more than {most} bytes; delete others")
 
     def count(self, owner: str, n_bytes: int) -> None:
         """Count bytes that an owner has more."""

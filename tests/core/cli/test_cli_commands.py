@@ -10,7 +10,7 @@ import gguf
 import pytest
 
 from installed_plugins import backend_plugin, install
-from pumice.cli.messages import name_flags
+from pumice.cli.messages import in_flags
 from pumice.cli.options import parse_settings
 from pumice.commands import COMMANDS, GROUPS, OTHER_NAMES
 from waiting import PATIENCE
@@ -226,9 +226,12 @@ def test_interrupting_while_modules_are_imported_is_silent(tmp_path):
         ("n_ctx is 16", ["run", "--ctx-size=16"], "--ctx-size is 16"),
         ("devices: '9' is not a device", ["run", "-dev", "9"], "-dev: '9' is not a device"),
         ("the devices: none", ["run", "-dev", "9"], "the devices: none"),
-        ("unknown key 'n_ctx'; n_ctx=3 and x.n_ctx stay", [], "unknown key 'n_ctx'; n_ctx=3 and x.n_ctx stay"),
+        ("unknown key 'n_ctx'; n_ctx=3 and x.n_ctx", [], "unknown key 'n_ctx'; --ctx-size 3 and x.n_ctx"),
+        ("arguments: draft_min is 9, more than draft_max", [], "--draft-min is 9, more than --draft-max"),
+        ("arguments: n_ctx: should be an integer", ["--set", "n_ctx=a"], "--set n_ctx: should be an integer"),
         ("json_schema: not valid JSON", ["run", "-j", "{"], "-j: not valid JSON"),
     ],
 )
-def test_errors_name_the_flag_that_was_typed(message, words, expected):
-    assert name_flags(message, words) == expected
+def test_errors_name_the_flag_that_was_typed(message, words, expected, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["pumice", *words])
+    assert in_flags(message) == expected

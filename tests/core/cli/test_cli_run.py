@@ -147,7 +147,7 @@ def test_stop_ends_the_text_before_it(run, model):
         (
             ["run", "MODEL", "-p", "a", "--set", "bakend=x"],
             1,
-            r"error: arguments: unknown key 'bakend'; did you mean .*",
+            r"error: unknown key 'bakend'; did you mean .*",
         ),
         (
             ["run", "MODEL", "-p", "a", "--top-p", "7"],

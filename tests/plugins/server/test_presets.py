@@ -85,7 +85,7 @@ def test_the_command_line_takes_precedence(specs, monkeypatch):
     ("text", "message"),
     [
         ("", "there is no section"),
-        ("[x]\nmodel = {folder}/a.gguf\nport = 9", "[x] port: this is of the whole server"),
+        ("[x]\nmodel = {folder}/a.gguf\nport = 9", "[x] port: the option applies to the whole server"),
         ("[x]\nmodel = {folder}/a.gguf\ntemprature = 1", "[x] temprature: unknown option; did you mean"),
         ("[x]\nmodel = {folder}/a.gguf\ncpu-moe = perhaps", "expected on or off, not 'perhaps'"),
         ("[x]\nmodel = {folder}/a.gguf\nrpc = a", "[x] rpc: other machines take part"),
@@ -102,7 +102,7 @@ def test_the_command_line_takes_precedence(specs, monkeypatch):
         ("c = 5\n[x]\nmodel = {folder}/a.gguf", "c stands before the first section; put it into [*]"),
         ("[x\nc = 5", "models.ini: line 1: expected [name] or key = value, not '[x\\n'"),
         ("version = 1\n 1\n[x]\nc = 5", "version '1\\n1' is unknown"),
-        ("[x]\nh\0 = 5", "the character '\\x00' has no place here"),
+        ("[x]\nh\0 = 5", "the character '\\x00' is not allowed"),
         ("[a]\nmodel = {folder}/a.gguf\nalias = b\n[b]\nmodel = {folder}/b.gguf", "two models are called b"),
     ],
 )

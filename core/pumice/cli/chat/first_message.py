@@ -27,7 +27,7 @@ _OPTIONS: list[Callable[[CommandFunction], CommandFunction]] = [
     ),
     file_option("Read the first message from FILE; the chat goes on as after -p."),
     media_option("image", "images", "Image of the first message, for a vision model."),
-    media_option("audio", "sounds", "Sound of the first message, for a model that hears."),
+    media_option("audio", "sounds", "Sound of the first message, for an audio model."),
     media_option("video", "videos", "Video of the first message, for a vision model."),
     escape_option("the first message and in -r"),
     option("-st", "--single-turn", is_flag=True, group="Chat", help="End the chat after the first answer."),

@@ -45,7 +45,7 @@ async def create(request: Request, body: OllamaCreateBody) -> OllamaStatus | Str
     messages = list(map(read_message, body.messages)) or inherited.messages
     n_bytes = len(msgspec.json.encode([system, messages, parameters]))
     if n_bytes > _MAX_BYTES:
-        raise bad_request(f"system, messages and parameters take {n_bytes} bytes; the maximum is {_MAX_BYTES}")
+        raise bad_request(f"system, messages and parameters have {n_bytes} bytes; the maximum is {_MAX_BYTES}")
     variant = Variant(system, messages, parameters, n_bytes)
     if served_model is None or body.adapters:
         await serve_uploaded(models, body, served_model, variant)

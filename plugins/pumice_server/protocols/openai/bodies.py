@@ -72,7 +72,7 @@ class ChatBody(ChatPromptBody):
     prompt_logprobs: Annotated[Any, refused("/v1/completions reports them")] = None
 
 
-_NO_SPEAKERS = "models that hear do not tell speakers apart"
+_NO_SPEAKERS = "models do not distinguish speakers"
 
 
 class TranscriptionBody(ModelBody, kw_only=True):

@@ -64,7 +64,7 @@ class _Tokens:
 async def speech(request: Request, body: SpeechBody) -> Whole[bytes] | _SoundStream | Streaming[SpeechEvent]:
     """Speak a text: the answer is a file of sound, streamed if the text has several parts."""
     if body.speed != 1:
-        raise bad_request(f"speed is {body.speed:g}; models that speak have one speed, 1")
+        raise bad_request(f"speed is {body.speed:g}; speech models have one speed, 1")
     service = await service_of(request, body.model)
     service.model.speech.check()
     voice = _voice(service, body.voice)

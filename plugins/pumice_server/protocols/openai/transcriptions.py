@@ -83,7 +83,9 @@ async def _written(request: Request, translates: bool) -> Response | Transcripti
     if service.model.speech.transcribes:
         return await transcripts.answer(request, service, body, audio, translates)
     if body.timestamp_granularities not in (None, "segment"):
-        raise bad_request("timestamp_granularities: this model tells no times of words; leave it out, or use Whisper")
+        raise bad_request(
+            "timestamp_granularities: this model has no timestamps of words; leave it out, or use Whisper"
+        )
     if body.response_format in _TIMED and not body.stream:
         return await _timed(request, service, body, audio, translates)
     streams, n_audio = await unless_gone(request, _start(request, service, body, audio, translates))

@@ -88,9 +88,9 @@ def test_files_of_a_message(page, chats):
     page.get_by_label("Model", exact=True).select_option("pumice-1b")
     long = {"name": "long.txt", "mimeType": "text/plain", "buffer": b"a" * 50_000}
     refused = (
-        (PICTURE, "sees no pictures"),
-        (CLIP, "sees no videos"),
-        (BINARY, "neither a picture nor text"),
+        (PICTURE, "does not read images"),
+        (CLIP, "does not read videos"),
+        (BINARY, "neither an image nor text"),
         (long, "long.txt has more than 8333 tokens, and this model reads at most 8192"),
     )
     for file, problem in refused:
@@ -140,8 +140,8 @@ def test_the_page_speaks_the_language_of_the_browser_or_another_one(browser, cha
 
 def test_a_new_conversation_has_examples(page):
     """One of them is about a picture where the model sees. The list of models says what is loaded, and how large."""
-    page.get_by_role("button", name="What is in this picture?").click()
-    expect(page.get_by_label("Message", exact=True)).to_have_value("What is in this picture?")
+    page.get_by_role("button", name="What is in this image?").click()
+    expect(page.get_by_label("Message", exact=True)).to_have_value("What is in this image?")
     models = page.get_by_label("Model", exact=True)
     expect(models.locator("option")).to_have_text(["pumice-8b · 5 GiB", "pumice-1b · 1 GiB · not loaded"])
     models.select_option("pumice-1b")
@@ -155,7 +155,7 @@ def test_a_server_with_keys_asks_for_one(context):
         page.goto(server.url)
         page.get_by_label("API key").last.fill("wrong")
         page.keyboard.press("Enter")
-        expect(page.get_by_text("is not known there")).to_be_visible()
+        expect(page.get_by_text("does not know this key")).to_be_visible()
         page.get_by_label("API key").last.fill("secret")
         page.keyboard.press("Enter")
         say(page, "hello")

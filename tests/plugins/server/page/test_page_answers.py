@@ -47,7 +47,7 @@ def test_stop_and_go_on(page, chats):
     expect(answer(page)).to_contain_text("Stopped")
     expect(page.get_by_role("status")).to_have_text("The answer was stopped")
     assert chats.left.wait(PATIENCE)
-    page.get_by_label("Go on").click()
+    page.get_by_label("Continue").click()
     expect(answer(page)).to_contain_text("and goes on.")
     assert chats.requests[-1]["continue_final_message"] is True
 
@@ -75,7 +75,7 @@ def test_edit_and_retry_keep_what_was(page):
     page.get_by_label("Edit message").fill("second words")
     page.keyboard.press("Enter")
     expect(answer(page)).to_contain_text("You said: second words")
-    page.get_by_label("Version before").click()
+    page.get_by_label("Previous version").click()
     expect(answer(page)).to_contain_text("You said: first words")
     page.get_by_label("Try again").click()
     expect(answer(page).get_by_text("2/2")).to_be_visible()
@@ -142,7 +142,7 @@ def test_an_answer_goes_on_after_a_reload(page, chats):
     expect(answer(page)).to_contain_text("and goes on.")
     assert chats.requests[-1]["continue_final_message"] is True
     assert chats.requests[-1]["messages"][-1]["content"].startswith("word0 ")  # more, unless all 30 came at once
-    expect(page.get_by_text("Being written in another window")).to_have_count(0)
+    expect(page.get_by_text("Being generated in another window")).to_have_count(0)
 
 
 def test_formulas(page):
@@ -162,13 +162,13 @@ def test_formulas(page):
 def test_html_is_shown_in_a_frame_that_reaches_nothing(page):
     say(page, "draw it")
     expect(answer(page).locator("iframe")).to_have_count(0)
-    answer(page).get_by_label("Show it in a frame").click()
+    answer(page).get_by_label("Preview").click()
     frame = answer(page).frame_locator("iframe")
     expect(frame.locator("#said")).to_have_text("no page, no storage, no network")
     expect(answer(page).locator("iframe")).to_have_attribute("sandbox", "allow-scripts")
     expect(answer(page).locator(".hljs-selector-class")).to_have_text(".a")
     assert page.evaluate("window.hacked") is None
-    answer(page).get_by_label("Show it in a frame").click()
+    answer(page).get_by_label("Preview").click()
     expect(answer(page).locator("iframe")).to_have_count(0)
     assert all("frame.html" in text or "Content Security Policy" in text for text in page.problems), page.problems
     page.problems.clear()

@@ -57,7 +57,7 @@ def test_two_tabs_show_one_conversation(page, context):
     say(other, "from the second tab")
     expect(answer(page)).to_contain_text("You said: from the second tab")
     say(page, "slow", waits=False)
-    expect(other.get_by_text("Being written in another window")).to_be_visible()
+    expect(other.get_by_text("Being generated in another window")).to_be_visible()
     other.get_by_label("Stop").click()
     expect(answer(other)).to_contain_text("Stopped")
     expect(answer(page)).to_contain_text("Stopped")
@@ -83,7 +83,7 @@ def test_search_and_commands(page):
     expect(list.get_by_role("button", name="the weather", exact=True)).to_have_count(0)
     expect(list.get_by_role("button", name="a café in Lisbon", exact=True)).to_be_visible()
     page.get_by_label("Search conversations").fill("nowhere")
-    expect(page.get_by_text("No conversation has these words.")).to_be_visible()
+    expect(page.get_by_text("No conversation matches.")).to_be_visible()
     page.get_by_label("Search conversations").fill("")
     page.keyboard.press("Control+k")
     shown = page.get_by_label("Command or conversation")
@@ -142,7 +142,7 @@ def test_conversations_as_files(browser, page, chats, tmp_path):
             file = tmp_path / f"wrong-{number}.json"
             file.write_text(json.dumps({"form": "pumice-conversations", "conversations": [wrong]}))
             other.get_by_label("File of conversations").set_input_files(file)
-            expect(other.locator(".notice")).to_contain_text(f"{file.name} holds no conversations of this page")
+            expect(other.locator(".notice")).to_contain_text(f"{file.name} contains no conversations of this page")
         assert other.problems == []
     page.get_by_label("File of conversations").set_input_files(saved[0])  # beside what is here
     expect(page.get_by_role("navigation").get_by_role("button", name="first words", exact=True)).to_have_count(2)
