@@ -424,7 +424,15 @@ class Model(LoadedModel):
         return await self._embedder.embed(texts, normalize, dimensions, pooling, adapters, priority, truncate).awaited()
 
     @short_traceback
-    def rerank(self, query: str, documents: Sequence[str], adapters: Adapters = None, priority: int = 0) -> list[float]:
+    def rerank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        adapters: Adapters = None,
+        priority: int = 0,
+        *,
+        truncate: bool = False,
+    ) -> list[float]:
         """Score documents by their relevance for a query.
 
         Args:
@@ -432,6 +440,7 @@ class Model(LoadedModel):
             documents: Texts to score.
             adapters: Scale of each adapter by name; None as configured.
             priority: Requests with a higher one come first.
+            truncate: Cut documents that do not fit the context beside the query, instead of raising RequestError.
 
         Returns:
             A score for each document, in the order of ``documents``; higher is more relevant.
@@ -439,14 +448,20 @@ class Model(LoadedModel):
         Raises:
             RequestError: The model has no classifier, or a text does not fit the context.
         """
-        return self._embedder.rank(query, documents, adapters, priority).wait()
+        return self._embedder.rank(query, documents, adapters, priority, truncate).wait()
 
     @short_traceback
     async def arerank(
-        self, query: str, documents: Sequence[str], adapters: Adapters = None, priority: int = 0
+        self,
+        query: str,
+        documents: Sequence[str],
+        adapters: Adapters = None,
+        priority: int = 0,
+        *,
+        truncate: bool = False,
     ) -> list[float]:
         """Like ``rerank``, for a coroutine."""
-        return await self._embedder.rank(query, documents, adapters, priority).awaited()
+        return await self._embedder.rank(query, documents, adapters, priority, truncate).awaited()
 
     @short_traceback
     def score(

@@ -156,20 +156,29 @@ def test_a_text_is_cut_to_the_context_within_its_ends(tmp_path: Path, name: str)
 @pytest.mark.parametrize(("name", "template"), [("wpm", None), ("unigram", None), ("bpe", "is {document} of {query}?")])
 def test_a_pair_is_laid_out_as_the_file_says(tmp_path: Path, name: str, template: str | None) -> None:
     keys = {"/tokenizer.chat_template.rerank": template} if template else {}
-    query, documents = "what is {document}", ["a cat", "the dog sat"]
+    query, documents = "what is {document}", ["a cat", "the dog sat", "the dog sat " * 400]
     with load(reranker(tmp_path, name, **keys)) as model:
         tokenizer = model.tokenizer
-        scores = model.rerank(query, documents)
-        a, b = (tokenizer.tokenize(text, add_special=False) for text in (query, documents[0]))
-        pair = {
-            "wpm": [tokenizer.bos, *a, tokenizer.sep, *b],
-            "unigram": [*a, tokenizer.eos, *b, tokenizer.eos],
-            "bpe": tokenizer.tokenize(f"is {documents[0]} of {query}?", add_special=False),
-        }[name]
-        assert model._embedder._pair(query, documents[0]) == pair
-        (expected,) = model.engine.client.ask(Encode, [pair], "cls", scores=True).result()
-        np.testing.assert_allclose(scores[0], expected[0], rtol=1e-5)
-        assert len(scores) == 2
+        scores = model.rerank(query, documents, truncate=True)
+        pairs = []
+        for document in documents:
+            a, b = (tokenizer.tokenize(text, add_special=False) for text in (query, document))
+            pair, end = {
+                "wpm": ([tokenizer.bos, *a, tokenizer.sep, *b], []),
+                "unigram": ([*a, tokenizer.eos, *b, tokenizer.eos], [tokenizer.eos]),
+                "bpe": [
+                    tokenizer.tokenize(text, add_special=False)
+                    for text in (f"is {document} of {query}?", f" of {query}?")
+                ],
+            }[name]
+            pairs.append(pair if len(pair) <= model.n_ctx else [*pair[: model.n_ctx - len(end)], *end])
+        expected = model.engine.client.ask(Encode, pairs, "cls", scores=True).result()
+        np.testing.assert_allclose(scores, [float(score[0]) for score in expected], rtol=1e-5)
+        np.testing.assert_allclose(model.rerank(query, documents[:2]), scores[:2], rtol=1e-4)
+        with pytest.raises(pumice.RequestError, match="n_ctx is"):
+            model.rerank(query, documents)
+        with pytest.raises(pumice.RequestError, match="n_ctx is"):
+            model.rerank("what is " * 400, documents, truncate=True)
         for wrong in ("a cat", 5, None, [5], (each for each in documents)):
             with pytest.raises(pumice.RequestError, match="takes a query and a list of documents"):
                 model.rerank(query, wrong)

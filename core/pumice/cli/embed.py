@@ -55,6 +55,7 @@ class EmbedCommand(SeeingCommand):
 @option(
     "--no-normalize", is_flag=True, group="Embeddings", help="Keep the length of the vectors, which is 1 otherwise."
 )
+@option("--truncate", is_flag=True, group="Embeddings", help="Cut texts that are longer than the context.")
 @option(
     "--query", metavar="TEXT", group="Embeddings", help="Score each text by its relevance to this query (rerankers)."
 )
@@ -66,6 +67,7 @@ def command(
     images: tuple[Path, ...],
     sounds: tuple[Path, ...],
     file: Path | None,
+    truncate: bool,
     query: str | None,
     as_json: bool,
     **rest: Any,
@@ -89,10 +91,10 @@ def command(
         raise click.UsageError("no text: give texts with -p, or one per line with -f or a pipe")
     with load_model(chosen(model, images), rest) as loaded:
         if query is not None:
-            values = loaded.rerank(query, inputs)
+            values = loaded.rerank(query, inputs, truncate=truncate)
             lines = [f"{score:.6g}" for score in values]
         else:
-            values = loaded.embed(mixed, **vectors).tolist()
+            values = loaded.embed(mixed, truncate=truncate, **vectors).tolist()
             lines = [" ".join(f"{value:.6g}" for value in row) for row in values]
     echo(json.dumps(values) if as_json else "\n".join(lines))
 

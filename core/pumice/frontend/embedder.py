@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_args
 
 from pumice.engine.messages import Encode, Pooling, check_adapters
 from pumice.engine.requests.arguments import check_switch
-from pumice.errors import RequestError
+from pumice.errors import PromptTooLongError, RequestError
 from pumice.frontend.answer import Answer
 from pumice.frontend.engine import ModelEngine, check_open
 from pumice.frontend.media import Media, Texts, check_text
@@ -81,17 +81,20 @@ class Embedder:
 
         return Answer(begin, lambda values: self._cut(values, normalize, dimensions))
 
-    def rank(self, query: str, documents: Sequence[str], adapters: Adapters, priority: int) -> Answer[list[float]]:
+    def rank(
+        self, query: str, documents: Sequence[str], adapters: Adapters, priority: int, truncate: bool
+    ) -> Answer[list[float]]:
         """Return the answer of ``Model.rerank``."""
 
         def begin() -> Future[Sequence[Rows]]:
             check_open(self._engine)
+            check_switch("truncate", truncate)
             if not self._engine.facts.n_labels:
                 raise RequestError("this model does not rank texts: its file has no classifier (cls, cls.output)")
             listed = isinstance(documents, Sequence) and not isinstance(documents, str)
             if not isinstance(query, str) or not listed or not all(isinstance(document, str) for document in documents):
                 raise RequestError("rerank takes a query and a list of documents, all of them strings")
-            pairs = [check_text(self._engine, self._pair(query, document)) for document in documents]
+            pairs = [check_text(self._engine, self._pair(query, document, truncate)) for document in documents]
             REQUEST["priority"].check(priority)
             check_adapters(adapters)
             pooling = self._pooling_of_scores
@@ -123,16 +126,36 @@ class Embedder:
             return "mean"
         return "last" if self._is_causal else "cls"
 
-    def _pair(self, query: str, document: str) -> list[int]:
-        """Return the tokens of a query and a document, by the file's template or one after the other."""
+    def _pair(self, query: str, document: str, truncate: bool) -> list[int]:
+        """Return the tokens of a query and a document; ``truncate`` cuts a document that does not fit beside the query.
+
+        Raises:
+            PromptTooLongError: The query leaves no room for a document that is cut.
+        """
+        n_ctx = self._engine.facts.n_ctx
+        if not truncate:
+            return self._laid_out(query, document)[0]
+        ids, end = self._laid_out(query, document[: n_ctx * self._engine.tokenizer().longest])
+        if len(ids) <= n_ctx:
+            return ids
+        if (n_tokens := len(self._laid_out(query, "")[0])) >= n_ctx:
+            raise PromptTooLongError(n_tokens, n_ctx)
+        return [*ids[: n_ctx - len(end)], *end]
+
+    def _laid_out(self, query: str, document: str) -> tuple[list[int], list[int]]:
+        """Return the tokens of a pair, by the file's template or one after the other, and those behind the document."""
         tokenizer, template = self._engine.tokenizer(), self._metadata.get(_RERANK_TEMPLATE)
         if isinstance(template, str):
             texts = {"{query}": query, "{document}": document}
-            text = re.sub(r"\{query\}|\{document\}", lambda match: texts[match[0]], template)
-            return tokenizer.tokenize(text, add_special=False)
+            pair, rest = (
+                re.sub(r"\{query\}|\{document\}", lambda match: texts[match[0]], part)
+                for part in (template, template.rpartition("{document}")[2])
+            )
+            return tokenizer.tokenize(pair, add_special=False), tokenizer.tokenize_following(rest)
         eos = tokenizer.eos if tokenizer.eos is not None else tokenizer.sep
         before = [tokenizer.bos] if tokenizer.add_bos else []
         end = [eos] if tokenizer.add_eos else []
         between = [tokenizer.sep] if tokenizer.add_sep else []
         a, b = (tokenizer.tokenize(text, add_special=False, parse_special=False) for text in (query, document))
-        return [id for id in [*before, *a, *end, *between, *b, *end] if id is not None]
+        ids = [id for id in [*before, *a, *end, *between, *b, *end] if id is not None]
+        return ids, [id for id in end if id is not None]

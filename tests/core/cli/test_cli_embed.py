@@ -16,6 +16,8 @@ def test_a_line_for_each_text(run, model):
     assert (done.returncode, done.stderr) == (0, "")
     found = np.array([line.split() for line in done.stdout.splitlines()], np.float32)
     np.testing.assert_allclose(found, expected, rtol=1e-4)
+    long = ("embed", model, "-p", "ab " * 2000, "--backend", "numpy", "-c", "64")
+    assert [run(*long, *more).returncode for more in ((), ("--truncate",))] == [1, 0]
 
 
 def test_json_of_a_file(run, model, tmp_path):

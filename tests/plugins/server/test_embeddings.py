@@ -67,7 +67,7 @@ class Ranking:
     def __getattr__(self, name):
         return getattr(self._model, name)
 
-    async def arerank(self, query, documents, adapters, priority=0):
+    async def arerank(self, query, documents, adapters, priority=0, *, truncate=False):
         return [float(len(document)) for document in documents]
 
 
@@ -79,6 +79,10 @@ def test_ranking(model):
         assert told["usage"]["prompt_tokens"] > 0
         tei = server.client.post("/rerank", json={"query": "x", "texts": documents, "return_text": True}).json()
         assert tei[0] == {"index": 1, "score": 3.0, "text": "abc"}
+        long = {"query": "x", "documents": ["word and " * 100_000]}
+        assert server.client.post("/v1/rerank", json=long).status_code == 400
+        cut = server.client.post("/v1/rerank", json={**long, "truncate": True}).json()
+        assert cut["usage"]["prompt_tokens"] == model.n_ctx
 
 
 @pytest.mark.parametrize(

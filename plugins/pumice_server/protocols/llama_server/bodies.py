@@ -55,6 +55,8 @@ class RerankBody(ModelBody, kw_only=True):
     """Number of documents to return (default: all)."""
     return_text: bool = False
     """Return the texts too (TEI's format)."""
+    truncate: bool = False
+    """Cut documents that do not fit the context beside the query."""
     priority: Priority = 0
     """Requests of the lowest number run first."""
 

@@ -43,17 +43,20 @@ async def rerank(request: Request, body: RerankBody) -> Ranking | list[RankedDoc
     if not service.model.facts.n_labels:
         raise HTTPException(501, "this model does not rank texts: its file has no classifier")
     tokenizer, n_ctx = service.model.tokenizer, service.model.n_ctx
+    longest = n_ctx * tokenizer.longest if body.truncate else None
 
-    def check() -> None:
+    def count() -> int:
+        n_query = len(tokenizer.tokenize(query))
+        n_tokens = 0
         for document in documents:
-            tokenizer.check_fits([query, document], n_ctx)
+            tokenizer.check_fits([query, "" if body.truncate else document], n_ctx)
+            n_tokens += min(n_query + len(tokenizer.tokenize(document[:longest])), n_ctx)
+        return n_tokens
 
-    await body.aside(check)
+    n_tokens = await body.aside(count)
     began = time.monotonic()
-    ranking = service.model.arerank(query, documents, service.adapters, -body.priority)
+    ranking = service.model.arerank(query, documents, service.adapters, -body.priority, truncate=body.truncate)
     scores = await unless_gone(request, service.in_time(ranking))
-    counted = await service.read_prompts([query, *documents])
-    n_tokens = sum(map(len, counted[1:])) + len(counted[0]) * len(documents)
     service.note_encoded(n_tokens, began)
     order = sorted(range(len(scores)), key=lambda i: -scores[i])[:top]
     if as_tei:
