@@ -94,7 +94,7 @@ class OutputFile(NamedPath):
     """A file to write, with the parts of a split model."""
 
     def outputs(self, value: Any, ctx: click.Context) -> Iterator[WrittenFiles]:
-        path = Path(value).resolve()
+        path = Path(os.path.realpath(value))
         pattern = rf"{re.escape(path.name)}(\.at_\d+)?|{_parts(path)}"
         yield WrittenFiles(path.parent, re.compile(pattern), ctx.params.get("force", False))
 
@@ -103,7 +103,7 @@ class OutputPrefix(OutputFile):
     """The beginning of the names of a split model's parts, which an existing file or folder may have as its name."""
 
     def outputs(self, value: Any, ctx: click.Context) -> Iterator[WrittenFiles]:
-        path = Path(value).resolve()
+        path = Path(os.path.realpath(value))
         yield WrittenFiles(path.parent, re.compile(_parts(path)), ctx.params.get("force", False))
 
 
@@ -112,7 +112,7 @@ class EditedFile(ModelPath, OutputFile):
 
     def edited(self, value: Any, ctx: click.Context) -> Iterator[Path]:
         if ctx.params["out"] is None:
-            yield Path(value).resolve()
+            yield Path(os.path.realpath(value))
 
     def outputs(self, value: Any, ctx: click.Context) -> Iterator[WrittenFiles]:
         for path in self.edited(value, ctx):

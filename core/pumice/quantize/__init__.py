@@ -95,5 +95,7 @@ def _is_same_file(out: str | os.PathLike[str], model: Path) -> bool:
         return os.path.samefile(out, model)
     except FileNotFoundError:
         return False
-    except (OSError, ValueError) as error:
-        raise QuantizeError(f"{out}: cannot be compared with {model}: {error}") from None
+    except OSError as error:
+        raise QuantizeError(f"{error.filename}: {(error.strerror or str(error)).lower()}") from None
+    except ValueError as error:
+        raise QuantizeError(f"{out!r}: {error}") from None

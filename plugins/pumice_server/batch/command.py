@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -114,7 +115,7 @@ def command(
 
 def _check_distinct(*files: tuple[str, Path | None]) -> None:
     """Raise ClickException if two of the named files are the same file."""
-    named = [(name, path.resolve()) for name, path in files if path]
+    named = [(name, os.path.realpath(path)) for name, path in files if path]
     for (name, path), (other, other_path) in combinations(named, 2):
         if path == other_path:
             raise click.ClickException(f"{name} and {other} are the same file, {path}; choose two")

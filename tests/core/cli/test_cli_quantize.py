@@ -74,3 +74,9 @@ def test_tensors_that_the_importance_matrix_lacks_are_named(run, file):
     assert "embd" not in done.stderr
     dry = run("quantize", "m.gguf", "q.gguf", "Q4_0", "--imatrix", "i.gguf", "--dry-run").stdout
     assert done.stderr.splitlines()[-1] == dry.splitlines()[-1]
+
+
+def test_a_loop_of_links_is_no_file_to_write(run, file):
+    Path("loop").symlink_to("loop")
+    done = run("quantize", "m.gguf", "loop/q.gguf", "Q8_0")
+    assert (done.returncode, done.stderr) == (1, "error: loop/q.gguf: too many levels of symbolic links\n")

@@ -174,6 +174,7 @@ def growing(tmp_path) -> Iterator[Running]:
         write_adapter(folder / f"{name}.gguf", demo, NAMES, seed=i)
     shutil.copy(folder / "a.gguf", tmp_path / "outside.gguf")
     (folder / "link.gguf").symlink_to(tmp_path / "outside.gguf")
+    (folder / "loop.gguf").symlink_to("loop.gguf")
     (folder / "broken.gguf").write_bytes(b"GGUF")
     with pumice.load(n_parallel=4) as model, running(model, adapter_folder=folder) as server:
         yield server
@@ -234,6 +235,7 @@ def test_adapters_outlive_a_reload(growing):
     [
         ({"path": "../outside.gguf"}, 404, "there is no adapter '../outside.gguf' in the folder of --lora-dir"),
         ({"path": "link.gguf"}, 404, "there is no adapter 'link.gguf'"),
+        ({"path": "loop.gguf"}, 404, "there is no adapter 'loop.gguf'"),
         ({"path": "/etc/passwd"}, 404, "there is no adapter '/etc/passwd'"),
         ({"path": "missing.gguf"}, 404, "there is no adapter 'missing.gguf'"),
         ({"path": "."}, 404, "there is no adapter '.'"),

@@ -30,7 +30,7 @@ def add_endpoint(file: ConfigFile, endpoint: Endpoint) -> Path:
             would be lost.
     """
     path = file.path()
-    target = path.resolve()
+    target = Path(os.path.realpath(path))
     try:
         before = target.read_text(encoding="utf-8") if target.exists() else ""
         content = _parse(path, before)

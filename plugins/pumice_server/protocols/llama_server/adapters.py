@@ -5,6 +5,7 @@ Control vectors apply to every request, with the scale with which they were give
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -110,7 +111,7 @@ def _allowed(settings: Settings, name: str) -> Path:
     """Return the path of a file in the folder of adapters. Raises HTTPException for any other."""
     folder = _folder(settings)
     try:
-        path = (folder / name).resolve()
+        path = Path(os.path.realpath(folder / name))
         if path != folder and path.is_relative_to(folder) and path.exists():
             return path
     except (OSError, ValueError):

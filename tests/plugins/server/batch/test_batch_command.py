@@ -188,6 +188,8 @@ def test_results_and_failures_are_different_files(tmp_path):
     for target, errors in ((output, output), (output, linked), (output, source), (source, output)):
         assert "are the same file" in refused(source, target, "--errors", errors)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "linked.jsonl"]
+    (tmp_path / "loop").symlink_to("loop")
+    assert "loop: Too many levels of symbolic links" in refused(tmp_path / "loop", output)
 
 
 def test_files_of_others_stay_as_they_are(tmp_path):
