@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pumice.api import load_linked, load_process, load_tokenizer, plan
+    from pumice.api import load_process, load_tokenizer, plan
     from pumice.audio import Audio
     from pumice.chat import ChatCompletion, ChatDelta, Message, Tool, ToolCall, Usage
     from pumice.demo import demo_model_path
@@ -117,7 +117,6 @@ __all__ = [
     "__version__",
     "demo_model_path",
     "load",
-    "load_linked",
     "load_process",
     "load_tokenizer",
     "mcp_tools",
@@ -141,7 +140,7 @@ _HOMES = {
     "transcription": ["Segment", "Transcript", "Word"],
     "model_files.summary": ["Summary"],
     "loading": ["load"],
-    "api": ["load_linked", "load_process", "load_tokenizer", "plan"],
+    "api": ["load_process", "load_tokenizer", "plan"],
     "frontend.speech": ["FramePiece", "SpeechPiece"],
     "speech.voice": ["Voice"],
     "planning.plan": ["ModelPlan"],

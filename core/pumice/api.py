@@ -132,7 +132,7 @@ def plan(
     config: Mapping[str, object] | None = None,
     **options: Unpack[EngineOptions],
 ) -> ModelPlan:
-    """Return the plan of a model: what would live where, and the largest context. Loads no weights.
+    """Return the plan of a model: its parts on each device, and the largest context. Loads no weights.
 
     Args:
         path: As in ``load``. Of a model of the Hub that is not on this machine, only the header is fetched.

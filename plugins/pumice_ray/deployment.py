@@ -19,6 +19,7 @@ from ray.serve.config import RequestRouterConfig
 from starlette.applications import Starlette
 
 import pumice
+from pumice.api import load_linked
 from pumice.cli.cluster import parse_replicas, parse_stages
 from pumice.config import load_config
 from pumice.plugin.unstable import ModelSpec, Replicas
@@ -99,7 +100,7 @@ def load_replicas(spec: ModelSpec, replicas: Replicas, deliver: Callable[..., ob
             raise _explain(message) from None
         return ServeLink(handle, receive, partial(serve.delete, name))
 
-    return pumice.load_linked(spec.path, connect, deliver=deliver, **spec.options)
+    return load_linked(spec.path, connect, deliver=deliver, **spec.options)
 
 
 def app(arguments: Mapping[str, str]) -> Any:
@@ -157,7 +158,7 @@ def _make_ingress(spec: ModelSpec, settings: Settings) -> Starlette:
         def connect(receive: Callable[..., None], died: Callable[[Exception], None]) -> ServeLink:
             return ServeLink(handle, receive, lambda: None)
 
-        return pumice.load_linked(spec.path, connect, deliver=deliver, **spec.options)
+        return load_linked(spec.path, connect, deliver=deliver, **spec.options)
 
     models = Models([spec], load, settings)
 

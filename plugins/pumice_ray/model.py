@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import pumice
+from pumice.api import load_linked
 from pumice.cli.cluster import parse_stages
 from pumice.plugin.unstable import Replicas
 from pumice_ray.link import RayLink
@@ -41,4 +42,4 @@ def load(
     name = path or str(pumice.demo_model_path())
     room = Replicas(n_cpus=num_cpus, n_gpus=num_gpus, **parse_stages(str(stages)), wait_seconds=wait_seconds)
     connect = partial(RayLink, name, arguments, room)
-    return pumice.load_linked(name, connect, deliver=deliver, **arguments)
+    return load_linked(name, connect, deliver=deliver, **arguments)

@@ -40,6 +40,7 @@ COMMANDS = {
     "pumice.switching",
 }
 ENGINES = {
+    "pumice.api",
     "pumice.cache_tiers",
     "pumice.config",
     "pumice.engine.messages",

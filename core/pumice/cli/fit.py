@@ -119,7 +119,7 @@ def format_plan(plan: ModelPlan) -> str:
 
 
 def placement_of(plan: ModelPlan) -> str:
-    """Return in a few words where a model lives."""
+    """Return in a few words on which devices a model is."""
     if not plan.fits:
         return f"does not fit: {_lacking(plan)}; lower -c, use -ctk q8_0, or choose a smaller quantization"
     if not plan.n_gpu_layers:

@@ -155,7 +155,7 @@ class Logprobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of the engine between two steps.
+    """The state of the engine between two batches.
 
     Attributes:
         n_waiting: requests of every kind that wait for room in the KV cache.

@@ -1,4 +1,4 @@
-"""The plan of a model: what would live where, and the largest context."""
+"""The plan of a model: its parts on each device, and the largest context."""
 
 from __future__ import annotations
 

@@ -6,11 +6,11 @@ tier.
 
 from pumice.architecture import ALIGN, DRAFT, ENCODER, FEATURES, HEAD, MAIN, STREAM, Masks, MediaRules
 from pumice.audio import VOICE_SOUNDS, read_voice
-from pumice.backend import Backend, CacheForm, Capabilities, DeviceInfo, Fact, KernelTime, NoOptions, Program
+from pumice.backend import Backend, CacheForm, Capabilities, DeviceInfo, Fact, KernelTime, Program
 from pumice.backend.arena import Arena
 from pumice.backend.cache_views import CacheViews, HostProgram
 from pumice.backend.pick import Ahead, Ask, Pick, PickLimits, Raw, Restriction
-from pumice.backend.step import LATEST, Batch, Limits, Memory, Passed, Pending, Step, draft_of_slot
+from pumice.backend.step import LATEST, Batch, Limits, Memory, Passed, Pending, Step
 from pumice.cache_files import PRIVATE, is_safe, read_file, stated_cache, temporary_folder, write_file
 from pumice.chat.media import MEDIA_TYPES, kind_of_base64, media_from_base64, mixed_content, web_address
 from pumice.chat.mixed import at_markers
@@ -55,7 +55,6 @@ from pumice.media_encoder import (
     ImageEncoder,
     ImagePiece,
     JoinedPieces,
-    MediaEncoder,
     MediaStage,
     Samples,
     SoundPiece,
@@ -67,7 +66,6 @@ from pumice.silence import pieces
 from pumice.sound_files import SOUND_TYPES, SoundWriter, encode_file
 from pumice.speech_model import (
     AddedRows,
-    FrameDecoder,
     GraphRuns,
     LastRow,
     PromptRows,
@@ -129,7 +127,6 @@ __all__ = [
     "ErrorFormat",
     "Fact",
     "Formula",
-    "FrameDecoder",
     "Frames",
     "Graph",
     "GraphRuns",
@@ -144,13 +141,11 @@ __all__ = [
     "LastRow",
     "Limits",
     "Masks",
-    "MediaEncoder",
     "MediaRules",
     "MediaStage",
     "Memory",
     "MemoryPlan",
     "ModelSpec",
-    "NoOptions",
     "Node",
     "Operation",
     "Passed",
@@ -191,7 +186,6 @@ __all__ = [
     "cache_homes",
     "concrete",
     "cores",
-    "draft_of_slot",
     "encode_file",
     "host_memory_bytes",
     "install_command",

@@ -12,6 +12,7 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
+from pumice.api import load_linked
 from pumice.plugin.unstable import ModelSpec, Replicas
 from pumice.process.codec import decode_events
 from waiting import PATIENCE, at_best, wait_until
@@ -40,7 +41,7 @@ def deployed(spec: ModelSpec, replicas: Replicas, name: str) -> Iterator[tuple[p
     serve.start(http_options={"location": "NoServer"})
     handle = deploy(spec)
     try:
-        with pumice.load_linked(
+        with load_linked(
             spec.path, lambda receive, _: ServeLink(handle, receive, lambda: None), **spec.options
         ) as model:
             yield model, deploy
