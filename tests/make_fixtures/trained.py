@@ -1,8 +1,9 @@
 """Make tests/fixtures/trained.json: what transformers and sentence-transformers compute of trained models.
 
-    python tests/make_fixtures/trained.py        (needs torch, transformers, sentence-transformers and gguf)
+    python tests/make_fixtures/trained.py [smollm2] [gemma] [qwen] [minilm]
 
-Of SmolLM2 and Gemma, read from the same GGUF files and computed in float32: token ids, prompts, the most probable
+It needs torch, transformers, sentence-transformers and gguf, and keeps the results of models that are not named. Of
+language models, read from the same GGUF files and computed in float32: token ids, prompts, the most probable
 tokens after each token of a text and after the last tokens of a long one with their log-probabilities, and greedy
 texts. Of MiniLM: embeddings.
 """
@@ -21,6 +22,7 @@ from tools.trained_models import fetch
 from trained_texts import CHATS, LONG, PROMPT, SENTENCES, TEXT, TEXTS, long_text
 
 ROOT = Path(__file__).resolve().parents[2]
+FIXTURE = ROOT / "tests" / "fixtures" / "trained.json"
 N_TOKENS = 192  # of the text whose predictions are kept
 N_TOP = 16  # tokens at each position
 N_GREEDY = 48
@@ -87,14 +89,15 @@ def embeddings(path: Path) -> list[list[float]]:
     return [[round(float(value), 6) for value in row] for row in rows]
 
 
-def main() -> None:
-    results = {
-        "smollm2": language_model("smollm2"),
-        "gemma": language_model("gemma"),
-        "minilm": embeddings(fetch("minilm", ROOT / "build" / "trained")),
-    }
-    (ROOT / "tests" / "fixtures" / "trained.json").write_text(json.dumps(results, separators=(",", ":")) + "\n")
+def main(names: list[str]) -> None:
+    results = json.loads(FIXTURE.read_text())
+    for name in names or ("smollm2", "gemma", "qwen", "minilm"):
+        if name == "minilm":
+            results[name] = embeddings(fetch(name, ROOT / "build" / "trained"))
+        else:
+            results[name] = results.get(name, {}) | language_model(name)
+    FIXTURE.write_text(json.dumps(results, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

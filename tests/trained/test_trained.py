@@ -28,6 +28,7 @@ from trained_measures import (
 from trained_texts import LONG
 
 pytestmark = NEEDS_MODELS
+GEMMA, QWEN = (pytest.param(name, marks=pytest.mark.nightly) for name in ("gemma", "qwen"))
 FLOAT32 = {"numpy": 24, "mlx": 64, "vulkan": 48}
 """Backends that compute with the weights as they are, and how many tokens they read here."""
 
@@ -35,7 +36,7 @@ BROKEN = {name: case for name, case in {**ON_CHATML, **ON_ANY}.items() if not ca
 """Without those for which the check loads the model without each of its layers."""
 
 
-@pytest.fixture(scope="module", params=["smollm2", "gemma"])
+@pytest.fixture(scope="module", params=["smollm2", "gemma", QWEN])
 def case(request):
     with loaded(request.param) as model:
         yield model, expected()[request.param]
@@ -140,7 +141,7 @@ def test_sentences_have_sentence_transformers_vectors():
     assert found.neighbours == len(expected()["minilm"])
 
 
-@pytest.mark.parametrize("name", ["smollm2", "minilm", pytest.param("gemma", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("name", ["smollm2", "minilm", GEMMA, QWEN])
 def test_check_gives_no_alarm(name):
     findings = list(check(path_of(name), get_registry(load_config({})), {}))
     assert {finding.level for finding in findings} <= {"note"}, findings

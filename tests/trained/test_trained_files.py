@@ -41,6 +41,13 @@ def test_required_calls_of_each_chat_format_are_calls(family):
     assert (calls.called, calls.n) == (len(CITIES), len(CITIES))
 
 
+def test_a_model_trained_for_tools_calls_them_by_itself():
+    """It writes most calls as JSON in a fence, without the marks that its template asks for."""
+    with loaded("qwen") as model:
+        calls = count_calls(model, "auto", len(CITIES))
+    assert (calls.right, calls.n) == (len(CITIES), len(CITIES))
+
+
 def test_speech_is_heard():
     with pumice.load(path_of("whisper"), backend="cpu") as model:
         text = model.speech.transcribe(SPOKEN, language="en").text

@@ -18,6 +18,8 @@ from pumice.chat.incoming import IncomingText, Reading, literal, skip_space
 from pumice.chat.pattern import Pattern
 from pumice.chat.schemas import resolved, typed
 
+_UNMARKED = ("{json}", "```json {json} ```")
+
 AnswerPart = tuple[Literal["content", "reasoning"], str] | tuple[Literal["call"], WrittenCall]
 
 
@@ -151,19 +153,23 @@ class ChatParser:
     def _read_bare(self, position: int) -> Reading[int]:
         """Read calls without a mark, which must begin the content and name known tools.
 
+        Small models forget the marks of their format, too, and write a call as JSON, often in a fence of Markdown.
+
         Return the position after them.
         """
-        patterns = [pattern for pattern in self._format.patterns if not pattern.opening]
-        if not patterns or not self._schemas or self._format.section[0]:
+        if not self._schemas or self._format.section[0]:
             return position
-        read = yield from self._match(patterns, position)
-        if read is None and self._cut:
-            calls = cut_calls(patterns, self._source.text[position:])
-            read = (calls, len(self._source.text)) if calls else None
-        if read is None or not all(call.name in self._schemas for call in read[0]):
-            return position
-        self._call(read[0])
-        return read[1]
+        forgotten = [] if self._has_form else [Pattern(text, keys=self._format.keys) for text in _UNMARKED]
+        patterns = [*(pattern for pattern in self._format.patterns if not pattern.opening), *forgotten]
+        while True:
+            read = yield from self._match(patterns, position)
+            if read is None and self._cut:
+                calls = cut_calls(patterns, self._source.text[position:])
+                read = (calls, len(self._source.text)) if calls else None
+            if read is None or not all(call.name in self._schemas for call in read[0]):
+                return position
+            self._call(read[0])
+            position = read[1]
 
     def _read_calls(
         self, mark: _Mark, start: int, after: int, take: Callable[[Sequence[WrittenCall]], None]
