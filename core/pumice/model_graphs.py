@@ -16,7 +16,7 @@ from pumice.gguf.kinds import why_no_model
 from pumice.graph import Graph, GraphBuilder, Tensor
 from pumice.graph.rotate import rotate_caches
 from pumice.guard import guard, guarded
-from pumice.hub.projectors import find_projector
+from pumice.hub.projectors import find_projector, find_vocoder
 from pumice.model_files.opening import open_adapter, open_draft
 from pumice.registry import Registry
 from pumice.tracing import trace, trace_alone
@@ -51,8 +51,11 @@ def trace_configured(
         draft = opened, make_architecture(opened, registry)
         if trace_alone(draft, n_ctx) is not None:
             draft = None  # a model of its own, with a runner of its own
-    embeds_media = find_projector(file.path, config.mmproj) is not None
-    return for_cache(trace(file, architecture, n_ctx, draft, True, embeds_media, keeps_stream), config)
+    projector = find_projector(file.path, config.mmproj)
+    for option, path in {"mmproj": projector, "vocoder": find_vocoder(file.path, config.vocoder)}.items():
+        if path is not None and not path.exists():  # it is read with the first request that needs it
+            raise ModelError(f"{option}: {path}: no such file")
+    return for_cache(trace(file, architecture, n_ctx, draft, True, projector is not None, keeps_stream), config)
 
 
 def trace_adapted(
