@@ -466,7 +466,7 @@ def prepare(
     opening.wait(meanwhile)
 
     fitting, rules = fit_model(adapted, backends, sizes, config, host_bytes)
-    runner = Runner(graphs, backends, make_limits(adapted, fitting), rules, progress, observer, keyed)
+    runner = Runner(adapted, backends, make_limits(adapted, fitting), rules, progress, observer, keyed, graphs)
     if not config.n_ctx:
         of = "all" if fitting.n_ctx == sizes.n_ctx else "as memory has room for"
         counts = fitting.n_ctx, of, sizes.n_ctx, runner.limits.n_cache

@@ -133,6 +133,11 @@ class Request:
             raise RequestError(f"budget must be a ReasoningBudget, not {show_python(self.budget)}")
 
 
+def unknown_adapter(name: str, known: Collection[str]) -> RequestError:
+    """Return the error for an adapter that a model does not have."""
+    return RequestError(f"adapters: the model has no adapter {name!r}; it has: {', '.join(known) or 'none'}")
+
+
 def check_adapters(adapters: Mapping[str, float] | None) -> None:
     """Raise RequestError unless ``adapters`` are None, or finite scales by name."""
     REQUEST["adapters"].check(adapters)

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from pumice.config import AdapterOptions
-from pumice.engine.messages import check_adapters
+from pumice.engine.messages import check_adapters, unknown_adapter
 from pumice.errors import RequestError
 from pumice.frontend.engine import ModelEngine, check_open
 from pumice.wording import show_python
@@ -101,6 +101,5 @@ class Adapters(MutableMapping[str, float]):
 
     def _known(self, adapters: dict[str, AdapterOptions], name: str) -> AdapterOptions:
         if name not in adapters:
-            available = ", ".join(adapters) or "none"
-            raise RequestError(f"adapters: the model has no adapter {name!r}; it has: {available}; add() takes a file")
+            raise unknown_adapter(name, adapters)
         return adapters[name]

@@ -86,11 +86,12 @@ class Flights:
         speculation = self._speculation
         if self._can.n_in_flight > 1:
             return self._sampled(members, {}, hears=False)
-        if missed := self._missed(members):
+        waits = self._waits_for_program(members)
+        if not waits and (missed := self._missed(members)):
             speculation.passed(1)
             return self._sampled(missed, {}, hears=True)
         drafts: Mapping[Running, Draft] = {}
-        if self._waits_for_program(members):
+        if waits:
             speculation.passed(1)
         else:
             planned = self._drafts(members)
@@ -100,7 +101,7 @@ class Flights:
                 return flight
         if drafts and (verified := self._verified(members, drafts)):
             return verified
-        n_free = self._n_free(members)
+        n_free = WAITING if waits else speculation.n_free(members)
         waits_for_layer = n_free == 1 and speculation.hears(members)
         if not drafts and not waits_for_layer and self._can.max_steps:
             is_first = self._can.registers and not any(running.memory for running, _ in members)
@@ -133,7 +134,7 @@ class Flights:
             return []
         if self._runner.model.listening == MAIN or set(limits.n_blocks) != {0}:
             return []
-        if not all(may_draft(running, n_new) for running, n_new in members) or self._waits_for_program(members):
+        if not all(may_draft(running, n_new) for running, n_new in members):
             return []
         missing = self._speculation.missing(members)
         if not missing or limits.n_batch < len(members) + limits.block_size:
@@ -142,10 +143,6 @@ class Flights:
             running.n_again = running.n_past % limits.block_size
             running.n_past -= running.n_again
         return [(running, running.pending) for running, _ in members]
-
-    def _n_free(self, members: Members) -> int:
-        """Return the number of steps, from the current one on, after whose first no proposer is asked; at least 1."""
-        return WAITING if self._waits_for_program(members) else self._speculation.n_free(members)
 
     def _waits_for_program(self, members: Members) -> bool:
         """Return True while the program prepares the steps that would verify drafts of this batch."""
@@ -329,7 +326,8 @@ class Flights:
         if is_recurrent and lookahead.restricts([running.generation for running in flight.whole]):
             return None
         reads = any(running.reads_on for running in scheduler.running)
-        most = 1 if reads else min(self._n_free(flight.members) - 1, 2 * flight.n_steps)
+        n_free = WAITING if self._waits_for_program(flight.members) else self._speculation.n_free(flight.members)
+        most = 1 if reads else min(n_free - 1, 2 * flight.n_steps)
         if most < 1:
             return None
         ending = [running for running in scheduler.running if _ends(running)]

@@ -119,13 +119,14 @@ class Runner:
     not ``batch_invariant``.
 
     Args:
-        graphs: the model's graphs by name.
+        graphs: the model's graphs by name, with the adapters that they have at first.
         backends: backends in order; each node goes to the first one that supports it.
         limits: largest step, and size of the caches.
         rules: wishes of the user.
         progress: called after each compiled segment with the numbers of compiled segments and of all.
         observe: called with the outputs of each step of the main graph, which then has no expansion for prompts.
         adapters: adapters that requests may use, by key.
+        plain: the graphs without adapters; None if they have none.
 
     Attributes:
         adapters: adapters that the graphs have, by key.
@@ -144,20 +145,20 @@ class Runner:
         progress: Callable[[int, int], None] | None = None,
         observe: Callable[[Mapping[str, NDArray[Any]]], None] | None = None,
         adapters: Mapping[str, Adapter] | None = None,
+        plain: Mapping[str, Graph] | None = None,
     ) -> None:
         first = backends[0][1]
-        graphs = apart_from_stream(graphs) if first.offload else graphs  # GPUs pick tokens by themselves
+        self._plain, self._is_on_gpu = plain or graphs, first.offload
+        graphs = self._streamed(graphs)
         has_prompts = not observe and not _is_invariant(first)
         self.limits = limits
         self.model = ModelDescription.of(graphs)
         self.adapters = dict(adapters or {})
-        self._graphs = graphs
 
         def place(traced: Sequence[Graph]) -> list[list[Segment]]:
             return place_layers(traced, backends, limits, rules or PlacementRules())
 
-        adapted = with_adapters(graphs, self.adapters.values())
-        self.placed = PlacedModel(adapted, backends, limits, place, has_prompts)
+        self.placed = PlacedModel(graphs, backends, limits, place, has_prompts)
         self.cache = CacheAccess(self.placed.main)
         self._progress = progress
         self._observe = observe
@@ -173,12 +174,16 @@ class Runner:
 
         Raises ModelError for an adapter that does not fit, and BackendError; nothing has changed then.
         """
-        placed = self.placed.changed(with_adapters(self._graphs, adapters.values()))
+        placed = self.placed.changed(self._streamed(with_adapters(self._plain, adapters.values())))
         placed.compile()
         self.placed.close()
         self.placed, self.adapters = placed, dict(adapters)
         self.cache = CacheAccess(placed.main)
         self._last = placed.main
+
+    def _streamed(self, graphs: Mapping[str, Graph]) -> Mapping[str, Graph]:
+        """Return the graphs for GPUs, which pick tokens by themselves, or for a host."""
+        return apart_from_stream(graphs) if self._is_on_gpu else graphs
 
     def close(self) -> None:
         """Close the programs; the backends belong to the caller."""

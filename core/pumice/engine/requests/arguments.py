@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.engine.messages import check_adapters
+from pumice.engine.messages import check_adapters, unknown_adapter
 from pumice.errors import RequestError
 from pumice.wording import show_python
 
@@ -45,8 +45,7 @@ class AdapterNames:
         sums: dict[str, float] = {}
         for name, scale in asked.items():
             if name not in named:
-                available = ", ".join(named) or "none"
-                raise RequestError(f"adapters: the model has no adapter {name!r}; it has: {available}")
+                raise unknown_adapter(name, named)
             sums[named[name].key] = sums.get(named[name].key, 0.0) + float(scale)
         return tuple((key, scale) for key, scale in sorted(sums.items()) if scale)
 
