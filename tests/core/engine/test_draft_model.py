@@ -49,7 +49,7 @@ class Sequence(SimpleNamespace):
 
 
 def begun(made: DraftModel, prompt: list[int]) -> Any:
-    running = Sequence(generation=Sequence(spoken=prompt, generated=[], salt=b""))
+    running = Sequence(spoken=prompt, generated=[], salt=b"")
     read(made, running)
     return running
 
@@ -61,7 +61,7 @@ def read(made: DraftModel, running: Any) -> None:
 
 
 def text_of(running: Any) -> list[int]:
-    return [*running.generation.spoken, *running.generation.generated]
+    return [*running.spoken, *running.generated]
 
 
 def proposed(made: DraftModel, running: Any, n: int) -> list[int]:
@@ -97,9 +97,9 @@ def test_proposals_follow_the_text(kind):
             right = list(proposal[: random.integers(len(proposal) + 1)])
             new = [*right, *written([*texts[i], *right], 1)] if random.random() < 0.5 else [*right, 7]
             texts[i] += new
-            sequences[i].generation.generated += new
+            sequences[i].generated += new
     for running in sequences:
-        made.close(running.generation)
+        made.close(running)
     assert made._cache.available == 1024 // BLOCK
 
 
@@ -112,10 +112,10 @@ def test_a_long_text_is_continued_from_its_end(kind):
             made.read([running])
             if tokens := list(made.propose([running], [3])[0]):
                 break
-        first = made._texts[running.generation].first
+        first = made._texts[running].first
         assert tokens == written(text_of(running)[first:], 3)
         assert len(text_of(running)) - first + 3 <= 64
-        running.generation.generated += [*tokens, 7]
+        running.generated += [*tokens, 7]
     assert first > 0
 
 

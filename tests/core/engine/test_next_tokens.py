@@ -61,13 +61,13 @@ def sequence(next_tokens: NextTokens, n_tokens: int, n_cached: int = 512) -> Any
     request, timings = SimpleNamespace(speculate="mtp"), SimpleNamespace(prompt_cached=n_cached)
     facts = {"tokens": list(range(n_tokens)), "finish_reason": None, "prediction": None, "media": None}
     facts |= {"chain": SimpleNamespace(n_vocab=N_VOCAB), "salt": b"", "spoken": [0], "generated": []}
-    generation = Sequence(request=request, timings=timings, **facts)
-    return Sequence(generation=generation, tables=tables, slot=0, adapters=(), memory=None, n_past=0, pending=1)
+    facts |= {"tables": tables, "slot": 0, "adapters": (), "memory": None, "n_past": 0, "pending": 1}
+    return Sequence(request=request, timings=timings, **facts)
 
 
 def step(running: Any, first: int, n: int) -> Any:
     """A batch of positions from ``first`` on; the hidden state of each has its number."""
-    tokens = np.asarray(running.generation.tokens[first : first + n], np.int32)
+    tokens = np.asarray(running.tokens[first : first + n], np.int32)
     batch = SimpleNamespace(seq_starts=np.array([0, n]), positions=np.arange(first, first + n), tokens=tokens)
     return batch, np.repeat(np.arange(first, first + n, dtype=np.float32)[:, None], N_EMBD, 1)
 
@@ -81,7 +81,7 @@ def test_states_computed_again_are_those_kept_before(parts):
         batch, stream = step(running, first, n)
         next_tokens.landed(batch, 0, running, stream)
     assert len(next_tokens.propose([running], [2])[0]) == 2
-    running.generation.tokens.append(24)
+    running.tokens.append(24)
     for first, n in parts:
         batch, stream = step(running, first, n)
         next_tokens.landed(batch, 0, running, stream)

@@ -17,7 +17,7 @@ from pumice.backend.step import Pending
 from pumice.engine.drafts.block_tokens import BlockTokens
 from pumice.engine.drafts.next_tokens import HiddenStates, NextTokens
 from pumice.engine.loop.flight import Flight
-from pumice.engine.requests.generation import Running
+from pumice.engine.requests.generation import Generation
 from pumice.quantize import QuantizeOptions, quantize
 from tiny_drafts import ALONE, FOR_TARGETS, fitted
 from tiny_models import IDS
@@ -177,7 +177,7 @@ class _Rounds:
         monkeypatch.setattr(layer._runner, "submit", partial(self.submit_step, submit_step))
 
     def propose(self, sequences: Any, n: Any) -> Any:
-        texts = [tuple(running.generation.tokens) for running in sequences]
+        texts = [tuple(running.tokens) for running in sequences]
         drafts = self._propose(sequences, n)
         self.proposed.update(zip(texts, drafts, strict=True))
         return drafts
@@ -197,9 +197,9 @@ class _Rounds:
         self._picked.append(rows.tolist())
         self.submitted.append(submit.__name__)
 
-    def take(self, flight: Flight, rows: Any) -> set[Running]:
+    def take(self, flight: Flight, rows: Any) -> set[Generation]:
         if flight.round:
-            texts = [tuple(running.generation.tokens) for running in flight.whole]
+            texts = [tuple(running.tokens) for running in flight.whole]
             self.drafted.update(zip(texts, self._picked.pop(0), strict=True))
         return self._take(flight, rows)
 

@@ -17,7 +17,7 @@ from pumice.engine.drafts.drafter import DraftLimits, Guess, guess_of, quiet, re
 from pumice.engine.drafts.next_tokens import Hidden, NextTokens, Rows, row_of_zeros
 from pumice.engine.placement.runner import Runner
 from pumice.engine.requests.batches import Part, Place
-from pumice.engine.requests.generation import Running
+from pumice.engine.requests.generation import Generation
 
 
 class BlockTokens(NextTokens):
@@ -33,17 +33,17 @@ class BlockTokens(NextTokens):
         assert runner.model.block is not None
         self._block = runner.model.block
 
-    def _part(self, running: Running, kept: Hidden, n: int, is_last: bool) -> Part:
-        return Part(running, running.generation.tokens[kept.first : kept.first + n], kept.first)
+    def _part(self, running: Generation, kept: Hidden, n: int, is_last: bool) -> Part:
+        return Part(running, running.tokens[kept.first : kept.first + n], kept.first)
 
     def _read(self, parts: Sequence[Part], rows: Rows) -> None:
         self._outputs(self._batch(parts), FEATURES, features=rows)
 
-    def _draft(self, most: Mapping[Running, int]) -> dict[Running, list[Guess]]:
+    def _draft(self, most: Mapping[Generation, int]) -> dict[Generation, list[Guess]]:
         """Return the guesses for sequences: the rest of the features, then a block for each."""
         self._read_features(most)
         limits, sequences = self._runner.limits, list(most)
-        drafts: dict[Running, list[Guess]] = {}
+        drafts: dict[Generation, list[Guess]] = {}
         n_at_once = max(1, min(limits.n_batch, limits.n_outputs) // self._block.size)
         for begin in range(0, len(sequences), n_at_once):
             some = sequences[begin : begin + n_at_once]
@@ -67,19 +67,19 @@ class BlockTokens(NextTokens):
         most = min(self._limits.most, self._block.size - self._block.first)
         return most if self._runner.capabilities_of(DRAFT).picks.rows else 0  # the program picks all tokens of a block
 
-    def holds(self, sequences: Sequence[Running], n: int) -> bool:
+    def holds(self, sequences: Sequence[Generation], n: int) -> bool:
         limits, n_seqs = self._runner.limits, len(sequences)
         fits = n_seqs * n <= min(self._runner.capabilities_of(DRAFT).picks.rows, limits.n_outputs)
         is_whole = all(self._size(running) >= self._block.first + n for running in sequences)
         return fits and is_whole and n_seqs * self._block.size <= limits.n_batch and super().holds(sequences, n)
 
-    def submit(self, sequences: Sequence[Running], n: int) -> None:
+    def submit(self, sequences: Sequence[Generation], n: int) -> None:
         """Submit a step that reads the rest of the features, and the one that drafts a block of each sequence."""
         self._read_features(sequences, waits=False)
         blocks = [self._masks(running, n) for running in sequences]
         self._runner.submit(self._batch(blocks), quiet(n * len(blocks), 1), graph=DRAFT)
 
-    def submit_after(self, sequences: Sequence[Running], n: int, n_drafted: int) -> None:
+    def submit_after(self, sequences: Sequence[Generation], n: int, n_drafted: int) -> None:
         n_rows, size, listening = 1 + n_drafted, self._block.size, self._runner.model.listening
         assert listening is not None
         starts = [(running, running.n_past) for running in sequences]
@@ -90,15 +90,15 @@ class BlockTokens(NextTokens):
         batch.relative = True
         self._runner.submit(batch, quiet(n * len(starts), 1), graph=DRAFT)
 
-    def holds_after(self, sequences: Sequence[Running], n_drafted: int) -> bool:
+    def holds_after(self, sequences: Sequence[Generation], n_drafted: int) -> bool:
         assert self.cache is not None
         n_rows, size = 1 + n_drafted, self._block.size
         if size > 1 + max(self._runner.capabilities.drafted, default=0):
             return False
-        has_room = all(item.generation.n_ctx - item.n_past >= n_rows + size for item in sequences)
+        has_room = all(item.n_ctx - item.n_past >= n_rows + size for item in sequences)
         return has_room and all(self.cache.extend(item.tables, item.n_past, n_rows + size) for item in sequences)
 
-    def _read_features(self, sequences: Collection[Running], waits: bool = True) -> None:
+    def _read_features(self, sequences: Collection[Generation], waits: bool = True) -> None:
         """Let the draft read the features of sequences that it has not read; ``waits``: until it has."""
         waiting = {running: kept for running in sequences if (kept := self._hidden[running]).n_rows}
         if not waiting:
@@ -114,9 +114,9 @@ class BlockTokens(NextTokens):
             batch.inputs = {"features": np.ascontiguousarray(rows, np.float32)}
             self._runner.submit(batch, graph=FEATURES)
 
-    def _masks(self, running: Running, n: int) -> Part:
+    def _masks(self, running: Generation, n: int) -> Part:
         """Return the block after the text of a sequence, with outputs for at most ``n`` tokens."""
-        tokens = running.generation.tokens
+        tokens = running.tokens
         return self._block_at(running, tokens[-1], len(tokens) - 1, self._size(running), n)
 
     def _block_at(self, place: Place, token: int, position: int, size: int, n: int) -> Part:
@@ -125,12 +125,12 @@ class BlockTokens(NextTokens):
         rows = range(block.first, min(size, block.first + n))
         return Part(place, [token, *[block.mask] * (size - 1)], position, rows)
 
-    def _size(self, running: Running) -> int:
+    def _size(self, running: Generation) -> int:
         """Return the tokens of a block after the text of a sequence, which may be near the end of the context."""
         limits = self._runner.limits
-        return min(self._block.size, limits.n_ctx - len(running.generation.tokens) + 1, limits.n_batch)
+        return min(self._block.size, limits.n_ctx - len(running.tokens) + 1, limits.n_batch)
 
-    def _holds(self, running: Running, n: int) -> bool:
+    def _holds(self, running: Generation, n: int) -> bool:
         return n > 0 and super()._holds(running, max(n, self._size(running) - 1))
 
 

@@ -17,7 +17,7 @@ from pumice.backend.pick import Ask, Pick
 from pumice.engine.cache.kv_cache import KVCache
 from pumice.engine.placement.runner import Runner
 from pumice.engine.requests.batches import Place
-from pumice.engine.requests.generation import Generation, Members, Running
+from pumice.engine.requests.generation import Generation, Members
 
 GREEDY = Pick(top_k=1, temperature=0.0)
 MOST_PENDING = 64  # a generating sequence with more tokens to compute is treated like a prompt
@@ -39,16 +39,15 @@ class Draft:
     n_accepted: int = 0
 
 
-def may_draft(running: Running, n_new: int) -> bool:
+def may_draft(running: Generation, n_new: int) -> bool:
     """Return True if the sequence is generating and the step computes all its pending tokens."""
-    return bool(running.generation.generated) and running.pending == n_new <= MOST_PENDING and running.n_past > 0
+    return bool(running.generated) and running.pending == n_new <= MOST_PENDING and running.n_past > 0
 
 
-def most_drafted(running: Running) -> int:
+def most_drafted(running: Generation) -> int:
     """Return the maximum number of drafted tokens by the request, its token limit and the context."""
-    generation = running.generation
-    most = min(generation.n_left - 1, generation.n_ctx - len(generation.tokens))
-    return most if generation.request.n_draft is None else min(most, generation.request.n_draft)
+    most = min(running.n_left - 1, running.n_ctx - len(running.tokens))
+    return most if running.request.n_draft is None else min(most, running.request.n_draft)
 
 
 def possible_tokens(generation: Generation, tokens: Sequence[int]) -> Sequence[int]:
@@ -65,9 +64,9 @@ def checked_tokens(tokens: Sequence[int], n: int) -> list[int]:
 
 def held_drafts(
     members: Members, drafts: Sequence[Draft | None], lengths: Sequence[int], cache: KVCache
-) -> dict[Running, Draft]:
+) -> dict[Generation, Draft]:
     """Return the drafts, cut to these lengths, for which free cache blocks exist; blocks are held for them."""
-    held: dict[Running, Draft] = {}
+    held: dict[Generation, Draft] = {}
     n_copies = cache.checkpoints.available if cache.checkpoints else len(members)
     for (running, n_new), draft, length in zip(members, drafts, lengths, strict=True):
         if not draft or not length or len(held) == n_copies:
@@ -98,19 +97,19 @@ class Drafter(ABC):
     def rehearse(self, n: int) -> None:
         """Draft ``n`` tokens behind a text of a few tokens, which belongs to no sequence."""
 
-    def read(self, sequences: Sequence[Running]) -> None:  # noqa: B027 - a layer reads what steps compute
+    def read(self, sequences: Sequence[Generation]) -> None:  # noqa: B027 - a layer reads what steps compute
         """Read a part of the new texts of sequences, so that long ones do not keep the engine from its steps."""
 
     @abstractmethod
-    def knows(self, running: Running) -> bool:
+    def knows(self, running: Generation) -> bool:
         """Return True if it has read enough of a sequence to draft for it."""
 
     @abstractmethod
-    def propose(self, sequences: Sequence[Running], n: Sequence[int]) -> list[Sequence[int]]:
+    def propose(self, sequences: Sequence[Generation], n: Sequence[int]) -> list[Sequence[int]]:
         """Return the proposals for sequences, of at most ``n[i]`` tokens each; none where it cannot draft now."""
 
     @abstractmethod
-    def drop(self, running: Running) -> None:
+    def drop(self, running: Generation) -> None:
         """Forget a sequence."""
 
     def close(self, generation: Generation) -> None:  # noqa: B027 - a layer keeps nothing without a place
@@ -123,25 +122,25 @@ class Drafter(ABC):
         """Return True if its steps pass their tokens to steps of the model on the device."""
 
     @abstractmethod
-    def holds(self, sequences: Sequence[Running], n: int) -> bool:
+    def holds(self, sequences: Sequence[Generation], n: int) -> bool:
         """Return True if ``n`` tokens of each sequence can be drafted now; blocks for them are held then."""
 
     @abstractmethod
-    def submit(self, sequences: Sequence[Running], n: int) -> None:
+    def submit(self, sequences: Sequence[Generation], n: int) -> None:
         """Submit the steps that draft ``n`` tokens of each sequence, which become the first drafts of its slot."""
 
-    def took(self, running: Running, tokens: Sequence[int]) -> None:  # noqa: B027 - a layer computes them again
+    def took(self, running: Generation, tokens: Sequence[int]) -> None:  # noqa: B027 - a layer computes them again
         """Note the right tokens of a sequence, before its text has them."""
 
-    def holds_after(self, sequences: Sequence[Running], n_drafted: int) -> bool:
+    def holds_after(self, sequences: Sequence[Generation], n_drafted: int) -> bool:
         """Hold blocks for a round behind a pending step that verifies ``n_drafted`` tokens; False if it cannot be."""
         return False
 
-    def submit_after(self, sequences: Sequence[Running], n: int, n_drafted: int) -> None:
+    def submit_after(self, sequences: Sequence[Generation], n: int, n_drafted: int) -> None:
         """Submit the same as ``submit`` behind a pending step that verifies ``n_drafted`` tokens of each sequence."""
         raise NotImplementedError
 
-    def went_on(self, sequences: Collection[Running], lost: Collection[Running]) -> None:  # noqa: B027
+    def went_on(self, sequences: Collection[Generation], lost: Collection[Generation]) -> None:  # noqa: B027
         """Note that a step behind which others were submitted has ended: its tokens are read, but of ``lost`` ones."""
 
 

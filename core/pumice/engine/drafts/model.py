@@ -17,7 +17,7 @@ from pumice.engine.drafts.drafter import Drafter, DraftLimits, Guess, guess_of, 
 from pumice.engine.drafts.vocabulary import DraftVocabulary, SameVocabulary
 from pumice.engine.placement.runner import Runner
 from pumice.engine.requests.batches import Part, Place, batch_after, batch_behind
-from pumice.engine.requests.generation import Generation, Running
+from pumice.engine.requests.generation import Generation
 
 MOST_BEHIND = 64  # tokens of a text that a proposal computes; more are read before, a part in each step
 
@@ -96,14 +96,13 @@ class DraftModel(Drafter):
         self._texts: dict[Generation, DraftText] = {}
         self._placed: OrderedDict[DraftText, None] = OrderedDict()  # least recently used first
 
-    def _read_text(self, running: Running) -> DraftText:
+    def _read_text(self, running: Generation) -> DraftText:
         """Return the text of a sequence, with its latest tokens."""
-        generation = running.generation
-        text = self._texts.get(generation)
+        text = self._texts.get(running)
         if text is None:
-            text = self._texts[generation] = DraftText(generation.salt)
-            text.append(self._vocabulary.read(generation.spoken))
-        if new := generation.generated[text.n_generated :]:
+            text = self._texts[running] = DraftText(running.salt)
+            text.append(self._vocabulary.read(running.spoken))
+        if new := running.generated[text.n_generated :]:
             text.n_generated += len(new)
             text.append(self._vocabulary.read(new))
         return text
@@ -114,7 +113,7 @@ class DraftModel(Drafter):
                 assert place is not None
                 self._run(batch_behind(self._cache, [Part(place, [0], 1 + i, [0])]))
 
-    def read(self, sequences: Sequence[Running]) -> None:
+    def read(self, sequences: Sequence[Generation]) -> None:
         """Read a part of new texts, and of texts that are far ahead of the cache, in a single step.
 
         Their last tokens are left to ``propose``, as are texts for which there is no room.
@@ -125,12 +124,12 @@ class DraftModel(Drafter):
         if any(text.n_past < end for text, end in ends.items()):
             self._step(ends)
 
-    def knows(self, running: Running) -> bool:
+    def knows(self, running: Generation) -> bool:
         """Return True unless a part of the text is in the cache, too little for a proposal."""
-        text = self._texts.get(running.generation)
+        text = self._texts.get(running)
         return text is None or text.place is None or text.n_behind <= self._most_behind
 
-    def propose(self, sequences: Sequence[Running], n: Sequence[int]) -> list[Sequence[int]]:
+    def propose(self, sequences: Sequence[Generation], n: Sequence[int]) -> list[Sequence[int]]:
         texts = [self._read_text(running) for running in sequences]
         limits = [min(limit, self._limits.most) for limit in n]
         pairs = list(zip(texts, limits, strict=True))
@@ -140,8 +139,8 @@ class DraftModel(Drafter):
         drafts = self._draft(most)
         return [self._proposal(drafts.get(text, [])) for text in texts]
 
-    def drop(self, running: Running) -> None:
-        self.close(running.generation)
+    def drop(self, running: Generation) -> None:
+        self.close(running)
 
     def close(self, generation: Generation) -> None:
         if text := self._texts.pop(generation, None):
@@ -173,7 +172,7 @@ class DraftModel(Drafter):
         """The maximum drafted tokens of a round, all of which but the first are steps of one submission."""
         return min(self._limits.most, 1 + self._most_steps)
 
-    def holds(self, sequences: Sequence[Running], n: int) -> bool:
+    def holds(self, sequences: Sequence[Generation], n: int) -> bool:
         """Return True if the next step can read the texts of sequences, and ``n`` tokens of each can be drafted."""
         texts = [self._read_text(running) for running in sequences]
         if n > self._longest_round or not all(self._hold(text, n, texts) for text in texts):
@@ -182,7 +181,7 @@ class DraftModel(Drafter):
         begins = any(text.n_context < n for text, n in zip(texts, n_behind, strict=True))
         return not begins and max(n_behind) <= self._most_behind and sum(n_behind) <= self.runner.limits.n_batch
 
-    def submit(self, sequences: Sequence[Running], n: int) -> None:
+    def submit(self, sequences: Sequence[Generation], n: int) -> None:
         """Submit steps that read the texts of sequences, which ``holds`` has allowed, and draft ``n`` tokens of each.
 
         They become drafts of the sequences' slots in the target. On an error, everything in the cache is forgotten.
@@ -211,8 +210,8 @@ class DraftModel(Drafter):
             later = [Part(place, [draft_of_slot(0)], end, [0]) for place, end in ends]
             self.runner.submit(batch_behind(self._cache, later), quiet(len(parts), n - 1, first_draft=1))
 
-    def took(self, running: Running, tokens: Sequence[int]) -> None:
-        text = self._texts.get(running.generation)
+    def took(self, running: Generation, tokens: Sequence[int]) -> None:
+        text = self._texts.get(running)
         if text and text.place is not None:
             text.guessed = list(tokens)
 

@@ -22,7 +22,7 @@ from pumice.engine.cache.kv_cache import KVCache
 from pumice.engine.drafts.drafter import Drafter, DraftLimits, Guess, guess_of, quiet, rehearsing
 from pumice.engine.placement.runner import Runner
 from pumice.engine.requests.batches import Part, Place, batch_after, batch_behind
-from pumice.engine.requests.generation import Running
+from pumice.engine.requests.generation import Generation
 
 MOST_WAITING = 64  # hidden states of a sequence that wait until it drafts
 Rows = NDArray[np.float32]
@@ -87,23 +87,23 @@ class HiddenStates:
         self._skips = skips
         self._of: WeakKeyDictionary[Place, Hidden] = WeakKeyDictionary()
 
-    def __getitem__(self, running: Running) -> Hidden:
+    def __getitem__(self, running: Generation) -> Hidden:
         return self._of[running]
 
     def __len__(self) -> int:
         return len(self._of)
 
-    def known(self, running: Running) -> bool:
+    def known(self, running: Generation) -> bool:
         """Return True if the states of a sequence are known up to that before its last token."""
         kept = self._of.get(running)
-        return kept is not None and kept.tables is running.tables and kept.end == len(running.generation.tokens) - 1
+        return kept is not None and kept.tables is running.tables and kept.end == len(running.tokens) - 1
 
     def n_skipped(self, place: Place) -> int:
         """Return the number of first blocks of a sequence of which the layer knows nothing."""
         kept = self._of.get(place)
         return kept.n_skipped if kept else 0
 
-    def keep(self, running: Running, first: int, rows: Rows) -> None:
+    def keep(self, running: Generation, first: int, rows: Rows) -> None:
         """Keep the states of positions from ``first`` on; those computed again after a wrong draft are kept already."""
         kept = self._of.get(running)
         if kept is None or kept.tables is not running.tables or first > kept.end or self._begins_later(kept, first):
@@ -123,18 +123,18 @@ class HiddenStates:
         in_windows = (window - 1 for window in limits.n_blocks if window)
         return max(1, min(MOST_WAITING, limits.n_batch // limits.n_seqs, *in_windows))
 
-    def went_on(self, sequences: Collection[Running], lost: Collection[Running]) -> None:
+    def went_on(self, sequences: Collection[Generation], lost: Collection[Generation]) -> None:
         """Note that the layer has read all states that it needs for the last token, except of ``lost`` sequences."""
         for running in sequences:
             kept = self._of.get(running)
             if running in lost:
                 self._of.pop(running, None)
             elif kept is not None:
-                first = len(running.generation.tokens) - 1 - self._n_before
+                first = len(running.tokens) - 1 - self._n_before
                 unknown = np.zeros((self._n_before, kept.rows.shape[1]), np.float32)
                 self._of[running] = Hidden(running.tables, first, [unknown], kept.n_skipped, n_read=self._n_before)
 
-    def drop(self, running: Running) -> None:
+    def drop(self, running: Generation) -> None:
         """Forget a sequence."""
         self._of.pop(running, None)
 
@@ -146,9 +146,9 @@ class HiddenStates:
         """Return True if a sequence was to begin at a block behind ``first``, which is computed again."""
         return first < kept.end == kept.n_skipped * self._limits.block_size
 
-    def _skipped(self, running: Running, first: int) -> int:
+    def _skipped(self, running: Generation, first: int) -> int:
         """Return the number of blocks before which the layer did not run: none if ``first`` is behind cached tokens."""
-        is_cached = first <= running.generation.timings.prompt_cached
+        is_cached = first <= running.timings.prompt_cached
         return -(-first // self._limits.block_size) if self._skips and not is_cached else 0
 
 
@@ -186,30 +186,30 @@ class NextTokens(Drafter):
 
     # --- hidden states of the model
 
-    def landed(self, batch: Batch, index: int, running: Running, stream: Rows) -> None:
+    def landed(self, batch: Batch, index: int, running: Generation, stream: Rows) -> None:
         """Keep the rows of ``stream [n_tokens, n_stream]`` of the confirmed tokens of one sequence of a step."""
-        if self.is_off or running.generation.finish_reason:
+        if self.is_off or running.finish_reason:
             return
         begin, end = (int(start) for start in batch.seq_starts[index : index + 2])
         first, computed = int(batch.positions[begin]), batch.tokens[begin:end]
-        tokens = np.asarray(running.generation.tokens[first : first + len(computed)], np.int32)
+        tokens = np.asarray(running.tokens[first : first + len(computed)], np.int32)
         equal = computed[: len(tokens)] == tokens
         n = len(tokens) if equal.all() else int(equal.argmin())
         self._hidden.keep(running, first, stream[begin : begin + n])
         self._read_waiting(running)
 
-    def knows(self, running: Running) -> bool:
+    def knows(self, running: Generation) -> bool:
         """Return True if the hidden states of a sequence are known up to that before its last token."""
         return self._hidden.known(running)
 
-    def misses(self, running: Running) -> bool:
+    def misses(self, running: Generation) -> bool:
         """Return True if the layer may draft for a sequence once it knows its latest hidden states."""
         return not self.is_off and not self.knows(running)
 
-    def drop(self, running: Running) -> None:
+    def drop(self, running: Generation) -> None:
         self._hidden.drop(running)
 
-    def _read_waiting(self, running: Running) -> None:
+    def _read_waiting(self, running: Generation) -> None:
         """Run the layer for hidden states of a sequence that wait, if there are many, but for the last."""
         kept = self._hidden[running]
         while kept.n_rows > self._hidden.most_waiting():
@@ -222,10 +222,10 @@ class NextTokens(Drafter):
         batch = self._batch(parts)
         self._outputs(batch, DRAFT, hidden=self._hidden_of(batch, rows))
 
-    def _part(self, running: Running, kept: Hidden, n: int, is_last: bool) -> Part:
+    def _part(self, running: Generation, kept: Hidden, n: int, is_last: bool) -> Part:
         """Return the next ``n`` tokens of the layer, each behind the position of its hidden state."""
         begin = kept.first + 1
-        return Part(running, running.generation.tokens[begin : begin + n], begin, [n - 1] if is_last else [])
+        return Part(running, running.tokens[begin : begin + n], begin, [n - 1] if is_last else [])
 
     def _hidden_of(self, batch: Batch, rows: Rows) -> Rows:
         """Return the hidden states ``[n, n_embd]`` that the layer reads for rows ``[n, n_stream]`` of the stream."""
@@ -261,22 +261,22 @@ class NextTokens(Drafter):
 
     # --- proposals
 
-    def propose(self, sequences: Sequence[Running], n: Sequence[int]) -> list[Sequence[int]]:
+    def propose(self, sequences: Sequence[Generation], n: Sequence[int]) -> list[Sequence[int]]:
         limits = [min(limit, self._limits.most) for limit in n]
         most = {item: limit for item, limit in zip(sequences, limits, strict=True) if self._holds(item, limit)}
         drafts = self._draft(most) if most else {}
         guesses = [drafts.get(running, []) for running in sequences]
         return [[guess.token for guess in own] if len(own) >= self._limits.least else [] for own in guesses]
 
-    def _draft(self, most: Mapping[Running, int]) -> dict[Running, list[Guess]]:
+    def _draft(self, most: Mapping[Generation, int]) -> dict[Generation, list[Guess]]:
         """Return the guesses for sequences, one step per token for all of them."""
-        drafts: dict[Running, list[Guess]] = {running: [] for running in most}
+        drafts: dict[Generation, list[Guess]] = {running: [] for running in most}
         parts, rows = self._waiting(list(most))
         going, batch = dict(zip(most, parts, strict=True)), self._batch(parts)
         hidden = self._hidden_of(batch, rows)
         while True:
             outputs = self._outputs(batch, DRAFT, hidden=hidden)
-            following: dict[Running, Part] = {}
+            following: dict[Generation, Part] = {}
             taken = []
             for row, (running, part) in enumerate(going.items()):
                 guess = guess_of(outputs["logits"][row])
@@ -291,7 +291,7 @@ class NextTokens(Drafter):
             going, hidden = following, np.array(outputs["hidden"][taken])
             batch = self._batch(list(going.values()), batch)
 
-    def _waiting(self, sequences: Sequence[Running]) -> tuple[list[Part], Rows]:
+    def _waiting(self, sequences: Sequence[Generation]) -> tuple[list[Part], Rows]:
         """Return the tokens that the layer has not read, and their rows of the stream; only the last row is kept."""
         waiting = [self._hidden[running] for running in sequences]
         for kept in waiting:
@@ -306,10 +306,10 @@ class NextTokens(Drafter):
         """Return the position of the token behind the last one of ``part``."""
         return part.n_past + len(part.tokens)
 
-    def _holds(self, running: Running, n: int) -> bool:
+    def _holds(self, running: Generation, n: int) -> bool:
         """Return True if the hidden state before the last token is known, and there are blocks for ``n`` tokens."""
         assert self.cache is not None
-        n_tokens = len(running.generation.tokens)
+        n_tokens = len(running.tokens)
         if n <= 0 or not self.knows(running):
             return False
         return self.cache.extend(running.tables, running.n_past, n_tokens - running.n_past + n)
@@ -330,16 +330,16 @@ class NextTokens(Drafter):
         n_steps = self._runner.capabilities_of(DRAFT).max_steps
         return min(self._limits.most, 1 + n_steps) if n_steps else 0
 
-    def holds(self, sequences: Sequence[Running], n: int) -> bool:
+    def holds(self, sequences: Sequence[Generation], n: int) -> bool:
         return n <= self._longest_round and all(self._holds(running, n) for running in sequences)
 
-    def submit(self, sequences: Sequence[Running], n: int) -> None:
+    def submit(self, sequences: Sequence[Generation], n: int) -> None:
         parts, rows = self._waiting(sequences)
         for running in sequences:
             self._hidden[running].n_read = 1
         self._submit_parts(parts, rows, n)
 
-    def submit_after(self, sequences: Sequence[Running], n: int, n_drafted: int) -> None:
+    def submit_after(self, sequences: Sequence[Generation], n: int, n_drafted: int) -> None:
         """Let the layer read what that step computes, and draft behind the latest of its tokens.
 
         ``landed`` is called for no such step, but ``went_on`` once it has ended.
@@ -348,10 +348,10 @@ class NextTokens(Drafter):
         parts = [Part(running, tokens, running.n_past + self._first_behind, [0]) for running in sequences]
         self._submit_parts(parts, None, n)
 
-    def holds_after(self, sequences: Sequence[Running], n_drafted: int) -> bool:
+    def holds_after(self, sequences: Sequence[Generation], n_drafted: int) -> bool:
         return True
 
-    def went_on(self, sequences: Collection[Running], lost: Collection[Running]) -> None:
+    def went_on(self, sequences: Collection[Generation], lost: Collection[Generation]) -> None:
         self._hidden.went_on(sequences, lost)
 
     def _submit_parts(self, parts: Sequence[Part], stream: Rows | None, n: int) -> None:
@@ -401,12 +401,12 @@ class CachedTokens(NextTokens):
     _first_behind = 0
     _behind_latest = -1
 
-    def _read_waiting(self, running: Running) -> None:
+    def _read_waiting(self, running: Generation) -> None:
         kept = self._hidden[running]
         kept.drop(kept.n_rows - 1)
 
-    def _part(self, running: Running, kept: Hidden, n: int, is_last: bool) -> Part:
-        return Part(running, running.generation.tokens[kept.end :][:1], kept.end - 1, [0])
+    def _part(self, running: Generation, kept: Hidden, n: int, is_last: bool) -> Part:
+        return Part(running, running.tokens[kept.end :][:1], kept.end - 1, [0])
 
     def _next_position(self, part: Part) -> int:
         return part.n_past

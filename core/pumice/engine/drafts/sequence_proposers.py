@@ -11,7 +11,7 @@ from typing import Any
 
 from pumice.engine.drafts.choice import Acceptance
 from pumice.engine.drafts.drafter import FORCED, Draft, Drafter, checked_tokens
-from pumice.engine.requests.generation import Generation, Running
+from pumice.engine.requests.generation import Generation
 from pumice.guard import PASSED, UNEXPECTED, describe
 from pumice.proposers import Proposer, ProposerContext, names_of
 
@@ -143,11 +143,11 @@ class ProposerPool:
         """Return the proposers of a sequence, if it was drafted for."""
         return self._sequences.get(generation)
 
-    def drop(self, running: Running, name: str, method: str, error: Exception) -> None:
+    def drop(self, running: Generation, name: str, method: str, error: Exception) -> None:
         """Let a sequence go on without a layer or model that drafts, after an error of it."""
-        self.start([running.generation])
+        self.start([running])
         self._drafters[name].drop(running)
-        self._sequences[running.generation].drop(name, method, error)
+        self._sequences[running].drop(name, method, error)
 
     def wakes(self, generation: Generation) -> int:
         """Return the number of the step in which a proposer of a sequence is asked next."""
@@ -188,9 +188,9 @@ class ProposerPool:
             equal = takewhile(lambda pair: pair[0] == pair[1], zip(following, draft.tokens, strict=False))
             own.acceptance[draft.name].rates.count(len(following), sum(1 for _ in equal))
 
-    def ask(self, name: str, sequences: Sequence[Running], most: Sequence[int]) -> list[Sequence[int]]:
+    def ask(self, name: str, sequences: Sequence[Generation], most: Sequence[int]) -> list[Sequence[int]]:
         """Return the proposals of a proposer for sequences, after passing their new tokens to it."""
-        owners = [self.updated(running.generation) for running in sequences]
+        owners = [self.updated(running) for running in sequences]
         if drafter := self._drafters.get(name):
             try:
                 return drafter.propose(sequences, most)
@@ -204,7 +204,7 @@ class ProposerPool:
             if name in own.by_name:
                 with own.dropping(name, "propose"):
                     proposals[-1] = checked_tokens(own.by_name[name].propose(n), n)
-            self._check_tokens(name, proposals[-1], running.generation.chain.n_vocab)
+            self._check_tokens(name, proposals[-1], running.chain.n_vocab)
         return proposals
 
     def _check_tokens(self, name: str, tokens: Sequence[int], n_vocab: int) -> None:

@@ -21,7 +21,7 @@ from pumice.engine.drafts.model import DraftModel
 from pumice.engine.drafts.next_tokens import NextTokens
 from pumice.engine.drafts.sequence_proposers import NEVER, PREDICTION, ProposerPool
 from pumice.engine.placement.runner import Runner
-from pumice.engine.requests.generation import Generation, Members, Running
+from pumice.engine.requests.generation import Generation, Members
 from pumice.errors import BackendError
 from pumice.proposers import Proposer
 
@@ -105,7 +105,7 @@ class Speculation:
         """Return the number of the step in which a proposer of a batch is asked next."""
         if not self.choice.may_pay(len(members)):
             return NEVER
-        return min((self._pool.wakes(running.generation) for running, _ in members), default=NEVER)
+        return min((self._pool.wakes(running) for running, _ in members), default=NEVER)
 
     def _is_awake(self, name: str, generation: Generation, n_ahead: int = 0) -> bool:
         """Return True if a proposer of a sequence does not rest in the step that is ``n_ahead`` after the current."""
@@ -123,7 +123,7 @@ class Speculation:
         most: int | None = None,
         drafter: Drafter | None = None,
         rounds: Sequence[int] = (),
-    ) -> dict[Running, Draft] | Round:
+    ) -> dict[Generation, Draft] | Round:
         """Return the drafts for the members of a step, for which cache blocks are held, or a round that drafts them.
 
         Args:
@@ -141,13 +141,13 @@ class Speculation:
         if not all(may_draft(running, n_new) for running, n_new in members):
             return {}
         sequences = [running for running, _ in members]
-        self._pool.start([running.generation for running in sequences])
+        self._pool.start(sequences)
         for name, drafting in self.drafters.items():
-            self._read(drafting, [running for running in sequences if self._is_awake(name, running.generation)])
+            self._read(drafting, [running for running in sequences if self._is_awake(name, running)])
         room = min(limits.n_batch - n_rows, limits.n_outputs - len(members))
         longest = min(room, self.choice.n_draft if self.choice.is_fixed else LONGEST, room if most is None else most)
         drafts = self._propose(sequences, longest, drafter.name if drafter else None)
-        owners = [self._pool[running.generation] for running in sequences]
+        owners = [self._pool[running] for running in sequences]
         chances = [own.chances(draft) for own, draft in zip(owners, drafts, strict=True)]
         if drafter and max(map(promise, chances)) < ENOUGH:
             n = self.round_length(drafter, sequences, rounds)
@@ -159,22 +159,22 @@ class Speculation:
         self._note(sequences, drafts, held)
         return held
 
-    def _read(self, drafter: Drafter, sequences: Sequence[Running]) -> None:
+    def _read(self, drafter: Drafter, sequences: Sequence[Generation]) -> None:
         """Let a drafter read a part of the new texts of sequences."""
         try:
             drafter.read(sequences)
         except Exception as error:
             self.drop(drafter, sequences, "read", error)
 
-    def _propose(self, sequences: Sequence[Running], longest: int, in_rounds: str | None) -> list[Draft | None]:
+    def _propose(self, sequences: Sequence[Generation], longest: int, in_rounds: str | None) -> list[Draft | None]:
         """Return the most promising draft of each sequence, of ``longest`` tokens at most, if there is one.
 
         The proposer ``in_rounds`` is not asked.
         """
-        owners = [self._pool[running.generation] for running in sequences]
+        owners = [self._pool[running] for running in sequences]
         most = [max(0, min(most_drafted(running), longest)) for running in sequences]
         drafts: list[Draft | None] = [
-            Draft(FORCED, forced[:n]) if own.acceptance and (forced := list(running.generation.chain.forced)) else None
+            Draft(FORCED, forced[:n]) if own.acceptance and (forced := list(running.chain.forced)) else None
             for own, running, n in zip(owners, sequences, most, strict=True)
         ]
         promised = [promise(own.chances(draft)) for own, draft in zip(owners, drafts, strict=True)]
@@ -189,7 +189,7 @@ class Speculation:
             for i, proposal in zip(asked, proposals, strict=True):
                 if name not in owners[i].acceptance:  # it had an error
                     continue
-                draft = Draft(name, possible_tokens(sequences[i].generation, proposal))
+                draft = Draft(name, possible_tokens(sequences[i], proposal))
                 promising = promise(owners[i].chances(draft))
                 if promising > promised[i]:
                     drafts[i], promised[i] = draft, promising
@@ -199,14 +199,14 @@ class Speculation:
                     self._rest(owners[i].acceptance[name], False)
         return drafts
 
-    def _is_asked(self, name: str, running: Running) -> bool:
+    def _is_asked(self, name: str, running: Generation) -> bool:
         """Return True if a sequence has a proposer that does not rest, and has read what it needs."""
         drafter = self.drafters.get(name)
-        return self._is_awake(name, running.generation) and (drafter is None or drafter.knows(running))
+        return self._is_awake(name, running) and (drafter is None or drafter.knows(running))
 
-    def _computed_length(self, name: str, sequences: Sequence[Running], lengths: Sequence[int]) -> int:
+    def _computed_length(self, name: str, sequences: Sequence[Generation], lengths: Sequence[int]) -> int:
         """Return the number of tokens to compute for each sequence; it is a try if that is not expected to pay."""
-        accepted = [self._pool[running.generation].acceptance[name] for running in sequences]
+        accepted = [self._pool[running].acceptance[name] for running in sequences]
         n, pays = self.choice.common_length(name, [own.rates for own in accepted], len(sequences), lengths)
         for own in accepted:
             self._rest(own, pays)
@@ -219,27 +219,29 @@ class Speculation:
         elif not self.choice.is_fixed:
             accepted.rest(self._n_steps)
 
-    def _note(self, sequences: Sequence[Running], drafts: Sequence[Draft | None], held: Collection[Running]) -> None:
+    def _note(
+        self, sequences: Sequence[Generation], drafts: Sequence[Draft | None], held: Collection[Generation]
+    ) -> None:
         """Let proposers rest whose drafts are not verified, but compared with the tokens that follow instead."""
         for running, draft in zip(sequences, drafts, strict=True):
             if draft is None:
                 continue
-            own = self._pool[running.generation]
+            own = self._pool[running]
             if running not in held:
-                own.keep_unverified(draft, running.generation)
+                own.keep_unverified(draft, running)
             if draft.name in own.acceptance and draft.name not in self.drafters:
                 self._rest(own.acceptance[draft.name], running in held)
 
-    def took(self, drafts: Mapping[Running, Draft]) -> None:
+    def took(self, drafts: Mapping[Generation, Draft]) -> None:
         """Record the accepted tokens of the drafts that a step verified."""
         for running, draft in drafts.items():
             self._time(running, len(draft.tokens), draft.n_accepted, draft.name == PREDICTION)
-            if running.generation in self._pool:  # it did not fail meanwhile
-                self._pool.updated(running.generation).judge(draft)
+            if running in self._pool:  # it did not fail meanwhile
+                self._pool.updated(running).judge(draft)
 
-    def _time(self, running: Running, n_drafted: int, n_accepted: int, is_prediction: bool = False) -> None:
-        running.generation.timings.drafted(n_drafted, n_accepted, is_prediction)
-        running.generation.timings.drafts_exact = self.is_exact
+    def _time(self, running: Generation, n_drafted: int, n_accepted: int, is_prediction: bool = False) -> None:
+        running.timings.drafted(n_drafted, n_accepted, is_prediction)
+        running.timings.drafts_exact = self.is_exact
 
     # --- a layer that drafts from hidden states
 
@@ -248,14 +250,14 @@ class Speculation:
         layer = self.layer
         if layer is None or layer.is_off or not self.choice.may_pay(len(members)):
             return False
-        return any(self._is_awake(layer.name, running.generation, 1) for running, _ in members)
+        return any(self._is_awake(layer.name, running, 1) for running, _ in members)
 
-    def missing(self, members: Members) -> list[Running]:
+    def missing(self, members: Members) -> list[Generation]:
         """Return the sequences whose latest hidden states the layer lacks, if it is to draft in the next step."""
         layer = self.layer
         if layer is None or not self.choice.may_pay(len(members)):
             return []
-        return [item for item, _ in members if layer.misses(item) and self._is_awake(layer.name, item.generation, 1)]
+        return [item for item, _ in members if layer.misses(item) and self._is_awake(layer.name, item, 1)]
 
     def landed(self, batch: Batch, members: Members, stream: NDArray[np.float32]) -> None:
         """Pass the rows ``stream [n_tokens, n_stream]`` of a step to the layer that drafts, unless it rests.
@@ -264,7 +266,7 @@ class Speculation:
         """
         layer = self.layer
         assert layer is not None
-        drafting = [(i, item) for i, (item, _) in enumerate(members) if self._is_awake(layer.name, item.generation, 1)]
+        drafting = [(i, item) for i, (item, _) in enumerate(members) if self._is_awake(layer.name, item, 1)]
         stream = stream.copy() if drafting else stream  # before the layer runs
         for index, running in drafting:
             try:
@@ -276,41 +278,40 @@ class Speculation:
 
     def drafter(self, members: Members, target: Runner) -> Drafter | None:
         """Return what drafts in rounds if no other computes drafts of members: the layer, or the draft model."""
-        names = {name for running, _ in members for name in self._pool.names(running.generation)}
+        names = {name for running, _ in members for name in self._pool.names(running)}
         computing = [drafter for name, drafter in self.drafters.items() if name in names]
         if len(computing) != 1 or not computing[0].submits(target):
             return None
         return computing[0] if all(computing[0].knows(running) for running, _ in members) else None
 
-    def follows(self, drafter: Drafter, sequences: Sequence[Running], rounds: Sequence[int], n: int) -> bool:
+    def follows(self, drafter: Drafter, sequences: Sequence[Generation], rounds: Sequence[int], n: int) -> bool:
         """Return True if a round of ``n`` tokens follows another one, since no proposer is to look at the tokens."""
         for running in sequences:
-            looking = [name for name in self._pool.names(running.generation) if name not in self.drafters]
-            if any(self._is_awake(name, running.generation, 1) for name in looking):
+            looking = [name for name in self._pool.names(running) if name not in self.drafters]
+            if any(self._is_awake(name, running, 1) for name in looking):
                 return False
         return self.round_length(drafter, sequences, rounds) == n
 
-    def round_length(self, drafter: Drafter, sequences: Sequence[Running], rounds: Sequence[int]) -> int:
+    def round_length(self, drafter: Drafter, sequences: Sequence[Generation], rounds: Sequence[int]) -> int:
         """Return the number of tokens that are drafted of each sequence in a round, one of ``rounds``; 0: none."""
-        if any(not self._is_awake(drafter.name, running.generation, 1) for running in sequences):
+        if any(not self._is_awake(drafter.name, running, 1) for running in sequences):
             return 0
         most = max(rounds, default=0)
         for running in sequences:
-            generation = running.generation
-            room = generation.n_ctx - len(generation.tokens)
-            most = min(most, room, most if generation.request.n_draft is None else generation.request.n_draft)
+            room = running.n_ctx - len(running.tokens)
+            most = min(most, room, most if running.request.n_draft is None else running.request.n_draft)
         possible = [n for n in rounds if n <= min(most, self.longest)]
         if self.choice.is_fixed:
             return min(self.choice.n_draft, most) if self.choice.n_draft <= self.longest else max(possible, default=0)
         return self._computed_length(drafter.name, sequences, possible) if possible else 0
 
-    def judge_round(self, name: str, running: Running, n: int, n_right: int, n_accepted: int) -> None:
+    def judge_round(self, name: str, running: Generation, n: int, n_right: int, n_accepted: int) -> None:
         """Record the tokens of a round that were right, and those that the text has taken."""
         self._time(running, n, min(max(0, n_accepted), n))
-        if (own := self._pool.get(running.generation)) and name in own.acceptance:
+        if (own := self._pool.get(running)) and name in own.acceptance:
             own.acceptance[name].rates.count(n, min(n_right, n))
 
-    def drop(self, drafter: Drafter, sequences: Sequence[Running], method: str, error: Exception) -> None:
+    def drop(self, drafter: Drafter, sequences: Sequence[Generation], method: str, error: Exception) -> None:
         """Let sequences go on without a layer or model that drafts, after an error of it."""
         for running in sequences:
             self._pool.drop(running, drafter.name, method, error)

@@ -283,7 +283,7 @@ class Engine:
                 self._turns.took(GENERATE, cost, weights_of(self.scheduler.places.active))
                 self.flights.land(flight, goes_on)
                 for running, _ in flight.members:
-                    self.scheduler.events += running.generation.output()
+                    self.scheduler.events += running.output()
         except Exception as error:
             failure = error
         self._end(flight.members, failure)

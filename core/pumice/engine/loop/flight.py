@@ -21,7 +21,7 @@ from pumice.engine.loop.places import RecurrentStates
 from pumice.engine.loop.scheduler import Scheduler
 from pumice.engine.messages import Event
 from pumice.engine.placement.runner import Runner
-from pumice.engine.requests.generation import Members, Running
+from pumice.engine.requests.generation import Generation, Members
 
 UNKNOWN = -1  # in place of a token that the host does not know
 
@@ -62,7 +62,7 @@ class _Rows:
         n_before: generated tokens before them.
     """
 
-    running: Running
+    running: Generation
     first: int
     n: int
     drafted: Sequence[int] | None
@@ -71,7 +71,7 @@ class _Rows:
     n_before: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.tables, self.n_before = self.running.tables, len(self.running.generation.generated)
+        self.tables, self.n_before = self.running.tables, len(self.running.generated)
 
 
 @dataclass(eq=False)
@@ -93,15 +93,15 @@ class Flight:
 
     context: StepContext
     members: Members
-    whole: Sequence[Running]
+    whole: Sequence[Generation]
     batch: Batch
     pending: Pending
     ask: Ask | None = None
-    drafts: Mapping[Running, Draft] = field(default_factory=dict)
+    drafts: Mapping[Generation, Draft] = field(default_factory=dict)
     round: Round | None = None
     hears: bool = False
     restoring: ExitStack = field(default_factory=ExitStack)
-    lost: set[Running] = field(default_factory=set)
+    lost: set[Generation] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Count the positions that the step computes behind those of its sequences, and the tokens that it picks."""
@@ -110,6 +110,7 @@ class Flight:
         for running in self.whole:
             running.n_ahead += self.n_steps - 1
             running.n_coming += self.n_steps
+        self._tables = {running: running.tables for running, _ in self.members}
         self._steps: list[tuple[Ahead, int]] = []  # results, with the index of the step within them
         self._results: Iterator[Ahead] = iter(())
         self._logits: NDArray[np.float32] = np.empty((0, 0), np.float32)
@@ -124,11 +125,17 @@ class Flight:
         """Rows of drafts of each sequence that the program verifies."""
         return self.ask.n_drafted if self.ask else 0
 
+    def _has(self, running: Generation) -> bool:
+        """Return True if a member has the place that it had at submission."""
+        return running.tables is self._tables[running]
+
     def restrict(self) -> None:
         """Pass the restrictions to picks that wait for them, now that all earlier tokens are known."""
         if self.ask and not self.ask.restrictions and any(pick.restricted for pick in self.ask.picks):
             restrictions = [
-                Restriction() if running in self.lost else self.context.lookahead.restriction(running)
+                self.context.lookahead.restriction(running)
+                if self._has(running) and running not in self.lost
+                else Restriction()
                 for running in self.whole
             ]
             self.pending.restrict(restrictions)
@@ -138,7 +145,7 @@ class Flight:
         """Wait for the results, and forget them."""
         self.lost = {running for running, _ in self.members}
         self.restrict()
-        for running in self.lost:
+        for running in filter(self._has, self.lost):
             running.n_ahead = running.n_coming = 0
         if self.ask:
             next(self.pending.tokens())
@@ -191,34 +198,33 @@ class Flight:
             self._steps += [(ahead, i) for i in range(len(ahead.picked))]
         return self._steps[index]
 
-    def _note_taken(self, round: Round, running: Running, first: int, picked: NDArray[np.int32]) -> None:
+    def _note_taken(self, round: Round, running: Generation, first: int, picked: NDArray[np.int32]) -> None:
         """Give the batch the positions of a sequence's rows, and the tokens that are known now: the right ones."""
-        end, text = first + 1 + self.n_drafted, running.generation.tokens
+        end, text = first + 1 + self.n_drafted, running.tokens
         self.batch.tokens[first:end] = UNKNOWN
         self.batch.tokens[first : first + len(picked)] = [text[-1], *picked[:-1]]
         self.batch.positions[first:end] = np.arange(len(text) - 1, len(text) + self.n_drafted)
         round.drafter.took(running, picked[: min(len(picked), round.n) - 1].tolist())
 
-    def _arrived(self) -> set[Running]:
+    def _arrived(self) -> set[Generation]:
         """Note that results arrived: the tokens are in the cache, and prompts have made progress.
 
         Return the members that did not end, and were not preempted, since submission.
         """
         context = self.context
-        for running in self.whole:
+        for running in filter(self._has, self.whole):
             running.n_coming = max(0, running.n_coming - self.n_steps)
-        current = (set(context.scheduler.running) - self.lost) & {running for running, _ in self.members}
-        current = {running for running in current if not running.generation.finish_reason}
+        current = {running for running in filter(self._has, self._tables) if not running.finish_reason} - self.lost
         for running, n_new in self.members:
             if running in current:
                 context.scheduler.computed(running, n_new)
-                if running.reading:
+                if not running.generated:
                     context.tell(running.progress())
         if context.cache.checkpoints is not None:
-            context.states.keep([running for running in current if running.at_mark])
+            context.states.keep([running for running in current if running.n_past in running.tables.marks])
         return current
 
-    def _take_tokens(self, rows: Sequence[_Rows]) -> set[Running]:
+    def _take_tokens(self, rows: Sequence[_Rows]) -> set[Generation]:
         """Continue with the tokens of rows; return the sequences that ended or changed within them."""
         scheduler, kept, going = self.context.scheduler, set(), list(rows)
         for item in rows if self.n_drafted else ():
@@ -232,7 +238,7 @@ class Flight:
                     continue
                 if item.taken + 1 == item.n:
                     kept.add(item.running)
-                elif item.drafted is None or item.drafted[item.taken] == item.running.generation.tokens[-1]:
+                elif item.drafted is None or item.drafted[item.taken] == item.running.tokens[-1]:
                     item.taken += 1
                     if item.drafted is None:
                         self._step(item.taken)  # it has arrived
@@ -250,10 +256,10 @@ class Flight:
         context, running = self.context, item.running
         try:
             if self.ask is None:
-                return running.generation.sample(self._logits[item.first + item.taken])
+                return running.sample(self._logits[item.first + item.taken])
             ahead, step = self._step(item.taken if item.drafted is None else 0)
             row = item.first if item.drafted is None else item.first + item.taken
-            token = context.lookahead.token(running.generation, ahead, step, row)
+            token = context.lookahead.token(running, ahead, step, row)
         except Exception as error:
             context.scheduler.fail([running], error)
             return None
@@ -267,15 +273,15 @@ class Flight:
 
         Tokens that a mask forces, and that the sequence has appended by itself, may be in the rows, too.
         """
-        running, generation = item.running, item.running.generation
-        if generation.finish_reason or running.tables is not item.tables:
+        running, chain = item.running, item.running.chain
+        if running.finish_reason or running.tables is not item.tables:
             return False
         if item.drafted is not None and running.n_unread > 1:
-            n = n_equal(generation.tokens[running.n_past : -1], item.drafted[item.taken : item.n - 1])
+            n = n_equal(running.tokens[running.n_past : -1], item.drafted[item.taken : item.n - 1])
             self.context.scheduler.computed(running, n)
             item.taken += n
-        pick = generation.chain.pick if self.n_drafted else None
-        is_expected = pick is None or not pick.restricted or generation.chain.was_expected
+        pick = chain.pick if self.n_drafted else None
+        is_expected = pick is None or not pick.restricted or chain.was_expected
         return running.n_unread == 1 and is_expected
 
     def _judge(self, item: _Rows) -> None:
@@ -284,7 +290,7 @@ class Flight:
             name, n = self.round.drafter.name, self.round.n
             self.context.speculation.judge_round(name, item.running, n, item.n - 1, item.taken)
         elif draft := self.drafts.get(item.running):
-            coming = item.running.generation.generated[item.n_before :]
+            coming = item.running.generated[item.n_before :]
             draft.n_accepted = n_equal(draft.tokens[: item.taken], coming)
 
     def _settle(self, following: Flight | None) -> None:
@@ -292,14 +298,14 @@ class Flight:
 
         Not of sequences in the ``following`` flight, which goes on with them.
         """
-        scheduler, others = self.context.scheduler, dict(following.members) if following else {}
-        for running in self.whole:
+        others = dict(following.members) if following else {}
+        for running in filter(self._has, self.whole):
             if running in others:
                 continue
             if self.context.cache.checkpoints is None:
                 running.n_ahead = 0
-            elif running.n_ahead and running in scheduler.running and not running.generation.finish_reason:
-                scheduler.begin_again(running)
+            elif running.n_ahead and not running.finish_reason:
+                self.context.scheduler.places.begin_again(running)
 
 
 @contextmanager

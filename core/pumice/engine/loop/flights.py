@@ -19,7 +19,7 @@ from pumice.engine.drafts.drafter import Draft, may_draft
 from pumice.engine.drafts.speculation import Round
 from pumice.engine.loop.flight import Flight, StepContext, discarding
 from pumice.engine.requests.batches import Part, batch_after, batch_of
-from pumice.engine.requests.generation import Members, Running
+from pumice.engine.requests.generation import Generation, Members
 from pumice.graph.media import ROWS
 
 FIRST_STEPS = 2
@@ -90,7 +90,7 @@ class Flights:
         if not waits and (missed := self._missed(members)):
             speculation.passed(1)
             return self._sampled(missed, {}, hears=True)
-        drafts: Mapping[Running, Draft] = {}
+        drafts: Mapping[Generation, Draft] = {}
         if waits:
             speculation.passed(1)
         else:
@@ -109,7 +109,7 @@ class Flights:
                 return picked
         return self._sampled(members, drafts, hears=bool(drafts) or not self._can.max_steps or n_free == 1)
 
-    def _drafts(self, members: Members) -> Mapping[Running, Draft] | Round:
+    def _drafts(self, members: Members) -> Mapping[Generation, Draft] | Round:
         """Return the drafts of proposers for a step, or a round.
 
         With masks, drafts are those that the program verifies at most, since the host takes long.
@@ -118,7 +118,7 @@ class Flights:
         if not self._lookahead.verifies(members):
             return speculation.draft(members, self._cache, limits)
         lengths = self._lookahead.lengths(len(members))
-        if self._lookahead.restricts([running.generation for running, _ in members]):
+        if self._lookahead.restricts([running for running, _ in members]):
             return speculation.draft(members, self._cache, limits, most=lengths[-1])
         drafter = speculation.drafter(members, self._runner)
         return speculation.draft(members, self._cache, limits, drafter=drafter, rounds=lengths)
@@ -163,7 +163,7 @@ class Flights:
 
     # --- submission
 
-    def _sampled(self, members: Members, drafts: Mapping[Running, Draft], hears: bool) -> Flight:
+    def _sampled(self, members: Members, drafts: Mapping[Generation, Draft], hears: bool) -> Flight:
         """Submit a step whose next tokens the host samples, with drafts that it verifies.
 
         ``hears``: whether a layer that drafts may want its hidden states.
@@ -187,10 +187,10 @@ class Flights:
         step. None if the host needs all logits, or blocks are missing. ``before``: the steps that they follow.
         """
         lookahead, whole = self._lookahead, _whole(members)
-        if any(running.generation.layers for running, _ in members):
+        if any(running.layers for running, _ in members):
             return None
         can_pick = lookahead.decides if before else lookahead.picks
-        if any(running.generation.needs_media_graph for running in whole) or not can_pick(whole):
+        if any(running.needs_media_graph for running in whole) or not can_pick(whole):
             return None
         n_steps = lookahead.steps(members, most if len(whole) == len(members) else 1)
         if not n_steps:
@@ -201,7 +201,7 @@ class Flights:
         ask = None
         if whole:
             ask = lookahead.ask(whole, n_steps, before.ask if before and whole == before.whole else None)
-            is_restricted = not before and lookahead.restricts([running.generation for running in whole])
+            is_restricted = not before and lookahead.restricts(whole)
             # Restrictions may arrive later, but a recurrent state cannot go back behind one that exceeds the program.
             if is_restricted and not (self._can.registers and self._cache.checkpoints is None):
                 restrictions = [lookahead.restriction(running) for running in whole]
@@ -216,7 +216,7 @@ class Flights:
                 flight.restrict()
         return flight
 
-    def _verified(self, members: Members, drafts: Mapping[Running, Draft]) -> Flight | None:
+    def _verified(self, members: Members, drafts: Mapping[Generation, Draft]) -> Flight | None:
         """Submit a step that verifies drafts of proposers, padded to a number of tokens that the program offers.
 
         None if the host has to verify them.
@@ -266,7 +266,7 @@ class Flights:
         sequences, parts = [running for running, _ in members], []
         tokens, ask = self._lookahead.ask_rows(sequences, tokens, n_drafted, bool(before))
         for running, drafted in zip(sequences, tokens, strict=True):
-            padding = [running.generation.tokens[-1]] * (n_drafted - len(drafted))
+            padding = [running.tokens[-1]] * (n_drafted - len(drafted))
             parts.append(running.part(1, [*drafted, *padding]))
         batch = batch_of(self._cache, parts)
         graph = self._listening(members, batch) or MAIN
@@ -305,7 +305,7 @@ class Flights:
         sequences, drafter = list(flight.whole), planned.drafter
         if not self._is_alone(sequences):
             return None
-        if any(running.generation.n_left <= 1 + flight.n_drafted for running in sequences):
+        if any(running.n_left <= 1 + flight.n_drafted for running in sequences):
             return None
         if not drafter.holds_after(sequences, flight.n_drafted) or not drafter.submits(self._runner):
             return None
@@ -323,7 +323,7 @@ class Flights:
         is_recurrent = self._cache.checkpoints is not None
         if any(running.memory for running in flight.whole) or not lookahead.decides(flight.whole):
             return None
-        if is_recurrent and lookahead.restricts([running.generation for running in flight.whole]):
+        if is_recurrent and lookahead.restricts(flight.whole):
             return None
         reads = any(running.reads_on for running in scheduler.running)
         n_free = WAITING if self._waits_for_program(flight.members) else self._speculation.n_free(flight.members)
@@ -337,7 +337,7 @@ class Flights:
         members = self._chosen(flight, ending) if not is_recurrent else []
         return self._picked(members, most, flight) if members else None
 
-    def _chosen(self, flight: Flight, ending: Sequence[Running]) -> Members:
+    def _chosen(self, flight: Flight, ending: Sequence[Generation]) -> Members:
         """Return the members that the scheduler chooses beside sequences that end with the present step.
 
         Empty if it cannot take their tokens, since picks depend on earlier ones. A step that reads prompts and could
@@ -348,27 +348,27 @@ class Flights:
             return []
         if flight.ask and any(pick.restricted or pick.last_n for pick in flight.ask.picks):
             return []
-        if any(item.generation.media or item.generation.layers or item.memory for item in scheduler.running):
+        if any(item.media or item.layers or item.memory for item in scheduler.running):
             return []
         members = scheduler.choose(ending)
         taken = dict(members)
-        if any(running.generation.media or running.memory for running in taken):
+        if any(running.media or running.memory for running in taken):
             return []
-        picks = [running.generation.chain.pick for running in _whole(members)]
+        picks = [running.chain.pick for running in _whole(members)]
         if any(pick is None or pick.restricted for pick in picks):
             return []
         waits = any(item.pending > taken.get(item, 0) for item in scheduler.running if item not in ending)
         is_full = waits or sum(taken.values()) == scheduler.limits.n_batch
         return members if is_full or not any(running.reads_on for running in taken) else []
 
-    def _is_alone(self, sequences: Sequence[Running]) -> bool:
+    def _is_alone(self, sequences: Sequence[Generation]) -> bool:
         """Return True if these sequences are all that run, none has ended, and no other waits for admission."""
-        if any(running.generation.finish_reason for running in sequences):
+        if any(running.finish_reason for running in sequences):
             return False
         return len(sequences) == len(self._scheduler.running) and not self._scheduler.may_admit()
 
 
-def _whole(members: Members) -> list[Running]:
+def _whole(members: Members) -> list[Generation]:
     """Return the members whose next token a step yields."""
     return [running for running, n_new in members if running.pending == n_new]
 
@@ -379,7 +379,7 @@ def _is_plain(part: Part) -> bool:
     return is_single and not (part.adapters or part.media or part.place.memory or part.taps)
 
 
-def _ends(running: Running) -> bool:
+def _ends(running: Generation) -> bool:
     """Return True if a sequence ends with the tokens that pending steps pick, whatever they are."""
-    generation, n = running.generation, running.n_coming
-    return bool(generation.finish_reason) or generation.n_left <= n or len(generation.tokens) + n > generation.n_ctx
+    n = running.n_coming
+    return bool(running.finish_reason) or running.n_left <= n or len(running.tokens) + n > running.n_ctx

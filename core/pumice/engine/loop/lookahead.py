@@ -11,7 +11,7 @@ from pumice.backend import Capabilities
 from pumice.backend.pick import Ahead, Ask, Pick, Restriction
 from pumice.engine.cache.kv_cache import KVCache
 from pumice.engine.drafts.choice import DraftChoice
-from pumice.engine.requests.generation import Generation, Members, Running
+from pumice.engine.requests.generation import Generation, Members
 from pumice.sampler.mask import Mask
 
 ALL = np.uint32(0xFFFFFFFF)
@@ -38,10 +38,10 @@ class Lookahead:
         picks are all exact, and have no restrictions, which hold for one token.
         """
         sequences = [running for running, _ in members]
-        room = min(running.generation.n_ctx - running.n_past - running.n_ahead for running in sequences)
+        room = min(running.n_ctx - running.n_past - running.n_ahead for running in sequences)
         if any(n_new > 1 for _, n_new in members) or not self._may_take_several(sequences):
             most = 1
-        n_left = max(running.generation.n_left - running.n_coming for running in sequences)
+        n_left = max(running.n_left - running.n_coming for running in sequences)
         n, most = 1, min(most, room, n_left, self._most_in_time(len(sequences)))
         while 2 * n <= most:
             n *= 2
@@ -51,11 +51,10 @@ class Lookahead:
             self._cache.extend(running.tables, running.n_past, running.n_ahead + n_new + n - 1)
         return n
 
-    def _may_take_several(self, sequences: Sequence[Running]) -> bool:
-        generations = [running.generation for running in sequences]
-        if not all(generation.generated for generation in generations):  # a client waits for the first token
+    def _may_take_several(self, sequences: Sequence[Generation]) -> bool:
+        if not all(running.generated for running in sequences):  # a client waits for the first token
             return False
-        return all(map(self.trusts, generations)) and not self.restricts(generations)
+        return all(map(self.trusts, sequences)) and not self.restricts(sequences)
 
     def _most_in_time(self, n_seqs: int) -> float:
         """Return the steps of ``n_seqs`` sequences that fit into the time; all without a measurement."""
@@ -78,24 +77,21 @@ class Lookahead:
         most = self.can.drafted_rows or 1 + max(self.can.drafted, default=0)
         return [n_drafted for n_drafted in self.can.drafted if n_seqs * (1 + n_drafted) <= most]
 
-    def _verifies(self, running: Running, n_new: int) -> bool:
-        generation = running.generation
-        is_text = generation.media is None and running.memory is None and generation.layers is None
-        if not (is_text and generation.generated and n_new == running.pending == 1 and not running.undecided):
+    def _verifies(self, running: Generation, n_new: int) -> bool:
+        is_text = running.media is None and running.memory is None and running.layers is None
+        if not (is_text and running.generated and n_new == running.pending == 1 and not running.undecided):
             return False
-        pick = generation.chain.pick
-        if pick is None or not self.trusts(generation):
+        pick = running.chain.pick
+        if pick is None or not self.trusts(running):
             return False
         if not pick.restricted:
             return True
-        if not generation.chain.looks_ahead:
-            return False
-        return len(generation.chain.restriction.biases) <= self.can.picks.added
+        return running.chain.looks_ahead and len(running.chain.restriction.biases) <= self.can.picks.added
 
-    def has_room(self, sequences: Sequence[Running], n_drafted: int, n_steps: int) -> bool:
+    def has_room(self, sequences: Sequence[Generation], n_drafted: int, n_steps: int) -> bool:
         """Hold blocks for steps with drafts; return False if there are too few, or the context ends."""
         n_rows = n_steps * (1 + n_drafted)
-        if any(running.generation.n_ctx - running.n_past < n_rows for running in sequences):
+        if any(running.n_ctx - running.n_past < n_rows for running in sequences):
             return False
         if not self._blocks_suffice([(running, n_rows - running.n_ahead) for running in sequences]):
             return False
@@ -119,36 +115,34 @@ class Lookahead:
         """Return True if any token that the program picks has a restriction."""
         return any(self._pick(generation).restricted for generation in generations)
 
-    def restriction(self, running: Running) -> Restriction:
+    def restriction(self, running: Generation) -> Restriction:
         """Return the restriction of the next token. If it exceeds the program's capabilities, all logits are needed."""
-        generation = running.generation
-        if not self._pick(generation).restricted:
+        if not self._pick(running).restricted:
             return Restriction()
-        limits = generation.chain.restriction
+        limits = running.chain.restriction
         running.undecided = len(limits.biases) > self.can.picks.added
         return Restriction() if running.undecided else limits
 
     def ask(
-        self, sequences: Sequence[Running], n_steps: int, before: Ask | None = None, with_pending: bool = False
+        self, sequences: Sequence[Generation], n_steps: int, before: Ask | None = None, with_pending: bool = False
     ) -> Ask:
         """Return the ``Ask`` of the steps behind those that are pending, the last of them with ``before``.
 
         ``before`` is of the same sequences. ``with_pending``: numbers begin with those of pending steps.
         """
-        generations = [running.generation for running in sequences]
-        if before and len(before.numbers) == n_steps and all(item.chain.certain for item in generations):
+        if before and len(before.numbers) == n_steps and all(item.chain.certain for item in sequences):
             return before
-        drawn = [item.generation.chain.peek(n_steps, 0 if with_pending else self._drawn(item)) for item in sequences]
+        drawn = [item.chain.peek(n_steps, 0 if with_pending else self._drawn(item)) for item in sequences]
         numbers = np.concatenate(drawn).reshape(-1, n_steps).T
         if before:
             return replace(before, numbers=numbers)
-        picks = [self._pick(generation) for generation in generations]
-        pasts = [item.past(pick.last_n) for item, pick in zip(generations, picks, strict=True)]
-        tops = [max(1, item.request.logprobs or 0) for item in generations if item.wants_raw]
-        return Ask(picks, numbers, self._n_best(generations), pasts, max(tops, default=0))
+        picks = [self._pick(item) for item in sequences]
+        pasts = [item.past(pick.last_n) for item, pick in zip(sequences, picks, strict=True)]
+        tops = [max(1, item.request.logprobs or 0) for item in sequences if item.wants_raw]
+        return Ask(picks, numbers, self._n_best(sequences), pasts, max(tops, default=0))
 
     def ask_rows(
-        self, sequences: Sequence[Running], drafts: Sequence[Sequence[int]], n_drafted: int, follows: bool = False
+        self, sequences: Sequence[Generation], drafts: Sequence[Sequence[int]], n_drafted: int, follows: bool = False
     ) -> tuple[Sequence[Sequence[int]], Ask]:
         """Return the ``Ask`` of a step that verifies drafts, with a random number for each row, and the drafts.
 
@@ -159,12 +153,12 @@ class Lookahead:
         ask = replace(ask, numbers=ask.numbers.T.reshape(1, -1), n_drafted=n_drafted)
         if not any(pick.restricted for pick in ask.picks):
             return drafts, ask
-        return restricted(ask, [running.generation for running in sequences], drafts, self.can.picks.added)
+        return restricted(ask, sequences, drafts, self.can.picks.added)
 
-    def _drawn(self, running: Running) -> int:
+    def _drawn(self, running: Generation) -> int:
         """Return the random numbers that pending steps take; restricted picks have only one."""
-        generation, n = running.generation, running.n_coming
-        return self.draws(generation) if n and self._pick(generation).restricted else n
+        n = running.n_coming
+        return self.draws(running) if n and self._pick(running).restricted else n
 
     def _n_best(self, generations: Sequence[Generation]) -> int:
         """Return how many of the highest logits to request: chains that lower some may need more than they keep."""
@@ -185,19 +179,19 @@ class Lookahead:
         """Return the random numbers that the next token takes: none if a mask forces it."""
         return generation.draws(generation.chain.few)
 
-    def picks(self, sequences: Sequence[Running]) -> bool:
+    def picks(self, sequences: Sequence[Generation]) -> bool:
         """Return True if the program picks the next token of each, or candidates from which its chain chooses."""
         return all(map(self._picks, sequences))
 
-    def decides(self, sequences: Sequence[Running]) -> bool:
+    def decides(self, sequences: Sequence[Generation]) -> bool:
         """Return True if each pick of the program is the next token."""
-        return all(self._picks(running) and self.trusts(running.generation) for running in sequences)
+        return all(self._picks(running) and self.trusts(running) for running in sequences)
 
-    def _picks(self, running: Running) -> bool:
-        generation, pick = running.generation, running.generation.chain.pick
+    def _picks(self, running: Generation) -> bool:
+        pick = running.chain.pick
         if running.undecided or pick is None or pick.top_k > self.can.picks.best:
             return False
-        return self.trusts(generation) or (generation.chain.n_best is not None and not generation.wants_raw)
+        return self.trusts(running) or (running.chain.n_best is not None and not running.wants_raw)
 
     def _most(self, generation: Generation) -> int:
         """Return the maximum number of highest logits from the program."""

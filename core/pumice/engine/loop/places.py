@@ -15,12 +15,11 @@ from pumice.engine.loop.policy import SchedulingPolicy
 from pumice.engine.loop.turns import ClientTurns, WaitingJobs
 from pumice.engine.placement.runner import Runner
 from pumice.engine.requests.batches import EncoderMemory, Place
-from pumice.engine.requests.generation import Generation, Running
-from pumice.engine.requests.job import Active, Job
-from pumice.engine.requests.reading import Reader, Reading
+from pumice.engine.requests.generation import Generation
+from pumice.engine.requests.job import Job
+from pumice.engine.requests.reading import Reading
 
 J = TypeVar("J", bound=Job)
-A = TypeVar("A", bound=Active)
 
 logger = logging.getLogger("pumice")
 
@@ -31,11 +30,11 @@ LOADS_ALONE = 8
 
 
 @dataclass(eq=False)
-class Lane(Generic[J, A]):
+class Lane(Generic[J]):
     """Jobs that share slots: those that wait, and those with a place."""
 
     waiting: WaitingJobs[J]
-    active: list[A]
+    active: list[J]
     slots: list[int]
 
 
@@ -52,8 +51,8 @@ class Places:
         slots = list(range(limits.n_seqs))[::-1]
         other_slots = slots if is_recurrent else list(slots)
         self.policy = policy
-        self.generations: Lane[Generation, Running] = Lane(WaitingJobs(policy), [], slots)
-        self.readings: Lane[Reading[Any], Reader] = Lane(WaitingJobs(policy), [], other_slots)
+        self.generations: Lane[Generation] = Lane(WaitingJobs(policy), [], slots)
+        self.readings: Lane[Reading[Any]] = Lane(WaitingJobs(policy), [], other_slots)
         self._cache = cache
         self._states = states
         self._turns = ClientTurns()
@@ -63,11 +62,11 @@ class Places:
         self.n_steps = 0  # computed so far
 
     @property
-    def active(self) -> list[Active]:
+    def active(self) -> list[Job]:
         """Return all sequences with a place."""
         return [*self.generations.active, *self.readings.active]
 
-    def lane(self, job: Job) -> Lane[Any, Any]:
+    def lane(self, job: Job) -> Lane[Any]:
         return self.readings if isinstance(job, Reading) else self.generations
 
     # --- waiting
@@ -78,7 +77,7 @@ class Places:
         job.waits_since = self.n_steps
         self.lane(job).waiting.add(job)
 
-    def next(self, lanes: Sequence[Lane[Any, Any]]) -> Job | None:
+    def next(self, lanes: Sequence[Lane[Any]]) -> Job | None:
         """Return the waiting job of these lanes that gets the next place."""
         heads = [job for lane in lanes if (job := lane.waiting.first(self.n_steps)) is not None]
         return min(heads, key=self._order, default=None)
@@ -105,31 +104,30 @@ class Places:
         text = "a request of %d tokens waits for others: the key/value cache has no room (%d waited; -c sets its size)"
         logger.log(level, text, len(job.tokens), self.n_lacked)
 
-    def enter(self, job: Job) -> Active | None:
+    def enter(self, job: Job) -> bool:
         """Allocate a place if a slot and blocks for all tokens of a job are free; a single sequence always fits."""
         if not self.may_enter(job):
-            return None
+            return False
         lane, read = self.lane(job), job.encoder_prompt
         tables, n_past = self._cache.begin(job.shareable, job.salt, loads=isinstance(job, Generation))
         memory = EncoderMemory(self._cache.begin([])[0], len(read.tokens)) if read else None
-        demands = [(tables, len(job.tokens)), *((item.tables, len(item.job.tokens)) for item in self.active)]
+        demands = [(tables, len(job.tokens)), *((item.tables, len(item.tokens)) for item in self.active)]
         fits = not self.active or self._cache.fits([*demands, *([memory] if memory else [])])
         if not fits or (memory and not self._cache.extend(memory.tables, 0, memory.n_tokens)):
             self._cache.release(tables, job.shareable[:n_past])
             self._refused = job
             self._tell_of_waiting(job)
-            return None
+            return False
         lane.waiting.remove(job)
         self._turns.admitted(job.turn)
-        active = job.placed(Place(lane.slots.pop(), tables, memory), n_past)
-        active.admitted = self.n_steps
-        lane.active.append(active)
-        self._states.restore(active)
-        return active
+        job.enter(Place(lane.slots.pop(), tables, memory), n_past, self.n_steps)
+        lane.active.append(job)
+        self._states.restore(job)
+        return True
 
     # --- blocks of sequences with a place
 
-    def hold(self, active: Active, n_new: int, members: Sequence[Active]) -> bool:
+    def hold(self, active: Job, n_new: int, members: Sequence[Job]) -> bool:
         """Hold blocks for a sequence's next tokens; if they run out, preempt one outside of this batch.
 
         A single sequence always fits, so the first of a batch never fails, and all sequences finish.
@@ -141,14 +139,14 @@ class Places:
             self.put_back(self.policy.yields_blocks(others, self.n_steps))
         return True
 
-    def load(self) -> list[Running]:
+    def load(self) -> list[Generation]:
         """Load blocks from tiers; return the sequences that have all of theirs now."""
         tiers = self._cache.tiers
         if tiers is None:
             return []
         wanting = [running for running in self.generations.active if running.tables.wanted]
         n_loads = LOADS_ALONE if len(wanting) == len(self.active) else 1
-        loaded: list[Running] = []
+        loaded: list[Generation] = []
         for running in wanting:
             n_past: int | None = 0
             while n_past == 0:
@@ -164,47 +162,46 @@ class Places:
             loaded.append(running)
         return loaded
 
-    def begin_again(self, running: Running) -> None:
+    def begin_again(self, running: Generation) -> None:
         """Read a sequence's tokens again, from the end of its prefix on the device."""
         self._cache.release(running.tables)
-        generation = running.generation
-        running.tables, running.n_past = self._cache.begin(generation.tokens, generation.salt, loads=False)
+        running.tables, running.n_past = self._cache.begin(running.tokens, running.salt, loads=False)
         running.n_ahead = running.n_coming = running.n_again = 0
         self._states.restore(running)
         self._refused = None
 
     # --- the end of a place
 
-    def gives_way(self, job: Job) -> Active | None:
+    def gives_way(self, job: Job) -> Job | None:
         """Return the sequence to preempt for a job; readings wait for no generation that holds a recurrent state."""
         lane = self.lane(job)
         if isinstance(job, Reading) and not lane.slots and self.generations.active and not lane.active:
             return self.generations.active[-1]
         return self.policy.gives_way(self.active if lane.slots else lane.active, job, self.n_steps)
 
-    def put_back(self, active: Active, gives_way: bool = False) -> None:
-        """Preempt a sequence, whose job waits again, behind the others of its client if it ``gives_way`` to another.
+    def put_back(self, job: Job, gives_way: bool = False) -> None:
+        """Preempt a sequence, which waits again, behind the others of its client if it ``gives_way`` to another.
 
         Evicted blocks are computed again later.
         """
-        job = active.job
-        self.release(active)
+        self.release(job)
         if gives_way:
             self.queue(job)
         else:
             job.waits_since = self.n_steps
             self.lane(job).waiting.add(job)
 
-    def release(self, active: Active, keeps: bool = True) -> None:
+    def release(self, job: Job, keeps: bool = True) -> None:
         """Take a sequence's place; ``keeps``: what it has computed stays cached for others with the same prefix."""
-        if keeps and isinstance(active, Running):
-            self._states.keep([active])
-        lane = self.lane(active.job)
-        lane.active.remove(active)
-        lane.slots.append(active.slot)
-        self._cache.release(active.tables, active.known[: active.n_past] if keeps else ())
-        if active.memory:
-            self._cache.release(active.memory.tables)
+        if keeps and isinstance(job, Generation):
+            self._states.keep([job])
+        lane = self.lane(job)
+        lane.active.remove(job)
+        lane.slots.append(job.slot)
+        self._cache.release(job.tables, job.known[: job.n_past] if keeps else ())
+        if job.memory:
+            self._cache.release(job.memory.tables)
+        job.leave()
         self._refused = None
 
 
@@ -215,7 +212,7 @@ class Places:
 class _Copy:
     """A copy of a sequence's states after ``n_past`` tokens in another slot, before ``n_computed`` others."""
 
-    running: Running
+    running: Generation
     n_computed: int
     n_past: int
     tables: BlockTables
@@ -238,24 +235,24 @@ class RecurrentStates:
         self._runner = runner
         self._cache = cache
 
-    def keep(self, sequences: Sequence[Running]) -> None:
+    def keep(self, sequences: Sequence[Generation]) -> None:
         """Keep the states of sequences for others."""
         sources = {}
         for running in sequences:
             if running.n_ahead:
                 continue  # the state has advanced beyond it
-            slot = self._cache.keep(running.tables, running.generation.tokens, running.n_past - running.n_behind)
+            slot = self._cache.keep(running.tables, running.tokens, running.n_past - running.n_behind)
             if slot is not None:
                 sources[slot] = running.slot
         self._copy([(source, slot) for slot, source in sources.items()])
 
-    def restore(self, running: Active) -> None:
+    def restore(self, running: Job) -> None:
         """Restore the states after a prefix from which a sequence continues."""
         if running.tables.checkpoint is not None:
             self._copy([(running.tables.checkpoint, running.slot)])
 
     @contextmanager
-    def taking_back(self, sequences: Sequence[tuple[Running, int]]) -> Iterator[None]:
+    def taking_back(self, sequences: Sequence[tuple[Generation, int]]) -> Iterator[None]:
         """Copy states before guessed tokens; after a wrong guess, restore them and compute the right tokens again."""
         checkpoints = self._cache.checkpoints
         copies = (
@@ -269,7 +266,7 @@ class RecurrentStates:
             wrong = [copy for copy in copies if copy.n_right != copy.n_computed and not copy.begun_anew]
             self._copy([(copy.slot, copy.running.slot) for copy in wrong])
             for copy in wrong:
-                if copy.running.generation.finish_reason:
+                if copy.running.finish_reason:
                     copy.running.n_behind = copy.n_right
                 else:
                     copy.running.n_past, copy.running.n_again = copy.n_past, copy.n_right

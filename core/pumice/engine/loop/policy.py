@@ -11,9 +11,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TypeVar
 
-from pumice.engine.requests.job import Active, Job
+from pumice.engine.requests.job import Job
 
-A = TypeVar("A", bound=Active)
+J = TypeVar("J", bound=Job)
 
 HOST_ROWS, GPU_ROWS = 12, 30
 """Rows of a prompt that a processor, and a GPU, computes in the time of a step of few rows.
@@ -29,7 +29,7 @@ HOST_BESIDE = 32
 class SchedulingPolicy(ABC):
     """Decisions of an engine before each step. A policy may keep state, but does not change arguments.
 
-    ``now`` is the number of steps computed before, as ``Job.waits_since`` and ``Active.admitted`` are.
+    ``now`` is the number of steps computed before, as ``Job.waits_since`` and ``admitted`` are.
     """
 
     patience: float = math.inf
@@ -40,22 +40,22 @@ class SchedulingPolicy(ABC):
         """Return what orders waiting sequences, the least first; called once for each time that a sequence waits."""
 
     @abstractmethod
-    def gives_way(self, active: Sequence[Active], waiting: Job, now: int) -> Active | None:
+    def gives_way(self, active: Sequence[Job], waiting: Job, now: int) -> Job | None:
         """Return the sequence to preempt so that ``waiting`` can be admitted; None for none yet."""
 
     @abstractmethod
-    def yields_blocks(self, active: Sequence[Active], now: int) -> Active:
+    def yields_blocks(self, active: Sequence[Job], now: int) -> Job:
         """Return the sequence to preempt when blocks run out, from a non-empty list of those outside the batch."""
 
     @abstractmethod
-    def share(self, active: Sequence[A], room: int, now: int) -> list[tuple[A, int]]:
+    def share(self, active: Sequence[J], room: int, now: int) -> list[tuple[J, int]]:
         """Return the members of the next step with their tokens, at most ``room`` in total; the first must get some."""
 
     def beside(self, room: int) -> int:
         """Return the tokens of a step of other work while sequences generate, at most ``room``."""
         return room
 
-    def cost(self, members: Sequence[tuple[Active, int]]) -> int:
+    def cost(self, members: Sequence[tuple[Job, int]]) -> int:
         """Return the cost of a step, in rows, by which kinds of work share the device."""
         return sum(n_new for _, n_new in members)
 
@@ -85,7 +85,7 @@ class FairPolicy(SchedulingPolicy):
     def key(self, job: Job) -> tuple[float, ...]:
         return -job.priority, job.turn
 
-    def gives_way(self, active: Sequence[Active], waiting: Job, now: int) -> Active | None:
+    def gives_way(self, active: Sequence[Job], waiting: Job, now: int) -> Job | None:
         priority = waiting.priority
         below = [item for item in active if item.priority < priority and not self._stays(item, now)]
         if below:
@@ -94,15 +94,15 @@ class FairPolicy(SchedulingPolicy):
         over = [item for item in active if priority <= item.priority <= above and self._over(item, now)]
         return min(over, key=lambda item: item.admitted, default=None)
 
-    def yields_blocks(self, active: Sequence[Active], now: int) -> Active:
+    def yields_blocks(self, active: Sequence[Job], now: int) -> Job:
         return max(active, key=lambda item: (not self._stays(item, now), -item.priority, item.admitted))
 
-    def share(self, active: Sequence[A], room: int, now: int) -> list[tuple[A, int]]:
-        def place(each: A) -> tuple[bool, bool, int, int, int]:
+    def share(self, active: Sequence[J], room: int, now: int) -> list[tuple[J, int]]:
+        def place(each: J) -> tuple[bool, bool, int, int, int]:
             in_time = each.began is not None or now - each.waits_since < self.patience
             return each.reads_on, in_time, -each.priority, each.last_step, each.admitted
 
-        members: list[tuple[A, int]] = []
+        members: list[tuple[J, int]] = []
         generates = False
         for sequence in sorted(active, key=place):
             if not sequence.reads_on:
@@ -119,14 +119,14 @@ class FairPolicy(SchedulingPolicy):
     def beside(self, room: int) -> int:
         return min(room, max(1, self.n_beside))
 
-    def cost(self, members: Sequence[tuple[Active, int]]) -> int:
+    def cost(self, members: Sequence[tuple[Job, int]]) -> int:
         return max(self.step_rows, super().cost(members))
 
-    def _stays(self, running: Active, now: int) -> bool:
+    def _stays(self, running: Job, now: int) -> bool:
         """Return True if it was admitted recently after a long wait."""
         return running.admitted - running.waits_since >= self.patience and not self._over(running, now)
 
-    def _over(self, running: Active, now: int) -> bool:
+    def _over(self, running: Job, now: int) -> bool:
         if running.began is None:
             return False
         return now - running.began >= max(self.quantum, running.began - running.admitted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -15,8 +16,8 @@ from pumice.engine.loop.scheduler import Scheduler
 from pumice.engine.placement.runner import Runner
 from pumice.engine.requests.alignment import Alignment
 from pumice.engine.requests.batches import Part, Place, batch_of
-from pumice.engine.requests.job import Active
-from pumice.engine.requests.reading import LayerRows, Reader, Rows, TextRows
+from pumice.engine.requests.job import Job
+from pumice.engine.requests.reading import LayerRows, Reading, ReadMembers, Rows, TextRows
 from pumice.engine.requests.speaking import Speaking
 
 
@@ -39,24 +40,24 @@ class ReadSteps:
             return self._fills_masks or MAIN in model.whole
         return model.embedder in model.whole
 
-    def read_encoder_prompts(self, members: Sequence[Active]) -> None:
+    def read_encoder_prompts(self, members: Sequence[Job]) -> None:
         """Let the encoder read the prompts of sequences that have not had theirs read, into their memory."""
         n_batch = self._scheduler.limits.n_batch
         for active in members:
-            prompt, memory = active.job.encoder_prompt, active.memory
+            prompt, memory = active.encoder_prompt, active.memory
             if prompt is None or memory is None or active.is_read:
                 continue
             place = Place(active.slot, memory.tables)
             for start in range(0, len(prompt.tokens), n_batch):
                 tokens = prompt.tokens[start : start + n_batch]
-                wanted = range(len(tokens)) if isinstance(active.job, Alignment) else ()
+                wanted = range(len(tokens)) if isinstance(active, Alignment) else ()
                 part = Part(place, tokens, start, wanted, media=prompt.media)
                 outputs = self._runner.outputs(batch_of(self._cache, [part]), ENCODER)
-                if isinstance(active.job, Alignment):
-                    active.job.take_keys(start, outputs["keys"])
+                if isinstance(active, Alignment):
+                    active.take_keys(start, outputs["keys"])
             active.is_read = True
 
-    def compute(self, members: Sequence[tuple[Reader, int]]) -> None:
+    def compute(self, members: ReadMembers) -> None:
         """Compute a step, and give each member its rows. An error is that of all members.
 
         Readings that are done leave the schedule; what one of them cannot take is its own error.
@@ -64,7 +65,7 @@ class ReadSteps:
         n_rows = self._scheduler.n_rows(members[0][0].kind)
         rows: list[Sequence[int]] = []
         for reader, n_new in members:
-            rows.append(reader.rows(n_new, n_rows))
+            rows.append(reader.wanted_rows(n_new, n_rows))
             n_rows -= len(rows[-1])
         parts = [reader.part(n_new, wanted) for (reader, n_new), wanted in zip(members, rows, strict=True)]
         started = time.perf_counter()
@@ -74,17 +75,17 @@ class ReadSteps:
         for (reader, n_new), wanted in zip(members, rows, strict=True):
             self._take(reader, n_new, output[first : first + len(wanted)], seconds)
             first += len(wanted)
-        self._finish([reader for reader, _ in members if reader.reading.done])
+        self._finish([reader for reader, _ in members if reader.done])
 
-    def _outputs(self, first: Reader, batch: Batch) -> Rows:
-        if isinstance(first.reading, LayerRows):
-            sites = first.reading.sites
+    def _outputs(self, first: Reading[Any], batch: Batch) -> Rows:
+        if isinstance(first, LayerRows):
+            sites = first.sites
             rows = self._runner.layers(replace(batch, exact=True), sites)
             return np.stack([rows[site].reshape(len(batch.tokens), -1) for site in sites], axis=1)
-        if isinstance(first.reading, Alignment):
+        if isinstance(first, Alignment):
             return self._runner.outputs(batch, ALIGN)["queries"]
-        if isinstance(first.reading, Speaking):
-            outputs = self._runner.outputs(batch, first.reading.graph)
+        if isinstance(first, Speaking):
+            outputs = self._runner.outputs(batch, first.graph)
             return np.concatenate([outputs[name] for name in ("hidden", "logits") if name in outputs], axis=1)
         if first.kind != "hidden":
             outputs = self._runner.outputs(batch)
@@ -93,25 +94,25 @@ class ReadSteps:
         assert embedder is not None, "the model gives no hidden states"
         return self._runner.outputs(replace(batch, exact=True), embedder)["hidden"]
 
-    def _take(self, reader: Reader, n_new: int, rows: Rows, seconds: float) -> None:
-        reading, first = reader.reading, reader.n_past
+    def _take(self, reader: Reading[Any], n_new: int, rows: Rows, seconds: float) -> None:
+        first = reader.n_past
         try:
-            reading.n_done += len(rows)
+            reader.n_done += len(rows)
             if len(rows):
-                reading.take(rows)
-            reading.took(first, n_new, seconds)
+                reader.take(rows)
+            reader.took(first, n_new, seconds)
             self._scheduler.read(reader, n_new)
-            self._scheduler.events += reading.events()
+            self._scheduler.events += reader.events()
         except Exception as error:
             self._scheduler.fail([reader], error)
 
-    def _finish(self, readers: Sequence[Reader]) -> None:
+    def _finish(self, readers: Sequence[Reading[Any]]) -> None:
         """Let readings that are done leave; pooled hidden states pass through the model's head, if it has one."""
         readers = [reader for reader in readers if reader in self._scheduler.readers]
         for scores, output in ((False, "embedding"), (True, "scores")):
-            texts = [item for item in readers if isinstance(item.reading, TextRows) and item.reading.scores is scores]
+            texts = [item for item in readers if isinstance(item, TextRows) and item.scores is scores]
             try:
-                self._pool([item.reading for item in texts if isinstance(item.reading, TextRows)], output)
+                self._pool(texts, output)
             except Exception as error:
                 self._scheduler.fail(texts, error)
         for reader in readers:

@@ -12,12 +12,12 @@ from pumice.backend.step import Limits
 from pumice.engine.cache.kv_cache import KVCache
 from pumice.engine.loop.places import Lane, Places
 from pumice.engine.messages import EngineFinishReason, Event
-from pumice.engine.requests.generation import Generation, Members, Running
-from pumice.engine.requests.job import Active, Job
-from pumice.engine.requests.reading import Reader, ReadMembers
+from pumice.engine.requests.generation import Generation, Members
+from pumice.engine.requests.job import Job
+from pumice.engine.requests.reading import Reading, ReadMembers
 from pumice.sampler import make_masks
 
-A = TypeVar("A", bound=Active)
+J = TypeVar("J", bound=Job)
 
 
 class Scheduler:
@@ -84,16 +84,16 @@ class Scheduler:
         """
         places = self.places
         self.waiting.wake()
-        lanes: list[Lane[Any, Any]] = [places.generations, places.readings]
+        lanes: list[Lane[Any]] = [places.generations, places.readings]
         while (job := places.next(lanes)) is not None:
             try:
-                active = places.enter(job)
+                entered = places.enter(job)
             except Exception as error:
                 self.fail_job(job, error)
                 continue
-            if active:
+            if entered:
                 job.begin()
-                self.events += [] if active.tables.wanted else active.loaded()
+                self.events += [] if job.tables.wanted else job.loaded()
             elif loser := places.gives_way(job):
                 places.put_back(loser, gives_way=True)
             elif places.lacks_blocks(job):
@@ -105,7 +105,7 @@ class Scheduler:
 
     # --- selection of the next batch
 
-    def choose(self, busy: Collection[Running] = (), most: int | None = None) -> Members:
+    def choose(self, busy: Collection[Generation] = (), most: int | None = None) -> Members:
         """Return the generations of the next batch and their numbers of tokens; blocks are held for them.
 
         ``busy``: sequences in submitted steps. ``most``: maximum number of sequences.
@@ -141,7 +141,7 @@ class Scheduler:
                 continue
             if self.places.hold(reader, n_new, [member for member, _ in members]):
                 members.append((reader, n_new))
-                n_rows -= len(reader.rows(n_new, n_rows))
+                n_rows -= len(reader.wanted_rows(n_new, n_rows))
             if kind == "measure":
                 break
         return members
@@ -151,7 +151,7 @@ class Scheduler:
         has_logits = kind in ("logits", "measure", "speak")
         return self.limits.n_outputs if has_logits else self.limits.n_batch
 
-    def _apart(self, members: Sequence[tuple[A, int]]) -> list[tuple[A, int]]:
+    def _apart(self, members: Sequence[tuple[J, int]]) -> list[tuple[J, int]]:
         """Return either an image whose positions attend to each other, alone, or the other members, in turns."""
         images = [active for active, _ in members if active.n_together]
         if images and (len(images) == len(members) or not self._image_was_last):
@@ -162,7 +162,7 @@ class Scheduler:
 
     # --- progress of sequences
 
-    def computed(self, running: Running, n_new: int) -> None:
+    def computed(self, running: Generation, n_new: int) -> None:
         """Record that a sequence's next tokens are in the cache."""
         running.n_past += n_new
         running.n_ahead = max(0, running.n_ahead - n_new)
@@ -172,17 +172,17 @@ class Scheduler:
             running.began = self.places.n_steps
         self._cache.publish(running.tables, running.known, running.n_past)
 
-    def read(self, reader: Reader, n_new: int) -> None:
+    def read(self, reader: Reading[Any], n_new: int) -> None:
         """Record that a step has computed a reading's next tokens; a whole sequence is read until it is done."""
         reader.last_step = self.places.n_steps
-        if not reader.whole or reader.reading.done:
+        if not reader.whole or reader.done:
             reader.n_past += n_new
         if reader.began is None and not reader.reads_on:
             reader.began = self.places.n_steps
         if reader.known:
             self._cache.publish(reader.tables, reader.known, reader.n_past)
 
-    def take(self, tokens: Sequence[tuple[Running, int]], least_forced: int = 1) -> None:
+    def take(self, tokens: Sequence[tuple[Generation, int]], least_forced: int = 1) -> None:
         """Append a token to each sequence, or end it; an error of a sampler fails only its sequence.
 
         ``least_forced``: see ``Generation.follow_mask``.
@@ -190,41 +190,36 @@ class Scheduler:
         for running, token in tokens:
             running.undecided = False
             try:
-                running.generation.accept(token)
+                running.accept(token)
             except Exception as error:
                 self.fail([running], error)
-        current = [running for running, _ in tokens if not running.generation.finish_reason]
+        current = [running for running, _ in tokens if not running.finish_reason]
         with suppress(Exception):  # then each mask is made alone, with its own error
-            make_masks([running.generation.chain for running in current])
+            make_masks([running.chain for running in current])
         for running in current:
             try:
-                running.generation.follow_mask(least_forced)
+                running.follow_mask(least_forced)
             except Exception as error:
                 self.fail([running], error)
-            if len(running.generation.tokens) > running.generation.n_ctx and not running.generation.finish_reason:
+            if len(running.tokens) > running.n_ctx and not running.finish_reason:
                 self._shift(running)
 
-    def _shift(self, running: Running) -> None:
+    def _shift(self, running: Generation) -> None:
         """Shorten a sequence that fills the context, to be read again, or finish it."""
-        generation = running.generation
-        n_keep = min(generation.n_keep, len(generation.tokens) // 2)
-        n_discard = (len(generation.tokens) - n_keep) // 2
-        if not generation.request.context_shift or n_discard == 0:
-            generation.finish_reason = "context_full"
+        n_keep = min(running.n_keep, len(running.tokens) // 2)
+        n_discard = (len(running.tokens) - n_keep) // 2
+        if not running.request.context_shift or n_discard == 0:
+            running.finish_reason = "context_full"
             return
-        del generation.tokens[n_keep : n_keep + n_discard]
-        self.begin_again(running)
-
-    def begin_again(self, running: Running) -> None:
-        """Read a sequence's tokens again, from the end of its prefix on the device."""
+        del running.tokens[n_keep : n_keep + n_discard]
         self.places.begin_again(running)
 
     # --- the end of requests
 
-    def fail(self, failed: Sequence[Active], error: Exception) -> None:
+    def fail(self, failed: Sequence[Job], error: Exception) -> None:
         """Fail the requests of sequences with an error; nothing that they computed is kept."""
-        for active in list(failed):
-            self.fail_job(active.job, error)
+        for job in list(failed):
+            self.fail_job(job, error)
 
     def fail_job(self, job: Job, error: Exception) -> None:
         """Fail the request of a waiting or running job with an error."""
@@ -246,22 +241,22 @@ class Scheduler:
 
     def retire(self) -> None:
         """End the generations that are finished."""
-        for running in [running for running in self.running if running.generation.finish_reason]:
-            self._end(running.generation, running.generation.end())
+        for running in [running for running in self.running if running.finish_reason]:
+            self._end(running, running.end())
 
-    def end_reading(self, reader: Reader) -> None:
+    def end_reading(self, reader: Reading[Any]) -> None:
         """Release the place of a reading that is done, and end its request after the last one."""
         if reader in self.readers:
             self.places.release(reader)
-            events = reader.reading.end()
-            if not reader.reading.request.n_left:
-                self._end(reader.reading, events)
+            events = reader.end()
+            if not reader.request.n_left:
+                self._end(reader, events)
 
     def _end(self, job: Job, events: Sequence[Event], keeps: bool = True) -> None:
         """Let all jobs of a request leave; ``keeps``: what they have computed stays cached."""
         del self.jobs[job.id]
-        for active in [active for active in self.places.lane(job).active if active.job.id == job.id]:
-            self.places.release(active, keeps)
+        for other in [other for other in self.places.lane(job).active if other.id == job.id]:
+            self.places.release(other, keeps)
         for other in job.siblings:
             self.places.lane(job).waiting.remove(other)
         self.events += events

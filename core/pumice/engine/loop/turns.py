@@ -9,7 +9,7 @@ from itertools import count
 from typing import Generic, TypeVar
 
 from pumice.engine.loop.policy import SchedulingPolicy
-from pumice.engine.requests.job import Active, Job
+from pumice.engine.requests.job import Job
 
 J = TypeVar("J", bound=Job)
 
@@ -138,7 +138,7 @@ class Turns:
         self._working = set(weights)
 
 
-def weights_of(active: Sequence[Active]) -> dict[str, float]:
+def weights_of(active: Sequence[Job]) -> dict[str, float]:
     """Return the weights of the kinds of sequences with a place.
 
     Clients weigh the same, whose requests share their weight; those below the highest priority weigh a tenth.
@@ -146,9 +146,9 @@ def weights_of(active: Sequence[Active]) -> dict[str, float]:
     highest = max((item.priority for item in active), default=0)
     clients: dict[Hashable, dict[tuple[str, Hashable], float]] = {}
     for item in active:
-        name = item.job.request_name
-        requests = clients.setdefault(item.job.client or name, {})
-        requests[item.job.kind, name] = 1.0 if item.priority == highest else BACKGROUND
+        name = item.request_name
+        requests = clients.setdefault(item.client or name, {})
+        requests[item.kind, name] = 1.0 if item.priority == highest else BACKGROUND
     weights: dict[str, float] = {}
     for requests in clients.values():
         for (kind, _), weight in requests.items():

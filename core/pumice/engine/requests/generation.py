@@ -25,7 +25,7 @@ from pumice.engine.messages import (
 )
 from pumice.engine.requests.arguments import Scales
 from pumice.engine.requests.batches import Part, Place
-from pumice.engine.requests.job import Active, Job
+from pumice.engine.requests.job import Job
 from pumice.engine.requests.outputs import (
     TextStream,
     found_logprobs,
@@ -72,6 +72,11 @@ class Generation(Job):
     kind: ClassVar[str] = GENERATE
     spoken: Sequence[int] = field(init=False)  # tokens of the prompt, without media
     trusted: bool | None = None  # True if a program picks tokens like the chain; None if unknown
+    n_behind: int = 0  # tokens that its recurrent state lacks after its end
+    n_again: int = 0  # tokens computed again, since the state had seen wrong ones
+    n_ahead: int = 0  # positions behind n_past that pending steps compute, or that its recurrent state has seen
+    n_coming: int = 0  # tokens behind those of the text that pending steps pick
+    undecided: bool = False  # its next token needs all logits rather than the highest
     _logprobs: Logprobs | None = None  # of the next token
     _new: list[tuple[int, str, Logprobs | None]] = field(default_factory=list)  # not yet reported by events
     _end: tuple[int, Logprobs] | None = None  # the end token, if log-probabilities are asked for
@@ -156,17 +161,64 @@ class Generation(Job):
             self._logprobs = kept_logprobs(ahead, step, row, pick, n_top)
         return int(ahead.picked[step, row])
 
-    def placed(self, place: Place, n_past: int) -> Running:
-        return Running(place.slot, place.tables, place.memory, n_past=n_past, generation=self)
+    # --- its place in the cache
+
+    def enter(self, place: Place, n_past: int, step: int) -> None:
+        super().enter(place, n_past, step)
+        self.n_behind = self.n_again = self.n_ahead = self.n_coming = 0
+        self.undecided = False
+
+    @property
+    def known(self) -> Sequence[int]:
+        return self.tokens
+
+    @property
+    def n_unread(self) -> int:
+        """The number of tokens of the text that are not in the cache."""
+        return len(self.tokens) - self.n_past
+
+    @property
+    def pending(self) -> int:
+        """The number of tokens to compute next: one while generating, more while reading the prompt."""
+        return self.n_unread + self.n_coming - self.n_ahead
+
+    @property
+    def reads_on(self) -> bool:
+        return self.pending > 1 + self.n_again
+
+    @property
+    def next_mark(self) -> int:
+        """The number of tokens after which its state is kept next."""
+        return next((mark for mark in self.tables.marks if mark > self.n_past), 1 << 62)
+
+    def part(self, n_new: int, draft: Sequence[int] = ()) -> Part:
+        """Return its next tokens, and drafted ones after them, as part of a batch.
+
+        A token that pending steps pick is that of its slot. Outputs are the logits of the last token, if none remains
+        to be computed, and of all drafted tokens.
+        """
+        first = self.n_past + self.n_ahead
+        known = self.tokens[first : first + n_new]
+        tokens = [*known, *[LATEST] * (n_new - len(known)), *draft]
+        rows = range(n_new - 1, len(tokens)) if self.pending == n_new else []
+        return Part(self, tokens, first, rows, self.adapters, self.media, self.layers)
+
+    def loaded(self) -> list[Event]:
+        if self.generated:
+            return []
+        self.timings.prompt_cached = min(self.n_past, self.timings.prompt_tokens)
+        return [self.progress()]
+
+    # --- its tokens
 
     def begin(self) -> None:
         if not self.generated:
             self.timings.queue_seconds += self._lap()
 
-    def progress(self, n_read: int) -> Progress:
-        """Return the event that ``n_read`` tokens have been read."""
+    def progress(self) -> Progress:
+        """Return the event that ``n_past`` tokens have been read."""
         self.timings.prompt_seconds += self._lap()
-        return Progress(self.id, n_read, len(self.tokens), self.timings.prompt_cached, self.timings.prompt_seconds)
+        return Progress(self.id, self.n_past, len(self.tokens), self.timings.prompt_cached, self.timings.prompt_seconds)
 
     def accept(self, token: int) -> None:
         """Accept a sampled token: end on an end token or a stop string, else append it.
@@ -264,77 +316,5 @@ class Generation(Job):
         return self._clock - before
 
 
-@dataclass(eq=False, kw_only=True)
-class Running(Active):
-    """A generation with a place in the cache."""
-
-    generation: Generation
-    n_behind: int = 0  # tokens that its recurrent state lacks after its end
-    n_again: int = 0  # tokens computed again, since the state had seen wrong ones
-    n_ahead: int = 0  # positions behind n_past that pending steps compute, or that its recurrent state has seen
-    n_coming: int = 0  # tokens behind those of the text that pending steps pick
-    undecided: bool = False  # its next token needs all logits rather than the highest
-
-    @property
-    def job(self) -> Generation:
-        return self.generation
-
-    @property
-    def n_unread(self) -> int:
-        """The number of tokens of the text that are not in the cache."""
-        return len(self.generation.tokens) - self.n_past
-
-    @property
-    def pending(self) -> int:
-        """The number of tokens to compute next: one while generating, more while reading the prompt."""
-        return self.n_unread + self.n_coming - self.n_ahead
-
-    @property
-    def reads_on(self) -> bool:
-        return self.pending > 1 + self.n_again
-
-    @property
-    def next_mark(self) -> int:
-        """The number of tokens after which its state is kept next."""
-        return next((mark for mark in self.tables.marks if mark > self.n_past), 1 << 62)
-
-    @property
-    def at_mark(self) -> bool:
-        """True if its state is to be kept now."""
-        return self.n_past in self.tables.marks
-
-    @property
-    def reading(self) -> bool:
-        """True if no token was generated yet."""
-        return not self.generation.generated
-
-    def part(self, n_new: int, draft: Sequence[int] = ()) -> Part:
-        """Return its next tokens, and drafted ones after them, as part of a batch.
-
-        A token that pending steps pick is that of its slot. Outputs are the logits of the last token, if none remains
-        to be computed, and of all drafted tokens.
-        """
-        first = self.n_past + self.n_ahead
-        known = self.generation.tokens[first : first + n_new]
-        tokens = [*known, *[LATEST] * (n_new - len(known)), *draft]
-        rows = range(n_new - 1, len(tokens)) if self.pending == n_new else []
-        generation = self.generation
-        return Part(self, tokens, first, rows, generation.adapters, generation.media, generation.layers)
-
-    @property
-    def known(self) -> Sequence[int]:
-        return self.generation.tokens
-
-    def loaded(self) -> list[Event]:
-        if not self.reading:
-            return []
-        timings = self.generation.timings
-        timings.prompt_cached = min(self.n_past, timings.prompt_tokens)
-        return [self.progress()]
-
-    def progress(self) -> Progress:
-        return self.generation.progress(self.n_past)
-
-
-Members = list[tuple[Running, int]]
+Members = list[tuple[Generation, int]]
 """The sequences of a batch, with their numbers of tokens."""

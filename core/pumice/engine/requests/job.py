@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+from pumice.engine.cache.blocks import BlockTables
 from pumice.engine.media.rows import MediaRows
 from pumice.engine.messages import EngineFinishReason, Event
 from pumice.engine.requests.arguments import Scales
-from pumice.engine.requests.batches import Place
+from pumice.engine.requests.batches import EncoderMemory, Place
 
 
 class EncoderPrompt(NamedTuple):
@@ -20,8 +21,12 @@ class EncoderPrompt(NamedTuple):
     media: MediaRows | None = None
 
 
+NOWHERE = BlockTables((), 0, 1)
+"""The blocks of a job without a place."""
+
+
 @dataclass(eq=False, kw_only=True)
-class Job(ABC):
+class Job(Place, ABC):
     """A sequence that waits for a place in the KV cache, or has one.
 
     Attributes:
@@ -36,8 +41,16 @@ class Job(ABC):
         waits_since: steps computed before its arrival, or before it lost its place in the cache.
         turn: its turn among the jobs of all clients, which orders equal priorities.
         kind: jobs of one kind share steps.
+        n_past: leading tokens whose keys and values are in the cache.
+        admitted: steps computed before its admission.
+        began: those before a next token could first be sampled.
+        last_step: number of its last step.
+        is_read: True if an encoder has read its prompt.
     """
 
+    slot: int = -1
+    tables: BlockTables = NOWHERE
+    memory: EncoderMemory | None = None
     id: int = -1
     tokens: Sequence[int] = ()
     media: MediaRows | None = None
@@ -48,6 +61,11 @@ class Job(ABC):
     deadline: float | None = None
     waits_since: int = 0
     turn: int = 0
+    n_past: int = 0
+    admitted: int = 0
+    began: int | None = None
+    last_step: int = 0
+    is_read: bool = False
     kind: ClassVar[str]
 
     @property
@@ -75,9 +93,48 @@ class Job(ABC):
         """True unless another job reads its prompt."""
         return True
 
+    @property
     @abstractmethod
-    def placed(self, place: Place, n_past: int) -> Active:
-        """Return it with a place, whose blocks hold its first ``n_past`` tokens."""
+    def known(self) -> Sequence[int]:
+        """The tokens whose blocks other sequences may share."""
+
+    @property
+    def pending(self) -> int:
+        """The number of tokens to compute."""
+        return len(self.tokens) - self.n_past
+
+    @property
+    def reads_on(self) -> bool:
+        """True if more than the last generated token is to compute: a prompt, or forced tokens."""
+        return True
+
+    @property
+    def n_together(self) -> int:
+        """The next positions that attend to each other in both directions, which one step reads; 0 for tokens."""
+        if self.media is None or self.n_past >= len(self.tokens):
+            return 0
+        return self.media.n_together(self.tokens[self.n_past])
+
+    def before_media(self, n: int) -> int:
+        """Return ``n``, or fewer next tokens up to positions that one step reads together."""
+        media = self.media
+        if media is None or not media.together:
+            return n
+        tokens = self.tokens[self.n_past : self.n_past + n]
+        return next((i for i, token in enumerate(tokens) if token < 0 and media.n_together(token)), n)
+
+    def enter(self, place: Place, n_past: int, step: int) -> None:
+        """Take a place, whose blocks hold its first ``n_past`` tokens, after a number of computed steps."""
+        self.slot, self.tables, self.memory = place.slot, place.tables, place.memory
+        self.n_past, self.admitted, self.began, self.last_step, self.is_read = n_past, step, None, 0, False
+
+    def leave(self) -> None:
+        """Give up its place."""
+        self.slot, self.tables, self.memory = -1, NOWHERE, None
+
+    def loaded(self) -> list[Event]:
+        """Note that ``n_past`` tokens need not be computed; return the events."""
+        return []
 
     @abstractmethod
     def begin(self) -> None:
@@ -90,70 +147,3 @@ class Job(ABC):
     @abstractmethod
     def fail(self, error: Exception) -> list[Event]:
         """End it with an error; return the last events."""
-
-
-@dataclass(eq=False, kw_only=True)
-class Active(Place):
-    """A job with a place in the cache.
-
-    Attributes:
-        n_past: leading tokens whose keys and values are in the cache.
-        admitted: steps computed before its admission.
-        began: those before a next token could first be sampled.
-        last_step: number of its last step.
-        is_read: True if an encoder has read its prompt.
-    """
-
-    n_past: int
-    admitted: int = 0
-    began: int | None = None
-    last_step: int = 0
-    is_read: bool = False
-
-    @property
-    def job(self) -> Job:
-        raise NotImplementedError
-
-    @property
-    def known(self) -> Sequence[int]:
-        """The tokens whose blocks other sequences may share."""
-        raise NotImplementedError
-
-    def loaded(self) -> list[Event]:
-        """Note that ``n_past`` tokens need not be computed; return the events."""
-        return []
-
-    @property
-    def pending(self) -> int:
-        """The number of tokens to compute."""
-        return len(self.job.tokens) - self.n_past
-
-    @property
-    def reads_on(self) -> bool:
-        """True if more than the last generated token is to compute: a prompt, or forced tokens."""
-        return True
-
-    @property
-    def priority(self) -> int:
-        return self.job.priority
-
-    @property
-    def waits_since(self) -> int:
-        """The start of its waiting time before admission."""
-        return self.job.waits_since
-
-    @property
-    def n_together(self) -> int:
-        """The next positions that attend to each other in both directions, which one step reads; 0 for tokens."""
-        media, tokens = self.job.media, self.job.tokens
-        if media is None or self.n_past >= len(tokens):
-            return 0
-        return media.n_together(tokens[self.n_past])
-
-    def before_media(self, n: int) -> int:
-        """Return ``n``, or fewer next tokens up to positions that one step reads together."""
-        media = self.job.media
-        if media is None or not media.together:
-            return n
-        tokens = self.job.tokens[self.n_past : self.n_past + n]
-        return next((i for i, token in enumerate(tokens) if token < 0 and media.n_together(token)), n)

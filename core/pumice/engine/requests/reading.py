@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.engine.messages import EngineFinishReason, Event, Failed, Logprobs, Pooling
-from pumice.engine.requests.batches import Part, Place
+from pumice.engine.requests.batches import Part
 from pumice.engine.requests.generation import salt_of
-from pumice.engine.requests.job import Active, Job
+from pumice.engine.requests.job import Job
 from pumice.engine.requests.outputs import log_totals, raw_logprobs
 from pumice.errors import RequestError
 
@@ -144,8 +144,36 @@ class Reading(Job, Generic[T]):
         """Return events before the last."""
         return []
 
-    def placed(self, place: Place, n_past: int) -> Active:
-        return Reader(place.slot, place.tables, place.memory, n_past=n_past, reading=self)
+    @property
+    def known(self) -> Sequence[int]:
+        return self.tokens if self.shares else ()
+
+    @property
+    def reads_on(self) -> bool:
+        return self.pending > 1 or not self.grows
+
+    def wanted_rows(self, n_new: int, n_rows: int) -> Sequence[int]:
+        """Return the positions of the wanted rows among the next ``n_new`` tokens, at most ``n_rows`` of them."""
+        end = bisect_left(self.wanted, self.n_past + n_new, lo=self.n_done)
+        return self.wanted[self.n_done : min(end, self.n_done + n_rows)]
+
+    def fit(self, n_new: int, n_rows: int) -> int:
+        """Return ``n_new``, or fewer next tokens that have no more than ``n_rows`` wanted rows."""
+        wanted, n_done = self.wanted, self.n_done
+        if self.whole:
+            return n_new
+        if self.stops_at_rows and n_done < len(wanted):
+            n_new = min(n_new, wanted[n_done] + 1 - self.n_past)
+        if n_done + n_rows < len(wanted):
+            n_new = min(n_new, wanted[n_done + n_rows] - self.n_past)
+        return n_new
+
+    def part(self, n_new: int, rows: Sequence[int]) -> Part:
+        """Return its next tokens as part of a batch, with these positions' rows as outputs."""
+        end = self.n_past + n_new
+        outputs = [row - self.n_past for row in rows]
+        part = Part(self, self.tokens[self.n_past : end], self.n_past, outputs, self.adapters, self.media)
+        return part._replace(rows=self.added_rows(self.n_past, end))
 
     def begin(self) -> None:
         self.request.begun = True
@@ -254,56 +282,5 @@ class MeasuredSteps(Reading[float]):
         return self.seconds
 
 
-@dataclass(eq=False, kw_only=True)
-class Reader(Active):
-    """A reading with a place in the cache."""
-
-    reading: Reading[Any]
-
-    @property
-    def job(self) -> Reading[Any]:
-        return self.reading
-
-    @property
-    def known(self) -> Sequence[int]:
-        return self.reading.tokens if self.reading.shares else ()
-
-    @property
-    def whole(self) -> bool:
-        return self.reading.whole
-
-    @property
-    def kind(self) -> str:
-        return self.reading.kind
-
-    @property
-    def reads_on(self) -> bool:
-        return self.pending > 1 or not self.reading.grows
-
-    def rows(self, n_new: int, n_rows: int) -> Sequence[int]:
-        """Return the positions of the wanted rows among the next ``n_new`` tokens, at most ``n_rows`` of them."""
-        wanted, n_done = self.reading.wanted, self.reading.n_done
-        end = bisect_left(wanted, self.n_past + n_new, lo=n_done)
-        return wanted[n_done : min(end, n_done + n_rows)]
-
-    def fit(self, n_new: int, n_rows: int) -> int:
-        """Return ``n_new``, or fewer next tokens that have no more than ``n_rows`` wanted rows."""
-        wanted, n_done = self.reading.wanted, self.reading.n_done
-        if self.whole:
-            return n_new
-        if self.reading.stops_at_rows and n_done < len(wanted):
-            n_new = min(n_new, wanted[n_done] + 1 - self.n_past)
-        if n_done + n_rows < len(wanted):
-            n_new = min(n_new, wanted[n_done + n_rows] - self.n_past)
-        return n_new
-
-    def part(self, n_new: int, rows: Sequence[int]) -> Part:
-        """Return its next tokens as part of a batch, with these positions' rows as outputs."""
-        reading, end = self.reading, self.n_past + n_new
-        outputs = [row - self.n_past for row in rows]
-        part = Part(self, reading.tokens[self.n_past : end], self.n_past, outputs, reading.adapters, reading.media)
-        return part._replace(rows=reading.added_rows(self.n_past, end))
-
-
-ReadMembers = list[tuple[Reader, int]]
+ReadMembers = list[tuple[Reading[Any], int]]
 """The readings of a step, with their numbers of tokens."""
