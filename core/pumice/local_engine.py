@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from pumice.adapters import Adapter, with_adapters
+from pumice.adapters import AdaptedGraphs, Adapter
 from pumice.architecture import ALIGN, HEAD, MAIN, Architecture
 from pumice.cache_tiers.portable import PortableState
 from pumice.config import AdapterOptions, Config
@@ -461,12 +461,13 @@ def prepare(
     named = config.adapters.items()
     adapters = {name: read_configured(options, file, architecture, registry) for name, options in named}
     keyed = by_key(adapters.values())
-    adapted = with_adapters(graphs, keyed.values())
+    model = AdaptedGraphs(graphs, keyed)
+    adapted = model.graphs
     host_bytes = usable_memory_bytes(config.memory_limit)
     opening.wait(meanwhile)
 
     fitting, rules = fit_model(adapted, backends, sizes, config, host_bytes)
-    runner = Runner(adapted, backends, make_limits(adapted, fitting), rules, progress, observer, keyed, graphs)
+    runner = Runner(model, backends, make_limits(adapted, fitting), rules, progress, observer)
     if not config.n_ctx:
         of = "all" if fitting.n_ctx == sizes.n_ctx else "as memory has room for"
         counts = fitting.n_ctx, of, sizes.n_ctx, runner.limits.n_cache

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
+from pumice.adapters import AdaptedGraphs
 from pumice.architecture import DRAFT
 from pumice.config import Config
 from pumice.engine import Runner
@@ -102,7 +103,9 @@ def open_draft_model(
     recurrent = any(isinstance(state, RecurrentState) for state in states_of_all(graphs))
     limits = replace(limits, n_checkpoints=limits.n_seqs if recurrent else 0)
     with _naming_draft(draft):
-        runner = Runner(graphs, target.placed.backends, limits, PlacementRules(config.draft_n_gpu_layers))
+        runner = Runner(
+            AdaptedGraphs(graphs), target.placed.backends, limits, PlacementRules(config.draft_n_gpu_layers)
+        )
     stack.callback(runner.close)
     if not runner.model.generates or runner.model.encodes:
         raise ModelError(f"{draft.path}: not a draft model: it does not generate text from left to right")

@@ -5,7 +5,15 @@ Files are llama.cpp's; each request has its own scales.
 """
 
 from pumice.adapters.adapter import Adapter, is_control_vector, read_adapter, read_control_vector
-from pumice.adapters.apply import with_adapters
+from pumice.adapters.apply import AdaptedGraphs, with_adapters
 from pumice.adapters.merge import merge
 
-__all__ = ["Adapter", "is_control_vector", "merge", "read_adapter", "read_control_vector", "with_adapters"]
+__all__ = [
+    "AdaptedGraphs",
+    "Adapter",
+    "is_control_vector",
+    "merge",
+    "read_adapter",
+    "read_control_vector",
+    "with_adapters",
+]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,19 @@ from pumice.graph.taps import DIRECTIONS
 
 SCALES = "adapter_scales"
 """Input with the scale of each adapter for each token: float32 ``[n_tokens, n_adapters]``."""
+
+
+@dataclass(frozen=True)
+class AdaptedGraphs:
+    """A model's graphs by name, and the adapters that requests may use by key."""
+
+    plain: Mapping[str, Graph]
+    adapters: Mapping[str, Adapter] = field(default_factory=dict)
+
+    @cached_property
+    def graphs(self) -> Mapping[str, Graph]:
+        """The graphs with the adapters. Raises ModelError for an adapter that does not fit."""
+        return with_adapters(self.plain, self.adapters.values())
 
 
 def with_adapters(graphs: Mapping[str, Graph], adapters: Collection[Adapter]) -> dict[str, Graph]:

@@ -11,6 +11,7 @@ import pytest
 
 import pumice
 from graphs import batch, builder, limits
+from pumice.adapters import AdaptedGraphs
 from pumice.config import load_config
 from pumice.engine.placement.backends import choose_gpus
 from pumice.engine.placement.fitting import largest_context
@@ -113,7 +114,7 @@ def logits_of(path: Path, backends: Sequence[tuple[str, Backend]], rules: Placem
     """The runner of a model, and its logits for a prompt of eight tokens and for one token more."""
     with GGUFFile.open(path) as file:
         graphs = trace(file, make_architecture(file, get_registry(load_config())), 64)
-        runner = Runner(graphs, backends, make_limits(graphs, EngineSizes(64, 16, 2, "f32")), rules)
+        runner = Runner(AdaptedGraphs(graphs), backends, make_limits(graphs, EngineSizes(64, 16, 2, "f32")), rules)
         runner.compile()
         parts = []
         for n_tokens, n_past in ((8, 0), (1, 8)):

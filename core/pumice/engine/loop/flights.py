@@ -190,7 +190,7 @@ class Flights:
         if any(running.layers for running, _ in members):
             return None
         can_pick = lookahead.decides if before else lookahead.picks
-        if any(running.needs_media_graph for running in whole) or not can_pick(whole):
+        if any(map(_needs_media_graph, whole)) or not can_pick(whole):
             return None
         n_steps = lookahead.steps(members, most if len(whole) == len(members) else 1)
         if not n_steps:
@@ -366,6 +366,11 @@ class Flights:
         if any(running.finish_reason for running in sequences):
             return False
         return len(sequences) == len(self._scheduler.running) and not self._scheduler.may_admit()
+
+
+def _needs_media_graph(running: Generation) -> bool:
+    """Return True if the graph for media computes the last token: it is of media, or places differ from positions."""
+    return running.tokens[-1] < 0 or (running.media is not None and running.media.places is not None)
 
 
 def _whole(members: Members) -> list[Generation]:

@@ -137,7 +137,7 @@ class Lookahead:
         if before:
             return replace(before, numbers=numbers)
         picks = [self._pick(item) for item in sequences]
-        pasts = [item.past(pick.last_n) for item, pick in zip(sequences, picks, strict=True)]
+        pasts = [_past(item, pick.last_n) for item, pick in zip(sequences, picks, strict=True)]
         tops = [max(1, item.request.logprobs or 0) for item in sequences if item.wants_raw]
         return Ask(picks, numbers, self._n_best(sequences), pasts, max(tops, default=0))
 
@@ -207,6 +207,13 @@ class Lookahead:
         """Return True if blocks suffice for the next tokens without taking those of waiting sequences."""
         missing = [self._cache.missing(item.tables, item.n_past, item.n_ahead + n) for item, n in members]
         return sum(missing) <= self._cache.available
+
+
+def _past(generation: Generation, n: int) -> list[int]:
+    """Return the last ``n`` tokens of the context without media, or fewer if it is shorter."""
+    missing = n - len(generation.generated)
+    latest = generation.generated[-n:] if n else []
+    return [*generation.spoken[-missing:], *latest] if missing > 0 else latest
 
 
 def restricted(

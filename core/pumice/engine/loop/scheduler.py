@@ -116,7 +116,8 @@ class Scheduler:
         n_running = len(self.running)
         for running, n_shared in self._apart(self.policy.share(free, self.limits.n_batch, self.places.n_steps)[:most]):
             # A step reads an image whole; its states within are not kept.
-            n_new = n_shared if running.n_together else min(n_shared, running.next_mark - running.n_past)
+            n_kept = next((mark - running.n_past for mark in running.tables.marks if mark > running.n_past), n_shared)
+            n_new = n_shared if running.n_together else min(n_shared, n_kept)
             is_current = len(self.running) == n_running or running in self.running  # else preempted for one before
             if is_current and self.places.hold(running, running.n_ahead + n_new, [member for member, _ in members]):
                 members.append((running, n_new))

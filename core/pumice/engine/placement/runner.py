@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from pumice.adapters import Adapter, with_adapters
+from pumice.adapters import AdaptedGraphs, Adapter
 from pumice.architecture import DRAFT, ENCODER, FEATURES, MAIN, MEDIA, MEDIA_TOGETHER, STREAM
 from pumice.backend import Backend, Capabilities, KernelTime, Program
 from pumice.backend.pick import Ask
@@ -119,14 +119,12 @@ class Runner:
     not ``batch_invariant``.
 
     Args:
-        graphs: the model's graphs by name, with the adapters that they have at first.
+        model: the model's graphs.
         backends: backends in order; each node goes to the first one that supports it.
         limits: largest step, and size of the caches.
         rules: wishes of the user.
         progress: called after each compiled segment with the numbers of compiled segments and of all.
         observe: called with the outputs of each step of the main graph, which then has no expansion for prompts.
-        adapters: adapters that requests may use, by key.
-        plain: the graphs without adapters; None if they have none.
 
     Attributes:
         adapters: adapters that the graphs have, by key.
@@ -138,22 +136,19 @@ class Runner:
 
     def __init__(
         self,
-        graphs: Mapping[str, Graph],
+        model: AdaptedGraphs,
         backends: Backends,
         limits: Limits,
         rules: PlacementRules | None = None,
         progress: Callable[[int, int], None] | None = None,
         observe: Callable[[Mapping[str, NDArray[Any]]], None] | None = None,
-        adapters: Mapping[str, Adapter] | None = None,
-        plain: Mapping[str, Graph] | None = None,
     ) -> None:
         first = backends[0][1]
-        self._plain, self._is_on_gpu = plain or graphs, first.offload
-        graphs = self._streamed(graphs)
+        self._plain, self.adapters = model.plain, dict(model.adapters)
+        graphs = _for_device(model.graphs, first)
         has_prompts = not observe and not _is_invariant(first)
         self.limits = limits
         self.model = ModelDescription.of(graphs)
-        self.adapters = dict(adapters or {})
 
         def place(traced: Sequence[Graph]) -> list[list[Segment]]:
             return place_layers(traced, backends, limits, rules or PlacementRules())
@@ -174,16 +169,13 @@ class Runner:
 
         Raises ModelError for an adapter that does not fit, and BackendError; nothing has changed then.
         """
-        placed = self.placed.changed(self._streamed(with_adapters(self._plain, adapters.values())))
+        graphs = _for_device(AdaptedGraphs(self._plain, adapters).graphs, self.placed.backends[0][1])
+        placed = self.placed.changed(graphs)
         placed.compile()
         self.placed.close()
         self.placed, self.adapters = placed, dict(adapters)
         self.cache = CacheAccess(placed.main)
         self._last = placed.main
-
-    def _streamed(self, graphs: Mapping[str, Graph]) -> Mapping[str, Graph]:
-        """Return the graphs for GPUs, which pick tokens by themselves, or for a host."""
-        return apart_from_stream(graphs) if self._is_on_gpu else graphs
 
     def close(self) -> None:
         """Close the programs; the backends belong to the caller."""
@@ -349,6 +341,11 @@ class Runner:
         return [program for program in programs if program is not None]
 
 
+def _for_device(graphs: Mapping[str, Graph], first: Backend) -> Mapping[str, Graph]:
+    """Return the graphs for the first backend: GPUs pick tokens by themselves."""
+    return apart_from_stream(graphs) if first.offload else graphs
+
+
 def _media_of(graph: str, forms: Collection[bool]) -> set[str]:
     """Return the names of the graphs for steps with media in place of a graph."""
     return {MEDIA_GRAPHS[graph, together] for together in forms if (graph, together) in MEDIA_GRAPHS}
@@ -356,7 +353,7 @@ def _media_of(graph: str, forms: Collection[bool]) -> set[str]:
 
 def compiled_graph(stack: ExitStack, graph: Graph, backends: Backends, limits: Limits, config: Config) -> Runner:
     """Return the runner of a single graph, compiled; ``stack`` closes it. Raises BackendError."""
-    runner = Runner({MAIN: graph}, backends, limits, PlacementRules(config.n_gpu_layers))
+    runner = Runner(AdaptedGraphs({MAIN: graph}), backends, limits, PlacementRules(config.n_gpu_layers))
     stack.callback(runner.close)
     runner.compile()
     return runner

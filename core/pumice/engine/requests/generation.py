@@ -103,24 +103,9 @@ class Generation(Job):
         return self.request.request_id or self.id
 
     @property
-    def shareable(self) -> Sequence[int]:
-        return self.tokens
-
-    @property
     def ready(self) -> bool:
         """True unless another generation reads its prompt."""
         return self.after is None or bool(self.after.generated or self.after.finish_reason)
-
-    def past(self, n: int) -> list[int]:
-        """Return the last ``n`` tokens of the context without media, or fewer if it is shorter."""
-        missing = n - len(self.generated)
-        latest = self.generated[-n:] if n else []
-        return [*self.spoken[-missing:], *latest] if missing > 0 else latest
-
-    @property
-    def needs_media_graph(self) -> bool:
-        """True if the graph for media computes the last token: it is of media, or places differ from positions."""
-        return self.tokens[-1] < 0 or (self.media is not None and self.media.places is not None)
 
     @property
     def salt(self) -> bytes:
@@ -186,11 +171,6 @@ class Generation(Job):
     def reads_on(self) -> bool:
         return self.pending > 1 + self.n_again
 
-    @property
-    def next_mark(self) -> int:
-        """The number of tokens after which its state is kept next."""
-        return next((mark for mark in self.tables.marks if mark > self.n_past), 1 << 62)
-
     def part(self, n_new: int, draft: Sequence[int] = ()) -> Part:
         """Return its next tokens, and drafted ones after them, as part of a batch.
 
@@ -242,7 +222,8 @@ class Generation(Job):
         self.timings.generated_tokens += 1
         self.chain.accept(token)
         text = self.text.push(token, stops=chosen and len(self.generated) > self.request.min_tokens)
-        self._new.append((token, self._take_echo() + text, self._logprobs))
+        self._new.append((token, self._echo + text, self._logprobs))
+        self._echo = ""
         self._has_newline |= chosen and "\n" in text
         timeout = self.request.newline_timeout
         if self.text.stopped:
@@ -292,13 +273,8 @@ class Generation(Job):
     def end(self) -> list[Event]:
         """Return the last events of a finished generation."""
         assert self.finish_reason is not None
-        text = self._take_echo() + self.text.finish()
+        text, self._echo = self._echo + self.text.finish(), ""
         return [*self.output(), Finished(self.id, text, self.finish_reason, self.timings, self._end)]
-
-    def _take_echo(self) -> str:
-        """Return the prompt the first time, if the text begins with it."""
-        text, self._echo = self._echo, ""
-        return text
 
     def stop(self, reason: EngineFinishReason) -> list[Event]:
         """End it with its text so far."""

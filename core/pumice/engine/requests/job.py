@@ -84,11 +84,6 @@ class Job(Place, ABC):
         """Salt of the keys of its blocks."""
 
     @property
-    @abstractmethod
-    def shareable(self) -> Sequence[int]:
-        """Tokens whose blocks may come from earlier sequences; at least the last of them is computed."""
-
-    @property
     def ready(self) -> bool:
         """True unless another job reads its prompt."""
         return True
@@ -97,6 +92,11 @@ class Job(Place, ABC):
     @abstractmethod
     def known(self) -> Sequence[int]:
         """The tokens whose blocks other sequences may share."""
+
+    @property
+    def shareable(self) -> Sequence[int]:
+        """The tokens whose blocks may come from earlier sequences; at least the last of them is computed."""
+        return self.known
 
     @property
     def pending(self) -> int:
