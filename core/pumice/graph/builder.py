@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from numpy.typing import ArrayLike, NDArray
@@ -60,9 +60,8 @@ class GraphBuilder(Ops):
         self._weights: dict[str, Weight] = shared._weights if shared else {}
         self._read: set[str] = shared._read if shared else set()  # names of tensors
         base = shared or target
-        self._states: dict[str, State] = base._states if base else {}
-        self._caches: dict[int, KVState] = {}
-        self._earlier_caches: dict[int, KVState] = shared._earlier_caches | shared._caches if shared else {}
+        earlier = shared._states.earlier | shared._states.caches if shared else {}
+        self._states: _States = _States(base._states.named if base else {}, earlier)
         self._inputs: dict[str, Input] = {}
         self._outputs: dict[str, Tensor] = {}
         self._layer_outputs: list[Tensor] = []
@@ -72,7 +71,6 @@ class GraphBuilder(Ops):
         self._nodes: list[Node] = []
         self._n_values = 0
         self._layer = -1
-        self._again: list[State] = []  # states that a second expansion of a node reuses
 
     # --- inputs and outputs
 
@@ -112,7 +110,7 @@ class GraphBuilder(Ops):
         ``fill`` must not read the tokens, which may not be known yet.
         """
         if name not in self._inputs:
-            self._check_sizes(name, shape)
+            _check_sizes(name, shape, (*STEP_SIZES, *self._sizes))
             self._inputs[name] = Input(name, shape, dtype, builder=self, fill=fill, of_sequences=of_sequences)
         value = self._inputs[name]
         if (value.shape, value.dtype) != (shape, dtype):
@@ -206,14 +204,14 @@ class GraphBuilder(Ops):
 
     def cache(self, layer: int) -> KVState:
         """Return the cache of an attention layer traced before, in this graph or an earlier one of the model."""
-        cache = self._caches.get(layer, self._earlier_caches.get(layer))
+        cache = self._states.caches.get(layer, self._states.earlier.get(layer))
         if cache is None:
             raise ModelError(f"layer {layer} has no cache for another layer to read")
         return cache
 
     def memory(self, name: str) -> KVState:
         """Return the cache that ``kv_store`` fills under ``name`` in a graph traced before."""
-        state = self._states.get(name)
+        state = self._states.named.get(name)
         if not isinstance(state, KVState) or not state.is_memory:
             raise ModelError(f"no earlier graph stores the memory {name}")
         return state
@@ -249,14 +247,14 @@ class GraphBuilder(Ops):
         result = operation.rule(*args, **kwargs)
         output = Tensor(f"%{self._n_values}", result.shape, result.dtype, builder=self)
         self._n_values += 1
-        state = self._named(result.state) if result.state else None
+        state = self._states.known(result.state, self._layer) if result.state else None
         node = Node(operation.name, inputs, output, attrs, self._layer, state)
         if operation.expand:
-            node.expansion = self._expand(operation.expand, node, args, kwargs)
+            node.expansion = _expanded(self, operation.expand, node, args, kwargs)
         if operation.expand_prompt:
-            self._again = states_of(node.expansion)
-            node.prompt_expansion = self._expand(operation.expand_prompt, node, args, kwargs)
-            self._again = []
+            self._states.again = states_of(node.expansion)
+            node.prompt_expansion = _expanded(self, operation.expand_prompt, node, args, kwargs)
+            self._states.again = []
         self._nodes.append(node)
         return output
 
@@ -288,39 +286,58 @@ class GraphBuilder(Ops):
         finally:
             self._nodes = outside
 
-    def _expand(self, expand: Callable[..., Tensor], node: Node, args: Any, kwargs: Any) -> tuple[Node, ...]:
-        """Trace the expansion of a composite operation; its last node gives the result."""
-        with self.collecting() as nodes:
-            result = expand(self, *args, **kwargs)
-        *first, last = nodes
-        shape = node.output.shape
-        if last.output is not result or result.shape != shape:
-            raise ModelError(f"the expansion of {node.op} must end with its result {format_shape(shape)}")
-        return (*first, last.giving(node.output))
 
-    def _named(self, state: State) -> State:
+@dataclass
+class _States:
+    """The states of a model's graphs.
+
+    Attributes:
+        named: all of them by name.
+        earlier: caches of the layers of earlier graphs.
+        caches: those of layers of this graph.
+        again: states that a second expansion of a node reuses.
+    """
+
+    named: dict[str, State]
+    earlier: dict[int, KVState]
+    caches: dict[int, KVState] = field(default_factory=dict)
+    again: list[State] = field(default_factory=list)
+
+    def known(self, state: State, layer: int) -> State:
         """Return the model's state; a new one gets a name with its layer."""
-        if self._again and state not in self._states.values():
-            return self._again.pop(0)
-        if state not in self._states.values():
+        if self.again and state not in self.named.values():
+            return self.again.pop(0)
+        if state not in self.named.values():
             if not (isinstance(state, KVState) and state.is_memory):
-                state.name = f"{state.name}.{self._layer}"
-            while state.name in self._states:
+                state.name = f"{state.name}.{layer}"
+            while state.name in self.named:
                 state.name += "'"
-            self._states[state.name] = state
+            self.named[state.name] = state
         if isinstance(state, KVState) and not state.name.startswith("index"):  # that of an indexer is its own
-            self._caches.setdefault(self._layer, state)
+            self.caches.setdefault(layer, state)
         return state
 
-    def _check_sizes(self, name: str, shape: Shape) -> None:
-        for dim in shape[1:]:
-            if isinstance(dim, str):
-                raise ModelError(f"input {name} {format_shape(shape)}: only the first dimension can be a named size")
-        if not isinstance(shape[0], str):
-            shown = f"input {name} {format_shape(shape)}"
-            raise ModelError(f"{shown}: the first dimension must be a size of the step; name it with g.size")
-        if shape[0] not in (*STEP_SIZES, *self._sizes):
-            raise ModelError(f"input {name}: declare the size {shape[0]} with g.size")
+
+def _expanded(g: GraphBuilder, expand: Callable[..., Tensor], node: Node, args: Any, kwargs: Any) -> tuple[Node, ...]:
+    """Trace the expansion of a composite operation; its last node gives the result."""
+    with g.collecting() as nodes:
+        result = expand(g, *args, **kwargs)
+    *first, last = nodes
+    shape = node.output.shape
+    if last.output is not result or result.shape != shape:
+        raise ModelError(f"the expansion of {node.op} must end with its result {format_shape(shape)}")
+    return (*first, last.giving(node.output))
+
+
+def _check_sizes(name: str, shape: Shape, sizes: Collection[str]) -> None:
+    """Raise ModelError unless the first dimension of an input is a known size, and the others are numbers."""
+    shown = f"input {name} {format_shape(shape)}"
+    if any(isinstance(dim, str) for dim in shape[1:]):
+        raise ModelError(f"{shown}: only the first dimension can be a named size")
+    if not isinstance(shape[0], str):
+        raise ModelError(f"{shown}: the first dimension must be a size of the step; name it with g.size")
+    if shape[0] not in sizes:
+        raise ModelError(f"input {name}: declare the size {shape[0]} with g.size")
 
 
 def unread_tensors(builder: GraphBuilder, n_blocks: int) -> list[str]:
