@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import zip_longest
 from operator import eq
 from typing import TYPE_CHECKING
@@ -55,7 +56,9 @@ def recognise(
 def nearest(tokenizer: Tokenizer, known: Mapping[str, PreTokenizer] = PRE_TOKENIZERS) -> str:
     """Describe, for messages, how the most similar pre-tokenizer differs from the one of ``tokenizer``."""
     ours = [_words(tokenizer.pre_tokenizer, text) for text in HARD_TEXT]
-    cut = {name: list(_hard_words(row)) for name, row in known.items() if row.byte_level}
+    cut = {
+        name: [_hard_words(row.patterns, text) for text in HARD_TEXT] for name, row in known.items() if row.byte_level
+    }
     name = max(cut, key=lambda name: sum(map(eq, cut[name], ours)))
     text, own, its = next(row for row in zip(HARD_TEXT, ours, cut[name], strict=True) if row[1] != row[2])
     both = ((text[slice(*a)], text[slice(*b)]) for a, b in zip_longest(own, its, fillvalue=(0, 0)) if a != b)
@@ -71,16 +74,18 @@ def _adds_bos(tokenizer: Tokenizer) -> bool:
 
 def _cuts(row: PreTokenizer, words: list[WordSpans]) -> bool:
     """Return True if a pre-tokenizer splits the difficult text into these words."""
-    return all(map(eq, _hard_words(row), words))
+    return all(_hard_words(row.patterns, text) == own for text, own in zip(HARD_TEXT, words, strict=True))
 
 
-def _hard_words(row: PreTokenizer) -> Iterator[WordSpans]:
-    """Yield the words of each difficult text by a pre-tokenizer."""
+@cache
+def _hard_words(patterns: Sequence[str], text: str) -> WordSpans:
+    """Return the words of a difficult text by a pre-tokenizer's patterns."""
     from tokenizers import Regex, pre_tokenizers
 
-    steps = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in row.patterns]
-    whole = pre_tokenizers.Sequence([*steps, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
-    return (_words(whole, text) for text in HARD_TEXT)
+    steps = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns]
+    return _words(
+        pre_tokenizers.Sequence([*steps, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]), text
+    )
 
 
 def _words(pre_tokenizer: object, text: str) -> WordSpans:
