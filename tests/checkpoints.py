@@ -45,7 +45,7 @@ def write_cases(path: Path, cases: Mapping[str, Any]) -> None:
 
 def write_safetensors(path: Path, tensors: Mapping[str, NDArray[np.float32]], types: Types | None = None) -> None:
     """A file of the format with BF16 numbers; ``types``: those of other tensors."""
-    header, data = {}, b""
+    header, data = {}, bytearray()
     for name, values in tensors.items():
         dtype, given = next((each for part, each in (types or {}).items() if name.endswith(part)), ("BF16", None))
         raw = stored(name, values, dtype, given)
