@@ -52,7 +52,7 @@ def serving(*specs: ModelSpec, **settings: Any) -> Iterator[Serving]:
 @contextmanager
 def listening(application: Starlette) -> Iterator[tuple[str, httpx2.Client]]:
     """The address of an application, and a client of it."""
-    config = configure(application, application.state.models.settings)
+    config = configure(application, application.state.settings)
     config.loop = "asyncio"  # loop_monitor sees no callbacks of uvloop, which uvicorn takes where Ray brought it
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as own:

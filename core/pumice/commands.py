@@ -1,7 +1,7 @@
 """The bundled commands: their groups in ``pumice --help``, and the module that each is imported from."""
 
 GROUPS = {
-    "Use a model": ("chat", "run", "speak", "transcribe", "serve", "launch", "batch", "embed", "tokenize"),
+    "Use a model": ("chat", "run", "speak", "transcribe", "serve", "route", "launch", "batch", "embed", "tokenize"),
     "Fetch models": ("pull", "list", "rm", "info", "ps"),
     "Make models": ("convert", "quantize", "create", "imatrix", "gguf", "export-lora", "control-vector"),
     "Measure": ("fit", "bench", "perplexity", "check"),
@@ -37,7 +37,11 @@ OTHER_NAMES = {
 }
 """Commands of Ollama, LM Studio and llama.cpp that have another name here, or none, with what to do instead."""
 
-BUNDLED_COMMANDS = {"serve": "pumice_server.command:command", "batch": "pumice_server.batch.command:command"}
+BUNDLED_COMMANDS = {
+    "serve": "pumice_server.command:command",
+    "route": "pumice_server.routing.command:command",
+    "batch": "pumice_server.batch.command:command",
+}
 """Commands of bundled plugins, repeated here so that help does not load the plugins."""
 
 COMMANDS = {

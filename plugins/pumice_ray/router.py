@@ -11,7 +11,7 @@ from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, R
 
 from pumice.engine.messages import Add, Request
 from pumice.process.codec import decode_command
-from pumice_ray.prefixes import Prefixes
+from pumice_server.routing.prefixes import Prefixes
 
 _SOME = 8  # sample size for the least busy replica: choosing from all, independent routers would choose the same
 _LOST_SECONDS = 2.0  # time after which a sent request without a report was cancelled

@@ -134,7 +134,7 @@ def _starlette(
         lifespan=lifespan,
     )
     state, served = application.state, protocols()
-    state.models, state.rates, state.tools = models, rates, None
+    state.models, state.settings, state.rates, state.tools = models, models.settings, rates, None
     state.streams = resumable.KeptStreams()
     state.error_formats = {protocol.prefix: protocol.error for protocol in served if protocol.prefix and protocol.error}
     for name, make in (item for protocol in served for item in protocol.state.items()):

@@ -78,7 +78,7 @@ async def arriving(request: Request) -> AsyncIterator[list[bytes]]:
         raise HTTPException(415, f"the body is compressed ({encoding:.20}); send it without Content-Encoding")
     parts: list[bytes] = []
     place = ARRIVING.take(0)
-    most = request.app.state.models.settings.max_body
+    most = request.app.state.settings.max_body
     try:
         try:
             async with asyncio.timeout(limits.BODY_SECONDS):

@@ -8,6 +8,7 @@ from pumice.plugin import hookimpl
 @hookimpl
 def pumice_register_commands(register: Callable[[str, str], None]) -> None:
     register("serve", "pumice_server.command:command")
+    register("route", "pumice_server.routing.command:command")
     register("batch", "pumice_server.batch.command:command")
 
 

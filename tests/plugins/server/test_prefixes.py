@@ -1,6 +1,6 @@
 """Choice of the replica with the longest prefix of a prompt, in blocks of 32 tokens."""
 
-from pumice_ray.prefixes import BLOCK, Prefixes
+from pumice_server.routing.prefixes import BLOCK, Prefixes
 
 
 def test_the_longest_beginning_wins():

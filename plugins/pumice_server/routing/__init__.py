@@ -1,0 +1,1 @@
+"""``pumice route``: one address in front of several servers of the same models."""
