@@ -25,11 +25,9 @@
 #extension GL_EXT_shader_16bit_storage : require
 #ifdef GENERAL // any shape, with products of persistent_general.glsl
 #define FAMILY 3
-#define FAR_CACHE
 #endif
-#if FAMILY == 3 || defined(FAR_CACHE)
 #extension GL_EXT_buffer_reference : require
-#endif
+#extension GL_EXT_buffer_reference_uvec2 : require
 #if FAMILY >= 2
 #extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
 #endif
@@ -136,13 +134,10 @@ layout(std430, set = 0, binding = 4) restrict readonly buffer Norms { vec4 norms
 layout(std430, set = 0, binding = 5) restrict readonly buffer Turns { uvec2 turns[]; };
 layout(std430, set = 0, binding = 6) restrict readonly buffer X { float x[]; };
 layout(std430, set = 0, binding = 7) buffer Cache { uvec4 cache[]; };
-#ifdef FAR_CACHE // caches of layers may lie in any number of buffers, and are found by address
+// Caches of layers may lie in any number of buffers, and are found by address.
 layout(buffer_reference, std430, buffer_reference_align = 16) restrict buffer Cells { uvec4 v[]; };
-uint64_t cells; // of this layer
+uvec2 cells; // of this layer
 #define CACHE(I) Cells(cells).v[I]
-#else
-#define CACHE(I) cache[I]
-#endif
 layout(std430, set = 0, binding = 8) devicecoherent volatile buffer Act { uvec4 act[]; };
 layout(std430, set = 0, binding = 9) buffer Epochs { uint epochs[]; };
 layout(std430, set = 0, binding = 10) buffer Failed { uint failed[]; };
@@ -247,7 +242,12 @@ const uint ROUTER_BIASES_AT = OUTPUT_BIASES_AT + (OUTPUT_BIAS ? LAYERS * WIDTH :
 #elif defined(WITH_EXPERTS)
 const uint ACT_LAYER = ACT_L + EXPERTS, TABLE_ROW = 9u; // numbers of a layer in the table
 #else
-const uint ACT_LAYER = ACT_L, TABLE_ROW = 8u;
+const uint ACT_LAYER = ACT_L;
+#if FAMILY >= 2
+const uint TABLE_ROW = 8u;
+#else
+const uint TABLE_ROW = 9u; // the address of a cache has two words among places
+#endif
 #endif
 #ifdef SEVERAL
 const uint ACT_TOKEN = LAYERS * ACT_LAYER + WIDTH / 4u; // words of a token
@@ -549,7 +549,7 @@ void load_row(uint u, bool of_next) {
 }
 
 void load_output(uint u, uint i) {
-    const uint place = places[places_at + 8u * LAYERS];
+    const uint place = places[places_at + TABLE_ROW * LAYERS];
     const uint slot = min(warp / CHUNKS_X, SLOTS_X - 1u), chunk = warp % CHUNKS_X;
     const uint row = min(wg * OF_L + min(slot * N_L + i, OF_L - 1u), VOCAB - 1u);
     load_at(u, place, OUTPUT6, VOCAB * BLOCKS_X, row * BLOCKS_X + chunk * LANES + lane);
@@ -564,7 +564,7 @@ void load(uint unit, bool last) {
 }
 
 void load_places(uint layer) {
-    [[unroll]] for (uint i = 0u; i < 7u; i++) there[i] = places[places_at + 8u * layer + i];
+    [[unroll]] for (uint i = 0u; i < 7u; i++) there[i] = places[places_at + TABLE_ROW * layer + i];
 }
 
 void load_first() { EACH_UNIT for (uint u = 0u; u < AHEAD; u++) load(u, false); }
@@ -884,10 +884,10 @@ void find_first_cells() {
     }
 }
 
-void request(uint cache_place, uint kv, uint first, bool cells_known) {
+void request(uint kv, uint first, bool cells_known) {
     [[unroll]] for (uint e = 0u; e < EACH; e++) {
         const uint cell = cells_known ? first_cells[e] : cell_of(min(first + e * AT_ONCE + tid / OCTETS, position));
-        const uint at = cache_place + (cell + kv * block_size) * OCTETS + tid % OCTETS;
+        const uint at = (cell + kv * block_size) * OCTETS + tid % OCTETS;
         keys[e] = CACHE(at);
         values[e] = CACHE(at + V_CACHE / 4u);
     }
@@ -995,14 +995,14 @@ uint newest_cell; // of the newest position, for a head of keys 0
 #endif
 
 // Writes the new key and value of a head to the cache.
-void store(uint cache_place, uint kv) {
+void store(uint kv) {
 #ifdef SEVERAL
     if (token != source) return; // it repeats another
 #endif
     const uint cell = newest_cell + kv * block_size;
     if (tid < 2u * OCTETS) {
         const uint from = OWN_OF 8u * tid; // keys, then values
-        const uint at = cache_place + cell * OCTETS + tid % OCTETS + (tid < OCTETS ? 0u : V_CACHE / 4u);
+        const uint at = cell * OCTETS + tid % OCTETS + (tid < OCTETS ? 0u : V_CACHE / 4u);
         const vec4 a = head_four(from), b = head_four(from + 4u);
         CACHE(at) = uvec4(packHalf2x16(a.xy), packHalf2x16(a.zw), packHalf2x16(b.xy), packHalf2x16(b.zw));
     }
@@ -1028,13 +1028,13 @@ float sink_of(uint head, uint part) {
 float rescaled(float top, float fresh) { return top == fresh ? 1.0 : exp(top - fresh); }
 
 // Attention of a head to a part of the positions.
-void attend(uint region, uint cache_place, uint head, uint part, bool requested) {
+void attend(uint region, uint head, uint part, bool requested) {
     const uint kv = head / (HEADS / KV_HEADS), octet = tid % OCTETS;
     const uint start = OLDEST part * per_part, end = min(start + per_part, position + 1u);
-    if (!requested) request(cache_place, kv, start, false);
+    if (!requested) request(kv, start, false);
     take_heads(region, head, 1u, kv);
 #ifndef HASTENED
-    if (end == position + 1u && head % (HEADS / KV_HEADS) == 0u) store(cache_place, kv);
+    if (end == position + 1u && head % (HEADS / KV_HEADS) == 0u) store(kv);
 #endif
     const vec4 query[2] = vec4[](head_four(FIRST_QUERY * DIM + 8u * octet), head_four(FIRST_QUERY * DIM + 8u * octet + 4u));
     vec4 sum[2] = vec4[](vec4(0.0), vec4(0.0));
@@ -1045,7 +1045,7 @@ void attend(uint region, uint cache_place, uint head, uint part, bool requested)
             some_keys[e] = keys[e];
             some_values[e] = values[e];
         }
-        if (first + POSITIONS < end) request(cache_place, kv, first + POSITIONS, false);
+        if (first + POSITIONS < end) request(kv, first + POSITIONS, false);
         float score[EACH], fresh = top;
         [[unroll]] for (uint e = 0u; e < EACH; e++) {
             const uint p = first + e * AT_ONCE + tid / OCTETS;
@@ -1101,7 +1101,7 @@ void attend(uint region, uint cache_place, uint head, uint part, bool requested)
         if (d == 0u) put(region + ACT_S + part * HEADS + head, uvec2(floatBitsToUint(highest + log(all)), 0u));
     }
 #ifdef HASTENED // behind what others wait for
-    if (end == position + 1u && head % (HEADS / KV_HEADS) == 0u) store(cache_place, kv);
+    if (end == position + 1u && head % (HEADS / KV_HEADS) == 0u) store(kv);
 #endif
     barrier();
 }
@@ -1117,10 +1117,10 @@ void skip_part(uint region, uint head, uint part) {
 const uint DEEP_STEP = AT_ONCE * DEEP_EACH;
 
 // Attention of SHARE heads to a part of the positions.
-void attend_together(uint region, uint cache_place, uint team, uint part) {
+void attend_together(uint region, uint team, uint part) {
     const uint first_head = team * SHARE, kv = first_head / (HEADS / KV_HEADS), octet = tid % OCTETS, row = tid / OCTETS;
     const uint start = OLDEST part * per_part, end = min(start + per_part, position); // of those in the cache
-    const uint base = cache_place + kv * block_size * OCTETS + octet;
+    const uint base = kv * block_size * OCTETS + octet;
     uvec4 some_keys[DEEP_EACH], some_values[DEEP_EACH];
     uint at[DEEP_EACH]; // in the cache, of the next positions
 #define FIND(FIRST) [[unroll]] for (uint e = 0u; e < DEEP_EACH; e++) \
@@ -1131,7 +1131,7 @@ void attend_together(uint region, uint cache_place, uint team, uint part) {
     READ(some_values, V_CACHE / 4u)
     FIND(start + DEEP_STEP)
     take_heads(region, first_head, SHARE, kv);
-    if (end == position && first_head % (HEADS / KV_HEADS) == 0u) store(cache_place, kv);
+    if (end == position && first_head % (HEADS / KV_HEADS) == 0u) store(kv);
     vec4 query[2u * SHARE], sum[2u * SHARE];
     float top[SHARE], total[SHARE];
     [[unroll]] for (uint h = 0u; h < SHARE; h++) {
@@ -1269,12 +1269,12 @@ void skip_together(uint region, uint team, uint part) {
 }
 
 #ifndef SEVERAL
-void attend_deep(uint region, uint cache_place) {
+void attend_deep(uint region) {
     const uint team = wg % TEAMS, part = wg / TEAMS;
     if (GROUPS < TEAMS) {
-        for (uint t = wg; t < TEAMS; t += GROUPS) attend_together(region, cache_place, t, 0u);
+        for (uint t = wg; t < TEAMS; t += GROUPS) attend_together(region, t, 0u);
     } else if (part < n_used) {
-        attend_together(region, cache_place, team, part);
+        attend_together(region, team, part);
     } else {
         skip_together(region, team, part);
     }
@@ -1456,15 +1456,15 @@ void find_positions(bool near) {
 bool has_part() { return !deep && GROUPS >= HEADS && wg / HEADS < min(n_used, PARTS); }
 
 // Computes this workgroup's part of attention, whose keys are requested before the products of queries if EARLY.
-void attend_own(uint region, uint cache_place) {
+void attend_own(uint region) {
     const uint head = wg % HEADS, part = wg / HEADS;
     if (deep) {
-        attend_deep(region, cache_place);
+        attend_deep(region);
     } else if (GROUPS < HEADS) {
-        for (uint h = wg; h < HEADS; h += GROUPS) attend(region, cache_place, h, 0u, false);
+        for (uint h = wg; h < HEADS; h += GROUPS) attend(region, h, 0u, false);
     } else if (has_part()) {
-        if (!EARLY) request(cache_place, head / (HEADS / KV_HEADS), part * per_part, true);
-        attend(region, cache_place, head, part, true);
+        if (!EARLY) request(head / (HEADS / KV_HEADS), part * per_part, true);
+        attend(region, head, part, true);
     } else if (part < PARTS) {
         skip_part(region, head, part);
     }
@@ -1514,6 +1514,15 @@ void store_logits(float factor) {
 }
 #endif
 
+void find_cells(uint layer) {
+    const uint at = TABLE_ROW * layer + 7u;
+#if FAMILY >= 2
+    cells = addresses[places_at / 2u + at];
+#else
+    cells = uvec2(places[places_at + at], places[places_at + at + 1u]);
+#endif
+}
+
 #ifdef ROLLED
 #include "persistent_stages.glsl"
 #else
@@ -1521,14 +1530,7 @@ void store_logits(float factor) {
 void compute_layer(uint layer) {
     const uint region = layer * ACT_LAYER;
     const bool last = layer + 1u == LAYERS;
-#ifdef FAR_CACHE
-    const uint cache_place = 0u;
-    cells = packUint2x32(addresses[places_at / 2u + TABLE_ROW * layer + 7u]);
-#elif FAMILY >= 2
-    const uint cache_place = addresses[places_at / 2u + TABLE_ROW * layer + 7u].x;
-#else
-    const uint cache_place = places[places_at + TABLE_ROW * layer + 7u];
-#endif
+    find_cells(layer);
     move_on();
     load_places(min(layer + 1u, LAYERS - 1u));
 #ifdef GENERAL
@@ -1540,7 +1542,7 @@ void compute_layer(uint layer) {
     head_norms = norms_at + (2u * LAYERS + 1u) * WIDTH + 2u * layer * DIM;
 #endif
 #ifndef SEVERAL
-    if (EARLY && has_part()) request(cache_place, wg % HEADS / (HEADS / KV_HEADS), wg / HEADS * per_part, true);
+    if (EARLY && has_part()) request(wg % HEADS / (HEADS / KV_HEADS), wg / HEADS * per_part, true);
 #endif
 
     take_normed(layer, region, 2u * layer);
@@ -1558,9 +1560,9 @@ void compute_layer(uint layer) {
     give_heads(region, factor);
 
 #ifdef SEVERAL
-    attend_all(region, cache_place);
+    attend_all(region);
 #else
-    attend_own(region, cache_place);
+    attend_own(region);
 #endif
 #if defined(GENERAL)
     begin_o(layer);

@@ -5,16 +5,15 @@
 const uint QUERIES = 0u, RESULT = 1u, GATED = 2u, DOWN = 3u; // stages of a layer; the last stage of all computes the logits
 
 void compute_stages() {
-    const uint cache_place = 0u;
     [[dont_unroll]] for (uint stage = 0u; stage <= 4u * LAYERS; stage++) {
         const uint layer = stage / 4u, kind = stage % 4u, region = layer * ACT_LAYER;
         const bool is_output = layer == LAYERS;
         here = layer;
         if (kind == QUERIES && !is_output) {
             if (WINDOWS) find_positions(address(layer, 12u) != 0ul);
-            cells = address(layer, 7u);
+            find_cells(layer);
             head_norms = norms_at + (2u * LAYERS + 1u) * WIDTH + 2u * layer * DIM;
-            if (EARLY && has_part()) request(cache_place, wg % HEADS / (HEADS / KV_HEADS), wg / HEADS * per_part, true);
+            if (EARLY && has_part()) request(wg % HEADS / (HEADS / KV_HEADS), wg / HEADS * per_part, true);
         }
         if (kind == RESULT) take_attended(region);
         else if (kind == DOWN) take_gated(region);
@@ -27,7 +26,7 @@ void compute_stages() {
             store_logits(factor);
         } else if (kind == QUERIES) {
             give_heads(region, factor);
-            attend_own(region, cache_place);
+            attend_own(region);
             begin_stage(layer, OF_O_ROWS);
         } else if (kind == GATED) {
             give_gated(region, factor);

@@ -39,13 +39,13 @@ uint here_up, there_up, up_block;
 uint here_down, there_down, down_block;
 uint output_place;
 void load_places(uint layer) {
-    there_q = places[places_at + 8u * layer + 0u];
-    there_k = places[places_at + 8u * layer + 1u];
-    there_v = places[places_at + 8u * layer + 2u];
-    there_o = places[places_at + 8u * layer + 3u];
-    there_gate = places[places_at + 8u * layer + 4u];
-    there_up = places[places_at + 8u * layer + 5u];
-    there_down = places[places_at + 8u * layer + 6u];
+    there_q = places[places_at + TABLE_ROW * layer + 0u];
+    there_k = places[places_at + TABLE_ROW * layer + 1u];
+    there_v = places[places_at + TABLE_ROW * layer + 2u];
+    there_o = places[places_at + TABLE_ROW * layer + 3u];
+    there_gate = places[places_at + TABLE_ROW * layer + 4u];
+    there_up = places[places_at + TABLE_ROW * layer + 5u];
+    there_down = places[places_at + TABLE_ROW * layer + 6u];
 }
 void move_on() {
     here_q = there_q;
@@ -57,7 +57,7 @@ void move_on() {
     here_down = there_down;
 }
 void load_first() {
-    output_place = places[places_at + 8u * LAYERS];
+    output_place = places[places_at + TABLE_ROW * LAYERS];
     q_block = (min(wg * 16u + min(min(warp / 2u, 7u) * 2u + 0u, 15u), 2047u) * 64u + warp % 2u * LANES + lane);
     k_block = (min(wg * 4u + min(min(warp / 2u, 7u) * 1u + 0u, 3u), 511u) * 64u + warp % 2u * LANES + lane);
     v_block = (min(wg * 4u + min(min(warp / 2u, 7u) * 1u + 0u, 3u), 511u) * 64u + warp % 2u * LANES + lane);
@@ -608,7 +608,7 @@ uint64_t at_q, at_k, at_v, at_o, at_gate, at_up, at_down;
 bool six_v = false, six_down = false;
 uint here, there; // layers
 uint64_t address(uint layer, uint i) {
-    return packUint2x32(addresses[places_at / 2u + 8u * layer + i]);
+    return packUint2x32(addresses[places_at / 2u + TABLE_ROW * layer + i]);
 }
 void load_places(uint layer) { there = layer; }
 void move_on() { here = there; }
@@ -1111,7 +1111,7 @@ uint64_t at_q, at_k, at_v, at_o, at_gate, at_up, at_down;
 bool six_v = false, six_down = false;
 uint here, there; // layers
 uint64_t address(uint layer, uint i) {
-    return packUint2x32(addresses[places_at / 2u + 8u * layer + i]);
+    return packUint2x32(addresses[places_at / 2u + TABLE_ROW * layer + i]);
 }
 void load_places(uint layer) { there = layer; }
 void move_on() { here = there; }

@@ -238,7 +238,7 @@ void take_heads(uint region, uint first_head, uint n, uint kv) {
 }
 
 // Attention of a head: parts of rows are divided among the workgroups that have this head.
-void attend_flat(uint region, uint cache_place, uint head) {
+void attend_flat(uint region, uint head) {
     const uint kv = head / (HEADS / KV_HEADS), turn_ = wg / HEADS;
     uint number = 0u, first = TOKENS; // parts; the row of this workgroup's first one, whose keys are asked for ahead
     for (uint t = 0u; t < TOKENS; t++) {
@@ -246,7 +246,7 @@ void attend_flat(uint region, uint cache_place, uint head) {
         for (uint part = 0u; !deep && first == TOKENS && part < min(n_used, PARTS); part++) {
             if (number++ % PARTS != turn_) continue;
             first = t;
-            request(cache_place, kv, part * per_part, false);
+            request(kv, part * per_part, false);
         }
     }
     gather_heads(region, head, 1u, kv);
@@ -259,17 +259,17 @@ void attend_flat(uint region, uint cache_place, uint head) {
             if (part >= n_used) {
                 if (part == turn_) skip_part(region, head, part);
             } else if (number++ % PARTS == turn_) {
-                if (!is_first) request(cache_place, kv, part * per_part, false);
+                if (!is_first) request(kv, part * per_part, false);
                 is_first = false;
-                attend(region, cache_place, head, part, true);
+                attend(region, head, part, true);
             }
         }
     }
 }
 
-void attend_all(uint region, uint cache_place) {
+void attend_all(uint region) {
     if (any_flat) {
-        [[dont_unroll]] for (uint head = wg % HEADS; head < HEADS; head += GROUPS) attend_flat(region, cache_place, head);
+        [[dont_unroll]] for (uint head = wg % HEADS; head < HEADS; head += GROUPS) attend_flat(region, head);
         [[dont_unroll]] for (uint t = 0u; t < TOKENS; t++) {
             choose(t);
             if (!deep) refresh(region);
@@ -281,7 +281,7 @@ void attend_all(uint region, uint cache_place) {
         [[dont_unroll]] for (uint t = 0u; t < TOKENS; t++) {
             choose(t);
             if (!deep) continue;
-            if (wg / TEAMS < n_used) attend_together(region, cache_place, team, wg / TEAMS);
+            if (wg / TEAMS < n_used) attend_together(region, team, wg / TEAMS);
             else skip_together(region, team, wg / TEAMS);
         }
     }

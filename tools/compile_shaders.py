@@ -25,7 +25,7 @@ from pumice_vulkan.flags import product_defines
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.interface import push_constants
 from pumice_vulkan.kv_cache import cache_defines
-from pumice_vulkan.persistent.families import FAMILIES, FAR
+from pumice_vulkan.persistent.families import FAMILIES
 from pumice_vulkan.persistent.general import VARIANTS
 from pumice_vulkan.shaders import INTERFACES
 
@@ -92,9 +92,7 @@ def _sets() -> dict[str, dict[str, Macros]]:
     """Return the sets for ``each``, with the macros of each name of a set."""
     formats = {format.name: format.defines() for format in FORMATS.values()}
     caches = {name: cache_defines(name) for name in KV_TYPES}
-    decoders: dict[str, Macros] = {
-        name: {name.removesuffix(FAR): 1, **shape.macros()} for name, shape in FAMILIES.items()
-    }
+    decoders: dict[str, Macros] = {name: {name: 1, **shape.macros()} for name, shape in FAMILIES.items()}
     return {
         "format": formats,
         "quantized format": {format.name: format.defines() for format in FORMATS.values() if not format.dense},

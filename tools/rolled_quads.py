@@ -220,7 +220,7 @@ class Quads:
         yield "bool six_v = false, six_down = false;"
         yield "uint here, there; // layers"
         yield "uint64_t address(uint layer, uint i) {"
-        yield "    return packUint2x32(addresses[places_at / 2u + 8u * layer + i]);"
+        yield "    return packUint2x32(addresses[places_at / 2u + TABLE_ROW * layer + i]);"
         yield "}"
         yield "void load_places(uint layer) { there = layer; }"
         yield "void move_on() { here = there; }"

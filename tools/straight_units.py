@@ -117,14 +117,14 @@ class Units:
         """Yield the functions that begin a token and a layer."""
         yield "void load_places(uint layer) {"
         for index, matrix in enumerate(self.matrices):
-            yield f"    there_{matrix.name} = places[places_at + 8u * layer + {index}u];"
+            yield f"    there_{matrix.name} = places[places_at + TABLE_ROW * layer + {index}u];"
         yield "}"
         yield "void move_on() {"
         for matrix in self.matrices:
             yield f"    here_{matrix.name} = there_{matrix.name};"
         yield "}"
         yield "void load_first() {"
-        yield "    output_place = places[places_at + 8u * LAYERS];"
+        yield "    output_place = places[places_at + TABLE_ROW * LAYERS];"
         for matrix in self.matrices:
             yield f"    {matrix.name}_block = {matrix.block('0u')};"
         for unit in range(self.shape.ahead):

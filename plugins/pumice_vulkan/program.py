@@ -45,7 +45,7 @@ from pumice_vulkan.lower import RULES
 from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory, StateUse
 from pumice_vulkan.memory import Arena, Scratch, Weights
 from pumice_vulkan.passing import copies_of
-from pumice_vulkan.persistent import PersistentPath, expect_cache
+from pumice_vulkan.persistent import PersistentPath
 from pumice_vulkan.picker import MAX_BEST, Choice, GoesOn, Picker
 from pumice_vulkan.preparer import Preparer, Work
 from pumice_vulkan.recorder import (
@@ -235,8 +235,6 @@ class DeviceProgram(Program):
         cache_bytes = shared.cache.nbytes
         self._lowered: dict[tuple[Bucket, StateUse], list[Dispatch]] = {}
         self._recurrent = recurrent_nodes(segment)
-        if shared.persistent:
-            expect_cache(self._memory, segment)
         for bucket in (self._buckets.all[-1], self._buckets.all[0]):
             self._lower(bucket)
         self._cache_bytes = shared.cache.nbytes - cache_bytes

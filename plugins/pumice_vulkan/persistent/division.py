@@ -71,7 +71,6 @@ class Shape:
         experts: experts of a layer; 0: none.
         used: experts of a token.
         head_norms: True if queries and keys have norms.
-        far_cache: True if the caches of layers lie in several buffers, and are found by address.
         rows: most tokens of a step; 1 is the shader for a single one.
         spills: True if gated values of several rows lie in a buffer whatever their size, as shared memory is too small.
     """
@@ -101,7 +100,6 @@ class Shape:
     experts: int = 0
     used: int = 0
     head_norms: bool = False
-    far_cache: bool = False
     rows: int = 1
     spills: bool = False
 
@@ -121,7 +119,7 @@ class Shape:
         macros = {
             name: str(value).lower() if isinstance(value, bool) else f"{value}u" for name, value in values.items()
         }
-        flags = {"WITH_EXPERTS": self.experts > 0, "HEAD_NORMS": self.head_norms, "FAR_CACHE": self.far_cache}
+        flags = {"WITH_EXPERTS": self.experts > 0, "HEAD_NORMS": self.head_norms}
         return {"FAMILY": FAMILY[self.found_by], **macros, **{name: 1 for name, is_set in flags.items() if is_set}}
 
     @property

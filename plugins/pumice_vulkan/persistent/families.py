@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from pumice_vulkan.persistent.division import Shape
-
-FAR = "_far"  # end of the names of families whose caches lie in several buffers
-UNMEASURED = {"a3b_q4_k_m_far", "qwen3_8b_q4_k_m_far"}  # families that `auto` leaves to dispatches
 
 _shape = partial(
     Shape, threads=512, output_six=True, two_buffers=False, early=True, block_size=32, deep_positions=2
@@ -32,7 +28,7 @@ _of_tests = partial(
     found_by="offsets",
 )
 
-_WITH_ONE_CACHE = {
+FAMILIES = {
     "llama_1b_q4_0": _of_gpus(
         ahead=8,
         layers=16,
@@ -95,14 +91,5 @@ _WITH_ONE_CACHE = {
     "tiny_experts": _of_tests(ahead=8, ffn=512, experts=8, used=2, head_norms=True),
     "tiny_q4_k_m": _of_tests(ahead=4, ffn=2048),
     "tiny_qwen3": _of_tests(ahead=4, ffn=1024, head_norms=True),
-}
-
-FAMILIES = {
-    **_WITH_ONE_CACHE,
-    **{
-        name + FAR: replace(shape, far_cache=True)
-        for name, shape in _WITH_ONE_CACHE.items()
-        if shape.found_by != "places"
-    },
 }
 """Shapes by the name of their variant; ``tools/straight_line.py`` writes their products. Tests compute tiny ones."""

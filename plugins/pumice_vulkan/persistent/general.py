@@ -160,7 +160,6 @@ class General:
 
     rows = 1  # tokens of a step
     found_by = FOUND_BY
-    far_cache = True
     spilled_bytes = 0
 
     @property

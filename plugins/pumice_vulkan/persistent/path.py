@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.plugin import BackendError, Weight, fixed
-from pumice.plugin.unstable import KVState, Segment
+from pumice.plugin.unstable import Segment
 from pumice_vulkan.buckets import Bucket
 from pumice_vulkan.device import Device
 from pumice_vulkan.interface import Numbers
 from pumice_vulkan.kernels import Kernels
-from pumice_vulkan.kv_cache import CacheLayout
 from pumice_vulkan.lower.attended import cache_of
 from pumice_vulkan.lower.matrices import Matrix, matrix
 from pumice_vulkan.lower.rope import pairs, turns
@@ -30,7 +29,14 @@ from pumice_vulkan.persistent.shape import computes, kernel_of, shapes
 
 KERNEL = "persistent"
 BUCKET = Bucket(1, 1, lone=True)  # the steps that the shader computes
-FEATURES = {"vulkan_memory_model_device", "integer_dot_product", "storage16", "subgroup_shuffle", "subgroup_arithmetic"}
+FEATURES = {
+    "vulkan_memory_model_device",
+    "integer_dot_product",
+    "storage16",
+    "subgroup_shuffle",
+    "subgroup_arithmetic",
+    "buffer_address",
+}
 
 # Flags of a matrix's place in the shader's table, which counts units of 16 bytes.
 SIX, SECOND = 1 << 31, 1 << 30
@@ -39,7 +45,6 @@ MOST_ROWS = 8  # of a step
 FASTER_ROWS = {"places": 4}  # of the largest steps that take less time than by dispatches, by how weights are found
 FEWEST_FASTER = 2  # those of other shapes
 WINDOWS = 12  # the number of the table that tells if a layer has a window
-LAYER_WORDS = 8  # of the table: seven matrices and the cache; models with experts have the router, too
 
 LIMIT = 1 << 18  # polls of a word until the path gives up; each takes about a microsecond
 PROBE_LIMIT = 1 << 13
@@ -57,16 +62,6 @@ def is_wanted(setting: str, device: Device) -> bool:
     return asked and device.features >= FEATURES and device.description.driver == "native"
 
 
-def expect_cache(memory: SegmentMemory, segment: Segment) -> None:
-    """Reserve one buffer for the keys and values of all layers, as the shader binds one, if it can run the segment."""
-    if find_decoder(segment) is None:
-        return
-    states = [state for state in segment.states if isinstance(state, KVState) and state not in memory.states]
-    n_bytes = sum(4 * CacheLayout.of(state, memory.limits).words + 256 for state in states)
-    if n_bytes <= memory.device.max_buffer_bytes:
-        memory.cache.expect(n_bytes)
-
-
 @dataclass(frozen=True)
 class _Tables:
     """Data of all layers on the device."""
@@ -74,8 +69,7 @@ class _Tables:
     weights: list[BufferSlice]  # whole buffers
     places: dict[str, BufferSlice]  # the tables by which weights can be found: places, offsets and addresses
     norms: BufferSlice
-    cache: BufferSlice  # of the first layer, if they lie in several buffers
-    has_far_cache: bool
+    cache: BufferSlice  # whole buffer of the first layer's; others may lie in other buffers
 
 
 class Repeatable(Protocol):
@@ -103,13 +97,12 @@ class PersistentPath:
         self._working: dict[int, Shape | General] = {}  # the shape that works, by the rows of a step
         self._tables = _tables(Lowering(memory, *BUCKET), decoder)
         count = len(self._tables.weights)
-        far = self._tables.has_far_cache
 
         def shapes_of(rows: int) -> list[Shape | General]:
             return [
                 shape
                 for shape in shapes(decoder, memory.limits, memory.device, count > 1, unmeasured, rows)
-                if shape.found_by in self._tables.places and (isinstance(shape, General) or shape.far_cache == far)
+                if shape.found_by in self._tables.places
             ]
 
         self._shapes = {1: shapes_of(1)}
@@ -353,13 +346,16 @@ def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
     used = [output, *(item for layer in (*matrices, *routers, *shared) for item in layer)]
     places = {id(item.place.buffer): item.place for item in used}
     caches = [cache_of(lowering, layer.state)[1] for layer in decoder.layers]
-    far = len({id(place.buffer) for place in caches}) > 1
-    cells = [cache.buffer.address + 4 * cache.offset if far else cache.offset // 4 for cache in caches]
+    cells = [_cells(place) for place in caches]
     rows: list[list[Matrix | int]] = [
         [*row, cell, *router] for row, cell, router in zip(matrices, cells, routers, strict=True)
     ]
     # The variant has the output's type, so the flag of six bits is left out.
-    table: list[list[Matrix | int]] = [*rows, [replace(output, format=matrices[0][0].format)]]
+    last: list[Matrix | int] = [replace(output, format=matrices[0][0].format)]
+    table = [*rows, last]
+    narrow: list[list[Matrix | int]] = [
+        [*row, cell & 0xFFFFFFFF, cell >> 32] for row, cell in zip(matrices, cells, strict=True)
+    ]
     order = list(places)
     addresses = {id(place.buffer): place.buffer.address for place in places.values()}
 
@@ -379,7 +375,7 @@ def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
 
     key = (KERNEL, id(decoder.output.source), decoder.output.name, len(matrices))
     finders = {
-        "places": (len(places) <= MOST_BUFFERS and not far, word, table),
+        "places": (len(places) <= MOST_BUFFERS, word, [*narrow, last]),
         "offsets": (len(places) == 1, offset, table),
         "addresses": (all(addresses.values()), address, table),
         FOUND_BY: (all(addresses.values()) and _has_types(used), typed_address, _general_table(lowering, decoder)),
@@ -393,7 +389,6 @@ def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
         },
         lowering.constant((*key, "norms"), lambda: _vectors(decoder)),
         replace(caches[0], offset=0, size=caches[0].buffer.n_bytes // 4),
-        far,
     )
 
 
@@ -405,7 +400,7 @@ def _table(rows: Sequence[Sequence[Matrix | int]], locate: Callable[[Matrix], in
         locate: returns the number by which the shader finds a matrix.
         wide: numbers have 64 bits.
     """
-    table = np.zeros((len(rows), max(LAYER_WORDS, *map(len, rows))), np.uint64 if wide else np.uint32)
+    table = np.zeros((len(rows), max(map(len, rows))), np.uint64 if wide else np.uint32)
     for number, row in enumerate(rows):
         table[number, : len(row)] = [item if isinstance(item, int) else locate(item) for item in row]
     return table.reshape(-1).view(np.uint32)
@@ -417,7 +412,7 @@ def _general_table(lowering: Lowering, decoder: Decoder) -> list[list[Matrix | i
     for layer in decoder.layers:
         cell = cache_of(lowering, layer.state)[1]
         row: list[Matrix | int] = [matrix(lowering, weight) for weight in layer.matrices]
-        row.append(cell.buffer.address + 4 * cell.offset)
+        row.append(_cells(cell))
         row.append(matrix(lowering, layer.router) if layer.router else 0)
         row += [matrix(lowering, weight) for weight in layer.block.shared]
         biases = [matrix(lowering, weight) for weight in layer.block.expert_biases]
@@ -455,6 +450,11 @@ def _vectors(decoder: Decoder) -> NDArray[np.float32]:
 
 def _row(weight: Weight) -> NDArray[np.float32]:
     return np.asarray(weight.dequantize(), np.float32)
+
+
+def _cells(cache: BufferSlice) -> int:
+    """Return the address of a layer's cache."""
+    return cache.buffer.address + 4 * cache.offset
 
 
 def _whole(place: BufferSlice) -> BufferSlice:

@@ -10,11 +10,10 @@ from pumice.plugin.unstable import Limits
 from pumice_vulkan.device import Device
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.persistent.division import Shape
-from pumice_vulkan.persistent.families import FAMILIES, UNMEASURED
+from pumice_vulkan.persistent.families import FAMILIES
 from pumice_vulkan.persistent.general import General, plans
 from pumice_vulkan.persistent.pattern import FOUR_BITS, SIX_BITS, Decoder
 
-ADDRESSABLE = "buffer_address"  # feature of a device
 THREADS = 512  # invocations per workgroup, of which a processor holds at least one
 DEEP = 8  # positions of software devices from which heads with the same keys share them: few, for tests
 FAST_KERNELS = tuple(f"persistent_general.{name}" for name in ("q4_k", "q4_0", "q4_k_experts"))
@@ -35,7 +34,7 @@ def shapes(
         rows: tokens of a step.
     """
     of_family = False
-    for shape in _shapes_of_families(decoder, limits, device, two_buffers, unmeasured, rows):
+    for shape in _shapes_of_families(decoder, limits, device, two_buffers, rows):
         of_family = True
         yield shape
     if not of_family and rows == 1:
@@ -52,19 +51,13 @@ def is_faster(plan: General) -> bool:
 
 
 def _shapes_of_families(
-    decoder: Decoder, limits: Limits, device: Device, two_buffers: bool, unmeasured: bool, rows: int
+    decoder: Decoder, limits: Limits, device: Device, two_buffers: bool, rows: int
 ) -> Iterator[Shape]:
     """Yield the shapes of families, and on software devices that of any llama."""
     model = _shape_of(decoder, limits, device, two_buffers, rows) if decoder.is_plain else None
     if model is None:
         return
-    candidates = [
-        divided
-        for name, family in FAMILIES.items()
-        if (unmeasured or name not in UNMEASURED)
-        and (divided := _divided_as(model, family)).is_of(family)
-        and (ADDRESSABLE in device.features or not (family.found_by == "addresses" or family.far_cache))
-    ]
+    candidates = [divided for family in FAMILIES.values() if (divided := _divided_as(model, family)).is_of(family)]
     if device.description.software and not model.experts and not model.head_norms:
         candidates.append(model)
     for candidate in candidates:
@@ -139,7 +132,6 @@ def _divided_as(model: Shape, shape: Shape) -> Shape:
         deep=shape.deep,
         deep_positions=shape.deep_positions,
         found_by=shape.found_by,
-        far_cache=shape.far_cache,
         two_buffers=model.two_buffers and shape.found_by != "addresses",
     )
 

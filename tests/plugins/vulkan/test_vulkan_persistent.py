@@ -20,7 +20,6 @@ from pumice.engine import Engine
 from pumice.engine.requests.batches import Part, batch_of
 from pumice.evaluate.speed import settle
 from pumice.gguf import GGMLType, GGUFFile
-from pumice_vulkan import program as program_module
 from pumice_vulkan.device import list_devices
 from pumice_vulkan.kernels import Kernels
 from pumice_vulkan.persistent import PersistentPath, division
@@ -218,16 +217,6 @@ def test_experts(tmp_path: Path, used: list[bool]) -> None:
         expected = model.logits(IDS)
     assert error(logits(path, "always"), expected) < 1e-3
     assert used == [True] * len(IDS)
-
-
-@pytest.mark.usefixtures("any_shape")
-def test_caches_in_several_buffers(tmp_path: Path, used: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Long contexts of many sequences: the cache is larger than a buffer can be, and found by address."""
-    path = write_experts(tmp_path / "model.gguf")
-    expected = logits(path, "always")
-    monkeypatch.setattr(program_module, "expect_cache", lambda memory, segment: None)
-    assert np.array_equal(logits(path, "always"), expected)
-    assert used == [True] * 2 * len(IDS)
 
 
 @pytest.mark.usefixtures("any_shape")
