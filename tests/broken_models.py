@@ -1,7 +1,5 @@
 """Copies of a model that are broken in one way each, with what a check has to say about it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

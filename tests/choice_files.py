@@ -16,10 +16,7 @@ WINOGRANDE = [
     "2,Ben saw the big old house before _ went home to eat.,Mia,Ben,1",
     '3,The box fell on the rug; the "_" was made of glass and broke.,box,rug,1',
 ]
-QUESTIONS = [
-    ("What did Tom see?", ["a red ball", "a dog", "the moon of string"], 1),
-    ("Who ran?", ["Tom", "a box"], 0),
-]
+QUESTIONS = [("What did Tom see?", ["a red ball", "a dog", "the moon of string"], 1), ("Who ran?", ["Tom", "a box"], 0)]
 
 
 def multiple_choices(questions: Sequence[tuple[str, Sequence[str], int]] = QUESTIONS) -> bytes:

@@ -1,7 +1,5 @@
 """Checkpoints in the shape that llama.cpp's converter knows, where other tests' tiny ones have another."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable
@@ -18,10 +16,7 @@ MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 #: Keys that it does not write, and those of sound.
 MORE = ("min_pixels", "max_pixels", "preproc_", "attention.head_dim", ".audio.", "has_audio")
 #: Keys whose values are those of published models in its code, and tensors that it resizes in other rounding.
-FIXED = {
-    "lfm2vl": {"clip.vision.image_size"},
-    "nemotron_v2_vl": {"clip.vision.block_count", "v.position_embd.weight"},
-}
+FIXED = {"lfm2vl": {"clip.vision.image_size"}, "nemotron_v2_vl": {"clip.vision.block_count", "v.position_embd.weight"}}
 
 
 def lfm2vl(folder: Path) -> None:

@@ -3,8 +3,6 @@
 Inputs that a kernel writes to change in place, as on a GPU.
 """
 
-from __future__ import annotations
-
 import ctypes
 import subprocess
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Steps of layers and models that draft tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

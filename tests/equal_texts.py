@@ -1,7 +1,5 @@
 """Random requests, which give the same with drafts and without, and small models that answer them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager

@@ -272,12 +272,7 @@ class Runner:
     def picks(self, batch: Batch) -> bool:
         return self.capabilities.max_steps > 0
 
-    def submit(
-        self,
-        batch: Batch,
-        ask: Ask | None = None,
-        graph: str = MAIN,
-    ) -> Pending:
+    def submit(self, batch: Batch, ask: Ask | None = None, graph: str = MAIN) -> Pending:
         assert graph == MAIN
         return self.program.submit(Step(batch, {}, ask))
 

@@ -1,7 +1,5 @@
 """Vulkan devices and their pipelines, kept for later tests: lavapipe compiles in each new device anew."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from unittest import mock

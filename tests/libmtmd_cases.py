@@ -1,7 +1,5 @@
 """The projectors and pictures whose rows are compared with libmtmd's; see make_fixtures/libmtmd.py."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,10 +34,7 @@ FIXTURE = Path(__file__).parent / "fixtures" / "libmtmd.npz"
 DOCS = Path(__file__).parents[1] / "docs" / "media_types.md"
 FILES = ("idefics3", "mlp", "minicpmv")  # of vision_files and minicpmv_files
 #: Types whose file here libmtmd cannot read or encode, and why.
-NOT_RUN = {
-    "gemma3nv": "knows 16 x 16 rows alone",
-    "hunyuanvl": "aborts: it counts other rows than it makes",
-}
+NOT_RUN = {"gemma3nv": "knows 16 x 16 rows alone", "hunyuanvl": "aborts: it counts other rows than it makes"}
 _KINDS = (*FILES, *vision_formulas.OLD, *vision_formulas.CASES, *vision_models.CASES)
 _ABORTING = ("cogvlm2", "gemma3n", "hunyuanvl")
 ALL = tuple(kind for kind in _KINDS if kind not in (*_ABORTING, "mistrallarge4"))  # whose projector is mistral3's
@@ -76,10 +71,7 @@ FULL = {
     **{kind: {"v.patch_embd.weight": (N, 3, 14, 14), "v.position_embd.weight": (577, N)} for kind in ("ldp", "ldpv2")},
     "step3vl": {"vision_model.conv1.weight": (N, 3, 14, 14), "vision_model.positional_embedding": (2704, N)},
     "minicpmv46": {"model.vision_tower.embeddings.position_embedding.weight": (BUCKETS, 32)},
-    "deepseekocr": {
-        **SAM,
-        "model.vision_model.embeddings.position_embedding.weight": (257, N),
-    },
+    "deepseekocr": {**SAM, "model.vision_model.embeddings.position_embedding.weight": (257, N)},
     "deepseekocr2": {
         **SAM,
         "model.qwen2_model.query_768.weight": (144, N),

@@ -1,7 +1,5 @@
 """The projectors whose rows of a sound are compared with libmtmd's; see make_fixtures/libmtmd_sounds.py."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Tiny models of llama's relatives with random quantized weights, of shapes that a token in one dispatch can have."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

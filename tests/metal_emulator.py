@@ -1,7 +1,5 @@
 """``mx.fast.metal_kernel`` without Metal: a kernel's text, compiled as C++; its 32 lanes run one after the other."""
 
-from __future__ import annotations
-
 import ctypes
 import shutil
 import subprocess

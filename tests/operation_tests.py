@@ -3,8 +3,6 @@
 A subclass has ``backends`` as a fixture: all of them are to give the very same bits.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """A backend whose steps a test lets through one by one, so that an engine's thread takes the same turns every time."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping
 from types import ModuleType

@@ -4,8 +4,6 @@ The network namespace gets a tunnel as its only way out, with a default route, a
 written to FILE as JSON: where each goes. Loopback works, and only questions to a name server are noted there.
 """
 
-from __future__ import annotations
-
 import ctypes
 import fcntl
 import json

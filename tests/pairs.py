@@ -1,7 +1,5 @@
 """Every kind of request beside every other in one model: each result is that of the request alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Places in an engine's cache for steps that a test submits itself, while nothing else runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Stored weights of every type: random bytes where they may be any, scales of a sensible size."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -9,7 +9,7 @@ from pathlib import Path
 import pumice
 from family_templates import FAMILIES
 from gguf_files import tiny_llama
-from pumice.plugin import Candidates, MaskSampler, SamplerContext, Selector, hookimpl
+from pumice.plugin import Candidates, ChatFormat, MaskSampler, SamplerContext, Selector, hookimpl
 
 
 class Writer(MaskSampler, Selector):
@@ -53,18 +53,46 @@ class Script(Writer):
         super().mask()
 
 
+@dataclass
+class Recital(Writer):
+    """Writes a text in tokens of a byte, then ends; where ``after`` was written it goes on with ``then``."""
+
+    recite: str = ""
+    after: str = ""
+    then: str = ""
+
+    def start(self, context: SamplerContext) -> None:
+        super().start(context)
+        self._coming = list(self.recite.encode())
+
+    def accept(self, token: int) -> None:
+        super().accept(token)
+        if self.after and self._heard.endswith(self.after.encode()):
+            self._coming = list(self.then.encode())
+
+
+STONES = ChatFormat(marks=("<stone>",), reasoning=("<muse>", "</muse>"), calls=("<stone>{json}</stone>",))
+
+
 class Plugin:
     @hookimpl
     def pumice_register_samplers(self, register):
         register("script", Script)
+        register("recital", Recital)
+
+    @hookimpl
+    def pumice_register_chat_formats(self, register):
+        register("stones", STONES)
 
 
 @contextmanager
-def scripted_model(folder: Path) -> Iterator[pumice.Model]:
-    """A chat model with tools, which writes the option ``script``."""
-    path = tiny_llama(folder / "tiny.gguf", n_ctx=2048)
-    settings = {"samplers": ["script"], "chat_template": FAMILIES["hermes"]}
-    with pumice.load(path, backend="numpy", n_ctx=2048, config=settings, plugins=[Plugin()]) as model:
+def scripted_model(
+    folder: Path, sampler: str = "script", template: str = FAMILIES["hermes"], n_ctx: int = 2048
+) -> Iterator[pumice.Model]:
+    """A chat model with tools, which writes the option ``script``, or with the sampler ``recital`` ``recite``."""
+    path = tiny_llama(folder / "tiny.gguf", n_ctx=n_ctx)
+    settings = {"samplers": [sampler], "chat_template": template}
+    with pumice.load(path, backend="numpy", n_ctx=n_ctx, config=settings, plugins=[Plugin()]) as model:
         yield model
 
 

@@ -1,7 +1,5 @@
 """Many clients for a while: mixed lengths, half of them cancelled at a random token, bursts beyond the queue."""
 
-from __future__ import annotations
-
 import gc
 import random
 import re

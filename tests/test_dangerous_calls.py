@@ -29,10 +29,7 @@ MODULES |= {"joblib", "jsonpickle", "numpy.lib.format", "multiprocessing.connect
 
 REASONS = {
     ("core/pumice/config.py", "yaml.load"): "with a loader of its own, a subclass of SafeLoader",
-    (
-        "plugins/pumice_cpu/kernels/elementwise.py",
-        "exec",
-    ): "of the table of operations: no file adds to it",
+    ("plugins/pumice_cpu/kernels/elementwise.py", "exec"): "of the table of operations: no file adds to it",
     ("tools/compile_kernels.py", "multiprocessing"): "pickles between a build tool and its own children",
     ("bench/compare_architectures.py", "multiprocessing"): "pickles between a benchmark and its own children",
     ("tools/demo_model/checker.py", "multiprocessing"): "pickles between a build tool and its own children",

@@ -1,7 +1,5 @@
 """Tiny embedding models and rerankers; ``fixtures/tiny_embeddings.npz`` has what llama.cpp gives for them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

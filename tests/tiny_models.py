@@ -4,8 +4,6 @@
 are llama.cpp's logits for them. ``make_fixtures/tiny_logits.py`` says how those were made.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

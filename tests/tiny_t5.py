@@ -1,7 +1,5 @@
 """Tiny encoder-decoders; ``fixtures/tiny_t5.npz`` has llama.cpp's logits after the encoder has read ``PROMPT``."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tiny_models import DIMS, IDS, TinyModel, tiny

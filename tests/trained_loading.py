@@ -1,7 +1,5 @@
 """Trained models in the folder PUMICE_TRAINED, into which `make test-trained` fetches them."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What Pumice computes of trained models beside transformers' results in tests/fixtures/trained.json."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

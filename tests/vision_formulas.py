@@ -4,8 +4,6 @@ Checkpoints have the names of the published ones. Types of the oldest files have
 names of these files.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A tiny Whisper as transformers saves it; ``fixtures/whisper`` has its logits, and CTranslate2's file of it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

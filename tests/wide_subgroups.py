@@ -7,8 +7,6 @@ workgroup must execute the same operations, which the kernels do, save for excha
 workgroups wait for each other, are not rewritten.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import struct

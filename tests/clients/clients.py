@@ -1,7 +1,5 @@
 """The clients that are tried: their packages, pinned, and the page of their documentation that the programs follow."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 
@@ -57,9 +55,7 @@ CLIENTS = [
     Client("AI SDK", "ai_sdk.mjs", ("@ai-sdk/openai-compatible@2.0.92", "ai@6.0.326")),
     Client("AI SDK, Anthropic", "ai_sdk_anthropic.mjs", ("@ai-sdk/anthropic@3.0.140", "ai@6.0.326")),
     Client(
-        "LangChain.js, Anthropic",
-        "langchain_anthropic.mjs",
-        ("@langchain/anthropic@1.5.11", "@langchain/core@1.4.0"),
+        "LangChain.js, Anthropic", "langchain_anthropic.mjs", ("@langchain/anthropic@1.5.11", "@langchain/core@1.4.0")
     ),
     Client("LangChain.js, Ollama", "langchain_ollama.mjs", ("@langchain/ollama@1.3.0", "@langchain/core@1.4.0")),
     Client("LangChain.js", "langchain.mjs", ("@langchain/openai@1.5.8", "@langchain/core@1.4.0")),

@@ -10,8 +10,6 @@ with the reason. The exit status is 1 if a feature fails, if no client can be in
 run with --write.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

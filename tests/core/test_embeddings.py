@@ -1,7 +1,5 @@
 """Embeddings of any decoder: pooling, batches of unequal lengths, requests beside generations, wrong arguments."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import pickle

@@ -126,10 +126,7 @@ def test_a_module_is_a_plugin_and_a_sampler_is_chosen_by_configuration(model):
 @pytest.mark.parametrize(
     ("passed", "error"),
     [
-        (
-            plugin("backends", mine=3),
-            "plugin Plugin: backend 'mine' .*: expected a subclass of Backend, not 3",
-        ),
+        (plugin("backends", mine=3), "plugin Plugin: backend 'mine' .*: expected a subclass of Backend, not 3"),
         (plugin("backend", mine=3), "plugin Plugin: unknown hook 'pumice_register_backend'"),
         (Plugin(), "plugin Plugin: it has no hooks: pass a module"),
         ("pumice_numpy", "plugin str: it has no hooks: pass a module"),

@@ -15,15 +15,7 @@ import pumice
 from pumice.cli.vocabulary import SizeType
 from pumice.config import Config, load_config
 from pumice.gguf import KV_TYPES
-from pumice.options import (
-    CHAT,
-    ENGINE,
-    GENERATE,
-    SAMPLING,
-    KVType,
-    merge_options,
-    sort_options,
-)
+from pumice.options import CHAT, ENGINE, GENERATE, SAMPLING, KVType, merge_options, sort_options
 from pumice.plugin import Candidates, Sampler, hookimpl
 
 ROOT = Path(__file__).parents[2]

@@ -46,10 +46,7 @@ def test_a_plugin_is_found_by_its_entry_point(site):
         (BACKEND.replace("Options = Options", "Options = dict"), "Options must be a dataclass"),
         (BACKEND.replace("_backends", "_backend"), "unknown hook 'pumice_register_backend'; did you mean"),
         (BACKEND.replace("(register)", "(registry)"), "PluginValidationError"),
-        (
-            BACKEND.replace("_backends", "_arch"),
-            "unknown hook 'pumice_register_arch'; did you mean 'pumice_register",
-        ),
+        (BACKEND.replace("_backends", "_arch"), "unknown hook 'pumice_register_arch'; did you mean 'pumice_register"),
         ("import sys; sys.exit(3)", "SystemExit: 3"),
         ("from pumice.plugin import no_such_name", "ImportError: cannot import name 'no_such_name'"),
     ],
@@ -243,10 +240,7 @@ def test_unknown_names_are_answered_with_the_known_ones():
         ("zzz: {}", "unknown key 'zzz' (no backend has this name; known: "),
         ("mine: {treads: 1}", "mine: unknown key 'treads'; did you mean 'threads'?"),
         ("mine: {threads: all}", "mine: threads: should be an integer, not 'all'"),
-        (
-            "mlx: {activations: int8}",
-            "mlx: activations: should be 'auto', 'float32' or 'float16', not 'int8'",
-        ),
+        ("mlx: {activations: int8}", "mlx: activations: should be 'auto', 'float32' or 'float16', not 'int8'"),
         ("mlx: {compile: sometimes}", "mlx: compile: should be 'auto', 'always' or 'never', not 'sometimes'"),
         ("numpy: {cache_mib: -1}", "numpy: cache_mib: should be greater than or equal to 0, not -1"),
         ("samplers: [top_q, dist]", "samplers: unknown sampler 'top_q'; did you mean 'top_p'?"),

@@ -1,7 +1,5 @@
 """Transcripts: the rules of times, windows, fallback and previous text, and the command, with a tiny random Whisper."""
 
-from __future__ import annotations
-
 import json
 import math
 import warnings

@@ -6,8 +6,6 @@ It needs Pumice, and what convert_hf_to_gguf.py needs (torch, transformers, gguf
 """
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -15,8 +13,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from llama_converter import projector
+
 from converter_variants import FIXTURE, VARIANTS
-from vision_models import described
 
 # Sizes of Nemotron's encoder are in the converter; with fewer layers it knows no name of a third matrix.
 SIZED = """
@@ -31,15 +30,12 @@ runpy.run_path({0!r} + "/convert_hf_to_gguf.py", run_name="__main__")
 def theirs(sources: Path, name: str) -> dict[str, Any]:
     """Return metadata and tensors of the projector that the converter writes."""
     with tempfile.TemporaryDirectory() as root:
-        folder, out = Path(root) / name, Path(root) / "mmproj.gguf"
+        folder = Path(root) / name
         VARIANTS[name](folder)
-        script = [str(sources / "convert_hf_to_gguf.py")]
+        script = ["-O", str(sources / "convert_hf_to_gguf.py")]
         if name == "nemotron_v2_vl":
-            script = ["-c", SIZED.format(str(sources))]
-        command = [sys.executable, "-O", *script, "--mmproj", "--outtype", "f32", "--outfile", str(out), str(folder)]
-        environment = os.environ | {"PYTHONPATH": str(sources / "gguf-py"), "HF_HUB_OFFLINE": "1"}
-        subprocess.run(command, env=environment, check=True)
-        return described(out)
+            script = ["-O", "-c", SIZED.format(str(sources))]
+        return projector(sources, folder, script)
 
 
 if __name__ == "__main__":

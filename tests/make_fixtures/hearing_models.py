@@ -8,8 +8,6 @@ digests of tensors of the projector that llama.cpp's converter writes. Transform
 of transformers' Whisper encoder and of the projector below, which follows the description of its authors.
 """
 
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -35,6 +33,8 @@ from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from llama_converter import projector
+
 from checkpoints import weights, write_cases
 from hearing_models import (
     CASES,
@@ -49,7 +49,6 @@ from hearing_models import (
     write_folder,
 )
 from vision_formulas import CASES as SEEING
-from vision_models import described
 
 N_GENERATED = 4
 WINDOW = 30 * RATE
@@ -513,15 +512,11 @@ def theirs(sources, kind, shapes):
             path = Path(folder) / kind / "model.safetensors"
             values = {name.replace("thinker.visual.", "model.visual."): v for name, v in load_file(path).items()}
             save_file(values, path, {"format": "pt"})
-        out = Path(folder) / "mmproj.gguf"
-        converter = [str(sources / "convert_hf_to_gguf.py")]
+        script = []
         if kind == "parakeet":  # whose encoder of images has its published size in the converter
             vision = CASES[kind]["config"]["vision_config"]
-            converter = ["-c", SIZED.format(str(sources), *(vision[key] for key in SIZES))]
-        command = [sys.executable, *converter, "--mmproj", "--outtype", "f32"]
-        environment = os.environ | {"PYTHONPATH": str(sources / "gguf-py"), "HF_HUB_OFFLINE": "1"}
-        subprocess.run([*command, "--outfile", str(out), str(Path(folder) / kind)], env=environment, check=True)
-        return described(out)
+            script = ["-c", SIZED.format(str(sources), *(vision[key] for key in SIZES))]
+        return projector(sources, Path(folder) / kind, script)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,6 @@
 # The argument is the folder of llama.cpp's sources, whose converter writes the speech model.
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -13,13 +11,13 @@ import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from llama_converter import projector
 from pocket_tts.models.text_chunking import prepare_text_prompt, split_into_best_sentences
 from pocket_tts.models.tts_model import TTSModel, stamp_state_names
 from pocket_tts.modules.stateful_module import init_states
 from pocket_tts.utils.config import Config
 
 import pocket_models as tiny
-from vision_models import described
 
 TEXTS = [
     "hello", "the world, hello there", "It's 3.14 or so! What? Yes... no; maybe: " + "a word, and more words, " * 6,
@@ -87,12 +85,7 @@ def spoken(model: TTSModel, text: str, voice: torch.Tensor | None) -> np.ndarray
 def converted(sources: Path) -> str:
     """Return metadata and tensors of the file that llama.cpp's converter writes, as JSON."""
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "mmproj.gguf"
-        checkpoint = tiny.write_pocket(Path(folder) / "english")
-        command = [sys.executable, str(sources / "convert_hf_to_gguf.py"), "--mmproj", "--outtype", "f32"]
-        environment = os.environ | {"PYTHONPATH": str(sources / "gguf-py"), "HF_HUB_OFFLINE": "1"}
-        subprocess.run([*command, "--outfile", str(out), str(checkpoint)], env=environment, check=True)
-        return json.dumps(described(out))
+        return json.dumps(projector(sources, tiny.write_pocket(Path(folder) / "english")))
 
 
 def main() -> None:

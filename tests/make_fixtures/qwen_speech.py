@@ -3,8 +3,6 @@
 # The argument is the folder of llama.cpp's sources, whose converter writes the speech model.
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -13,6 +11,7 @@ import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from llama_converter import projector
 from qwen_tts.core.models.configuration_qwen3_tts import Qwen3TTSConfig
 from qwen_tts.core.models.modeling_qwen3_tts import Qwen3TTSForConditionalGeneration
 from qwen_tts.core.tokenizer_12hz.configuration_qwen3_tts_tokenizer_v2 import Qwen3TTSTokenizerV2DecoderConfig
@@ -20,7 +19,6 @@ from qwen_tts.core.tokenizer_12hz.modeling_qwen3_tts_tokenizer_v2 import Qwen3TT
 from tokenizers import Tokenizer
 
 import qwen_speech_models as tiny
-from vision_models import described
 
 MOST = 20  # frames
 
@@ -57,12 +55,7 @@ def spoken(codec: torch.nn.Module, found: dict[str, np.ndarray]) -> None:
 def converted(sources: Path) -> str:
     """Return metadata and tensors of the file that llama.cpp's converter writes, as JSON."""
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "mmproj.gguf"
-        checkpoint = tiny.write_qwen(Path(folder) / "qwen")
-        command = [sys.executable, str(sources / "convert_hf_to_gguf.py"), "--mmproj", "--outtype", "f32"]
-        environment = os.environ | {"PYTHONPATH": str(sources / "gguf-py"), "HF_HUB_OFFLINE": "1"}
-        subprocess.run([*command, "--outfile", str(out), str(checkpoint)], env=environment, check=True)
-        return json.dumps(described(out))
+        return json.dumps(projector(sources, tiny.write_qwen(Path(folder) / "qwen")))
 
 
 def main() -> None:

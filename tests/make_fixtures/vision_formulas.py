@@ -12,8 +12,6 @@ sizes of the published models.
 """
 
 import functools
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -60,6 +58,7 @@ from transformers.models.step3p7.modeling_step3p7 import Step3p7VisionModel
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from llama_converter import projector
 from pillow_resizing import by_pillow
 
 from checkpoints import weights, write_cases
@@ -78,7 +77,6 @@ from vision_formulas import (
     N,
     write_folder,
 )
-from vision_models import described
 
 Weights = dict[str, Tensor]
 SMALL = {"hidden_size": N, "num_attention_heads": 2, "intermediate_size": 48, "num_hidden_layers": 2}
@@ -681,11 +679,7 @@ def theirs(sources: Path, kind: str) -> dict:
     """Return metadata and tensors of the projector that llama.cpp's converter writes."""
     with tempfile.TemporaryDirectory() as folder:
         write_folder(Path(folder) / kind, kind)
-        out = Path(folder) / "mmproj.gguf"
-        command = [sys.executable, "-O", str(sources / "convert_hf_to_gguf.py"), "--mmproj", "--outtype", "f32"]
-        environment = os.environ | {"PYTHONPATH": str(sources / "gguf-py"), "HF_HUB_OFFLINE": "1"}
-        subprocess.run([*command, "--outfile", str(out), str(Path(folder) / kind)], env=environment, check=True)
-        return described(out)
+        return projector(sources, Path(folder) / kind, ["-O", str(sources / "convert_hf_to_gguf.py")])
 
 
 if __name__ == "__main__":

@@ -10,8 +10,6 @@ this image; also metadata and digests of tensors of the projector that llama.cpp
 that it knows.
 """
 
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -42,11 +40,12 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from llama_converter import projector
 from pillow_resizing import by_pillow
 
 from checkpoints import weights, write_cases
 from vision_files import picture
-from vision_models import BREAK, CASES, FIXTURE, IMAGE, SIZE, SIZES, described, write_folder
+from vision_models import BREAK, CASES, FIXTURE, IMAGE, SIZE, SIZES, write_folder
 
 N_GENERATED = 4
 SQUARE = {"height": 64, "width": 64}
@@ -276,11 +275,7 @@ def theirs(sources, kind, shapes):
     """Return metadata and tensors of the projector that llama.cpp's converter writes; None if it cannot."""
     with tempfile.TemporaryDirectory() as folder:
         write_folder(Path(folder) / kind, kind, shapes)
-        out = Path(folder) / "mmproj.gguf"
-        command = [sys.executable, str(sources / "convert_hf_to_gguf.py"), "--mmproj", "--outtype", "f32"]
-        environment = os.environ | {"PYTHONPATH": str(sources / "gguf-py"), "HF_HUB_OFFLINE": "1"}
-        subprocess.run([*command, "--outfile", str(out), str(Path(folder) / kind)], env=environment, check=True)
-        return described(out)
+        return projector(sources, Path(folder) / kind)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,6 @@ A prompt that is divided at the same place, computed or returned, has steps of t
 may be rounded differently, with tiers and without.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -7,11 +7,7 @@ from tiny_models import ENDS, EXPERTS, LONG_IDS, SWIGLU, YARN, tiny
 MIXED = "hc_attn_fn=6*C,C*n hc_attn_base=6*C hc_attn_scale=3 hc_ffn_fn=6*C,C*n hc_ffn_base=6*C hc_ffn_scale=3"  # C is 4
 SHARED = "ffn_gate_shexp ffn_up_shexp ffn_down_shexp"
 MOE = f"{EXPERTS} {SHARED}"
-STREAMS = {
-    "hyper_connection__count": 4,
-    "hyper_connection__epsilon": 1e-3,
-    "hyper_connection__sinkhorn_iterations": 3,
-}
+STREAMS = {"hyper_connection__count": 4, "hyper_connection__epsilon": 1e-3, "hyper_connection__sinkhorn_iterations": 3}
 
 KDA = (
     "attn_norm attn_q=h*D,n attn_k=h*D,n attn_v=h*D,n ssm_conv1d_q=h*D,1,4 ssm_conv1d_k=h*D,1,4 ssm_conv1d_v=h*D,1,4 "

@@ -1,7 +1,5 @@
 """Kernels that the backend chooses for AMD's GPUs, compiled by Mesa's driver, which needs no such GPU for that."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 

@@ -1,7 +1,5 @@
 """Synthetic models: every description is one that its family takes."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

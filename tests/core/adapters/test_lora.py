@@ -98,11 +98,7 @@ def test_embeddings_have_adapters(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "names", "message"),
     [
-        (
-            {"general.type": "model"},
-            ATTENTION,
-            "neither a LoRA adapter nor a control vector: general.type",
-        ),
+        ({"general.type": "model"}, ATTENTION, "neither a LoRA adapter nor a control vector: general.type"),
         ({"general.type": [1, 2]}, ATTENTION, "neither a LoRA adapter nor a control vector: general.type"),
         ({"general.architecture": [1, 2]}, ATTENTION, "but the model is 'llama'"),
         ({"adapter.lora.alpha": "x"}, ATTENTION, "'adapter.lora.alpha' is 'x', expected a number"),

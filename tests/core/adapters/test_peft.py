@@ -63,10 +63,7 @@ def test_a_file_is_the_folder(folders, tmp_path):
 
 def test_the_model_must_be_known(folders, tmp_path):
     _, adapter = folders("llama", config={"base_model_name_or_path": "somebody/model"})
-    with pytest.raises(
-        ConvertError,
-        match="with `pumice convert --base`; it was made for 'somebody/model'",
-    ):
+    with pytest.raises(ConvertError, match="with `pumice convert --base`; it was made for 'somebody/model'"):
         CliRunner().invoke(cli, ["convert", str(adapter)], catch_exceptions=False)
     done = CliRunner().invoke(
         cli, ["convert", str(adapter), "--base", str(tmp_path / "base"), "--dry-run"], catch_exceptions=False

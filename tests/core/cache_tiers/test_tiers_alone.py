@@ -1,7 +1,5 @@
 """The tiers without an engine: limits, what is evicted first, and files that appear whole."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -2,18 +2,14 @@
 
 import json
 import logging
-from dataclasses import dataclass
 
 import pytest
 
-import pumice
-from gguf_files import tiny_llama
 from pumice.chat.builtin import BUILTIN
 from pumice.chat.prompt import PromptJob, write_prompt
 from pumice.chat.template import ChatTemplate
 from pumice.chat.traits import with_traits
-from pumice.plugin import ChatFormat, SamplerContext, hookimpl
-from scripted_calls import Writer
+from scripted_calls import scripted_model
 
 USER = {"role": "user", "content": "How warm is it?"}
 WEATHER = {
@@ -42,27 +38,6 @@ SYSTEM = {"role": "system", "content": "Be short."}
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 
 
-@dataclass
-class Recital(Writer):
-    """Writes a text in tokens of a byte, then ends."""
-
-    recite: str = ""
-
-    def start(self, context: SamplerContext) -> None:
-        super().start(context)
-        self._coming = list(self.recite.encode())
-
-
-class Plugin:
-    @hookimpl
-    def pumice_register_samplers(self, register):
-        register("recital", Recital)
-
-    @hookimpl
-    def pumice_register_chat_formats(self, register):
-        register("stones", ChatFormat(marks=("<stone>",), calls=("<stone>{json}</stone>",)))
-
-
 def described(text: str) -> list[object]:
     """The lines of a prompt that are JSON."""
     return [json.loads(line) for line in text.splitlines() if line.startswith('{"')]
@@ -86,9 +61,7 @@ def test_every_template_shows_tools_calls_and_results(name: str, messages: list[
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    path = tiny_llama(tmp_path_factory.mktemp("chat") / "tiny.gguf", n_ctx=2048)
-    settings = {"samplers": ["recital"], "chat_template": "chatml"}
-    with pumice.load(path, backend="numpy", n_ctx=2048, config=settings, plugins=[Plugin()]) as model:
+    with scripted_model(tmp_path_factory.mktemp("chat"), "recital", "chatml") as model:
         yield model
 
 
@@ -114,7 +87,7 @@ def test_calls_are_read_enforced_and_go_back(model, caplog):
 
 def test_a_known_format_of_calls_is_not_replaced(model, caplog):
     """A plugin's format for a template without tools: only the plugin knows how they reach the model."""
-    own = "{# <stone> #}{% for m in messages %}{{ m.content }}{% endfor %}"
+    own = "{# <stone>, told of once #}{% for m in messages %}{{ m.content }}{% endfor %}"
     completion = model.chat([USER], tools=TOOLS, chat_template=own, recite=CALL)
     assert completion.message.content == CALL
     assert completion.usage.prompt_tokens < 30

@@ -1,15 +1,11 @@
 """Chats with a model whose answers are given: a sampler writes them, token by token."""
 
 import asyncio
-from dataclasses import dataclass
 
 import pytest
 
 import pumice
-from family_templates import FAMILIES
-from gguf_files import tiny_llama
-from pumice.plugin import ChatFormat, SamplerContext, hookimpl
-from scripted_calls import Writer
+from scripted_calls import scripted_model
 
 USER = {"role": "user", "content": "Hi"}
 TOOL = {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
@@ -20,41 +16,9 @@ HARMONY = (
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 
 
-@dataclass
-class Recital(Writer):
-    """Writes a text in tokens of a byte, then ends; where ``after`` was written it goes on with ``then``."""
-
-    recite: str = ""
-    after: str = ""
-    then: str = ""
-
-    def start(self, context: SamplerContext) -> None:
-        super().start(context)
-        self._coming = list(self.recite.encode())
-
-    def accept(self, token: int) -> None:
-        super().accept(token)
-        if self.after and self._heard.endswith(self.after.encode()):
-            self._coming = list(self.then.encode())
-
-
-class Plugin:
-    @hookimpl
-    def pumice_register_samplers(self, register):
-        register("recital", Recital)
-
-    @hookimpl
-    def pumice_register_chat_formats(self, register):
-        register(
-            "stones", ChatFormat(marks=("<stone>",), reasoning=("<muse>", "</muse>"), calls=("<stone>{json}</stone>",))
-        )
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    path = tiny_llama(tmp_path_factory.mktemp("chat") / "tiny.gguf", n_ctx=1024)
-    settings = {"samplers": ["recital"], "chat_template": FAMILIES["hermes"]}
-    with pumice.load(path, backend="numpy", n_ctx=1024, config=settings, plugins=[Plugin()]) as model:
+    with scripted_model(tmp_path_factory.mktemp("chat"), "recital", n_ctx=1024) as model:
         yield model
 
 

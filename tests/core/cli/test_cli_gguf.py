@@ -25,10 +25,7 @@ def test_show(run, file):
     facts = json.loads(run("gguf", "show", "m.gguf", "--json").stdout)
     assert facts["metadata"]["llama.block_count"] == {"type": "u32", "value": 2}
     assert facts["tensors"][0]["shape"] == [64, 300]
-    assert run("gguf", "show", "m.gguf", "nothing")[0::2] == (
-        1,
-        "error: m.gguf: there is no metadata key 'nothing'\n",
-    )
+    assert run("gguf", "show", "m.gguf", "nothing")[0::2] == (1, "error: m.gguf: there is no metadata key 'nothing'\n")
     typo = run("gguf", "show", "m.gguf", "llama.block_cont").stderr
     assert typo == "error: m.gguf: there is no metadata key 'llama.block_cont'; did you mean 'llama.block_count'?\n"
 

@@ -43,11 +43,7 @@ def test_a_dry_run_writes_nothing(run, file):
         (["m.gguf", "q.gguf", "Q8_0", "--output-tensor-type", "Q8_1"], "unknown tensor type 'Q8_1'; did you mean", 1),
         (["m.gguf", "m.gguf", "Q8_0"], "m.gguf: this is the model itself, which would be overwritten", 1),
         (["m.gguf", "q.gguf", "Q8_0", "--imatrix", "no"], "no: no such file or directory", 1),
-        (
-            ["m.gguf", "q.gguf", "Q8_0", "--imatrix", "m.gguf"],
-            "m.gguf: metadata key 'imatrix.chunk_count' is",
-            1,
-        ),
+        (["m.gguf", "q.gguf", "Q8_0", "--imatrix", "m.gguf"], "m.gguf: metadata key 'imatrix.chunk_count' is", 1),
         (["m.gguf", "q.gguf", "Q8_0", "--tensor-type", "x"], "expected NAME=TYPE, not 'x'", 2),
         (["m.gguf", "q.gguf", "Q8_0", "--override-kv", "a=int"], "expected KEY=TYPE:VALUE", 2),
         (["m.gguf", "q.gguf", "Q8_0", "--prune-layers", "a"], "--prune-layers: expected numbers", 2),

@@ -10,11 +10,7 @@ from click.testing import CliRunner
 from pumice.cli import cli
 from pumice.cli.vocabulary import CommandOption, every_option
 
-SHORT = {
-    "-p": {"--prompt", "--n-prompt"},
-    "-n": {"--predict", "--n-gen"},
-    "-r": {"--reverse-prompt", "--repetitions"},
-}
+SHORT = {"-p": {"--prompt", "--n-prompt"}, "-n": {"--predict", "--n-gen"}, "-r": {"--reverse-prompt", "--repetitions"}}
 """Short spellings with two meanings, as in llama.cpp: those of llama-bench are others."""
 
 WITHOUT_SHORT = {

@@ -1,7 +1,5 @@
 """llama-cli's command line at ``pumice run`` and ``chat``."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -102,10 +102,7 @@ def test_names_and_metadata_that_are_given(folder, tmp_path):
     [
         ("Once", "more.json: not valid JSON"),
         ("[1]", "more.json: expected a JSON object"),
-        (
-            '{"general.athor": "Ada"}',
-            "no key that a conversion takes; did you mean 'general.author'",
-        ),
+        ('{"general.athor": "Ada"}', "no key that a conversion takes; did you mean 'general.author'"),
         ('{"general.architecture": "llama"}', "'general.architecture' is no key"),
         ('{"general.author": {"a": 1}}', "metadata key 'general.author': {'a': 1} is not a value of type str"),
     ],
@@ -202,10 +199,7 @@ def test_methods_of_quantizing_that_cannot_be_undone(folder):
         ({"head_dim": 10**9}, "a head dimension of 1000000000 exceeds the limit of 65536"),
         ({"head_dim": [8]}, r"'head_dim' is \[8\], expected an integer"),
         ({"rope_parameters": {"rope_theta": "10000"}}, "'rope_theta' is '10000', expected a number"),
-        (
-            {"rope_parameters": {"rope_type": "llama3", "factor": []}},
-            "is not understood, perhaps since '.*' is .*: ",
-        ),
+        ({"rope_parameters": {"rope_type": "llama3", "factor": []}}, "is not understood, perhaps since '.*' is .*: "),
         ({"rms_norm_eps": "tiny"}, "'rms_norm_eps' is 'tiny', expected a number"),
     ],
 )
@@ -242,8 +236,7 @@ def test_rope_scaling_that_is_not_converted_is_told(tmp_path, caplog, kind):
 
 
 @pytest.mark.parametrize(
-    "name",
-    variants(["deepseek4", "falcon-h1", "gemma4", "kimi-k3", "mpt", "step35"], ["falcon-h1", "gemma4", "mpt"]),
+    "name", variants(["deepseek4", "falcon-h1", "gemma4", "kimi-k3", "mpt", "step35"], ["falcon-h1", "gemma4", "mpt"])
 )
 def test_no_value_of_a_configuration_is_an_error_without_a_name(tmp_path, name):
     """Some families that read many values get each of them with wrong types."""

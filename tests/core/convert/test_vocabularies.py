@@ -195,8 +195,7 @@ def test_tokenizers_that_do_not_fit(tmp_path, config, message):
 
 
 @pytest.mark.parametrize(
-    "data",
-    [b"\x0a\xff\xff\xff\xff\x7f", b"\x0a\x03\x12\x01a", b"\x0a\x02\x18\x63", b"\x0f", b"\x1a\x02\x10\x00"],
+    "data", [b"\x0a\xff\xff\xff\xff\x7f", b"\x0a\x03\x12\x01a", b"\x0a\x02\x18\x63", b"\x0f", b"\x1a\x02\x10\x00"]
 )
 def test_a_broken_sentencepiece_model(tmp_path, data):
     folder = folder_of(tmp_path / "m")

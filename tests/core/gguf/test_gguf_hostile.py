@@ -46,10 +46,7 @@ CASES = {
     "bool": (entry(raw.BOOL, b"\x02"), "a bool is 2, expected 0 or 1 (at byte 39)"),
     "bool in array": (entry(raw.ARRAY, raw.array(raw.BOOL, 3, b"\0\1\7")), "a bool is 7, expected 0 or 1"),
     "string length": (entry(raw.STRING, pack("<Q", 10**6)), "length of string is 1000000, but only"),
-    "array length": (
-        entry(raw.ARRAY, raw.array(raw.F32, 10**9, b"")),
-        "array length is 1000000000, but only",
-    ),
+    "array length": (entry(raw.ARRAY, raw.array(raw.F32, 10**9, b"")), "array length is 1000000000, but only"),
     "array length overflow": (entry(raw.ARRAY, raw.array(raw.F64, 2**61, b"")), "array length is"),
     "string array length": (entry(raw.ARRAY, raw.array(raw.STRING, 10**9, b"")), "array length is"),
     "string in array": (
@@ -70,10 +67,7 @@ CASES = {
         raw.gguf([raw.entry("general.alignment", raw.U32, bytes(4))]),
         "metadata key 'general.alignment': 0 is not a power of two",
     ),
-    "alignment 24": (
-        raw.gguf([raw.entry("general.alignment", raw.U32, pack("<I", 24))]),
-        "24 is not a power",
-    ),
+    "alignment 24": (raw.gguf([raw.entry("general.alignment", raw.U32, pack("<I", 24))]), "24 is not a power"),
     "alignment type": (
         raw.gguf([raw.entry("general.alignment", raw.STRING, raw.string("32"))]),
         "'32' is not a power of two",
@@ -97,20 +91,14 @@ CASES = {
         tensors(raw.tensor("t", [33, 2], GGMLType.Q4_0)),
         "a row of 33 is not a whole number of Q4_0 blocks of 32",
     ),
-    "offset unaligned": (
-        tensors(raw.tensor("t", [1], offset=4)),
-        "offset 4 is not a multiple of the alignment",
-    ),
+    "offset unaligned": (tensors(raw.tensor("t", [1], offset=4)), "offset 4 is not a multiple of the alignment"),
     "offset beyond file": (tensors(raw.tensor("t", [1], offset=2**64 - 32)), "exceed the file's"),
     "data cut short": (tensors(raw.tensor("t", [64]), data=bytes(255)), "is the file complete?"),
     "overlap": (
         tensors(raw.tensor("a", [9], offset=32), raw.tensor("b", [9], offset=0)),
         "tensor 'a': overlaps tensor 'b'",
     ),
-    "same data twice": (
-        tensors(raw.tensor("a", [1]), raw.tensor("b", [1])),
-        "tensor 'b': overlaps tensor 'a'",
-    ),
+    "same data twice": (tensors(raw.tensor("a", [1]), raw.tensor("b", [1])), "tensor 'b': overlaps tensor 'a'"),
     "control characters": (tensors(raw.tensor("a\n\x1b[2J", [1], 4)), r"tensor 'a\n\x1b[2J': unknown"),
 }
 

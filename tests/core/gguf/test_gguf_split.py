@@ -31,10 +31,7 @@ def parts(tmp_path: Path) -> list[Path]:
 
 
 def part(no: int, count: int, *names: str, total: int | None = None) -> bytes:
-    entries = [
-        raw.entry("split.no", raw.U16, pack("<H", no)),
-        raw.entry("split.count", raw.U16, pack("<H", count)),
-    ]
+    entries = [raw.entry("split.no", raw.U16, pack("<H", no)), raw.entry("split.count", raw.U16, pack("<H", count))]
     if total is not None:
         entries.append(raw.entry("split.tensors.count", raw.I32, pack("<i", total)))
     infos = [raw.tensor(name, [1], offset=32 * i) for i, name in enumerate(names)]
@@ -71,11 +68,7 @@ def test_a_part_that_is_the_first_again(parts: list[Path], copy: Callable[[Path,
     ("first", "second", "message"),
     [
         (part(0, 2, "a"), part(1, 2, "a"), "tensor 'a' is also in m-00001-of-00002.gguf"),
-        (
-            part(0, 2, "a", total=3),
-            part(1, 2, "b"),
-            "'split.tensors.count' is 3 but the parts together have 2",
-        ),
+        (part(0, 2, "a", total=3), part(1, 2, "b"), "'split.tensors.count' is 3 but the parts together have 2"),
         (part(0, 2, "a"), part(1, 3, "b"), "'split.count' is 3 but its name and the other parts say 2"),
         (part(0, 2, "a"), raw.gguf(), "'split.no' is missing"),
         (part(0, 2, "a"), b"GGUF", "version takes 4 bytes"),

@@ -1,7 +1,5 @@
 """Copies of masking samplers advance independently, with the masks that the original has later."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

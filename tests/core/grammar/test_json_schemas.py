@@ -67,10 +67,7 @@ def test_random_texts_are_valid(name, compiler):
         ({"enum": [float("nan")]}, "cannot be represented in JSON"),
         ({"enum": [object()]}, "cannot be represented in JSON"),
         ({"type": "string", "pattern": "(a"}, "schema: "),
-        (
-            {"properties": {f"p{i}": {"enum": [str(j) * 9 for j in range(99)]} for i in range(300)}},
-            "but the limit is",
-        ),
+        ({"properties": {f"p{i}": {"enum": [str(j) * 9 for j in range(99)]} for i in range(300)}}, "but the limit is"),
         ({"type": "string", "description": "x" * 300_000}, "characters, but the limit is"),
     ],
 )

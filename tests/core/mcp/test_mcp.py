@@ -244,9 +244,7 @@ def test_an_interrupted_start_ends_its_servers(tmp_path):
 
 def test_a_server_that_does_not_start_is_an_error(tmp_path):
     servers = configured(
-        gone={"command": "no-such-program"},
-        brief=raw(tmp_path, "brief", []),
-        web={"url": "http://127.0.0.1:1/mcp"},
+        gone={"command": "no-such-program"}, brief=raw(tmp_path, "brief", []), web={"url": "http://127.0.0.1:1/mcp"}
     )
     with pytest.raises(UnavailableError) as error, pumice.mcp_tools(servers):
         pass

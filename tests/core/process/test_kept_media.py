@@ -10,17 +10,7 @@ import pumice
 from gguf_files import tiny_llama
 from pumice.embeddings import Embeddings, KeptMedia, KeptRows
 from pumice.engine.client import EngineClient
-from pumice.engine.messages import (
-    Add,
-    Encode,
-    Encoded,
-    EncodeMedia,
-    Facts,
-    Failed,
-    MediaEncoded,
-    ReleaseMedia,
-    Request,
-)
+from pumice.engine.messages import Add, Encode, Encoded, EncodeMedia, Facts, Failed, MediaEncoded, ReleaseMedia, Request
 from pumice.errors import EngineError
 from pumice.process.awaited import Awaited
 from pumice.process.codec import COMMANDS, decode_events, encode_command, encode_events

@@ -89,11 +89,7 @@ def test_layers_are_left_out(llama):
         ("Q4_Z", {}, "unknown type 'Q4_Z'; did you mean"),
         ("Q4_0", {"tensor_types": [("no_such", GGMLType.Q8_0)]}, "the pattern 'no_such' matches no tensor"),
         ("Q4_0", {"tensor_types": [("(", GGMLType.Q8_0)]}, r"invalid regular expression '\('"),
-        (
-            "F16",
-            {"tensor_types": [("ffn", GGMLType.Q8_0)]},
-            "F16 sets one type for all tensors, so patterns",
-        ),
+        ("F16", {"tensor_types": [("ffn", GGMLType.Q8_0)]}, "F16 sets one type for all tensors, so patterns"),
         ("Q4_0", {"prune_layers": [99]}, "no layer 99 to leave out"),
     ],
 )

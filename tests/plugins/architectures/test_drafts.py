@@ -1,7 +1,5 @@
 """Layers and models that draft tokens, against llama.cpp."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Encoders and other embedding models against llama.cpp on three backends; what a wrong file of theirs leads to."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from functools import cache

@@ -112,24 +112,17 @@ def test_spectrograms_are_those_of_transformers(n_mels, seconds):
     np.testing.assert_allclose(ours, VALUES[f"mel.{n_mels}.{seconds}"], rtol=0, atol=2e-7)
 
 
-def test_gemma_4s_spectrograms_are_those_of_transformers():
-    np.testing.assert_allclose(usm_mel(sound(SECONDS), 128)[::STEP], VALUES["gemma4.mel"], rtol=0, atol=2e-6)
-
-
-def test_gemma_3ns_spectrograms_are_those_of_transformers():
-    ours = emphasized_mel(sound(SECONDS), 32)[::STEP]
-    np.testing.assert_allclose(ours, VALUES["gemma3n.mel"], rtol=0, atol=2e-6)
-
-
-def test_granites_spectrograms_are_those_of_transformers():
-    np.testing.assert_allclose(
-        paired_mel(sound(SECONDS), 80)[::STEP], VALUES["granitespeech.mel"], rtol=0, atol=5e-5
-    )  # float32
-
-
-def test_lfm2_audios_spectrograms_are_those_of_transformers():
-    ours = normalized_mel(sound(SECONDS), 128)[::STEP]
-    np.testing.assert_allclose(ours, VALUES["lfm2audio.mel"], rtol=0, atol=1e-4)  # float32
+@pytest.mark.parametrize(
+    ("kind", "mel", "n_mels", "atol"),
+    [
+        ("gemma4", usm_mel, 128, 2e-6),
+        ("gemma3n", emphasized_mel, 32, 2e-6),
+        ("granitespeech", paired_mel, 80, 5e-5),  # float32, and so the next
+        ("lfm2audio", normalized_mel, 128, 1e-4),
+    ],
+)
+def test_other_spectrograms_are_those_of_transformers(kind, mel, n_mels, atol):
+    np.testing.assert_allclose(mel(sound(SECONDS), n_mels)[::STEP], VALUES[f"{kind}.mel"], rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize(("kind", "backend"), [*((kind, "numpy") for kind in CASES), ("qwen2audio", "cpu")])

@@ -1,7 +1,5 @@
 """Wrong files are a ModelError that names the fault, never another exception or a long wait."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """The bundled architectures against llama.cpp, and against themselves where scheduling must not matter."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Files as other converters write them, or wrote them once: tensors joined, and without keys that go without saying."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

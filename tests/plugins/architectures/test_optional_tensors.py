@@ -1,7 +1,5 @@
 """Optional tensors and spellings that families read differently, as llama.cpp does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import mkdtemp

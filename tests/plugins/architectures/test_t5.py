@@ -1,7 +1,5 @@
 """Encoder-decoders: logits as llama.cpp's on three backends, generation, and what a wrong file leads to."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from pathlib import Path

@@ -22,16 +22,7 @@ from pumice.registry import get_registry
 from pumice.streaming.stream import Stream
 from pumice_numpy.ops import OPS
 from vision_files import picture
-from vision_formulas import (
-    CASES,
-    CONVERTED,
-    FIXTURE,
-    OLD,
-    SIZES,
-    old_metadata,
-    size_of,
-    write_folder,
-)
+from vision_formulas import CASES, CONVERTED, FIXTURE, OLD, SIZES, old_metadata, size_of, write_folder
 from vision_models import described
 
 pytest.importorskip("PIL")

@@ -1,7 +1,5 @@
 """Whisper: logits as transformers', conversion of transformers' and CTranslate2's files, and what wrong input gives."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Threads of a step while other programs use the cores, by a simulated clock."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

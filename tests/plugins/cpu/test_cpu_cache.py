@@ -1,7 +1,5 @@
 """Kernels on disk: whole or not at all, for one version and one instruction set, by several processes at once."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Rows of large tables are read to the last bit as ``dequantize`` reads them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,13 +1,11 @@
 """Products with one of several matrices for each row, against the decoded weights, row by row."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from graphs import batch, limits
 from pumice.backend.step import Step
-from pumice.gguf import GGMLType, GGUFTensor, dequantize, quantize
+from pumice.gguf import GGMLType, GGUFTensor, block_size, dequantize, quantize
 from pumice.graph import GraphBuilder, Tensor
 from pumice.testing import compile_graph
 from pumice_cpu import CpuBackend
@@ -58,18 +56,23 @@ def check(type: GGMLType, matrices: np.ndarray, x: np.ndarray, ids: np.ndarray |
 
 
 FLOATS = ["F32", "F16", "BF16"]
-TYPES = [pytest.param("Q4_0", marks=pytest.mark.every_instruction_set), "Q2_0", "Q5_1", "Q8_0", "MXFP4"]
+TYPES = [pytest.param("Q4_0", marks=pytest.mark.every_instruction_set), "Q2_0", "Q5_1", "Q8_0", "MXFP4", *FLOATS, *RARE]
 
 
-@pytest.mark.parametrize("n_tokens", [1, 2, 37])
-@pytest.mark.parametrize("own_rows", [False, True])
+@pytest.mark.parametrize("form", ["experts", "experts of own rows", "heads"])
 @pytest.mark.parametrize("name", TYPES)
-def test_experts(name: str, own_rows: bool, n_tokens: int) -> None:
-    n_matrices, n_used, width = 9, 3, 64
-    matrices = quantize(f32(n_matrices, 130, width), GGMLType[name])
-    ids = rng.permuted(np.tile(np.arange(n_matrices, dtype=np.int32), (n_tokens, 1)), axis=1)[:, :n_used].copy()
-    ids[ids == 4] = 5  # one is never used, another twice by some tokens
-    check(GGMLType[name], matrices, f32(n_tokens, n_used, width) if own_rows else f32(n_tokens, width), ids)
+def test_products(name: str, form: str) -> None:
+    """Rows that are not whole tiles: what follows a matrix's last row is the next matrix's first."""
+    type, n_matrices, n_rows = GGMLType[name], int(rng.integers(3, 10)), int(rng.integers(1, 140))
+    width = int(rng.integers(1, 100)) if name in FLOATS else int(rng.integers(1, 4)) * max(32, block_size(type))
+    matrices = random_rows(rng, name, n_matrices * n_rows, width).reshape(n_matrices, n_rows, -1)
+    for n_tokens in (1, 2, 37):
+        if form == "heads":
+            check(type, matrices, f32(n_tokens, n_matrices, width), None)
+            continue
+        ids = rng.permuted(np.tile(np.arange(n_matrices, dtype=np.int32), (n_tokens, 1)), axis=1)[:, :3].copy()
+        ids[ids == 1] = 2  # one is never used, another twice by some tokens
+        check(type, matrices, f32(n_tokens, 3, width) if form == "experts of own rows" else f32(n_tokens, width), ids)
 
 
 @pytest.mark.parametrize("name", ["Q4_0", "Q6_K"])
@@ -78,31 +81,6 @@ def test_an_expert_that_all_tokens_choose(name: str) -> None:
     ids = np.concatenate([np.full((40, 1), 2), rng.choice([0, 1, 3, 4], (40, 1))], axis=1).astype(np.int32)
     matrices = random_rows(rng, name, 5 * 200, 512).reshape(5, 200, -1)
     check(GGMLType[name], matrices, f32(40, 512), ids)
-
-
-@pytest.mark.parametrize("n_tokens", [1, 37])
-@pytest.mark.parametrize("name", RARE)
-def test_experts_of_rarer_types(name: str, n_tokens: int) -> None:
-    """Rows that are not whole tiles: what follows a matrix's last row is the next matrix's first."""
-    type, width = GGMLType[name], 512
-    ids = rng.permuted(np.tile(np.arange(5, dtype=np.int32), (n_tokens, 1)), axis=1)[:, :2].copy()
-    matrices = random_rows(rng, name, 5 * 37, width).reshape(5, 37, -1)
-    check(type, matrices, f32(n_tokens, width), ids)
-
-
-@pytest.mark.parametrize("n_tokens", [1, 37])
-@pytest.mark.parametrize("own_rows", [False, True])
-@pytest.mark.parametrize("name", FLOATS)
-def test_experts_of_floats(name: str, own_rows: bool, n_tokens: int) -> None:
-    ids = rng.permuted(np.tile(np.arange(5, dtype=np.int32), (n_tokens, 1)), axis=1)[:, :2].copy()
-    matrices = random_rows(rng, name, 5 * 37, 80).reshape(5, 37, -1)
-    check(GGMLType[name], matrices, f32(n_tokens, 2, 80) if own_rows else f32(n_tokens, 80), ids)
-
-
-@pytest.mark.parametrize("n_tokens", [1, 19])
-@pytest.mark.parametrize("name", [*TYPES, "F16"])
-def test_matrices_by_head(name: str, n_tokens: int) -> None:
-    check(GGMLType[name], quantize(f32(4, 33, 128), GGMLType[name]), f32(n_tokens, 4, 128), None)
 
 
 @pytest.mark.parametrize("piece", [1_000, 5_000])

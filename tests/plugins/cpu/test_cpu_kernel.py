@@ -1,7 +1,5 @@
 """Compiling functions and calling them by address."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Products with matrices of every type, against the decoded weights times what the kernels see of the activations."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +8,6 @@ import numpy as np
 import pytest
 
 from graphs import batch, limits
-from nightly import variants
 from pumice.backend.step import Step
 from pumice.gguf import CODINGS, GGMLType, GGUFTensor, block_size, dequantize
 from pumice.graph import GraphBuilder, Tensor
@@ -24,13 +21,15 @@ rng = np.random.default_rng(11)
 HALF_STEP = 2.0**-8  # largest relative error of a number rounded to bfloat16
 each_set = pytest.mark.every_instruction_set
 
-DAILY_RARE = ["Q8_1", "TQ1_0", "IQ1_M", "IQ2_S", "IQ3_XXS", "NVFP4"]
-ON_EACH_SET = ("Q4_0", "Q8_0", "Q6_K", "IQ4_NL")
-DAILY_PACKED = (*ON_EACH_SET, "Q4_K", "Q3_K", "Q5_1", "MXFP4")
+ON_EACH_SET = ("Q4_0", "Q8_0", "Q6_K", "IQ4_NL", "F16")
+DAILY = (
+    *(*ON_EACH_SET, "Q4_K", "Q3_K", "Q5_1", "MXFP4", "F32", "BF16", "F64", "I16"),
+    *("Q8_1", "TQ1_0", "IQ1_M", "IQ2_S", "IQ3_XXS", "NVFP4"),
+)
 """Types whose kernels differ: with minima, with scales in two levels, with bits apart, and with values in tables."""
-PACKED = [
-    pytest.param(name, marks=each_set if name in ON_EACH_SET else () if name in DAILY_PACKED else pytest.mark.nightly)
-    for name in (type.name for type in CODINGS)
+TYPES = [
+    pytest.param(name, marks=each_set if name in ON_EACH_SET else () if name in DAILY else pytest.mark.nightly)
+    for name in (*FLOATS, "BF16", *INTEGERS, *(type.name for type in CODINGS), *RARE)
 ]
 
 
@@ -85,32 +84,16 @@ def check(
     np.testing.assert_array_equal(one, two)
 
 
-@pytest.mark.parametrize("n_tokens", [1, 5, 20])
-@pytest.mark.parametrize("name", PACKED)
-def test_packed(backends: Any, name: str, n_tokens: int) -> None:
-    columns = int(rng.integers(1, 4)) * max(32, block_size(GGMLType[name]))
-    n_rows = int(rng.integers(1, 100)) + (256 if n_tokens == 1 else 0)  # enough for several streams
-    check(backends, name, n_rows, columns, n_tokens, bias=n_tokens > 1)
-
-
-@pytest.mark.parametrize("n_tokens", [1, 5, 20, 150])
-@pytest.mark.parametrize("name", ["F32", pytest.param("F16", marks=each_set), "BF16"])
-@pytest.mark.parametrize("shape", [(1, 7), (67, 300), (40, 512), (34, 1101), (100, 1)])
-def test_floats(backends: Any, name: str, shape: tuple[int, int], n_tokens: int) -> None:
-    check(backends, name, *shape, n_tokens, bias=n_tokens > 1)
-
-
-@pytest.mark.parametrize("n_tokens", [1, 20])
-@pytest.mark.parametrize("name", variants(["F64", *INTEGERS], ["F64", "I16"]))
-def test_plain_numbers(backends: Any, name: str, n_tokens: int) -> None:
-    check(backends, name, 21, 77, n_tokens, bias=n_tokens == 1)
-
-
-@pytest.mark.parametrize("n_tokens", [1, 20])
-@pytest.mark.parametrize("name", variants(RARE, DAILY_RARE))
-def test_rare(backends: Any, name: str, n_tokens: int) -> None:
-    columns = int(rng.integers(1, 4)) * block_size(GGMLType[name])
-    check(backends, name, int(rng.integers(1, 60)), columns, n_tokens, bias=n_tokens == 1)
+@pytest.mark.parametrize("name", TYPES)
+def test_products(backends: Any, name: str) -> None:
+    unit = block_size(GGMLType[name])
+    for n_tokens in (1, 5, 20, 150):
+        columns = int(rng.integers(1, 1200)) if unit == 1 else int(rng.integers(1, 4)) * max(32, unit)
+        n_rows = int(rng.integers(1, 100)) + (256 if n_tokens == 1 and unit > 1 else 0)  # enough for several streams
+        check(backends, name, n_rows, columns, n_tokens, bias=n_tokens > 1)
+    if unit == 1:
+        for n_rows, columns in ((1, 7), (40, 512), (34, 1101), (100, 1)):
+            check(backends, name, n_rows, columns, 20)
 
 
 @pytest.mark.parametrize("n_tokens", [1, 3, 60])

@@ -1,7 +1,5 @@
 """Whole models on the CPU backend against llama.cpp's logits, and against themselves in other chunks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

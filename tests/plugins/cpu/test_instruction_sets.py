@@ -1,7 +1,5 @@
 """Every instruction set, each in a process of its own: results where this machine has it, else its machine code."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

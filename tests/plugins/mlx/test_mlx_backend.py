@@ -1,7 +1,5 @@
 """The MLX backend as the engine and a user meet it: found, chosen, used by several sequences, out of memory."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """The CUDA kernel for products of few rows, emulated: alone, and where it takes the place of MLX's product."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from typing import Any

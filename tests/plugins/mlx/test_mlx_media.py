@@ -1,7 +1,5 @@
 """Encoders of images and sounds on the MLX backend, beside transformers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

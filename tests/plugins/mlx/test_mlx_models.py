@@ -1,7 +1,5 @@
 """Whole models on the MLX backend: against llama.cpp's logits, the NumPy backend's, and themselves in other chunks."""
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil

@@ -1,7 +1,5 @@
 """The CUDA kernel for attention over paged caches, emulated: alone and in whole models."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from typing import Any

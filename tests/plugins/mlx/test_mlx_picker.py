@@ -1,7 +1,5 @@
 """Tokens that the MLX backend picks on the device: its candidates, what it picks of them, and whole generations."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

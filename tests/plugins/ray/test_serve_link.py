@@ -9,17 +9,7 @@ import pytest
 
 import pumice
 from pumice.engine.client import EngineClient
-from pumice.engine.messages import (
-    Accepted,
-    Facts,
-    Finished,
-    Output,
-    Request,
-    Speak,
-    SpeechEnded,
-    SpeechPart,
-    Timings,
-)
+from pumice.engine.messages import Accepted, Facts, Finished, Output, Request, Speak, SpeechEnded, SpeechPart, Timings
 from pumice.process.codec import COMMANDS, REPORTS, Loaded, encode_events
 from pumice.speech.stream import SpeechStream
 from pumice.speech_model import SpokenText

@@ -89,8 +89,7 @@ def test_long_repetitions_stay_finite() -> None:
 
 
 @pytest.mark.parametrize(
-    ("breakers", "penalty"),
-    [([], 1.75), (["b"], 0), (["a"], 1), ([" "], 1.75), (["ab"], 0), ([""], 1.75)],
+    ("breakers", "penalty"), [([], 1.75), (["b"], 0), (["a"], 1), ([" "], 1.75), (["ab"], 0), ([""], 1.75)]
 )
 def test_a_match_does_not_reach_past_a_breaker(breakers: list[str], penalty: float) -> None:
     words = Words("a", "b", "c", "d", " ")

@@ -1,7 +1,5 @@
 """Blocks and slots leave a device's caches as bytes, and come back to other places."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Products with one of several matrices for each row, a pair at a time and in tiles, against the NumPy backend."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Products with weight matrices of every type, for few and for many rows, against NumPy."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -29,15 +27,7 @@ from pumice_vulkan.memory import Arena, BufferSlice, Scratch, Weights
 from pumice_vulkan.probe import KERNEL, SHAPES, _probe, matrix_shape
 from pumice_vulkan.recorder import launch
 from pumice_vulkan.step import SIZE_WORDS
-from pumice_vulkan.tuning import (
-    BLOCKS,
-    BlockShape,
-    FewShape,
-    LanesShape,
-    TileNumbers,
-    TileShape,
-    lanes_shape,
-)
+from pumice_vulkan.tuning import BLOCKS, BlockShape, FewShape, LanesShape, TileNumbers, TileShape, lanes_shape
 from quantizers import quantize
 
 TYPES = sorted(FORMATS, key=lambda type: type.name)

@@ -1,7 +1,5 @@
 """The pattern of a token in one dispatch: models that differ in one place from what the shader computes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any

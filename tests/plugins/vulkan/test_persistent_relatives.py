@@ -1,7 +1,5 @@
 """Tokens of llama's relatives in one dispatch: the shader for any shape, beside NumPy and beside dispatches."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,10 +48,7 @@ def described() -> DeviceDescription:
 def test_relatives_have_a_plan(tmp_path: Path, name: str) -> None:
     """A GPU of the largest kind computes them, with shared memory that all of its kind have."""
     path = RELATIVES[name].write(tmp_path / "model.gguf")
-    with (
-        gpu_profiles.captured(path) as (segment, _, limits),
-        PaperDevice(described()) as device,
-    ):
+    with gpu_profiles.captured(path) as (segment, _, limits), PaperDevice(described()) as device:
         decoder = find_decoder(segment)
         assert decoder is not None
         (plan,) = plans(decoder, limits, device)
@@ -78,10 +73,7 @@ def test_relatives_have_a_plan(tmp_path: Path, name: str) -> None:
 )
 def test_other_models_have_none(tmp_path: Path, name: str, changes: dict[str, Any]) -> None:
     path = replace(RELATIVES[name], **changes).write(tmp_path / "model.gguf")
-    with (
-        gpu_profiles.captured(path) as (segment, _, limits),
-        PaperDevice(described()) as device,
-    ):
+    with gpu_profiles.captured(path) as (segment, _, limits), PaperDevice(described()) as device:
         decoder = find_decoder(segment)
         assert decoder is None or not list(plans(decoder, limits, device))
 

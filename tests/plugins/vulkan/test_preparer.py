@@ -1,7 +1,5 @@
 """Sizes of steps are made ready in a thread beside generation, and a step takes a larger one that is ready."""
 
-from __future__ import annotations
-
 import ctypes
 import logging
 import os

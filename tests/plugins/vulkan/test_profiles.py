@@ -1,7 +1,5 @@
 """Profiles of devices, the kernels chosen for each, and quirks: on paper, but for one model."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

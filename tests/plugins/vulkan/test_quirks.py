@@ -1,7 +1,5 @@
 """Quirks: what each takes away, on paper, and what the native driver does with a device that has them."""
 
-from __future__ import annotations
-
 import itertools
 import struct
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Whole models on the Vulkan backend: against llama.cpp's logits and text, and against themselves in other chunks."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

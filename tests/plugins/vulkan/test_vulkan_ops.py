@@ -1,7 +1,5 @@
 """Every operation without matrices, on the first Vulkan device, against the NumPy backend."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

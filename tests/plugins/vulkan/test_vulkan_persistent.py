@@ -1,7 +1,5 @@
 """Tokens in one dispatch (shaders/persistent.comp): the shader with one workgroup, and the switch to dispatches."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Generator, Sequence

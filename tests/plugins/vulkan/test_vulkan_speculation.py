@@ -123,12 +123,7 @@ SAMPLED = {"temperature": 0.7, "top_k": 4, "repeat_penalty": 1.1}
     ],
 )
 def test_rounds_stay_on_the_device(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    n_draft: int,
-    options: dict[str, Any],
-    n_skipped: int,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, n_draft: int, options: dict[str, Any], n_skipped: int
 ) -> None:
     """A draft's tokens are verified before the host knows them: those that it proposes where the host reads them.
 

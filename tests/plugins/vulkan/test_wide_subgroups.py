@@ -1,7 +1,5 @@
 """Kernels with subgroups as wide as those of AMD, Qualcomm and NVIDIA, which lavapipe emulates (wide_subgroups.py)."""
 
-from __future__ import annotations
-
 import os
 
 import pytest
