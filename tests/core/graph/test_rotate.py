@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attention_steps import batches
+from attention_tests import batches
 from graphs import builder
 from pumice.backend.step import Limits, Memory, Step
 from pumice.graph import Graph, GraphBuilder, Tensor

@@ -1,40 +1,129 @@
-"""Attention over the steps of growing sequences, for the tests of every backend that claims it."""
+"""Attention over random steps of growing sequences, which each backend's tests run beside the NumPy backend."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
+from hypothesis import strategies as st
 
 from graphs import Case, Graphed, builder
+from nightly import random_examples
+from pumice.backend import Backend
 from pumice.backend.step import Batch, Limits, Memory, Step
+from pumice.gguf import KV_TYPES
 from pumice.graph import GraphBuilder, Tensor
 from pumice.testing import compile_graph
+from pumice_numpy import NumpyBackend
 
+each_set = pytest.mark.every_instruction_set
+FLOATS = ("f32", "f16", "bf16")
 #: Prompts and single tokens, some together; the last step has one token alone.
-STEPS = [(5, 170, 0), (1, 1, 1), (0, 1, 0), (37, 90, 64), (1, 0, 1), (0, 1, 0)]
-SLOPES = tuple(2.0 ** -(i / 2) for i in range(8))
-
-BIASED = {
-    "chunk": {"chunk": 48, "kv_type": "f16"},
-    "alibi": {"slopes": SLOPES, "kv_type": "q8_0"},
-    "relative": {"reach": 20, "window": 100, "softcap": 5.0},
-    "both": {"slopes": SLOPES, "reach": 3, "sinks": True},
-}
-"""Options of attention whose scores have a bias, or are cut into chunks."""
-
-WITHOUT_CACHE = [
-    {},
-    {"causal": False},
-    {"causal": False, "window": 33},
-    {"causal": False, "chunk": 33},
-    {"causal": False, "reach": 9},
-    {"values": False},
+STEPS = [(5, 130, 0), (1, 1, 1), (0, 1, 0), (3, 20, 33), (1, 0, 1), (0, 1, 0)]
+GROWING = [
+    STEPS,
+    [*STEPS, (1, 180, 1), (0, 1, 0)],
+    [(255,), (1,), (1,), (350,), (1,), (1,)],
+    [(40,), (1,), (30,), (1,)],
 ]
-"""Options of attention over the step alone."""
+EXTENTS = [*({"window": n} for n in (1, 7, 33, 300)), {"chunk": 48}, {"chunk": 150}]
+MASKS = [{}, {"causal": False}, *EXTENTS, *({"causal": False, **extent} for extent in EXTENTS)]
+SLOPES = tuple(2.0 ** -(i / 2) for i in range(20))
+SCORES = [{}, {}, {"softcap": 3.0}, {"reach": 20}, {"reach": 3, "softcap": 5.0}, {"slopes": SLOPES}]
+SCORES.append({"slopes": SLOPES, "reach": 9})
 
 
-def compare_attention(folder, mine, right, steps, tolerance=1e-5, **options):
-    """A backend's outputs of every step against another's."""
-    options.setdefault("scale", 0.2)
-    for a, b in zip(*(attend(folder, backend, steps, **options) for backend in (mine, right)), strict=True):
-        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+@st.composite
+def shapes(draw: st.DrawFn, kv_type: str = "f32", cached: bool = True) -> dict[str, Any]:
+    """Numbers of heads and their sizes. Rows of quantized caches are whole blocks, which heads may share."""
+    if draw(st.integers(0, 9)) == 5:
+        return {"heads": (17, 1), "dims": (576, 512), "values": False}
+    if not cached:
+        dims = st.sampled_from([2, 8, 18, 20, 50, 64, 72]), st.sampled_from([1, 2, 7, 8, 15, 17, 24, 31, 47, 80, 96])
+        return {"heads": draw(st.sampled_from([(3, 3), (6, 2), (5, 1)])), "dims": draw(st.tuples(*dims))}
+    heads = draw(st.sampled_from([(3, 3), (6, 2), (8, 1), (20, 2), (16, 4)]))
+    unit = 1 if kv_type in FLOATS else 32
+    sizes = [(64, 96), (80, 40), (20, 50), (32, 32), (96, 64)]
+    fitting = [dims for dims in sizes if not any(heads[1] * dim % unit for dim in dims)]
+    return {"heads": heads, "dims": draw(st.sampled_from(fitting))}
+
+
+@st.composite
+def attentions(draw: st.DrawFn, cached: bool = True) -> dict[str, Any]:
+    """Options of ``attend``."""
+    kv_type = draw(st.sampled_from(sorted(KV_TYPES))) if cached else "f32"
+    options = {**draw(shapes(kv_type, cached)), **draw(st.sampled_from(MASKS)), **draw(st.sampled_from(SCORES))}
+    if "slopes" in options:
+        options["slopes"] = SLOPES[: options["heads"][0]]
+    options |= {name: True for name in ("sinks", "log_sum") if draw(st.booleans())}
+    if cached:
+        return options | {"kv_type": kv_type, "block_size": draw(st.sampled_from([5, 8, 16, 32, 64]))}
+    return options | {"cache": False}
+
+
+class AttentionTests:
+    """A subclass has ``backends`` as a fixture: all of them are to give the very same bits."""
+
+    tolerance = 1e-5
+    unit = 1  # of the sizes of heads without a cache
+
+    def compare(self, actual: np.ndarray, expected: np.ndarray, kv_type: str) -> None:
+        np.testing.assert_allclose(actual, expected, rtol=self.tolerance, atol=self.tolerance)
+
+    @pytest.fixture
+    def check(self, tmp_path: Path, backends: Sequence[Backend]) -> Callable[..., None]:
+        def check(
+            attend: Callable[..., list[np.ndarray]], *arguments: Any, kv_type: str = "f32", **options: Any
+        ) -> None:
+            expected, first, *others = (
+                attend(tmp_path, backend, *arguments, kv_type=kv_type, **options)
+                for backend in (NumpyBackend(), *backends)
+            )
+            for i, right in enumerate(expected):
+                self.compare(first[i], right, kv_type)
+                for other in others:
+                    np.testing.assert_array_equal(other[i], first[i])
+
+        return check
+
+    @each_set
+    @random_examples(steps=st.sampled_from(GROWING), options=attentions())
+    def test_attention(self, check: Callable[..., None], steps: Sequence[Any], options: dict[str, Any]) -> None:
+        check(attend, steps, **options)
+
+    @each_set
+    @random_examples(
+        lengths=st.lists(st.sampled_from([1, 2, 3, 15, 16, 17, 64, 70, 100, 257]), min_size=1, max_size=3).filter(
+            lambda lengths: sum(lengths) <= 512
+        ),
+        options=attentions(cached=False),
+    )
+    def test_attention_over_the_step_alone(
+        self, check: Callable[..., None], lengths: list[int], options: dict[str, Any]
+    ) -> None:
+        dims = tuple(-(-size // self.unit) * self.unit for size in options["dims"])
+        check(attend, [tuple(lengths)], **{**options, "dims": dims})
+
+    @pytest.mark.parametrize("lengths", [[3, 1], [1, 2, 30]])
+    @pytest.mark.parametrize("weights", [(), ("sinks", "bias")], ids=["plain", "relative"])
+    def test_attention_to_keys_stored_by_another_graph(
+        self, check: Callable[..., None], lengths: list[int], weights: tuple[str, ...]
+    ) -> None:
+        check(attend_to_memory, lengths, weights, kv_type="f16")
+
+    @random_examples(
+        kv_type=st.sampled_from(["f32", "f16", "bf16", "q8_0"]),
+        indexer=st.sampled_from([(8, 64), (11, 64), (2, 32), (11, 40)]),
+        block_size=st.sampled_from([5, 32]),
+        pool=st.sampled_from([1, 3, 4, 8]),
+        n_local=st.sampled_from([0, 2]),
+    )
+    def test_chosen_positions(
+        self, check: Callable[..., None], kv_type: str, indexer: tuple[int, int], **options: int
+    ) -> None:
+        n_head, dim = indexer if kv_type in FLOATS else (indexer[0], 64)
+        check(attend_to_chosen, kv_type=kv_type, n_head=n_head, dim=dim, **options)
 
 
 def batches(steps, n_ctx, block_size, window):
@@ -62,6 +151,7 @@ def batches(steps, n_ctx, block_size, window):
 
 def attend(folder, backend, steps, **options):
     """Outputs of each step, of queries, keys and values that are the same for every backend."""
+    options.setdefault("scale", options.get("dims", (32,))[0] ** -0.5)
     random = np.random.default_rng(0)
     graphed, rows, grown = _attention(folder, backend, steps, random, **options)
     return [graphed(rows(len(batch.tokens)), batch) for batch in grown]
@@ -80,7 +170,7 @@ def attend_fixed(folder, backend, steps, n_tokens, **options):
     return np.concatenate(found)
 
 
-def attend_to_chosen(folder, backend, kv_type, block_size, pool=1, n_head=8, dim=64, n_local=0):
+def attend_to_chosen(folder, backend, kv_type="f32", block_size=32, pool=1, n_head=8, dim=64, n_local=0):
     """Outputs of steps in which an indexer chooses, of more positions or pools than are chosen, and of fewer."""
     random, n_ctx = np.random.default_rng(1), 600
     limits = Limits(n_ctx, 512, 512, 2, block_size, {0: 2 * -(-n_ctx // block_size)}, kv_type)
@@ -129,7 +219,7 @@ def _attention(
     return graphed, rows, batches(steps, n_ctx, block_size, window)
 
 
-def attend_to_memory(folder, backend, lengths, weights=()):
+def attend_to_memory(folder, backend, lengths, weights=(), kv_type="f16"):
     """Cross-attention: outputs of decoders with so many tokens, each over what an encoder's graph stored for it.
 
     ``weights``: those of ``sinks`` and ``bias`` that the attention has.
@@ -144,7 +234,7 @@ def attend_to_memory(folder, backend, lengths, weights=()):
     extra = {name: encoder.weight(name) for name in weights}
     memory = encoder.memory("memory")
     decoder.output("y", decoder.attention(q, None, None, scale=0.3, causal=False, cache=memory, **extra))
-    bounds = Limits(256, 256, 256, 3, 32, {0: 24}, "f16")
+    bounds = Limits(256, 256, 256, 3, 32, {0: 24}, kv_type)
     stores, reads = (compile_graph(backend, graph, bounds) for graph in (encoder.finish(), decoder.finish()))
     (filled,) = batches([stored], 256, 32, 0)
     stores.run(Step(filled, {name: random.standard_normal((sum(stored), 2, 8)).astype("f4") for name in "kv"}))
@@ -152,4 +242,4 @@ def attend_to_memory(folder, backend, lengths, weights=()):
     step.positions += 5  # a decoder's positions are its own
     step.memory = Memory(np.array(stored[::-1], np.int32), filled.block_tables[0][::-1].copy())
     (y,) = reads.run(Step(step, {"q": random.standard_normal((sum(lengths), 4, 8)).astype("f4")})).values()
-    return y.copy()
+    return [y.copy()]
