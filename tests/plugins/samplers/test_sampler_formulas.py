@@ -1,4 +1,4 @@
-"""Each sampler against its definition, written here in float64 over sorted lists; and what holds for all."""
+"""Samplers that truncate against their definitions, over large vocabularies too; and what holds for all."""
 
 import math
 from typing import Any
@@ -119,37 +119,9 @@ def test_xtc_happens_with_its_probability() -> None:
     assert scipy.stats.binomtest(hits, 2000, 0.3).pvalue > 0.01
 
 
-@pytest.mark.parametrize("temperature", [0.2, 1.7])
-def test_temperature(temperature: float) -> None:
-    exact = scipy.special.softmax(SMALL.astype(np.float64) / temperature)
-    np.testing.assert_allclose(probabilities(SMALL, temperature=temperature), exact, rtol=1e-4, atol=1e-9)
-
-
-@pytest.mark.parametrize(("temperature", "spread", "exponent"), [(1.0, 0.5, 1.0), (0.3, 0.7, 2.0), (0.0, 2.0, 0.5)])
-def test_dynamic_temperature(temperature: float, spread: float, exponent: float) -> None:
-    exact = SMALL.astype(np.float64)
-    entropy = scipy.stats.entropy(scipy.special.softmax(exact)) / math.log(len(exact))
-    low, high = max(0, temperature - spread), temperature + spread
-    result = probabilities(SMALL, temperature=temperature, dynatemp_range=spread, dynatemp_exponent=exponent)
-    heat = low + (high - low) * entropy**exponent
-    np.testing.assert_allclose(result, scipy.special.softmax(exact / heat), rtol=1e-4, atol=1e-9)
-
-
 @pytest.mark.parametrize("cold", [0.0, 1e-30, 1e-300, 1e-6])
 def test_no_temperature_is_greedy(cold: float) -> None:
     assert build(len(LARGE), temperature=cold).sample(LARGE) == LARGE.argmax()
-
-
-def test_penalties() -> None:
-    history = [9, 1, 1, 1, 2, 3, 3]
-    logits = np.array([1.0, 2.0, -2.0, 0.0, 0.5, 0, 0, 0, 0, 1.0], np.float32)
-    exact = logits.astype(np.float64)
-    for token, count in {1: 3, 2: 1, 3: 2}.items():  # 9 is too long ago
-        exact[token] = exact[token] / 1.5 if exact[token] > 0 else exact[token] * 1.5
-        exact[token] -= count * 0.25 + 0.125
-    params = {"repeat_penalty": 1.5, "frequency_penalty": 0.25, "presence_penalty": 0.125, "repeat_last_n": 6}
-    result = probabilities(logits, history=history, **params)
-    np.testing.assert_allclose(result, scipy.special.softmax(exact), rtol=1e-5)
 
 
 def test_penalties_after_a_filter() -> None:
@@ -161,13 +133,6 @@ def test_penalties_after_a_filter() -> None:
     chain.accept(int(first))
     chain.accept(int(np.argmin(LARGE)))
     assert chain.sample(LARGE) == second
-
-
-def test_logit_bias() -> None:
-    logits = np.zeros(6, np.float32)
-    exact = np.array([0, 1.5, 0, -np.inf, 0, -2])
-    result = probabilities(logits, logit_bias={1: 1.5, 3: -math.inf, 5: -2})
-    np.testing.assert_allclose(result, scipy.special.softmax(exact), rtol=1e-6)
 
 
 def test_ignore_eos() -> None:
