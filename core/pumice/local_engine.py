@@ -24,9 +24,8 @@ from pumice.engine.media.encoders import ChosenProjector
 from pumice.engine.messages import Event, Facts
 from pumice.engine.placement.backends import OpeningBackends
 from pumice.engine.placement.fitting import fit_model
-from pumice.engine.placement.memory import facts_of
 from pumice.engine.placement.runner import Observer
-from pumice.engine.placement.sizing import make_limits
+from pumice.engine.placement.sizing import facts_of, make_limits
 from pumice.engine.requests.arguments import AdapterNames, NamedAdapter, check_ids, token_ids
 from pumice.engine.requests.generation import salt_of
 from pumice.engine.requests.reading import LogitRows, ReadRequest, Rows

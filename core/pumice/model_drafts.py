@@ -13,10 +13,9 @@ from pumice.config import Config
 from pumice.engine import Runner
 from pumice.engine.drafts.block_tokens import BlockTokens
 from pumice.engine.drafts.drafter import DraftLimits
-from pumice.engine.drafts.model import DraftModel
+from pumice.engine.drafts.model import DraftModel, DraftVocabulary, SameVocabulary, have_same_tokens, other_vocabulary
 from pumice.engine.drafts.next_tokens import CachedTokens, NextTokens
 from pumice.engine.drafts.speculation import Speculation
-from pumice.engine.drafts.vocabulary import DraftVocabulary, SameVocabulary, have_same_tokens, other_vocabulary
 from pumice.engine.placement.placement import PlacementRules
 from pumice.engine.placement.sizing import EngineSizes, make_limits, states_of_all
 from pumice.engine.requests.prepare import check_proposers

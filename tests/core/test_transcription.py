@@ -22,7 +22,7 @@ from pumice.convert import ConvertOptions, write_model
 from pumice.embeddings import Embeddings
 from pumice.engine import Request, Timings
 from pumice.engine.messages import Logprobs
-from pumice.engine.requests.alignment import median
+from pumice.engine.requests.sounds import median
 from pumice.errors import RequestError
 from pumice.gguf import GGMLType
 from pumice.model_files.opening import open_model

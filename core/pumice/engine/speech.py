@@ -29,7 +29,7 @@ from pumice.engine.placement.sizing import EngineSizes, make_limits
 from pumice.engine.requests.arguments import check_ids
 from pumice.engine.requests.batches import Part, Place, batch_of
 from pumice.engine.requests.reading import ReadRequest
-from pumice.engine.requests.speaking import Speaking
+from pumice.engine.requests.sounds import Speaking
 from pumice.errors import ModelClosedError, ModelError, RequestError
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph, GraphBuilder

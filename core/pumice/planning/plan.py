@@ -15,11 +15,10 @@ from pumice.backend.step import Limits
 from pumice.config import Config
 from pumice.engine.placement.backends import open_backends
 from pumice.engine.placement.fitting import fit_model, has_room, largest_context
-from pumice.engine.placement.memory import Held, devices_in_use, facts_of, held_by
 from pumice.engine.placement.overrides import HOST, DeviceName, parse_device
 from pumice.engine.placement.placed import LATER
 from pumice.engine.placement.placement import Backends, PlacementRules, find_placement
-from pumice.engine.placement.sizing import BLOCK_SIZE, EngineSizes, make_limits
+from pumice.engine.placement.sizing import BLOCK_SIZE, EngineSizes, Held, devices_in_use, facts_of, held_by, make_limits
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph
 from pumice.machine import usable_memory_bytes

@@ -24,9 +24,8 @@ from guessing_programs import (
 from nightly import variants
 from pumice.backend.step import Limits
 from pumice.engine.drafts.drafter import DraftLimits
-from pumice.engine.drafts.model import DraftModel
+from pumice.engine.drafts.model import DraftModel, OtherVocabulary, SameVocabulary, other_vocabulary
 from pumice.engine.drafts.speculation import Speculation
-from pumice.engine.drafts.vocabulary import OtherVocabulary, SameVocabulary, other_vocabulary
 from pumice.errors import ModelError
 
 KINDS = [Cells, Slots]

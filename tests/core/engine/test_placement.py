@@ -15,7 +15,6 @@ from pumice.adapters import AdaptedGraphs
 from pumice.config import load_config
 from pumice.engine.placement.backends import choose_gpus
 from pumice.engine.placement.fitting import largest_context
-from pumice.engine.placement.memory import devices_in_use
 from pumice.engine.placement.overrides import host_layers, parse_overrides
 from pumice.engine.placement.placement import (
     PlacementRules,
@@ -23,7 +22,7 @@ from pumice.engine.placement.placement import (
     share_layers,
 )
 from pumice.engine.placement.runner import Runner
-from pumice.engine.placement.sizing import EngineSizes, make_limits
+from pumice.engine.placement.sizing import EngineSizes, devices_in_use, make_limits
 from pumice.errors import BackendError, ConfigError, PumiceError
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph, Weight

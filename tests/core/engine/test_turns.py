@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 import guessing_programs
 from guessing_programs import GREEDY, Cells, add, engine
-from pumice.engine.loop.policy import HOST_ROWS
-from pumice.engine.loop.turns import ClientTurns, Turns
+from pumice.engine.loop.policy import HOST_ROWS, ClientTurns, Turns
 from pumice.engine.requests.reading import LogitRows, with_future
 
 KINDS = ["generate", "hidden", "logits"]

@@ -15,10 +15,9 @@ import pumice
 from pumice.backend.step import Limits
 from pumice.cli import cli
 from pumice.cli.fit import command
-from pumice.engine.placement.memory import devices_in_use, held_by
 from pumice.engine.placement.overrides import host_layers
 from pumice.engine.placement.placement import PlacementRules, find_placement
-from pumice.engine.placement.sizing import EngineSizes, make_limits
+from pumice.engine.placement.sizing import EngineSizes, devices_in_use, held_by, make_limits
 from pumice.errors import ConfigError
 from pumice.gguf import GGMLType, row_bytes
 from pumice.graph import Graph, GraphBuilder, Weight

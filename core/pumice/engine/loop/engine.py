@@ -22,10 +22,9 @@ from pumice.engine.loop.flight import Flight, StepContext
 from pumice.engine.loop.flights import Flights
 from pumice.engine.loop.lookahead import Lookahead
 from pumice.engine.loop.places import Places, RecurrentStates
-from pumice.engine.loop.policy import FairPolicy, SchedulingPolicy
+from pumice.engine.loop.policy import FairPolicy, SchedulingPolicy, Turns, weights_of
 from pumice.engine.loop.read_steps import ReadSteps
 from pumice.engine.loop.scheduler import Scheduler
-from pumice.engine.loop.turns import Turns, weights_of
 from pumice.engine.messages import Event, Failed, Snapshot
 from pumice.engine.placement.runner import Runner
 from pumice.engine.requests.generation import GENERATE, Generation, Members

@@ -11,8 +11,7 @@ from typing import Any, Generic, TypeVar
 from pumice.backend.step import Limits
 from pumice.engine.cache.blocks import BlockTables
 from pumice.engine.cache.kv_cache import KVCache
-from pumice.engine.loop.policy import SchedulingPolicy
-from pumice.engine.loop.turns import ClientTurns, WaitingJobs
+from pumice.engine.loop.policy import ClientTurns, SchedulingPolicy, WaitingJobs
 from pumice.engine.placement.runner import Runner
 from pumice.engine.requests.batches import EncoderMemory, Place
 from pumice.engine.requests.generation import Generation

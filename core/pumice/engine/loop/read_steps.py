@@ -14,11 +14,10 @@ from pumice.backend.step import Batch
 from pumice.engine.cache.kv_cache import KVCache
 from pumice.engine.loop.scheduler import Scheduler
 from pumice.engine.placement.runner import Runner
-from pumice.engine.requests.alignment import Alignment
 from pumice.engine.requests.batches import Part, Place, batch_of
 from pumice.engine.requests.job import Job
 from pumice.engine.requests.reading import LayerRows, Reading, ReadMembers, Rows, TextRows
-from pumice.engine.requests.speaking import Speaking
+from pumice.engine.requests.sounds import Alignment, Speaking
 
 
 class ReadSteps:

@@ -18,10 +18,9 @@ from typing import NamedTuple
 from pumice.architecture import MAIN
 from pumice.backend.step import Limits
 from pumice.config import Config
-from pumice.engine.placement.memory import devices_in_use
 from pumice.engine.placement.overrides import EXPERTS, FEED_FORWARD, host_layers, unmatched_overrides
 from pumice.engine.placement.placement import Backends, Placement, PlacementRules, find_placement
-from pumice.engine.placement.sizing import BLOCK_SIZE, EngineSizes, make_limits
+from pumice.engine.placement.sizing import BLOCK_SIZE, EngineSizes, devices_in_use, make_limits
 from pumice.graph import Graph, Node, Segment, Weight
 from pumice.tracing import prompts_of
 

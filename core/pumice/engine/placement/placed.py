@@ -15,9 +15,9 @@ from pumice.architecture import ALIGN, DRAFT, FEATURES, MAIN
 from pumice.backend import Backend, CacheForm, Capabilities, Program
 from pumice.backend.pick import Ask
 from pumice.backend.step import Batch, Limits, Pending, Step
-from pumice.engine.placement.memory import Activations, Held, activations_of, held_by, uses_of
 from pumice.engine.placement.placement import place_like
 from pumice.engine.placement.programs import Pipeline, SegmentProgram
+from pumice.engine.placement.sizing import Activations, Held, activations_of, held_by, uses_of
 from pumice.errors import RequestError
 from pumice.graph import Graph, RecurrentState, Segment, concrete, format_graph, plan_memory
 from pumice.graph.taps import sites_of

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from pumice.backend import Backend
 from pumice.backend.step import Limits
 from pumice.config import Config
-from pumice.engine.placement.memory import Activations, DeviceUse, devices_in_use, uses_of
 from pumice.engine.placement.overrides import (
     HOST,
     DeviceName,
@@ -23,6 +22,7 @@ from pumice.engine.placement.overrides import (
     moved_nodes,
     parse_overrides,
 )
+from pumice.engine.placement.sizing import Activations, DeviceUse, devices_in_use, uses_of
 from pumice.errors import BackendError
 from pumice.graph import (
     Graph,

@@ -23,12 +23,12 @@ from pumice.engine.messages import (
     Score,
     Scored,
 )
-from pumice.engine.requests.alignment import Alignment
 from pumice.engine.requests.arguments import NO_PREDICTION, AdapterNames, check_ids, site_name
 from pumice.engine.requests.generation import Generation, salt_of
 from pumice.engine.requests.job import EncoderPrompt
 from pumice.engine.requests.outputs import TextStream
 from pumice.engine.requests.reading import LayerRows, ReadRequest, Rows, Scores, TextRows, wanted_by, with_event
+from pumice.engine.requests.sounds import Alignment
 from pumice.errors import PromptTooLongError, PumiceError, RequestError
 from pumice.grammar import BudgetedReasoning, Constraint
 from pumice.proposers import ALONE, COMPUTED, names_of
