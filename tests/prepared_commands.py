@@ -38,19 +38,19 @@ class Commands:
 
 
 @contextmanager
-def prepared() -> Iterator[Commands]:
-    """Start the process that has imported the program."""
+def prepared(*modules: str) -> Iterator[Commands]:
+    """Start the process that has imported the program, and these modules."""
     with (
         TemporaryDirectory() as folder,
         subprocess.Popen(
-            [sys.executable, "-P", __file__, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-P", __file__, folder, *modules], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as process,
     ):
         yield Commands(process, Path(folder))
 
 
-def _serve(folder: str) -> None:
-    for module in ("pumice.cli", "pumice.local_engine", "pumice_numpy"):
+def _serve(folder: str, *modules: str) -> None:
+    for module in ("pumice.cli", "pumice.local_engine", "pumice_numpy", *modules):
         importlib.import_module(module)
     for line in sys.stdin:
         child = os.fork()
@@ -73,4 +73,4 @@ def _run(request: dict[str, Any], folder: str) -> None:
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1])
+    _serve(*sys.argv[1:])

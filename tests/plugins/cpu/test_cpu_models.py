@@ -11,7 +11,7 @@ import pumice
 from nightly import variants
 from reference_models import SHARED_IDS, SHARED_MODELS, error
 from tiny_models import N_CTX
-from tiny_zoo import CHUNKED, DAILY, LIMITS, ZOO
+from tiny_zoo import CHUNKED, DAILY, LARGEST, LIMITS, ZOO
 
 each_set = pytest.mark.every_instruction_set
 
@@ -28,7 +28,13 @@ def test_llama_cpp_test_models(shared: Path, name: str) -> None:
         assert error(logits(shared / "archs" / f"{name}.gguf", SHARED_IDS), expected[name]) < 1e-4
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=each_set) if name == "rope-plain" else name for name in ZOO])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("rope-plain", marks=each_set),
+        *variants([name for name in ZOO if name != "rope-plain"], LARGEST.values()),
+    ],
+)
 def test_tiny_models(tiny_file: Any, tiny_logits: Any, name: str) -> None:
     assert error(logits(tiny_file(name), ZOO[name].ids), tiny_logits[name]) < LIMITS.get(name, 1e-5)
 

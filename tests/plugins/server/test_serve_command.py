@@ -19,6 +19,7 @@ import httpx2
 import pytest
 
 from gguf_files import tiny_llama
+from prepared_commands import Commands, prepared
 from pumice.gguf.copy import split
 from pumice_server.arguments import OPTIONS
 from pumice_server.choice import choose_models
@@ -27,6 +28,12 @@ from pumice_server.defaults import take_chat, take_sampling
 from waiting import PATIENCE, wait_until
 
 SERVE = [sys.executable, "-m", "pumice", "serve"]
+
+
+@pytest.fixture(scope="module")
+def forked() -> Iterator[Commands]:
+    with prepared("pumice_server.command") as commands:
+        yield commands
 
 
 @contextmanager
@@ -120,8 +127,8 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
         (["--backend", "absent", "--port", "0"], "absent"),
     ],
 )
-def test_wrong_options(arguments, message):
-    done = subprocess.run([*SERVE, *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False)
+def test_wrong_options(forked, arguments, message):
+    done = forked("serve", *arguments)
     assert done.returncode in (1, 2)
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
@@ -153,17 +160,18 @@ def test_a_folder_of_models(tmp_path):
 
 
 @pytest.mark.parametrize("order", [["good", "bad"], ["bad", "good"], ["good", "-m", "bad"]])
-def test_a_damaged_model_among_several_is_refused_before_anything_is_served(tmp_path, order):
+def test_a_damaged_model_among_several_is_refused_before_anything_is_served(forked, tmp_path, order):
     tiny_llama(tmp_path / "good.gguf")
     (tmp_path / "bad.gguf").write_bytes((tmp_path / "good.gguf").read_bytes()[:5000])
     arguments = [name if name == "-m" else str(tmp_path / f"{name}.gguf") for name in order]
-    done = subprocess.run([*SERVE, *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = forked("serve", *arguments)
     assert done.returncode == 1
     assert done.stderr.startswith(f"error: {tmp_path / 'bad.gguf'}: ")
     assert done.stderr.count("\n") == 1
 
 
-def test_a_model_that_is_not_there_is_named_before_anything_is_served(tmp_path):
+def test_a_model_that_is_not_there_is_named_before_anything_is_served(forked, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     tiny_llama(tmp_path / "good.gguf")
     config = tmp_path / "c.yaml"
     config.write_text(f"models: {{mine: {{model: {tmp_path}/gone.gguf}}}}\n")
@@ -171,15 +179,7 @@ def test_a_model_that_is_not_there_is_named_before_anything_is_served(tmp_path):
         (["good.gguf", "missing.gguf"], "error: missing.gguf: no such file"),
         (["good.gguf", "mine"], f"error: mine: {tmp_path}/gone.gguf: no such file"),
     ):
-        environment = {**os.environ, "PUMICE_CONFIG": str(config)}
-        done = subprocess.run(
-            [*SERVE, "--port", "0", *arguments],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            env=environment,
-            timeout=PATIENCE,
-        )
+        done = forked("serve", "--port", "0", *arguments, PUMICE_CONFIG=str(config))
         assert done.returncode == 1
         assert said in done.stderr
 
