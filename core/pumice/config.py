@@ -116,7 +116,9 @@ class AdapterOptions(BaseModel):
 
 
 class Config(BaseModel):
-    """The merged settings, by the keys of ``pumice.options.EngineOptions``. Any other key is the section of a backend.
+    """The merged settings, by the keys of ``pumice.options.EngineOptions``, which has the limits of numbers.
+
+    Any other key is the section of a backend.
 
     ``pumice.registry.get_registry`` checks sections and ``sampling``, which depend on plugins.
     """
@@ -126,31 +128,31 @@ class Config(BaseModel):
 
     backend: str
     backends: list[str]
-    n_ctx: int = Field(ge=0)
-    cache_share: float = Field(gt=0, le=1)
-    n_batch: int = Field(ge=1)
-    n_parallel: int = Field(ge=1)
-    max_queue: int = Field(ge=-1)
-    prefill_tokens: int = Field(ge=0)
-    lookahead: int = Field(ge=-1)
+    n_ctx: int
+    cache_share: float
+    n_batch: int
+    n_parallel: int
+    max_queue: int
+    prefill_tokens: int
+    lookahead: int
     speculate: str
-    n_draft: int = Field(ge=-1)
-    n_gpu_layers: int = Field(ge=-1)
+    n_draft: int
+    n_gpu_layers: int
     devices: list[str]
     split_mode: Literal["auto", "none", "layer"]
-    main_gpu: int = Field(ge=0)
+    main_gpu: int
     tensor_split: list[float]
     override_tensors: list[str]
-    n_cpu_moe: int = Field(ge=-1)
-    n_cpu_ffn: int = Field(ge=-1)
+    n_cpu_moe: int
+    n_cpu_ffn: int
     moe_in_place: Literal["on", "off"]
     kv_offload: bool
     mmap: bool
     mlock: bool
     numa: Literal["off", "distribute", "isolate", "numactl"]
     fit: bool
-    fit_target: int = Field(ge=0, le=2**20)
-    fit_ctx: int = Field(ge=1)
+    fit_target: int
+    fit_ctx: int
     kv_type: KVType
     kv_rotate: bool
     samplers: list[str]
@@ -158,19 +160,19 @@ class Config(BaseModel):
     chat_template: str
     mmproj: str
     vocoder: str
-    image_min_tokens: int = Field(ge=0, le=2**16)
-    image_max_tokens: int = Field(ge=0, le=2**16)
+    image_min_tokens: int
+    image_max_tokens: int
     draft: str
-    draft_max: int = Field(ge=1, le=31)
-    draft_min: int = Field(ge=0, le=31)
-    draft_p_min: float = Field(ge=0, le=1, allow_inf_nan=False)
-    draft_n_ctx: int = Field(ge=0)
-    draft_n_gpu_layers: int = Field(ge=-1)
-    cache_ram: int = Field(ge=0, le=2**30)
+    draft_max: int
+    draft_min: int
+    draft_p_min: float
+    draft_n_ctx: int
+    draft_n_gpu_layers: int
+    cache_ram: int
     cache_disk: str
     cache_saved: str
-    cache_disk_limit: float = Field(ge=0, le=2**20, allow_inf_nan=False)
-    memory_limit: float = Field(ge=0, le=2**20, allow_inf_nan=False)
+    cache_disk_limit: float
+    memory_limit: float
     sandbox: Literal["auto", "on", "off"]
     sandbox_read: list[str]
     sandbox_write: list[str]
@@ -192,6 +194,14 @@ class Config(BaseModel):
         except ConfigError:
             expected = f"should be a number of {ENGINE[info.field_name or ''].unit}, or a size such as 12GiB or 512MiB"
             raise PydanticCustomError("size", expected) from None
+
+    @field_validator(*(name for name, option in ENGINE.items() if option.limits))
+    @classmethod
+    def _is_within_limits(cls, value: float, info: ValidationInfo) -> float:
+        option = ENGINE[info.field_name or ""]
+        if not option.is_within(value):
+            raise PydanticCustomError("limits", f"should be {option.limits_text}")
+        return value
 
     @field_validator("sandbox", "moe_in_place", mode="before")
     @classmethod

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import numpy as np
-from annotated_types import Ge, MaxLen
+from annotated_types import Ge
 from numpy.typing import NDArray
 
-from pumice.plugin import Candidates, SamplerContext
+from pumice.plugin import Candidates, RequestError, SamplerContext
 from pumice.plugin.unstable import Pick, Plan, PlannedSampler
 from pumice_samplers.breakers import Breakers, Breaks
 from pumice_samplers.history import History
@@ -43,9 +43,11 @@ class Dry(PlannedSampler):
     dry_base: Annotated[float, Ge(1)] = 1.75
     dry_allowed_length: Annotated[int, Ge(0)] = 2
     dry_penalty_last_n: Annotated[int, Ge(0)] = 64
-    dry_sequence_breakers: Annotated[list[Annotated[str, MaxLen(40)]], MaxLen(64)] = field(
-        default_factory=lambda: ["\n", ":", '"', "*"]
-    )
+    dry_sequence_breakers: list[str] = field(default_factory=lambda: ["\n", ":", '"', "*"])
+
+    def __post_init__(self) -> None:
+        if len(self.dry_sequence_breakers) > 64 or any(len(text) > 40 for text in self.dry_sequence_breakers):
+            raise RequestError("dry_sequence_breakers must be at most 64 strings of at most 40 characters")
 
     def plan(self) -> Plan:
         neutral = self.dry_multiplier == 0 or self.dry_penalty_last_n == 0

@@ -62,8 +62,8 @@ def test_a_file_of_comments_and_keys_without_values_changes_nothing(home):
         ("n_ctx: many", "n_ctx: should be an integer, not 'many'"),
         ('plugins: {prefer: {backends: {"a\\nb": }}}', "plugins.prefer.backends.a?b: should be a string, not null"),
         ("n_ctx: yes", "n_ctx: should be an integer, not true"),
-        ("n_ctx: -1", "n_ctx: should be greater than or equal to 0, not -1"),
-        ("n_batch: 0", "n_batch: should be greater than or equal to 1, not 0"),
+        ("n_ctx: -1", "n_ctx: should be at least 0, not -1"),
+        ("n_batch: 0", "n_batch: should be at least 1, not 0"),
         (
             "kv_type: f64",
             "kv_type: should be 'f32', 'f16', 'bf16', 'q8_0', 'q5_1', 'q5_0', 'q4_1' or 'q4_0', not 'f64'",

@@ -26,6 +26,7 @@ _NOUNS: dict[object, str] = {
     bool: "true or false",
     str: "a string",
     Sequence[str]: "a list of strings",
+    list[str]: "a list of strings",
 }
 _COMPARE: Mapping[str, Callable[[Any, float], bool]] = {
     "gt": operator.gt,
@@ -100,17 +101,25 @@ class Option:
         """Raise RequestError for a value of a wrong type or out of bounds."""
         if self._fits(1):
             check_size(self.name, value)
-        if not self._fits(value) or (self.limits and not self._within(value)):
+        if not self._fits(value) or (self.limits and not self.is_within(value)):
             raise RequestError(f"{self.name} must be {self.expected}, not {show_python(value)}")
 
     @cached_property
     def _fits(self) -> Callable[[Any], bool]:
         return _make_test(self.type)
 
-    def _within(self, value: object) -> bool:
+    def is_within(self, value: object) -> bool:
+        """Return True unless a number is out of bounds."""
         if not isinstance(value, (int, float, Real)):
             return True
         return all(_COMPARE[key](value, limit) for key, limit in self.limits.items())
+
+
+def read_parameter(name: str, hint: Any, noun: str = "") -> Option:
+    """Return the option of a parameter whose type may have bounds of ``annotated_types``, such as ``Ge(0)``."""
+    bounds = getattr(hint, "__metadata__", ())
+    limits = {key: value for bound in bounds for key in _BOUNDS if (value := getattr(bound, key, None)) is not None}
+    return Option(None, noun=noun, name=name, type=hint.__origin__ if bounds else hint, **limits)
 
 
 def check_size(name: str, value: object) -> None:
@@ -211,24 +220,29 @@ def _describe_type(hint: Any) -> str:
         return f"one of {', '.join(map(str, get_args(hint)))}"
     if get_origin(hint) in (Union, types.UnionType):
         return " or ".join(_describe_type(part) for part in get_args(hint) if part is not type(None))
-    if get_origin(hint) is not None and issubclass(get_origin(hint), Mapping):
-        return "a mapping"
-    return f"a list of {show_type(get_args(hint)[0])}" if get_args(hint) else show_type(hint)
+    if get_origin(hint) is None or not issubclass(get_origin(hint), Collection):
+        return show_type(hint)
+    return "a mapping" if issubclass(get_origin(hint), Mapping) else f"a list of {show_type(get_args(hint)[0])}"
 
 
 def _make_test(hint: Any) -> Callable[[Any], bool]:
     """Return a function that is True for values of a type; NumPy's numbers are numbers, booleans and NaN are not."""
     if hint in _SCALARS:
         return _SCALARS[hint]
+    if hint is Any:
+        return lambda value: True
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is None:
         return lambda value: isinstance(value, hint)
     if origin is Literal:
-        return lambda value: isinstance(value, str) and value in arguments
+        return lambda value: any(type(value) is type(choice) and value == choice for choice in arguments)
+    is_union = origin in (Union, types.UnionType)
+    if not is_union and not issubclass(origin, Collection):
+        return lambda value: isinstance(value, origin)
     tests = [_make_test(part) for part in arguments]
-    if origin in (Union, types.UnionType):
+    if is_union:
         return lambda value: any(test(value) for test in tests)
-    if origin is Mapping:
+    if issubclass(origin, Mapping):
         of_key, of_value = tests
         return lambda value: isinstance(value, Mapping) and all(of_key(k) and of_value(v) for k, v in value.items())
     classes = (Sequence, Set) if origin is Collection else (Sequence,)

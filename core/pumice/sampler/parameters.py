@@ -8,19 +8,16 @@ import math
 import typing
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from pumice.errors import PluginError, RequestError
 from pumice.guard import guarded
 from pumice.options import CHAT, REQUEST, SAMPLING
-from pumice.options.option import check_size
+from pumice.options.option import Option, read_parameter
 from pumice.sampler.contract import Sampler
-from pumice.wording import did_you_mean, show_python
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
+from pumice.wording import did_you_mean
 
 ARGUMENTS = frozenset({*CHAT, *REQUEST, "progress"} - SAMPLING.keys())
 """Options of ``generate`` and ``chat`` that are no parameters of samplers."""
@@ -30,16 +27,6 @@ RESERVED = ARGUMENTS | {"each", "max_tool_turns", "messages", "prompt", "prompts
 
 SHARED = frozenset(["rng", "seed"])
 """Parameters of the chain, not of a single sampler."""
-
-_NOUNS = {
-    "integer": "an integer",
-    "number": "a number",
-    "boolean": "true or false",
-    "string": "a string",
-    "array": "a list",
-    "object": "a map",
-}
-_BOUNDS = {"exclusiveMinimum": "above", "minimum": "at least", "exclusiveMaximum": "below", "maximum": "at most"}
 
 
 def names(cls: type[Sampler]) -> list[str]:
@@ -61,17 +48,9 @@ def of_chain(params: Mapping[str, Any], chain: Iterable[type[Sampler]]) -> dict[
 
 def create(cls: type[Sampler], params: Mapping[str, Any]) -> Sampler:
     """Return a sampler with the parameters that it declares. Raises RequestError that names a wrong one."""
-    from pydantic import ValidationError
-
     values = {name: plain(params[name]) for name in names(cls) if name in params}
-    schema = _schema(cls)
-    try:
-        schema.model_validate(values)
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        raise RequestError(_describe(schema, values, problem)) from None
     for name, value in values.items():
-        check_size(name, value)
+        _options(cls)[name].check(value)
         if isinstance(value, float) and not math.isfinite(value):
             raise RequestError(f"{name} must be a finite number, not {value}")
     return _make(cls, **values)
@@ -121,14 +100,10 @@ def _declares(samplers: Mapping[str, type[Sampler]], name: str, param: str) -> b
 
 
 @cache
-def _schema(cls: type[Sampler]) -> type[BaseModel]:
-    from pydantic import ConfigDict, create_model
-
+def _options(cls: type[Sampler]) -> Mapping[str, Option]:
     hints = typing.get_type_hints(cls, include_extras=True)
-    fields: dict[str, Any] = {name: (hints[name], None) for name in names(cls)}
-    settings = ConfigDict(strict=True, arbitrary_types_allowed=True, protected_namespaces=())
-    schema: type[BaseModel] = create_model(cls.__name__, __config__=settings, **fields)
-    return schema
+    nouns = {name: SAMPLING[name].noun if name in SAMPLING else "" for name in names(cls)}
+    return {name: read_parameter(name, hints[name], noun) for name, noun in nouns.items()}
 
 
 def plain(value: Any) -> Any:
@@ -140,16 +115,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {plain(key): plain(item) for key, item in value.items()}
     return value
-
-
-def _describe(schema: type[BaseModel], values: Mapping[str, Any], problem: Any) -> str:
-    """Return one line for an error of pydantic: the parameter, what was expected, and the value."""
-    name, *inside = problem["loc"]
-    described = schema.model_json_schema()["properties"][name]
-    noun = _NOUNS.get(described.get("type"))
-    if inside or noun is None:
-        where = "".join(f"[{show_python(part)}]" for part in inside if part != "[key]")
-        return f"{name}{where} {problem['msg'].replace('Input should', 'must', 1)}, not {show_python(problem['input'])}"
-    bounds = [f"{words} {described[key]:g}" for key, words in _BOUNDS.items() if key in described]
-    expected = noun + (f", {' and '.join(bounds)}" if bounds else "")
-    return f"{name} must be {expected}, not {show_python(values[name])}"

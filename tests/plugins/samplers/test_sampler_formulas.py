@@ -150,7 +150,7 @@ def test_ignore_eos() -> None:
     [
         ({50: 1.0}, r"token 50 is not in the vocabulary \(0 to 49\)"),
         ({-1: 1.0}, "token -1"),
-        ({3: math.nan}, r"logit_bias\[3\] must be a finite number or -inf, not nan"),
+        ({3: math.nan}, r"logit_bias must be a mapping of token ids to numbers, not {3: nan}"),
         ({3: math.inf}, "not inf"),
     ],
 )
