@@ -10,6 +10,7 @@ import base64
 import importlib
 import json
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pumice.plugin.unstable import cores, without_collections
+from pumice_cpu import cache
 from pumice_cpu.cache import CompiledKernel
 from pumice_cpu.codegen import function_source, kernel_source, object_file, parameters
 from pumice_cpu.isa import ENVIRONMENT, current
@@ -57,10 +59,11 @@ def compile_one(name: str) -> CompiledKernel:
 def compile_all(names: Sequence[str]) -> Iterator[tuple[str, CompiledKernel]]:
     """Compile kernels in this process and in helper processes, and yield each when it is ready.
 
-    This process compiles any kernel that a helper fails to return.
+    This process compiles any kernel that a helper fails to return. Processes that start together share the work: each
+    has an order of its own, and finds in the cache what others have compiled meanwhile.
     """
     # Names with more variants stand for larger kernels, attention's foremost. Last, one would keep a single core busy.
-    todo = deque(sorted(names, key=lambda name: name.count(":"), reverse=True))
+    todo = deque(sorted(random.sample(names, len(names)), key=lambda name: name.count(":"), reverse=True))
     done = deque[tuple[str, CompiledKernel]]()
     # The executable of a frozen program is no Python interpreter.
     can_help = sys.executable and not getattr(sys, "frozen", False)
@@ -69,7 +72,7 @@ def compile_all(names: Sequence[str]) -> Iterator[tuple[str, CompiledKernel]]:
     missing = set(names)
     try:
         while (name := _take(todo)) is not None:
-            done.append((name, compile_one(name)))
+            done.append((name, cache.load(name) or compile_one(name)))
             yield from _drain(done, missing)
         for helper in helpers:
             helper.join()
@@ -131,7 +134,7 @@ def _serve() -> None:
 
     print("ready", flush=True)
     for line in sys.stdin:
-        entry = compile_one(line.strip())
+        entry = cache.load(line.strip()) or compile_one(line.strip())
         code = base64.b64encode(entry.code).decode()
         print(json.dumps({"parameters": entry.parameters, "code": code}), flush=True)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pumice_cpu import cache
+from pumice_cpu import cache, compiler
 from pumice_cpu.cache import CompiledKernel
 from pumice_cpu.isa import ISAS
 
@@ -54,6 +54,22 @@ def test_a_saved_kernel_is_loaded(folder: Path) -> None:
     assert cache.load("a.kernel:1") == ENTRY
     assert cache.load("a.kernel:2") is None
     assert [path.suffix for path in folder.iterdir()] == [".kernel"]  # nothing is left of writing
+
+
+def test_kernels_that_other_processes_compile_meanwhile_are_not_compiled_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = []
+
+    def compile_one(name: str) -> CompiledKernel:
+        compiled.append(name)
+        for other in ("a.kernel", "b.kernel"):
+            cache.save(other, ENTRY)
+        return ENTRY
+
+    monkeypatch.setattr(compiler, "compile_one", compile_one)
+    assert dict(compiler.compile_all(["a.kernel", "b.kernel"])) == {"a.kernel": ENTRY, "b.kernel": ENTRY}
+    assert len(compiled) == 1
 
 
 @pytest.mark.parametrize("damage", [lambda c: c[:-1], lambda c: c[:10], lambda c: b"", lambda c: c[:-1] + b"!"])
