@@ -163,7 +163,7 @@ def test_stop_ends_the_text_before_it(run, model):
         (["run", "MODEL", "-p", "a b " * 999, "-c", "64"], 1, r"error: the prompt has .*, -c is 64: .* or raise -c"),
         (["run", "MODEL", "-p", "a b " * 999, "--ctx-size=64"], 1, r"error: .* --ctx-size is 64: .* raise --ctx-size"),
         (["run", "MODEL", "-p", "a", "-mm", "/nowhere.gguf"], 1, "error: -mm: /nowhere.gguf: no such file"),
-        (["run", "MODEL", "-p", "a", "--device", "x9"], 1, r"error: --device: x is no GPU backend; .*"),
+        (["run", "MODEL", "-p", "a", "--device", "x9"], 1, r"error: --device: unknown GPU backend 'x'; .*"),
         (["run", "MODEL", "-p", "a", "-r", ""], 1, r"error: -r: a text is empty, .*; leave it out"),
         (["run", "MODEL", "a", "--set", "n_threads=2"], 1, r"error: .*n_threads.; threads belong .*cpu.threads"),
         (["serve", "MODEL", "-np", "0"], 2, r"error: Invalid value for '-np': 0 sequences serve nothing; give 1 .*"),

@@ -205,7 +205,9 @@ def _without_other_gpus(registry: Registry, names: list[str], named: set[str]) -
     """
     for name in named:
         if name not in registry.backends or not registry.backends[name].offload:
-            raise BackendError(f"devices: {name} is no GPU backend; see `pumice devices`")
+            raise BackendError(
+                f"devices: unknown GPU backend {name!r}; `pumice devices` lists the devices, such as Vulkan0"
+            )
         if reason := unavailable(registry, name):
             raise BackendError(f"devices: backend {name}: {reason}")
     return [name for name in names if name in named or not registry.backends[name].offload]
