@@ -1523,10 +1523,6 @@ void find_cells(uint layer) {
 #endif
 }
 
-#ifdef ROLLED
-#include "persistent_stages.glsl"
-#else
-
 void compute_layer(uint layer) {
     const uint region = layer * ACT_LAYER;
     const bool last = layer + 1u == LAYERS;
@@ -1660,7 +1656,6 @@ void compute_logits() {
     store_logits(factor);
 }
 #endif
-#endif // ROLLED
 
 void main() {
     tid = gl_LocalInvocationIndex;
@@ -1695,12 +1690,8 @@ void main() {
             residual[k] = IS_OWN(k * THREADS + tid) ? x[x_at + wg * OF_X + k * THREADS + tid] : 0.0;
         }
 #endif
-#ifdef ROLLED
-        compute_stages();
-#else
         for (uint layer = 0u; layer < LAYERS; layer++) compute_layer(layer);
         compute_logits();
-#endif
     }
     barrier();
     if (tid == 0u) epochs[epochs_at + wg] = epoch;

@@ -198,10 +198,6 @@ void keep_rows(uint rr, int row, uint of, uint first) {
 uint row_of(uint local, uint of, uint n, uint rr) { return min(wg * of + local, n - rr); }
 int local_of(uint row, uint of) { return int(row) - int(wg * of); }
 
-#ifdef ROLLED
-#include "persistent_rolled.glsl"
-#else
-
 #define BOTH_STEPS(STEPS, LOAD, MULTIPLY) \
     [[dont_unroll]] for (uint s = 0u; s < STEPS; s += 2u) { \
         MULTIPLY(0u, s); \
@@ -554,4 +550,3 @@ void begin_output() {
 }
 
 void multiply_output() { BOTH_STEPS(STEPS_L, load_output, multiply_output) }
-#endif

@@ -47,21 +47,17 @@ class Variant:
         experts: True if layers may have experts.
         units: units of a step; with few, less code and fewer registers, which dense layers gain from.
         software: True for software devices.
-        rolled: True for one loop over the products of all matrices, for dense models with wide rows: drivers spill
-            registers where each product of these has code of its own. A step has as many rows as units.
     """
 
     types: tuple[str, ...]
     experts: bool
     units: int
     software: bool = False
-    rolled: bool = False
 
     def macros(self) -> dict[str, str | int]:
         flags = {
             "GENERAL_EXPERTS": self.experts,
             "FEW_UNITS": self.units == FEW_UNITS,
-            "ROLLED": self.rolled,
         }
         chosen = [name for name, is_set in flags.items() if is_set]
         return dict.fromkeys(["GENERAL", *chosen, *(f"HAS_{type.upper()}" for type in self.types)], 1)
@@ -69,37 +65,28 @@ class Variant:
     @property
     def rows(self) -> tuple[int, ...]:
         """Rows that a step may have."""
-        return (self.units,) if self.rolled else (1, 2, 4)[: self.units.bit_length()]
+        return (1, 2, 4)[: self.units.bit_length()]
 
-    def suits(self, types: int, experts: bool, software: bool, wide: bool) -> bool:
+    def suits(self, types: int, experts: bool, software: bool) -> bool:
         """Return True if it computes matrices of a mask of types, and layers with experts if there are any."""
         mask = sum(1 << TYPES.index(type) for type in self.types)
-        has_all = types & ~mask == 0 and experts <= self.experts
-        return has_all and software == self.software and (software or wide or not self.rolled)
+        return types & ~mask == 0 and experts <= self.experts and software == self.software
 
 
 VARIANTS = {
-    "q4_k_wide": Variant(("q4_k", "q6_k"), experts=False, units=FEW_UNITS, rolled=True),
-    "q4_0_wide": Variant(("q4_0", "q6_k"), experts=False, units=FEW_UNITS, rolled=True),
     "q4_k": Variant(("q4_k", "q6_k"), experts=False, units=FEW_UNITS),
     "q4_0": Variant(("q4_0", "q6_k"), experts=False, units=FEW_UNITS),
     "q4_k_experts": Variant(("q4_k", "q6_k"), experts=True, units=UNITS),
     "q4_0_experts": Variant(("q4_0", "q6_k"), experts=True, units=UNITS),
     "mxfp4": Variant(("q8_0", "mxfp4"), experts=True, units=UNITS),
     "all": Variant(TYPES[:-1], experts=True, units=UNITS),
-    "small_q4_k": Variant(("q4_k", "q6_k"), experts=False, units=FEW_UNITS, software=True, rolled=True),
     "small_mxfp4": Variant(("q8_0", "mxfp4"), experts=True, units=FEW_UNITS, software=True),
     "small": Variant(TYPES[:-1], experts=True, units=FEW_UNITS, software=True),
 }
 
 
-def _variant(types: int, experts: bool, software: bool, wide: bool) -> str:
-    return next((name for name, variant in VARIANTS.items() if variant.suits(types, experts, software, wide)), "")
-
-
-def _is_wide(threads: int, *columns: int) -> bool:
-    """Return True if an invocation reads more than one word of the values of a row."""
-    return max(columns) > 4 * threads
+def _variant(types: int, experts: bool, software: bool) -> str:
+    return next((name for name, variant in VARIANTS.items() if variant.suits(types, experts, software)), "")
 
 
 @dataclass(frozen=True)
@@ -170,12 +157,7 @@ class General:
     @property
     def kernel(self) -> str:
         types = self.types_q | self.types_k | self.types_o | self.types_g | self.types_d | self.types_l
-        return f"persistent_general.{_variant(types, self.experts > 0, self.with_others, self.is_wide)}"
-
-    @property
-    def is_wide(self) -> bool:
-        """True if an invocation reads more than one word of the values of a row."""
-        return _is_wide(self.threads, self.width, self.heads * self.dim)
+        return f"persistent_general.{_variant(types, self.experts > 0, self.with_others)}"
 
     @property
     def deep_parts(self) -> int:
@@ -327,9 +309,9 @@ def _plan(decoder: Decoder, limits: Limits, device: Device) -> General | None:
     threads = min(THREADS, WARPS * lanes)
     heads, kv_heads = sizes.query // sizes.dim, sizes.key // sizes.dim
     types = {f"types_{name}": _mask(weights) for name, weights in _sites(decoder).items()}
-    is_wide = _is_wide(threads, sizes.width, sizes.query)
-    name = _variant(reduce(or_, types.values()), sizes.experts > 0, software, is_wide)
-    if not name:
+    name = _variant(reduce(or_, types.values()), sizes.experts > 0, software)
+    # Where an invocation reads two words of a row of x, GPUs' drivers spill registers, and dispatches are faster.
+    if not name or (max(sizes.width, sizes.query) > 4 * threads and not software):
         return None
     variant = VARIANTS[name]
     return General(

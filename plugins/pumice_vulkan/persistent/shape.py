@@ -44,10 +44,9 @@ def shapes(
 def is_faster(plan: General) -> bool:
     """Return True if the shader for any shape was faster than dispatches for such models on a GPU.
 
-    Those are models without windows of which an invocation reads one word of a row of x; the driver's code for two
-    spills.
+    Those are models without windows and norms of results.
     """
-    return not plan.is_wide and plan.kernel in FAST_KERNELS and not plan.post_norms and not plan.windows
+    return plan.kernel in FAST_KERNELS and not plan.post_norms and not plan.windows
 
 
 def _shapes_of_families(

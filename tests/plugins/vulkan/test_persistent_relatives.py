@@ -26,13 +26,7 @@ COMPUTED = variants(["granite", "gpt-oss", "gemma2", "qwen2moe", "glm4moe"], ["g
 """Relatives that a software device computes, which compiles each shader for half a minute."""
 
 FASTER = ("llama", "granite", "qwen2", "qwen3", "phi3", "granitemoe")
-"""Relatives that take the shader without being asked for it, where they are no wider than these tiny ones."""
-
-WIDER: dict[str, dict[str, int]] = {"granite": {"width": 768, "heads": 12, "kv_heads": 4, "ffn": 1280}}
-"""Sizes of which an invocation reads two words of a row on a software device."""
-
-WIDE_KERNELS = {f"persistent_general.{name}": f"persistent_general.{name}_wide" for name in ("q4_k", "q4_0")}
-"""The shaders of dense models with wide rows, in the place of those with narrow ones."""
+"""Relatives that take the shader without being asked for it."""
 
 SAME_TEXT = ("granite",)
 """Relatives whose next tokens are so clear that rounding changes none."""
@@ -56,10 +50,6 @@ def test_relatives_have_a_plan(tmp_path: Path, name: str) -> None:
         assert plan.shared_bytes <= 48 * 1024
         assert shader(kernel_of(plan))
         assert is_faster(plan) == (name in FASTER)
-        wider = replace(plan, width=2560)
-        assert not is_faster(wider)
-        assert kernel_of(wider) == WIDE_KERNELS.get(kernel_of(plan), kernel_of(plan))
-        assert shader(kernel_of(wider))
         assert not list(plans(decoder, replace(limits, kv_type="f32"), device))
 
 
@@ -67,6 +57,7 @@ def test_relatives_have_a_plan(tmp_path: Path, name: str) -> None:
     ("name", "changes"),
     [
         ("llama", {"four": GGMLType.Q4_1}),  # a type that the shader lacks
+        ("llama", {"width": 2304, "heads": 36, "kv_heads": 4}),  # an invocation would read two words of a row
         ("gemma2", {"dim": 512}),  # more values of a head than a subgroup has room for
         ("glm4moe", {"keys": {**RELATIVES["glm4moe"].keys, "expert_group_count": 2, "expert_group_used_count": 1}}),
     ],
@@ -102,7 +93,7 @@ def load(path: Path, **options: Any) -> Any:
 @pytest.mark.parametrize("name", COMPUTED)
 def test_tokens(tmp_path: Path, used: list[type], name: str) -> None:
     """Logits and texts are those of NumPy, as far as int8 activations allow, and each token is one dispatch."""
-    path = replace(RELATIVES[name], **WIDER.get(name, {})).write(tmp_path / "model.gguf")
+    path = RELATIVES[name].write(tmp_path / "model.gguf")
 
     def tokens(model: Any) -> list[int]:
         return list(model.generate(IDS, max_tokens=8, temperature=0, ignore_eos=True).tokens)
