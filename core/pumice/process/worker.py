@@ -43,7 +43,7 @@ from pumice.process.engine_host import EngineHost
 from pumice.process.frames import FrameWriter, read_frames
 from pumice.process.header import Header
 from pumice.process_list import RunningModel, listed
-from pumice.switching import SWITCH_SECONDS
+from pumice.switching import COLLECTED, SWITCH_SECONDS
 
 logger = logging.getLogger("pumice")
 
@@ -95,6 +95,7 @@ def main() -> int:
         write(NotLoaded(_explained(error, load.config.memory_limit)))
         return 1
     gc.enable()
+    gc.set_threshold(COLLECTED)
     gc.freeze()  # the process has one model; a full collection of garbage would stop its steps
     sandbox.seal()
     host, facts = EngineHost(engine, write_events), engine.facts

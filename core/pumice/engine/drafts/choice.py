@@ -35,7 +35,7 @@ LEAST_ROUNDS = 5  # of steps that are not slow, however long they take
 SLOW_SECONDS = 0.1  # of a step of one row, above which a round is enough
 SLOW_ALONE = 0.01  # the same where no other size is measured
 RUNS = 3  # measured drafts of a length
-ASSUMED = {1: 1.0, 2: 1.7, 4: 2.8, 8: 3.0, 16: 3.5}  # where no table is measured: an NVIDIA GPU
+ASSUMED = {1: 1.0, 2: 1.7, 4: 2.8, 8: 3.0, 16: 3.5, 128: 7.5, 512: 22.0}  # where no table is measured: an NVIDIA GPU
 DRAFTING = 0.3  # time of a token that a model drafts, in steps of a row, where it is not measured
 
 GAIN = 1.02  # least expected speed with drafts, relative to a step without
@@ -295,7 +295,7 @@ def measure_costs(runner: Runner, cache: KVCache, drafters: Mapping[str, Drafter
                 n = min(DEPTH - start, runner.limits.n_batch)
                 runner.outputs(batch_of(cache, [Part(place, [0] * n, start, [n - 1])]))
             if not is_chosen:
-                return replace(StepCosts(), seconds=measure_rows(_step(runner, cache, place), [1]).seconds)
+                return replace(StepCosts(), seconds=_row_seconds(runner, cache, place))
             most = min(runner.limits.n_batch, runner.limits.n_outputs, runner.limits.n_ctx - DEPTH)
             sizes = [1, *(1 + n for n in can.drafted)] if can.drafted else MEASURED
             runner.placed.wait_until_prepared()
@@ -312,6 +312,26 @@ def measure_costs(runner: Runner, cache: KVCache, drafters: Mapping[str, Drafter
     for name, cost in drafting.items():
         log.info("drafts of %s take %.2f, and %.2f for each token", name, cost.first, cost.each)
     return costs
+
+
+def _row_seconds(runner: Runner, cache: KVCache, place: Place) -> float:
+    """Return the time of a step with one row, which steps of more rows take ``ASSUMED`` times as long as.
+
+    The kernel of single tokens may still be compiled, so it is at most what a chunk of a prompt implies.
+    """
+    single, n_rows = measure_rows(_step(runner, cache, place), [1]).seconds, MEASURED[-1]
+    if single > SLOW_ALONE or n_rows > min(runner.limits.n_batch, runner.limits.n_ctx - DEPTH):
+        return single
+    batch = batch_of(cache, [Part(place, [0] * n_rows, DEPTH, [n_rows - 1])])
+
+    def chunk(_: int) -> None:
+        if runner.picks(batch):
+            next(runner.submit(batch, replace(quiet(1, 1), first_draft=None)).tokens())
+        else:
+            runner.outputs(batch)
+
+    chunk(n_rows)  # prepares kernels
+    return min(single, min(_seconds(chunk, n_rows) for _ in range(RUNS)) / ASSUMED[n_rows])
 
 
 def _step(runner: Runner, cache: KVCache, place: Place) -> Callable[[int], None]:

@@ -16,7 +16,7 @@ from pumice.engine.cache.blocks import BlockTables
 from pumice.engine.cache.kv_cache import KVCache
 from pumice.engine.drafts.drafter import Draft
 from pumice.engine.drafts.speculation import Round, Speculation
-from pumice.engine.loop.lookahead import Lookahead
+from pumice.engine.loop.lookahead import Lookahead, PickedStep
 from pumice.engine.loop.places import RecurrentStates
 from pumice.engine.loop.scheduler import Scheduler
 from pumice.engine.messages import Event
@@ -111,7 +111,7 @@ class Flight:
             running.n_ahead += self.n_steps - 1
             running.n_coming += self.n_steps
         self._tables = {running: running.tables for running, _ in self.members}
-        self._steps: list[tuple[Ahead, int]] = []  # results, with the index of the step within them
+        self._steps: list[PickedStep] = []
         self._results: Iterator[Ahead] = iter(())
         self._logits: NDArray[np.float32] = np.empty((0, 0), np.float32)
 
@@ -179,7 +179,7 @@ class Flight:
                 first += 1 + len(drafted)
             return rows
         self._results = self.pending.tokens()
-        ahead, _ = self._step(0)
+        ahead = self._step(0).ahead
         if ahead.n_taken is None:
             return [_Rows(item, i, self.n_steps, None) for i, item in enumerate(self.whole)]
         rows, n_rows = [], 1 + self.n_drafted
@@ -191,11 +191,10 @@ class Flight:
             rows.append(_Rows(running, first, n_taken, drafted))
         return rows
 
-    def _step(self, index: int) -> tuple[Ahead, int]:
-        """Return the results that have a step, and its index in them."""
+    def _step(self, index: int) -> PickedStep:
+        """Return the results of a step, once they have arrived."""
         while index >= len(self._steps):
-            ahead = next(self._results)
-            self._steps += [(ahead, i) for i in range(len(ahead.picked))]
+            self._steps += PickedStep.all_of(next(self._results))
         return self._steps[index]
 
     def _note_taken(self, round: Round, running: Generation, first: int, picked: NDArray[np.int32]) -> None:
@@ -226,9 +225,15 @@ class Flight:
 
     def _take_tokens(self, rows: Sequence[_Rows]) -> set[Generation]:
         """Continue with the tokens of rows; return the sequences that ended or changed within them."""
-        scheduler, kept, going = self.context.scheduler, set(), list(rows)
+        scheduler, kept = self.context.scheduler, set[Generation]()
         for item in rows if self.n_drafted else ():
             item.running.n_ahead += item.n - 1
+        going = []
+        for item in rows:
+            if not self._picks_all(item):
+                going.append(item)
+            elif self._takes_all(item):
+                kept.add(item.running)
         while going:
             chosen = [(item, token) for item in going if (token := self._token(item)) is not None]
             scheduler.take([(item.running, token) for item, token in chosen], self.context.least_forced)
@@ -248,6 +253,21 @@ class Flight:
             self._judge(item)
         return set(self.whole) - kept
 
+    def _picks_all(self, item: _Rows) -> bool:
+        """Return True if all tokens of a sequence are known, and nothing depends on those between."""
+        if self.ask is None or item.drafted is not None or not item.running.takes_as_picked:
+            return False
+        return self.context.lookahead.trusts(item.running) and all(
+            self._step(i).are_finite[item.first] for i in range(item.n)
+        )
+
+    def _takes_all(self, item: _Rows) -> bool:
+        """Continue with all tokens of a sequence, up to its end; return True if it goes on behind them."""
+        tokens = [self._step(i).tokens[item.first] for i in range(item.n)]
+        item.taken = item.n - 1
+        self.context.scheduler.take_all(item.running, tokens)
+        return self._is_unchanged(item)
+
     def _token(self, item: _Rows) -> int | None:
         """Return the next token of a sequence; None if it failed, or its last token is to be computed again.
 
@@ -257,9 +277,10 @@ class Flight:
         try:
             if self.ask is None:
                 return running.sample(self._logits[item.first + item.taken])
-            ahead, step = self._step(item.taken if item.drafted is None else 0)
-            row = item.first if item.drafted is None else item.first + item.taken
-            token = context.lookahead.token(running, ahead, step, row)
+            if item.drafted is None:
+                token = context.lookahead.token(running, self._step(item.taken), item.first)
+            else:
+                token = context.lookahead.token(running, self._step(0), item.first + item.taken)
         except Exception as error:
             context.scheduler.fail([running], error)
             return None

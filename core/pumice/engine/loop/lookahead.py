@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,20 @@ from pumice.sampler.mask import Mask
 ALL = np.uint32(0xFFFFFFFF)
 SECONDS = 0.02
 """Maximum seconds of consecutive steps, so that tokens arrive evenly and the device does not seem to hang."""
+
+
+class PickedStep(NamedTuple):
+    """The results of one of the steps of an ``Ahead``, with the picked token of each row."""
+
+    ahead: Ahead
+    number: int  # within the ``Ahead``
+    tokens: list[int]
+    are_finite: list[bool]  # the highest logits
+
+    @classmethod
+    def all_of(cls, ahead: Ahead) -> list[PickedStep]:
+        tokens, finite = ahead.picked.tolist(), np.isfinite(ahead.logits[..., 0]).tolist()
+        return [cls(ahead, number, *step) for number, step in enumerate(zip(tokens, finite, strict=True))]
 
 
 class Lookahead:
@@ -166,18 +181,20 @@ class Lookahead:
         most = self._most(generations[0])
         return most if lowering else max(self._pick(item).top_k for item in generations)
 
-    def token(self, generation: Generation, ahead: Ahead, step: int, row: int) -> int | None:
+    def token(self, generation: Generation, step: PickedStep, row: int) -> int | None:
         """Return the next token after a step; None if all logits are needed, since the highest is not finite."""
         if not self.trusts(generation):
-            return generation.sample(ahead.logits[step, row], ahead.ids[step, row])
-        if not np.isfinite(ahead.logits[step, row, 0]):
+            return generation.sample(step.ahead.logits[step.number, row], step.ahead.ids[step.number, row])
+        if not step.are_finite[row]:
             return None
         generation.chain.skip(self.draws(generation))
-        return generation.picked(ahead, step, row, self._pick(generation))
+        if generation.request.logprobs is not None:
+            generation.note_logprobs(step.ahead, step.number, row, self._pick(generation))
+        return step.tokens[row]
 
     def draws(self, generation: Generation) -> int:
         """Return the random numbers that the next token takes: none if a mask forces it."""
-        return generation.draws(generation.chain.few)
+        return generation.draws(generation.chain.few) if generation.chain.masking else 1
 
     def picks(self, sequences: Sequence[Generation]) -> bool:
         """Return True if the program picks the next token of each, or candidates from which its chain chooses."""

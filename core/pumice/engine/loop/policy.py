@@ -266,6 +266,8 @@ def weights_of(active: Sequence[Job]) -> dict[str, float]:
 
     Clients weigh the same, whose requests share their weight; those below the highest priority weigh a tenth.
     """
+    if len({(item.kind, item.priority) for item in active}) == 1:
+        return {active[0].kind: float(len({item.client or item.request_name for item in active}))}
     highest = max((item.priority for item in active), default=0)
     clients: dict[Hashable, dict[tuple[str, Hashable], float]] = {}
     for item in active:

@@ -195,18 +195,33 @@ class Scheduler:
             except Exception as error:
                 self.fail([running], error)
         current = [running for running, _ in tokens if not running.finish_reason]
+        masked = [running for running in current if running.chain.masking]
         with suppress(Exception):  # then each mask is made alone, with its own error
-            make_masks([running.chain for running in current])
-        for running in current:
+            make_masks([running.chain for running in masked])
+        for running in masked:
             try:
                 running.follow_mask(least_forced)
             except Exception as error:
                 self.fail([running], error)
-            if len(running.tokens) > running.n_ctx and not running.finish_reason:
-                self._shift(running)
+        for running in current:
+            self._shift_full(running)
 
-    def _shift(self, running: Generation) -> None:
-        """Shorten a sequence that fills the context, to be read again, or finish it."""
+    def take_all(self, running: Generation, tokens: Sequence[int]) -> None:
+        """Append consecutive tokens to a sequence, each of which but the last is computed, up to its end."""
+        running.undecided = False
+        try:
+            n_taken = running.accept_all(tokens)
+        except Exception as error:
+            self.fail([running], error)
+            return
+        if n_taken > 1:
+            self.computed(running, n_taken - 1)
+        self._shift_full(running)
+
+    def _shift_full(self, running: Generation) -> None:
+        """Shorten a sequence that exceeds the context, to be read again, or finish it."""
+        if len(running.tokens) <= running.n_ctx or running.finish_reason:
+            return
         n_keep = min(running.n_keep, len(running.tokens) // 2)
         n_discard = (len(running.tokens) - n_keep) // 2
         if not running.request.context_shift or n_discard == 0:

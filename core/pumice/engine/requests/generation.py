@@ -78,7 +78,10 @@ class Generation(Job):
     n_coming: int = 0  # tokens behind those of the text that pending steps pick
     undecided: bool = False  # its next token needs all logits rather than the highest
     _logprobs: Logprobs | None = None  # of the next token
-    _new: list[tuple[int, str, Logprobs | None]] = field(default_factory=list)  # not yet reported by events
+    # What events have not reported yet, in lists of their own: tuples would make Python collect garbage.
+    _new_tokens: list[int] = field(default_factory=list)
+    _new_texts: list[str] = field(default_factory=list)
+    _new_logprobs: list[Logprobs] = field(default_factory=list)
     _end: tuple[int, Logprobs] | None = None  # the end token, if log-probabilities are asked for
     _has_newline: bool = False
     _echo: str = field(init=False)  # text that comes before the first token's
@@ -119,6 +122,11 @@ class Generation(Job):
         """True if it needs the logits of the whole vocabulary, for log-probabilities before sampling."""
         return self.request.logprobs is not None and not self.request.logprobs_sampled
 
+    @property
+    def takes_as_picked(self) -> bool:
+        """True if tokens that a program picks need no more than ``accept``."""
+        return not self.chain.masking and self.request.logprobs is None
+
     def sample(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None = None) -> int | None:
         """Return the next token, sampled by the chain unless a mask forces it."""
         if self.layers is not None and self.layers.error is not None:
@@ -137,14 +145,13 @@ class Generation(Job):
             self._logprobs = sampled_logprobs(candidates, n_top, self.chain.certain)
         return candidates.selected
 
-    def picked(self, ahead: Ahead, step: int, row: int, pick: Pick) -> int:
-        """Return the next token that a program picked."""
-        n_top = self.request.logprobs
-        if n_top is not None and ahead.raw is not None and self.wants_raw:
+    def note_logprobs(self, ahead: Ahead, step: int, row: int, pick: Pick) -> None:
+        """Note the log-probabilities of the next token, which a program picked."""
+        n_top = self.request.logprobs or 0
+        if ahead.raw is not None and self.wants_raw:
             self._logprobs = found_logprobs(ahead.raw, step, row, n_top)
-        elif n_top is not None:
+        else:
             self._logprobs = kept_logprobs(ahead, step, row, pick, n_top)
-        return int(ahead.picked[step, row])
 
     # --- its place in the cache
 
@@ -209,7 +216,7 @@ class Generation(Job):
             self.timings.generation_seconds += self._lap()
         else:
             self.timings.prompt_seconds += self._lap()
-        chosen = not any(
+        chosen = not self.chain.masking or not any(
             isinstance(sampler, BudgetedReasoning) and sampler.is_closing for sampler in self.chain.masking
         )
         stopped = self.functions is not None and self.functions.stopped
@@ -222,8 +229,11 @@ class Generation(Job):
         self.timings.generated_tokens += 1
         self.chain.accept(token)
         text = self.text.push(token, stops=chosen and len(self.generated) > self.request.min_tokens)
-        self._new.append((token, self._echo + text, self._logprobs))
+        self._new_tokens.append(token)
+        self._new_texts.append(self._echo + text)
         self._echo = ""
+        if self._logprobs is not None:
+            self._new_logprobs.append(self._logprobs)
         self._has_newline |= chosen and "\n" in text
         timeout = self.request.newline_timeout
         if self.text.stopped:
@@ -232,6 +242,15 @@ class Generation(Job):
             self.finish_reason = "length"
         elif self._has_newline and timeout is not None and self.timings.generation_seconds > timeout:
             self.finish_reason = "timeout"
+
+    def accept_all(self, tokens: Sequence[int]) -> int:
+        """Accept picked tokens up to the end, and return their number."""
+        self.chain.skip(len(tokens))
+        for n_taken, token in enumerate(tokens, 1):
+            self.accept(token)
+            if self.finish_reason:
+                return n_taken
+        return len(tokens)
 
     def follow_mask(self, least_forced: int = 1) -> None:
         """Append the tokens that the samplers' masks force, and end if they allow none.
@@ -264,11 +283,16 @@ class Generation(Job):
 
     def output(self) -> list[Event]:
         """Return the event of the tokens since the last call, if any."""
-        if not self._new:
+        if not self._new_tokens:
             return []
-        tokens, texts, logprobs = zip(*self._new, strict=True)
-        self._new.clear()
-        return [Output(self.id, tokens, texts, logprobs if self.request.logprobs is not None else None)]
+        logprobs = tuple(self._new_logprobs) if self.request.logprobs is not None else None
+        output = Output(self.id, tuple(self._new_tokens), tuple(self._new_texts), logprobs)
+        self._forget_new()
+        return [output]
+
+    def _forget_new(self) -> None:
+        for new in (self._new_tokens, self._new_texts, self._new_logprobs):
+            new.clear()
 
     def end(self) -> list[Event]:
         """Return the last events of a finished generation."""
@@ -283,7 +307,7 @@ class Generation(Job):
 
     def fail(self, error: Exception) -> list[Event]:
         self.finish_reason = "cancelled"
-        self._new.clear()
+        self._forget_new()
         return [Failed(self.id, error)]
 
     def _lap(self) -> float:
