@@ -7,20 +7,6 @@ from pumice.tokenizers.partition import Partition
 from tokenizer_fixtures import NAMES, metadata, small, with_tokens
 
 
-def spell(name: str, text: str, **options: bool) -> list[str]:
-    tokenizer = small(name)
-    return [tokenizer.token_text(token) for token in tokenizer.tokenize(text, **options)]
-
-
-def test_control_tokens_are_text_unless_parsed() -> None:
-    assert spell("bpe", "<s></s>", add_special=False) == ["<s>", "</s>"]
-    assert "<s>" not in spell("bpe", "<s></s>", add_special=False, parse_special=False)
-
-
-def test_user_defined_tokens_are_always_found() -> None:
-    assert spell("bpe", "<tool>", add_special=False, parse_special=False) == ["<tool>"]
-
-
 def test_the_longer_token_is_found_first() -> None:
     partition = Partition([("bcd", 2), ("ab", 1)], frozenset())
     assert partition.split("abcd", True) == ["a", 2]

@@ -1,4 +1,4 @@
-"""SentencePiece merging: the order of merges, long texts, bytes and unknown characters."""
+"""SentencePiece merging: the order of merges, long texts, unknown characters."""
 
 import tracemalloc
 from itertools import pairwise
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pumice.tokenizers import from_metadata
-from tokenizer_fixtures import metadata, small
+from tokenizer_fixtures import metadata
 
 
 def merged_by_definition(text: str, scores: dict[str, float]) -> list[str]:
@@ -44,22 +44,7 @@ def test_merges_as_defined(scores: dict[str, float], texts: list[str]) -> None:
         assert found == merged_by_definition(text.replace(" ", "▁"), scores)
 
 
-def test_a_space_opens_every_text_that_follows_a_special_token() -> None:
-    tokenizer = small("spm")
-    hello = tokenizer.tokenize("Hello", add_special=False)
-    with_space = tokenizer.tokenize("Hello</s>Hello")
-    assert with_space == [1, *hello, 2, *hello]
-    without = small("spm-no-prefix")
-    assert without.tokenize(" Hello", add_special=False) == hello
-
-
-def test_a_character_without_a_token_is_its_bytes() -> None:
-    tokenizer = small("spm-no-prefix")
-    ids = tokenizer.tokenize("\U0001f999", add_special=False)
-    assert [tokenizer.token_text(token) for token in ids] == ["<0xF0>", "<0x9F>", "<0xA6>", "<0x99>"]
-
-
-def test_or_the_unknown_token_if_there_are_no_bytes() -> None:
+def test_a_character_without_a_token_or_bytes_is_unknown() -> None:
     base = metadata("spm-no-prefix")
     kept = [i for i, kind in enumerate(base["tokenizer.ggml.token_type"]) if kind != 6]
     columns = {key: [base[f"tokenizer.ggml.{key}"][i] for i in kept] for key in ("tokens", "token_type", "scores")}
