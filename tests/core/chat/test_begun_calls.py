@@ -194,9 +194,17 @@ PROPERTIES = {
     "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 2},
 }
 WEATHER = {"type": "object", "properties": PROPERTIES, "required": ["city", "days"], "additionalProperties": False}
+LIMITS = {
+    "code": {"type": "string", "pattern": "^[a-z]{2}$"},
+    "short": {"type": "string", "minLength": 2, "maxLength": 3},
+    "tags": {"type": "array", "items": {"type": "string", "maxLength": 2}, "minItems": 2, "maxItems": 3},
+}
+HOLDS_TEXTS = ("functiongemma", "gemma4", "lfm2", "qwen3-coder")  # to limits; others to their types
+LIMITED = {"type": "object", "properties": LIMITS, "required": list(LIMITS), "additionalProperties": False}
 SCHEMAS = {
     "get_weather": {**WEATHER, "$defs": {"place": PLACE}},
     "get_weather_now": {"type": "object", "properties": {}, "additionalProperties": False},
+    "limited": LIMITED,
     "json": {**PLACE, "required": ["x"]},
 }
 
@@ -226,11 +234,15 @@ def test_calls_that_have_to_come_fit(format, kind):
     opening = next((opening for name, opening, _ in ANSWERED if name == format), "")
     opening += end if opening.rfind(begin) > opening.rfind(end) else ""
     made, rng = compiler(format, kind), np.random.default_rng(0)
-    options = {"tool_choice": "required", "parallel_tool_calls": False, "reasoning": False}
-    request = ChatRequest.read([USER], tools=[{"name": n, "parameters": s} for n, s in SCHEMAS.items()], **options)
-    grammar = answer_grammar(request, FORMATS[format], opening, special(made.tokenizer, format))
-    answers = [random_answer(Constraint(grammar, made), made.tokenizer, rng) for _ in range(5)]
-    assert any(answers)
-    for answer in filter(None, answers):
-        [(name, arguments)] = read(format, opening, answer, request.tools)
-        assert fits(arguments, SCHEMAS[name]), answer
+    schemas = {name: schema for name, schema in SCHEMAS.items() if name != "limited" or format in HOLDS_TEXTS}
+    tools = [{"name": name, "parameters": schema} for name, schema in schemas.items()]
+    limited = {"type": "function", "function": {"name": "limited"}}
+    for choice, n in (("required", 4), *([(limited, 2)] if "limited" in schemas else [])):
+        options = {"tool_choice": choice, "parallel_tool_calls": False, "reasoning": False}
+        request = ChatRequest.read([USER], tools=tools, **options)
+        grammar = answer_grammar(request, FORMATS[format], opening, special(made.tokenizer, format))
+        answers = [random_answer(Constraint(grammar, made), made.tokenizer, rng) for _ in range(n)]
+        assert any(answers), choice
+        for answer in filter(None, answers):
+            [(name, arguments)] = read(format, opening, answer, request.tools)
+            assert fits(arguments, SCHEMAS[name]), answer
