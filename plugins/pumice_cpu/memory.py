@@ -12,6 +12,8 @@ import mmap
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.plugin.unstable import zeroed_pages
+
 PIECE = 64 * 2**20
 
 
@@ -25,7 +27,7 @@ class WeightMemory:
     def zeros(self, size: int) -> NDArray[np.uint8]:
         rounded = -(-size // 64) * 64
         if rounded > len(self._piece):
-            self._new.append(_allocate(max(rounded, PIECE)))
+            self._new.append(zeroed_pages(max(rounded, PIECE)))
             self._piece = np.frombuffer(self._new[-1], np.uint8)
         allocation, self._piece = self._piece[:size], self._piece[rounded:]
         return allocation
@@ -36,10 +38,3 @@ class WeightMemory:
             for piece in self._new:
                 piece.madvise(mmap.MADV_HUGEPAGE)
         self._new.clear()
-
-
-def _allocate(size: int) -> mmap.mmap:
-    """Map zeroed memory from the system; untouched pages take no memory."""
-    if not hasattr(mmap, "MAP_PRIVATE"):  # Windows
-        return mmap.mmap(-1, size)
-    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

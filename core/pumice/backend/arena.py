@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import mmap
 from typing import TYPE_CHECKING, Any
 
 from pumice.errors import OutOfMemoryError
@@ -28,8 +29,8 @@ class Arena:
 
         self.size = size
         try:
-            self._bytes: NDArray[np.uint8] = np.zeros(size, np.uint8)
-        except (MemoryError, ValueError) as error:
+            self._bytes: NDArray[np.uint8] = np.frombuffer(zeroed_pages(max(size, 1)), np.uint8)[:size]
+        except (MemoryError, OSError, OverflowError, ValueError) as error:
             raise OutOfMemoryError(
                 f"not enough memory: {purpose} needs {size / 2**20:.0f} MiB; use a smaller n_ctx, n_batch or kv_type"
             ) from error
@@ -42,3 +43,13 @@ class Arena:
         dtype = np.dtype(dtype)
         n_bytes = math.prod(shape) * dtype.itemsize
         return self._bytes[offset : offset + n_bytes].view(dtype).reshape(shape)
+
+
+def zeroed_pages(size: int) -> mmap.mmap:
+    """Map zeroed memory from the system. Pages that are not touched take no memory.
+
+    ``numpy.zeros`` asks for huge pages: the first byte of a cache's block would commit 2 MiB, and wait for them.
+    """
+    if not hasattr(mmap, "MAP_PRIVATE"):  # Windows
+        return mmap.mmap(-1, size)
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -7,7 +7,7 @@ tier.
 from pumice.architecture import ALIGN, DRAFT, ENCODER, FEATURES, HEAD, MAIN, STREAM, Masks, MediaRules
 from pumice.audio import VOICE_SOUNDS, read_voice
 from pumice.backend import Backend, CacheForm, Capabilities, DeviceInfo, Fact, KernelTime, Program
-from pumice.backend.arena import Arena
+from pumice.backend.arena import Arena, zeroed_pages
 from pumice.backend.cache_views import CacheViews, HostProgram
 from pumice.backend.pick import Ahead, Ask, Pick, PickLimits, Raw, Restriction
 from pumice.backend.step import LATEST, Batch, Limits, Memory, Passed, Pending, Step
@@ -209,4 +209,5 @@ __all__ = [
     "webvtt",
     "without_collections",
     "write_file",
+    "zeroed_pages",
 ]

@@ -1,5 +1,10 @@
 """Every allocation of host memory that a load makes fails once: one error, and the next load works."""
 
+import errno
+import mmap
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -14,7 +19,7 @@ def load(path, backend):
 
 
 def no_memory(*arguments, **named):
-    raise MemoryError
+    raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
 
 @pytest.mark.parametrize("name", ["llama-bias", "mamba"])
@@ -31,7 +36,7 @@ def test_an_arena_that_cannot_be_had_is_one_error(tiny_file, monkeypatch, backen
         def make_or_fail(arena, size, purpose, failing=failing):
             with monkeypatch.context() as patch:
                 if Arena.count == failing:
-                    patch.setattr(np, "zeros", no_memory)
+                    patch.setattr(mmap, "mmap", no_memory)
                 make(arena, size, purpose)
 
         with monkeypatch.context() as patch:
@@ -40,3 +45,16 @@ def test_an_arena_that_cannot_be_had_is_one_error(tiny_file, monkeypatch, backen
                 load(path, backend)
     with load(path, backend) as model:
         np.testing.assert_array_equal(model.logits(IDS), expected)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells the memory of a process")
+def test_an_arena_takes_the_memory_that_is_written():
+    arena, n_pages = Arena(256 * 2**20, "test"), 64
+    before = resident_bytes()
+    arena.view(0, (n_pages, 4 * 2**20), np.uint8)[:, 0] = 1
+    always = "[always]" in Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()
+    assert resident_bytes() - before < n_pages * (2**21 if always else 2**17)
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
