@@ -48,9 +48,15 @@ AHEAD = 2  # prefetch distance in tiles
 
 @inline
 def cell_of(table, position, block_size):
-    """Return the cell of a position by its sequence's block table."""
-    block = position // block_size
-    return np.int64(get_i32(table + 4 * block)) * block_size + (position - block * block_size)
+    """Return the cell of a position by its sequence's block table.
+
+    A tile may begin in a block that has slid out of the window (-1): its values are masked, but they are read, and the
+    memory in front of the cache may not be there. They are read from block 0.
+    """
+    place = position // block_size
+    block = np.int64(get_i32(table + 4 * place))
+    held = block if block > 0 else np.int64(0)
+    return held * block_size + (position - place * block_size)
 
 
 @inline
