@@ -40,7 +40,7 @@ NEEDLE = "The secret word of the old clockmaker is marmalade.\n"
 FILLER = "The river was quiet, and the boats went by slowly under a grey sky. "
 ASKED = "\nQuestion: What is the secret word of the old clockmaker? Answer: The secret word is"
 WORD = " marmalade"
-LONG = {"smollm2": 8000}
+LONG = {"smollm2": 8_000, "gemma": 32_000}
 """Tokens of the long texts, which fill the contexts of training."""
 
 
