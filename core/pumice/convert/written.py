@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from pathlib import Path
@@ -100,6 +101,7 @@ def special_tokens(
     """Return the keys of special tokens, merges and the chat template."""
     import gguf
 
+    logging.getLogger("gguf.vocab").setLevel(logging.ERROR)  # it warns of tokens that no model reads
     with reading(path):
         special = gguf.SpecialVocab(path, load_merges=merges, special_token_types=types, n_vocab=n_vocab)
         return entries(architecture, lambda writer: special.add_to_gguf(writer, quiet=True))
