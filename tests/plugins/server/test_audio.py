@@ -133,7 +133,7 @@ async def _stream_with_sound(model: pumice.Model) -> None:
         ({"response_format": "diarized_json"}, "response_format"),
         ({"response_format": "srt", "stream": True}, "subtitles are not streamed"),
         ({"timestamp_granularities": ["segment"]}, "must be 'verbose_json'"),
-        ({"timestamp_granularities": ["word"], "response_format": "verbose_json"}, "no times of words"),
+        ({"timestamp_granularities": ["word"], "response_format": "verbose_json"}, "no timestamps of words"),
         (
             {"timestamp_granularities": ["line"], "response_format": "verbose_json"},
             "expected 'segment', 'word' or both",

@@ -5,7 +5,6 @@ import json
 import socket
 import time
 from collections.abc import AsyncIterator
-from types import SimpleNamespace
 
 import httpx2
 import pytest
@@ -91,7 +90,7 @@ def test_a_reader_that_takes_nothing(monkeypatch, caplog, streamed):
         return Streaming(many(), lambda: ended.append(True), ping=None)
 
     application = Starlette(routes=[Route("/", answer)])
-    application.state.models = SimpleNamespace(settings=Settings())
+    application.state.settings = Settings()
     with listening(application) as (url, _):
         host, port = url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
