@@ -255,9 +255,15 @@ class Flight:
 
     def _picks_all(self, item: _Rows) -> bool:
         """Return True if all tokens of a sequence are known, and nothing depends on those between."""
-        if self.ask is None or item.drafted is not None or not item.running.takes_as_picked:
+        running = item.running
+        if (
+            self.ask is None
+            or item.drafted is not None
+            or running.chain.masking
+            or running.request.logprobs is not None
+        ):
             return False
-        return self.context.lookahead.trusts(item.running) and all(
+        return self.context.lookahead.trusts(running) and all(
             self._step(i).are_finite[item.first] for i in range(item.n)
         )
 

@@ -209,8 +209,12 @@ class Scheduler:
     def take_all(self, running: Generation, tokens: Sequence[int]) -> None:
         """Append consecutive tokens to a sequence, each of which but the last is computed, up to its end."""
         running.undecided = False
+        n_taken = 0
         try:
-            n_taken = running.accept_all(tokens)
+            running.chain.skip(len(tokens))
+            while n_taken < len(tokens) and not running.finish_reason:
+                running.accept(tokens[n_taken])
+                n_taken += 1
         except Exception as error:
             self.fail([running], error)
             return

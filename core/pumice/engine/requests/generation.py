@@ -18,7 +18,6 @@ from pumice.engine.messages import (
     Failed,
     Finished,
     Logprobs,
-    Output,
     Progress,
     Request,
     Timings,
@@ -27,6 +26,7 @@ from pumice.engine.requests.arguments import Scales
 from pumice.engine.requests.batches import Part, Place
 from pumice.engine.requests.job import Job
 from pumice.engine.requests.outputs import (
+    NewTokens,
     TextStream,
     found_logprobs,
     kept_logprobs,
@@ -78,10 +78,7 @@ class Generation(Job):
     n_coming: int = 0  # tokens behind those of the text that pending steps pick
     undecided: bool = False  # its next token needs all logits rather than the highest
     _logprobs: Logprobs | None = None  # of the next token
-    # What events have not reported yet, in lists of their own: tuples would make Python collect garbage.
-    _new_tokens: list[int] = field(default_factory=list)
-    _new_texts: list[str] = field(default_factory=list)
-    _new_logprobs: list[Logprobs] = field(default_factory=list)
+    _new: NewTokens = field(default_factory=NewTokens)  # not yet reported by events
     _end: tuple[int, Logprobs] | None = None  # the end token, if log-probabilities are asked for
     _has_newline: bool = False
     _echo: str = field(init=False)  # text that comes before the first token's
@@ -121,11 +118,6 @@ class Generation(Job):
     def wants_raw(self) -> bool:
         """True if it needs the logits of the whole vocabulary, for log-probabilities before sampling."""
         return self.request.logprobs is not None and not self.request.logprobs_sampled
-
-    @property
-    def takes_as_picked(self) -> bool:
-        """True if tokens that a program picks need no more than ``accept``."""
-        return not self.chain.masking and self.request.logprobs is None
 
     def sample(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None = None) -> int | None:
         """Return the next token, sampled by the chain unless a mask forces it."""
@@ -229,11 +221,8 @@ class Generation(Job):
         self.timings.generated_tokens += 1
         self.chain.accept(token)
         text = self.text.push(token, stops=chosen and len(self.generated) > self.request.min_tokens)
-        self._new_tokens.append(token)
-        self._new_texts.append(self._echo + text)
+        self._new.add(token, self._echo + text, self._logprobs)
         self._echo = ""
-        if self._logprobs is not None:
-            self._new_logprobs.append(self._logprobs)
         self._has_newline |= chosen and "\n" in text
         timeout = self.request.newline_timeout
         if self.text.stopped:
@@ -242,15 +231,6 @@ class Generation(Job):
             self.finish_reason = "length"
         elif self._has_newline and timeout is not None and self.timings.generation_seconds > timeout:
             self.finish_reason = "timeout"
-
-    def accept_all(self, tokens: Sequence[int]) -> int:
-        """Accept picked tokens up to the end, and return their number."""
-        self.chain.skip(len(tokens))
-        for n_taken, token in enumerate(tokens, 1):
-            self.accept(token)
-            if self.finish_reason:
-                return n_taken
-        return len(tokens)
 
     def follow_mask(self, least_forced: int = 1) -> None:
         """Append the tokens that the samplers' masks force, and end if they allow none.
@@ -283,16 +263,7 @@ class Generation(Job):
 
     def output(self) -> list[Event]:
         """Return the event of the tokens since the last call, if any."""
-        if not self._new_tokens:
-            return []
-        logprobs = tuple(self._new_logprobs) if self.request.logprobs is not None else None
-        output = Output(self.id, tuple(self._new_tokens), tuple(self._new_texts), logprobs)
-        self._forget_new()
-        return [output]
-
-    def _forget_new(self) -> None:
-        for new in (self._new_tokens, self._new_texts, self._new_logprobs):
-            new.clear()
+        return self._new.take(self.id, has_logprobs=self.request.logprobs is not None)
 
     def end(self) -> list[Event]:
         """Return the last events of a finished generation."""
@@ -307,7 +278,7 @@ class Generation(Job):
 
     def fail(self, error: Exception) -> list[Event]:
         self.finish_reason = "cancelled"
-        self._forget_new()
+        self._new.clear()
         return [Failed(self.id, error)]
 
     def _lap(self) -> float:

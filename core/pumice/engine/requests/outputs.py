@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.backend.pick import Ahead, Pick, Raw
-from pumice.engine.messages import Logprobs
+from pumice.engine.messages import Event, Logprobs, Output
 from pumice.sampler import Candidates
 from pumice.sampler.candidates import largest
 from pumice.tokenizers import Tokenizer
@@ -63,6 +63,34 @@ class TextStream:
             if any(stop.startswith(self._held[-size:]) for stop in self._stop):
                 return size
         return 0
+
+
+class NewTokens:
+    """Tokens that no event has reported, in lists of their own: tuples would make Python collect garbage."""
+
+    def __init__(self) -> None:
+        self._tokens: list[int] = []
+        self._texts: list[str] = []
+        self._logprobs: list[Logprobs] = []
+
+    def add(self, token: int, text: str, logprobs: Logprobs | None) -> None:
+        self._tokens.append(token)
+        self._texts.append(text)
+        if logprobs is not None:
+            self._logprobs.append(logprobs)
+
+    def take(self, id: int, has_logprobs: bool) -> list[Event]:
+        """Return the event of the tokens since the last call, if any."""
+        if not self._tokens:
+            return []
+        logprobs = tuple(self._logprobs) if has_logprobs else None
+        output = Output(id, tuple(self._tokens), tuple(self._texts), logprobs)
+        self.clear()
+        return [output]
+
+    def clear(self) -> None:
+        for new in (self._tokens, self._texts, self._logprobs):
+            new.clear()
 
 
 # --- log-probabilities: of the model's logits, or of the sampler chain's remaining candidates
