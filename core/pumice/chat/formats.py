@@ -9,6 +9,7 @@ from functools import cached_property
 from pumice.chat.calls import Keys
 from pumice.chat.pattern import Pattern
 
+_UNMARKED = ("{json}", "```json {json} ```")
 _MAX_MARKS_LENGTH = 2000  # characters of all marks of a detected format; published templates have up to 154
 
 
@@ -65,6 +66,16 @@ class ChatFormat:
     def asked(self) -> list[Pattern]:
         """Patterns that grammars allow."""
         return self.patterns[: len(self.calls)]
+
+    @cached_property
+    def bare(self) -> list[Pattern]:
+        """Patterns that begin with a field, and match only where the answer begins; none in a format with a section."""
+        return [] if self.section[0] else [pattern for pattern in self.patterns if not pattern.opening]
+
+    @cached_property
+    def bare_or_forgotten(self) -> list[Pattern]:
+        """Like ``bare``, with what models write that forget their marks: JSON, often in a fence of Markdown."""
+        return self.bare if self.section[0] else [*self.bare, *(Pattern(text, keys=self.keys) for text in _UNMARKED)]
 
     @cached_property
     def begins(self) -> tuple[str, ...]:

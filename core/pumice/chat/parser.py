@@ -18,8 +18,6 @@ from pumice.chat.incoming import IncomingText, Reading, literal, skip_space
 from pumice.chat.pattern import Pattern
 from pumice.chat.schemas import resolved, typed
 
-_UNMARKED = ("{json}", "```json {json} ```")
-
 AnswerPart = tuple[Literal["content", "reasoning"], str] | tuple[Literal["call"], WrittenCall]
 
 
@@ -153,15 +151,10 @@ class ChatParser:
     def _read_bare(self, position: int) -> Reading[int]:
         """Read calls without a mark, which must begin the content and name known tools.
 
-        Small models forget the marks of their format, too, and write a call as JSON, often in a fence of Markdown.
-
         Return the position after them.
         """
-        if not self._schemas or self._format.section[0]:
-            return position
-        forgotten = [] if self._has_form else [Pattern(text, keys=self._format.keys) for text in _UNMARKED]
-        patterns = [*(pattern for pattern in self._format.patterns if not pattern.opening), *forgotten]
-        while True:
+        patterns = self._format.bare if self._has_form else self._format.bare_or_forgotten
+        while patterns and self._schemas:
             read = yield from self._match(patterns, position)
             if read is None and self._cut:
                 calls = cut_calls(patterns, self._source.text[position:])
@@ -170,6 +163,7 @@ class ChatParser:
                 return position
             self._call(read[0])
             position = read[1]
+        return position
 
     def _read_calls(
         self, mark: _Mark, start: int, after: int, take: Callable[[Sequence[WrittenCall]], None]
