@@ -45,6 +45,7 @@ from pumice_server.choice import (
 from pumice_server.defaults import default_options, take_chat, take_compat, take_sampling
 from pumice_server.environment import predict_route
 from pumice_server.keys import APIKeys
+from pumice_server.listening_options import key_file_option, port_option
 from pumice_server.presets import read_presets
 from pumice_server.settings import Settings
 
@@ -153,14 +154,7 @@ def _voices(ctx: click.Context, param: click.Parameter, folder: Path | None) -> 
     metavar="ADDRESS",
     help="Address to listen on. Repeatable, or with commas.  [default: 127.0.0.1]",
 )
-@_server_option(
-    "--port",
-    default=8080,
-    show_default=True,
-    type=click.IntRange(0, 65535),
-    metavar="N",
-    help="Port to listen on; 0: any free port.",
-)
+@port_option
 @_server_option(
     "-to",
     "--timeout",
@@ -256,9 +250,7 @@ def _voices(ctx: click.Context, param: click.Parameter, folder: Path | None) -> 
     envvar="LLAMA_API_KEY",
     help="API keys that clients must send. Repeatable, or with commas.",
 )
-@_security_option(
-    "--api-key-file", type=click.Path(path_type=Path), metavar="FILE", help="Read API keys from FILE, one per line."
-)
+@key_file_option()
 @_security_option(
     "--ssl-key-file", "tls_key", type=click.Path(path_type=Path), metavar="FILE", help="Private key for TLS (PEM)."
 )

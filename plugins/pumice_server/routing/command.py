@@ -12,6 +12,7 @@ import click
 from pumice.cli.options import verbose_option
 from pumice.cli.output import echo
 from pumice.cli.vocabulary import option
+from pumice_server.listening_options import key_file_option, port_option
 
 _server_option = partial(option, group="Server")
 
@@ -35,14 +36,7 @@ def _checked(ctx: click.Context, param: click.Parameter, urls: tuple[str, ...]) 
 @_server_option(
     "--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on, or several."
 )
-@_server_option(
-    "--port",
-    default=8080,
-    show_default=True,
-    type=click.IntRange(0, 65535),
-    metavar="N",
-    help="Port to listen on; 0: any free port.",
-)
+@port_option
 @_server_option(
     "-np",
     "--parallel",
@@ -52,13 +46,7 @@ def _checked(ctx: click.Context, param: click.Parameter, urls: tuple[str, ...]) 
     metavar="N",
     help="Requests that one server computes at once: with as many, other servers take prompts that it knows.",
 )
-@option(
-    "--api-key-file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    group="Security",
-    help="Read API keys from FILE, one per line. Keys of clients are passed on to the servers.",
-)
+@key_file_option(" Keys of clients are passed on to the servers.")
 @option(
     "--insecure",
     is_flag=True,

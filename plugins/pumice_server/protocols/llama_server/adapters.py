@@ -54,7 +54,7 @@ async def change_adapters(request: Request, body: Scales | AdapterFile) -> Succe
         service.scales.update(scales_by_name(body, list(service.scales)))
         return Success(success=True)
     adapters = service.model.adapters
-    path = await FILES(_allowed, request.app.state.models.settings, body.path)
+    path = await FILES(_allowed, request.app.state.settings, body.path)
     name = path.stem if body.name is None else body.name
     if name in served_model.names:
         raise bad_request(f"name: {name!r:.100} is a model or an adapter of this server; give another name")
@@ -73,7 +73,7 @@ async def remove_adapter(request: Request) -> Success:
     ``?model=``: Name of the model, not of an adapter.
     """
     service, served_model = await _model_of(request)
-    _folder(request.app.state.models.settings)
+    _folder(request.app.state.settings)
     adapters, name = service.model.adapters, request.query_params.get("name", "")
     await _changed(service, served_model, lambda: adapters.__delitem__(name))
     return Success(success=True)

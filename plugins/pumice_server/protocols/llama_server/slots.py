@@ -52,7 +52,7 @@ async def act(request: Request, body: SlotBody) -> SlotResult:
 
     ``?action=``: `save`, `restore` or `erase`. ``?model=``: Name of the model.
     """
-    folder: Path | None = request.app.state.models.settings.slot_folder
+    folder: Path | None = request.app.state.settings.slot_folder
     if folder is None:
         raise HTTPException(501, "saving slots is disabled: start the server with --slot-save-path")
     service = await service_of(request, request.query_params.get("model") or body.model)
@@ -120,7 +120,7 @@ def _file(request: Request, body: SlotBody) -> tuple[str, Path]:
     name = body.filename
     if not _NAME.fullmatch(name):
         raise bad_request("filename must be 1 to 64 letters, digits, dots, - and _, and must not begin with a dot")
-    folder: Path = request.app.state.models.settings.slot_folder
+    folder: Path = request.app.state.settings.slot_folder
     client = request.state.client[:32]
     return name, folder / client / name if client else folder / name
 

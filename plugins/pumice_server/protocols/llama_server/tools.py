@@ -40,7 +40,7 @@ async def call_tool(request: Request, body: ToolBody) -> CalledTool:
     hosted, offer = await _offered(request)
     if body.tool not in {tool.name for tool in offer.tools}:
         raise bad_request(f"tool: there is no tool {body.tool!r:.80}; GET /tools lists them")
-    seconds = request.app.state.models.settings.timeout
+    seconds = request.app.state.settings.timeout
     try:
         async with asyncio.timeout(seconds):
             text = await unless_gone(request, hosted.call(body.tool, body.params))
