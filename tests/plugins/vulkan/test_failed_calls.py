@@ -110,7 +110,7 @@ def counts(path, expected):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_call_that_fails_is_one_error(path, expected, counts, name):
     assert counts[name] or name in ("vkCreateSemaphore", "vkCreatePipelineCache"), "never called: what does it prove?"
-    last = counts[name] - counts[name] // 8  # how many submissions a generation takes varies with its steps ahead
+    last = counts[name] - counts[name] // 8
     for number in sorted({1, counts[name] // 2, last} - {0}):
         errors, model = [], None
         with failing(name, number) as called:
@@ -119,9 +119,10 @@ def test_a_call_that_fails_is_one_error(path, expected, counts, name):
                 tokens(model)
             except PumiceError as error:
                 errors.append(str(error))
-            assert called[name] >= number
-            assert len(errors) == 1, f"call {number} of {name} failed, and nobody noticed"
-            assert "\n" not in errors[0]
+            fails = called[name] >= number
+            assert fails or number == last, "how many submissions a generation takes varies with its steps ahead"
+            assert len(errors) == fails, f"call {number} of {name} failed, and nobody noticed"
+            assert "\n" not in "".join(errors)
             if model is not None:
                 with model:
                     assert tokens(model) == expected, f"after call {number} of {name} failed with {errors}"
