@@ -23,7 +23,9 @@ needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not ins
 @contextmanager
 def started() -> Iterator["playwright.Browser"]:
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=MOST)  # for root
+        microphone = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]  # beeps, is allowed
+        args = ["--no-sandbox", *microphone]  # the first for root
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=args, timeout=MOST)
         expect.set_options(timeout=MOST)
         yield browser
         browser.close()

@@ -1,10 +1,12 @@
 """The page with a server behind it whose answers are written here: what a model would say to certain words."""
 
 import asyncio
+import io
 import json
 import re
 import socket
 import threading
+import wave
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -207,7 +209,7 @@ def models(_: Request) -> Response:
         {"id": name, "object": "model", "status": {"value": status}, "meta": {"n_ctx": 8192, "size": size}}
         for name, status, size in (("pumice-8b", "loaded", 5 << 30), ("pumice-1b", "unloaded", 1 << 30))
     ]
-    listed = [{"name": "pumice-8b", "capabilities": ["completion", "vision", "video"]}]
+    listed = [{"name": "pumice-8b", "capabilities": ["completion", "vision", "video", "audio"]}]
     return JSONResponse({"object": "list", "data": data, "models": listed})
 
 
@@ -239,6 +241,15 @@ async def extract_text(request: Request) -> Response:
     return JSONResponse(read._asdict())
 
 
+async def transcribe(request: Request) -> Response:
+    """Say in which format a sound came."""
+    form = await request.form()
+    with wave.open(io.BytesIO(await form["file"].read())) as sound:
+        is_loud = any(sound.readframes(sound.getnframes()))
+        shape = f"{sound.getframerate()} Hz, {sound.getnchannels()} channel, {8 * sound.getsampwidth()} bits"
+    return JSONResponse({"text": f" {form['model']} heard {shape}, {'loud' if is_loud else 'silent'}."})
+
+
 def props(request: Request) -> Response:
     kept = {"conversations": "server" if request.app.state.settings.conversations else "browser", "tools": True}
     return JSONResponse({"default_generation_settings": {"params": {"temperature": 0.7}}, "ui_settings": kept})
@@ -253,6 +264,7 @@ def application(settings: Settings) -> Starlette:
         Route("/tools", list_tools),
         Route("/tools", call_tool, methods=["POST"]),
         Route("/extract-text", extract_text, methods=["POST"]),
+        Route("/v1/audio/transcriptions", transcribe, methods=["POST"]),
         Mount(static.PREFIX, static.PageFiles()),
     ]
     if settings.conversations:

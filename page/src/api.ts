@@ -39,7 +39,7 @@ export const isLost = signal(false); // whether nobody answered the last request
 export async function ask(path: string, init: RequestInit = {}): Promise<Response> {
   const headers = new Headers(init.headers);
   if (apiKey.get()) headers.set("Authorization", `Bearer ${apiKey.get()}`);
-  if (init.body) headers.set("Content-Type", "application/json");
+  if (typeof init.body === "string") headers.set("Content-Type", "application/json");
   let response: Response;
   try {
     response = await fetch(path, { ...init, headers });
@@ -56,15 +56,25 @@ export async function ask(path: string, init: RequestInit = {}): Promise<Respons
 export async function models(): Promise<Model[]> {
   const listed = (await (await ask("v1/models")).json()) as {
     data: { id: string; parent?: string; status?: { value: string }; meta?: { n_ctx?: number; size?: number } }[];
-    models?: { name: string; capabilities?: string[] }[];
+    models?: { name: string; capabilities?: string[]; details?: { family?: string } }[];
   };
-  const named = (capability: string) =>
-    new Set((listed.models ?? []).filter(({ capabilities }) => capabilities?.includes(capability)).map(({ name }) => name));
-  const [seeing, watching] = [named("vision"), named("video")];
-  const isIn = (names: Set<string>, id: string, parent = "") => names.has(id) || names.has(parent);
-  return listed.data.map(({ id, parent, status, meta }) => ({
-    id, n_ctx: meta?.n_ctx, size: meta?.size, status: status?.value, sees: isIn(seeing, id, parent), watches: isIn(watching, id, parent),
-  }));
+  const described = new Map((listed.models ?? []).map((each) => [each.name, each]));
+  return listed.data.map(({ id, parent, status, meta }) => {
+    const { capabilities = [], details } = described.get(id) ?? described.get(parent ?? "") ?? {};
+    const can = (name: string) => capabilities.includes(name);
+    return {
+      id, n_ctx: meta?.n_ctx, size: meta?.size, status: status?.value,
+      sees: can("vision"), watches: can("video"), hears: can("audio"), transcribes: details?.family === "whisper",
+    };
+  });
+}
+
+/** What is said in a sound file. Throws ApiError. */
+export async function transcribe(model: string, sound: Blob): Promise<string> {
+  const body = new FormData();
+  body.append("model", model);
+  body.append("file", sound, "speech.wav");
+  return (await (await ask("v1/audio/transcriptions", { method: "POST", body })).json()).text.trim();
 }
 
 /** The text of a PDF file in base64, which the server reads. Throws ApiError. */

@@ -11,6 +11,7 @@ import { Icon } from "./icons";
 import { readFiles, MOST } from "./attachments";
 import { Attached } from "./attached";
 import { formatted, percent, t } from "./language";
+import { Microphone } from "./microphone";
 import { announcement, attached, attempt, chooseModel, current, draft, isReady, model, models, refreshModels, thread, tokensUsed } from "./state";
 import { sized } from "./sized";
 
@@ -74,6 +75,7 @@ export function Composer() {
       <div class="row">
         <IconButton icon="attach" label={t("Attach files")} onClick={() => picker.current?.click()} />
         <input ref={picker} type="file" multiple hidden aria-label={t("Files to attach")} onChange={(event) => void attach(event.currentTarget.files, event.currentTarget)} />
+        <Microphone />
         <ModelChoice />
         <ContextUsed />
         {isWritten && draft.value.trim() && <span class="hint">{t("Stop the answer (Esc) to send this")}</span>}

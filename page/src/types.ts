@@ -74,4 +74,6 @@ export interface Model {
   status?: string; // "loaded", "loading", "unloaded"; none where the server does not tell
   sees?: boolean; // takes pictures
   watches?: boolean; // takes videos
+  hears?: boolean; // takes sounds
+  transcribes?: boolean; // is made to transcribe speech
 }

@@ -99,7 +99,7 @@ def capabilities(
         "embedding": embeds,
         "completion": not embeds,
         "vision": service.sees if service else _encodes(projector, "vision"),
-        "audio": service.hears if service else _encodes(projector, "audio"),
+        "audio": service.hears if service else _encodes(summary, "audio") or _encodes(projector, "audio"),
         "tools": "tools" in template or "tokenizer.chat_template.tool_use" in metadata,
         "insert": fills_in,
         "thinking": any(mark in template for mark in _REASONING),

@@ -118,3 +118,10 @@ def test_a_client_that_leaves_ends_the_decoding(server: Serving, client: openai.
     answer = server.client.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "Hello"}]})
     assert answer.status_code == 400
     assert "sound" in answer.json()["error"]["message"]
+
+
+def test_the_list_of_models_says_that_one_hears_before_it_is_loaded(path: Path) -> None:
+    with serving(*(ModelSpec([name], str(path), OPTIONS) for name in ("first", "second"))) as server:
+        listed = server.client.get("/v1/models").json()
+    assert [model["status"]["value"] for model in listed["data"]] == ["unloaded", "unloaded"]
+    assert ["audio" in model["capabilities"] for model in listed["models"]] == [True, True]

@@ -109,6 +109,31 @@ def test_pdf_files_are_attached_as_text(page, chats):
     assert "The fox has a kite." in json.dumps(chats.requests[-1]["messages"][-1]["content"])
 
 
+DENY = "void (navigator.mediaDevices.getUserMedia = async () => { throw new DOMException('', 'NotAllowedError') })"
+
+
+def test_dictation(page):
+    """What the microphone records is transcribed by the model that hears, whichever is chosen, behind the text."""
+    page.evaluate(DENY)
+    page.get_by_role("button", name="Dictate").click()
+    expect(page.locator(".notice")).to_contain_text("does not allow this page the microphone")
+    page.reload()
+    page.get_by_label("Model", exact=True).select_option("pumice-1b")
+    page.get_by_label("Message", exact=True).fill("Dear friend, ")
+    page.get_by_role("button", name="Dictate").click()
+    expect(page.get_by_role("button", name="End the dictation")).to_have_attribute("aria-pressed", "true")
+    page.wait_for_timeout(1500)  # milliseconds, in which the microphone beeps
+    page.get_by_role("button", name="End the dictation").click()
+    heard = "Dear friend, pumice-8b heard 16000 Hz, 1 channel, 16 bits, loud."
+    expect(page.get_by_label("Message", exact=True)).to_have_value(heard)
+    expect(page.get_by_label("Message", exact=True)).to_be_focused()
+    deaf = {"data": [{"id": "pumice-1b"}], "models": [{"name": "pumice-1b", "capabilities": ["completion"]}]}
+    page.route("**/v1/models", lambda route: route.fulfill(json=deaf))
+    page.get_by_role("button", name="Dictate").click()
+    expect(page.locator(".notice")).to_contain_text("No model of this server hears")
+    expect(page.get_by_role("button", name="Dictate")).to_be_enabled()
+
+
 def test_every_language_has_every_text():
     texts: set[str] = set()
     for file in (ROOT / "page" / "src").glob("*.ts*"):
