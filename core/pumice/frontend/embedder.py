@@ -94,7 +94,7 @@ class Embedder:
             listed = isinstance(documents, Sequence) and not isinstance(documents, str)
             if not isinstance(query, str) or not listed or not all(isinstance(document, str) for document in documents):
                 raise RequestError("rerank takes a query and a list of documents, all of them strings")
-            pairs = [check_text(self._engine, self._pair(query, document, truncate)) for document in documents]
+            pairs = [check_text(self._engine, pair) for pair in self._pairs(query, documents, truncate)]
             REQUEST["priority"].check(priority)
             check_adapters(adapters)
             pooling = self._pooling_of_scores
@@ -126,36 +126,42 @@ class Embedder:
             return "mean"
         return "last" if self._is_causal else "cls"
 
-    def _pair(self, query: str, document: str, truncate: bool) -> list[int]:
-        """Return the tokens of a query and a document; ``truncate`` cuts a document that does not fit beside the query.
+    def _pairs(self, query: str, documents: Sequence[str], truncate: bool) -> list[list[int]]:
+        """Return the tokens of a query with each document; ``truncate`` cuts those that do not fit beside the query.
 
         Raises:
             PromptTooLongError: The query leaves no room for a document that is cut.
         """
         n_ctx = self._engine.facts.n_ctx
-        if not truncate:
-            return self._laid_out(query, document)[0]
-        ids, end = self._laid_out(query, document[: n_ctx * self._engine.tokenizer().longest])
-        if len(ids) <= n_ctx:
-            return ids
-        if (n_tokens := len(self._laid_out(query, "")[0])) >= n_ctx:
+        most = n_ctx * self._engine.tokenizer().longest if truncate else None
+        pairs = [self._laid_out(query, document[:most]) for document in documents]
+        if not truncate or all(len(pair) <= n_ctx for pair in pairs):
+            return pairs
+        if (n_tokens := len(self._laid_out(query, ""))) >= n_ctx:
             raise PromptTooLongError(n_tokens, n_ctx)
-        return [*ids[: n_ctx - len(end)], *end]
+        end = self._end(query)
+        return [pair if len(pair) <= n_ctx else [*pair[: n_ctx - len(end)], *end] for pair in pairs]
 
-    def _laid_out(self, query: str, document: str) -> tuple[list[int], list[int]]:
-        """Return the tokens of a pair, by the file's template or one after the other, and those behind the document."""
+    def _laid_out(self, query: str, document: str) -> list[int]:
+        """Return the tokens of a pair, by the file's template or one after the other."""
         tokenizer, template = self._engine.tokenizer(), self._metadata.get(_RERANK_TEMPLATE)
         if isinstance(template, str):
-            texts = {"{query}": query, "{document}": document}
-            pair, rest = (
-                re.sub(r"\{query\}|\{document\}", lambda match: texts[match[0]], part)
-                for part in (template, template.rpartition("{document}")[2])
-            )
-            return tokenizer.tokenize(pair, add_special=False), tokenizer.tokenize_following(rest)
-        eos = tokenizer.eos if tokenizer.eos is not None else tokenizer.sep
+            return tokenizer.tokenize(_filled(template, query, document), add_special=False)
         before = [tokenizer.bos] if tokenizer.add_bos else []
-        end = [eos] if tokenizer.add_eos else []
         between = [tokenizer.sep] if tokenizer.add_sep else []
         a, b = (tokenizer.tokenize(text, add_special=False, parse_special=False) for text in (query, document))
-        ids = [id for id in [*before, *a, *end, *between, *b, *end] if id is not None]
-        return ids, [id for id in end if id is not None]
+        end = self._end(query)
+        return [id for id in [*before, *a, *end, *between, *b, *end] if id is not None]
+
+    def _end(self, query: str) -> list[int]:
+        """Return the tokens behind the document of a pair."""
+        tokenizer, template = self._engine.tokenizer(), self._metadata.get(_RERANK_TEMPLATE)
+        if isinstance(template, str):
+            return tokenizer.tokenize_following(_filled(template.rpartition("{document}")[2], query))
+        eos = tokenizer.eos if tokenizer.eos is not None else tokenizer.sep
+        return [eos] if tokenizer.add_eos and eos is not None else []
+
+
+def _filled(template: str, query: str, document: str = "") -> str:
+    texts = {"{query}": query, "{document}": document}
+    return re.sub(r"\{query\}|\{document\}", lambda match: texts[match[0]], template)
