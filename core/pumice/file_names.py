@@ -1,9 +1,12 @@
-"""File names from outside, such as those in a repository's list or an index, before they become paths."""
+"""File names from outside, before they become paths; and paths without links."""
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 
+NO_FILE = "no such file"
 _MAX_PART, _MAX_NAME = 255, 1024  # bytes of UTF-8, which file systems allow
 _FORBIDDEN = re.compile(r'[\\:*?"<>|]')  # on Windows: separators, drives and streams, wildcards
 _DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³]|conin\$|conout\$)", re.IGNORECASE)
@@ -18,6 +21,22 @@ def is_safe_file_name(name: str) -> bool:
     if not name.isprintable() or len(name.encode()) > _MAX_NAME or _FORBIDDEN.search(name):
         return False
     return all(_is_safe_part(part) for part in name.split("/"))
+
+
+def real_path(path: str | os.PathLike[str]) -> Path:
+    """Return a path without links. Links that lead to each other stay, where ``Path.resolve`` raises RuntimeError."""
+    return Path(os.path.realpath(path))
+
+
+def why_absent(path: str | os.PathLike[str]) -> str:
+    """Return why a path leads to no file, such as "no such file"; empty if it leads to one, or to a folder."""
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return NO_FILE
+    except OSError as error:  # links that lead to each other
+        return (error.strerror or str(error)).lower()
+    return ""
 
 
 def _is_safe_part(part: str) -> bool:

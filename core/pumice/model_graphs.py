@@ -11,6 +11,7 @@ from pumice.architecture import Architecture, HParams
 from pumice.config import AdapterOptions, Config
 from pumice.engine.placement.sizing import EngineSizes
 from pumice.errors import ModelError, PluginError
+from pumice.file_names import why_absent
 from pumice.gguf import CODINGS, KV_TYPES, GGUFFile
 from pumice.gguf.kinds import why_no_model
 from pumice.graph import Graph, GraphBuilder, Tensor
@@ -53,8 +54,8 @@ def trace_configured(
             draft = None  # a model of its own, with a runner of its own
     projector = find_projector(file.path, config.mmproj)
     for option, path in {"mmproj": projector, "vocoder": find_vocoder(file.path, config.vocoder)}.items():
-        if path is not None and not path.exists():  # it is read with the first request that needs it
-            raise ModelError(f"{option}: {path}: no such file")
+        if path is not None and (reason := why_absent(path)):  # it is read with the first request that needs it
+            raise ModelError(f"{option}: {path}: {reason}")
     return for_cache(trace(file, architecture, n_ctx, draft, True, projector is not None, keeps_stream), config)
 
 

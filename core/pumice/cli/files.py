@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
+from pumice.file_names import real_path
+
 STANDARD_INPUT = "-"
 _NAMED = re.compile(r"hf\.co/[^/\s]+/\S+$|[\w.-]+:[\w.-]+$")  # hf.co/owner/repository:Q4_K_M, qwen3:4b
 
@@ -94,7 +96,7 @@ class OutputFile(NamedPath):
     """A file to write, with the parts of a split model."""
 
     def outputs(self, value: Any, ctx: click.Context) -> Iterator[WrittenFiles]:
-        path = Path(os.path.realpath(value))
+        path = real_path(value)
         pattern = rf"{re.escape(path.name)}(\.at_\d+)?|{_parts(path)}"
         yield WrittenFiles(path.parent, re.compile(pattern), ctx.params.get("force", False))
 
@@ -103,7 +105,7 @@ class OutputPrefix(OutputFile):
     """The beginning of the names of a split model's parts, which an existing file or folder may have as its name."""
 
     def outputs(self, value: Any, ctx: click.Context) -> Iterator[WrittenFiles]:
-        path = Path(os.path.realpath(value))
+        path = real_path(value)
         yield WrittenFiles(path.parent, re.compile(_parts(path)), ctx.params.get("force", False))
 
 
@@ -112,7 +114,7 @@ class EditedFile(ModelPath, OutputFile):
 
     def edited(self, value: Any, ctx: click.Context) -> Iterator[Path]:
         if ctx.params["out"] is None:
-            yield Path(os.path.realpath(value))
+            yield real_path(value)
 
     def outputs(self, value: Any, ctx: click.Context) -> Iterator[WrittenFiles]:
         for path in self.edited(value, ctx):

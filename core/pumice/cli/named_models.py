@@ -136,12 +136,13 @@ def _file_of(model: str) -> Path | None:
 def require_file(model: str) -> None:
     """Raise HubError if a model is a path, or a catalogue name of a path, without a file."""
     from pumice.errors import HubError
+    from pumice.file_names import why_absent
     from pumice.hub.locate import resolve_name
 
     path, _ = resolve_name(model)
-    if isinstance(path, Path) and not path.exists():
+    if isinstance(path, Path) and (reason := why_absent(path)):
         where = "" if str(path) == model else f"{model}: "
-        raise HubError(f"{where}{path}: no such file, and not the name of a model to download")
+        raise HubError(f"{where}{path}: {reason}, and not the name of a model to download")
 
 
 def model_problem(path: Path) -> str:

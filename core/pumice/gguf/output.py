@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import BinaryIO
 
 from pumice.errors import GGUFError
+from pumice.file_names import NO_FILE, real_path, why_absent
 
 _TRIAL = bytes(4096)  # which a full disk does not take
 
@@ -22,7 +23,7 @@ def check_output(path: Path, force: bool) -> None:
     """
     _check_place(path, force)
     with write_errors(path):
-        temporary = _placement.temporary(Path(os.path.realpath(path)))
+        temporary = _placement.temporary(real_path(path))
         with temporary.open("xb") as file:
             try:
                 file.write(_TRIAL)
@@ -40,7 +41,8 @@ def _check_place(path: Path, force: bool) -> None:
             if not force:
                 raise GGUFError(f"{path}: exists already; give --force to replace it")
         elif path.is_symlink():
-            raise GGUFError(f"{path}: a link to a file that does not exist")
+            reason = why_absent(path)
+            raise GGUFError(f"{path}: {'a link to a file that does not exist' if reason == NO_FILE else reason}")
         if not path.parent.is_dir():
             raise GGUFError(f"{path}: the folder {path.parent} does not exist")
         if not os.access(path.parent, os.W_OK):
@@ -118,7 +120,7 @@ class NewFiles:
     def next(self) -> None:
         """Start the next file."""
         self._finish()
-        path = Path(os.path.realpath(self.paths[len(self._written)]))
+        path = real_path(self.paths[len(self._written)])
         temporary = _placement.temporary(path)
         with write_errors(path):
             self._file = temporary.open("xb")

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.errors import GGUFError
+from pumice.file_names import real_path
 from pumice.gguf.metadata import MAX_KEY_BYTES
 from pumice.gguf.output import NewFiles, check_space
 from pumice.gguf.parser import DEFAULT_ALIGNMENT, MAGIC, VERSIONS
@@ -121,7 +122,7 @@ class Writer:
 
     def __enter__(self) -> "Writer":
         self._files.__enter__()
-        check_space(Path(os.path.realpath(self.paths[0])).parent, self.n_bytes)
+        check_space(real_path(self.paths[0]).parent, self.n_bytes)
         try:
             self._current: Described | None = next(self._steps)
         except BaseException as error:  # `with` does not handle errors of __enter__

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from pumice.config import Config, Layer, load_config
 from pumice.errors import HubError, UnknownModelError
+from pumice.file_names import why_absent
 from pumice.hub.abort import Abort, AbortedError
 from pumice.hub.catalogue import catalogue, look_up
 from pumice.hub.download import DownloadProgress
@@ -47,7 +48,7 @@ def fetch(model: str, config: Config | None = None, progress: DownloadProgress |
     """Update a model from its source, fetching new files. Return all of its files."""
     name, _ = resolve_name(model, config)
     if isinstance(name, Path) and not name.is_file():
-        raise HubError(f"{model}: no such file, and not a name of a model that can be fetched")
+        raise HubError(f"{model}: {why_absent(name) or 'not a file'}, and not a name of a model that can be fetched")
     return _fetch(name, progress)
 
 

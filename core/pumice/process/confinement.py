@@ -12,6 +12,7 @@ import msgspec
 
 from pumice.config import Config
 from pumice.errors import EngineError, SandboxError
+from pumice.file_names import real_path
 from pumice.model_files.paths import linked_weights, model_files
 from pumice.model_files.policy import files_beside, model_policy
 from pumice.process.codec import HEADERS, VOCABULARIES, Load, decode_command
@@ -41,11 +42,12 @@ def launch_engine(order: bytes) -> Launch:
     load = decode_command(order)
     if not isinstance(load, Load):
         raise EngineError(f"{type(load).__name__} does not start an engine")
-    if _kept and _is_weaker(load.config, _kept[0]):
+    config = load.config
+    if _kept and _is_weaker(config, _kept[0]):
         raise SandboxError(f"{load.path}: the sandbox cannot be weakened while the server runs; restart the server")
-    for file in (load.path, *files_beside(load.config, [load.path])):
+    for file in (load.path, *files_beside(config, [load.path])):
         _check_served(file)
-    return launch(WORKER, policy=engine_policy(load.path, load.config, get_registry(load.config)))
+    return launch(WORKER, policy=engine_policy(load.path, config, get_registry(config)))
 
 
 def engine_policy(path: Path, config: Config, registry: Registry) -> Policy | None:
@@ -87,7 +89,7 @@ def _check_served(file: Path) -> None:
 
 
 def _is_served(file: Path) -> bool:
-    real = Path(os.path.realpath(file))
+    real = real_path(file)
     return _kept is None or any(real.is_relative_to(model) for model in _kept[1])
 
 

@@ -76,3 +76,13 @@ def test_a_loop_of_links_is_no_file_to_write(run, file):
     Path("loop").symlink_to("loop")
     done = run("quantize", "m.gguf", "loop/q.gguf", "Q8_0")
     assert (done.returncode, done.stderr) == (1, "error: loop/q.gguf: too many levels of symbolic links\n")
+    done = run("quantize", "m.gguf", "loop", "Q8_0")
+    assert (done.returncode, done.stderr) == (1, "error: loop: too many levels of symbolic links\n")
+
+
+def test_a_loop_of_links_is_no_file_to_read(run, file):
+    Path("loop.gguf").symlink_to("loop.gguf")
+    for arguments in (["run", "loop.gguf", "-p", "x"], ["run", "m.gguf", "--mmproj", "loop.gguf", "-p", "x"]):
+        done = run(*arguments)
+        assert done.returncode == 1
+        assert "loop.gguf: too many levels of symbolic links" in done.stderr

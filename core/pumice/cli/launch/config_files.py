@@ -13,6 +13,7 @@ import click
 
 from pumice.cache_files import write_file
 from pumice.cli.launch.clients import ConfigFile, Endpoint
+from pumice.file_names import real_path
 
 
 def added_part(file: ConfigFile, endpoint: Endpoint) -> str:
@@ -30,7 +31,7 @@ def add_endpoint(file: ConfigFile, endpoint: Endpoint) -> Path:
             would be lost.
     """
     path = file.path()
-    target = Path(os.path.realpath(path))
+    target = real_path(path)
     try:
         before = target.read_text(encoding="utf-8") if target.exists() else ""
         content = _parse(path, before)
