@@ -61,21 +61,23 @@ def command(urls: tuple[str, ...], parallel: int, insecure: bool, api_key_file: 
     room, else to the least busy one. A server that ends or is busy is replaced by the others; requests without a prompt
     (files, batches, models) go to the first one.
     """
-    import uvicorn
-
+    from pumice.cli.confinement import Needs, confined_server, one_thread
     from pumice_server.beginning import listen
     from pumice_server.keys import APIKeys
-    from pumice_server.routing.application import make_router
-    from pumice_server.routing.servers import Servers
-    from pumice_server.serving import addresses, configure
     from pumice_server.settings import Settings
 
     settings = Settings(keys=APIKeys(file=api_key_file), **address)
     settings.check(insecure)
-    with listen(settings) as sockets:
+    with listen(settings) as sockets, one_thread():
+        import uvicorn
+
+        from pumice_server.routing.application import make_router
+        from pumice_server.routing.servers import Servers
+        from pumice_server.serving import addresses, configure
 
         async def tell() -> None:
             echo(f"routing to {', '.join(urls)}\nlistening on {addresses(settings, sockets)}", err=True)
 
         application = make_router(Servers(urls, parallel), settings, tell)
-        uvicorn.Server(configure(application, settings)).run(sockets=sockets)
+        with confined_server(Needs([], {}, settings.read, connects=True)):
+            uvicorn.Server(configure(application, settings)).run(sockets=sockets)

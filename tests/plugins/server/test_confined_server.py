@@ -136,6 +136,23 @@ def test_it_serves_uploaded_files_until_they_are_deleted(served):
     assert [*(kept / "blobs").iterdir(), *(kept / "models").glob("*/*/*")] == []
 
 
+def test_a_router_is_confined_and_passes_requests_on(served):
+    command = [sys.executable, "-m", "pumice", "route", str(served.client.base_url), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=served.folder) as router:
+        try:
+            url = next(found[1] for line in router.stderr if (found := re.match(r"listening on (\S+)", line)))
+            status = Path(f"/proc/{router.pid}/status").read_text()
+            assert re.search(r"NoNewPrivs:\s1", status)
+            assert re.search(r"Seccomp:\s2", status)
+            body = {"model": "one", "prompt": "Once", "max_tokens": 2}
+            answer = httpx2.post(f"{url}/v1/completions", json=body, headers=served.client.headers, timeout=PATIENCE)
+            assert answer.status_code == 200, answer.text
+            router.send_signal(signal.SIGTERM)
+            assert router.wait(PATIENCE) in (0, -signal.SIGTERM)
+        finally:
+            router.kill()
+
+
 def test_it_ends_by_a_signal_and_leaves_nobody(served):
     (spawner,) = map(int, Path(f"/proc/{served.process.pid}/task/{served.process.pid}/children").read_text().split())
     served.process.send_signal(signal.SIGTERM)
