@@ -8,33 +8,22 @@ Maps are merged key by key; every other value, lists included, replaces the one 
 describes the keys.
 """
 
-import errno
 import functools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import yaml
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
-from pydantic_core import PydanticCustomError
 
 from pumice.cache_files import read_regular
 from pumice.errors import ConfigError
-from pumice.options import ENGINE, KVType
+from pumice.options import ENGINE, KVType, Option
+from pumice.options.reading import SettingsReader, check_finite, fields_of, show_setting
 from pumice.proposers import choice_of
-from pumice.wording import JsonRepr, did_you_mean, printable
+from pumice.wording import did_you_mean
 
 ARGUMENTS = "arguments"
 MAX_BYTES = 1 << 20  # of a file
@@ -50,19 +39,6 @@ _WEIGHTS = re.compile(
     re.DOTALL,
 )
 
-_WORDS = {
-    "Input should": "should",
-    "Value error, should": "should",
-    "an object": "a map",
-    "a valid array": "a list",
-    "a valid dictionary": "a map",
-    "a valid integer": "an integer",
-    "a valid ": "a ",
-}
-
-
-_NOUNS = {bool: "true or false", int: "an integer", float: "a number", str: "a text"}
-
 
 class Layer(NamedTuple):
     """One source of settings: a file's path, or ``arguments``."""
@@ -71,7 +47,8 @@ class Layer(NamedTuple):
     data: dict[str, Any]
 
 
-class Plugins(BaseModel):
+@dataclass(frozen=True)
+class Plugins:
     """Selection of plugins.
 
     Attributes:
@@ -79,13 +56,17 @@ class Plugins(BaseModel):
         prefer: Plugin whose registration counts if several register a name: ``{"backends": {"cpu": "faster"}}``.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    disabled: list[str] = []
-    prefer: dict[str, dict[str, str]] = {}
+    disabled: list[str] = field(default_factory=list)
+    prefer: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
-class AdapterOptions(BaseModel):
+def _check_layers(value: list[int]) -> None:
+    if value and (len(value) != 2 or not 1 <= value[0] <= value[1]):
+        raise ValueError("the first and the last layer, counted from 1")
+
+
+@dataclass(frozen=True)
+class AdapterOptions:
     """A LoRA adapter or a control vector; a string is its file.
 
     Attributes:
@@ -95,36 +76,24 @@ class AdapterOptions(BaseModel):
         kind: Kind of file to accept, ``lora`` or ``control_vector``; empty: either. Options of commands set it.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    SHORTHAND: ClassVar = "file"
 
     file: str
-    scale: float = Field(1.0, allow_inf_nan=False)
-    layers: list[int] = []
+    scale: Annotated[float, check_finite] = 1.0
+    layers: Annotated[list[int], _check_layers] = field(default_factory=list)
     kind: Literal["", "lora", "control_vector"] = ""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _file_alone(cls, value: Any) -> Any:
-        return {"file": value} if isinstance(value, str) else value
 
-    @field_validator("layers")
-    @classmethod
-    def _first_and_last(cls, value: list[int]) -> list[int]:
-        if value and (len(value) != 2 or not 1 <= value[0] <= value[1]):
-            raise PydanticCustomError("layers", "should be the first and the last layer, counted from 1")
-        return value
-
-
-class Config(BaseModel):
+@dataclass(frozen=True, kw_only=True)
+class Config:
     """The merged settings, by the keys of ``pumice.options.EngineOptions``, which has the limits of numbers.
 
-    Any other key is the section of a backend.
-
     ``pumice.registry.get_registry`` checks sections and ``sampling``, which depend on plugins.
-    """
 
-    model_config = ConfigDict(extra="allow", frozen=True)
-    __pydantic_extra__: dict[str, dict[str, Any]] = Field(init=False)
+    Attributes:
+        sections: Options of backends by the name of the backend; every other key is one of ``SETTINGS``.
+        layers: Sources of the settings, lowest first.
+    """
 
     backend: str
     backends: list[str]
@@ -181,75 +150,18 @@ class Config(BaseModel):
     adapters: dict[str, AdapterOptions]
     models: dict[str, dict[str, Any]]
 
-    _layers: tuple[Layer, ...] = PrivateAttr(default=())
-
-    @field_validator(*(name for name, option in ENGINE.items() if option.unit), mode="before")
-    @classmethod
-    def _size_in_unit(cls, value: Any, info: ValidationInfo) -> Any:
-        """Accept sizes with a unit, such as 12GiB."""
-        if not isinstance(value, str):
-            return value
-        try:
-            return ENGINE[info.field_name or ""].size(value)
-        except ConfigError:
-            expected = f"should be a number of {ENGINE[info.field_name or ''].unit}, or a size such as 12GiB or 512MiB"
-            raise PydanticCustomError("size", expected) from None
-
-    @field_validator(*(name for name, option in ENGINE.items() if option.limits))
-    @classmethod
-    def _is_within_limits(cls, value: float, info: ValidationInfo) -> float:
-        option = ENGINE[info.field_name or ""]
-        if not option.is_within(value):
-            raise PydanticCustomError("limits", f"should be {option.limits_text}")
-        return value
-
-    @field_validator("sandbox", "moe_in_place", mode="before")
-    @classmethod
-    def _on_is_true(cls, value: Any) -> Any:
-        """Accept true and false, which YAML reads for the words on and off."""
-        return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
-
-    @field_validator("mmproj", "vocoder", "draft", "cache_disk", "cache_saved")
-    @classmethod
-    def _may_name_a_path(cls, value: str) -> str:
-        """Refuse texts that no system call takes as a path, such as one with a NUL character."""
-        if value and not value.strip():
-            raise PydanticCustomError("file", "should be the name of a file, or empty")
-        try:
-            os.lstat(os.path.expanduser(value))
-        except ValueError:
-            raise PydanticCustomError("path", "should be a path") from None
-        except OSError as error:
-            if error.errno == errno.ENAMETOOLONG:
-                raise PydanticCustomError("path", "should be a shorter path") from None
-        return value
-
-    @field_validator("speculate", mode="before")
-    @classmethod
-    def _off_is_false(cls, value: Any) -> Any:
-        return choice_of(value)
-
-    @field_validator("tensor_split")
-    @classmethod
-    def _are_shares(cls, value: list[float]) -> list[float]:
-        if not all(0 <= share < float("inf") for share in value) or (value and not any(value)):
-            raise PydanticCustomError("shares", "should be a list of shares, at least 0 and not all 0")
-        return value
-
-    @property
-    def layers(self) -> Sequence[Layer]:
-        """Sources of the settings, lowest first."""
-        return self._layers
+    sections: dict[str, dict[str, Any]]
+    layers: tuple[Layer, ...]
 
     @property
     def adapter_scales(self) -> dict[str, float]:
         """Scale of each adapter by name, for requests that give none."""
         return {name: options.scale for name, options in self.adapters.items()}
 
-    @property
-    def sections(self) -> dict[str, dict[str, Any]]:
-        """Options of backends that have a section, by the name of the backend."""
-        return dict(self.__pydantic_extra__)
+    def as_mapping(self) -> dict[str, Any]:
+        """Return all settings as plain values by their keys; sections of backends by the names of the backends."""
+        values = asdict(replace(self, layers=()))
+        return {**{name: values[name] for name in SETTINGS}, **values["sections"]}
 
     def backend_options(self, name: str) -> dict[str, Any]:
         """Return the options in the section of a backend; empty without a section."""
@@ -257,7 +169,7 @@ class Config(BaseModel):
 
     def source(self, *key: str) -> str:
         """Return the source of the value of a key: the path of a file, or ``arguments``."""
-        for layer in reversed(self._layers):
+        for layer in reversed(self.layers):
             value: Any = layer.data
             for part in key:
                 value = value.get(part) if isinstance(value, Mapping) else None
@@ -278,7 +190,7 @@ class Config(BaseModel):
     @property
     def files(self) -> list[str]:
         """Paths of the files that were read, lowest layer first."""
-        return [str(layer.source) for layer in self._layers if layer.source != ARGUMENTS]
+        return [str(layer.source) for layer in self.layers if layer.source != ARGUMENTS]
 
     @property
     def is_drafting(self) -> bool:
@@ -287,7 +199,16 @@ class Config(BaseModel):
 
     def is_default(self, *key: str) -> bool:
         """Return True if the value of a key is the package's default."""
-        return self.source(*key) == self._layers[0].source
+        return self.source(*key) == self.layers[0].source
+
+
+_RECORDED = ("sections", "layers")
+SETTINGS: Mapping[str, Option] = {
+    name: replace(ENGINE[name], type=option.type) if name in ENGINE else option
+    for name, option in fields_of(Config).items()
+    if name not in _RECORDED
+}
+"""The option of each key that is no section of a backend."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -358,7 +279,7 @@ def load_config(overrides: Mapping[str, Any] | None = None, model: Layer | None 
 def _check_integers(key: str, value: object, depth: int = 0) -> None:
     """Raise ConfigError for an integer that a file could not have either."""
     if isinstance(value, int) and abs(value) > _MAX_INTEGER:
-        raise ConfigError(f"{ARGUMENTS}: {key}: a number beyond {_MAX_INTEGER}: {_shown(value)}")
+        raise ConfigError(f"{ARGUMENTS}: {key}: a number beyond {_MAX_INTEGER}: {show_setting(value)}")
     if isinstance(value, (list, tuple, Mapping)) and depth < _MAX_DEPTH:
         for item in value.values() if isinstance(value, Mapping) else value:
             _check_integers(key, item, depth + 1)
@@ -373,10 +294,13 @@ def merge_layers(layers: Sequence[Layer]) -> Config:
     """Return the configuration of layers, lowest first. Raises ConfigError for an unknown key or a wrong value."""
     merged: dict[str, Any] = {}
     for layer in layers:
-        validate(Config, layer.data, layer.source, partial=True)
+        _read_settings(layer.data, SettingsReader(layer.source, partial=True))
         merged = _merge(merged, layer.data)
-    config: Config = validate(Config, merged, layers[0].source)
-    config._layers = tuple(layers)
+    values = _read_settings(merged, SettingsReader(layers[0].source))
+    missing = SETTINGS.keys() - values
+    if missing:
+        raise ConfigError(f"{layers[0].source}: the keys {', '.join(sorted(missing))} are missing")
+    config = Config(**values, layers=tuple(layers))
     if config.draft_min > config.draft_max:
         raise ConfigError(
             f"{config.source('draft_min')}: draft_min is {config.draft_min}, more than draft_max, "
@@ -450,27 +374,19 @@ def _check_sandbox_stays(layer: Layer) -> None:
             )
 
 
-def validate(schema: type[BaseModel], data: Mapping[str, Any] | str, source: str, *, partial: bool = False) -> Any:
-    """Return ``data`` as an instance of ``schema``.
-
-    Args:
-        schema: Model with the keys.
-        data: Values by key. JSON text may have a list for a tuple and a string for an enumeration, as files have.
-        source: Name of the layer for errors.
-        partial: Only check the keys that ``data`` has, and return None.
-
-    Raises:
-        ConfigError: A value is wrong; the message names the source, the key and what was expected.
-    """
-    try:
-        if isinstance(data, str):
-            return schema.model_validate_json(data, strict=True)
-        return schema.model_validate(data, strict=True)
-    except ValidationError as error:
-        for problem in error.errors(include_url=False):
-            if not (partial and problem["type"] == "missing"):
-                raise ConfigError(f"{source}: {_describe(schema, problem)}") from None
-        return None
+def _read_settings(data: Mapping[str, Any], reader: SettingsReader) -> dict[str, Any]:
+    """Return the values of keys, and ``sections``. Raises ConfigError for an unknown key or a wrong value."""
+    values: dict[str, Any] = {"sections": {}}
+    for key, value in data.items():
+        if key in SETTINGS:
+            values[key] = reader.value(SETTINGS[key], choice_of(value) if key == "speculate" else value, key)
+        elif isinstance(value, Mapping):
+            values["sections"][key] = dict(value)
+        else:
+            hint = f" (a backend's section should be a mapping, not {show_setting(value)})"
+            advice = f"; {_ADVICE[key]}" if key in _ADVICE else did_you_mean(key, SETTINGS)
+            raise ConfigError(f"{reader.source}: unknown key {key!r}{advice or hint}")
+    return values
 
 
 def config_files() -> list[Path]:
@@ -569,13 +485,6 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     return merged
 
 
-def _shown(value: Any) -> str:
-    """Return a wrong value for a message, shortened; YAML's aliases can nest lists deeply."""
-    short = JsonRepr()
-    short.maxlevel, short.maxstring, short.maxother = 2, 100, 100
-    return short.repr(value)
-
-
 _ADVICE = {
     "model_path": 'the model is the first argument: pumice.load("model.gguf")',
     **dict.fromkeys(("n_threads", "threads", "n_threads_batch"), "threads belong to the backend: cpu.threads"),
@@ -583,27 +492,3 @@ _ADVICE = {
     "verbose": 'leave it out: messages go to the logger "pumice"',
 }
 """What to write for options of other programs that are no key here."""
-
-
-def _describe(schema: type[BaseModel], problem: Any) -> str:
-    """Return one line for an error of pydantic: the key, and the nearest known key or what was expected."""
-    path = [str(part) for part in problem["loc"]]
-    key = ".".join(path)
-    section: Any = schema
-    for part in path[:-1]:
-        fields = getattr(section, "model_fields", {})
-        section = fields[part].annotation if part in fields else next(reversed(get_args(section)), None)
-    keys: dict[str, Any] = dict(getattr(section, "model_fields", {}))
-    is_forbidden = problem["type"] == "extra_forbidden"
-    if is_forbidden or (len(path) == 1 and key not in schema.model_fields):
-        known = f" (known: {', '.join(keys)})"
-        hint = known if is_forbidden else f" (a backend's section should be a map, not {_shown(problem['input'])})"
-        advice = f"; {_ADVICE[key]}" if key in _ADVICE else did_you_mean(path[-1], keys)
-        return f"unknown key {key!r}{advice or hint}"
-    if get_origin(section) is UnionType:  # pydantic has an error for each member, whose name ends the path
-        nouns = " or ".join(_NOUNS[member] for member in get_args(section))
-        return f"{printable('.'.join(path[:-1]))}: should be {nouns}, not {_shown(problem['input'])}"
-    expected = re.sub(r" or instance of \w+", "", problem["msg"])
-    for pydantic_says, yaml_says in _WORDS.items():
-        expected = expected.replace(pydantic_says, yaml_says)
-    return f"{printable(key)}: {expected}, not {_shown(problem['input'])}"

@@ -389,7 +389,7 @@ class LocalEngine:
             self.thread.call(turn)
             self._adapters, self._adapter_keys = read, self._adapter_keys | chosen.keys()
             self._name_adapters(adapters)
-            self.config = self.config.model_copy(update={"adapters": dict(adapters)})
+            self.config = replace(self.config, adapters=dict(adapters))
             self._facts = replace(self._facts, loras=self.loras)
 
     def _name_adapters(self, adapters: Mapping[str, AdapterOptions]) -> None:

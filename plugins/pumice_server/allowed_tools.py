@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,4 +87,4 @@ def _only(server: McpServer, tools: Sequence[str] | None) -> McpServer:
     if tools is None:
         return server
     enabled = [tool for tool in tools if server.offers(tool)]
-    return server.model_copy(update={"enabled_tools": enabled})
+    return replace(server, enabled_tools=enabled)

@@ -10,7 +10,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -136,7 +136,7 @@ class ServedModel:
     def adapters_changed(self, model: pumice.Model) -> None:
         """Note that adapters of the loaded model came or went, which later loads shall have."""
         self.scales_of(model)
-        adapters = {name: options.model_dump() for name, options in model.config.adapters.items()}
+        adapters = {name: asdict(options) for name, options in model.config.adapters.items()}
         config = {**self.spec.options.get("config", {}), "adapters": adapters}
         self.spec = replace(self.spec, options={**self.spec.options, "config": config})
 

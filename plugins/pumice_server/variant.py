@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pumice.hub import chat_defaults
+from pumice.hub import ChatDefaults, chat_defaults
 from pumice_server.bodies import Generation, TextBody
 from pumice_server.errors import bad_request
 
@@ -52,7 +52,7 @@ def model_name(name: str | None) -> str:
 def default_variant(model: str) -> Variant | None:
     """Return how chats with a model begin, by its entry in the catalogue; None without such an entry."""
     chat = chat_defaults(model) if model else None
-    if chat is None or not chat.model_fields_set:
+    if chat is None or chat == ChatDefaults():
         return None
     parameters = TextBody(max_tokens=chat.max_tokens, stop=chat.stop or None)
     return Variant(chat.system, chat.messages, parameters)

@@ -10,8 +10,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator
-
 from pumice.plugin import BackendError, PumiceError, Weight
 from pumice.plugin.unstable import (
     Access,
@@ -54,28 +52,27 @@ Switch = Literal["auto", "always", "never"]
 Rows = Literal["auto", 1, 2, 3, 4, 5, 6, 7, 8]  # to ``MOST_ROWS`` of persistent/path.py
 
 
-def _check_profile(name: str) -> str:
-    """Return the name of a profile. Raises ValueError for one that is unknown; a report is read for a device."""
+def _check_profile(name: str) -> None:
+    """Raise ValueError for the name of an unknown profile; a report is read for a device."""
     from pumice_vulkan.profiles import PROFILES
 
     if not name or name in PROFILES or (name.endswith(".json") and os.path.isfile(name)):
-        return name
+        return
     file = "an existing file of `pumice doctor --report`"
-    raise ValueError(f"should be {file if name.endswith('.json') else f'a profile of docs/gpu_profiles.md or {file}'}")
+    raise ValueError(f"{file if name.endswith('.json') else f'a profile of docs/gpu_profiles.md or {file}'}")
 
 
-def _check_memory(size: str) -> str:
-    """Return a size of memory, or an empty text. Raises ValueError for other texts."""
+def _check_memory(size: str) -> None:
+    """Raise ValueError unless a text is a size of memory, or empty."""
     try:
         if size:
             parse_size(size)
     except PumiceError:
-        raise ValueError("should be a size of memory, such as 12GiB or 512MiB") from None
-    return size
+        raise ValueError("a size of memory, such as 12GiB or 512MiB") from None
 
 
-ProfileName = Annotated[str, AfterValidator(_check_profile)]
-MemorySize = Annotated[str, AfterValidator(_check_memory)]
+ProfileName = Annotated[str, _check_profile]
+MemorySize = Annotated[str, _check_memory]
 
 
 @dataclass

@@ -13,7 +13,7 @@ from annotated_types import Ge
 
 import pumice
 from pumice.cli.vocabulary import SizeType
-from pumice.config import Config, load_config
+from pumice.config import SETTINGS, load_config
 from pumice.gguf import KV_TYPES
 from pumice.options import CHAT, ENGINE, GENERATE, SAMPLING, KVType, merge_options, sort_options
 from pumice.plugin import Candidates, Sampler, hookimpl
@@ -27,7 +27,7 @@ def default(field: dataclasses.Field) -> object:
 
 def test_the_configuration_has_every_option_with_its_default():
     defaults = yaml.safe_load((ROOT / "registry.yaml").read_text())
-    assert Config.model_fields.keys() == {*ENGINE, "plugins"}
+    assert SETTINGS.keys() == {*ENGINE, "plugins"}
     for name, option in ENGINE.items():
         assert defaults[name] == option.default, name
     assert typing.get_args(KVType) == tuple(KV_TYPES)

@@ -7,9 +7,12 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, get_type_hints
+from typing import Any, NoReturn
+
+import msgspec
 
 from pumice.chat.messages import Message, ToolCall
+from pumice.chat.signatures import read_signature
 from pumice.errors import RequestError
 from pumice.wording import show_python, show_value
 
@@ -75,7 +78,19 @@ class Tool:
             raise RequestError(f"tools: {show_python(function)} has no name; define it with def, or use pumice.Tool")
         names = _parameter_names(function, name)
         description, arguments = _read_docstring(inspect.getdoc(function) or "", names)
-        parameters, run = _read_signature(function, name, arguments)
+        try:
+            parameters, check = read_signature(function, name, arguments)
+        except Exception as error:  # evaluating an annotation may raise anything
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise RequestError(f"tools: {name}: no schema can be made of its signature: {reason:.300}") from None
+
+        def run(**arguments: Any) -> Any:
+            try:
+                converted = check(arguments)
+            except ValueError as error:
+                raise ToolError(f"wrong arguments for {name}: {error}") from None
+            return function(**converted)
+
         return cls(name, description, parameters, run, inspect.iscoroutinefunction(function))
 
     @property
@@ -189,12 +204,22 @@ def result_text(value: object) -> str:
     """Return a result as the model reads it: text as it is, anything else as JSON, or as ``str`` of it."""
     if isinstance(value, str):
         return value
-    from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
-
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
     try:
-        return to_json(value, fallback=str).decode()
-    except PydanticSerializationError:  # a lone surrogate in a text, for example
-        return json.dumps(to_jsonable_python(value, fallback=str), ensure_ascii=False)
+        return msgspec.json.encode(value, enc_hook=_plain).decode()
+    except (TypeError, ValueError, RecursionError):  # a lone surrogate in a text, or keys that JSON lacks
+        plain = value if isinstance(value, (dict, list)) else _plain(value)
+    try:
+        return json.dumps(plain, default=_plain, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        return str(value)
+
+
+def _plain(value: object) -> object:
+    """Return an object that JSON lacks as plain values if it is a model of pydantic, or as text."""
+    dump = getattr(value, "model_dump", None)
+    return dump(mode="json") if dump is not None and not isinstance(value, type) else str(value)
 
 
 def problem_text(error: BaseException) -> str:
@@ -213,57 +238,6 @@ def _parameter_names(function: Function, name: str) -> list[str]:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise RequestError(f"tools: {name}: the parameter {parameter} cannot be given by name; remove it")
     return list(parameters)
-
-
-def _read_signature(
-    function: Function, name: str, descriptions: Mapping[str, str]
-) -> tuple[dict[str, Any], Callable[..., Any]]:
-    """Return the JSON schema of a function's arguments, and a function that checks and converts them before a call."""
-    from pydantic import ConfigDict, Field, create_model
-
-    fields: dict[str, Any] = {}
-    attributes: dict[str, str] = {}  # parameters are aliases, since pydantic reserves names such as "schema"
-    try:
-        hints = get_type_hints(function, include_extras=True)
-        for number, parameter in enumerate(inspect.signature(function).parameters.values()):
-            field_options: dict[str, Any] = {"alias": parameter.name}
-            if parameter.default is not parameter.empty:
-                field_options["default"] = parameter.default
-            if description := descriptions.get(parameter.name):
-                field_options["description"] = description
-            attributes[parameter.name] = f"argument_{number}"
-            fields[f"argument_{number}"] = (hints.get(parameter.name, Any), Field(**field_options))
-        model = create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
-        schema = model.model_json_schema()
-    except Exception as error:  # evaluating an annotation may raise anything
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise RequestError(f"tools: {name}: no schema can be made of its signature: {reason:.300}") from None
-
-    def checked(**arguments: Any) -> Any:
-        read = _validated(model, name, arguments)
-        return function(**{key: getattr(read, attribute) for key, attribute in attributes.items()})
-
-    return _plain_schema(schema), checked
-
-
-def _validated(model: Any, name: str, arguments: Mapping[str, Any]) -> Any:
-    """Return the arguments converted to the annotated types. Raises ToolError with one line for each problem."""
-    from pydantic import ValidationError
-
-    try:
-        return model.model_validate(arguments)
-    except ValidationError as error:
-        problems = [f"{'.'.join(map(str, item['loc'])) or name}: {item['msg']}" for item in error.errors()[:10]]
-        raise ToolError(f"wrong arguments for {name}: {'; '.join(problems)}") from None
-
-
-def _plain_schema(schema: Any) -> Any:
-    """Return a schema without the titles that pydantic adds, which tell the model nothing."""
-    plain = {key: value for key, value in schema.items() if key != "title"}
-    for key in ("properties", "$defs"):
-        if key in plain:
-            plain[key] = {name: _plain_schema(part) for name, part in plain[key].items()}
-    return plain
 
 
 def _read_docstring(text: str, names: Collection[str]) -> tuple[str, dict[str, str]]:

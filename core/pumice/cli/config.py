@@ -39,7 +39,7 @@ def describe(config: Config, registry: Registry) -> dict[str, Any]:
     """Return the files, lowest layer first, and for each dotted key its value and source."""
     settings = {
         ".".join(map(str, key)): {"value": value, "source": config.source(*key)}
-        for key, value in _leaves(config.model_dump(exclude={"sampling": True}))
+        for key, value in _leaves({**config.as_mapping(), "sampling": {}})
     }
     samplers = registry.samplers.without_conflicts(config.samplers)
     backends = registry.backends.without_conflicts(config.backends)

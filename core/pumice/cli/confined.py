@@ -140,11 +140,11 @@ def _cache_folder(path: Path) -> Iterator[str]:
 
 def settings_of(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of the command line; empty for a command without options of the configuration."""
-    from pumice.config import Config
+    from pumice.config import SETTINGS
 
     if "config" not in params:
         return {}
-    named = {name: value for name, value in params.items() if name in Config.model_fields and value is not None}
+    named = {name: value for name, value in params.items() if name in SETTINGS and value is not None}
     return {**(params["config"] or {}), **named}
 
 

@@ -9,7 +9,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +99,7 @@ def server_spawner(needs: Needs) -> Iterator[Callable[[], None]]:
     fetched = _fetched()
     files, most = _models(needs, config)
     uploads = [needs.uploads] if needs.uploads else []
-    keep_sandbox(config.model_copy(update=most), [*files, *fetched, *uploads])
+    keep_sandbox(replace(config, **most), [*files, *fetched, *uploads])
     get_registry(config)  # once, for both processes
 
     def confine() -> None:

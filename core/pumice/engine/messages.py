@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pumice.architecture import MediaKind
 from pumice.cache_tiers import Tally
 from pumice.clients import CLIENT
+from pumice.config import AdapterOptions
 from pumice.embeddings import Count, Embeddings
 from pumice.errors import RequestError
 from pumice.grammar import Grammar, ReasoningBudget
@@ -470,10 +471,10 @@ class AdaptersSet(Answer[list[Name]], frozen=True):
 
 
 class SetAdapters(Question[list[str]], frozen=True):
-    """Let later requests use these adapters alone, by name, with the options of a configuration."""
+    """Let later requests use these adapters alone, by name."""
 
     answer = AdaptersSet
-    adapters: Mapping[Name, Mapping[Name, Any]]
+    adapters: Mapping[Name, AdapterOptions]
 
 
 class Cancel(Numbered, frozen=True):

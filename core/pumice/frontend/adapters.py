@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-
-from pydantic import ValidationError
 
 from pumice.config import AdapterOptions
 from pumice.engine.messages import check_adapters, unknown_adapter
-from pumice.errors import RequestError
+from pumice.errors import ConfigError, RequestError
 from pumice.frontend.engine import ModelEngine, check_open
+from pumice.options.reading import SettingsReader
 from pumice.wording import show_python
 
 
@@ -53,10 +53,11 @@ class Adapters(MutableMapping[str, float]):
         if not isinstance(chosen, str) or not chosen:
             raise RequestError(f"name must be a text, not {show_python(chosen)}")
         check_adapters({chosen: scale})
+        given = {"file": os.path.abspath(path), "scale": scale, "layers": list(layers)}
         try:
-            options = AdapterOptions(file=os.path.abspath(path), scale=scale, layers=list(layers))
-        except ValidationError as error:
-            raise RequestError(f"adapters: {chosen}: {error.errors()[0]['msg']}") from None
+            options = SettingsReader("adapters").record(AdapterOptions, given, chosen)
+        except ConfigError as error:
+            raise RequestError(str(error)) from None
 
         def added(adapters: dict[str, AdapterOptions]) -> dict[str, AdapterOptions]:
             if chosen in adapters:
@@ -74,7 +75,7 @@ class Adapters(MutableMapping[str, float]):
 
         def scaled(adapters: dict[str, AdapterOptions]) -> dict[str, AdapterOptions]:
             options = self._known(adapters, name)
-            return {**adapters, name: options.model_copy(update={"scale": float(scale)})}
+            return {**adapters, name: replace(options, scale=float(scale))}
 
         self._change(scaled)
 

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from annotated_types import Ge, Gt, Lt
 
-from pumice.config import Config, Layer, load_config, validate
+from pumice.config import Config, Layer, load_config
 from pumice.demo import DEMOS
 from pumice.errors import ConfigError
 from pumice.hub.names import CatalogueName, parse_name
+from pumice.options.reading import SettingsReader, check_finite, fields_of
 
 
-class ChatDefaults(BaseModel):
+@dataclass(frozen=True)
+class ChatDefaults:
     """Defaults of chats with a model, the key ``chat`` of its entry; a chat's own settings take precedence.
 
     Attributes:
@@ -29,12 +32,10 @@ class ChatDefaults(BaseModel):
         max_tokens: Maximum number of tokens of an answer; None or -1: no limit.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     system: str = ""
-    messages: list[dict[str, str]] = []
-    stop: list[str] = []
-    max_tokens: int | None = Field(default=None, ge=-2, lt=2**31)
+    messages: list[dict[str, str]] = field(default_factory=list)
+    stop: list[str] = field(default_factory=list)
+    max_tokens: Annotated[int | None, Ge(-2), Lt(2**31)] = None
 
 
 class CatalogueEntry(NamedTuple):
@@ -47,13 +48,12 @@ class CatalogueEntry(NamedTuple):
     gb: float | None = None  # rounded size of the model's file in GB
 
 
-class _About(BaseModel):
+@dataclass(frozen=True)
+class _About:
     """The keys ``suits`` and ``gb`` of an entry, checked."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    suits: list[Literal["coding", "trying"]] = []
-    gb: float | None = Field(None, gt=0, allow_inf_nan=False)
+    suits: list[Literal["coding", "trying"]] = field(default_factory=list)
+    gb: Annotated[float | None, Gt(0), check_finite] = None
 
 
 def catalogue(config: Config) -> Mapping[str, Mapping[str, Any]]:
@@ -80,15 +80,15 @@ def look_up(name: str, config: Config) -> CatalogueEntry:
         if not isinstance(model, str):
             raise ConfigError(f"{config.source('models', name)}: models.{name}: the key 'model' is missing")
         own = record.pop("chat", {})
-        about = {key: record.pop(key) for key in _About.model_fields if key in record} | about
+        about = {key: record.pop(key) for key in fields_of(_About) if key in record} | about
         chat = {**own, **chat} if isinstance(own, dict) else {"chat": own}
         options = {**record, **options}
         name = model
     if name in names:
         raise ConfigError(f"{config.source('models', name)}: models.{name} refers to itself")
     source = f"models.{names[0]}"
-    checked = validate(_About, about, source)
-    defaults = validate(ChatDefaults, chat, f"{source}.chat")
+    checked = SettingsReader(source).record(_About, about)
+    defaults = SettingsReader(f"{source}.chat").record(ChatDefaults, chat)
     return CatalogueEntry(name, Layer(source, options), defaults, tuple(checked.suits), checked.gb)
 
 

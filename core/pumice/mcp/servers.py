@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from annotated_types import Gt, Le
 
-from pumice.config import user_directory, validate
+from pumice.config import user_directory
 from pumice.errors import ConfigError
 from pumice.installed import install_command
+from pumice.options.reading import SettingsReader
 from pumice.wording import json_problem
 
 MAX_SERVERS = 32
@@ -20,7 +22,8 @@ _MAX_BYTES = 1 << 20  # of a configuration file
 _SSE = "the transport SSE is obsolete; give the server's address for streamable HTTP, without type"
 
 
-class McpServer(BaseModel):
+@dataclass(frozen=True)
+class McpServer:
     """One server: a program that is started (``command``), or an address (``url``).
 
     Keys that only other clients know are passed over.
@@ -40,20 +43,18 @@ class McpServer(BaseModel):
         enabled_tools: The only tools that the model sees; None for all that are not disabled.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
     command: str = ""
-    args: list[str] = []
-    env: dict[str, str] = {}
+    args: list[str] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
     cwd: str | None = None
     url: str = ""
-    headers: dict[str, str] = {}
+    headers: dict[str, str] = field(default_factory=dict)
     type: str = ""
     disabled: bool = False
-    timeout: float = Field(60.0, gt=0, le=3600, allow_inf_nan=False)
-    always_allow: list[str] = Field([], alias="alwaysAllow")
-    disabled_tools: list[str] = Field([], alias="disabledTools")
-    enabled_tools: list[str] | None = Field(None, alias="enabledTools")
+    timeout: Annotated[float, Gt(0), Le(3600)] = 60.0
+    always_allow: list[str] = field(default_factory=list, metadata={"key": "alwaysAllow"})
+    disabled_tools: list[str] = field(default_factory=list, metadata={"key": "disabledTools"})
+    enabled_tools: list[str] | None = field(default=None, metadata={"key": "enabledTools"})
 
     def offers(self, tool: str) -> bool:
         """Return True if the model sees a tool."""
@@ -108,7 +109,7 @@ def read_servers(data: object, source: str = "mcp") -> dict[str, McpServer]:
 def _read_server(where: str, entry: Any) -> McpServer:
     if not isinstance(entry, Mapping):
         raise ConfigError(f"{where}: expected an object with command or url")
-    server: McpServer = validate(McpServer, entry, where)
+    server = SettingsReader(where, ignore_unknown=True).record(McpServer, entry)
     if bool(server.command) == bool(server.url):
         raise ConfigError(f"{where}: give either command or url")
     if server.type.lower() == "sse":

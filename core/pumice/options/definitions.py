@@ -3,6 +3,8 @@
 Type checkers and editors read these classes as they stand; everything else reads ``pumice.options`` at run time.
 """
 
+import errno
+import os
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Literal, TypedDict
@@ -35,6 +37,24 @@ _Context = partial(Option, group="Context")
 _Device = partial(Option, group="Backend")
 _Engine = partial(Option, group="Scheduling")
 _Security = partial(Option, group="Sandbox")
+
+
+def _check_path(value: str) -> None:
+    """Raise ValueError for texts that no system call takes as a path, such as one with a null character."""
+    if value and not value.strip():
+        raise ValueError("the name of a file, or empty")
+    try:
+        os.lstat(os.path.expanduser(value))
+    except ValueError:
+        raise ValueError("a path") from None
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise ValueError("a shorter path") from None
+
+
+def _check_shares(value: Sequence[float]) -> None:
+    if not all(0 <= share < float("inf") for share in value) or (value and not any(value)):
+        raise ValueError("a list of shares, at least 0 and not all 0")
 
 
 class SamplingOptions(TypedDict, total=False):
@@ -348,7 +368,9 @@ class EngineOptions(TypedDict, total=False):
     devices: Annotated[Sequence[str], _Device([], "-dev --device")]
     split_mode: Annotated[Literal["auto", "none", "layer"], _Device("auto", "-sm --split-mode")]
     main_gpu: Annotated[int, _Device(0, "-mg --main-gpu", ge=0)]
-    tensor_split: Annotated[Sequence[float], _Device([], "-ts --tensor-split", noun="a list of numbers")]
+    tensor_split: Annotated[
+        Sequence[float], _Device([], "-ts --tensor-split", noun="a list of numbers", rule=_check_shares)
+    ]
     override_tensors: Annotated[Sequence[str], _Device([], "-ot --override-tensor")]
     n_cpu_moe: Annotated[int, _Device(0, "-ncmoe --n-cpu-moe", ge=-1)]
     n_cpu_ffn: Annotated[int, _Device(0, "-ncffn --n-cpu-ffn", ge=-1)]
@@ -367,8 +389,8 @@ class EngineOptions(TypedDict, total=False):
     kv_type: Annotated[KVType, _Context("f16", "-ctk --cache-type-k --kv-type")]
     kv_rotate: Annotated[bool, _Context(True)]
     cache_ram: Annotated[int | str, _Context(0, "-cram --cache-ram", ge=0, le=2**30, unit="MiB")]
-    cache_disk: Annotated[str, _Context("", "--cache-disk")]
-    cache_saved: Annotated[str, _Context("")]
+    cache_disk: Annotated[str, _Context("", "--cache-disk", rule=_check_path)]
+    cache_saved: Annotated[str, _Context("", rule=_check_path)]
     cache_disk_limit: Annotated[float | str, _Context(16.0, "--cache-disk-limit", ge=0, le=2**20, unit="GiB")]
     memory_limit: Annotated[float | str, _Context(0.0, ge=0, le=2**20, unit="GiB")]
     max_queue: Annotated[int, _Engine(-1, ge=-1)]
@@ -400,11 +422,11 @@ class EngineOptions(TypedDict, total=False):
     ]
     sampling: Annotated[Mapping[str, object], _Sampling({}, noun="a mapping of names to values")]
     chat_template: Annotated[str, _Chat("", "--chat-template")]
-    mmproj: Annotated[str, _Model("", "-mm --mmproj")]
-    vocoder: Annotated[str, _Model("", "-mv --vocoder --model-vocoder")]
+    mmproj: Annotated[str, _Model("", "-mm --mmproj", rule=_check_path)]
+    vocoder: Annotated[str, _Model("", "-mv --vocoder --model-vocoder", rule=_check_path)]
     image_min_tokens: Annotated[int, _Model(0, "--image-min-tokens", ge=0, le=2**16)]
     image_max_tokens: Annotated[int, _Model(0, "--image-max-tokens", ge=0, le=2**16)]
-    draft: Annotated[str, _Model("", "-md --draft --model-draft --spec-draft-model")]
+    draft: Annotated[str, _Model("", "-md --draft --model-draft --spec-draft-model", rule=_check_path)]
     draft_max: Annotated[int, _Engine(8, "--draft-max --spec-draft-n-max", ge=1, le=31)]
     draft_min: Annotated[int, _Engine(0, "--draft-min --spec-draft-n-min", ge=0, le=31)]
     draft_p_min: Annotated[float, _Engine(0.25, "--draft-p-min --spec-draft-p-min", ge=0, le=1)]

@@ -10,9 +10,10 @@ import textwrap
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import cached_property
 from numbers import Integral, Real
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pumice.errors import RequestError
 from pumice.machine import size_in
@@ -48,6 +49,7 @@ class Option:
         group: Heading under which ``--help`` and the documentation list the option.
         noun: What a value is, in errors; empty for the noun of the type.
         unit: Unit of a size's number, such as MiB; a text may have another unit. Empty for an option that is no size.
+        rule: Function that raises ValueError with what a value should be, such as "a path", unless it is right.
         name: Key of the option.
         type: Type without metadata.
         meaning: One or two sentences: thing, unit, and what special values do.
@@ -62,6 +64,7 @@ class Option:
     group: str = ""
     noun: str = ""
     unit: str = ""
+    rule: Callable[[Any], object] | None = None
     name: str = ""
     type: Any = None
     meaning: str = ""
@@ -89,23 +92,25 @@ class Option:
     @cached_property
     def expected(self) -> str:
         """Description of a right value for errors: ``"an integer, at least 1"``."""
-        noun = self.noun or _describe_type(self.type)
+        noun = f"a number of {self.unit}, or a size such as 12GiB or 512MiB" if self.unit else self.noun
+        noun = noun or describe_type(self.type)
         return f"{noun}, {self.limits_text}" if self.limits else noun
 
     def size(self, value: float | str) -> float:
         """Return a size in the option's unit, rounded down for an integer. Raises ConfigError for any other text."""
         size = size_in(value, self.unit)
-        return math.floor(size) if isinstance(value, str) and float not in get_args(self.type) else size
+        return math.floor(size) if isinstance(value, str) and float not in (self.type, *get_args(self.type)) else size
 
     def check(self, value: object) -> None:
         """Raise RequestError for a value of a wrong type or out of bounds."""
-        if self._fits(1):
+        if self.fits(1):
             check_size(self.name, value)
-        if not self._fits(value) or (self.limits and not self.is_within(value)):
+        if not self.fits(value) or (self.limits and not self.is_within(value)):
             raise RequestError(f"{self.name} must be {self.expected}, not {show_python(value)}")
 
     @cached_property
-    def _fits(self) -> Callable[[Any], bool]:
+    def fits(self) -> Callable[[Any], bool]:
+        """Function that is True for a value of the option's type, whatever its bounds."""
         return _make_test(self.type)
 
     def is_within(self, value: object) -> bool:
@@ -116,10 +121,17 @@ class Option:
 
 
 def read_parameter(name: str, hint: Any, noun: str = "") -> Option:
-    """Return the option of a parameter whose type may have bounds of ``annotated_types``, such as ``Ge(0)``."""
-    bounds = getattr(hint, "__metadata__", ())
-    limits = {key: value for bound in bounds for key in _BOUNDS if (value := getattr(bound, key, None)) is not None}
-    return Option(None, noun=noun, name=name, type=hint.__origin__ if bounds else hint, **limits)
+    """Return the option of a parameter.
+
+    Args:
+        name: Name of the parameter.
+        hint: Its type, which may have bounds of ``annotated_types``, such as ``Ge(0)``, and a function as ``rule``.
+        noun: What a value is, in errors.
+    """
+    metadata = getattr(hint, "__metadata__", ())
+    limits = {key: value for bound in metadata for key in _BOUNDS if (value := getattr(bound, key, None)) is not None}
+    rule = next(filter(inspect.isfunction, metadata), None)
+    return Option(None, noun=noun, rule=rule, name=name, type=hint.__origin__ if metadata else hint, **limits)
 
 
 def check_size(name: str, value: object) -> None:
@@ -212,14 +224,20 @@ def _document(option: Option, default: object) -> str:
     return textwrap.fill(text, 110, initial_indent="    ", subsequent_indent=" " * 8, break_long_words=False)
 
 
-def _describe_type(hint: Any) -> str:
+def describe_type(hint: Any) -> str:
     """Return the noun of a type for an error."""
     if hint in _NOUNS:
         return _NOUNS[hint]
+    if get_origin(hint) is Annotated:
+        return read_parameter("", hint).expected
     if get_origin(hint) is Literal:
         return f"one of {', '.join(map(str, get_args(hint)))}"
+    if get_origin(hint) is tuple and Ellipsis not in get_args(hint):
+        return f"a list of {len(get_args(hint))} values"
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return f"one of {', '.join(str(member.value) for member in hint)}"
     if get_origin(hint) in (Union, types.UnionType):
-        return " or ".join(_describe_type(part) for part in get_args(hint) if part is not type(None))
+        return " or ".join(describe_type(part) for part in get_args(hint) if part is not type(None))
     if get_origin(hint) is None or not issubclass(get_origin(hint), Collection):
         return show_type(hint)
     return "a mapping" if issubclass(get_origin(hint), Mapping) else f"a list of {show_type(get_args(hint)[0])}"

@@ -166,7 +166,7 @@ def plan_file(
     """
     machine = machine or PlannedMachine()
     if machine.gpus:
-        config = config.model_copy(update={"override_tensors": [_on_planned(text) for text in config.override_tensors]})
+        config = replace(config, override_tensors=[_on_planned(text) for text in config.override_tensors])
     with ExitStack() as stack:
         architecture = make_architecture(file, registry)
         subject = _subject(stack, file, architecture, config, registry, machine)
@@ -221,7 +221,7 @@ def _backends(stack: ExitStack, registry: Registry, config: Config, machine: Pla
     """Return the backends of a machine; planned GPUs take the place of this machine's."""
     if machine.gpus is not None:
         _warn_of_unused(config)
-        config = config.model_copy(update={"backend": "auto", "devices": ["none"], "split_mode": "auto"})
+        config = replace(config, backend="auto", devices=["none"], split_mode="auto")
     backends = open_backends(stack, registry, config)
     return [(_GPUS, PlannedGPUs(list(machine.gpus.values()))), *backends] if machine.gpus else backends
 

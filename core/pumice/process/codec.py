@@ -44,18 +44,23 @@ T = TypeVar("T")
 
 
 class Load(EngineMessage, frozen=True):
-    """The first command: the file, its configuration, and the log level of the process."""
+    """The first command: the file, the layers of its configuration, and the log level of the process."""
 
     path: Path
-    config: Config
+    layers: Annotated[tuple[Layer, ...], Meta(min_length=1)]
     name: str
     command: str
     level: int
 
+    @property
+    def config(self) -> Config:
+        """The configuration. Raises ConfigError for layers that an engine of this version does not know."""
+        return merge_layers(self.layers)
+
 
 def make_load(path: Path, config: Config, name: str, command: str) -> Load:
     """Return the command to load a model, with the log level of this process."""
-    return Load(path, config, name or str(path), command, logging.getLogger("pumice").getEffectiveLevel())
+    return Load(path, config.layers, name or str(path), command, logging.getLogger("pumice").getEffectiveLevel())
 
 
 class Loading(EngineMessage, frozen=True):
@@ -277,8 +282,6 @@ def _to_plain(value: object) -> object:
         return _fault_of(value)
     if isinstance(value, Path):
         return os.fsencode(value)
-    if isinstance(value, Config):
-        return [(layer.source, layer.data) for layer in value.layers]
     if isinstance(value, (Mapping, Sequence)):
         return dict(value) if isinstance(value, Mapping) else list(value)
     raise TypeError(f"a {type(value).__name__} is not plain data")
@@ -296,13 +299,6 @@ def _array_of(value: object) -> NDArray[np.float32]:
     if math.prod(plain.shape) * 4 != len(plain.data):
         raise ValueError("the shape of an array does not match its values")
     return np.frombuffer(plain.data, "<f4").reshape(plain.shape)
-
-
-def _config_of(value: object) -> Config:
-    layers = [Layer(*item) for item in msgspec.convert(value, list[tuple[str, dict[str, Any]]])]
-    if not layers:
-        raise ValueError("a configuration has no layers")
-    return merge_layers(layers)
 
 
 def _path_of(value: object) -> Path:
@@ -327,7 +323,6 @@ def _error_of(value: object) -> PumiceError:
 
 _READERS: dict[Any, Callable[[Any], object]] = {
     Path: _path_of,
-    Config: _config_of,
     Exception: _error_of,
     np.ndarray: _array_of,
 }

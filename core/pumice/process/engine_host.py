@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.config import AdapterOptions
 from pumice.engine.messages import (
     Accepted,
     AdaptersSet,
@@ -105,8 +104,7 @@ class EngineHost:
     def _set_adapters(self, command: SetAdapters) -> None:
         """Read adapters and compile programs beside the commands that follow."""
         try:
-            options = {name: AdapterOptions.model_validate(value) for name, value in command.adapters.items()}
-            self.engine.set_adapters(options)
+            self.engine.set_adapters(command.adapters)
             self._write([AdaptersSet(command.id, self.engine.loras)])
         except Exception as error:
             self._write([Failed(command.id, error)])

@@ -136,9 +136,8 @@ class LinkedEngine:
     def set_adapters(self, adapters: Mapping[str, AdapterOptions]) -> None:
         if not isinstance(self.link, EngineProcess):
             raise RequestError("adapters: an engine on other machines keeps those that it was loaded with")
-        plain = {name: options.model_dump() for name, options in adapters.items()}
-        loras = self.client.ask(SetAdapters, plain).result()
-        self.config = self.config.model_copy(update={"adapters": dict(adapters)})
+        loras = self.client.ask(SetAdapters, dict(adapters)).result()
+        self.config = replace(self.config, adapters=dict(adapters))
         self.facts = replace(self.facts, loras=loras)
 
     def close(self) -> None:

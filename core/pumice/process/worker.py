@@ -76,15 +76,16 @@ def main() -> int:
     load = next(coming)
     if not isinstance(load, Load):
         return 1
+    config = load.config
     _log_to(write, load.level)
     logger.info("the engine's process is confined by: %s", sandbox.in_force() or "nothing")
     threading.Thread(target=_obey, args=(loaded, coming), name="pumice-commands", daemon=True).start()
     try:
         with _signs_of_life(write):
-            if load.config.memory_limit:
-                sandbox.limit({"DATA": int(load.config.memory_limit * 2**30)})
+            if config.memory_limit:
+                sandbox.limit({"DATA": int(config.memory_limit * 2**30)})
             engine = LocalEngine(
-                load.path, load.config, progress=lambda done, total: write(Loading(done, total)), opened=telling
+                load.path, config, progress=lambda done, total: write(Loading(done, total)), opened=telling
             )
             engine.open_media()
             engine.thread.rehearse()
@@ -92,7 +93,7 @@ def main() -> int:
             telling.join()
     except Exception as error:
         telling.join()  # the error is the last message
-        write(NotLoaded(_explained(error, load.config.memory_limit)))
+        write(NotLoaded(_explained(error, config.memory_limit)))
         return 1
     gc.enable()
     gc.set_threshold(COLLECTED)

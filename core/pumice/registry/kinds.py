@@ -13,7 +13,7 @@ from pumice.architecture import Architecture
 from pumice.backend import Backend
 from pumice.chat import ChatFormat
 from pumice.cluster import Cluster
-from pumice.config import Config
+from pumice.config import SETTINGS
 from pumice.errors import (
     BackendError,
     ConfigError,
@@ -81,7 +81,7 @@ def _check_backend(name: str, cls: Any, others: Mapping[str, Any]) -> None:
     _check_class(Backend)(name, cls, others)
     if not dataclasses.is_dataclass(cls.Options):
         raise PluginError(f"its Options must be a dataclass, not {cls.Options!r}")
-    if name == "auto" or name in Config.model_fields:
+    if name == "auto" or name in SETTINGS:
         raise PluginError("this name has another meaning in configuration files; choose another")
 
 

@@ -258,7 +258,7 @@ def load_registry(config: Config, plugins: Sequence[object] = ()) -> Registry:
     """
     if plugins:
         return Registry(config.plugins, plugins)
-    key = config.plugins.model_dump_json()
+    key = repr(config.plugins)
     if key not in _registries:
         _registries[key] = Registry(config.plugins)
     return _registries[key]

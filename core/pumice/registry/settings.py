@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import json
 import logging
-import typing
 from collections.abc import Sequence
-from typing import Any
 
-from pydantic import BaseModel, ConfigDict, create_model
-
-from pumice.config import ARGUMENTS, Config, validate
+from pumice.config import ARGUMENTS, SETTINGS, Config
 from pumice.errors import BackendError, ConfigError, RequestError
+from pumice.options.reading import SettingsReader
 from pumice.registry.kinds import KINDS
 from pumice.registry.loading import Registry, load_registry
 from pumice.sampler import parameters
@@ -96,13 +91,11 @@ def _check_sections(config: Config, registry: Registry) -> None:
     absent = {info.name for info in registry.plugins if info.error or info.disabled}
     for name, options in config.sections.items():
         if name in registry.backends:
-            schema = _schema(registry.backends[name].Options)
             for key, value in options.items():
-                validate(
-                    schema, json.dumps({key: value}, default=str), f"{config.source(name, key)}: {name}", partial=True
-                )
+                reader = SettingsReader(f"{config.source(name, key)}: {name}")
+                reader.values(registry.backends[name].Options, {key: value})
         elif name not in absent.union(config.backends):
-            hint = did_you_mean(name, [*Config.model_fields, *registry.backends])
+            hint = did_you_mean(name, [*SETTINGS, *registry.backends])
             hint = hint or f" (no backend has this name; known: {', '.join(sorted(registry.backends))})"
             raise ConfigError(f"{config.source(name)}: unknown key {name!r}{hint}")
 
@@ -124,11 +117,3 @@ def _check_samplers(config: Config, registry: Registry) -> None:
                 parameters.create(sampler, {key: value})
         except RequestError as error:
             raise ConfigError(f"{config.source('sampling', key)}: sampling: {error}") from None
-
-
-def _schema(options: type) -> type[BaseModel]:
-    """Return a Pydantic model with the fields of a dataclass."""
-    hints = typing.get_type_hints(options, include_extras=True)
-    fields: dict[str, Any] = {item.name: (hints[item.name], ...) for item in dataclasses.fields(options) if item.init}
-    settings = ConfigDict(extra="forbid", arbitrary_types_allowed=True, protected_namespaces=())
-    return create_model("Options", __config__=settings, **fields)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -126,7 +127,7 @@ def vocoder_config(config: Config) -> Config:
     caches = {"cache_ram": 0, "cache_disk": "", "cache_saved": ""}
     sizes = {"n_ctx": MOST_CODES, "n_batch": MOST_CODES, "n_parallel": 1, "fit": False}
     own = merge_layers([*config.layers, Layer("vocoder", {**alone, **caches, **sizes})])
-    return own.model_copy(update={"adapters": {}, "override_kv": {}})  # layers of mappings are merged
+    return replace(own, adapters={}, override_kv={})  # layers of mappings are merged
 
 
 def check_codes(codes: Sequence[int], n_codes: int) -> None:

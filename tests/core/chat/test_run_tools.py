@@ -2,10 +2,17 @@
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import date
+from enum import Enum
+from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 import pumice
 from scripted_calls import call, scripted_model
@@ -48,6 +55,88 @@ def test_a_schema_is_made_of_annotations_and_docstring():
             "unit": {"type": "string", "enum": ["C", "F"], "default": "C"},
         },
     }
+
+
+@dataclass
+class Place:
+    """A place on a map."""
+
+    x: int
+    y: int = 0
+
+
+class Unit(Enum):
+    METRES = "m"
+    MILES = "mi"
+
+
+def route(
+    schema: Path,
+    places: list[Place],
+    unit: Unit = Unit.METRES,
+    tags: list[str] = ["fast"],  # noqa: B006
+    most: int | None = None,
+):
+    """Find a route.
+
+    Args:
+        places: Places on the way.
+    """
+    assert isinstance(schema, Path)
+    return {"file": schema, "x": [place.x + place.y for place in places], "unit": unit, "tags": tags, "most": most}
+
+
+def test_plain_annotations_are_read_and_converted_without_pydantic(tmp_path):
+    parameters = pumice.Tool.of(route).parameters
+    assert parameters["required"] == ["schema", "places"]
+    properties = parameters["properties"]
+    assert properties["places"] == {
+        "type": "array",
+        "items": {"$ref": "#/$defs/Place"},
+        "description": "Places on the way.",
+    }
+    assert [properties[name]["default"] for name in ("unit", "tags", "most")] == ["m", ["fast"], None]
+    assert parameters["$defs"]["Unit"] == {"type": "string", "enum": ["m", "mi"]}
+    tool = pumice.Tool.of(route)
+    given = {"schema": "a.json", "places": [{"x": "1"}, {"x": 2, "y": 3}], "unit": "mi", "most": 4}
+    answer = json.loads(tool.answer(pumice.ToolCall("route", given)))
+    assert answer == {"file": "a.json", "x": [1, 5], "unit": "mi", "tags": ["fast"], "most": 4}
+    for wrong, problem in [({"places": [{"x": "far"}]}, "places[0].x: Expected `int`"), ({"plaecs": []}, "`plaecs`")]:
+        answer = tool.answer(pumice.ToolCall("route", {**given, **wrong}))
+        assert answer.startswith("Error: wrong arguments for route: ")
+        assert problem in answer
+    (tmp_path / "pydantic.py").write_text("raise ImportError('not here')")
+    code = (
+        "import json, sys, pumice\ndef add(a: int, b: float = 1) -> float: return a + b\n"
+        "print(pumice.Tool.of(add).answer(pumice.ToolCall('add', {'a': '2'})))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout == "3\n"
+
+
+class Person(BaseModel):
+    name: str
+
+
+def greet(person: Person, when: date | str = "now"):
+    return {"greeted": person, "when": when}
+
+
+def test_classes_of_pydantic_are_parameters_and_results():
+    tool = pumice.Tool.of(greet)
+    assert tool.parameters["$defs"]["Person"]["required"] == ["name"]
+    answer = tool.answer(pumice.ToolCall("greet", {"person": {"name": "Ann"}}))
+    assert json.loads(answer) == {"greeted": {"name": "Ann"}, "when": "now"}
+    assert "person.name: Field required" in tool.answer(pumice.ToolCall("greet", {"person": {}}))
+
+
+def test_results_are_text_whatever_they_are():
+    results = ["text", b"bytes", {1: date(2026, 1, 2)}, {(1, 2): 3}, ["a\ud800"], {"a": {1}}, 1.5]
+    texts = [
+        pumice.Tool("t", "", {}, lambda result=result: result).answer(pumice.ToolCall("t", {})) for result in results
+    ]
+    assert texts == ["text", "bytes", '{"1":"2026-01-02"}', '{"(1, 2)":3}', '["a\ud800"]', '{"a":[1]}', "1.5"]
 
 
 def misspelled(value: "int |"):  # noqa: F722

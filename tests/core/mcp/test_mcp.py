@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -60,8 +61,8 @@ def configured(**servers) -> dict:
         (configured(a="npx"), "mcp: mcpServers.a: expected an object with command or url"),
         (configured(a={}), "mcpServers.a: give either command or url"),
         (configured(a={"command": "x", "url": "http://x"}), "mcpServers.a: give either command or url"),
-        (configured(a={"command": "x", "args": "y"}), "mcpServers.a: args: should be a list, not 'y'"),
-        (configured(a={"command": "x", "timeout": 0}), "timeout: should be greater than 0, not 0"),
+        (configured(a={"command": "x", "args": "y"}), "mcpServers.a: args: should be a list of strings, not 'y'"),
+        (configured(a={"command": "x", "timeout": 0}), "timeout: should be a number, above 0 and at most 3600, not 0"),
         (configured(a={"command": "x\0"}), "mcpServers.a: a null character"),
         (configured(a={"url": "file:///x"}), "url should begin with http"),
         (configured(a={"url": "http://x", "type": "sse"}), "SSE is obsolete"),
@@ -157,7 +158,7 @@ def test_servers_that_hang_or_die_end_alone(tmp_path):
         connections = Connections(read_servers(servers))
         await connections.open()
         slow = connections._connections[0]
-        slow.server = slow.server.model_copy(update={"timeout": 0.05})  # for the call, not for the start
+        slow.server = replace(slow.server, timeout=0.05)  # for the call, not for the start
         errors = [await failure(connections, "die")]
         assert await connections.call("echo", {}) == "{}"  # it was started again, but is not at once the next time
         errors += [await failure(connections, name) for name in ("die", "echo", "hang")]

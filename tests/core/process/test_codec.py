@@ -11,6 +11,7 @@ import pytest
 
 import pumice
 from pumice.cache_tiers import Tally
+from pumice.config import AdapterOptions
 from pumice.embeddings import Embeddings
 from pumice.engine.messages import (
     Accepted,
@@ -73,7 +74,7 @@ COMMANDS_OF_EACH_KIND = [
     EncodeMedia(1, "image", [1, 2, 3], b"pixels"),
     Score(1, [1, 2], 3, {"a": 0.5}, "salt"),
     SavePrompt(1, [1, 2], {"a": 0.5}, "salt"),
-    SetAdapters(1, {"a": {"file": "a.gguf", "scale": 0.5, "layers": [1, 2]}}),
+    SetAdapters(1, {"a": AdapterOptions("a.gguf", 0.5, [1, 2])}),
     Cancel(1),
     Inspect(1),
     Close(),
@@ -92,7 +93,7 @@ def test_events_come_back():
 
 def test_a_configuration_without_layers_is_refused():
     empty = msgspec.msgpack.encode(["Load", b"/a.gguf", [], "name", "serve", 20])
-    with pytest.raises(CodecError, match="a configuration has no layers"):
+    with pytest.raises(CodecError, match="array` of length >= 1"):
         COMMANDS.decode(empty)
 
 

@@ -16,6 +16,7 @@ import pumice
 import pumice.process.confinement
 import pumice.process.engine
 from gguf_files import tiny_llama
+from pumice.config import AdapterOptions
 from pumice.engine.messages import (
     Accepted,
     AdaptersSet,
@@ -216,7 +217,7 @@ RIGHT = [
     (Encode(1, [[1, 2]], "cls", True), encoded((2,))),
     (Score(1, [1, 2], 1), Scored(1, LISTS)),
     (SavePrompt(1, [1, 2]), PromptSaved(1, 2)),
-    (SetAdapters(1, {"a": {}}), AdaptersSet(1, ["a"])),
+    (SetAdapters(1, {"a": AdapterOptions("a.gguf")}), AdaptersSet(1, ["a"])),
     (Inspect(1), Inspected(1, SNAPSHOT)),
     (Add([1], Request([1])), Finished(1, "", "stop", Timings())),
     (Add([1], Request([1], logprobs=1)), Finished(1, "", "stop", Timings(), (1, *LISTS))),
@@ -231,7 +232,7 @@ WRONG = [
     (Score(1, [1, 2], 0), Scored(1, LISTS)),
     (Score(1, [1, 2], 1), Scored(1, [Logprobs(-1.0, [(32, -1.0)])])),
     (SavePrompt(1, [1, 2]), PromptSaved(1, 3)),
-    (SetAdapters(1, {"a": {}}), AdaptersSet(1, ["b"])),
+    (SetAdapters(1, {"a": AdapterOptions("a.gguf")}), AdaptersSet(1, ["b"])),
     (Inspect(1), Finished(1, "", "stop", Timings())),
     (Inspect(1), Accepted(1)),
     (Add([1], Request([1])), encoded((4,))),

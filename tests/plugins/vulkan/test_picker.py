@@ -1,6 +1,7 @@
 """Tokens chosen on the device: its candidates against NumPy, what it picks of them, and whole generations."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -418,7 +419,7 @@ def test_each_sequence_has_its_adapters_in_every_step(tmp_path: Path, monkeypatc
 
 def looking(settings: Config, ahead: bool) -> Config:
     """The settings with or without steps that the device takes by itself."""
-    return settings.model_copy(update={"lookahead": -1 if ahead else 0})
+    return replace(settings, lookahead=-1 if ahead else 0)
 
 
 def count_calls(program: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:

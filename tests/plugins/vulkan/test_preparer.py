@@ -200,7 +200,7 @@ class TestModels:
             assert texts(model) == expected
 
     def test_a_wrong_option_is_named(self, tiny_file: Any) -> None:
-        with pytest.raises(ConfigError, match="prepare: should be 'auto', 'always' or 'never', not 'sometimes'"):
+        with pytest.raises(ConfigError, match="prepare: should be one of auto, always, never, not 'sometimes'"):
             load(tiny_file("llama-bias"), "sometimes")
 
 

@@ -177,11 +177,13 @@ def command(
     system = _system_message(system, rest.pop("system_file"))
     options = _take_chat_options(rest)
     options["max_tokens"] = max_tokens if max_tokens is not None and max_tokens >= 0 else None
+    from dataclasses import replace
+
     from pumice.hub.catalogue import chat_defaults
 
     defaults = chat_defaults(model)
     if max_tokens is not None:
-        defaults = defaults.model_copy(update={"max_tokens": None})
+        defaults = replace(defaults, max_tokens=None)
     messages: list[dict[str, Any]] = [] if resumed is None else read_session(resumed)
     with ChatModel(model, rest) as chat_model:
         loaded = chat_model.model

@@ -25,7 +25,7 @@ from pumice.backend.contract import CacheForm
 from pumice.cache_tiers import DiskTier, Entry, RamTier, Tally
 from pumice.cache_tiers.identity import identity_of
 from pumice.cache_tiers.portable import PortableState
-from pumice.config import Config
+from pumice.config import SETTINGS, Config
 from pumice.engine.cache.blocks import BlockPool, BlockTables, Checkpoints, oldest_block
 from pumice.engine.placement.runner import Runner
 from pumice.errors import BackendError, ModelError, RequestError
@@ -455,7 +455,7 @@ def make_tiers(
                 ", ".join(runner.placed.backends_used),
             )
         return None
-    settings = {name: getattr(config, name) for name in type(config).model_fields if name not in _IRRELEVANT_KEYS}
+    settings = {name: getattr(config, name) for name in SETTINGS if name not in _IRRELEVANT_KEYS}
     facts = (limits.block_size, limits.kv_type, settings, list(plugins), runner.placed.describe())
     try:
         identity = identity_of(files, *facts)

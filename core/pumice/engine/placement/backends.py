@@ -17,6 +17,7 @@ from pumice.config import ARGUMENTS, Config
 from pumice.engine.placement.overrides import HOST, DeviceName, parse_device
 from pumice.errors import BackendError, ConfigError, PluginError, PumiceError
 from pumice.guard import guard, guarded
+from pumice.options.reading import SettingsReader
 from pumice.registry import Registry
 from pumice.switching import frequent_switches
 from pumice.wording import counted_as
@@ -228,7 +229,7 @@ def configured_backend(registry: Registry, config: Config, name: str) -> Backend
     """Return a backend with the options of the configuration. Raises PumiceError."""
     backend, where = registry.backends[name], registry.backends.describe(name)
     options = guarded(choose_gpus, f"{where}: devices")(name, backend, config)
-    made = guarded(backend, f"{where}: __init__")(backend.Options(**options))
+    made = guarded(backend, f"{where}: __init__")(SettingsReader(name).record(backend.Options, options))
     made.title = where
     guard(made, where, _METHODS)
     return made

@@ -111,7 +111,7 @@ class _Fitting:
             return None
         if not (self._moves_experts or config.n_cpu_moe):
             return None
-        rules = PlacementRules.of(config.model_copy(update={"n_cpu_moe": 0}))
+        rules = PlacementRules.of(replace(config, n_cpu_moe=0))
 
         def reading(n_layers: int) -> EngineSizes:
             return replace(sizes, in_place=self._read_in_place(n_layers))
