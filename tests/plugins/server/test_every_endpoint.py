@@ -1,5 +1,6 @@
-"""An example of every endpoint and each of its paths: what is asked, the status, and what the answer has."""
+"""An example of every endpoint and each of its paths: the status, the answer, and its schema in ``/openapi.json``."""
 
+import copy
 import json
 from typing import Any
 
@@ -12,74 +13,36 @@ jsonschema = Late("jsonschema")
 
 TEXT = "Once upon a time"
 CHAT = {"messages": [{"role": "user", "content": TEXT}], "max_tokens": 4}
-NUMBER = (int, float)
 
-USAGE = {"prompt_tokens": int, "completion_tokens": int, "total_tokens": int}
-USAGE = USAGE | {"prompt_tokens_details": {"cached_tokens": int}}
-TIMINGS = {"queue_ms": NUMBER, "cache_n": int, "prompt_n": int, "prompt_ms": NUMBER, "prompt_per_token_ms": NUMBER}
-TIMINGS |= {"prompt_per_second": NUMBER, "predicted_n": int, "predicted_ms": NUMBER}
-TIMINGS |= {"predicted_per_token_ms": NUMBER, "predicted_per_second": NUMBER}
-HEAD = {"id": str, "object": str, "created": int, "model": str, "system_fingerprint": str}
-ENTRY = {"id": int, "token": str, "bytes": [int], "logprob": float}
-LOGPROBS = {**ENTRY, "top_logprobs": [ENTRY]}
-
-COMPLETION = {"index": int, "content": str, "tokens": [int], "id_slot": int, "stop": True, "model": "demo"}
-COMPLETION |= {"tokens_predicted": 4, "tokens_evaluated": int, "generation_settings": dict, "prompt": str}
-COMPLETION |= {"has_new_line": bool, "truncated": False, "stop_type": "limit", "stopping_word": ""}
-COMPLETION |= {"tokens_cached": int, "timings": TIMINGS}
-CHOICE = {"text": str, "index": 0, "logprobs": None, "finish_reason": "length"}
-COMPLETIONS = {**HEAD, "object": "text_completion", "choices": [CHOICE], "usage": USAGE, "timings": TIMINGS}
-MESSAGE = {"role": "assistant", "content": str}
-CHAT_CHOICE = {"index": 0, "message": MESSAGE, "finish_reason": "length", "logprobs": None}
-CHATTED = {**HEAD, "object": "chat.completion", "choices": [CHAT_CHOICE], "usage": USAGE, "timings": TIMINGS}
-RESPONSE = {"id": str, "object": "response", "created_at": int, "model": "demo", "status": "incomplete"}
-RESPONSE |= {"output": [{"type": "message", "content": [{"type": "output_text", "text": str, "annotations": []}]}]}
-RESPONSE |= {"usage": {"input_tokens": int, "output_tokens": 4, "total_tokens": int}}
-RESPONSE["usage"] |= {"input_tokens_details": {"cached_tokens": int}}
-MESSAGES = {"id": str, "type": "message", "role": "assistant", "model": "demo", "content": [{"type": "text"}]}
-MESSAGES |= {"stop_reason": "max_tokens", "stop_sequence": None}
-MESSAGES |= {"usage": {"input_tokens": int, "cache_read_input_tokens": int, "output_tokens": 4}}
-EMBEDDINGS = {"object": "list", "model": "demo", "usage": {"prompt_tokens": int, "total_tokens": int}}
-EMBEDDINGS |= {"data": [{"object": "embedding", "index": 0, "embedding": [float]}]}
-META = {"vocab_type": 2, "n_vocab": 2048, "n_ctx": int, "n_ctx_train": 512, "n_embd": 256, "n_params": 5246208}
-MODEL = {"id": str, "object": "model", "created": int, "owned_by": str, "meta": META | {"ftype": "Q8_0", "size": int}}
-DETAILS = {
-    "format": "gguf",
-    "family": "llama",
-    "families": ["llama"],
-    "parameter_size": "5.25M",
-    "quantization_level": "Q8_0",
-}
-LISTED = {"name": "demo", "model": "demo", "size": int, "digest": str, "modified_at": str, "details": DETAILS}
+COMPLETION = {"stop": True, "model": "demo", "tokens_predicted": 4, "truncated": False, "stop_type": "limit"}
+COMPLETION |= {"index": int, "content": str, "tokens": [int], "id_slot": int, "tokens_evaluated": int, "prompt": str}
+COMPLETION |= {"generation_settings": dict, "has_new_line": bool, "stopping_word": "", "tokens_cached": int}
+COMPLETION |= {"timings": dict}
+CHOICE = {"index": 0, "logprobs": None, "finish_reason": "length"}
+COMPLETIONS = {"object": "text_completion", "choices": [CHOICE], "timings": dict}
+CHATTED = {"object": "chat.completion", "choices": [CHOICE | {"message": {"role": "assistant"}}], "timings": dict}
+RESPONSE = {"object": "response", "model": "demo", "status": "incomplete", "usage": {"output_tokens": 4}}
+RESPONSE |= {"output": [{"type": "message", "content": [{"type": "output_text", "annotations": []}]}]}
+MESSAGES = {"type": "message", "role": "assistant", "model": "demo", "content": [{"type": "text"}]}
+MESSAGES |= {"stop_reason": "max_tokens", "stop_sequence": None, "usage": {"output_tokens": 4}}
+EMBEDDINGS = {"object": "list", "model": "demo", "data": [{"object": "embedding", "index": 0, "embedding": [float]}]}
+META = {"vocab_type": 2, "n_vocab": 2048, "n_ctx_train": 512, "n_embd": 256, "n_params": 5246208, "ftype": "Q8_0"}
+DETAILS = {"format": "gguf", "family": "llama", "families": ["llama"], "parameter_size": "5.25M"}
+LISTED = {"name": "demo", "model": "demo", "details": DETAILS | {"quantization_level": "Q8_0"}}
 FACTS = {"general.architecture": "llama", "general.parameter_count": int, "llama.context_length": 512}
 SHOWN = {"details": DETAILS, "model_info": FACTS, "capabilities": ["completion"], "modified_at": str}
-DURATIONS = dict.fromkeys(("total_duration", "load_duration", "prompt_eval_duration", "eval_duration"), int)
-OLLAMA = {"model": "demo", "created_at": str, "done": True, "done_reason": "length", **DURATIONS}
-OLLAMA |= {"prompt_eval_count": int, "eval_count": 4}
+OLLAMA = {"model": "demo", "done": True, "done_reason": "length", "prompt_eval_count": int, "eval_count": 4}
+OLLAMA |= dict.fromkeys(("total_duration", "load_duration", "prompt_eval_duration", "eval_duration"), int)
 FEW = {"options": {"num_predict": 4}, "stream": False}
-SETTINGS = {"params": dict, "n_ctx": int}
-PROPS = {"default_generation_settings": SETTINGS, "total_slots": int, "model_alias": "demo", "model_path": str}
-PROPS |= {
-    "modalities": {"vision": False, "video": False, "audio": False},
-    "chat_template": str,
-    "bos_token": str,
-    "eos_token": str,
-}
-PROPS |= {"chat_template_caps": {"supports_tools": bool, "supports_system_role": bool}}
-PROPS |= {
-    "model_ftype": "Q8_0",
-    "build_info": str,
-    "is_sleeping": False,
-    "ui": True,
-    "cors_proxy_enabled": False,
-    "endpoint_slots": bool,
-    "endpoint_metrics": bool,
-}
-SLOT = {"id": int, "n_ctx": int, "is_processing": bool, "speculative": True}
+PROPS = {"default_generation_settings": {"params": dict, "n_ctx": int}, "model_alias": "demo", "model_ftype": "Q8_0"}
+PROPS |= {"modalities": {"vision": False, "video": False, "audio": False}, "is_sleeping": False, "ui": True}
+PROPS |= {"chat_template_caps": {"supports_tools": bool, "supports_system_role": bool}, "cors_proxy_enabled": False}
+PROPS |= dict.fromkeys(("model_path", "chat_template", "bos_token", "eos_token", "build_info"), str)
+PROPS |= {"total_slots": int, "endpoint_slots": bool, "endpoint_metrics": bool}
 ERROR = {"error": {"message": str, "type": str, "code": int}}
 
 NATIVE = {"prompt": TEXT, "n_predict": 4, "return_tokens": True, "n_probs": 2}
-NATIVELY = {**COMPLETION, "completion_probabilities": [LOGPROBS]}
+NATIVELY = {**COMPLETION, "completion_probabilities": [{"id": int, "logprob": float, "top_logprobs": [dict]}]}
 OPENAI = {"prompt": TEXT, "max_tokens": 4}
 RESPOND = {"input": TEXT, "max_output_tokens": 4}
 EMBED = {"input": [TEXT], "content": TEXT}
@@ -102,10 +65,10 @@ ROWS: list[tuple[str, Any, int, Any]] = [
     ("POST /v1/streams/lookup", {"conversation_ids": ["none"]}, 200, []),
     ("POST /tools", {"tool": "echo"}, 501, ERROR),
     *(
-        (f"GET {path}", None, 200, {"object": "list", "data": [MODEL], "models": [LISTED]})
+        (f"GET {path}", None, 200, {"object": "list", "data": [{"meta": META}], "models": [LISTED]})
         for path in ("/models", "/v1/models")
     ),
-    ("GET /v1/models/demo", None, 200, MODEL),
+    ("GET /v1/models/demo", None, 200, {"object": "model", "meta": META}),
     *((f"POST {path}", NATIVE, 200, NATIVELY) for path in ("/completion", "/completions")),
     ("POST /completion", {**NATIVE, "prompt": [TEXT, [5, 6]]}, 200, [COMPLETION]),
     ("POST /completion", {**NATIVE, "prompt": {"prompt_string": TEXT}}, 200, COMPLETION),
@@ -135,7 +98,7 @@ ROWS: list[tuple[str, Any, int, Any]] = [
     ("GET /lora-adapters", None, 200, []),
     ("POST /lora-adapters", [], 200, {"success": True}),
     ("DELETE /lora-adapters?name=a", None, 501, ERROR),
-    ("GET /slots", None, 200, [SLOT]),
+    ("GET /slots", None, 200, [{"speculative": True}]),
     ("POST /slots/0?action=save", {"filename": "a"}, 501, ERROR),
     ("POST /models/load", {"model": "demo"}, 200, {"success": True}),
     ("POST /models/unload", {}, 400, ERROR),
@@ -155,7 +118,7 @@ ROWS: list[tuple[str, Any, int, Any]] = [
     ("POST /v1/audio/translations", {}, 400, ERROR),
     ("POST /extract-text", {"pdf": "JQ=="}, 400, ERROR),  # no PDF
     ("POST /audio/translations", {}, 400, ERROR),
-    ("POST /api/chat", {**CHAT, **FEW}, 200, {**OLLAMA, "message": MESSAGE}),
+    ("POST /api/chat", {**CHAT, **FEW}, 200, {**OLLAMA, "message": {"role": "assistant"}}),
     ("POST /api/generate", {"prompt": TEXT, **FEW}, 200, {**OLLAMA, "response": str}),
     ("GET /api/tags", None, 200, {"models": [LISTED]}),
     ("GET /api/ps", None, 200, {"models": [{**LISTED, "expires_at": str, "context_length": int, "size_vram": 0}]}),
@@ -174,37 +137,64 @@ ROWS: list[tuple[str, Any, int, Any]] = [
     ("POST /cors-proxy", {}, 501, ERROR),
 ]
 
-CHUNK = {**HEAD, "object": "chat.completion.chunk"}
+CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+CALLED = [CHAT["messages"][0], {"role": "assistant", "content": None, "tool_calls": [CALL]}]
+CHATS: list[tuple[str, Any]] = [
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}]}),
+    ("/v1/chat/completions", {"messages": CALLED, "tools": [TOOL], "response_format": {"type": "json_object"}}),
+    (
+        "/v1/messages",
+        {
+            "messages": [
+                {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "b"}]},
+            ],
+            "system": [{"type": "text", "text": "a"}],
+            "tools": [{"name": "f", "input_schema": {"type": "object"}}, {"type": "web_search_20250305", "name": "w"}],
+        },
+    ),
+    ("/api/chat", {"messages": [{"role": "tool", "content": "a", "tool_name": "f"}], "tools": [TOOL]}),
+    ("/v1/responses", {"input": [{"role": "user", "content": [{"type": "input_text", "text": "a"}]}]}),
+]
+
+CHUNK = {"object": "chat.completion.chunk"}
+FIRST = {"index": 0, "delta": {"role": "assistant", "content": None}, "finish_reason": None}
+USAGE = {"stream_options": {"include_usage": True}}
 STREAMS: list[tuple[str, Any, Any, Any]] = [  # path, body, the first part, the last
     ("/completion", NATIVE, {"index": 0, "content": str, "tokens": [int], "stop": False}, COMPLETION | {"tokens": []}),
-    (
-        "/v1/completions",
-        OPENAI,
-        {**HEAD, "choices": [{"text": str, "finish_reason": None}]},
-        {"choices": [CHOICE], "timings": TIMINGS},
-    ),
-    ("/v1/chat/completions", CHAT, CHUNK, {**CHUNK, "choices": [{"finish_reason": "length"}], "timings": TIMINGS}),
-    (
-        "/v1/chat/completions",
-        {**CHAT, "stream_options": {"include_usage": True}},
-        {**CHUNK, "choices": [{"index": 0, "delta": {"role": "assistant", "content": None}, "finish_reason": None}]},
-        {**CHUNK, "choices": [], "usage": USAGE, "timings": TIMINGS},
-    ),
-    (
-        "/v1/responses",
-        RESPOND,
-        {"type": "response.created", "sequence_number": 0, "response": {"status": "in_progress"}},
-        {"type": "response.incomplete", "response": RESPONSE},
-    ),
+    ("/v1/completions", OPENAI, {"choices": [{"finish_reason": None}]}, {"choices": [CHOICE], "timings": dict}),
+    ("/v1/chat/completions", CHAT, CHUNK, CHUNK | {"choices": [{"finish_reason": "length"}], "timings": dict}),
+    ("/v1/chat/completions", CHAT | USAGE, CHUNK | {"choices": [FIRST]}, CHUNK | {"choices": [], "usage": dict}),
+    ("/v1/responses", RESPOND, {"type": "response.created", "sequence_number": 0}, {"type": "response.incomplete"}),
     ("/v1/messages", CHAT, {"type": "message_start", "message": {"type": "message"}}, {"type": "message_stop"}),
-    ("/api/chat", CHAT | {"options": {"num_predict": 4}}, {"message": MESSAGE, "done": False}, OLLAMA),
-    (
-        "/api/generate",
-        {"prompt": TEXT, "options": {"num_predict": 4}},
-        {"response": str, "done": False},
-        {**OLLAMA, "response": str},
-    ),
+    ("/api/chat", CHAT | {"options": {"num_predict": 4}}, {"done": False}, OLLAMA),
+    ("/api/generate", {"prompt": TEXT, "options": {"num_predict": 4}}, {"response": str, "done": False}, OLLAMA),
 ]
+
+
+@pytest.fixture(scope="module")
+def document(server) -> dict[str, Any]:
+    return server.client.get("/openapi.json").json()
+
+
+@pytest.fixture(scope="module")
+def closed(document) -> dict[str, Any]:
+    """The components, in which an object has no field that its class does not declare."""
+    components = copy.deepcopy(document["components"])
+    for schema in components["schemas"].values():
+        if "properties" in schema:
+            schema["additionalProperties"] = False
+    return components
+
+
+def validate(value: Any, schema: Any, components: Any) -> None:
+    jsonschema.Draft202012Validator({**schema, "components": components}).validate(value)
+
+
+def schema_of(document: dict[str, Any], path: str, method: str, media_type: str) -> Any:
+    path = path.partition("?")[0].replace("/v1/models/demo", "/v1/models/{name}")
+    return document["paths"][path][method.lower()]["responses"]["200"]["content"][media_type].get("schema")
 
 
 def check(found: Any, expected: Any, where: str = "") -> None:
@@ -225,35 +215,52 @@ def check(found: Any, expected: Any, where: str = "") -> None:
 
 
 @pytest.mark.parametrize(("asked", "body", "status", "expected"), ROWS, ids=[f"{row[0]}-{row[2]}" for row in ROWS])
-def test_an_example(server, asked, body, status, expected):
+def test_an_example(server, document, closed, asked, body, status, expected):
+    """Its answer has what is expected, and every field that it has is declared in ``/openapi.json``."""
     method, path = asked.split()
     response = server.client.request(method, path, json=body)
     assert response.status_code == status, response.text
     if expected is not None:
         check(response.text if expected is str else response.json(), expected, asked)
+    is_json = "json" in response.headers.get("Content-Type", "") and path != "/openapi.json"
+    if is_json and "response_fields" not in (body or {}):  # which selects fields of fields, by names with a slash
+        declared = schema_of(document, path, method, "application/json") if status == 200 else None
+        validate(response.json(), declared or {"$ref": "#/components/schemas/Error"}, closed)
 
 
 @pytest.mark.parametrize(("path", "body", "first", "last"), STREAMS, ids=[row[0] for row in STREAMS])
-def test_a_stream(server, path, body, first, last):
+def test_a_stream(server, document, closed, path, body, first, last):
     response = server.client.post(path, json={**body, "stream": True})
     lines = [line.removeprefix("data: ") for line in response.text.splitlines() if line and line[:6] != "event:"]
     done = lines.pop() if lines[-1] == "[DONE]" else ""
     assert bool(done) == path.endswith("completions")
-    check(json.loads(lines[0]), first, path)
-    check(json.loads(lines[-1]), last, path)
+    parts = [json.loads(line) for line in lines]
+    check(parts[0], first, path)
+    check(parts[-1], last, path)
+    media_type = "application/x-ndjson" if path.startswith("/api/") else "text/event-stream"
+    chunk, whole = schema_of(document, path, "post", media_type), {"$ref": "#/components/schemas/NativeCompletion"}
+    for part in parts:
+        validate(part, whole if path == "/completion" and part["stop"] else chunk, closed)
 
 
-def test_the_schemas_accept_what_the_server_accepts(server):
-    document = server.client.get("/openapi.json").json()
+def test_the_schemas_accept_what_the_server_accepts(document):
     checked = 0
     for asked, body, status, _ in ROWS:
         method, path = asked.partition("?")[0].split()
         operation = document["paths"].get(path, {}).get(method.lower(), {})
         if status == 200 and body is not None and "requestBody" in operation:
-            schema = operation["requestBody"]["content"]["application/json"]["schema"]
-            jsonschema.validate(body, {**schema, "components": document["components"]})
+            validate(body, operation["requestBody"]["content"]["application/json"]["schema"], document["components"])
             checked += 1
     assert checked > 20
+
+
+@pytest.mark.parametrize(("path", "body"), CHATS)
+def test_nested_objects_of_bodies_have_declared_fields(document, closed, path, body):
+    schema = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    validate(body, schema, closed)
+    messages = "input" if "input" in body else "messages"
+    with pytest.raises(jsonschema.ValidationError):
+        validate({**body, messages: [{"role": 1}]}, schema, document["components"])
 
 
 def test_every_path_has_an_example():
