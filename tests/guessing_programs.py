@@ -203,35 +203,8 @@ class Waiting(Pending):
         yield self._ahead
 
 
-@dataclass
-class Timed(Pending):
-    """Results that are known at a simulated time."""
-
-    pending: Pending
-    program: Any  # with the present, ``now``
-    end: float
-
-    def outputs(self) -> Any:
-        self.program.now = max(self.program.now, self.end)
-        return self.pending.outputs()
-
-    def tokens(self) -> Iterator[Ahead]:
-        self.program.now = max(self.program.now, self.end)
-        return self.pending.tokens()
-
-
 class SlotsBehind(Slots, Behind):
     """Have recurrent states, which steps beyond the end of a sequence have changed."""
-
-
-class Wary(SlotsBehind):
-    """Now and then it cannot say which logit is the highest."""
-
-    def go_on(self, step: Step, ask: Ask) -> Ahead:
-        ahead = super().go_on(step, ask)
-        if len(self.asked) % 5 == 0:
-            ahead.logits[-1, 0, 0] = np.nan
-        return ahead
 
 
 class WaryBehind(Behind):
@@ -242,6 +215,10 @@ class WaryBehind(Behind):
         if len(self.asked) % 5 == 0:
             ahead.logits[-1, 0, 0] = np.nan
         return ahead
+
+
+class Wary(WaryBehind, SlotsBehind):
+    """Have states, too."""
 
 
 @dataclass

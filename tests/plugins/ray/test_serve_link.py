@@ -175,25 +175,3 @@ def test_one_stream_brings_what_a_replica_says_of_all_requests():
     assert len(handle.calls) == 16
     assert len(handle.listened) == 1
     link.close()
-
-
-class Broadcast(Handle):
-    """Serve's handle whose replicas answer a broadcast: the result of each, or the exception that it raises."""
-
-    def __init__(self, *results: bytes | Exception) -> None:
-        super().__init__(lambda _: nothing())
-        self._results = results
-
-    def broadcast(self, method: str) -> "Broadcast":
-        assert method == "snapshot"
-        return self
-
-    def results(self, return_exceptions: bool = False) -> list[bytes | Exception]:
-        failures = [result for result in self._results if isinstance(result, Exception)]
-        if failures and not return_exceptions:
-            raise failures[0]
-        return list(self._results)
-
-
-async def nothing() -> AsyncIterator[Any]:
-    yield None

@@ -1,6 +1,5 @@
 """The memory that a request takes is bounded by a multiple of its body."""
 
-import contextlib
 import json
 import os
 import re
@@ -8,13 +7,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import httpx2
 import pytest
 
 from pumice_server.limits import MAX_IDS, MAX_SPELT, MAX_VALUES
-from waiting import PATIENCE, wait_until
+from waiting import PATIENCE
 
 ROOT = Path(__file__).parents[3]
 MIB = 1 << 20
@@ -33,33 +32,10 @@ class Process(NamedTuple):
 
     def growth(self, path: str, body: bytes) -> tuple[int, int]:
         """The status, and the bytes by which the process's memory was larger meanwhile."""
-        with self._growing() as growth:
-            status = self.client.post(path, content=body).status_code
-        return status, growth[0]
-
-    def batch_growth(self, rows: list[bytes]) -> tuple[dict[str, Any], int]:
-        """The counts of a batch, and the growth from when it was made until it has ended."""
-        file = {"file": ("rows.jsonl", b"\n".join(rows))}
-        uploaded = self.client.post("/v1/files", files=file, data={"purpose": "batch"}).json()
-        made = {"input_file_id": uploaded["id"], "endpoint": CHAT, "completion_window": "24h"}
-        with self._growing() as growth:
-            batch = self.client.post("/v1/batches", json=made).json()
-            wait_until(lambda: self._batch(batch["id"])["status"] in ("completed", "failed"))
-        batch = self._batch(batch["id"])
-        assert batch["errors"] is None
-        return batch["request_counts"], growth[0]
-
-    def _batch(self, id: str) -> dict[str, Any]:
-        return self.client.get(f"/v1/batches/{id}").json()
-
-    @contextlib.contextmanager
-    def _growing(self) -> Iterator[list[int]]:
-        """A list that has the growth at the end."""
-        growth: list[int] = []
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")  # its peak is what it has now
         before = self._bytes("VmRSS")
-        yield growth
-        growth.append(self._bytes("VmHWM") - before)
+        status = self.client.post(path, content=body).status_code
+        return status, self._bytes("VmHWM") - before
 
     def _bytes(self, name: str) -> int:
         return 1024 * int(re.search(rf"{name}:\s+(\d+)", Path(f"/proc/{self.pid}/status").read_text())[1])

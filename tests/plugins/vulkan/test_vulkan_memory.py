@@ -24,9 +24,6 @@ from tiny_models import ATTENTION, EXPERTS, tiny
 
 pytestmark = pytest.mark.usefixtures("vulkan_device", "kept_pipelines")
 
-LITTLE = "265200KiB"
-"""Memory that has room for a model of ``write_experts`` without its experts."""
-
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
