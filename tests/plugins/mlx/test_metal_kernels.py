@@ -1,4 +1,4 @@
-"""Kernels of IQ types, compiled as C++ (metal_emulator.py), against the core's decoder."""
+"""Metal kernels, compiled as C++ (metal_emulator.py), against the core's decoder."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +13,10 @@ import mlx.core as mx
 from metal_emulator import compiler, metal_kernel
 from pumice.gguf import GGMLType, GGUFTensor, block_size, dequantize
 from pumice.graph import GraphBuilder
-from pumice_mlx import iq_kernels, weights
+from pumice_mlx import iq_kernels, metal, weights
 from pumice_mlx.ops import mul_mat_id
-from pumice_mlx.weights import Stored, Weights, matrix_bytes
+from pumice_mlx.weights import Quantized, Stored, Weights, matrix_bytes
+from quantizers import quantize
 from random_weights import random_rows
 
 TYPES = list(iq_kernels.OCTETS)
@@ -25,14 +26,18 @@ TYPES = list(iq_kernels.OCTETS)
 def emulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     compiler()
     folder: Path = tmp_path_factory.mktemp("kernels")
-    iq_kernels.kernels_for.cache_clear()
+    caches = iq_kernels.kernels_for, metal.product_for, metal._kernel
+    for cache in caches:
+        cache.cache_clear()
     with (
         mock.patch.object(mx.metal, "is_available", return_value=True),
         mock.patch.object(iq_kernels, "is_gpu", return_value=True),
+        mock.patch.object(metal, "is_gpu", return_value=True),
         mock.patch.object(mx.fast, "metal_kernel", metal_kernel(folder)),
     ):
         yield
-    iq_kernels.kernels_for.cache_clear()
+    for cache in caches:
+        cache.cache_clear()
 
 
 def stored(type: GGMLType, *shape: int) -> tuple[GGUFTensor, np.ndarray]:
@@ -94,3 +99,21 @@ def test_experts(type: GGMLType, monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_allclose(np.array(y), expected, **close)
     x = rng.standard_normal((3, 4, 512)).astype(np.float32)
     np.testing.assert_allclose(np.array(matrix.product(mx.array(x))), x @ numbers.swapaxes(1, 2), **close)
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize("type", [GGMLType.Q2_K, GGMLType.Q3_K, GGMLType.Q6_K], ids=lambda type: type.name)
+def test_products_of_groups_of_16(type: GGMLType) -> None:
+    """Of few rows; more are products of MLX's."""
+    rng = np.random.default_rng(0)
+    data = np.asarray(quantize(rng.standard_normal((38, 768)).astype(np.float32), type)).view(np.uint8)
+    tensor = GGUFTensor("w", type, (38, 768), 0, data.nbytes, data.tobytes())
+    numbers, kernel = dequantize(data.reshape(38, -1), type), mock.Mock(wraps=metal.multiply)
+    with mock.patch.object(metal, "multiply", kernel):
+        matrix = Weights(mx.float32).matrix(GraphBuilder({"w": tensor}, 1, 64).weight("w"))
+    assert isinstance(matrix, Quantized)
+    kernel.reset_mock()
+    for n, calls in ((1, 1), (3, 2), (metal.MOST_ROWS + 1, 2)):
+        x = rng.standard_normal((n, 768)).astype(np.float32)
+        np.testing.assert_allclose(np.array(matrix.product(mx.array(x))), x @ numbers.T, rtol=1e-4, atol=1e-3)
+        assert kernel.call_count == calls
