@@ -5,7 +5,6 @@ python tests/make_fixtures/drafts.py [NAME...]        (needs llama-cpp-python)
 
 import ctypes
 import sys
-import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -16,9 +15,9 @@ import numpy as np
 
 TESTS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS))
-from make_fixtures.tiny_logits import quiet  # noqa: E402
+from make_fixtures.tiny_logits import context_params, load, quiet  # noqa: E402
 from tiny_drafts import DRAFTS, FOR_TARGETS, LATTICES, MODELS, features_of, hidden_of  # noqa: E402
-from tiny_models import IDS, N_CTX, TinyModel  # noqa: E402
+from tiny_models import IDS, TinyModel  # noqa: E402
 from tiny_zoo import ZOO  # noqa: E402
 
 OUT = TESTS / "fixtures" / "drafts.npz"
@@ -74,17 +73,7 @@ def logits(tiny: TinyModel, context: object, other: object) -> np.ndarray:
 
 
 def open_context(tiny: TinyModel, other: object = None) -> object:
-    settings = llama_cpp.llama_model_default_params()
-    settings.load_mtp = True
-    with tempfile.TemporaryDirectory() as folder:
-        path = str(tiny.write(Path(folder) / "model.gguf")).encode()
-        model = llama_cpp.llama_model_load_from_file(path, settings)
-    if not model:
-        raise RuntimeError("llama.cpp cannot load it")
-    params = llama_cpp.llama_context_default_params()
-    params.n_ctx = params.n_batch = params.n_ubatch = N_CTX
-    params.type_k = params.type_v = llama_cpp.GGML_TYPE_F32
-    params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    model, params = load(tiny, load_mtp=True), context_params()
     params.ctx_other = other
     if "nextn_predict_layers" in tiny.metadata:
         params.ctx_type = MTP

@@ -7,30 +7,23 @@ As libmtmd does, each image is a batch of embeddings whose attention is not caus
 
 import ctypes
 import sys
-import tempfile
 from itertools import pairwise
 from pathlib import Path
 
 import llama_cpp
 import numpy as np
+from tiny_logits import context_params, load
 
 TESTS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS))
 from image_spans import ENDS, FIXTURE, IDS, MODEL, SPANS, rows  # noqa: E402
-from tiny_models import N_CTX, N_VOCAB  # noqa: E402
+from tiny_models import N_VOCAB  # noqa: E402
 
 WIDTH = 64
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = str(MODEL.write(Path(folder) / "model.gguf")).encode()
-        model = llama_cpp.llama_model_load_from_file(path, llama_cpp.llama_model_default_params())
-    params = llama_cpp.llama_context_default_params()
-    params.n_ctx = params.n_batch = params.n_ubatch = N_CTX
-    params.type_k = params.type_v = llama_cpp.GGML_TYPE_F32
-    params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    context = llama_cpp.llama_init_from_model(model, params)
+    context = llama_cpp.llama_init_from_model(load(MODEL), context_params())
     edges = sorted({0, len(IDS), *(edge for span in SPANS for edge in (span.start, span.stop))})
     logits = np.concatenate([decoded(context, range(*pair)) for pair in pairwise(edges)])
     np.savez_compressed(FIXTURE, logits=logits[np.array(ENDS) - 1])

@@ -7,7 +7,6 @@ Without names, what is not there yet is computed. Weights, cache and attention a
 
 import ctypes
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,10 @@ import numpy as np
 
 TESTS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS))
-from tiny_logits import quiet  # noqa: E402
+from tiny_logits import batch_of, context_params, load, quiet  # noqa: E402
 
 from tiny_encoders import MODELS, NONE, TEXTS  # noqa: E402
-from tiny_models import N_CTX, TinyModel  # noqa: E402
+from tiny_models import TinyModel  # noqa: E402
 
 OUT = TESTS / "fixtures" / "tiny_embeddings.npz"
 
@@ -37,15 +36,7 @@ def main(wanted: list[str]) -> None:
 
 def embeddings(name: str, tiny: TinyModel) -> np.ndarray:
     """float32 ``[len(TEXTS), n]``, or of all tokens of all texts where nothing is pooled."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = str(tiny.write(Path(folder) / f"{name}.gguf")).encode()
-        model = llama_cpp.llama_model_load_from_file(path, llama_cpp.llama_model_default_params())
-    if not model:
-        raise SystemExit(f"llama.cpp cannot load {name}")
-    params = llama_cpp.llama_context_default_params()
-    params.n_ctx = params.n_batch = params.n_ubatch = N_CTX
-    params.type_k = params.type_v = llama_cpp.GGML_TYPE_F32
-    params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    model, params = load(tiny), context_params()
     params.embeddings = True
     rows = [of_text(name, model, params, tokens) for tokens in TEXTS]
     llama_cpp.llama_model_free(model)
@@ -54,10 +45,7 @@ def embeddings(name: str, tiny: TinyModel) -> np.ndarray:
 
 def of_text(name: str, model: Any, params: Any, tokens: list[int]) -> np.ndarray:
     context = llama_cpp.llama_init_from_model(model, params)
-    batch = llama_cpp.llama_batch_init(len(tokens), 0, 1)
-    batch.n_tokens = len(tokens)
-    for i, token in enumerate(tokens):
-        batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0], batch.logits[i] = token, i, 1, 0, 1
+    batch = batch_of(tokens)
     has_decoder = llama_cpp.llama_model_has_decoder(model)
     if (llama_cpp.llama_decode if has_decoder else llama_cpp.llama_encode)(context, batch):
         raise SystemExit(f"llama.cpp cannot run {name}")

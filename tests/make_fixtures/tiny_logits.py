@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import llama_cpp
 import numpy as np
@@ -55,6 +56,37 @@ def quiet(level: int, text: bytes, user_data: object) -> None:
         print(text.decode(errors="replace"), end="", file=sys.stderr)
 
 
+def load(tiny: TinyModel, load_mtp: bool = False) -> Any:
+    """Return llama.cpp's model. Raises RuntimeError if it cannot load it."""
+    settings = llama_cpp.llama_model_default_params()
+    if load_mtp:
+        settings.load_mtp = True
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(tiny.write(Path(folder) / "model.gguf")).encode()
+        model = llama_cpp.llama_model_load_from_file(path, settings)
+    if not model:
+        raise RuntimeError("llama.cpp cannot load it")
+    return model
+
+
+def context_params() -> Any:
+    """Return parameters of a context that rounds nothing to float16."""
+    params = llama_cpp.llama_context_default_params()
+    params.n_ctx = params.n_batch = params.n_ubatch = N_CTX
+    params.type_k = params.type_v = llama_cpp.GGML_TYPE_F32
+    params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    return params
+
+
+def batch_of(tokens: Sequence[int]) -> Any:
+    """Return a batch of a sequence's first tokens, all of which have outputs."""
+    batch = llama_cpp.llama_batch_init(len(tokens), 0, 1)
+    batch.n_tokens = len(tokens)
+    for i, token in enumerate(tokens):
+        batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0], batch.logits[i] = token, i, 1, 0, 1
+    return batch
+
+
 def logits(
     tiny: TinyModel,
     adapters: Sequence[tuple[Path, float]] = (),
@@ -65,17 +97,10 @@ def logits(
 
     adapters: files and their scales. steering: a control vector ``[layers from 1 on, n_embd]``.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        path = str(tiny.write(Path(folder) / "model.gguf")).encode()
-        model = llama_cpp.llama_model_load_from_file(path, llama_cpp.llama_model_default_params())
-    if not model:
-        raise RuntimeError("llama.cpp cannot load it")
-    params = llama_cpp.llama_context_default_params()
-    params.n_ctx = params.n_batch = params.n_ubatch = N_CTX
-    params.type_k = params.type_v = llama_cpp.GGML_TYPE_F32
-    params.flash_attn_type = (
-        llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED if flash else llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    )
+    model = load(tiny)
+    params = context_params()
+    if flash:
+        params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
     context = llama_cpp.llama_init_from_model(model, params)
     if adapters:
         loaded = [llama_cpp.llama_adapter_lora_init(model, str(path).encode()) for path, _ in adapters]
@@ -87,10 +112,7 @@ def logits(
         data = steering.astype(np.float32).ctypes.data_as(ctypes.POINTER(ctypes.c_float))
         if llama_cpp.llama_set_adapter_cvec(context, data, steering.size, steering.shape[1], 1, len(steering)):
             raise RuntimeError("llama.cpp cannot take the control vector")
-    batch = llama_cpp.llama_batch_init(len(tiny.ids), 0, 1)
-    batch.n_tokens = len(tiny.ids)
-    for i, token in enumerate(tiny.ids):
-        batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0], batch.logits[i] = token, i, 1, 0, 1
+    batch = batch_of(tiny.ids)
     if llama_cpp.llama_decode(context, batch):
         raise RuntimeError("llama.cpp cannot run it")
     shape = len(tiny.ids), tiny.metadata["vocab_size"]
