@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from pumice.plugin import GraphBuilder, Tensor
-from pumice.plugin.nn.blocks import attention_gate
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
-from pumice.plugin.nn.hyper import is_sliding, sliding_window
-from pumice.plugin.nn.rope import Rope, sliding_rope
+from pumice.plugin.nn.rope import Rope
 
 NO_ROPE_STEP = 4  # every fourth layer has no positions
 
@@ -22,19 +19,12 @@ class AfMoE(ExpertDecoder):
     gate, gate_of_file = "sigmoid", True
     normalize = None
     shared = "expert_shared_count"
+    sliding_layers = 4
+    own_sliding_rope = True
+    attention_gate = "sigmoid"
 
     def embed(self, g: GraphBuilder) -> Tensor:
         return super().embed(g) * math.sqrt(self.n_embd)
 
-    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
-        finish = attention_gate(g, x, blk, self.heads(i), g.sigmoid)
-        return super().attention(g, x, blk, i, finish=finish, **options)
-
-    def window(self, i: int) -> int:
-        return sliding_window(self.hparams) if is_sliding(self.hparams, i, period=4) else 0
-
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
-        rope = super().rope(g, i)
-        if rope is None or (i + 1) % NO_ROPE_STEP == 0:
-            return None
-        return sliding_rope(self.hparams, rope, self.heads(i).k_dim) if self.window(i) else rope
+        return super().rope(g, i) if (i + 1) % NO_ROPE_STEP else None

@@ -10,8 +10,6 @@ from pumice.plugin.nn import optional
 from pumice.plugin.nn.blocks import feed_forward, fused_feed_forward, gated_feed_forward, learned_positions
 from pumice.plugin.nn.encoder import LayerNormEncoder
 from pumice.plugin.nn.experts import choose_experts, expert_linear, read_experts
-from pumice.plugin.nn.hyper import alibi_slopes
-from pumice.plugin.nn.rope import Rope
 
 
 class PostNormEncoder(LayerNormEncoder):
@@ -21,6 +19,7 @@ class PostNormEncoder(LayerNormEncoder):
     """
 
     final_norm = ""
+    ffn, activation = "plain", "gelu"
 
     def embed(self, g: GraphBuilder) -> Tensor:
         x = super().embed(g)
@@ -45,18 +44,14 @@ class PostNormEncoder(LayerNormEncoder):
         """
         return h
 
-    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        return feed_forward(g, x, blk, self.n_ff(i), g.gelu)
-
 
 class Bert(PostNormEncoder):
     """BERT: learned positions."""
 
+    rope_layers = "none"
+
     def add_positions(self, g: GraphBuilder, x: Tensor) -> Tensor:
         return x + learned_positions(g, self.n_ctx_train, self.n_embd)
-
-    def rope(self, g: GraphBuilder, i: int) -> Rope | None:
-        return None
 
 
 class NomicBert(PostNormEncoder):
@@ -88,13 +83,11 @@ class JinaBertV2(PostNormEncoder):
 
     qk_norm_is_wide = True
     max_bias = 8.0  # largest bias of ALiBi
+    rope_layers = "none"
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         self.qk_norm = "before rope" if g.find_weight(f"{blk}attn_q_norm.weight") else ""
-        return super().attention(g, x, blk, i, slopes=alibi_slopes(self.heads(i).n_head, self.max_bias), **options)
-
-    def rope(self, g: GraphBuilder, i: int) -> Rope | None:
-        return None
+        return super().attention(g, x, blk, i, **options)
 
     def after_attention(self, g: GraphBuilder, x: Tensor, h: Tensor, blk: str) -> Tensor:
         return self.norm(g, h + x, f"{blk}attn_norm_2") if g.find_weight(f"{blk}attn_norm_2.weight") else h

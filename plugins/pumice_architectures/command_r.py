@@ -5,7 +5,7 @@ from __future__ import annotations
 from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import optional
 from pumice.plugin.nn.decoder import LayerNormDecoder
-from pumice.plugin.nn.hyper import is_sliding, sliding_window
+from pumice.plugin.nn.hyper import is_sliding
 from pumice.plugin.nn.rope import Rope
 
 
@@ -28,9 +28,7 @@ class Cohere2(CommandR):
     """Sliding layers have positions; every fourth layer attends globally and has none."""
 
     scaled = CommandR.scaled | optional.FEED_FORWARD
-
-    def window(self, i: int) -> int:
-        return sliding_window(self.hparams) if is_sliding(self.hparams, i, period=4) else 0
+    sliding_layers = 4
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         return super().rope(g, i) if is_sliding(self.hparams, i, period=4) else None

@@ -7,13 +7,14 @@ from typing import Any
 from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn.blocks import attend, linear, qkv, width
 from pumice.plugin.nn.decoder import Decoder
-from pumice.plugin.nn.hyper import listed_window
 from pumice.plugin.nn.recurrent import l2_norm
-from pumice.plugin.nn.rope import Rope, sliding_rope
 
 
 class Dory(Decoder):
     """Hidden states have length 1, and move towards the results of blocks by a rate for each channel."""
+
+    sliding_layers = "listed"
+    own_sliding_rope = True
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -65,13 +66,6 @@ class Dory(Decoder):
 
     def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
         return scaled(g, super().head(g, x), "output_scale")
-
-    def window(self, i: int) -> int:
-        return listed_window(self.hparams, i)
-
-    def rope(self, g: GraphBuilder, i: int) -> Rope | None:
-        rope = super().rope(g, i)
-        return sliding_rope(self.hparams, rope, self.heads(i).k_dim) if rope and self.window(i) else rope
 
 
 def scaled(g: GraphBuilder, x: Tensor, name: str) -> Tensor:

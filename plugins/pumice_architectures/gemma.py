@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 from pumice.plugin import GraphBuilder, HParams, Tensor
-from pumice.plugin.nn.blocks import gated_feed_forward, softcap
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.encoder import Encoder
 from pumice.plugin.nn.hyper import is_sliding, sliding_window
@@ -19,13 +18,12 @@ from pumice.plugin.unstable import MediaRules
 
 
 class Gemma(Decoder):
+    activation = "gelu"
+
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.embedding_scale = math.sqrt(self.n_embd)
         self.media_rules = MediaRules(scales=True)
-
-    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        return gated_feed_forward(g, x, blk, self.n_ff(i), g.gelu)
 
 
 class Gemma2(Gemma):
@@ -35,9 +33,7 @@ class Gemma2(Gemma):
     period = 2
     default_window = 4096
     n_layer_27b = 46  # only this size scales attention by the model's width per head
-
-    def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        return softcap(g, super().head(g, x), self.final_softcap())
+    logit_softcap = 30.0
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         scale, cap = self.attention_scale(i), self.score_softcap()
@@ -61,9 +57,6 @@ class Gemma2(Gemma):
     def score_softcap(self) -> float:
         return self.hparams.number("attn_logit_softcapping", 50.0)
 
-    def final_softcap(self) -> float:
-        return self.hparams.number("final_logit_softcapping", 30.0)
-
 
 class Gemma3(Gemma2):
     """Normalized queries and keys, uncapped scores; sliding layers use unscaled RoPE with a base of their own."""
@@ -72,6 +65,7 @@ class Gemma3(Gemma2):
     period = 6
     default_window = 0
     n_layer_27b = 62
+    logit_softcap = 0.0
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -82,9 +76,6 @@ class Gemma3(Gemma2):
 
     def score_softcap(self) -> float:
         return 0.0
-
-    def final_softcap(self) -> float:
-        return self.hparams.number("final_logit_softcapping", 0.0)
 
 
 class GemmaEmbedding(Encoder, Gemma3):

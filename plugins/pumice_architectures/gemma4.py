@@ -8,7 +8,7 @@ from typing import Any
 
 from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import optional
-from pumice.plugin.nn.blocks import attend, gated_feed_forward, linear, n_vocab, qkv, softcap, width
+from pumice.plugin.nn.blocks import attend, gated_feed_forward, linear, n_vocab, qkv, width
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.experts import choose_by_logits, read_experts, run_experts
 from pumice.plugin.nn.hyper import Heads, read_heads, sliding_window
@@ -99,6 +99,7 @@ class Gemma4(TwoKinds):
 
     scaled = SharedCaches.scaled | optional.FEED_FORWARD | optional.EXPERTS | {"ffn_gate_inp"}
     norms_before = ("attn_norm", "")  # experts and the dense block have their own norms
+    logit_softcap = 30.0
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -148,9 +149,6 @@ class Gemma4(TwoKinds):
         g.output(STREAM, self.norm(g, x, "output_norm"))  # which the assistant reads
         return self.head(g, x)
 
-    def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        return softcap(g, super().head(g, x), self.hparams.number("final_logit_softcapping", 30.0))
-
     def has_values(self, g: GraphBuilder, blk: str) -> bool:
         return any(g.find_weight(f"{blk}{name}.weight") for name in ("attn_v", "attn_qkv"))
 
@@ -163,6 +161,7 @@ class Gemma4Assistant(TwoKinds):
 
     only_drafts = True
     n_cached = 0
+    activation = "gelu"
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -177,9 +176,6 @@ class Gemma4Assistant(TwoKinds):
 
     def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         return super().layer(g, x, blk, i) * g.weight(f"{blk}layer_output_scale.weight", (1,))
-
-    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        return gated_feed_forward(g, x, blk, self.n_ff(i), g.gelu)
 
     def positions(self, g: GraphBuilder) -> Tensor:
         return g.later_positions(1)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pumice.plugin import GraphBuilder, HParams, Tensor
-from pumice.plugin.nn.blocks import fused_feed_forward
+from pumice.plugin import GraphBuilder, HParams
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.rope import Rope, optional_rope_axes, rope_sections
 from pumice.plugin.unstable import MediaRules
@@ -15,9 +14,7 @@ class ChatGLM(Decoder):
     """Llama with fused matrices; RoPE rotates half of each head."""
 
     neox = False
-
-    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        return fused_feed_forward(g, x, blk, self.n_ff(i), g.silu)
+    ffn = "fused"
 
 
 class GLM4(ChatGLM):

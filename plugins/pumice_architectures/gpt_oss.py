@@ -7,7 +7,6 @@ from dataclasses import replace
 from pumice.plugin import GraphBuilder, Tensor
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.experts import gpt_oss_swiglu, mixture_of_experts, read_experts
-from pumice.plugin.nn.hyper import is_sliding, sliding_window
 from pumice.plugin.nn.rope import Rope, frequency_base
 
 
@@ -16,13 +15,11 @@ class GptOss(Decoder):
 
     norms_before = ("attn_norm", "post_attention_norm")
     sinks = True
+    sliding_layers = 2
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         experts = read_experts(self.hparams, i, gate="softmax_of_chosen", normalize=False)
         return mixture_of_experts(g, x, blk, experts, gpt_oss_swiglu(g))
-
-    def window(self, i: int) -> int:
-        return sliding_window(self.hparams) if is_sliding(self.hparams, i, period=2) else 0
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         rope = super().rope(g, i)

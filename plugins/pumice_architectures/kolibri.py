@@ -8,8 +8,6 @@ from pumice.plugin import GraphBuilder, Tensor
 from pumice.plugin.nn.blocks import linear
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
 from pumice.plugin.nn.experts import choose_by_logits, run_experts, shared_expert
-from pumice.plugin.nn.hyper import listed_window
-from pumice.plugin.nn.rope import Rope
 
 
 class Kolibri(ExpertDecoder):
@@ -20,6 +18,8 @@ class Kolibri(ExpertDecoder):
     gate = "sigmoid"
     normalize = None
     shared = "expert_shared_feed_forward_length"
+    sliding_layers = "listed"
+    rope_layers = "sliding"
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         """Experts are chosen by their logits and a bias; the sigmoids of the logits weigh them."""
@@ -32,12 +32,6 @@ class Kolibri(ExpertDecoder):
         weights = g.expert_weights(logits, ids, gate=experts.gate, normalize=experts.normalize)
         y = run_experts(g, x, blk, experts, ids, weights)
         return y + shared_expert(g, x, blk, self.shared_width(i))
-
-    def window(self, i: int) -> int:
-        return listed_window(self.hparams, i)
-
-    def rope(self, g: GraphBuilder, i: int) -> Rope | None:
-        return super().rope(g, i) if self.window(i) else None
 
 
 class Flint(Kolibri):

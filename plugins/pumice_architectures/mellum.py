@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from pumice.plugin import GraphBuilder
 from pumice.plugin.nn.blocks import Join
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
 from pumice.plugin.nn.experts import clamped_swiglu, read_limit
-from pumice.plugin.nn.hyper import is_sliding, listed_window, sliding_window
-from pumice.plugin.nn.rope import Rope, sliding_rope
 from pumice_architectures.qwen_moe import Qwen3MoE
 
 
@@ -17,13 +13,8 @@ class Mellum(Qwen3MoE):
     """RoPE is scaled in global layers only."""
 
     expert_width = ""
-
-    def window(self, i: int) -> int:
-        return sliding_window(self.hparams) if is_sliding(self.hparams, i, period=4) else 0
-
-    def rope(self, g: GraphBuilder, i: int) -> Rope | None:
-        rope = super().rope(g, i)
-        return replace(rope, freq_scale=1.0, ext_factor=0.0, attn_factor=1.0) if rope and self.window(i) else rope
+    sliding_layers = 4
+    unscaled_sliding_rope = True
 
 
 class Maple(Qwen3MoE):
@@ -31,15 +22,9 @@ class Maple(Qwen3MoE):
 
     scaled = ExpertDecoder.scaled
     expert_width = ""
-
-    def window(self, i: int) -> int:
-        return listed_window(self.hparams, i)
-
-    def rope(self, g: GraphBuilder, i: int) -> Rope | None:
-        rope = super().rope(g, i)
-        if rope is None or not self.window(i):
-            return None
-        return sliding_rope(self.hparams, rope, self.heads(i).k_dim)
+    sliding_layers = "listed"
+    own_sliding_rope = True
+    rope_layers = "sliding"
 
     def join(self, g: GraphBuilder, i: int, block: str) -> Join:
         return clamped_swiglu(g, read_limit(self.hparams, "swiglu_clamp_exp", i))

@@ -8,7 +8,6 @@ from typing import Any
 from pumice.plugin import GraphBuilder, Tensor
 from pumice.plugin.nn import optional
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
-from pumice.plugin.nn.hyper import listed_window
 from pumice.plugin.nn.rope import Rope, frequency_base
 
 SLIDING_BASE = 10000.0  # RoPE base of sliding layers
@@ -23,13 +22,11 @@ class MiMo2(ExpertDecoder):
     unused = optional.QKV_BIASES
     scaled = optional.ATTENTION_OUTPUT | {"eh_proj"}
     dense_without_router = True
+    sliding_layers = "listed"
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         y = super().attention(g, x, blk, i, **options)
         return y * (self.hparams.number("attention.value_scale", 0.0) or 1.0)
-
-    def window(self, i: int) -> int:
-        return listed_window(self.hparams, i)
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         rope = super().rope(g, i)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import optional
-from pumice.plugin.nn.blocks import feed_forward, linear
-from pumice.plugin.nn.decoder import Decoder
+from pumice.plugin.nn.blocks import linear
+from pumice.plugin.nn.decoder import ActivationName, Decoder, FeedForward
 from pumice.plugin.nn.latent import latent_attention
 from pumice_architectures.granite import Granite
 
@@ -39,6 +39,8 @@ class PLM(Decoder):
 
     neox = False
     scaled = optional.ATTENTION_OUTPUT
+    ffn: ClassVar[FeedForward] = "plain"
+    activation: ClassVar[ActivationName] = "relu_squared"
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         heads = self.heads(i)
@@ -50,14 +52,12 @@ class PLM(Decoder):
     def queries(self, g: GraphBuilder, x: Tensor, blk: str, n_out: int) -> Tensor:
         return linear(g, x, blk + "attn_q", n_out)
 
-    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        return feed_forward(g, x, blk, self.n_ff(i), g.relu_squared)
-
 
 class MiniCPM3(PLM):
     """PLM with compressed queries, SwiGLU, and MiniCPM's multipliers."""
 
     neox = True
+    ffn, activation = "gated", "silu"
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -68,6 +68,3 @@ class MiniCPM3(PLM):
     def queries(self, g: GraphBuilder, x: Tensor, blk: str, n_out: int) -> Tensor:
         compressed = linear(g, x, blk + "attn_q_a", self.hparams.positive("attention.q_lora_rank"))
         return linear(g, self.norm(g, compressed, blk + "attn_q_a_norm"), blk + "attn_q_b", n_out)
-
-    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        return Decoder.feed_forward(self, g, x, blk, i)

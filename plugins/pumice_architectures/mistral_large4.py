@@ -6,7 +6,7 @@ from typing import Any
 
 from pumice.plugin import GraphBuilder, Tensor
 from pumice.plugin.nn import read_rope
-from pumice.plugin.nn.blocks import layer_norm, linear, softcap, width
+from pumice.plugin.nn.blocks import layer_norm, linear, width
 from pumice.plugin.nn.latent import latent_weights
 from pumice.plugin.nn.rope import Rope
 from pumice_architectures.sparse_latent import SparseLatent
@@ -17,6 +17,7 @@ class MistralLarge4(SparseLatent):
 
     drafts = ""
     gate = "softmax"
+    logit_softcap = 0.0
 
     def rope(self, g: GraphBuilder, i: int) -> Rope:
         return read_rope(self.hparams, g, self.head_sizes(i)[1], neox=False, mscale=1.0, mscale_all_dim=1.0)
@@ -66,6 +67,3 @@ class MistralLarge4(SparseLatent):
         if self.has_positions(int(blk.split(".")[1])):
             q, k = rope(g, q), rope(g, k)
         return g.choose_positions(q, k, linear(g, x, name + "proj", n_head), n_chosen=self.n_chosen, n_ctx=g.n_ctx)
-
-    def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        return softcap(g, super().head(g, x), self.hparams.number("final_logit_softcapping", 0.0))

@@ -8,8 +8,8 @@ from pumice.plugin import GraphBuilder, Tensor
 from pumice.plugin.nn.blocks import Activation, fused_feed_forward, linear, output_head
 from pumice.plugin.nn.decoder import LayerNormDecoder
 from pumice.plugin.nn.encoder import Encoder, LayerNormEncoder
-from pumice.plugin.nn.hyper import is_sliding, listed_window, sliding_window
-from pumice.plugin.nn.rope import Rope, frequency_base, sliding_rope
+from pumice.plugin.nn.hyper import is_sliding, sliding_window
+from pumice.plugin.nn.rope import Rope, frequency_base
 
 GATES = {"gelu": "gelu", "geglu": "gelu", "silu": "silu", "swish": "silu", "swiglu": "silu", "reglu": "relu"}
 """Operation for each value of a file's ``hidden_activation``."""
@@ -19,9 +19,7 @@ class ModernBert(LayerNormEncoder):
     """ModernBERT (Warner et al. 2024, arXiv:2412.13663): centred sliding windows in two of three layers."""
 
     period = 3
-
-    def embed(self, g: GraphBuilder) -> Tensor:
-        return self.norm(g, super().embed(g), "token_embd_norm")
+    embedding_norm = "token_embd_norm"
 
     def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
         """Apply a norm; the first layer has none before its attention, since embeddings are normalized."""
@@ -55,9 +53,7 @@ class NeoBert(Encoder):
 
     neox = False
     final_norm = "enc.output_norm"
-
-    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        return fused_feed_forward(g, x, blk, self.n_ff(i), g.silu)
+    ffn = "fused"
 
 
 class EuroBert(Encoder):
@@ -67,22 +63,14 @@ class EuroBert(Encoder):
 class ModernBertDecoder(LayerNormDecoder):
     """ModernBERT as a causal decoder (Ettin, Weller et al. 2025, arXiv:2507.11412)."""
 
-    def embed(self, g: GraphBuilder) -> Tensor:
-        return self.norm(g, super().embed(g), "token_embd_norm")
+    ffn, activation = "fused", "gelu"
+    embedding_norm = "token_embd_norm"
+    sliding_layers = "listed"
+    own_sliding_rope = True
 
     def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
         """Apply a norm; the first layer has none before its attention."""
         return x if name == "blk.0.attn_norm" else super().norm(g, x, name)
-
-    def window(self, i: int) -> int:
-        return listed_window(self.hparams, i)
-
-    def rope(self, g: GraphBuilder, i: int) -> Rope | None:
-        rope = super().rope(g, i)
-        return sliding_rope(self.hparams, rope, self.heads(i).k_dim) if rope and self.window(i) else rope
-
-    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        return fused_feed_forward(g, x, blk, self.n_ff(i), g.gelu)
 
     def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
         x = self.norm(g, g.get_rows(x, g.output_ids), "output_norm")

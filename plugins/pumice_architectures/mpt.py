@@ -14,6 +14,8 @@ from pumice.plugin.nn.hyper import alibi_slopes
 class MPT(LayerNormDecoder):
     """ALiBi, learned positions, or both; queries, keys and values may be clamped, or normalized over all heads."""
 
+    rope_layers = "none"
+
     def embed(self, g: GraphBuilder) -> Tensor:
         x = super().embed(g)
         learned = g.find_weight("position_embd.weight")
@@ -30,6 +32,3 @@ class MPT(LayerNormDecoder):
         n_ff = self.n_ff(i)
         scales = g.find_weight(f"{blk}ffn.act.scales", (n_ff,))  # scales from AWQ (Lin et al. 2023, arXiv:2306.00978)
         return feed_forward(g, x, blk, n_ff, lambda y: g.gelu(y) / scales if scales else g.gelu(y))
-
-    def rope(self, g: GraphBuilder, i: int) -> None:
-        return None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from pumice.plugin import GraphBuilder, Tensor
-from pumice.plugin.nn.blocks import attention_gate, rms_norm, softcap
+from pumice.plugin.nn.blocks import rms_norm, softcap
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.hyper import is_sliding, sliding_window
-from pumice.plugin.nn.rope import Rope, sliding_rope
+from pumice.plugin.nn.rope import Rope
 
 EPS_AFTER = 1e-8  # epsilon of the norms after a block
 
@@ -20,13 +19,12 @@ class MuseGlimmer(Decoder):
     neox = False
     norms_after = ("post_attention_norm", "post_ffw_norm")
     qk_norm = "before rope"
+    attention_gate = "sigmoid"
+    rope_layers = "sliding"
+    own_sliding_rope = True
 
     def embed(self, g: GraphBuilder) -> Tensor:
         return g.rms_norm(super().embed(g), None, self.eps)
-
-    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
-        finish = attention_gate(g, x, blk, self.heads(i), g.sigmoid)
-        return super().attention(g, x, blk, i, finish=finish, **options)
 
     def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
         return rms_norm(g, x, name, EPS_AFTER if name.endswith(self.norms_after) else self.eps)
@@ -39,5 +37,5 @@ class MuseGlimmer(Decoder):
         return sliding_window(self.hparams, None) if is_sliding(self.hparams, i, period=4) else 0
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
-        rope = super().rope(g, i) if self.window(i) else None
-        return rope and replace(sliding_rope(self.hparams, rope, self.heads(i).k_dim), freq_scale=1.0)
+        rope = super().rope(g, i)
+        return rope and replace(rope, freq_scale=1.0)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pumice.plugin import GraphBuilder, Tensor
-from pumice.plugin.nn.blocks import feed_forward
 from pumice.plugin.nn.decoder import LayerNormDecoder
 
 
 class Nemotron(LayerNormDecoder):
     """LayerNorm, and squared ReLU without a gate. GGUF files store 1 + weight for norms."""
 
-    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        return feed_forward(g, x, blk, self.n_ff(i), g.relu_squared)
+    ffn, activation = "plain", "relu_squared"

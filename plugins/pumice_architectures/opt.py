@@ -6,16 +6,20 @@ BioGPT (Luo et al. 2022, arXiv:2210.10341) and XGLM (Lin et al. 2021, arXiv:2112
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks
-from pumice.plugin.nn.decoder import LayerNormDecoder
+from pumice.plugin.nn.decoder import ActivationName, LayerNormDecoder
 
 
 class OPT(LayerNormDecoder):
     """Learned positions and ReLU. The 350M model has norms after the blocks, and embeddings of another width."""
 
     eps_key = "attention.layer_norm_epsilon"
+    rope_layers = "none"
+    ffn = "plain"
+    activation: ClassVar[ActivationName] = "relu"
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -41,19 +45,12 @@ class OPT(LayerNormDecoder):
             x = blocks.linear(g, x, "token_embd_out", self.n_embd_tokens)
         return blocks.output_head(g, x)
 
-    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        return blocks.feed_forward(g, x, blk, self.n_ff(i), g.relu)
-
-    def rope(self, g: GraphBuilder, i: int) -> None:
-        return None
-
 
 class BioGPT(OPT):
     """Scaled embeddings, and GELU by its approximation. XGLM's file has sinusoids as its table of positions."""
 
+    activation = "gelu"
+
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.embedding_scale = math.sqrt(self.n_embd) if hparams.get_bool("embedding_scaled", True) else 1.0
-
-    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        return blocks.feed_forward(g, x, blk, self.n_ff(i), g.gelu)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pumice.plugin import GraphBuilder, Tensor
-from pumice.plugin.nn.blocks import feed_forward, fused_feed_forward
+from pumice.plugin.nn.blocks import feed_forward
 from pumice.plugin.nn.decoder import Decoder, LayerNormDecoder
 
 
@@ -18,5 +18,4 @@ class Phi2(LayerNormDecoder):
 class Phi3(Decoder):
     """Llama's layer with fused matrices. As in llama.cpp, the sliding window is not applied."""
 
-    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        return fused_feed_forward(g, x, blk, self.n_ff(i), g.silu)
+    ffn = "fused"

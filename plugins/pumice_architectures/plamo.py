@@ -6,9 +6,7 @@ from dataclasses import replace
 
 from pumice.plugin import GraphBuilder, Tensor
 from pumice.plugin.nn import optional
-from pumice.plugin.nn.blocks import fused_feed_forward
 from pumice.plugin.nn.decoder import Decoder
-from pumice.plugin.nn.hyper import is_sliding, sliding_window
 from pumice.plugin.nn.rope import Rope, frequency_base
 
 
@@ -26,17 +24,13 @@ class Plamo3(Decoder):
     norms_after = ("post_attention_norm", "post_ffw_norm")
     qk_norm = "before rope"
     scaled = optional.ATTENTION_OUTPUT
+    ffn = "fused"
+    sliding_layers = 8
 
     def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
         if ".post_" in name:  # these tensor names have no suffix
             return g.rms_norm(x, g.weight(name, (self.n_embd,)), self.eps)
         return super().norm(g, x, name)
-
-    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        return fused_feed_forward(g, x, blk, self.n_ff(i), g.silu)
-
-    def window(self, i: int) -> int:
-        return sliding_window(self.hparams) if is_sliding(self.hparams, i, period=8) else 0
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         rope = super().rope(g, i)

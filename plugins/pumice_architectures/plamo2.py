@@ -14,6 +14,7 @@ class PLaMo2(recurrent.Hybrid):
     norms_after = ("post_attention_norm", "post_ffw_norm")
     qk_norm = "before rope"
     scaled = optional.ATTENTION_OUTPUT
+    ffn = "fused"
 
     def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
         """Apply a norm; some names have no suffix in these files, and norms of queries and keys span all heads."""
@@ -41,6 +42,3 @@ class PLaMo2(recurrent.Hybrid):
         b, c = b.reshape(n_tokens, 1, n), c.reshape(n_tokens, 1, n)
         y = g.silu(z) * recurrent.state_space_duality(g, h, dt, b, c, blk)
         return blocks.linear(g, y, blk + "ssm_out", self.n_embd)
-
-    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        return blocks.fused_feed_forward(g, x, blk, self.n_ff(i), g.silu)

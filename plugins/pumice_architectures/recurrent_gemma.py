@@ -8,10 +8,13 @@ import numpy as np
 
 from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import recurrent, sliding_window
-from pumice.plugin.nn.blocks import gated_feed_forward, linear, softcap
+from pumice.plugin.nn.blocks import linear
 
 
 class RecurrentGemma(recurrent.Hybrid):
+    activation = "gelu"
+    logit_softcap = 0.0
+
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.embedding_scale = math.sqrt(self.n_embd)
@@ -26,9 +29,6 @@ class RecurrentGemma(recurrent.Hybrid):
 
     def window(self, i: int) -> int:
         return sliding_window(self.hparams, None)
-
-    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        return gated_feed_forward(g, x, blk, self.n_ff(i), g.gelu)
 
     def mixer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         """A convolution and a real-gated linear recurrent unit (De et al. 2024, arXiv:2402.19427, section 2.4)."""
@@ -53,6 +53,3 @@ class RecurrentGemma(recurrent.Hybrid):
         d = self.n_state // n_block
         y = g.batched_linear(x.reshape(x.shape[0], n_block, d), g.weight(f"{name}.weight", (n_block, d, d)))
         return g.sigmoid(y + g.weight(f"{name}.bias", (n_block, d))).reshape(*x.shape)
-
-    def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        return softcap(g, super().head(g, x), self.hparams.number("final_logit_softcapping", 0.0))

@@ -43,9 +43,7 @@ class RWKV(TimeMixDecoder, LayerNormDecoder):
     """Layers of a time mix and a channel mix, after a norm of the embeddings."""
 
     norms_before = ("attn_norm", "attn_norm_2")
-
-    def embed(self, g: GraphBuilder) -> Tensor:
-        return self.norm(g, super().embed(g), "token_embd_norm")
+    embedding_norm = "token_embd_norm"
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         """The channel mix."""

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import optional
 from pumice.plugin.nn.blocks import attention_gate, layer_norm, linear
-from pumice.plugin.nn.hyper import Heads, listed_window
+from pumice.plugin.nn.hyper import Heads
 from pumice.plugin.nn.latent import latent_attention
 from pumice.plugin.nn.rope import Rope, frequency_base
 from pumice_architectures.deepseek2 import DeepSeek2
@@ -128,6 +128,7 @@ class Dots3Note(SparseLatent):
 
     drafts = ""
     scaled = DeepSeek32.scaled
+    sliding_layers = "listed"
 
     def seen(self, g: GraphBuilder, x: Tensor, compressed: Tensor, blk: str, i: int) -> dict[str, Any]:
         return {} if self.window(i) else super().seen(g, x, compressed, blk, i)
@@ -149,9 +150,6 @@ class Dots3Note(SparseLatent):
     def kind(self, i: int) -> str:
         """Return the suffix of hyperparameters for layer ``i``."""
         return "_swa" if self.window(i) else ""
-
-    def window(self, i: int) -> int:
-        return listed_window(self.hparams, i)
 
     def head_sizes(self, i: int) -> tuple[int, int, int]:
         kind = self.kind(i)

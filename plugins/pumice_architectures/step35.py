@@ -9,7 +9,6 @@ from pumice.plugin import GraphBuilder, Tensor
 from pumice.plugin.nn.blocks import Join, attention_gate
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
 from pumice.plugin.nn.experts import late_clamped_swiglu, read_limit
-from pumice.plugin.nn.hyper import listed_window
 from pumice.plugin.nn.rope import Rope, sliding_rope
 
 SLIDING_BASE = 10000.0  # RoPE base of sliding layers
@@ -26,6 +25,7 @@ class Step35(ExpertDecoder):
     normalize = None
     dense_without_router = True
     shared = "expert_shared_feed_forward_length"
+    sliding_layers = "listed"
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         if g.find_weight(f"{blk}attn_gate.weight"):
@@ -33,9 +33,6 @@ class Step35(ExpertDecoder):
         if g.find_weight(f"{blk}attn_q_norm.weight"):
             options["norm"] = self.norm
         return super().attention(g, x, blk, i, **options)
-
-    def window(self, i: int) -> int:
-        return listed_window(self.hparams, i)
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         rope = super().rope(g, i)

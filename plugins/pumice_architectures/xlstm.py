@@ -12,6 +12,8 @@ from pumice.plugin.nn.decoder import Decoder
 class XLSTM(Decoder):
     """The memory is linear attention, whose values have a 1 more: its result is the sum that normalizes the others."""
 
+    logit_softcap = 0.0
+
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         heads, n_tokens = self.heads(i), x.shape[0]
         n_head, dim, n = heads.n_head, heads.v_dim, heads.n_head * heads.v_dim
@@ -26,6 +28,3 @@ class XLSTM(Decoder):
         y = g.layer_norm(g.slice(y, 0, dim) / size, None, None, self.eps).reshape(n_tokens, n)
         y = y * g.weight(f"{blk}attn_sub_norm.weight", (n,)) * g.sigmoid(linear(g, x, f"{blk}attn_gate", n))
         return linear(g, y, f"{blk}attn_output", self.n_embd)
-
-    def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        return softcap(g, super().head(g, x), self.hparams.number("final_logit_softcapping", 0.0))

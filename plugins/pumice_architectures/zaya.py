@@ -12,15 +12,16 @@ from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn.blocks import attend, linear, width
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.experts import choose_by_logits, read_experts, run_experts, without_idle
-from pumice.plugin.nn.hyper import listed_window
 from pumice.plugin.nn.recurrent import split
-from pumice.plugin.nn.rope import Rope, sliding_rope
 
 EPS = 1e-14  # of the norm of queries and keys
 
 
 class Zaya(Decoder):
     """The last expert computes nothing; blocks and the residual stream have scales and biases."""
+
+    sliding_layers = "listed"
+    own_sliding_rope = True
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -39,13 +40,6 @@ class Zaya(Decoder):
             h = block(g, self.norm(g, x, f"{blk}{name}_norm"), blk, i)
             x = self.scale(g, h, f"{blk}{name}_scale") + self.scale(g, x, f"{blk}{name}_residual_scale")
         return x
-
-    def window(self, i: int) -> int:
-        return listed_window(self.hparams, i)
-
-    def rope(self, g: GraphBuilder, i: int) -> Rope | None:
-        rope = super().rope(g, i)
-        return sliding_rope(self.hparams, rope, self.heads(i).k_dim) if rope and self.window(i) else rope
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         """Mix queries and keys of some tokens; half of the values are those of the token before."""

@@ -22,6 +22,8 @@ class CogVLM(ViT):
     experts read: all but the last one.
     """
 
+    known_activation = "gelu_erf"
+
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.n_patches = self.side**2
@@ -81,7 +83,3 @@ class CogVLM(ViT):
                 x = x + self.norm(g, self._attention(g, x, i), f"{blk}ln1")
                 x = x + self.norm(g, self.feed_forward(g, x, blk), f"{blk}ln2")
         return x
-
-    def activation(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        """Return gelu by the error function, with which the model was trained."""
-        return gelu_erf(g, x)

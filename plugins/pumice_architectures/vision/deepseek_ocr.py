@@ -118,6 +118,7 @@ class DeepSeekOCR(AfterSam):
     tile = 640 / 1024
     usual_tiles = 9
     n_more = 2
+    known_activation = "quick"
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -125,9 +126,6 @@ class DeepSeekOCR(AfterSam):
 
     def margin(self, n: int) -> int:
         return round(n / 2)
-
-    def activation(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        return x * g.sigmoid(x * 1.702)
 
     def order(self, rows: int, columns: int) -> NDArray[np.int32]:
         whole, tile = (self.sam.n_out(side) for side in self.sam.sides)
@@ -184,13 +182,11 @@ class DeepSeekOCR2(AfterSam):
     usual_tiles = 6
     n_more = 1
     theta = 1000000.0
+    known_activation = "silu"
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.rotation = Rotation(falling(self.head_dim // 2, self.theta), (0,) * (self.head_dim // 2), neox=True)
-
-    def activation(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        return g.silu(x)
 
     def order(self, rows: int, columns: int) -> NDArray[np.int32]:
         whole, tile = (self.sam.n_out(side) ** 2 for side in self.sam.sides)

@@ -65,6 +65,7 @@ class Gemma4(AnySize):
     around = AROUND
     has_axes = False
     sees_videos = True
+    known_activation = "gelu"
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -102,9 +103,6 @@ class Gemma4(AnySize):
 
     def linear(self, g: GraphBuilder, x: Tensor, name: str, n_out: int) -> Tensor:
         return clamped_linear(g, x, name, n_out)
-
-    def activation(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        return g.gelu(x)
 
     def build(self, g: GraphBuilder) -> Tensor:
         x = self.blocks(g, self.patch_embeddings(g) + axis_positions(g, self.n_embd, self.side))

@@ -30,9 +30,7 @@ class GLM4V(TimedPairs):
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
-        self.side = hparams.positive("image_size") // self.patch_size  # of the table of positions, in patches
-        if not 0 < self.side <= 256:
-            raise hparams.wrong("image_size", f"has {self.side} patches a side, expected 1 to 256")
+        self.side = self.table_side(self.patch_size)
 
     def sampled(self, video: VideoForm) -> list[int]:
         """Return two frames a second; of longer videos 600 at equal distances. The number of frames is even."""

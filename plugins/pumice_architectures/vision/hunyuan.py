@@ -20,12 +20,11 @@ class HunyuanVL(AnySize):
 
     least_rows, usual_rows, most_rows = 256, 4096, 16384
     around = ("<｜hy_place▁holder▁no▁100｜>", "<｜hy_place▁holder▁no▁101｜>")
+    known_activation = "gelu_erf"
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
-        self.side = hparams.positive("image_size") // self.patch_size  # of the table of positions, in patches
-        if not 0 < self.side <= 256:
-            raise hparams.wrong("image_size", f"has {self.side} patches a side, expected 1 to 256")
+        self.side = self.table_side(self.patch_size)
 
     def piece(self, pixels: Pixels) -> ImagePiece:
         piece = super().piece(pixels)
@@ -72,10 +71,6 @@ class HunyuanVL(AnySize):
         x = blocks.linear(g, x, "mm.model.fc", n)
         borders = (g.weight(f"mm.image_{name}", (n,)) for name in ("begin", "end"))
         return x * g.embedding(keeps[1], kinds) + g.embedding(g.derived("borders", (4, n), _borders, *borders), kinds)
-
-    def activation(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        """Return gelu by the error function, with which the models were trained."""
-        return gelu_erf(g, x)
 
 
 _KEEPS = {"squares": [1.0, 0.0, 0.0, 0.0], "lines": [1.0, 1.0, 0.0, 0.0]}

@@ -9,7 +9,7 @@ from pumice.plugin.nn import blocks
 from pumice.plugin.unstable import Frames, ImagePiece, VideoForm, VideoPlan
 from pumice_architectures.vision.pixels import Pixels, check_ratio, check_sides, patches, resize, tile_grid, tiles
 from pumice_architectures.vision.video import spread
-from pumice_architectures.vision.vit import ViT, class_inputs, corners, gelu_erf, merged
+from pumice_architectures.vision.vit import ViT, class_inputs, corners, merged
 
 MOST_TILES = 64
 MOST_FRAMES = 8  # of a video
@@ -19,6 +19,7 @@ class InternVL(ViT):
     """A class token in front, layer scales, and squares of ``merge * merge`` patches as rows."""
 
     sees_videos = True
+    known_activation = "gelu_erf"
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -60,7 +61,3 @@ class InternVL(ViT):
             x = self.norm(g, x, "v.post_ln")
         x = blocks.layer_norm(g, merged(g, x, self.merge, self.n_rows), "mm.model.mlp.0", 1e-5)
         return self.perceptron(g, x, "mm.model.mlp.1", "mm.model.mlp.3")
-
-    def activation(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        """Return gelu by the error function, with which the models were trained."""
-        return gelu_erf(g, x)

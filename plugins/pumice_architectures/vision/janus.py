@@ -7,13 +7,15 @@ import numpy as np
 from pumice.plugin import GraphBuilder, Tensor
 from pumice.plugin.unstable import ImagePiece
 from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize
-from pumice_architectures.vision.vit import ViT, gelu_erf
+from pumice_architectures.vision.vit import ViT
 
 LEAST_SIDE = 14  # pixels of a resized image
 AROUND = ("<begin_of_image>", "<end_of_image>")
 
 
 class JanusPro(ViT):
+    known_activation = "gelu_erf"
+
     def prepare(self, pixels: Pixels) -> list[str | ImagePiece]:
         check_ratio(pixels)
         size = self.image_size
@@ -27,7 +29,3 @@ class JanusPro(ViT):
     def build(self, g: GraphBuilder) -> Tensor:
         x = self.blocks(g, self.patch_embeddings(g) + self.positions(g))
         return self.perceptron(g, self.norm(g, x, "v.post_ln"), "mm.0", "mm.1")
-
-    def activation(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        """Return gelu by the error function, with which the models were trained."""
-        return gelu_erf(g, x)

@@ -28,9 +28,7 @@ class KimiVL(AnySize):
         super().__init__(hparams)
         self.rotation = Rotation.alternating(self.head_dim)
         self.most_patches = self.n_rows
-        self.side = hparams.positive("image_size") // self.patch_size  # of the table of positions, in patches
-        if not 0 < self.side <= 256:
-            raise hparams.wrong("image_size", f"has {self.side} patches a side, expected 1 to 256")
+        self.side = self.table_side(self.patch_size)
         # filling up makes an image larger: a row and a column of squares
         self.n_rows += 2 * self.merge * (math.isqrt(self.n_rows) + MOST_SIDE)
 

@@ -18,6 +18,8 @@ MOST_TILES = 64
 class Llama4(ViT):
     """A class token behind the patches, learned and rotary positions, and a pixel shuffle."""
 
+    known_activation = "gelu_erf"
+
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.merge = hparams.get_int("projector.scale_factor", 2)
@@ -69,10 +71,6 @@ class Llama4(ViT):
             n_out = int(g.weight(f"mm.model.mlp.{i}.weight").shape[0])
             x = gelu_erf(g, blocks.linear(g, x, f"mm.model.mlp.{i}", n_out))
         return blocks.linear(g, x, "mm.model.fc", self.width)
-
-    def activation(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        """Return gelu by the error function, with which the models were trained."""
-        return gelu_erf(g, x)
 
 
 def best_canvas(height: int, width: int, size: int, most: int) -> tuple[int, int]:

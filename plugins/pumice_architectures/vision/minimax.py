@@ -6,7 +6,7 @@ import functools
 
 from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor
 from pumice_architectures.vision.any_size import AnySize
-from pumice_architectures.vision.vit import falling, gelu_erf, merged
+from pumice_architectures.vision.vit import falling, merged
 
 
 class MiniMaxM3(AnySize):
@@ -15,6 +15,7 @@ class MiniMaxM3(AnySize):
     least_rows, usual_rows, most_rows = 4, 576, 4096
     around = ("]<]start of image[>[", "]<]end of image[>[")
     has_axes = False
+    known_activation = "gelu_erf"
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -37,7 +38,3 @@ class MiniMaxM3(AnySize):
         x = self.blocks(g, self.norm(g, self.patch_embeddings(g), "v.pre_ln"))
         x = merged(g, self.perceptron(g, x, "mm.1", "mm.2"), self.merge, self.n_rows)
         return self.perceptron(g, x, "mm.merger.fc1", "mm.merger.fc2")
-
-    def activation(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        """Return gelu by the error function, with which the models were trained."""
-        return gelu_erf(g, x)

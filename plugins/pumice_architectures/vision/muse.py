@@ -22,13 +22,12 @@ class MuseGlimmer(Windowed):
     filter = "lanczos"
     around = ("<|image_start|>", "<|image_end|>")
     has_axes = False
+    known_activation = "gelu_erf"
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.rotation = Rotation.columns_first(self.head_dim)
-        self.side = hparams.positive("image_size") // self.factor
-        if not 0 < self.side <= 256:
-            raise hparams.wrong("image_size", f"has {self.side} squares a side, expected 1 to 256")
+        self.side = self.table_side(self.factor)
         self.set_window(self.side)
 
     def is_whole(self, i: int) -> bool:
@@ -63,6 +62,3 @@ class MuseGlimmer(Windowed):
         x = gelu_erf(g, folded(g, x, "mm.0", n_hidden, self.merge, self.n_rows))
         x = gelu_erf(g, blocks.linear(g, x, "mm.1", n_hidden))
         return blocks.linear(g, x, "mm.2", self.width)
-
-    def activation(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        return gelu_erf(g, x)

@@ -11,7 +11,7 @@ from pumice.plugin.nn import blocks
 from pumice.plugin.unstable import ImagePiece
 from pumice_architectures.vision.internvl import InternVL
 from pumice_architectures.vision.pixels import Pixels, patches
-from pumice_architectures.vision.vit import corners, gelu_erf, merged
+from pumice_architectures.vision.vit import corners, merged
 
 MOST_REGISTERS = 64
 
@@ -20,6 +20,7 @@ class NemotronV2VL(InternVL):
     """Rows of registers stand before the patches, and a perceptron of squared ReLU follows."""
 
     sees_videos = False
+    known_activation = "gelu_erf"
 
     def _inputs(self, tile: Pixels) -> ImagePiece:
         rows = patches(tile, self.patch_size, self.mean, self.std)
@@ -53,7 +54,3 @@ class NemotronV2VL(InternVL):
         n_hidden = int(g.weight("mm.model.mlp.1.weight").shape[0])
         x = g.relu_squared(blocks.linear(g, x, "mm.model.mlp.1", n_hidden))
         return blocks.linear(g, x, "mm.model.mlp.3", self.width)
-
-    def activation(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        """Return gelu by the error function, with which the models were trained."""
-        return gelu_erf(g, x)

@@ -135,9 +135,7 @@ class Qwen3VL(TimedPairs):
         flags = hparams.per_layer("is_deepstack_layers", self.n_layer, False)
         self.deep_layers = [i for i, flag in enumerate(flags) if flag]
         self.width *= 1 + len(self.deep_layers)
-        self.side = hparams.positive("image_size") // self.patch_size
-        if not 0 < self.side <= 256:
-            raise hparams.wrong("image_size", f"has {self.side} patches a side, expected 1 to 256")
+        self.side = self.table_side(self.patch_size)
         self._after: list[Tensor] = []
 
     def more_inputs(self, grid: Grid) -> Inputs:

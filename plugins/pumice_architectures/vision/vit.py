@@ -6,6 +6,7 @@ import functools
 import itertools
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,11 +152,13 @@ class PatchEncoder(ImageEncoder):
     Attributes:
         rotation: rotary positions of queries and keys by the input ``places``; None without them.
         reads_pairs: patches have a second input, ``next_patches``, those of the next frame of a video.
+        known_activation: the activation, if the file does not tell: gelu_erf is gelu by the error function.
         needs_gates: every feed-forward has a gate; else it has one where the file has its matrix.
     """
 
     rotation: Rotation | None = None
     reads_pairs = False
+    known_activation: Literal["", "gelu", "gelu_erf", "quick", "silu"] = ""
     needs_gates = False
 
     def __init__(self, hparams: HParams) -> None:
@@ -180,6 +183,13 @@ class PatchEncoder(ImageEncoder):
         if not all(map(math.isfinite, values)) or (key == "image_std" and 0.0 in values):
             raise self.hparams.wrong(key, f"is {values}, expected three finite numbers")
         return values
+
+    def table_side(self, unit: int, most: int = 256) -> int:
+        """Return the side of the table of positions, in cells of ``unit`` pixels a side."""
+        side = self.hparams.positive("image_size") // unit
+        if not 0 < side <= most:
+            raise self.hparams.wrong("image_size", f"has {side} patches a side, expected 1 to {most}")
+        return side
 
     def patch_embeddings(self, g: GraphBuilder) -> Tensor:
         """Return ``[t, n_embd]``: the convolution over patches as a product with each whole patch.
@@ -308,7 +318,9 @@ class PatchEncoder(ImageEncoder):
 
     def activation(self, g: GraphBuilder, x: Tensor) -> Tensor:
         """Return gelu, silu or, by default, the quick form of gelu, ``x * sigmoid(1.702 x)``."""
-        kind = self.hparams.get_str("activation")
+        kind = self.known_activation or self.hparams.get_str("activation")
+        if kind == "gelu_erf":
+            return gelu_erf(g, x)
         if kind == "quick":
             return x * g.sigmoid(x * 1.702)
         return g.gelu(x) if kind == "gelu" else g.silu(x)
@@ -329,11 +341,9 @@ class ViT(PatchEncoder):
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.image_size = hparams.positive("image_size")
-        self.side = self.image_size // self.patch_size
         if self.image_size > MOST_SIDE:
             raise hparams.wrong("image_size", f"is {self.image_size}, expected at most {MOST_SIDE} pixels")
-        if not 0 < self.side <= 256:
-            raise hparams.wrong("patch_size", f"is {self.patch_size}, which does not fit the image size")
+        self.side = self.table_side(self.patch_size)
         self.n_rows = self.side**2
 
     def positions(self, g: GraphBuilder) -> Tensor:

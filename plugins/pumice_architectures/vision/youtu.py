@@ -77,9 +77,7 @@ class Phi4(AnySize):
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
-        self.side = hparams.positive("image_size") // self.patch_size
-        if not 0 < self.side <= 64:
-            raise hparams.wrong("image_size", f"has {self.side} patches a side, expected 1 to 64")
+        self.side = self.table_side(self.patch_size, most=64)
 
     def more_inputs(self, grid: Grid) -> Inputs:
         return {"shares": np.kron(*(resampling(self.side, n) for n in grid))}

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Literal, Unpack
 
 from pumice.plugin import N_SEQS, N_TOKENS, Architecture, GraphBuilder, HParams, ModelError, Tensor, TensorSource
 from pumice.plugin.nn import blocks, optional, pooling
 from pumice.plugin.nn.blocks import Activation, AttentionOptions
-from pumice.plugin.nn.hyper import Heads, read_heads
-from pumice.plugin.nn.rope import Rope, read_rope
+from pumice.plugin.nn.hyper import Heads, alibi_slopes, is_sliding, listed_window, read_heads, sliding_window
+from pumice.plugin.nn.rope import Rope, read_rope, sliding_rope
 from pumice.plugin.unstable import DRAFT, HEAD, MAIN, STREAM
 
 NormNames = tuple[tuple[str, str], tuple[str, str]]
 """Names of the norms before attention and the feed-forward block, and of those after them; empty for none."""
+
+SlidingLayers = Literal["", "all", "listed"] | int
+FeedForward = Literal["gated", "fused", "plain"]
+ActivationName = Literal["silu", "gelu", "relu", "relu_squared"]
 
 
 class Decoder(Architecture):
@@ -34,6 +39,24 @@ class Decoder(Architecture):
     qk_norm: Literal["", "before rope", "after rope"] = ""
     #: True if that norm spans all heads of a token.
     qk_norm_is_wide: ClassVar[bool] = False
+    #: Activation of the gate of attention's result (``blocks.attention_gate``); empty for none.
+    attention_gate: Literal["", "sigmoid", "softplus"] = ""
+    #: Largest penalty of distance (``alibi_slopes``); 0 for none.
+    max_bias: float = 0.0
+    #: Layers with a sliding window: all, those that the file lists, or all but the last of each so many.
+    sliding_layers: ClassVar[SlidingLayers] = ""
+    #: Layers with RoPE.
+    rope_layers: ClassVar[Literal["all", "sliding", "none"]] = "all"
+    #: True if RoPE of sliding layers has a width and a base of its own, and if it is not scaled.
+    own_sliding_rope: ClassVar[bool] = False
+    unscaled_sliding_rope: ClassVar[bool] = False
+    #: The feed-forward block: with a gate, with gate and up in one matrix, or without a gate.
+    ffn: ClassVar[FeedForward] = "gated"
+    activation: ClassVar[ActivationName] = "silu"
+    #: Name of a norm of the embeddings; empty for none.
+    embedding_norm: ClassVar[str] = ""
+    #: Soft cap of the logits if the file has none, 0 for no cap; None if the file's is ignored.
+    logit_softcap: ClassVar[float | None] = None
     #: True if heads have attention sinks; None if the file decides, layer by layer.
     sinks: ClassVar[bool | None] = False
     #: Hidden states for layers that draft, which follow the last layer: before or after the last norm; empty for none.
@@ -88,7 +111,8 @@ class Decoder(Architecture):
 
     def embed(self, g: GraphBuilder) -> Tensor:
         """Return the embeddings of the step's tokens, ``[t, n_embd]``."""
-        return _times(blocks.embedding(g, self.n_embd), self.embedding_scale)
+        x = _times(blocks.embedding(g, self.n_embd), self.embedding_scale)
+        return self.norm(g, x, self.embedding_norm) if self.embedding_norm else x
 
     def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         """Return the residual stream ``[t, n_embd]`` after layer ``i``, whose tensors begin with ``blk``."""
@@ -105,7 +129,10 @@ class Decoder(Architecture):
     def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
         """Return the logits ``[n_outputs, n_vocab]`` of the output rows of ``x [t, n_embd]``."""
         x = self.norm(g, g.get_rows(x, g.output_ids), "output_norm")
-        return _times(blocks.output_head(g, x), self.logit_scale)
+        logits = _times(blocks.output_head(g, x), self.logit_scale)
+        if self.logit_softcap is None:
+            return logits
+        return blocks.softcap(g, logits, self.hparams.number("final_logit_softcapping", self.logit_softcap))
 
     def draft(self, g: GraphBuilder) -> Tensor | None:
         """Multi-token prediction (Gloeckle et al. 2024, arXiv:2404.19737; DeepSeek-V3, arXiv:2412.19437, section 2.2).
@@ -162,7 +189,14 @@ class Decoder(Architecture):
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         """Return the rotary embedding of layer ``i``; None without positions."""
-        return read_rope(self.hparams, g, self.heads(i).k_dim, neox=self.neox)
+        if self.rope_layers == "none" or (self.rope_layers == "sliding" and not self.window(i)):
+            return None
+        rope = read_rope(self.hparams, g, self.heads(i).k_dim, neox=self.neox)
+        if self.own_sliding_rope and self.window(i):
+            rope = sliding_rope(self.hparams, rope, self.heads(i).k_dim)
+        if self.unscaled_sliding_rope and self.window(i):
+            rope = replace(rope, freq_scale=1.0, ext_factor=0.0, attn_factor=1.0)
+        return rope
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Unpack[AttentionOptions]) -> Tensor:
         """Return the self-attention of a normalized ``x``; options as in ``blocks.self_attention``."""
@@ -170,6 +204,11 @@ class Decoder(Architecture):
         if self.qk_norm:
             norm = partial(blocks.norm_all_heads, norm=self.norm) if self.qk_norm_is_wide else self.norm
             defaults["norm" if self.qk_norm == "before rope" else "late_norm"] = norm
+        if self.attention_gate:
+            activation: Activation = getattr(g, self.attention_gate)
+            defaults["finish"] = blocks.attention_gate(g, x, blk, self.heads(i), activation)
+        if self.max_bias:
+            defaults["slopes"] = alibi_slopes(self.heads(i).n_head, self.max_bias)
         if self.sinks is not False:
             defaults["sinks"] = blocks.attention_sinks(g, blk, self.heads(i).n_head, may_lack=self.sinks is None)
         return blocks.self_attention(g, x, blk, self.heads(i), self.rope(g, i), **(defaults | options))
@@ -180,11 +219,19 @@ class Decoder(Architecture):
 
     def window(self, i: int) -> int:
         """Return the window of layer ``i`` in positions; 0 for none."""
-        return 0
+        if not self.sliding_layers:
+            return 0
+        if self.sliding_layers == "listed":
+            return listed_window(self.hparams, i)
+        slides = self.sliding_layers == "all" or is_sliding(self.hparams, i, self.sliding_layers)
+        return sliding_window(self.hparams) if slides else 0
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         """Return the feed-forward block, or experts, of a normalized ``x``."""
-        return blocks.gated_feed_forward(g, x, blk, self.n_ff(i), g.silu)
+        block = {
+            "gated": blocks.gated_feed_forward, "fused": blocks.fused_feed_forward, "plain": blocks.feed_forward
+        }[self.ffn]  # fmt: skip
+        return block(g, x, blk, self.n_ff(i), getattr(g, self.activation))
 
     def n_ff(self, i: int) -> int:
         """Return the width of the feed-forward block of layer ``i``."""
