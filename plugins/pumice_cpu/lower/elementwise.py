@@ -12,31 +12,17 @@ from pumice_cpu.runtime import float_bits
 def _unary(lowering: Lowering, node: Node) -> None:
     (x,) = node.operands()
     p, q = (*(float_bits(value) for value in node.attrs.values()), 0, 0)[:2]
-    lowering.add(
-        f"elementwise.unary:{node.op}",
-        count=lowering.count_address(x),
-        x=lowering.address(x),
-        y=lowering.address(node.output),
-        width=row_size(x.shape),
-        p=p,
-        q=q,
-    )
+    lowering.add(f"elementwise.unary:{node.op}", x, x=x, y=node.output, width=row_size(x.shape), p=p, q=q)
 
 
 def _binary(lowering: Lowering, node: Node) -> None:
     x, y = node.operands()
-    places = {
-        "count": lowering.count_address(x),
-        "x": lowering.address(x),
-        "y": lowering.address(y),
-        "z": lowering.address(node.output),
-    }
     if x.shape == y.shape:
-        lowering.add(f"elementwise.binary:{node.op}", **places, width=row_size(x.shape))
+        lowering.add(f"elementwise.binary:{node.op}", x, x=x, y=y, z=node.output, width=row_size(x.shape))
         return
     walk = broadcast_walk(x, y)
     assert walk is not None
-    lowering.add(f"elementwise.broadcast:{node.op}", **places, **walk._asdict())
+    lowering.add(f"elementwise.broadcast:{node.op}", x, x=x, y=y, z=node.output, **walk._asdict())
 
 
 def _broadcasts(node: Node, limits: Limits) -> bool:

@@ -14,6 +14,7 @@ from pumice.plugin.unstable import Input, Limits, Node, row_size
 from pumice_cpu.formats import EMBEDDING_SCRATCH as SCRATCH
 from pumice_cpu.formats import FORMATS, Format
 from pumice_cpu.lower.linear_float import TYPES
+from pumice_cpu.lower.rows import pick_rows
 from pumice_cpu.lower.rule import Lowering, Rule
 
 SMALL = 2**22  # maximum values of a table that is decoded to float32 at load time
@@ -44,23 +45,11 @@ def _embedding(lowering: Lowering, node: Node) -> None:
     if _is_decoded(weight):
         _look_up_and_decode(lowering, weight, ids, node.output)
     elif _is_small(weight):
-        _look_up_in_kernel(lowering, weight, ids, node.output)
+        pick_rows(lowering, weight, ids, node.output)
     elif weight.type in TYPES:
         _look_up_numbers(lowering, weight, ids, node.output)
     else:
         _look_up_before(lowering, weight, ids, node.output)
-
-
-def _look_up_in_kernel(lowering: Lowering, weight: Weight, ids: Tensor, output: Tensor) -> None:
-    lowering.add(
-        "rows.pick",
-        count=lowering.count_address(ids),
-        x=lowering.address(weight),
-        ids=lowering.address(ids),
-        y=lowering.address(output),
-        n_ids=row_size(ids.shape),
-        width=row_size(weight.shape),
-    )
 
 
 def _look_up_and_decode(lowering: Lowering, weight: Weight, ids: Tensor, output: Tensor) -> None:
@@ -68,13 +57,13 @@ def _look_up_and_decode(lowering: Lowering, weight: Weight, ids: Tensor, output:
     n_blocks, row_bytes = row_size(weight.shape) // format.block_columns, row_size(data.shape)
     lowering.add(
         f"embedding.rows:{format.name}",
-        count=lowering.count_address(ids),
-        ids=lowering.address(ids),
-        weights=lowering.hold(data),
+        ids,
+        ids=ids,
+        weights=data,
         row_bytes=row_bytes,
         block_bytes=row_bytes // n_blocks,
-        table=lowering.hold(format.lookup_table),
-        y=lowering.address(output),
+        table=format.lookup_table,
+        y=output,
         n_ids=row_size(ids.shape),
         n_blocks=n_blocks,
         scratch=lowering.scratch_memory("decoded blocks", SCRATCH * lowering.pool.n_threads),
@@ -82,15 +71,8 @@ def _look_up_and_decode(lowering: Lowering, weight: Weight, ids: Tensor, output:
 
 
 def _look_up_numbers(lowering: Lowering, weight: Weight, ids: Tensor, output: Tensor) -> None:
-    lowering.add(
-        f"embedding.float_rows:{TYPES[weight.type]}",
-        count=lowering.count_address(ids),
-        ids=lowering.address(ids),
-        weights=lowering.hold(weight.data),
-        y=lowering.address(output),
-        n_ids=row_size(ids.shape),
-        width=int(weight.shape[-1]),
-    )
+    kernel, sizes = f"embedding.float_rows:{TYPES[weight.type]}", {"n_ids": row_size(ids.shape)}
+    lowering.add(kernel, ids, ids=ids, weights=weight.data, y=output, **sizes, width=int(weight.shape[-1]))
 
 
 def _look_up_before(lowering: Lowering, weight: Weight, ids: Tensor, output: Tensor) -> None:

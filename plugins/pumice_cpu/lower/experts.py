@@ -16,7 +16,7 @@ from pumice_cpu.isa import current
 from pumice_cpu.lower import linear_rare
 from pumice_cpu.lower.linear import quantized_offset
 from pumice_cpu.lower.linear_rare import can_unpack, stored
-from pumice_cpu.lower.rule import Lowering, Rule
+from pumice_cpu.lower.rule import Argument, Lowering, Rule
 from pumice_cpu.packed import can_pack
 
 LANES = 16  # values of a vector
@@ -47,9 +47,7 @@ def _mul_mat_id(lowering: Lowering, node: Node) -> None:
     x, weight, ids = node.operands()
     assert isinstance(weight, Weight)
     n_used = int(ids.shape[-1])
-    grouped = _group(
-        lowering, ids.name, lowering.address(ids), n_used, int(weight.shape[0]), _width(lowering, x, weight)
-    )
+    grouped = _group(lowering, ids.name, ids, n_used, int(weight.shape[0]), _width(lowering, x, weight))
     _multiply(lowering, x, weight, grouped, n_used if len(x.shape) == 2 else 1, node.output)
 
 
@@ -58,7 +56,7 @@ def _batched_linear(lowering: Lowering, node: Node) -> None:
     x, weight = node.operands()
     assert isinstance(weight, Weight)
     n_heads = int(weight.shape[0])
-    ids = lowering.hold(np.tile(np.arange(n_heads, dtype=np.int32), lowering.limits.n_batch))
+    ids = np.tile(np.arange(n_heads, dtype=np.int32), lowering.limits.n_batch)
     grouped = _group(lowering, f"{n_heads} heads", ids, n_heads, n_heads, _width(lowering, x, weight))
     _multiply(lowering, x, weight, grouped, 1, node.output)
 
@@ -74,7 +72,7 @@ def _float_width() -> int:
     return max(1, current().tokens // 2)
 
 
-def _group(lowering: Lowering, name: str, ids: int, n_used: int, n_matrices: int, width: int) -> Grouped:
+def _group(lowering: Lowering, name: str, ids: Argument, n_used: int, n_matrices: int, width: int) -> Grouped:
     """Group pairs by matrix. Gate, up and down projections share the grouping of the same ids."""
     n_pairs = lowering.limits.n_batch * n_used
     n_rows = n_pairs + min(n_pairs, n_matrices) * (width - 1)
@@ -119,9 +117,9 @@ def _multiply(lowering: Lowering, x: Tensor, weight: Weight, grouped: Grouped, p
             of=x,
             into=output,
             **order,
-            weights=lowering.hold(_padded_matrices(weight, n_padded)),
+            weights=_padded_matrices(weight, n_padded),
             per_row=per_row,
-            x=lowering.address(x) if n_padded == n_columns else _padded_rows(lowering, x, n_padded),
+            x=x if n_padded == n_columns else _padded_rows(lowering, x, n_padded),
             n_rows=n_rows,
             n_columns=n_padded,
         )
@@ -163,7 +161,7 @@ def _padded_rows(lowering: Lowering, x: Tensor, n_padded: int) -> int:
         f"rows of {n_columns} in {n_padded}", 4 * lowering.limits.n_batch * n_rows * n_padded
     )
     sizes = {"n_rows": n_rows, "repeat": 1, "width": n_columns, "x_stride": n_columns, "y_stride": n_padded}
-    lowering.add("rows.copy", count=lowering.count_address(x), x=lowering.address(x), y=rows, **sizes)
+    lowering.add("rows.copy", x, x=x, y=rows, **sizes)
     return rows
 
 
@@ -181,7 +179,7 @@ def _quantized(
             count=grouped.totals + 8,
             order=grouped.order,
             per_row=per_row,
-            x=lowering.address(x),
+            x=x,
             codes=codes,
             scales=scales,
             n_blocks=n_columns // 32,

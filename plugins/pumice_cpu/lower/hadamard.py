@@ -17,13 +17,7 @@ def _claims(node: Node, limits: Limits) -> bool:
 
 def _hadamard(lowering: Lowering, node: Node) -> None:
     (x,), size = node.operands(), int(node.attrs["size"])
-    lowering.add_mapped(
-        f"hadamard.transform:{size}",
-        x,
-        node.output,
-        count=lowering.count_address(x),
-        n_rows=row_size(x.shape) // size,
-    )
+    lowering.add_mapped(f"hadamard.transform:{size}", x, node.output, n_rows=row_size(x.shape) // size)
 
 
 def kernels() -> Iterator[str]:

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from pumice.plugin import Tensor, Weight
 from pumice.plugin.unstable import Limits, Node, row_size
-from pumice_cpu.formats import BY_NAME, ROWS, UNPACKED, Format
+from pumice_cpu.formats import BY_NAME, UNPACKED, Format
 from pumice_cpu.isa import current
 from pumice_cpu.lower import linear_float as floats
 from pumice_cpu.lower import linear_rare, tiles
-from pumice_cpu.lower.linear_float import TYPES, linear_float
+from pumice_cpu.lower.linear_float import TYPES, linear_float, padded_bias
 from pumice_cpu.lower.linear_rare import can_unpack, stored
-from pumice_cpu.lower.rule import Lowering, Rule
+from pumice_cpu.lower.rule import Argument, Lowering, Rule
 from pumice_cpu.lower.tiles import multiply_tiles, round_to_tiles
 from pumice_cpu.packed import can_pack
 
@@ -43,16 +41,8 @@ def quantized(lowering: Lowering, x: Tensor, format: Format, width: int, count: 
     scales = lowering.scratch_memory(f"scales {n_columns}", n_rows * n_columns // 2)
     key = (x, width, offset, is_part)
     if lowering.quantized != key:
-        lowering.add(
-            "quantize.quantize",
-            count=count,
-            x=lowering.address(x),
-            codes=codes,
-            scales=scales,
-            n_blocks=n_columns // 32,
-            width=width,
-            offset=offset,
-        )
+        sizes = {"n_blocks": n_columns // 32, "width": width, "offset": offset}
+        lowering.add("quantize.quantize", count=count, x=x, codes=codes, scales=scales, **sizes)
         lowering.quantized = key
     return Quantized(codes, scales)
 
@@ -93,10 +83,10 @@ def _linear_packed(lowering: Lowering, x: Tensor, weight: Weight, bias: Tensor |
     kernel, count = f"linear.matmul:{name}:{width}", {"count": few or lowering.count_address(x)}
     if width == 1:
         kernel, count = f"linear.matvec:{name}", {}
-    matrix = {
+    matrix: dict[str, Argument] = {
         "scales": packed.scales.ctypes.data,
         "table": packed.table.ctypes.data,
-        "bias": _padded_bias(lowering, bias),
+        "bias": padded_bias(bias),
         "n_rows": packed.n_rows,
         "n_blocks": packed.n_blocks,
         "scale_stride": packed.scale_stride,
@@ -115,7 +105,7 @@ def _linear_rare(lowering: Lowering, x: Tensor, weight: Weight, bias: Tensor | N
         of=x,
         into=y,
         count=lowering.count_address(x),
-        bias=_padded_bias(lowering, bias),
+        bias=padded_bias(bias),
         x=q.codes,
         x_scales=q.scales,
         **stored(lowering, weight),
@@ -125,14 +115,6 @@ def _linear_rare(lowering: Lowering, x: Tensor, weight: Weight, bias: Tensor | N
 def _width(lowering: Lowering, x: Tensor) -> int:
     """Return the number of activation rows that are multiplied at once."""
     return 1 if lowering.is_single(x) else current().tokens
-
-
-def _padded_bias(lowering: Lowering, bias: Tensor | None) -> int:
-    """Return the address of a bias, padded to whole tiles; 0 without a bias."""
-    if not isinstance(bias, Weight):
-        return 0
-    values = bias.dequantize()
-    return lowering.hold(np.concatenate([values, np.zeros(-len(values) % ROWS, np.float32)]))
 
 
 def kernels() -> Iterator[str]:

@@ -9,7 +9,7 @@ import numpy as np
 from pumice.plugin import GGMLType, Tensor, Weight
 from pumice_cpu.formats import COLUMNS, PANEL_COLUMNS, PANEL_ROWS, PANEL_TOKENS, ROWS
 from pumice_cpu.isa import current
-from pumice_cpu.lower.rule import Lowering
+from pumice_cpu.lower.rule import Argument, Lowering
 from pumice_cpu.lower.tiles import multiply_tiles, round_to_tiles
 
 TYPES = {GGMLType[name]: name.lower() for name in ("F32", "F16", "BF16", "F64", "I8", "I16", "I32", "I64")}
@@ -20,15 +20,11 @@ SMALL = 1 << 18  # numbers of a matrix that is multiplied in the same order for 
 
 def linear_float(lowering: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y: Tensor) -> None:
     n_rows, n_columns = int(weight.shape[0]), int(x.shape[-1])
-    arguments = {
-        "weights": lowering.hold(weight.data),
-        "bias": 0 if bias is None else lowering.address(bias),
-        "n_rows": n_rows,
-        "n_columns": n_columns,
-    }
+    arguments: dict[str, Argument] = {"weights": weight.data, "bias": 0 if bias is None else bias}
+    arguments |= {"n_rows": n_rows, "n_columns": n_columns}
     kind = TYPES[weight.type]
     if n_rows * n_columns > SMALL and lowering.takes_one(x):
-        lowering.add_product(f"linear_float.matvec:{kind}", of=x, into=y, x=lowering.address(x), **arguments)
+        lowering.add_product(f"linear_float.matvec:{kind}", of=x, into=y, x=x, **arguments)
     else:
         most = MOST_PANELS if current().tokens > 4 else 1
         scratch = lowering.scratch_memory("panels", lowering.pool.n_threads * most * 4 * PANEL_ROWS * PANEL_COLUMNS)
@@ -47,18 +43,22 @@ def linear_float(lowering: Lowering, x: Tensor, weight: Weight, bias: Tensor | N
 
 
 def _multiply_tiles(lowering: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y: Tensor, count: int) -> None:
-    address = 0
-    if isinstance(bias, Weight):  # padded to whole tiles
-        values = bias.dequantize()
-        address = lowering.hold(np.concatenate([values, np.zeros(-len(values) % ROWS, np.float32)]))
-    matrix = {
-        "weights": lowering.hold(weight.data),
-        "bias": address,
+    matrix: dict[str, Argument] = {
+        "weights": weight.data,
+        "bias": padded_bias(bias),
         "n_rows": int(weight.shape[0]),
         "n_blocks": int(x.shape[-1]) // COLUMNS,
         **dict.fromkeys(("scales", "table", "scale_stride"), 0),
     }
     multiply_tiles(lowering, x, y, "bf16", count, matrix)
+
+
+def padded_bias(bias: Tensor | None) -> Argument:
+    """Return a bias, padded to whole tiles; 0 without a bias."""
+    if not isinstance(bias, Weight):
+        return 0
+    values = bias.dequantize()
+    return np.concatenate([values, np.zeros(-len(values) % ROWS, np.float32)])
 
 
 def kernels() -> Iterator[str]:
@@ -81,6 +81,6 @@ def _grouped(lowering: Lowering, x: Tensor, kernel: str, count: int) -> int:
     groups = lowering.scratch_memory("groups", 4 * n_rows * n_columns)
     key = x, kernel, count if isinstance(x.shape[0], str) else 0
     if lowering.grouped != key:
-        lowering.add(kernel, count=count, x=lowering.address(x), y=groups, width=n_columns)
+        lowering.add(kernel, count=count, x=x, y=groups, width=n_columns)
         lowering.grouped = key
     return groups

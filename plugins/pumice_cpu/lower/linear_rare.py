@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pumice.plugin import GGMLType, Weight, block_size
 from pumice_cpu.formats import COLUMNS, FORMATS, UNPACKED
 from pumice_cpu.isa import current
-from pumice_cpu.lower.rule import Lowering
+from pumice_cpu.lower.rule import Argument, Lowering
 from pumice_cpu.lower.tables import unpack_table
 
 #: Columns per block of each quantized type that is not packed.
@@ -18,14 +18,14 @@ def can_unpack(type: GGMLType, n_columns: int) -> bool:
     return type in TYPES and n_columns % TYPES[type] == 0
 
 
-def stored(lowering: Lowering, weight: Weight) -> dict[str, int]:
+def stored(lowering: Lowering, weight: Weight) -> dict[str, Argument]:
     """Return kernel arguments that locate a matrix, or stacked matrices, and describe its layout in the file."""
     data, unit = weight.data, TYPES[weight.type]
     row_bytes, n_columns = int(data.shape[-1]), int(weight.shape[-1])
     tile_bytes = n_columns // COLUMNS * (UNPACKED.code_bytes + UNPACKED.scale_bytes)
     return {
-        "weights": lowering.hold(data),
-        "table": lowering.hold(unpack_table(weight.type)),
+        "weights": data,
+        "table": unpack_table(weight.type),
         "scratch": lowering.scratch_memory("tiles", lowering.pool.n_threads * tile_bytes),
         "n_rows": int(weight.shape[-2]),
         "n_blocks": n_columns // COLUMNS,

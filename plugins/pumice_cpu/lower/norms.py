@@ -21,20 +21,12 @@ def _norm(lowering: Lowering, node: Node) -> None:
     rows = [_weight_rows(x, node.inputs.get(name), default) for name, default in zip(names, (1, 0), strict=False)]
     n_weights = max(len(values) for values in rows)
     parameters = {
-        name: lowering.hold(np.ascontiguousarray(np.broadcast_to(values, (n_weights, values.shape[1]))))
+        name: np.ascontiguousarray(np.broadcast_to(values, (n_weights, values.shape[1])))
         for name, values in zip(names, rows, strict=True)
     }
-    lowering.add(
-        f"norms.{node.op}",
-        count=lowering.count_address(x),
-        x=lowering.address(x),
-        y=lowering.address(node.output),
-        n_rows=n_rows(x),
-        n_weights=n_weights,
-        width=int(x.shape[-1]),
-        eps=float_bits(node.attrs["eps"]),
-        **parameters,
-    )
+    sizes = {"n_rows": n_rows(x), "n_weights": n_weights, "width": int(x.shape[-1])}
+    eps = float_bits(node.attrs["eps"])
+    lowering.add(f"norms.{node.op}", x, x=x, y=node.output, **sizes, eps=eps, **parameters)
 
 
 def _weight_rows(x: Tensor, weight: Tensor | None, default: float) -> NDArray[np.float32]:
@@ -50,28 +42,14 @@ def _weight_rows(x: Tensor, weight: Tensor | None, default: float) -> NDArray[np
 
 def _softmax(lowering: Lowering, node: Node) -> None:
     (x,) = node.operands()
-    lowering.add(
-        "norms.softmax",
-        count=lowering.count_address(x),
-        x=lowering.address(x),
-        y=lowering.address(node.output),
-        n_rows=n_rows(x),
-        width=int(x.shape[-1]),
-    )
+    lowering.add("norms.softmax", x, x=x, y=node.output, n_rows=n_rows(x), width=int(x.shape[-1]))
 
 
 def _sinkhorn(lowering: Lowering, node: Node) -> None:
     _softmax(lowering, node)
-    n = int(node.output.shape[-1])
-    lowering.add(
-        "norms.balance",
-        count=lowering.count_address(node.output),
-        y=lowering.address(node.output),
-        n_matrices=n_rows(node.output) // n,
-        n=n,
-        n_iterations=node.attrs["n_iterations"],
-        eps=float_bits(node.attrs["eps"]),
-    )
+    y, n = node.output, int(node.output.shape[-1])
+    limits = {"n_iterations": node.attrs["n_iterations"], "eps": float_bits(node.attrs["eps"])}
+    lowering.add("norms.balance", y, y=y, n_matrices=n_rows(y) // n, n=n, **limits)
 
 
 def n_rows(x: Tensor) -> int:

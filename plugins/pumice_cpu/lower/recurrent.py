@@ -19,31 +19,26 @@ def _conv1d(lowering: Lowering, node: Node) -> None:
     lowering.add(
         "recurrent.conv1d",
         **_sequences(lowering),
-        x=lowering.address(node.inputs["x"]),
-        weight=lowering.hold(taps),
-        bias=lowering.hold(added),
+        x=node.inputs["x"],
+        weight=taps,
+        bias=added,
         state=_state(lowering, node, (n_taps - 1, width)),
-        y=lowering.address(node.output),
+        y=node.output,
         n_taps=n_taps,
         width=width,
     )
 
 
 def _ssm_scan(lowering: Lowering, node: Node) -> None:
-    x, dt, _, b, c, d = node.operands()
     a = node.weight("a")
     width, n_state = fixed(a.shape)
     lowering.add(
         "recurrent.ssm_scan",
         **_sequences(lowering),
-        x=lowering.address(x),
-        dt=lowering.address(dt),
-        a=lowering.hold(np.ascontiguousarray(a.dequantize().T)),
-        b=lowering.address(b),
-        c=lowering.address(c),
-        d=lowering.address(d),
+        **{name: node.inputs[name] for name in ("x", "dt", "b", "c", "d")},
+        a=np.ascontiguousarray(a.dequantize().T),
         state=_state(lowering, node, (n_state, width)),
-        y=lowering.address(node.output),
+        y=node.output,
         n_state=n_state,
         width=width,
     )
@@ -57,9 +52,9 @@ def _linear_attention(lowering: Lowering, node: Node) -> None:
     lowering.add(
         "recurrent.linear_attention:" + ("".join(letter for letter, is_used in does.items() if is_used) or "-"),
         **_sequences(lowering),
-        **{name: lowering.address(node.inputs.get(name, v)) for name in ("q", "k", "v", "decay", "beta", "a", "b")},
+        **{name: node.inputs.get(name, v) for name in ("q", "k", "v", "decay", "beta", "a", "b")},
         state=_state(lowering, node, (n_heads, k_dim, v_dim)),
-        y=lowering.address(node.output),
+        y=node.output,
         n_heads=n_heads,
         n_key_heads=n_key_heads,
         tiled=int(node.attrs["tiled"]),

@@ -29,7 +29,6 @@ def _rope(lowering: Lowering, node: Node) -> None:
         f"rope.rotate:{'neox' if node.attrs['neox'] else 'normal'}",
         x,
         node.output,
-        count=lowering.count_address(x),
         cosines=cosines,
         sines=sines,
         n_heads=int(n_heads),
@@ -52,9 +51,9 @@ def _angles(lowering: Lowering, node: Node) -> tuple[int, int]:
     else:
         lowering.add(
             "rope.angles",
-            count=lowering.count_address(positions),
-            positions=lowering.address(positions),
-            frequencies=lowering.hold(np.array(freqs)),
+            positions,
+            positions=positions,
+            frequencies=np.array(freqs),
             cosines=cosines,
             sines=sines,
             n_pairs=len(freqs),

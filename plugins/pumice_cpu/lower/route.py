@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pumice.plugin.unstable import GATES, Node, row_size
+from pumice_cpu.lower.rows import top_k
 from pumice_cpu.lower.rule import Lowering, Rule
 from pumice_cpu.runtime import float_bits
 
@@ -14,17 +15,15 @@ from pumice_cpu.runtime import float_bits
 def _expert_ids(lowering: Lowering, node: Node) -> None:
     logits, bias = node.inputs["logits"], node.inputs.get("bias")
     n_expert, n_used, n_group = int(logits.shape[-1]), int(node.output.shape[-1]), node.attrs["n_group"]
-    places = {"count": lowering.count_address(logits)}
     if bias is None and n_group == 1:  # gates are monotonic
-        places |= {"x": lowering.address(logits), "y": lowering.address(node.output)}
-        lowering.add("rows.top_k", **places, n_rows=1, width=n_expert, k=n_used)
+        top_k(lowering, logits, node.output, n_used)
         return
     lowering.add(
         f"route.choose:{node.attrs['gate']}",
-        **places,
-        logits=lowering.address(logits),
-        bias=lowering.hold(np.zeros(n_expert, np.float32)) if bias is None else lowering.address(bias),
-        ids=lowering.address(node.output),
+        logits,
+        logits=logits,
+        bias=np.zeros(n_expert, np.float32) if bias is None else bias,
+        ids=node.output,
         scratch=lowering.scratch_memory("preferences", 8 * n_expert * lowering.pool.n_threads),
         n_expert=n_expert,
         n_used=n_used,
@@ -35,42 +34,21 @@ def _expert_ids(lowering: Lowering, node: Node) -> None:
 
 def _divide(lowering: Lowering, node: Node) -> None:
     (x,) = node.operands()
-    lowering.add(
-        f"route.divide:{node.op}",
-        count=lowering.count_address(x),
-        x=lowering.address(x),
-        y=lowering.address(node.output),
-        width=row_size(x.shape),
-        size=node.attrs["size"],
-    )
+    lowering.add(f"route.divide:{node.op}", x, x=x, y=node.output, width=row_size(x.shape), size=node.attrs["size"])
 
 
 def _expert_weights(lowering: Lowering, node: Node) -> None:
     logits, ids = node.operands()
-    lowering.add(
-        f"route.weigh:{node.attrs['gate']}",
-        count=lowering.count_address(logits),
-        logits=lowering.address(logits),
-        ids=lowering.address(ids),
-        y=lowering.address(node.output),
-        n_expert=int(logits.shape[-1]),
-        n_used=int(ids.shape[-1]),
-        normalize=int(node.attrs["normalize"]),
-        scale=float_bits(node.attrs["scale"]),
-    )
+    sizes = {"n_expert": int(logits.shape[-1]), "n_used": int(ids.shape[-1])}
+    scaling = {"normalize": int(node.attrs["normalize"]), "scale": float_bits(node.attrs["scale"])}
+    kernel = f"route.weigh:{node.attrs['gate']}"
+    lowering.add(kernel, logits, logits=logits, ids=ids, y=node.output, **sizes, **scaling)
 
 
 def _expert_sum(lowering: Lowering, node: Node) -> None:
     y, weights = node.operands()
-    lowering.add(
-        "route.add_up",
-        count=lowering.count_address(y),
-        x=lowering.address(y),
-        weights=lowering.address(weights),
-        y=lowering.address(node.output),
-        n_used=int(weights.shape[-1]),
-        width=int(y.shape[-1]),
-    )
+    sizes = {"n_used": int(weights.shape[-1]), "width": int(y.shape[-1])}
+    lowering.add("route.add_up", y, x=y, weights=weights, y=node.output, **sizes)
 
 
 def kernels() -> Iterator[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from pumice.plugin import Tensor
+from pumice.plugin import Tensor, fixed
 from pumice.plugin.unstable import Limits, Node, row_size
 from pumice_cpu.lower.norms import n_rows
 from pumice_cpu.lower.rule import Lowering, Rule
@@ -12,108 +14,63 @@ from pumice_cpu.lower.rule import Lowering, Rule
 
 def _get_rows(lowering: Lowering, node: Node) -> None:
     x, ids = node.operands()
-    lowering.add(
-        "rows.pick",
-        count=lowering.count_address(ids),
-        x=lowering.address(x),
-        ids=lowering.address(ids),
-        y=lowering.address(node.output),
-        n_ids=row_size(ids.shape),
-        width=row_size(x.shape),
-    )
+    pick_rows(lowering, x, ids, node.output)
+
+
+def pick_rows(lowering: Lowering, x: Tensor, ids: Tensor, y: Tensor) -> None:
+    """Copy the rows of ``x`` that ``ids`` name to ``y``."""
+    lowering.add("rows.pick", ids, x=x, ids=ids, y=y, n_ids=row_size(ids.shape), width=row_size(x.shape))
 
 
 def _ngram_rows(lowering: Lowering, node: Node) -> None:
     (tokens,) = node.operands()
-    numbers = {
-        name: lowering.hold(np.array(node.attrs[name], np.uint64)) for name in ("multipliers", "sizes", "offsets")
-    }
+    numbers = {name: np.array(node.attrs[name], np.uint64) for name in ("multipliers", "sizes", "offsets")}
     n_tokens = int(tokens.shape[-1])
-    lowering.add(
-        "rows.ngram_rows",
-        count=lowering.count_address(tokens),
-        tokens=lowering.address(tokens),
-        **numbers,
-        y=lowering.address(node.output),
-        n_tokens=n_tokens,
-        n_each=int(node.output.shape[-1]) // (n_tokens - 1),
-    )
+    sizes = {"n_tokens": n_tokens, "n_each": int(node.output.shape[-1]) // (n_tokens - 1)}
+    lowering.add("rows.ngram_rows", tokens, tokens=tokens, y=node.output, **sizes, **numbers)
 
 
 def _gather(lowering: Lowering, node: Node) -> None:
     x, ids = node.operands()
-    lowering.add(
-        "rows.gather",
-        count=lowering.count_address(x),
-        x=lowering.address(x),
-        ids=lowering.address(ids),
-        y=lowering.address(node.output),
-        n_rows=n_rows(x),
-        n_ids=int(ids.shape[-1]),
-        width=int(x.shape[-1]),
-    )
+    sizes = {"n_rows": n_rows(x), "n_ids": int(ids.shape[-1]), "width": int(x.shape[-1])}
+    lowering.add("rows.gather", x, x=x, ids=ids, y=node.output, **sizes)
 
 
 def _top_k(lowering: Lowering, node: Node) -> None:
     (x,) = node.operands()
-    lowering.add(
-        "rows.top_k",
-        count=lowering.count_address(x),
-        x=lowering.address(x),
-        y=lowering.address(node.output),
-        n_rows=n_rows(x),
-        width=int(x.shape[-1]),
-        k=node.attrs["k"],
-    )
+    top_k(lowering, x, node.output, node.attrs["k"])
+
+
+def top_k(lowering: Lowering, x: Tensor, y: Tensor, k: int) -> None:
+    """Store the indices of the ``k`` greatest values of each row of ``x`` in ``y``."""
+    lowering.add("rows.top_k", x, x=x, y=y, n_rows=n_rows(x), width=int(x.shape[-1]), k=k)
 
 
 def _sum(lowering: Lowering, node: Node) -> None:
     (x,) = node.operands()
     axis = len(x.shape) + node.attrs["axis"]
-    before, after = _size(x, 1, axis), _size(x, axis + 1, len(x.shape))
-    places = {
-        "count": lowering.count_address(x),
-        "x": lowering.address(x),
-        "y": lowering.address(node.output),
-        "n_rows": before,
-    }
+    dims = fixed(x.shape[1:])
+    before, added, after = math.prod(dims[: axis - 1]), dims[axis - 1], math.prod(dims[axis:])
     if after == 1:
-        lowering.add("rows.sum_last", **places, width=int(x.shape[axis]))
+        lowering.add("rows.sum_last", x, x=x, y=node.output, n_rows=before, width=added)
     else:
-        lowering.add("rows.sum_rows", **places, n_added=int(x.shape[axis]), width=after)
+        lowering.add("rows.sum_rows", x, x=x, y=node.output, n_rows=before, n_added=added, width=after)
 
 
 def _slice(lowering: Lowering, node: Node) -> None:
     (x,) = node.operands()
-    start, stop, width = node.attrs["start"], node.attrs["stop"], int(x.shape[-1])
-    lowering.add(
-        "rows.copy",
-        count=lowering.count_address(x),
-        x=lowering.address(x) + 4 * start,
-        y=lowering.address(node.output),
-        n_rows=n_rows(x),
-        repeat=1,
-        width=stop - start,
-        x_stride=width,
-        y_stride=stop - start,
-    )
+    start, width = node.attrs["start"], node.attrs["stop"] - node.attrs["start"]
+    sizes = {"n_rows": n_rows(x), "repeat": 1, "width": width, "x_stride": int(x.shape[-1]), "y_stride": width}
+    lowering.add("rows.copy", x, x=lowering.address(x) + 4 * start, y=node.output, **sizes)
 
 
 def _concat(lowering: Lowering, node: Node) -> None:
-    to, width = lowering.address(node.output), int(node.output.shape[-1])
+    y, to = node.output, lowering.address(node.output)
     for part in node.operands():
-        lowering.add(
-            "rows.copy",
-            count=lowering.count_address(node.output),
-            x=lowering.address(part),
-            y=to,
-            n_rows=n_rows(node.output),
-            repeat=n_rows(node.output) // n_rows(part),
-            width=int(part.shape[-1]),
-            x_stride=int(part.shape[-1]),
-            y_stride=width,
-        )
-        to += 4 * int(part.shape[-1])
+        width, repeat = int(part.shape[-1]), n_rows(y) // n_rows(part)
+        sizes = {"n_rows": n_rows(y), "repeat": repeat, "width": width, "x_stride": width, "y_stride": int(y.shape[-1])}
+        lowering.add("rows.copy", y, x=part, y=to, **sizes)
+        to += 4 * width
 
 
 def _rows_repeat_in_place(node: Node, limits: Limits) -> bool:
@@ -123,13 +80,6 @@ def _rows_repeat_in_place(node: Node, limits: Limits) -> bool:
     while len(dims) > 1 and dims[-1] == 1:
         dims.pop()
     return list(x.shape[: len(dims)]) == dims
-
-
-def _size(x: Tensor, start: int, stop: int) -> int:
-    size = 1
-    for dim in x.shape[start:stop]:
-        size *= int(dim)
-    return size
 
 
 RULES = {

@@ -28,6 +28,9 @@ MANY_ROWS = 32  # least rows of a product for which decoding all weights is wort
 #: A function that Python runs before the table, with the segment's inputs by name.
 HostStep = Callable[[Mapping[str, NDArray[Any]]], None]
 
+#: An argument of a kernel: a number, or a value or an array, whose address the kernel gets.
+Argument = int | Tensor | NDArray[Any]
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -90,25 +93,31 @@ class Lowering:
     def states(self) -> dict[State, Any]:
         return self.memory.states
 
-    def add(self, name: str, **arguments: int) -> None:
-        """Append a kernel, by its name, to the table."""
+    def add(self, name: str, rows_of: Tensor | None = None, /, **arguments: Argument) -> None:
+        """Append a kernel, by its name, to the table; the number of rows of ``rows_of`` is its argument ``count``."""
+        if rows_of is not None:
+            arguments["count"] = self.count_address(rows_of)
         self._append(name, arguments, alongside=False)
 
-    def add_alongside(self, name: str, **arguments: int) -> None:
+    def add_alongside(self, name: str, /, **arguments: Argument) -> None:
         """Append a kernel that threads may start while others still run the previous one."""
         self._append(name, arguments, alongside=True)
 
-    def _append(self, name: str, arguments: dict[str, int], *, alongside: bool) -> None:
-        self.table.add(name, arguments, alongside=alongside)
+    def _append(self, name: str, arguments: Mapping[str, Argument], *, alongside: bool) -> None:
+        places = {
+            key: self.address(value) if isinstance(value, Tensor | np.ndarray) else value
+            for key, value in arguments.items()
+        }
+        self.table.add(name, places, alongside=alongside)
         self.products, self.mapped = None, []
 
-    def add_mapped(self, name: str, x: Tensor, y: Tensor, **arguments: int) -> None:
+    def add_mapped(self, name: str, x: Tensor, y: Tensor, **arguments: Argument) -> None:
         """Append a kernel that computes ``y`` from ``x``. Threads need no barrier between several that lie apart."""
         operand, result = self._extent(x), self._extent(y)
         others = self.mapped
         pairs = [pair for old in others for pair in ((result, old[0]), (result, old[1]), (operand, old[1]))]
         alongside = bool(others) and all(_are_apart(one, other) for one, other in pairs)
-        self._append(name, {**arguments, "x": self.address(x), "y": self.address(y)}, alongside=alongside)
+        self._append(name, {"count": self.count_address(x), "x": x, "y": y, **arguments}, alongside=alongside)
         self.mapped = [*others, (operand, result)] if alongside else [(operand, result)]
 
     def add_computed(self, into: Tensor, compute: Callable[[Mapping[str, NDArray[Any]]], NDArray[Any]]) -> None:
@@ -127,20 +136,20 @@ class Lowering:
 
         self.before.append(step)
         sizes = {"n_rows": 1, "repeat": 1, "width": width, "x_stride": width, "y_stride": width}
-        self.add("rows.copy", count=self.count_address(into), x=address, y=self.address(into), **sizes)
+        self.add("rows.copy", into, x=address, y=into, **sizes)
 
-    def add_product(self, name: str, of: Tensor, into: Tensor, **arguments: int) -> None:
+    def add_product(self, name: str, of: Tensor, into: Tensor, **arguments: Argument) -> None:
         """Append a product. Threads need no barrier between products of one value, such as q, k and v."""
         place = self._extent(into)
         others = self.products[1] if self.products is not None and self.products[0] is of else []
         alongside = bool(others) and all(_are_apart(place, other) for other in others)
-        self._append(name, {**arguments, "y": self.address(into)}, alongside=alongside)
+        self._append(name, {"y": into, **arguments}, alongside=alongside)
         self.products = of, [*others, place] if alongside else [place]
 
-    def add_alternative(self, name: str, into: Tensor, **arguments: int) -> None:
+    def add_alternative(self, name: str, into: Tensor, **arguments: Argument) -> None:
         """Append another kernel for the product just added. A step has rows for one of both, so none waits."""
         products = self.products
-        self.add_alongside(name, y=self.address(into), **arguments)
+        self.add_alongside(name, y=into, **arguments)
         self.products = products
 
     def _extent(self, tensor: Tensor) -> range:
@@ -149,8 +158,10 @@ class Lowering:
         offset = self.memory.plan.offsets[tensor]
         return range(offset, offset + 4 * n_values)
 
-    def address(self, tensor: Tensor) -> int:
-        """Return the address of a planned value, or of a float32 weight in the file."""
+    def address(self, tensor: Tensor | NDArray[Any]) -> int:
+        """Return the address of a planned value, of a weight in float32, or of an array."""
+        if not isinstance(tensor, Tensor):
+            return self.hold(tensor)
         if isinstance(tensor, Weight):
             return self.hold(np.ascontiguousarray(tensor.dequantize(), np.float32))
         return int(self.memory.arena.view(0, (1,), np.uint8).ctypes.data) + self.memory.plan.offsets[tensor]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pumice.plugin import Tensor
 from pumice_cpu.formats import BY_NAME, COLUMNS, TILE_BLOCKS, TILE_ROWS, TILE_SCRATCH
 from pumice_cpu.isa import current
-from pumice_cpu.lower.rule import Lowering
+from pumice_cpu.lower.rule import Argument, Lowering
 
 
 def round_to_tiles(lowering: Lowering, x: Tensor, count: int, *, alongside: bool) -> None:
@@ -19,14 +19,13 @@ def round_to_tiles(lowering: Lowering, x: Tensor, count: int, *, alongside: bool
     """
     if lowering.in_tiles is not x:
         kernel, n_blocks = f"tiles.group:{lowering.memory.tiles}", int(x.shape[-1]) // COLUMNS
-        arguments = {"count": count, "x": lowering.address(x), "y": _activations(lowering, x), "n_blocks": n_blocks}
         add = lowering.add_alongside if alongside else lowering.add
-        add(kernel, **arguments)
+        add(kernel, count=count, x=x, y=_activations(lowering, x), n_blocks=n_blocks)
         lowering.in_tiles = x
 
 
 def multiply_tiles(
-    lowering: Lowering, x: Tensor, y: Tensor, format: str, count: int, matrix: Mapping[str, int]
+    lowering: Lowering, x: Tensor, y: Tensor, format: str, count: int, matrix: Mapping[str, Argument]
 ) -> None:
     """Add the kernel for many rows after that for few. A step has many or few: one of both kernels finds no rows.
 
