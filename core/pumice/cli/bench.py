@@ -31,40 +31,22 @@ WARM_SECONDS = 1.0  # of runs before each test: an idle GPU begins at a fraction
 
 @click.command("bench", cls=ConfinedCommand)
 @model_argument
+@option("-p", "--n-prompt", type=click.IntRange(0), default=512, help="Prompt length in tokens; 0 leaves the test out.")
 @option(
-    "-p",
-    "--n-prompt",
-    type=click.IntRange(min=0),
-    default=512,
-    show_default=True,
-    metavar="N",
-    help="Prompt length in tokens; 0 leaves the test out.",
-)
-@option(
-    "-n",
-    "--n-gen",
-    type=click.IntRange(min=0),
-    default=128,
-    show_default=True,
-    metavar="N",
-    help="Number of tokens to generate; 0 leaves the test out.",
+    "-n", "--n-gen", type=click.IntRange(0), default=128, help="Number of tokens to generate; 0 leaves the test out."
 )
 @option(
     "-d",
     "--n-depth",
-    type=click.IntRange(min=0),
+    type=click.IntRange(0),
     default=0,
-    show_default=True,
-    metavar="N",
     help="Number of tokens in the cache before the test; they are not timed.",
 )
 @option(
     "-r",
     "--repetitions",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1),
     default=3,
-    show_default=True,
-    metavar="N",
     help="Number of timed runs of each test, after a second of runs that warm up (at least one).",
 )
 @option(

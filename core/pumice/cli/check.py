@@ -47,8 +47,6 @@ MARKS = {"error": "ERROR", "warning": "WARNING", "note": "note"}
     "n_calls",
     type=click.IntRange(1, 20),
     default=1,
-    show_default=True,
-    metavar="N",
     help="Number of questions for a tool, with calls required and free.",
 )
 @json_option

@@ -28,7 +28,6 @@ _CLUSTER_OPTIONS = [
     option(
         "--replicas",
         default="1",
-        show_default=True,
         metavar="N|MIN:MAX",
         group="Cluster",
         advanced=True,
@@ -37,9 +36,7 @@ _CLUSTER_OPTIONS = [
     option(
         "--replica-cpus",
         default=1.0,
-        show_default=True,
         type=click.FloatRange(0),
-        metavar="X",
         group="Cluster",
         advanced=True,
         help="Number of CPUs per engine.",
@@ -47,9 +44,7 @@ _CLUSTER_OPTIONS = [
     option(
         "--replica-gpus",
         default=0.0,
-        show_default=True,
         type=click.FloatRange(0),
-        metavar="X",
         group="Cluster",
         advanced=True,
         help="Number of GPUs per engine.",

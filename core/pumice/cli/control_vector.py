@@ -48,7 +48,6 @@ ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"'": b"'", b'"': b'"', b"\\":
     "--method",
     type=click.Choice(["pca", "mean"]),
     default="pca",
-    show_default=True,
     help="Direction of a layer: the first principal component of the differences, or their mean.",
 )
 @option(
@@ -57,7 +56,6 @@ ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"'": b"'", b'"': b'"', b"\\":
     "out",
     default="control_vector.gguf",
     type=OutputFile(path_type=Path),
-    show_default=True,
     metavar="FILE",
     group="Output",
     help="File to write.",

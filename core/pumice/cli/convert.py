@@ -66,7 +66,6 @@ class ConvertedFolder(InputFile, ConvertedFile):
     "type",
     aliases=("--type",),
     default="auto",
-    show_default=True,
     metavar="TYPE",
     group="Output",
     help="Type of the tensors: auto (the type in FOLDER, F16 for F32), F32, F16, BF16, or a type of pumice quantize.",
@@ -94,10 +93,7 @@ class ConvertedFolder(InputFile, ConvertedFile):
     help="JSON file of metadata keys, such as general.author, which replace those of FOLDER.",
 )
 @option(
-    "--vocab-only",
-    is_flag=True,
-    group="Output",
-    help="Write the tokenizer and the hyperparameters, without tensors.",
+    "--vocab-only", is_flag=True, group="Output", help="Write the tokenizer and the hyperparameters, without tensors."
 )
 @option(
     "--mmproj",

@@ -33,11 +33,7 @@ class EmbedCommand(SeeingCommand):
     "images",
     "Image to embed, for a model that sees; before the texts, or within the one that has <__media__>.",
 )
-@media_option(
-    "audio",
-    "sounds",
-    "Sound to embed, for an audio model: like --image.",
-)
+@media_option("audio", "sounds", "Sound to embed, for an audio model: like --image.")
 @file_option("Read texts from FILE, one per line; - reads standard input, as a pipe does.")
 @option(
     "--pooling",
@@ -47,8 +43,7 @@ class EmbedCommand(SeeingCommand):
 )
 @option(
     "--dimensions",
-    type=click.IntRange(min=1),
-    metavar="N",
+    type=click.IntRange(1),
     group="Embeddings",
     help="Number of leading values to keep of each embedding.  [default: all]",
 )

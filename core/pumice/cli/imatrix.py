@@ -42,7 +42,6 @@ def split_commas(paths: str) -> list[str]:
     "out",
     default="imatrix.gguf",
     type=OutputFile(path_type=Path),
-    show_default=True,
     metavar="FILE",
     group="Output",
     help="File to write.",
@@ -57,13 +56,11 @@ def split_commas(paths: str) -> list[str]:
 @option(
     "--from-chunk",
     aliases=("--chunk",),
-    type=click.IntRange(min=0),
+    type=click.IntRange(0),
     default=0,
-    show_default=True,
-    metavar="N",
     help="Number of chunks to skip at the beginning.",
 )
-@option("--chunks", type=click.IntRange(min=1), metavar="N", help="Maximum number of chunks to read.  [default: all]")
+@option("--chunks", type=click.IntRange(1), metavar="N", help="Maximum number of chunks to read.  [default: all]")
 @option("--parse-special", is_flag=True, help="Read the names of control tokens, such as <|im_end|>, as tokens.")
 @option(
     "--in-file",
@@ -75,27 +72,20 @@ def split_commas(paths: str) -> list[str]:
 )
 @option(
     "--output-frequency",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1),
     default=10,
-    show_default=True,
-    metavar="N",
     group="Output",
     help="Number of chunks between two writes of the file.",
 )
 @option(
     "--save-frequency",
-    type=click.IntRange(min=0),
+    type=click.IntRange(0),
     default=0,
-    show_default=True,
-    metavar="N",
     group="Output",
     help="Number of chunks between two copies of the file, which are kept; 0: none.",
 )
 @option(
-    "--show-statistics",
-    is_flag=True,
-    group="Output",
-    help="Show statistics of the one --in-file; measure nothing.",
+    "--show-statistics", is_flag=True, group="Output", help="Show statistics of the one --in-file; measure nothing."
 )
 @force_option
 @load_options

@@ -17,12 +17,7 @@ Scalar = bool | int | float | str
 _ROPE = "pumice.rope"
 _COMMA = re.compile(r"(?<!\\),")
 _BOOLEANS = {"true": True, "false": False}
-_READERS: dict[str, Callable[[str], Scalar]] = {
-    "int": int,
-    "float": float,
-    "bool": _BOOLEANS.__getitem__,
-    "str": str,
-}
+_READERS: dict[str, Callable[[str], Scalar]] = {"int": int, "float": float, "bool": _BOOLEANS.__getitem__, "str": str}
 
 
 def read_override(item: str) -> tuple[str, Scalar]:
@@ -93,7 +88,6 @@ METADATA_OPTIONS: list[Decorator] = [
     option(
         "--rope-freq-scale",
         type=click.FloatRange(0),
-        metavar="X",
         is_eager=True,
         expose_value=False,
         callback=_keep_inverse,
@@ -107,7 +101,6 @@ METADATA_OPTIONS: list[Decorator] = [
         "scaling.original_context_length",
         "Context in tokens of the model before YaRN extends it; 0: the file's.",
         type=click.IntRange(0),
-        metavar="N",
     ),
     _rope_option(
         "--yarn-ext-factor",

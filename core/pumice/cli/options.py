@@ -15,7 +15,7 @@ from pumice.cli.files import InputFile, ModelName
 from pumice.cli.messages import show_logs
 from pumice.cli.metadata_options import METADATA_OPTIONS
 from pumice.cli.output import echo
-from pumice.cli.vocabulary import GroupedCommand, defined, option, with_options
+from pumice.cli.vocabulary import Decorator, GroupedCommand, defined, option, with_options
 from pumice.demo import demo_model_path
 from pumice.options import CHAT, ENGINE, SAMPLING, KVType
 from pumice.wording import json_problem
@@ -28,8 +28,13 @@ _LONGEST_PATH = 4096
 _MAX_TEXT = 1 << 24  # of a grammar, a schema, a template or a file of keys
 
 
-def _keep_model(ctx: click.Context, param: click.Parameter, model: str | None) -> None:
-    ctx.meta[_MODEL] = model
+def _kept(key: str, *names: str, **attributes: Any) -> Decorator:
+    """Return the decorator of an option whose value another option's callback reads from ``ctx.meta[key]``."""
+
+    def keep(ctx: click.Context, param: click.Parameter, value: object) -> None:
+        ctx.meta[key] = value
+
+    return option(*names, is_eager=True, expose_value=False, callback=keep, **attributes)
 
 
 def _choose_model(ctx: click.Context, param: click.Parameter, model: str | None) -> str:
@@ -45,18 +50,9 @@ def _choose_model(ctx: click.Context, param: click.Parameter, model: str | None)
 
 def model_argument(command: CommandFunction) -> CommandFunction:
     """Add the argument MODEL, which may also be given with ``-m``, as in llama.cpp."""
-    command = option(
-        "-m",
-        "--model",
-        "named_model",
-        type=ModelName(),
-        metavar="MODEL",
-        is_eager=True,
-        expose_value=False,
-        callback=_keep_model,
-        group="Model",
-        help="Model, instead of the argument MODEL.",
-    )(command)
+    text = "Model, instead of the argument MODEL."
+    named = _kept(_MODEL, "-m", "--model", "named_model", type=ModelName(), metavar="MODEL", group="Model", help=text)
+    command = named(command)
     return click.argument("model", required=False, type=ModelName(), callback=_choose_model)(command)
 
 
@@ -104,10 +100,6 @@ def _set_threads(ctx: click.Context, param: click.Parameter, n: int | None) -> N
         section = ctx.params["config"].setdefault("cpu", {})
         if isinstance(section, dict):  # anything else is a wrong setting, and reported as that
             section["threads"] = max(n, 0)  # llama.cpp's -1: as many as there are cores
-
-
-def _keep_no_speculate(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    ctx.meta[_NO_SPECULATE] = value
 
 
 def _choose_speculate(ctx: click.Context, param: click.Parameter, names: str | None) -> str | None:
@@ -223,16 +215,8 @@ def _read_shares(ctx: click.Context, param: click.Parameter, text: str | None) -
         raise click.BadParameter(f"expected numbers with commas between, not {text!r}") from None
 
 
-def _keep_cpu_moe(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    ctx.meta[_CPU_MOE] = value
-
-
 def _choose_cpu_layers(ctx: click.Context, param: click.Parameter, n_layers: int | None) -> int | None:
     return -1 if ctx.meta.get(_CPU_MOE) else n_layers
-
-
-def _keep_value_type(ctx: click.Context, param: click.Parameter, value_type: str | None) -> None:
-    ctx.meta[_VALUE_TYPE] = value_type
 
 
 def _choose_kv_type(ctx: click.Context, param: click.Parameter, key_type: str | None) -> str | None:
@@ -350,13 +334,7 @@ class _Switch(click.types.BoolParamType):
 
 _PLACEMENT = [
     defined(ENGINE["devices"], metavar="NAMES", callback=_split_names, advanced=True),
-    defined(
-        ENGINE["split_mode"],
-        type=str,
-        metavar="MODE",
-        callback=_read_split_mode,
-        advanced=True,
-    ),
+    defined(ENGINE["split_mode"], type=str, metavar="MODE", callback=_read_split_mode, advanced=True),
     defined(ENGINE["main_gpu"], advanced=True),
     defined(ENGINE["tensor_split"], type=str, metavar="N,N,...", callback=_read_shares, advanced=True),
     defined(
@@ -367,13 +345,11 @@ _PLACEMENT = [
         advanced=True,
     ),
     defined(ENGINE["n_cpu_moe"], callback=_choose_cpu_layers, advanced=True),
-    option(
+    _kept(
+        _CPU_MOE,
         "-cmoe",
         "--cpu-moe",
         is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=_keep_cpu_moe,
         group="Backend",
         advanced=True,
         help="Keep the experts of all layers in host memory, like --n-cpu-moe -1.",
@@ -438,14 +414,12 @@ _ENGINE = [
     defined(ENGINE["n_ctx"], metavar="N"),
     defined(ENGINE["n_batch"], advanced=True),
     defined(ENGINE["kv_type"], metavar="TYPE", callback=_choose_kv_type, help=_KV_HELP),
-    option(
+    _kept(
+        _VALUE_TYPE,
         "-ctv",
         "--cache-type-v",
         type=click.Choice(get_args(KVType)),
         metavar="TYPE",
-        is_eager=True,
-        expose_value=False,
-        callback=_keep_value_type,
         group="Context",
         advanced=True,
         help="Type of cached values; must equal the type of the keys (--cache-type-k).",
@@ -472,12 +446,10 @@ _ENGINE = [
     *_PLACEMENT,
     *METADATA_OPTIONS,
     defined(ENGINE["speculate"], metavar="NAMES", callback=_choose_speculate, group="Generation", advanced=True),
-    option(
+    _kept(
+        _NO_SPECULATE,
         "--no-speculate",
         is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=_keep_no_speculate,
         group="Generation",
         advanced=True,
         help="Disable speculative decoding, like --speculate off.",
@@ -504,7 +476,7 @@ _ENGINE = [
 
 layer_range_option = option(
     "--control-vector-layer-range",
-    type=(click.IntRange(min=1), click.IntRange(min=1)),
+    type=(click.IntRange(1), click.IntRange(1)),
     metavar="FIRST LAST",
     is_eager=True,
     expose_value=False,
@@ -515,8 +487,7 @@ layer_range_option = option(
 )
 
 
-def _adapter_option(flag: str, metavar: str, help: str) -> Callable[[CommandFunction], CommandFunction]:
-    text = f"{help} Repeatable, or with commas."
+def _adapter_option(flag: str, metavar: str, help: str) -> Decorator:
     return option(
         flag,
         multiple=True,
@@ -525,17 +496,16 @@ def _adapter_option(flag: str, metavar: str, help: str) -> Callable[[CommandFunc
         callback=_set_adapters,
         group="Adapters",
         advanced=flag != "--lora",
-        help=text,
+        help=f"{help} Repeatable, or with commas.",
     )
 
 
-_LOAD_OPTIONS: list[Callable[[CommandFunction], CommandFunction]] = [
+_LOAD_OPTIONS: list[Decorator] = [
     *_ENGINE,
     option(
         "-t",
         "--threads",
         type=click.IntRange(-1),
-        metavar="N",
         expose_value=False,
         callback=_set_threads,
         group="Backend",

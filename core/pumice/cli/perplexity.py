@@ -47,7 +47,7 @@ KINDS = ("hellaswag", "winogrande", "multiple-choice")
     group="Prompt",
     help="Text to measure on, or file of tasks.",
 )
-@option("--chunks", type=click.IntRange(min=1), metavar="N", help="Maximum number of chunks to read.  [default: all]")
+@option("--chunks", type=click.IntRange(1), metavar="N", help="Maximum number of chunks to read.  [default: all]")
 @option(
     "--save-logits",
     type=OutputFile(),
@@ -69,8 +69,7 @@ KINDS = ("hellaswag", "winogrande", "multiple-choice")
     "--tasks",
     "n_tasks",
     aliases=("--hellaswag-tasks", "--winogrande-tasks", "--multiple-choice-tasks"),
-    type=click.IntRange(min=0),
-    metavar="N",
+    type=click.IntRange(0),
     help="Maximum number of tasks; 0: all.  [default: 400 of HellaSwag, else all]",
 )
 @json_option

@@ -71,7 +71,6 @@ OVERRIDE_TYPES = {"int": "u32", "float": "f32", "bool": "bool", "str": "str"}
     "-t",
     "--threads",
     type=click.IntRange(-1),
-    metavar="N",
     group="Backend",
     help="Number of threads; 0 or -1: one for each core.  [default: 0]",
 )

@@ -13,7 +13,6 @@ from pumice.options import CHAT, REQUEST
 reasoning_budget_option = defined(
     CHAT["reasoning_budget"],
     type=click.IntRange(-1),
-    metavar="N",
     help="Maximum number of reasoning tokens, after which the answer follows; -1: unlimited.  [default: -1]",
 )
 

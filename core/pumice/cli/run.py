@@ -56,21 +56,9 @@ class RunCommand(LlamaCommand, SeeingCommand):
 @click.argument("text", required=False)
 @option("-p", "--prompt", metavar="TEXT", group="Prompt", help="Text to continue; - reads standard input.")
 @file_option("Read the prompt from FILE; - reads standard input, as a pipe does.")
-@media_option(
-    "image",
-    "images",
-    "Image for a vision model; inserted before the prompt, or at each <__media__>.",
-)
-@media_option(
-    "audio",
-    "sounds",
-    "Sound for an audio model: like --image, and after the images.",
-)
-@media_option(
-    "video",
-    "videos",
-    "Video for a vision model: like --image, and after the sounds.",
-)
+@media_option("image", "images", "Image for a vision model; inserted before the prompt, or at each <__media__>.")
+@media_option("audio", "sounds", "Sound for an audio model: like --image, and after the images.")
+@media_option("video", "videos", "Video for a vision model: like --image, and after the sounds.")
 @escape_option("the prompt and in -r")
 @option(
     "--display-prompt/--no-display-prompt",

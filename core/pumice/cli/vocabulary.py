@@ -63,9 +63,13 @@ class CommandOption(click.Option):
         advanced: bool = False,
         **attributes: Any,
     ) -> None:
+        default = attributes.get("default")
+        attributes.setdefault("show_default", default not in (None, "") and not isinstance(default, bool))
         super().__init__([*(param_decls or ()), *aliases], **attributes)
         if isinstance(self.type, click.IntRange | click.FloatRange):  # errors name it: "is not a valid float range"
-            self.type.name = "integer" if isinstance(self.type, click.IntRange) else "number"
+            is_whole = isinstance(self.type, click.IntRange)
+            self.type.name = "integer" if is_whole else "number"
+            self.metavar = self.metavar or ("N" if is_whole else "X")
         self.aliases = {name for names in aliases for name in names.split("/")}
         self.group = group
         self.advanced = advanced

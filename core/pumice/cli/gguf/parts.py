@@ -46,8 +46,7 @@ max_tensors_option = option(
     "--split-max-tensors",
     "max_tensors",
     aliases=("--max-tensors",),
-    type=click.IntRange(min=1),
-    metavar="N",
+    type=click.IntRange(1),
     group="Output",
     help="Maximum number of tensors in a part.",
 )
