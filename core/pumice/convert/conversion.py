@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -64,6 +64,8 @@ class Conversion:
     flags: ClassVar[Mapping[str, KeyNames]] = {}
     constants: ClassVar[Mapping[str, Any]] = {}
     """Hyperparameters that are not in ``config.json``."""
+    computed: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+    """Hyperparameters that follow from others: GGUF's key -> a function of the conversion."""
     defaults: ClassVar[Mapping[str, Any]] = {}
     """Values of hyperparameters that ``config.json`` may omit."""
     without: tuple[str, ...] = ()
@@ -148,7 +150,8 @@ class Conversion:
         values |= {key: bool(c.first(*_tuple(names))) for key, names in self._said(self.flags)}
         if self.n_draft_name and c.first(self.n_draft_name) is not None:
             values["nextn_predict_layers"] = self.n_draft
-        return {key: value for key, value in values.items() if not key.startswith(self.without)} | dict(self.constants)
+        values = {key: value for key, value in values.items() if not key.startswith(self.without)}
+        return values | {key: compute(self) for key, compute in self.computed.items()} | dict(self.constants)
 
     def _said(self, table: Mapping[str, KeyNames]) -> Iterator[tuple[str, KeyNames]]:
         return ((key, names) for key, names in table.items() if self.config.first(*_tuple(names)) is not None)

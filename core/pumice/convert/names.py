@@ -7,13 +7,17 @@ from collections.abc import Mapping
 from pumice.errors import ConvertError
 
 SUFFIXES = (".weight", ".bias")
+
+
+def in_layers(before: str, new_before: str, names: Mapping[str, str]) -> dict[str, str]:
+    """Return GGUF names by checkpoint names that begin with ``before``, with its replacement; ``{}`` is the layer."""
+    return {before + name: new_before + new_name for name, new_name in names.items()}
+
+
 # Draft layers, which the package knows only for some architectures.
-DRAFTS = {
-    "model.layers.{}.eh_proj": "blk.{}.nextn.eh_proj",
-    "model.layers.{}.enorm": "blk.{}.nextn.enorm",
-    "model.layers.{}.hnorm": "blk.{}.nextn.hnorm",
-    "model.layers.{}.shared_head.norm": "blk.{}.nextn.shared_head_norm",
-}
+DRAFTS = in_layers("model.layers.{}.", "blk.{}.nextn.", {
+    "eh_proj": "eh_proj", "enorm": "enorm", "hnorm": "hnorm", "shared_head.norm": "shared_head_norm",
+})  # fmt: skip
 
 
 class TensorNames:

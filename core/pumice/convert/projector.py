@@ -27,6 +27,8 @@ class ProjectorConversion(Conversion):
         aliases: names in ``vision_config`` for those that are read here.
         usual: values of ``vision_config`` that the checkpoint may leave out.
         usual_processor: settings of preprocessing that the checkpoint may leave out.
+        n_embd_key, eps_key: names in ``vision_config`` of the width and of the norms' epsilon.
+        usual_eps: epsilon if the checkpoint has none.
         float16: tensors of projectors whose type is float16 whatever the file's type.
     """
 
@@ -41,6 +43,9 @@ class ProjectorConversion(Conversion):
     aliases: ClassVar[Mapping[str, str]] = {}
     usual: ClassVar[Mapping[str, Any]] = {}
     usual_processor: ClassVar[Mapping[str, Any]] = {}
+    n_embd_key: ClassVar[str] = "hidden_size"
+    eps_key: ClassVar[str] = "layer_norm_eps"
+    usual_eps: ClassVar[float] = 1e-6
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
@@ -93,11 +98,11 @@ class ProjectorConversion(Conversion):
         return self.vision.need("intermediate_size")
 
     def epsilon(self) -> float:
-        return float(self.vision.first("layer_norm_eps") or 1e-6)
+        return float(self.vision.first(self.eps_key) or self.usual_eps)
 
     @property
     def n_embd(self) -> int:
-        return self.vision.need("hidden_size")
+        return self.vision.need(self.n_embd_key)
 
     @property
     def n_head(self) -> int:

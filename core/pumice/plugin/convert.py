@@ -3,6 +3,7 @@
 from pumice.convert.conversion import FLOAT32, MOST_HEAD_DIM, MOST_LAYERS, Conversion, layer_of
 from pumice.convert.folder import Folder, HFConfig
 from pumice.convert.lazy import LazyTensor, concatenate, stack
+from pumice.convert.names import in_layers
 from pumice.convert.parameters import SIGMOID, SOFTMAX, leading_dense_layers, number, parameters, sliding_layers
 from pumice.convert.pooling import pooling
 from pumice.convert.projector import ProjectorConversion, split_qkv
@@ -24,6 +25,7 @@ __all__ = [
     "LazyTensor",
     "ProjectorConversion",
     "concatenate",
+    "in_layers",
     "layer_of",
     "leading_dense_layers",
     "mxfp4",

@@ -25,9 +25,7 @@ class BailingMoE(Conversion):
     }
     flags = {"expert_weights_norm": "norm_topk_prob"}
     constants = {"expert_weights_scale": 1.0}
-
-    def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {"rope.dimension_count": self.head_dim}
+    computed = {"rope.dimension_count": lambda self: self.head_dim}
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.endswith("query_key_value.weight"):

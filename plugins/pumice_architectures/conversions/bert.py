@@ -123,9 +123,7 @@ class NeoBert(Bert):
         "pooling_type": CLS_POOLING,
     }
     defaults = {"attention.layer_norm_rms_epsilon": 1e-6}
-
-    def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {"feed_forward_length": int(2 * self.config.need("intermediate_size") / 3)}
+    computed = {"feed_forward_length": lambda self: int(2 * self.config.need("intermediate_size") / 3)}
 
 
 class EuroBert(Conversion):

@@ -14,13 +14,11 @@ class CommandR(Conversion):
 
     architecture = "command-r"
     pre_tokenizers = ["command-r"]
-
-    def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {
-            "context_length": self.config.need("model_max_length", "max_position_embeddings"),
-            "logit_scale": float(self.config.first("logit_scale") or 0.0625),
-            "rope.scaling.type": "none",
-        }
+    constants = {"rope.scaling.type": "none"}
+    computed = {
+        "context_length": lambda self: self.config.need("model_max_length", "max_position_embeddings"),
+        "logit_scale": lambda self: float(self.config.first("logit_scale") or 0.0625),
+    }
 
 
 class Cohere2(Conversion):

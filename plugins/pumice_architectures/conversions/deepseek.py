@@ -38,9 +38,7 @@ class DeepSeek(Conversion):
         "expert_shared_count": "n_shared_experts",
     }
     constants = {"rope.scaling.type": "none", "expert_weights_scale": 1.0}
-
-    def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {"rope.dimension_count": self.head_dim}
+    computed = {"rope.dimension_count": lambda self: self.head_dim}
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         yield from super().convert(name, interleaved(self, name, tensor))
@@ -159,12 +157,12 @@ class LongCatFlash(DeepSeek2):
         "expert_idle_count": "zero_expert_num",
     }
 
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | {"leading_dense_block_count": 0, "expert_shared_count": 0}
+
     def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
         self.n_layer = 2 * self.config.need("num_layers", most=MOST_LAYERS // 2)
-
-    def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {"leading_dense_block_count": 0, "expert_shared_count": 0}
 
     def rename(self, name: str) -> str | None:
         new_name = super().rename(name)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin.convert import Conversion, ConvertError, Folder, LazyTensor, number
+from pumice.plugin.convert import Conversion, ConvertError, Folder, LazyTensor, in_layers, number
 
 
 class Dory(Conversion):
@@ -24,15 +24,13 @@ class Dory(Conversion):
     constants = {"attention.layer_norm_rms_epsilon": 1e-6}
     renames = {r"^backbone\.": "model.", r"\.embeddings\.": ".embed_tokens.", r"\.g_proj\.": ".gate_proj."}
     more_names = {
-        "model.layers.{}.self_attn.gate_proj": "blk.{}.attn_gate",
-        "model.layers.{}.self_attn.sqk": "blk.{}.attn_q_scale.weight",
-        "model.layers.{}.self_attn.s_gate": "blk.{}.attn_gate_scale.weight",
-        "model.layers.{}.mlp.suv_gate": "blk.{}.ffn_gate_scale.weight",
-        "model.layers.{}.mlp.suv_up": "blk.{}.ffn_up_scale.weight",
-        "model.layers.{}.lambda_1": "blk.{}.attn_rate.weight",
-        "model.layers.{}.lambda_2": "blk.{}.ffn_rate.weight",
+        **in_layers("model.layers.{}.", "blk.{}.", {
+            "self_attn.gate_proj": "attn_gate", "self_attn.sqk": "attn_q_scale.weight",
+            "self_attn.s_gate": "attn_gate_scale.weight", "mlp.suv_gate": "ffn_gate_scale.weight",
+            "mlp.suv_up": "ffn_up_scale.weight", "lambda_1": "attn_rate.weight", "lambda_2": "ffn_rate.weight",
+        }),
         "lm_head.logit_scale": "output_scale.weight",
-    }
+    }  # fmt: skip
 
     def __init__(self, folder: Folder) -> None:
         super().__init__(folder)

@@ -52,10 +52,9 @@ class Baichuan(Conversion):
     architecture = "baichuan"
     vocabularies = SPM
     constants = META_LAYOUT
-
-    def metadata(self) -> dict[str, Any]:
-        c = self.config
-        return super().metadata() | {"rope.dimension_count": c.need("hidden_size") // c.need("num_attention_heads")}
+    computed = {
+        "rope.dimension_count": lambda self: self.config.need("hidden_size") // self.config.need("num_attention_heads"),
+    }
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.endswith("self_attn.W_pack.weight"):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin.convert import Conversion, LazyTensor
+from pumice.plugin.convert import Conversion, LazyTensor, in_layers
 
 END_OF_TURN = 107  # token id, missing in the first files
 
@@ -101,15 +101,12 @@ class RecurrentGemma(Gemma):
         "model.layers.{}.channel_pre_norm": "blk.{}.ffn_norm",
         **{f"model.layers.{{}}.mlp_block.{part}_proj": f"blk.{{}}.ffn_{part}" for part in ("gate", "up", "down")},
         **{f"model.layers.{{}}.temporal_block.{part}_proj": f"blk.{{}}.attn_{part}" for part in "qkv"},
-        "model.layers.{}.temporal_block.o_proj": "blk.{}.attn_output",
-        "model.layers.{}.temporal_block.linear_y": "blk.{}.attn_gate",
-        "model.layers.{}.temporal_block.linear_x": "blk.{}.ssm_in",
-        "model.layers.{}.temporal_block.linear_out": "blk.{}.ssm_out",
-        "model.layers.{}.temporal_block.conv_1d": "blk.{}.ssm_conv1d",
-        "model.layers.{}.temporal_block.rg_lru.input_gate": "blk.{}.ssm_x",
-        "model.layers.{}.temporal_block.rg_lru.recurrent_gate": "blk.{}.ssm_dt",
-        "model.layers.{}.temporal_block.rg_lru.recurrent_param": "blk.{}.ssm_a",
-    }
+        **in_layers("model.layers.{}.temporal_block.", "blk.{}.", {
+            "o_proj": "attn_output", "linear_y": "attn_gate", "linear_x": "ssm_in", "linear_out": "ssm_out",
+            "conv_1d": "ssm_conv1d", "rg_lru.input_gate": "ssm_x", "rg_lru.recurrent_gate": "ssm_dt",
+            "rg_lru.recurrent_param": "ssm_a",
+        }),
+    }  # fmt: skip
 
     def metadata(self) -> dict[str, Any]:
         c = self.config

@@ -53,14 +53,12 @@ class GLM4(Conversion):
     architecture = "glm4"
     pre_tokenizers = ["glm4", "chatglm-bpe"]
     special_tokens = SPECIAL
+    computed = {"rope.dimension_count": lambda self: self.n_rot(self.turned)}
 
     @property
     def turned(self) -> float:
         """The rotated part of a head, if the checkpoint does not say it."""
         return 0.5
-
-    def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {"rope.dimension_count": self.n_rot(self.turned)}
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if "mrope_section" in self.config.rope and name.endswith(QUERIES + KEYS):
@@ -100,14 +98,12 @@ class GLM4MoE(Conversion):
     numbers = {"expert_weights_scale": "routed_scaling_factor"}
     flags = {"expert_weights_norm": "norm_topk_prob"}
     constants = {"expert_gating_func": SIGMOID}
+    computed = {"rope.dimension_count": lambda self: self.n_rot(self.turned)}
 
     @property
     def turned(self) -> float:
         """The rotated part of a head, if the checkpoint does not say it."""
         return 0.5
-
-    def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {"rope.dimension_count": self.n_rot(self.turned)}
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name == "model.embed_tokens.weight":

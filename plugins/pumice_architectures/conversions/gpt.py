@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin.convert import Conversion, LazyTensor, concatenate, layer_of, number, stack
+from pumice.plugin.convert import Conversion, LazyTensor, concatenate, in_layers, layer_of, number, stack
 
 
 class GPT2(Conversion):
@@ -17,9 +17,7 @@ class GPT2(Conversion):
     architecture = "gpt2"
     pre_tokenizers = ["gpt-2"]
     TRANSPOSED = (".c_attn.weight", ".c_proj.weight", ".c_fc.weight")
-
-    def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {"feed_forward_length": 4 * self.config.need("n_embd")}
+    computed = {"feed_forward_length": lambda self: 4 * self.config.need("n_embd")}
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         yield from super().convert(name, tensor.transpose() if name.endswith(self.TRANSPOSED) else tensor)
@@ -146,12 +144,8 @@ class StarCoder(Conversion):
 
     architecture = "starcoder"
     pre_tokenizers = ["starcoder"]
-
-    def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {
-            "feed_forward_length": 4 * self.config.need("n_embd"),
-            "attention.head_count_kv": 1,
-        }
+    constants = {"attention.head_count_kv": 1}
+    computed = {"feed_forward_length": lambda self: 4 * self.config.need("n_embd")}
 
 
 class Bloom(Conversion):
@@ -212,9 +206,7 @@ class CodeShell(Conversion):
     pre_tokenizers = ["codeshell", "gpt-2"]
     integers = {"attention.head_count_kv": "num_query_groups"}
     constants = {"rope.freq_base": 10000.0, "rope.scaling.type": "linear", "rope.scaling.factor": 1.0}
-
-    def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {"feed_forward_length": 4 * self.config.need("n_embd")}
+    computed = {"feed_forward_length": lambda self: 4 * self.config.need("n_embd")}
 
 
 class Refact(Conversion):
@@ -224,13 +216,12 @@ class Refact(Conversion):
     pre_tokenizers = ["refact"]
     numbers = {"attention.layer_norm_rms_epsilon": "layer_norm_epsilon"}
     without = ("attention.layer_norm_epsilon", "rope.")
+    constants = {"attention.head_count_kv": 1}
+    computed = {"feed_forward_length": lambda self: self.n_ff}
 
     @property
     def n_ff(self) -> int:
         return -(-int(2 * 4 * self.config.need("n_embd") / 3) // 256) * 256
-
-    def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {"feed_forward_length": self.n_ff, "attention.head_count_kv": 1}
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         layer = f"blk.{layer_of(name)}"
@@ -283,9 +274,7 @@ class Jais(Conversion):
 class Jais2(Conversion):
     architecture = "jais2"
     pre_tokenizers = ["jais-2"]
-
-    def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {"rope.dimension_count": self.head_dim}
+    computed = {"rope.dimension_count": lambda self: self.head_dim}
 
 
 class GPTJ(Conversion):
@@ -296,14 +285,10 @@ class GPTJ(Conversion):
     pre_tokenizers = ["gpt-2"]
     integers = {"rope.dimension_count": "rotary_dim"}
     defaults = {"rope.freq_base": 10000.0}
-    more_names = {
-        "transformer.h.{}.attn.q_proj": "blk.{}.attn_q",
-        "transformer.h.{}.attn.k_proj": "blk.{}.attn_k",
-        "transformer.h.{}.attn.v_proj": "blk.{}.attn_v",
-        "transformer.h.{}.attn.out_proj": "blk.{}.attn_output",
-        "transformer.h.{}.mlp.fc_in": "blk.{}.ffn_up",
-        "transformer.h.{}.mlp.fc_out": "blk.{}.ffn_down",
-    }
+    more_names = in_layers("transformer.h.{}.", "blk.{}.", {
+        "attn.q_proj": "attn_q", "attn.k_proj": "attn_k", "attn.v_proj": "attn_v", "attn.out_proj": "attn_output",
+        "mlp.fc_in": "ffn_up", "mlp.fc_out": "ffn_down",
+    })  # fmt: skip
 
     def metadata(self) -> dict[str, Any]:
         return {"feed_forward_length": 4 * self.config.need("n_embd")} | super().metadata()
@@ -332,12 +317,10 @@ class GPTNeo(Conversion):
     named_as = "gpt2"
     pre_tokenizers = ["gpt-2"]
     integers = {"attention.sliding_window": "window_size"}
-    more_names = {
-        "transformer.h.{}.attn.attention.q_proj": "blk.{}.attn_q",
-        "transformer.h.{}.attn.attention.k_proj": "blk.{}.attn_k",
-        "transformer.h.{}.attn.attention.v_proj": "blk.{}.attn_v",
-        "transformer.h.{}.attn.attention.out_proj": "blk.{}.attn_output",
-    }
+    more_names = in_layers("transformer.h.{}.", "blk.{}.", {
+        "attn.attention.q_proj": "attn_q", "attn.attention.k_proj": "attn_k", "attn.attention.v_proj": "attn_v",
+        "attn.attention.out_proj": "attn_output",
+    })  # fmt: skip
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
@@ -373,19 +356,14 @@ class OPT(Conversion):
         "transformer.project_out": "token_embd_out",
         "transformer.final_layer_norm": "output_norm",
         "transformer.layer_norm": "output_norm",
-        "transformer.layers.{}.self_attn.q_proj": "blk.{}.attn_q",
-        "transformer.layers.{}.self_attn.k_proj": "blk.{}.attn_k",
-        "transformer.layers.{}.self_attn.v_proj": "blk.{}.attn_v",
-        "transformer.layers.{}.self_attn.out_proj": "blk.{}.attn_output",
-        "transformer.layers.{}.self_attn_layer_norm": "blk.{}.attn_norm",
-        "transformer.layers.{}.final_layer_norm": "blk.{}.ffn_norm",
-        "transformer.layers.{}.fc1": "blk.{}.ffn_up",
-        "transformer.layers.{}.fc2": "blk.{}.ffn_down",
+        **in_layers("transformer.layers.{}.", "blk.{}.", {
+            "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+            "self_attn.out_proj": "attn_output", "self_attn_layer_norm": "attn_norm", "final_layer_norm": "ffn_norm",
+            "fc1": "ffn_up", "fc2": "ffn_down",
+        }),
         "output_projection": "output",
-    }
-
-    def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {"late_norms": self.config.first("do_layer_norm_before") is False}
+    }  # fmt: skip
+    computed = {"late_norms": lambda self: self.config.first("do_layer_norm_before") is False}
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         yield from super().convert(name, tensor[2:] if name.endswith("embed_positions.weight") else tensor)
@@ -428,19 +406,15 @@ class Persimmon(Conversion):
     more_names = {
         "model.embed_tokens": "token_embd",
         "model.final_layernorm": "output_norm",
-        "model.layers.{}.self_attn.query_key_value": "blk.{}.attn_qkv",
-        "model.layers.{}.self_attn.dense": "blk.{}.attn_output",
-        "model.layers.{}.self_attn.q_layernorm": "blk.{}.attn_q_norm",
-        "model.layers.{}.self_attn.k_layernorm": "blk.{}.attn_k_norm",
-        "model.layers.{}.input_layernorm": "blk.{}.attn_norm",
-        "model.layers.{}.post_attention_layernorm": "blk.{}.ffn_norm",
-        "model.layers.{}.mlp.dense_h_to_4h": "blk.{}.ffn_up",
-        "model.layers.{}.mlp.dense_4h_to_h": "blk.{}.ffn_down",
+        **in_layers("model.layers.{}.", "blk.{}.", {
+            "self_attn.query_key_value": "attn_qkv", "self_attn.dense": "attn_output",
+            "self_attn.q_layernorm": "attn_q_norm", "self_attn.k_layernorm": "attn_k_norm",
+            "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "mlp.dense_h_to_4h": "ffn_up",
+            "mlp.dense_4h_to_h": "ffn_down",
+        }),
         "lm_head": "output",
-    }
-
-    def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {"rope.dimension_count": self.n_rot(0.5)}
+    }  # fmt: skip
+    computed = {"rope.dimension_count": lambda self: self.n_rot(0.5)}
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if ".query_key_value." in name:

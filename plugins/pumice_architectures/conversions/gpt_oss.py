@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from pumice.plugin.convert import Conversion, LazyTensor, mxfp4
 
@@ -13,12 +12,10 @@ class GptOss(Conversion):
 
     architecture = "gpt-oss"
     pre_tokenizers = ["gpt-4o"]
-
-    def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {
-            "attention.sliding_window": self.config.need("sliding_window"),
-            "expert_feed_forward_length": self.config.need("intermediate_size"),
-        }
+    computed = {
+        "attention.sliding_window": lambda self: self.config.need("sliding_window"),
+        "expert_feed_forward_length": lambda self: self.config.need("intermediate_size"),
+    }
 
     def rename(self, name: str) -> str | None:
         new_name = super().rename(name)

@@ -9,7 +9,16 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin.convert import MOST_LAYERS, ConvertError, Folder, GGMLType, HFConfig, LazyTensor, ProjectorConversion
+from pumice.plugin.convert import (
+    MOST_LAYERS,
+    ConvertError,
+    Folder,
+    GGMLType,
+    HFConfig,
+    LazyTensor,
+    ProjectorConversion,
+    in_layers,
+)
 from pumice_architectures.conversions.vision import Qwen3VL, Qwen25VL
 from pumice_architectures.conversions.vision_documents import DotsOCR
 from pumice_architectures.conversions.vision_mobilenet import Gemma3n
@@ -23,6 +32,7 @@ class Whisper(ProjectorConversion):
     """Whisper's encoder, whose configuration is ``audio_config``."""
 
     encoder_key = "audio_config"
+    layer_keys: ClassVar[tuple[str, ...]] = ("encoder_layers", "num_hidden_layers")
     prefixes: tuple[str, ...] = ("audio_tower.", "multi_modal_projector.")
     renames: ClassVar[dict[str, str]] = {r"^multi_modal_projector\.": "audio.multi_modal_projector."}
 
@@ -33,7 +43,7 @@ class Whisper(ProjectorConversion):
         if not isinstance(values, dict):
             raise ConvertError(f"{folder.config.path}: {self.encoder_key!r} is missing; the model takes no sound")
         self.audio = HFConfig(folder.config.path, values)
-        self.n_layer = self.audio.need("encoder_layers", "num_hidden_layers", most=MOST_LAYERS)
+        self.n_layer = self.audio.need(*self.layer_keys, most=MOST_LAYERS)
 
     def metadata(self) -> dict[str, Any]:
         audio = {f"audio.{key}": value for key, value in self.of_audio().items()}
@@ -66,6 +76,13 @@ class Whisper(ProjectorConversion):
         return GGMLType.F16 if ".conv1d." in name and name.endswith(".weight") else None
 
 
+def take_thinker(folder: Folder) -> None:
+    """Put the configuration of an omni model's language model in the place of the whole model's, if there is one."""
+    thinker = folder.config.get("thinker_config")
+    if isinstance(thinker, dict):
+        folder.config = folder.config | thinker
+
+
 class Qwen2Audio(Whisper):
     projector_type = "qwen2a"
 
@@ -89,9 +106,7 @@ class Qwen3ASRAudio(Whisper):
     }
 
     def __init__(self, folder: Folder) -> None:
-        thinker = folder.config.first("thinker_config")
-        if isinstance(thinker, dict):
-            folder.config = folder.config | thinker
+        take_thinker(folder)
         super().__init__(folder)
 
     def metadata(self) -> dict[str, Any]:
@@ -121,14 +136,8 @@ class Qwen25Omni(Qwen25VL):
     more_names: ClassVar[dict[str, str]] = {**Qwen25VL.more_names, "audio_tower.proj": "mm.a.fc"}
     UNUSED = "audio_tower.audio_bos_eos_token."
 
-    @classmethod
-    def made_for(cls, folder: Folder) -> ProjectorConversion:
-        return cls(folder)
-
     def __init__(self, folder: Folder) -> None:
-        thinker = folder.config.get("thinker_config")
-        if isinstance(thinker, dict):
-            folder.config = folder.config | thinker
+        take_thinker(folder)
         self.sound = Qwen2Audio(folder)
         super().__init__(folder)
         self.n_layer = max(self.n_layer, self.sound.n_layer)
@@ -171,9 +180,7 @@ class Qwen3Omni(Qwen3VL):
     }
 
     def __init__(self, folder: Folder) -> None:
-        thinker = folder.config.get("thinker_config")
-        if isinstance(thinker, dict):
-            folder.config = folder.config | thinker
+        take_thinker(folder)
         self.sound = Qwen3ASRAudio(folder)
         self.sound_keys = self.sound.metadata()
         super().__init__(folder)
@@ -208,6 +215,7 @@ class SoundBeside(ProjectorConversion):
 
     sound_key: ClassVar[str]  # section of the configuration
     layers_key = "num_hidden_layers"
+    of_images: ClassVar[type[ProjectorConversion] | None] = None
 
     def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
@@ -216,6 +224,20 @@ class SoundBeside(ProjectorConversion):
         self.audio = HFConfig(self.config.path, values)
         self.n_sound_layers = self.audio.need(self.layers_key, most=MOST_LAYERS)
         self.n_layer = max(self.n_layer, self.n_sound_layers)  # for names of both
+
+    @classmethod
+    def made_for(cls, folder: Folder) -> ProjectorConversion:
+        """Return the conversion; a model without sound has that of its images alone."""
+        hears = isinstance(folder.config.get(cls.sound_key), dict)
+        return cls(folder) if hears or cls.of_images is None else cls.of_images(folder)
+
+    def metadata(self) -> dict[str, Any]:
+        sound = {f"audio.{key}": value for key, value in self.of_sound().items()}
+        return super().metadata() | {"has_audio_encoder": True} | sound
+
+    def of_sound(self) -> dict[str, Any]:
+        """Return the keys ``clip.audio.*`` without that prefix."""
+        raise NotImplementedError
 
     def of_vision(self) -> dict[str, Any]:
         return super().of_vision() | {"block_count": self.count_layers()}
@@ -239,20 +261,18 @@ class Dots3Note(SoundBeside, DotsOCR):
         "vision_encoder.adapter.ln_q": "mm.input_norm",
         "vision_encoder.adapter.mlp.0": "mm.0",
         "vision_encoder.adapter.mlp.2": "mm.2",
-        **{
-            f"vision_encoder.blocks.{{}}.{theirs}": f"v.blk.{{}}.{ours}"
-            for theirs, ours in {
-                "norm_1": "ln1", "attn.qkv": "attn_qkv", "attn.proj": "attn_out", "attn.q_norm": "attn_q_norm",
-                "attn.k_norm": "attn_k_norm", "norm_2": "ln2", "mlp.fc1": "ffn_gate", "mlp.fc2": "ffn_down",
-                "mlp.fc3": "ffn_up", "mlp.gate_weight": "ffn_gate_inp", "mlp.router_bias": "exp_probs_b",
-                **{f"mlp.experts.fc{i}": f"ffn_{part}_exps" for i, part in ((1, "gate"), (2, "down"), (3, "up"))},
-            }.items()
-        },
+        **in_layers("vision_encoder.blocks.{}.", "v.blk.{}.", {
+            "norm_1": "ln1", "attn.qkv": "attn_qkv", "attn.proj": "attn_out", "attn.q_norm": "attn_q_norm",
+            "attn.k_norm": "attn_k_norm", "norm_2": "ln2", "mlp.fc1": "ffn_gate", "mlp.fc2": "ffn_down",
+            "mlp.fc3": "ffn_up", "mlp.gate_weight": "ffn_gate_inp", "mlp.router_bias": "exp_probs_b",
+            **{f"mlp.experts.fc{i}": f"ffn_{part}_exps" for i, part in ((1, "gate"), (2, "down"), (3, "up"))},
+        }),
         "audio_tower.audio_adapter.proj.0": "mm.a.norm_pre",
         "audio_tower.audio_adapter.proj.1": "mm.a.mlp.1",
         "audio_tower.audio_adapter.proj.3": "mm.a.mlp.3",
         **{f"audio_tower.layers.{{}}.fc1_{part}": f"a.blk.{{}}.ffn_{part}" for part in ("gate", "up")},
     }  # fmt: skip
+    n_embd_key = "embed_dim"
 
     def __init__(self, folder: Folder) -> None:
         audio = folder.config.get(self.sound_key)
@@ -275,12 +295,8 @@ class Dots3Note(SoundBeside, DotsOCR):
         values = super().processor
         return {**values, **values.get("vision_config", {})}
 
-    @property
-    def n_embd(self) -> int:
-        return self.vision.need("embed_dim")
-
-    def metadata(self) -> dict[str, Any]:
-        keys = {
+    def of_sound(self) -> dict[str, Any]:
+        return {
             "projector_type": "dots3note_a",
             "projection_dim": self.config.need("hidden_size"),
             "embedding_length": self.audio.need("d_model"),
@@ -290,7 +306,6 @@ class Dots3Note(SoundBeside, DotsOCR):
             "attention.layer_norm_epsilon": 1e-6,
             "num_mel_bins": self.audio.need("num_mel_bins"),
         }
-        return super().metadata() | {"has_audio_encoder": True} | {f"audio.{key}": keys[key] for key in keys}
 
     def of_vision(self) -> dict[str, Any]:
         values = super().of_vision()
@@ -320,6 +335,7 @@ class Gemma4Conformer(SoundBeside, Gemma4):
     """Gemma 4's encoders of images and of sound."""
 
     sound_key = "audio_config"
+    of_images = Gemma4
     prefixes = (*Gemma4.prefixes, "audio_tower.", "embed_audio.")
     renames: ClassVar[dict[str, str]] = {
         r"^audio_tower\.": "conformer.",
@@ -328,14 +344,9 @@ class Gemma4Conformer(SoundBeside, Gemma4):
         **Gemma4.renames,
     }
 
-    @classmethod
-    def made_for(cls, folder: Folder) -> ProjectorConversion:
-        hears = isinstance(folder.config.get(cls.sound_key), dict)
-        return cls(folder) if hears else Gemma4(folder)
-
-    def metadata(self) -> dict[str, Any]:
+    def of_sound(self) -> dict[str, Any]:
         width = self.audio.need("hidden_size")
-        keys = {
+        return {
             "projector_type": "gemma4a",
             "projection_dim": self.config.need("hidden_size"),
             "embedding_length": width,
@@ -345,7 +356,6 @@ class Gemma4Conformer(SoundBeside, Gemma4):
             "attention.layer_norm_epsilon": float(self.audio.first("layer_norm_eps") or 1e-6),
             "num_mel_bins": int(self.audio.first("input_feat_size") or 128),
         }
-        return super().metadata() | {"has_audio_encoder": True} | {f"audio.{key}": keys[key] for key in keys}
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.endswith("per_dim_scale.weight"):
@@ -365,6 +375,7 @@ class Gemma3nConformer(SoundBeside, Gemma3n):
 
     sound_key = "audio_config"
     layers_key = "conf_num_hidden_layers"
+    of_images = Gemma3n
     prefixes = (*Gemma3n.prefixes, "audio_tower.", "embed_audio.")
     renames: ClassVar[dict[str, str]] = {
         **Gemma3n.renames,
@@ -377,15 +388,15 @@ class Gemma3nConformer(SoundBeside, Gemma3n):
 
     @classmethod
     def made_for(cls, folder: Folder) -> ProjectorConversion:
-        hears = isinstance(folder.config.get(cls.sound_key), dict)
-        return cls(folder) if hears and any("audio_tower." in name for name in folder.tensors) else Gemma3n(folder)
+        has_sound = any("audio_tower." in name for name in folder.tensors)
+        return super().made_for(folder) if has_sound else Gemma3n(folder)
 
     def count_layers(self) -> int:
         return Gemma3n.count_layers(self)
 
-    def metadata(self) -> dict[str, Any]:
+    def of_sound(self) -> dict[str, Any]:
         width = self.audio.need("hidden_size")
-        keys = {
+        return {
             "projector_type": "gemma3na",
             "projection_dim": self.config.need("hidden_size"),
             "embedding_length": width,
@@ -395,7 +406,6 @@ class Gemma3nConformer(SoundBeside, Gemma3n):
             "attention.layer_norm_epsilon": 1e-5,
             "num_mel_bins": self.audio.need("input_feat_size"),
         }
-        return super().metadata() | {"has_audio_encoder": True} | {f"audio.{key}": keys[key] for key in keys}
 
     def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
         if name == "a.pre_encode.out.weight":
@@ -407,7 +417,9 @@ class Gemma3nConformer(SoundBeside, Gemma3n):
 class NemotronOmni(SoundBeside, NemotronV2VL):
     """Nemotron Nano VL v2's encoder of images, and that of sounds of models that hear."""
 
+    type_key = "vision.projector_type"
     sound_key = "sound_config"
+    of_images = NemotronV2VL
     prefixes = (*NemotronV2VL.prefixes, "sound_encoder.", "sound_projection.")
     more_names: ClassVar[dict[str, str]] = {
         **NemotronV2VL.more_names,
@@ -418,30 +430,21 @@ class NemotronOmni(SoundBeside, NemotronV2VL):
         "sound_projection.norm": "mm.a.norm_pre",
         "sound_projection.linear1": "mm.a.mlp.1",
         "sound_projection.linear2": "mm.a.mlp.2",
-        **{
-            f"sound_encoder.encoder.layers.{{}}.{theirs}": f"a.blk.{{}}.{ours}"
-            for theirs, ours in {
-                "norm_feed_forward1": "ffn_norm", "feed_forward1.linear1": "ffn_up",
-                "feed_forward1.linear2": "ffn_down", "norm_feed_forward2": "ffn_norm_1",
-                "feed_forward2.linear1": "ffn_up_1",
-                "feed_forward2.linear2": "ffn_down_1", "norm_self_att": "ln1", "norm_out": "ln2",
-                "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-                "self_attn.o_proj": "attn_out", "self_attn.relative_k_proj": "linear_pos",
-                "self_attn.bias_u": "pos_bias_u", "self_attn.bias_v": "pos_bias_v", "norm_conv": "norm_conv",
-                "conv.pointwise_conv1": "conv_pw1", "conv.pointwise_conv2": "conv_pw2",
-                "conv.depthwise_conv": "conv_dw", "conv.norm": "conv_norm", "conv.norm.running_mean": "conv_norm_mean",
-                "conv.norm.running_var": "conv_norm_var",
-            }.items()
-        },
+        **in_layers("sound_encoder.encoder.layers.{}.", "a.blk.{}.", {
+            "norm_feed_forward1": "ffn_norm", "feed_forward1.linear1": "ffn_up", "feed_forward1.linear2": "ffn_down",
+            "norm_feed_forward2": "ffn_norm_1", "feed_forward2.linear1": "ffn_up_1",
+            "feed_forward2.linear2": "ffn_down_1", "norm_self_att": "ln1", "norm_out": "ln2",
+            "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+            "self_attn.o_proj": "attn_out", "self_attn.relative_k_proj": "linear_pos",
+            "self_attn.bias_u": "pos_bias_u", "self_attn.bias_v": "pos_bias_v", "norm_conv": "norm_conv",
+            "conv.pointwise_conv1": "conv_pw1", "conv.pointwise_conv2": "conv_pw2", "conv.depthwise_conv": "conv_dw",
+            "conv.norm": "conv_norm", "conv.norm.running_mean": "conv_norm_mean",
+            "conv.norm.running_var": "conv_norm_var",
+        }),
     }  # fmt: skip
 
-    @classmethod
-    def made_for(cls, folder: Folder) -> ProjectorConversion:
-        hears = isinstance(folder.config.get(cls.sound_key), dict)
-        return cls(folder) if hears else NemotronV2VL(folder)
-
-    def metadata(self) -> dict[str, Any]:
-        keys = {
+    def of_sound(self) -> dict[str, Any]:
+        return {
             "projector_type": "parakeet",
             "projection_dim": self.config.need("hidden_size"),
             "embedding_length": self.audio.need("hidden_size"),
@@ -453,9 +456,6 @@ class NemotronOmni(SoundBeside, NemotronV2VL):
             "subsampling_factor": self.audio.need("subsampling_factor"),
             "conv_kernel_size": self.audio.need("conv_kernel_size"),
         }
-        vision = super().metadata()
-        vision["vision.projector_type"] = vision.pop("projector_type")
-        return vision | {"has_audio_encoder": True} | {f"audio.{key}": keys[key] for key in keys}
 
     def rename(self, name: str) -> str | None:
         return None if "num_batches" in name else super().rename(name)
@@ -585,16 +585,8 @@ class LFM2Audio(Conformer):
 
     projector_type = "lfm2a"
     encoder_key = "encoder"
+    layer_keys = ("n_layers",)
     prefixes = ("conformer.", "audio_adapter.", "audio_embedding.")
-
-    def __init__(self, folder: Folder) -> None:
-        self.folder = folder
-        self.config = folder.config
-        values = folder.config.get(self.encoder_key)
-        if not isinstance(values, dict):
-            raise ConvertError(f"{folder.config.path}: {self.encoder_key!r} is missing; the model takes no sound")
-        self.audio = HFConfig(folder.config.path, values)
-        self.n_layer = self.audio.need("n_layers", most=MOST_LAYERS)
 
     def of_audio(self) -> dict[str, Any]:
         width = self.audio.need("d_model")
@@ -621,16 +613,15 @@ class GraniteSpeech(Conformer):
 
     projector_type = "granite_speech"
     encoder_key = "encoder_config"
+    layer_keys = ("num_layers",)
     prefixes = ("encoder.", "projector.")
 
     def __init__(self, folder: Folder) -> None:
-        self.folder = folder
-        self.config = folder.config
-        parts = [folder.config.get(key) for key in (self.encoder_key, "projector_config")]
-        if not all(isinstance(part, dict) for part in parts):
-            raise ConvertError(f"{folder.config.path}: 'encoder_config' or 'projector_config' is missing")
-        self.audio, self.projector = (HFConfig(folder.config.path, dict(part)) for part in parts if part)
-        self.n_layer = self.audio.need("num_layers", most=MOST_LAYERS)
+        super().__init__(folder)
+        projector = folder.config.get("projector_config")
+        if not isinstance(projector, dict):
+            raise ConvertError(f"{folder.config.path}: 'projector_config' is missing")
+        self.projector = HFConfig(folder.config.path, projector)
 
     def of_audio(self) -> dict[str, Any]:
         width = self.audio.need("hidden_dim")

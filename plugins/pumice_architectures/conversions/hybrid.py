@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import SIGMOID, Conversion, LazyTensor, layer_of, pooling, sliding_layers
+from pumice.plugin.convert import SIGMOID, Conversion, LazyTensor, in_layers, layer_of, pooling, sliding_layers
 from pumice_architectures.conversions.mamba import decay
 from pumice_architectures.conversions.rope_factors import proportional_factors
 
@@ -84,14 +84,11 @@ class LFM3(LFM2):
     architecture = "lfm3"
     named_as = "lfm2"
     integers = LFM2.integers | {"attention.sliding_window": "sliding_window"}
-    more_names = {
-        "model.layers.{}.self_attn.gate_proj": "blk.{}.attn_gate",
-        "model.layers.{}.self_attn.q_norm": "blk.{}.attn_q_norm",
-        "model.layers.{}.self_attn.k_norm": "blk.{}.attn_k_norm",
-        "model.layers.{}.self_attn.o_proj": "blk.{}.attn_output",
-        "model.layers.{}.post_operator_norm": "blk.{}.post_attention_norm",
-        "model.layers.{}.post_ffn_norm": "blk.{}.post_ffw_norm",
-    }
+    more_names = in_layers("model.layers.{}.", "blk.{}.", {
+        "self_attn.gate_proj": "attn_gate", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+        "self_attn.o_proj": "attn_output", "post_operator_norm": "post_attention_norm",
+        "post_ffn_norm": "post_ffw_norm",
+    })  # fmt: skip
 
     def metadata(self) -> dict[str, Any]:
         kinds, n_head_kv = self.config["layer_types"], self.config.need("num_key_value_heads")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pumice.plugin.convert import Conversion
 
 
@@ -25,6 +23,4 @@ class HyperCLOVAX(Conversion):
         "model.layers.{}.post_norm1": "blk.{}.post_attention_norm",
         "model.layers.{}.post_norm2": "blk.{}.post_ffw_norm",
     }
-
-    def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {"post_norm": bool(self.config.first("use_post_norm"))}
+    computed = {"post_norm": lambda self: bool(self.config.first("use_post_norm"))}

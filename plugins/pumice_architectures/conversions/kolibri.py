@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from pumice.plugin.convert import SIGMOID, Conversion, LazyTensor, sliding_layers
 from pumice_architectures.conversions.qwen import packed_experts
@@ -32,9 +31,7 @@ class Kolibri(Conversion):
             for part in ("gate", "up", "down")
         },
     }
-
-    def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {"attention.sliding_window_pattern": sliding_layers(self.config)}
+    computed = {"attention.sliding_window_pattern": lambda self: sliding_layers(self.config)}
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         yield from packed_experts(self, name, tensor)

@@ -27,6 +27,7 @@ class Llama(Conversion):
     integers = {"vocab_size": "vocab_size"}
     renames = {r"text_model\.": "", r"^(?!model\.|lm_head\.)": "model."}
     interleaved = True
+    computed = {"rope.dimension_count": lambda self: self.head_dim}
 
     @classmethod
     def made_for(cls, folder: Folder) -> Conversion:
@@ -34,9 +35,6 @@ class Llama(Conversion):
         if "draft_vocab_size" in folder.config and folder.config.first("num_hidden_layers") == 1:
             return Eagle3(folder)
         return cls(folder)
-
-    def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {"rope.dimension_count": self.head_dim}
 
     def other_metadata(self) -> dict[str, Any]:
         n_vocab = self.config.get("vocab_size")
@@ -178,12 +176,11 @@ class Nanbeige(Llama):
 
     architecture = "nanbeige"
     named_as = "llama"
-
-    def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {
-            "num_loops": max(int(self.config.first("num_loops") or 1), 1),
-            "skip_loop_final_norm": bool(self.config.get("skip_loop_final_norm")),
-        }
+    computed = {
+        **Llama.computed,
+        "num_loops": lambda self: max(int(self.config.first("num_loops") or 1), 1),
+        "skip_loop_final_norm": lambda self: bool(self.config.get("skip_loop_final_norm")),
+    }
 
 
 class AfMoE(Llama):

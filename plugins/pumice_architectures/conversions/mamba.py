@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin.convert import Conversion, ConvertError, Folder, LazyTensor, concatenate
+from pumice.plugin.convert import Conversion, ConvertError, Folder, LazyTensor, concatenate, in_layers
 
 ANY_CONTEXT = 1 << 20  # tokens; recurrent states have no limit
 
@@ -129,10 +129,6 @@ class FalconH1(Mamba2):
     vocabularies = ["bpe"]
     pre_tokenizers = ["falcon-h1"]
 
-    def __init__(self, folder: Folder) -> None:
-        super().__init__(folder)
-        self.n_vocab_multiple = 1
-
     def metadata(self) -> dict[str, Any]:
         c = self.config
         return super().metadata() | {
@@ -145,6 +141,10 @@ class FalconH1(Mamba2):
             "attention.value_length": self.head_dim,
             "rope.freq_base": float(c.whole_rope.get("rope_theta", 10000.0)),
         }
+
+    def __init__(self, folder: Folder) -> None:
+        super().__init__(folder)
+        self.n_vocab_multiple = 1
 
     def _multipliers(self) -> dict[str, tuple[float, ...]]:
         """Return multipliers by part of a tensor's name; the first match applies."""
@@ -201,15 +201,13 @@ class XLSTM(Conversion):
         "backbone.blocks.{}.norm_mlstm": "blk.{}.attn_norm",
         "backbone.blocks.{}.norm_ffn": "blk.{}.ffn_norm",
         **{f"backbone.blocks.{{}}.mlstm_layer.{part}": f"blk.{{}}.attn_{part}" for part in "qkv"},
-        "backbone.blocks.{}.mlstm_layer.ogate_preact": "blk.{}.attn_gate",
-        "backbone.blocks.{}.mlstm_layer.igate_preact": "blk.{}.attn_input_gate",
-        "backbone.blocks.{}.mlstm_layer.fgate_preact": "blk.{}.attn_forget_gate",
-        "backbone.blocks.{}.mlstm_layer.multihead_norm": "blk.{}.attn_sub_norm",
-        "backbone.blocks.{}.mlstm_layer.out_proj": "blk.{}.attn_output",
-        "backbone.blocks.{}.ffn.proj_up_gate": "blk.{}.ffn_gate",
-        "backbone.blocks.{}.ffn.proj_up": "blk.{}.ffn_up",
-        "backbone.blocks.{}.ffn.proj_down": "blk.{}.ffn_down",
-    }
+        **in_layers("backbone.blocks.{}.", "blk.{}.", {
+            "mlstm_layer.ogate_preact": "attn_gate", "mlstm_layer.igate_preact": "attn_input_gate",
+            "mlstm_layer.fgate_preact": "attn_forget_gate", "mlstm_layer.multihead_norm": "attn_sub_norm",
+            "mlstm_layer.out_proj": "attn_output", "ffn.proj_up_gate": "ffn_gate", "ffn.proj_up": "ffn_up",
+            "ffn.proj_down": "ffn_down",
+        }),
+    }  # fmt: skip
 
     def metadata(self) -> dict[str, Any]:
         c, shapes = self.config, {name: tensor.shape for name, tensor in self.folder.tensors.items()}

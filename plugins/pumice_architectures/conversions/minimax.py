@@ -8,7 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin.convert import FLOAT32, SIGMOID, Conversion, ConvertError, LazyTensor, leading_dense_layers, number
+from pumice.plugin.convert import (
+    FLOAT32,
+    SIGMOID,
+    Conversion,
+    ConvertError,
+    LazyTensor,
+    in_layers,
+    leading_dense_layers,
+    number,
+)
 from pumice_architectures.conversions.qwen import packed_experts
 
 # Feed-forward blocks and experts of MiniMax M3, and the ends of their names.
@@ -22,12 +31,10 @@ class MiniMax01(Conversion):
     named_as = "minimax-m2"
     pre_tokenizers = ["minimax-m2"]
     integers = {"rope.dimension_count": "rotary_dim"}
-    more_names = {
-        "model.layers.{}.self_attn.qkv_proj": "blk.{}.attn_qkv",
-        "model.layers.{}.self_attn.out_proj": "blk.{}.attn_output",
-        "model.layers.{}.self_attn.output_gate": "blk.{}.attn_gate",
-        "model.layers.{}.self_attn.norm": "blk.{}.attn_norm_2",
-    }
+    more_names = in_layers("model.layers.{}.", "blk.{}.", {
+        "self_attn.qkv_proj": "attn_qkv", "self_attn.out_proj": "attn_output", "self_attn.output_gate": "attn_gate",
+        "self_attn.norm": "attn_norm_2",
+    })  # fmt: skip
     KINDS = ("full_attention", "linear_attention", "mlp")
 
     def metadata(self) -> dict[str, Any]:

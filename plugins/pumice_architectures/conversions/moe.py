@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import SIGMOID, SOFTMAX, Conversion, LazyTensor, sliding_layers
+from pumice.plugin.convert import SIGMOID, SOFTMAX, Conversion, LazyTensor, in_layers, sliding_layers
 from pumice_architectures.conversions.llama import interleaved
 
 
@@ -49,10 +49,9 @@ class Arctic(Conversion):
     vocabularies = ["sentencepiece"]
     integers = {"vocab_size": "vocab_size"}
     renames = {r"^model\.(.*)block_sparse_moe\.experts": r"\1feed_forward.experts"}
-
-    def metadata(self) -> dict[str, Any]:
-        c = self.config
-        return super().metadata() | {"rope.dimension_count": c.need("hidden_size") // c.need("num_attention_heads")}
+    computed = {
+        "rope.dimension_count": lambda self: self.config.need("hidden_size") // self.config.need("num_attention_heads"),
+    }
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         yield from super().convert(name, interleaved(self, name, tensor))
@@ -138,18 +137,12 @@ class JetMoE(Conversion):
         "rope.dimension_count": "kv_channels",
     }
     renames = {r"(mlp|experts)\.bias$": r"\1.output.bias"}
-    more_names = {
-        "model.layers.{}.self_attention.experts.router.layer": "blk.{}.attn_gate_inp",
-        "model.layers.{}.self_attention.experts.input_linear": "blk.{}.attn_q_exps",
-        "model.layers.{}.self_attention.experts.output_linear": "blk.{}.attn_output_exps",
-        "model.layers.{}.self_attention.experts.output": "blk.{}.attn_output",
-        "model.layers.{}.self_attention.k_proj": "blk.{}.attn_k",
-        "model.layers.{}.self_attention.v_proj": "blk.{}.attn_v",
-        "model.layers.{}.mlp.router.layer": "blk.{}.ffn_gate_inp",
-        "model.layers.{}.mlp.input_linear": "blk.{}.ffn_gate_up_exps",
-        "model.layers.{}.mlp.output_linear": "blk.{}.ffn_down_exps",
-        "model.layers.{}.mlp.output": "blk.{}.ffn_down",
-    }
+    more_names = in_layers("model.layers.{}.", "blk.{}.", {
+        "self_attention.experts.router.layer": "attn_gate_inp", "self_attention.experts.input_linear": "attn_q_exps",
+        "self_attention.experts.output_linear": "attn_output_exps", "self_attention.experts.output": "attn_output",
+        "self_attention.k_proj": "attn_k", "self_attention.v_proj": "attn_v", "mlp.router.layer": "ffn_gate_inp",
+        "mlp.input_linear": "ffn_gate_up_exps", "mlp.output_linear": "ffn_down_exps", "mlp.output": "ffn_down",
+    })  # fmt: skip
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.endswith("kv_proj.weight"):
@@ -170,10 +163,8 @@ class Maple(Conversion):
         "expert_feed_forward_length": "moe_intermediate_size",
     }
     LIMIT = 7.0  # limit of gate and up activations, missing in configurations
-
-    def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {
-            "rope.dimension_count": self.n_rot(),
-            "attention.sliding_window_pattern": sliding_layers(self.config),
-            "swiglu_clamp_exp": [self.LIMIT] * self.n_layer,
-        }
+    computed = {
+        "rope.dimension_count": lambda self: self.n_rot(),
+        "attention.sliding_window_pattern": lambda self: sliding_layers(self.config),
+        "swiglu_clamp_exp": lambda self: [self.LIMIT] * self.n_layer,
+    }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -21,9 +20,7 @@ class MuseGlimmer(Conversion):
     special_tokens = {"eot": "<|eot|>"}
     integers = {"attention.sliding_window": "sliding_window"}
     numbers = {"final_logit_softcapping": "final_logit_softcapping", "logit_scale": "output_multiplier"}
-
-    def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {"attention.sliding_window_pattern": sliding_layers(self.config)}
+    computed = {"attention.sliding_window_pattern": lambda self: sliding_layers(self.config)}
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         tensor = interleaved(self, name, tensor + 1.0 if name.endswith("layernorm.weight") else tensor)

@@ -140,6 +140,13 @@ class NemotronHPuzzle(NemotronH):
 
     architecture = "nemotron_h_moe"
 
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | {
+            "feed_forward_length": self.widths,
+            "expert_feed_forward_length": self.widths,
+            "expert_used_count": [block.get("num_experts_per_tok") or 0 for block in self.blocks],
+        }
+
     def __init__(self, folder: Folder) -> None:
         blocks = folder.config.first("block_configs")
         if not blocks:
@@ -156,10 +163,3 @@ class NemotronHPuzzle(NemotronH):
     @property
     def n_draft(self) -> int:
         return 0
-
-    def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {
-            "feed_forward_length": self.widths,
-            "expert_feed_forward_length": self.widths,
-            "expert_used_count": [block.get("num_experts_per_tok") or 0 for block in self.blocks],
-        }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, ConvertError, LazyTensor, concatenate, layer_of, sliding_layers
+from pumice.plugin.convert import Conversion, ConvertError, LazyTensor, concatenate, in_layers, layer_of, sliding_layers
 from pumice_architectures.conversions.llama import interleaved
 from pumice_architectures.conversions.mamba import decay
 from pumice_architectures.conversions.qwen import packed_experts
@@ -48,9 +48,7 @@ class Olmoe(Conversion):
 
     architecture = "olmoe"
     pre_tokenizers = ["olmo"]
-
-    def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {"attention.layer_norm_rms_epsilon": 1e-5}
+    constants = {"attention.layer_norm_rms_epsilon": 1e-5}
 
 
 class OlmoHybrid(Conversion):
@@ -68,18 +66,12 @@ class OlmoHybrid(Conversion):
     }
     flags = {"ssm.negative_eigenvalues": "linear_allow_neg_eigval"}
     renames = {r"\.dt_bias$": ".dt_proj.bias"}
-    more_names = {
-        "model.layers.{}.linear_attn.a_proj": "blk.{}.ssm_alpha",
-        "model.layers.{}.linear_attn.b_proj": "blk.{}.ssm_beta",
-        "model.layers.{}.linear_attn.g_proj": "blk.{}.attn_gate",
-        "model.layers.{}.linear_attn.qkv_proj": "blk.{}.attn_qkv",
-        "model.layers.{}.linear_attn.qkv_conv1d": "blk.{}.ssm_conv1d",
-        "model.layers.{}.linear_attn.o_norm": "blk.{}.ssm_norm",
-        "model.layers.{}.linear_attn.o_proj": "blk.{}.ssm_out",
-        "model.layers.{}.attention_layer_norm": "blk.{}.attn_norm",
-        "model.layers.{}.feedforward_layer_norm": "blk.{}.ffn_norm",
-        "model.layers.{}.post_feedforward_layernorm": "blk.{}.post_ffw_norm",
-    }
+    more_names = in_layers("model.layers.{}.", "blk.{}.", {
+        "linear_attn.a_proj": "ssm_alpha", "linear_attn.b_proj": "ssm_beta", "linear_attn.g_proj": "attn_gate",
+        "linear_attn.qkv_proj": "attn_qkv", "linear_attn.qkv_conv1d": "ssm_conv1d", "linear_attn.o_norm": "ssm_norm",
+        "linear_attn.o_proj": "ssm_out", "attention_layer_norm": "attn_norm", "feedforward_layer_norm": "ffn_norm",
+        "post_feedforward_layernorm": "post_ffw_norm",
+    })  # fmt: skip
 
     def metadata(self) -> dict[str, Any]:
         c = self.config

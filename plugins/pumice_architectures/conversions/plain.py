@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, LazyTensor, sliding_layers
+from pumice.plugin.convert import Conversion, LazyTensor, in_layers, sliding_layers
 from pumice_architectures.conversions.llama import add_space_prefix, interleaved
 
 SPM = ["sentencepiece", "fast_sentencepiece", "bpe"]
@@ -94,9 +94,7 @@ class Chameleon(Conversion):
     architecture = "chameleon"
     pre_tokenizers = ["chameleon"]
     dropped = ("model.vqmodel",)
-
-    def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {"swin_norm": bool(self.config.first("swin_norm"))}
+    computed = {"swin_norm": lambda self: bool(self.config.first("swin_norm"))}
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if ".q_norm." in name or ".k_norm." in name:
@@ -161,16 +159,12 @@ class Talkie(Conversion):
     named_as = "llama"
     more_names = {
         "model.embed": "token_embd",
-        "model.blocks.{}.attn.attn_query": "blk.{}.attn_q",
-        "model.blocks.{}.attn.attn_key": "blk.{}.attn_k",
-        "model.blocks.{}.attn.attn_value": "blk.{}.attn_v",
-        "model.blocks.{}.attn.attn_resid": "blk.{}.attn_output",
-        "model.blocks.{}.attn.head_gain.head_g": "blk.{}.attn_q_norm",
-        "model.blocks.{}.mlp.mlp_gate": "blk.{}.ffn_gate",
-        "model.blocks.{}.mlp.mlp_linear": "blk.{}.ffn_up",
-        "model.blocks.{}.mlp.mlp_resid": "blk.{}.ffn_down",
-        "model.blocks.{}.embed_skip.a_g": "blk.{}.layer_output_scale",
-    }
+        **in_layers("model.blocks.{}.", "blk.{}.", {
+            "attn.attn_query": "attn_q", "attn.attn_key": "attn_k", "attn.attn_value": "attn_v",
+            "attn.attn_resid": "attn_output", "attn.head_gain.head_g": "attn_q_norm", "mlp.mlp_gate": "ffn_gate",
+            "mlp.mlp_linear": "ffn_up", "mlp.mlp_resid": "ffn_down", "embed_skip.a_g": "layer_output_scale",
+        }),
+    }  # fmt: skip
     pre_tokenizers = ["talkie"]
     constants = {"attention.layer_norm_rms_epsilon": 2.0**-23}
     GAINS = {"attn_gain.a_g": "attn_output.scale", "mlp_gain.a_g": "ffn_down.scale"}

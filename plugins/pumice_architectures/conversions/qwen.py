@@ -56,9 +56,7 @@ class Qwen3VL(Qwen3):
     """The text model of Qwen 3 VL; image features also enter some of its layers."""
 
     architecture = "qwen3vl"
-
-    def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {"n_deepstack_layers": n_deepstack(self)}
+    computed = {"n_deepstack_layers": lambda self: n_deepstack(self)}
 
 
 def n_deepstack(conversion: Conversion) -> int:
@@ -140,9 +138,7 @@ class Qwen3VLMoE(Qwen2MoE):
 
     architecture = "qwen3vlmoe"
     renames = {r"thinker\.": ""}
-
-    def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {"n_deepstack_layers": n_deepstack(self)}
+    computed = {"n_deepstack_layers": lambda self: n_deepstack(self)}
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         yield from packed_experts(self, name, tensor, columns=True)
@@ -188,9 +184,7 @@ class GroveMoE(Qwen2MoE):
 
     architecture = "grovemoe"
     constants = {"experts_per_group": 2, "expert_group_scale": 0.05}
-
-    def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {"expert_chunk_feed_forward_length": self.config.first("head_dim") or 128}
+    computed = {"expert_chunk_feed_forward_length": lambda self: self.config.first("head_dim") or 128}
 
     def rename(self, name: str) -> str | None:
         return None if name.endswith(".expert_bias") else super().rename(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import MOST_LAYERS, Conversion, LazyTensor, concatenate, layer_of, sliding_layers
+from pumice.plugin.convert import MOST_LAYERS, Conversion, LazyTensor, concatenate, in_layers, layer_of, sliding_layers
 from pumice_architectures.conversions.drafting import draft_name
 from pumice_architectures.conversions.mamba import decay
 from pumice_architectures.conversions.qwen import Qwen2MoE, packed_experts
@@ -142,13 +142,10 @@ class LaraMini(Conversion):
         "attention.sliding_window": "sliding_window",
     }
     renames = {r"\.dt_bias$": ".dt_proj.bias"}
-    more_names = {
-        "model.layers.{}.linear_attn.out_norm": "blk.{}.ssm_norm",
-        "model.layers.{}.linear_attn.in_proj_b": "blk.{}.ssm_beta",
-        "model.layers.{}.linear_attn.in_proj_a": "blk.{}.ssm_alpha",
-        "model.layers.{}.linear_attn.in_proj_qkv": "blk.{}.attn_qkv",
-        "model.layers.{}.linear_attn.in_proj_z": "blk.{}.attn_gate",
-    }
+    more_names = in_layers("model.layers.{}.", "blk.{}.", {
+        "linear_attn.out_norm": "ssm_norm", "linear_attn.in_proj_b": "ssm_beta", "linear_attn.in_proj_a": "ssm_alpha",
+        "linear_attn.in_proj_qkv": "attn_qkv", "linear_attn.in_proj_z": "attn_gate",
+    })  # fmt: skip
 
     def metadata(self) -> dict[str, Any]:
         c = self.config

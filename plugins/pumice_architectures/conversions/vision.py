@@ -109,17 +109,17 @@ class Llava(ProjectorConversion):
         "multi_modal_projector.linear_1": "mm.0",
         "multi_modal_projector.linear_2": "mm.2",
     }
+    usual_eps = 1e-5
 
     @classmethod
     def made_for(cls, folder: Folder) -> ProjectorConversion:
+        if cls is not Llava:
+            return cls(folder)
         vision = folder.config.get("vision_config")
         kind = vision.get("model_type") if isinstance(vision, dict) else None
         if kind not in ("pixtral", "clip_vision_model"):
             raise ConvertError(f"{folder.config.path}: encoders of type {kind!r} are not supported in LLaVA")
         return Pixtral(folder) if kind == "pixtral" else cls(folder)
-
-    def epsilon(self) -> float:
-        return float(self.vision.first("layer_norm_eps") or 1e-5)
 
     def rename(self, name: str) -> str | None:
         return None if name.endswith("position_ids") else super().rename(name)
@@ -130,10 +130,6 @@ class LlavaNext(Llava):
 
     prefixes = (*Llava.prefixes, "image_newline")
     more_names: ClassVar[dict[str, str]] = {**Llava.more_names, "image_newline": "v.image_newline"}
-
-    @classmethod
-    def made_for(cls, folder: Folder) -> ProjectorConversion:
-        return cls(folder)
 
     def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
@@ -246,15 +242,12 @@ class Qwen2VL(ProjectorConversion):
     activation = ""
     prefixes: tuple[str, ...] = ("visual.",)
     more_names: ClassVar[dict[str, str]] = {"visual.merger.mlp.0": "mm.0", "visual.merger.mlp.2": "mm.2"}
+    n_embd_key = "embed_dim"
 
     @classmethod
     def made_for(cls, folder: Folder) -> ProjectorConversion:
-        is_25 = "Qwen2_5" in folder.config.outer_class
+        is_25 = cls is Qwen2VL and "Qwen2_5" in folder.config.outer_class
         return Qwen25VL(folder) if is_25 else cls(folder)
-
-    @property
-    def n_embd(self) -> int:
-        return self.vision.need("embed_dim")
 
     def of_vision(self) -> dict[str, Any]:
         values = super().of_vision() | self.limits()
@@ -297,10 +290,7 @@ class Qwen2VL(ProjectorConversion):
 class Qwen25VL(Qwen2VL):
     projector_type = "qwen2.5vl_merger"
     activation = "use_silu"
-
-    @property
-    def n_embd(self) -> int:
-        return self.vision.need("hidden_size")
+    n_embd_key = "hidden_size"
 
     def n_ff(self) -> int:
         return self.vision.need("intermediate_size")
@@ -329,10 +319,6 @@ class Exaone45(Qwen25VL):
 
     projector_type = "exaone4_5"
 
-    @classmethod
-    def made_for(cls, folder: Folder) -> ProjectorConversion:
-        return cls(folder)
-
     def of_vision(self) -> dict[str, Any]:
         return super().of_vision() | {
             "attention.head_count_kv": self.vision.need("num_key_value_heads"),
@@ -352,10 +338,6 @@ class Qwen3VL(Qwen25VL):
         "visual.merger.linear_fc1": "mm.0",
         "visual.merger.linear_fc2": "mm.2",
     }
-
-    @classmethod
-    def made_for(cls, folder: Folder) -> ProjectorConversion:
-        return cls(folder)
 
     @property
     def deep_layers(self) -> list[int]:

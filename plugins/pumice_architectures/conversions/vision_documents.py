@@ -15,6 +15,7 @@ class GLM4V(Qwen3VL):
 
     projector_type = "glm4v"
     more_names: ClassVar[dict[str, str]] = {}
+    eps_key, usual_eps = "rms_norm_eps", 1e-5
 
     def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
@@ -25,9 +26,6 @@ class GLM4V(Qwen3VL):
 
     def image_size(self) -> int:
         return self.side("image_size")
-
-    def epsilon(self) -> float:
-        return float(self.vision.first("rms_norm_eps") or 1e-5)
 
     def of_vision(self) -> dict[str, Any]:
         # Limits are of two frames, which one image fills.
@@ -46,9 +44,7 @@ class PaddleOCR(ProjectorConversion):
     projector_type = "paddleocr"
     prefixes = ("visual.", "mlp_AR.", "projector.")
     renames: ClassVar[dict[str, str]] = {r"^visual\.": "vision_tower.", r"^projector\.": "mlp_AR."}
-
-    def epsilon(self) -> float:
-        return float(self.vision.first("rms_norm_eps") or 1e-6)
+    eps_key = "rms_norm_eps"
 
     def limits(self) -> dict[str, int]:
         size = self.processor.get("size")
@@ -109,9 +105,7 @@ class HunyuanVL(ProjectorConversion):
 
     projector_type = "hunyuanvl"
     prefixes = ("vit.",)
-
-    def epsilon(self) -> float:
-        return float(self.vision.first("rms_norm_eps") or 1e-5)
+    eps_key, usual_eps = "rms_norm_eps", 1e-5
 
     def image_size(self) -> int:
         return self.side("max_image_size")
@@ -153,14 +147,7 @@ class DotsOCR(Qwen2VL):
         r"^vision_tower\.blocks\.(\d+)\.mlp\.fc3": r"visual.blocks.\1.mlp.up_proj",
     }
     more_names: ClassVar[dict[str, str]] = {}
-
-    @classmethod
-    def made_for(cls, folder: Folder) -> ProjectorConversion:
-        return cls(folder)
-
-    @property
-    def n_embd(self) -> int:
-        return self.vision.need("hidden_size")
+    n_embd_key = "hidden_size"
 
     def n_ff(self) -> int:
         return self.vision.need("intermediate_size")

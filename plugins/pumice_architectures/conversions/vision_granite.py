@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
-from pumice.plugin.convert import ConvertError, Folder, ProjectorConversion
+from pumice.plugin.convert import ConvertError, Folder, ProjectorConversion, in_layers
 from pumice_architectures.conversions.granite import vision_streams
 from pumice_architectures.conversions.vision import SIGLIP
 
@@ -18,30 +18,17 @@ class Granite4Vision(ProjectorConversion):
     renames: ClassVar[dict[str, str]] = {**SIGLIP, r"\.qformer\.encoder\.layer\.0\.": "."}
     more_names: ClassVar[dict[str, str]] = {
         "image_newline": "v.image_newline",
-        **{
-            f"projector.{{}}.{theirs}": f"v.proj_blk.{{}}.{ours}"
-            for theirs, ours in {
-                "image_positions": "img_pos",
-                "query": "query",
-                "norm": "norm",
-                "out_linear": "linear",
-                "qformer.layernorm": "post_norm",
-                "attention.attention.query": "self_attn_q",
-                "attention.attention.key": "self_attn_k",
-                "attention.attention.value": "self_attn_v",
-                "attention.output.dense": "self_attn_out",
-                "attention.output.LayerNorm": "self_attn_norm",
-                "crossattention.attention.query": "cross_attn_q",
-                "crossattention.attention.key": "cross_attn_k",
-                "crossattention.attention.value": "cross_attn_v",
-                "crossattention.output.dense": "cross_attn_out",
-                "crossattention.output.LayerNorm": "cross_attn_norm",
-                "intermediate_query.dense": "ffn_up",
-                "output_query.dense": "ffn_down",
-                "output_query.LayerNorm": "ffn_norm",
-            }.items()
-        },
-    }
+        **in_layers("projector.{}.", "v.proj_blk.{}.", {
+            "image_positions": "img_pos", "query": "query", "norm": "norm", "out_linear": "linear",
+            "qformer.layernorm": "post_norm", "attention.attention.query": "self_attn_q",
+            "attention.attention.key": "self_attn_k", "attention.attention.value": "self_attn_v",
+            "attention.output.dense": "self_attn_out", "attention.output.LayerNorm": "self_attn_norm",
+            "crossattention.attention.query": "cross_attn_q", "crossattention.attention.key": "cross_attn_k",
+            "crossattention.attention.value": "cross_attn_v", "crossattention.output.dense": "cross_attn_out",
+            "crossattention.output.LayerNorm": "cross_attn_norm", "intermediate_query.dense": "ffn_up",
+            "output_query.dense": "ffn_down", "output_query.LayerNorm": "ffn_norm",
+        }),
+    }  # fmt: skip
 
     def __init__(self, folder: Folder) -> None:
         super().__init__(folder)

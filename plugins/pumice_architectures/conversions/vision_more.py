@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pumice.plugin.convert import ConvertError, Folder, LazyTensor, ProjectorConversion
+from pumice.plugin.convert import ConvertError, Folder, LazyTensor, ProjectorConversion, in_layers
 from pumice_architectures.conversions.vision import Qwen3VL, channels_first
 from pumice_architectures.conversions.vision_documents import GLM4V
 
@@ -62,23 +62,12 @@ class Step3VL(ProjectorConversion):
         "vision_model.conv1": "v.patch_embd",
         "vision_model.positional_embedding": "v.position_embd",
         "vision_model.ln_pre": "v.pre_ln",
-        **{
-            f"vision_model.transformer.resblocks.{{}}.{theirs}": f"v.blk.{{}}.{ours}"
-            for theirs, ours in {
-                "attn.in_proj": "attn_qkv",
-                "attn.out_proj": "attn_out",
-                "ln_1": "ln1",
-                "ln_2": "ln2",
-                "ls_1": "ls1",
-                "ls_2": "ls2",
-                "mlp.c_fc": "ffn_up",
-                "mlp.c_proj": "ffn_down",
-            }.items()
-        },
-    }
-
-    def epsilon(self) -> float:
-        return float(self.vision.first("layer_norm_eps") or 1e-5)
+        **in_layers("vision_model.transformer.resblocks.{}.", "v.blk.{}.", {
+            "attn.in_proj": "attn_qkv", "attn.out_proj": "attn_out", "ln_1": "ln1", "ln_2": "ln2", "ls_1": "ls1",
+            "ls_2": "ls2", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down",
+        }),
+    }  # fmt: skip
+    usual_eps = 1e-5
 
     def n_ff(self) -> int:
         if n := self.vision.first("intermediate_size"):
@@ -110,9 +99,7 @@ class MiniMaxM3(ProjectorConversion):
         "patch_merge_mlp.linear_2": "mm.merger.fc2",
         "vision_tower.vision_model.pre_layrnorm": "v.pre_ln",
     }
-
-    def epsilon(self) -> float:
-        return float(self.vision.first("layer_norm_eps") or 1e-5)
+    usual_eps = 1e-5
 
     def of_vision(self) -> dict[str, Any]:
         compression = self.vision.first("img_token_compression_config") or {}
@@ -159,20 +146,12 @@ class YoutuVL(ProjectorConversion):
         "merger.mlp.2": "mm.2",
         "siglip2.vision_model.embeddings.patch_embedding": "v.patch_embd",
         "siglip2.vision_model.post_layernorm": "v.post_ln",
-        **{
-            f"siglip2.vision_model.encoder.layers.{{}}.{theirs}": f"v.blk.{{}}.{ours}"
-            for theirs, ours in {
-                "self_attn.q_proj": "attn_q",
-                "self_attn.k_proj": "attn_k",
-                "self_attn.v_proj": "attn_v",
-                "self_attn.out_proj": "attn_out",
-                "layer_norm1": "ln1",
-                "layer_norm2": "ln2",
-                "mlp.fc1": "ffn_up",
-                "mlp.fc2": "ffn_down",
-            }.items()
-        },
-    }
+        **in_layers("siglip2.vision_model.encoder.layers.{}.", "v.blk.{}.", {
+            "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+            "self_attn.out_proj": "attn_out", "layer_norm1": "ln1", "layer_norm2": "ln2", "mlp.fc1": "ffn_up",
+            "mlp.fc2": "ffn_down",
+        }),
+    }  # fmt: skip
 
     def image_size(self) -> int:
         return self.vision.first("image_size") or 560  # any size is encoded; the value of llama.cpp's converter
@@ -270,18 +249,11 @@ class NemotronV2VL(ProjectorConversion):
         "vision_model.radio_model.model.patch_generator.embedder": "v.patch_embd",
         "vision_model.radio_model.model.patch_generator.pos_embed": "v.position_embd",
         "vision_model.radio_model.model.patch_generator.cls_token": "v.class_embd",
-        **{
-            f"vision_model.radio_model.model.blocks.{{}}.{theirs}": f"v.blk.{{}}.{ours}"
-            for theirs, ours in {
-                "attn.qkv": "attn_qkv",
-                "attn.proj": "attn_out",
-                "norm1": "ln1",
-                "norm2": "ln2",
-                "mlp.fc1": "ffn_up",
-                "mlp.fc2": "ffn_down",
-            }.items()
-        },
-    }
+        **in_layers("vision_model.radio_model.model.blocks.{}.", "v.blk.{}.", {
+            "attn.qkv": "attn_qkv", "attn.proj": "attn_out", "norm1": "ln1", "norm2": "ln2", "mlp.fc1": "ffn_up",
+            "mlp.fc2": "ffn_down",
+        }),
+    }  # fmt: skip
 
     def image_size(self) -> int:
         return int(self.config.get("force_image_size", 512))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from pumice.plugin.convert import LazyTensor, ProjectorConversion
+from pumice.plugin.convert import LazyTensor, ProjectorConversion, in_layers
 
 
 class MuseGlimmer(ProjectorConversion):
@@ -22,27 +22,16 @@ class MuseGlimmer(ProjectorConversion):
         "vision_tower.patch_embedder.position_embedding_table": "v.position_embd",
         "vision_tower.ln_pre": "v.pre_ln",
         "vision_tower.ln_post": "v.post_ln",
-        **{
-            f"vision_tower.layers.{{}}.{theirs}": f"v.blk.{{}}.{ours}"
-            for theirs, ours in {
-                "attn.q_proj": "attn_q",
-                "attn.k_proj": "attn_k",
-                "attn.v_proj": "attn_v",
-                "attn.proj": "attn_out",
-                "norm1": "ln1",
-                "norm2": "ln2",
-                "mlp.fc1": "ffn_up",
-                "mlp.fc2": "ffn_down",
-            }.items()
-        },
-    }
+        **in_layers("vision_tower.layers.{}.", "v.blk.{}.", {
+            "attn.q_proj": "attn_q", "attn.k_proj": "attn_k", "attn.v_proj": "attn_v", "attn.proj": "attn_out",
+            "norm1": "ln1", "norm2": "ln2", "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down",
+        }),
+    }  # fmt: skip
+    usual_eps = 1e-5
 
     @property
     def merge(self) -> int:
         return int(self.vision.first("merge_size") or 2)
-
-    def epsilon(self) -> float:
-        return float(self.vision.first("layer_norm_eps") or 1e-5)
 
     def image_size(self) -> int:
         return int(self.vision.first("pos_emb_height") or 32) * self.side("patch_size") * self.merge

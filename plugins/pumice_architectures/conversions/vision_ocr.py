@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from pumice.plugin.convert import ConvertError, Folder, GGMLType, HFConfig, LazyTensor, ProjectorConversion
+from pumice.plugin.convert import ConvertError, Folder, GGMLType, HFConfig, LazyTensor, ProjectorConversion, in_layers
 
 FLOAT32 = (".pos_embd.", ".attn.pos_h.", ".attn.pos_w.", ".neck.", ".net_")
 
@@ -85,21 +85,12 @@ class DeepSeekOCR2(DeepSeekOCR):
         "model.qwen2_model.query_768": "v.resample_query_768",
         "model.qwen2_model.query_1024": "v.resample_query_1024",
         "model.qwen2_model.model.model.norm": "v.post_ln",
-        **{
-            f"model.qwen2_model.model.model.layers.{{}}.{theirs}": f"v.blk.{{}}.{ours}"
-            for theirs, ours in {
-                "input_layernorm": "ln1",
-                "post_attention_layernorm": "ln2",
-                "self_attn.q_proj": "attn_q",
-                "self_attn.k_proj": "attn_k",
-                "self_attn.v_proj": "attn_v",
-                "self_attn.o_proj": "attn_out",
-                "mlp.gate_proj": "ffn_gate",
-                "mlp.up_proj": "ffn_up",
-                "mlp.down_proj": "ffn_down",
-            }.items()
-        },
-    }
+        **in_layers("model.qwen2_model.model.model.layers.{}.", "v.blk.{}.", {
+            "input_layernorm": "ln1", "post_attention_layernorm": "ln2", "self_attn.q_proj": "attn_q",
+            "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_out",
+            "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+        }),
+    }  # fmt: skip
 
     def second(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         usual = {"patch_size": 16, "intermediate_size": 4864, "num_attention_heads": 14, "layers": 24}

@@ -73,6 +73,7 @@ class Gemma4Unified(Gemma4):
         r"^embed_vision\.": "model.embed_vision.",
         r"(pos_embedding)$": r"\1.weight",
     }
+    n_embd_key = "mm_embed_dim"
 
     def count_layers(self) -> int:
         return 0
@@ -97,10 +98,6 @@ class Gemma4Unified(Gemma4):
             "num_mel_bins": 128,  # which readers require
         }
         return {"has_audio_encoder": True} | {f"audio.{key}": value for key, value in keys.items()}
-
-    @property
-    def n_embd(self) -> int:
-        return self.vision.need("mm_embed_dim")
 
     @property
     def n_head(self) -> int:
@@ -135,6 +132,7 @@ class KimiVL(ProjectorConversion):
         "init_pos_emb_time": "pos_emb_time",
         "projector_ln_eps": "layer_norm_eps",
     }
+    usual_eps = 1e-5
 
     def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
@@ -142,9 +140,6 @@ class KimiVL(ProjectorConversion):
         if not isinstance(merge, list) or len(merge) != 2 or merge[0] != merge[1] or not isinstance(merge[0], int):
             raise ConvertError(f"{self.config.path}: 'merge_kernel_size' is {merge!r}, expected a square")
         self.merge = merge[0]
-
-    def epsilon(self) -> float:
-        return float(self.vision.first("layer_norm_eps") or 1e-5)
 
     def image_size(self) -> int:
         return int(self.vision.first("pos_emb_height") or 64) * self.side("patch_size")
@@ -202,9 +197,7 @@ class Llama4(ProjectorConversion):
         "multi_modal_projector.linear_1": "mm.model.fc",
         "vision_model.model.layers.{}.post_attention_layernorm": "v.blk.{}.ln2",
     }
-
-    def epsilon(self) -> float:
-        return float(self.vision.first("norm_eps") or 1e-5)
+    eps_key, usual_eps = "norm_eps", 1e-5
 
     def of_vision(self) -> dict[str, Any]:
         values = super().of_vision()

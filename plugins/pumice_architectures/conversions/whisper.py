@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from pumice.plugin.convert import MOST_LAYERS, Conversion, ConvertError, Folder, GGMLType, LazyTensor
+from pumice.plugin.convert import MOST_LAYERS, Conversion, ConvertError, Folder, GGMLType, LazyTensor, in_layers
 
 ENGLISH_ONLY = 51864  # tokens of models that know English alone
 FIRST_TIME, LAST_TIME, TIME_STEP = 0.0, 30.0, 0.02  # seconds that tokens of times stand for
@@ -32,11 +32,9 @@ class Whisper(Conversion):
         "model.decoder.embed_tokens": "token_embd",
         "model.decoder.embed_positions": "position_embd",
         "model.decoder.layer_norm": "dec.output_norm",
-        **{
-            f"model.encoder.layers.{{}}.{theirs}": f"a.blk.{{}}.{ours}" for theirs, ours in {**PARTS, **HEARING}.items()
-        },
-        **{f"model.decoder.layers.{{}}.{theirs}": f"dec.blk.{{}}.{ours}" for theirs, ours in PARTS.items()},
-    }
+        **in_layers("model.encoder.layers.{}.", "a.blk.{}.", {**PARTS, **HEARING}),
+        **in_layers("model.decoder.layers.{}.", "dec.blk.{}.", PARTS),
+    }  # fmt: skip
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin.convert import Conversion, ConvertError, LazyTensor, concatenate, sliding_layers
+from pumice.plugin.convert import Conversion, ConvertError, LazyTensor, concatenate, in_layers, sliding_layers
 from pumice_architectures.conversions.rope_factors import llama3_factors
 
 
@@ -114,18 +114,12 @@ class ModernBertDecoder(Conversion):
         "lm_head.dense": "output_dense",
         "lm_head.norm": "output_dense_norm",
         "decoder": "output",
-        "model.layers.{}.attn.q_proj": "blk.{}.attn_q",
-        "model.layers.{}.attn.k_proj": "blk.{}.attn_k",
-        "model.layers.{}.attn.v_proj": "blk.{}.attn_v",
-        "model.layers.{}.attn.Wo": "blk.{}.attn_output",
-        "model.layers.{}.attn_norm": "blk.{}.attn_norm",
-        "model.layers.{}.mlp_norm": "blk.{}.ffn_norm",
-        "model.layers.{}.mlp.Wi": "blk.{}.ffn_up",
-        "model.layers.{}.mlp.Wo": "blk.{}.ffn_down",
+        **in_layers("model.layers.{}.", "blk.{}.", {
+            "attn.q_proj": "attn_q", "attn.k_proj": "attn_k", "attn.v_proj": "attn_v", "attn.Wo": "attn_output",
+            "attn_norm": "attn_norm", "mlp_norm": "ffn_norm", "mlp.Wi": "ffn_up", "mlp.Wo": "ffn_down",
+        }),
+    }  # fmt: skip
+    computed = {
+        "attention.sliding_window": lambda self: self.config.need("local_attention") // 2,
+        "attention.sliding_window_pattern": lambda self: sliding_layers(self.config),
     }
-
-    def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {
-            "attention.sliding_window": self.config.need("local_attention") // 2,
-            "attention.sliding_window_pattern": sliding_layers(self.config),
-        }
