@@ -95,6 +95,18 @@ class QueueFullError(RequestError):
         return f"{self.n_queued} requests wait already, max_queue is {self.max_queue}: try again later"
 
 
+class RequestTimeoutError(RequestError, TimeoutError):
+    """A request without partial results, such as an embedding, that has reached its timeout of ``seconds``."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+    def describe(self) -> str:
+        """Return the message, with the limit."""
+        return f"the request has reached its timeout of {self.seconds:g} seconds: raise it, or try again later"
+
+
 class MediaError(RequestError):
     """An image, a sound or a video of a request that cannot be read, or is beyond a limit.
 

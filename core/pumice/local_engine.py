@@ -21,7 +21,7 @@ from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner, 
 from pumice.engine.cache.tiers import Tiers, make_tiers
 from pumice.engine.loop.policy import GPU_ROWS, HOST_BESIDE, HOST_ROWS, FairPolicy, SchedulingPolicy
 from pumice.engine.media.encoders import ChosenProjector
-from pumice.engine.messages import Event, Facts
+from pumice.engine.messages import DEFAULT_TERMS, Event, Facts, Terms
 from pumice.engine.placement.backends import OpeningBackends
 from pumice.engine.placement.fitting import fit_model
 from pumice.engine.placement.runner import Observer
@@ -198,6 +198,7 @@ class LocalEngine:
         media: Sequence[Embeddings],
         adapters: Mapping[str, float] | None,
         first: int = 0,
+        terms: Terms = DEFAULT_TERMS,
     ) -> NDArray[np.float32]:
         tokens = self._checked("logits: ids", ids)
         if not tokens:
@@ -227,7 +228,7 @@ class LocalEngine:
                 shares=first > 0,
             )
 
-        return self.thread.read(whole)[0]
+        return self.thread.read(whole, terms)[0]
 
     def state(self, tokens: Sequence[int], adapters: Mapping[str, float] | None, cache_salt: str) -> bytes:
         salt = salt_of(cache_salt, self._adapter_names.scales(adapters))

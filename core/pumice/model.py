@@ -11,7 +11,7 @@ from pumice.audio import Audio
 from pumice.chat.mixed import MEDIA
 from pumice.chat.tools import MAX_TURNS
 from pumice.engine import Request
-from pumice.engine.messages import Logprobs, Pooling
+from pumice.engine.messages import Logprobs, Pooling, Terms
 from pumice.errors import RequestError
 from pumice.frontend.hidden import hidden_states
 from pumice.frontend.loaded import LoadedModel
@@ -22,10 +22,12 @@ from pumice.options import (
     CHAT,
     GENERATE,
     OUTPUT,
+    QUEUE,
     REQUEST,
     ChatOptions,
     CountedOptions,
     GenerateOptions,
+    QueueOptions,
     documented,
     merge_options,
 )
@@ -48,6 +50,7 @@ S = TypeVar("S", Stream, AsyncStream)
 Adapters = Mapping[str, float] | None
 _generates = documented(GENERATE)
 _chats = documented(CHAT, max_tokens=None)
+_queues = documented(QUEUE)
 
 
 class Model(LoadedModel):
@@ -331,8 +334,8 @@ class Model(LoadedModel):
         dimensions: int | None = None,
         pooling: Literal["none"],
         adapters: Adapters = None,
-        priority: int = 0,
         truncate: bool = False,
+        **options: Unpack[QueueOptions],
     ) -> list[Rows]: ...
 
     @overload
@@ -344,11 +347,12 @@ class Model(LoadedModel):
         dimensions: int | None = None,
         pooling: Literal["mean", "cls", "last"] | None = None,
         adapters: Adapters = None,
-        priority: int = 0,
         truncate: bool = False,
+        **options: Unpack[QueueOptions],
     ) -> Rows: ...
 
     @short_traceback
+    @_queues
     def embed(
         self,
         texts: Texts,
@@ -357,8 +361,8 @@ class Model(LoadedModel):
         dimensions: int | None = None,
         pooling: Pooling | None = None,
         adapters: Adapters = None,
-        priority: int = 0,
         truncate: bool = False,
+        **options: Unpack[QueueOptions],
     ) -> Rows | list[Rows]:
         """Return the embeddings of texts.
 
@@ -370,7 +374,6 @@ class Model(LoadedModel):
             pooling: Which hidden states become the vector: "mean", "cls" or "last". None follows the model's file, else
                 the last state of a decoder and the mean of an encoder. "none" returns the states of all tokens.
             adapters: Scale of each adapter by name; None as configured.
-            priority: Requests with a higher one come first.
             truncate: Cut texts and token ids that are longer than the context, instead of raising RequestError.
 
         Returns:
@@ -380,7 +383,7 @@ class Model(LoadedModel):
         Raises:
             RequestError: The model has no embeddings, a text does not fit, or an argument is wrong.
         """
-        return self._embedder.embed(texts, normalize, dimensions, pooling, adapters, priority, truncate).wait()
+        return self._embedder.embed(texts, normalize, dimensions, pooling, adapters, Terms(**options), truncate).wait()
 
     @overload
     async def aembed(
@@ -391,8 +394,8 @@ class Model(LoadedModel):
         dimensions: int | None = None,
         pooling: Literal["none"],
         adapters: Adapters = None,
-        priority: int = 0,
         truncate: bool = False,
+        **options: Unpack[QueueOptions],
     ) -> list[Rows]: ...
 
     @overload
@@ -404,11 +407,12 @@ class Model(LoadedModel):
         dimensions: int | None = None,
         pooling: Literal["mean", "cls", "last"] | None = None,
         adapters: Adapters = None,
-        priority: int = 0,
         truncate: bool = False,
+        **options: Unpack[QueueOptions],
     ) -> Rows: ...
 
     @short_traceback
+    @_queues
     async def aembed(
         self,
         texts: Texts,
@@ -417,21 +421,24 @@ class Model(LoadedModel):
         dimensions: int | None = None,
         pooling: Pooling | None = None,
         adapters: Adapters = None,
-        priority: int = 0,
         truncate: bool = False,
+        **options: Unpack[QueueOptions],
     ) -> Rows | list[Rows]:
         """Like ``embed``, for a coroutine."""
-        return await self._embedder.embed(texts, normalize, dimensions, pooling, adapters, priority, truncate).awaited()
+        return await self._embedder.embed(
+            texts, normalize, dimensions, pooling, adapters, Terms(**options), truncate
+        ).awaited()
 
     @short_traceback
+    @_queues
     def rerank(
         self,
         query: str,
         documents: Sequence[str],
         adapters: Adapters = None,
-        priority: int = 0,
         *,
         truncate: bool = False,
+        **options: Unpack[QueueOptions],
     ) -> list[float]:
         """Score documents by their relevance for a query.
 
@@ -439,7 +446,6 @@ class Model(LoadedModel):
             query: Text of the query.
             documents: Texts to score.
             adapters: Scale of each adapter by name; None as configured.
-            priority: Requests with a higher one come first.
             truncate: Cut documents that do not fit the context beside the query, instead of raising RequestError.
 
         Returns:
@@ -448,22 +454,24 @@ class Model(LoadedModel):
         Raises:
             RequestError: The model has no classifier, or a text does not fit the context.
         """
-        return self._embedder.rank(query, documents, adapters, priority, truncate).wait()
+        return self._embedder.rank(query, documents, adapters, Terms(**options), truncate).wait()
 
     @short_traceback
+    @_queues
     async def arerank(
         self,
         query: str,
         documents: Sequence[str],
         adapters: Adapters = None,
-        priority: int = 0,
         *,
         truncate: bool = False,
+        **options: Unpack[QueueOptions],
     ) -> list[float]:
         """Like ``rerank``, for a coroutine."""
-        return await self._embedder.rank(query, documents, adapters, priority, truncate).awaited()
+        return await self._embedder.rank(query, documents, adapters, Terms(**options), truncate).awaited()
 
     @short_traceback
+    @_queues
     def score(
         self,
         prompt: str | Sequence[int],
@@ -471,7 +479,7 @@ class Model(LoadedModel):
         *,
         adapters: Adapters = None,
         cache_salt: str = "",
-        priority: int = 0,
+        **options: Unpack[QueueOptions],
     ) -> Sequence[Logprobs]:
         """Return the log-probability of each token of a prompt after the first.
 
@@ -480,14 +488,14 @@ class Model(LoadedModel):
             n_top: Number of most probable tokens to return beside each token.
             adapters: Scale of each adapter by name; None as configured.
             cache_salt: Share cached prefixes only with requests that have the same salt.
-            priority: Requests with a higher one come first.
 
         Raises:
             RequestError: The model has no such probabilities, the prompt does not fit, or an argument is wrong.
         """
-        return scores(self.engine, prompt, n_top, adapters, cache_salt, priority).wait()
+        return scores(self.engine, prompt, n_top, adapters, cache_salt, Terms(**options)).wait()
 
     @short_traceback
+    @_queues
     async def ascore(
         self,
         prompt: str | Sequence[int],
@@ -495,18 +503,20 @@ class Model(LoadedModel):
         *,
         adapters: Adapters = None,
         cache_salt: str = "",
-        priority: int = 0,
+        **options: Unpack[QueueOptions],
     ) -> Sequence[Logprobs]:
         """Like ``score``, for a coroutine."""
-        return await scores(self.engine, prompt, n_top, adapters, cache_salt, priority).awaited()
+        return await scores(self.engine, prompt, n_top, adapters, cache_salt, Terms(**options)).awaited()
 
     @short_traceback
+    @_queues
     def logits(
         self,
         ids: Sequence[int],
         prompt: Sequence[int] | Sequence[Audio] = (),
         adapters: Adapters = None,
         first: int = 0,
+        **options: Unpack[QueueOptions],
     ) -> Rows:
         """Return the logits after each token of a new sequence. The engine must be in this process (``pumice.load``).
 
@@ -524,24 +534,34 @@ class Model(LoadedModel):
             RequestError: The tokens do not fit, an argument is wrong, or the engine is in another process.
         """
         read: tuple[Sequence[int], Sequence[Any]] = self._requests.read(prompt, "") if len(prompt) else ((), ())
-        return self.engine.logits(ids, *read, adapters, first)
+        return self.engine.logits(ids, *read, adapters, first, Terms(**options))
 
     @overload
     def hidden(  # type: ignore[overload-overlap]  # a text is a sequence of texts, too
-        self, texts: str | Sequence[int], layers: Sequence[int | str], adapters: Adapters = None
+        self,
+        texts: str | Sequence[int],
+        layers: Sequence[int | str],
+        adapters: Adapters = None,
+        **options: Unpack[QueueOptions],
     ) -> dict[int | str, Rows]: ...
 
     @overload
     def hidden(
-        self, texts: Sequence[str] | Sequence[Sequence[int]], layers: Sequence[int | str], adapters: Adapters = None
+        self,
+        texts: Sequence[str] | Sequence[Sequence[int]],
+        layers: Sequence[int | str],
+        adapters: Adapters = None,
+        **options: Unpack[QueueOptions],
     ) -> list[dict[int | str, Rows]]: ...
 
     @short_traceback
+    @_queues
     def hidden(
         self,
         texts: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]],
         layers: Sequence[int | str],
         adapters: Adapters = None,
+        **options: Unpack[QueueOptions],
     ) -> dict[int | str, Rows] | list[dict[int | str, Rows]]:
         """Return the hidden states of layers for each token.
 
@@ -558,29 +578,41 @@ class Model(LoadedModel):
             RequestError: The model has no such layer, or a text does not fit.
         """
         several = _are_several(texts)
-        states = hidden_states(self.engine, texts if several else [texts], layers, adapters).wait()
+        listed = texts if several else [texts]
+        states = hidden_states(self.engine, listed, layers, adapters, Terms(**options)).wait()
         return states if several else states[0]
 
     @overload
     async def ahidden(  # type: ignore[overload-overlap]  # a text is a sequence of texts, too
-        self, texts: str | Sequence[int], layers: Sequence[int | str], adapters: Adapters = None
+        self,
+        texts: str | Sequence[int],
+        layers: Sequence[int | str],
+        adapters: Adapters = None,
+        **options: Unpack[QueueOptions],
     ) -> dict[int | str, Rows]: ...
 
     @overload
     async def ahidden(
-        self, texts: Sequence[str] | Sequence[Sequence[int]], layers: Sequence[int | str], adapters: Adapters = None
+        self,
+        texts: Sequence[str] | Sequence[Sequence[int]],
+        layers: Sequence[int | str],
+        adapters: Adapters = None,
+        **options: Unpack[QueueOptions],
     ) -> list[dict[int | str, Rows]]: ...
 
     @short_traceback
+    @_queues
     async def ahidden(
         self,
         texts: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]],
         layers: Sequence[int | str],
         adapters: Adapters = None,
+        **options: Unpack[QueueOptions],
     ) -> dict[int | str, Rows] | list[dict[int | str, Rows]]:
         """Like ``hidden``, for a coroutine."""
         several = _are_several(texts)
-        states = await hidden_states(self.engine, texts if several else [texts], layers, adapters).awaited()
+        listed = texts if several else [texts]
+        states = await hidden_states(self.engine, listed, layers, adapters, Terms(**options)).awaited()
         return states if several else states[0]
 
 

@@ -39,15 +39,13 @@ async def embed_texts(
     if not service.model.facts.n_embd:
         raise HTTPException(501, "this model gives no embeddings")
     began = time.monotonic()
-    vectors = await service.in_time(
-        service.model.aembed(
-            texts,
-            normalize=norm == EUCLIDEAN,
-            pooling=service.pooling,
-            dimensions=dimensions,
-            adapters=service.adapters,
-            priority=-priority,
-        )
+    vectors = await service.model.aembed(
+        texts,
+        normalize=norm == EUCLIDEAN,
+        pooling=service.pooling,
+        dimensions=dimensions,
+        adapters=service.adapters,
+        **service.terms(-priority),
     )
     service.note_encoded(count_tokens(texts), began)
     return [_scaled(vector, norm) for vector in vectors] if norm not in (EUCLIDEAN, _NONE) else list(vectors)

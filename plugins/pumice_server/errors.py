@@ -49,6 +49,8 @@ _CLIENT_GONE = 499  # status in logs; nobody reads it
 
 def problem_of(error: BaseException) -> Problem:
     """Return what a client is told of an error."""
+    if isinstance(error, pumice.RequestTimeoutError):
+        error = too_late()
     if isinstance(error, HTTPException):
         return Problem(error.status_code, error.detail, _type(error.status_code), headers=error.headers or {})
     if isinstance(error, pumice.PromptTooLongError):
@@ -108,7 +110,8 @@ async def answer_error(request: Request, error: Exception) -> Response:
     problem = problem_of(error)
     if problem.message == HTTPStatus(problem.status).phrase:  # raised by the router
         problem = replace(problem, message=_unknown(request, problem.status))
-    foreseen = isinstance(error, (HTTPException, pumice.UnavailableError)) and problem.status in (501, 503, 507)
+    expected = HTTPException, pumice.UnavailableError, pumice.RequestTimeoutError
+    foreseen = isinstance(error, expected) and problem.status in (501, 503, 507)
     if problem.status >= 500 and not foreseen:
         logger.error("%s %s: %s: %s", request.method, request.scope["path"], type(error).__name__, error)
     return respond(problem, request.scope)

@@ -54,7 +54,8 @@ async def hidden_states(request: Request, body: HiddenBody) -> Whole[HiddenState
     if n_values > limits.MAX_STATES:
         raise bad_request(f"layers: {n_values} values are too many; the limit is {limits.MAX_STATES}: ask for fewer")
     ids = [list(text.tokens) for text in texts]
-    states = await unless_gone(request, service.in_time(service.model.ahidden(ids, body.layers, service.adapters)))
+    reading = service.model.ahidden(ids, body.layers, service.adapters, **service.terms())
+    states = await unless_gone(request, reading)
 
     def told() -> HiddenStates:
         data = [

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pumice
-from pumice.options import OUTPUT
+from pumice.options import OUTPUT, QueueOptions
 from pumice_server import logs
 from pumice_server.model_service import ModelService
 from pumice_server.model_texts import ModelTexts
@@ -64,6 +64,10 @@ class RequestView(ModelTexts):
         today = {"date_string": time.strftime("%d %b %Y")} if self.compat else {}
         variables = {**today, **self._chat.get("template_variables", {}), **present.get("template_variables", {})}
         return {**self._chat, **present, "template_variables": variables}
+
+    def terms(self, priority: int = 0) -> QueueOptions:
+        """Return the options by which requests without tokens wait."""
+        return {"priority": priority, "timeout": self.timeout}
 
     @property
     def adapters(self) -> dict[str, float]:

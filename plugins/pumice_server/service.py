@@ -100,20 +100,21 @@ class Service(RequestView):
         return request
 
     async def score(self, prompt: list[int], n_top: int, options: Mapping[str, Any]) -> Sequence[pumice.Logprobs]:
-        """Return log-probabilities of a prompt's tokens after the first. Raises RequestError, and as ``in_time``."""
+        """Return log-probabilities of a prompt's tokens after the first. Raises RequestError."""
         self.check_length(prompt)
         scales, salt = options.get("adapters", self.adapters), options["cache_salt"]
-        priority = options.get("priority", 0)
-        return await self.in_time(self.model.ascore(prompt, n_top, adapters=scales, cache_salt=salt, priority=priority))
+        terms = self.terms(options.get("priority", 0))
+        return await self.model.ascore(prompt, n_top, adapters=scales, cache_salt=salt, **terms)
 
     async def save_prompt(self, prompt: list[int], salt: str) -> int:
-        """Write the cache of a prompt that was read to disk; return the number of its tokens there. As ``in_time``."""
-        return await self.in_time(self.model.cache.asave(prompt, adapters=self.adapters, cache_salt=salt))
+        """Write the cache of a prompt that was read to disk; return the number of those there. Raises RequestError."""
+        save = self.model.cache.asave
+        return await save(prompt, adapters=self.adapters, cache_salt=salt, timeout=self.timeout)
 
     async def in_time(self, work: Awaitable[T]) -> T:
-        """Return the result of work without tokens. Raises HTTPException after the request timeout."""
+        """Return the result of work outside of the engine. Raises HTTPException after the request timeout."""
         try:
-            async with asyncio.timeout(self.always["timeout"]):
+            async with asyncio.timeout(self.timeout):
                 return await work
         except TimeoutError:
             raise too_late() from None

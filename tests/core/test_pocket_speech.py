@@ -91,7 +91,9 @@ def test_a_speech_comes_in_parts_and_is_the_same_in_another_process(models):
             return part
 
         np.testing.assert_array_equal(asyncio.run(first()), parts[0])
-        assert len(model.speech.speak("hello", max_seconds=0.01).source) == 240
+        assert len(model.speech.speak("hello", max_seconds=0.01, timeout=600.0).source) == 240
+        with pytest.raises(pumice.RequestTimeoutError):
+            model.speech.speak("hello", timeout=0.0)
         with pytest.raises(RequestError, match=r"takes no sound: .* no (such )?encoder"):
             model.generate([VOICE, "a"], max_tokens=1)
 

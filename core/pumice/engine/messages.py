@@ -293,14 +293,35 @@ class Question(Numbered, Generic[V], frozen=True):
     answer: ClassVar[type[Answer[object]]]
 
 
+class Terms(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What the queue knows of a request of any kind.
+
+    Attributes:
+        priority: requests with a higher one come first.
+        timeout: seconds from its arrival to its end, those in the queue included; None for no limit.
+        client: requests of one client take turns with those of others; without one each stands alone.
+    """
+
+    priority: int = 0
+    timeout: float | None = None
+    client: Name = msgspec.field(default_factory=CLIENT.get)
+
+    def __post_init__(self) -> None:
+        """Raise RequestError for an option that has a wrong type, or is out of range."""
+        REQUEST["priority"].check(self.priority)
+        REQUEST["timeout"].check(self.timeout)
+
+
+DEFAULT_TERMS: Final = Terms(client="")
+
+
 # --- commands, and the answers to questions
 
 
 class Add(EngineMessage, frozen=True):
     """Generate ``request``; events have the id of the completion, which the sender chooses and never reuses.
 
-    There are ``request.n`` ids. Requests of one ``client`` take turns with those of others; without one each stands
-    alone.
+    There are ``request.n`` ids. ``client`` is that of ``Terms``.
     """
 
     ids: Sequence[Id]
@@ -331,9 +352,8 @@ class Encode(Question[Sequence[NDArray[np.float32]]], frozen=True):
     scores: bool = False
     adapters: Mapping[str, float] | None = None
     media: Sequence[Sequence[Embeddings]] = ()
-    priority: int = 0
-    client: Name = msgspec.field(default_factory=CLIENT.get)
     aligned: Count = 0
+    terms: Terms = msgspec.field(default_factory=Terms)
 
 
 MediaValues = NDArray[np.uint8] | NDArray[np.float32]
@@ -411,7 +431,7 @@ class Speak(Numbered, frozen=True):
     temperature: Annotated[float, Meta(ge=0, le=10)]
     seed: Count | None = None
     voice: bytes = b""
-    client: Name = msgspec.field(default_factory=CLIENT.get)
+    terms: Terms = msgspec.field(default_factory=Terms)
 
 
 class Scored(Answer[Sequence[Logprobs]], frozen=True):
@@ -429,8 +449,7 @@ class Score(Question[Sequence[Logprobs]], frozen=True):
     n_top: int = 0
     adapters: Mapping[str, float] | None = None
     cache_salt: str = ""
-    priority: int = 0
-    client: Name = msgspec.field(default_factory=CLIENT.get)
+    terms: Terms = msgspec.field(default_factory=Terms)
 
 
 class LayersRead(Answer[Sequence[NDArray[np.float32]]], frozen=True):
@@ -447,7 +466,7 @@ class ReadLayers(Question[Sequence[NDArray[np.float32]]], frozen=True):
     texts: Sequence[Sequence[int]]
     layers: Annotated[Sequence[int | Name], Meta(min_length=1)]
     adapters: Mapping[str, float] | None = None
-    client: Name = msgspec.field(default_factory=CLIENT.get)
+    terms: Terms = msgspec.field(default_factory=Terms)
 
 
 class PromptSaved(Answer[Count], frozen=True):
@@ -464,6 +483,7 @@ class SavePrompt(Question[int], frozen=True):
     tokens: Sequence[Token]
     adapters: Mapping[str, float] | None = None
     cache_salt: str = ""
+    terms: Terms = msgspec.field(default_factory=Terms)
 
 
 class AdaptersSet(Answer[list[Name]], frozen=True):

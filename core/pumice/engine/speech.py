@@ -167,7 +167,7 @@ class Speaker:
         def ask(request: ReadRequest[int]) -> None:
             self._ask(request, command, made.put)
 
-        making = self._engine.ask(ask, command.client)
+        making = self._engine.ask(ask, command.terms)
         making.add_done_callback(lambda _: made.put(None))
         speech.add_done_callback(lambda _: making.cancel())
         try:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
 from pumice.engine import Request
-from pumice.engine.messages import SavePrompt, check_adapters
+from pumice.engine.messages import SavePrompt, Terms, check_adapters
 from pumice.errors import RequestError
 from pumice.frontend.answer import Answer
 from pumice.frontend.engine import ModelEngine, check_open
@@ -23,7 +23,12 @@ class PromptCache:
         self._engine = engine
 
     def save(
-        self, prompt: str | Sequence[int], *, adapters: Mapping[str, float] | None = None, cache_salt: str = ""
+        self,
+        prompt: str | Sequence[int],
+        *,
+        adapters: Mapping[str, float] | None = None,
+        cache_salt: str = "",
+        timeout: float | None = None,
     ) -> int:
         """Write the cache of a prompt that was read to disk, from which later processes load it.
 
@@ -31,20 +36,27 @@ class PromptCache:
             prompt: Text, or token ids that are used unchanged.
             adapters: Scale of each adapter by name; None as configured.
             cache_salt: Salt of the request that read it.
+            timeout: Timeout in seconds, including time in the queue.
 
         Returns:
             The number of its first tokens whose cache is on disk; 0 without such a folder.
 
         Raises:
             RequestError: An argument is wrong.
+            RequestTimeoutError: The timeout has passed.
         """
-        return self._saved(prompt, adapters, cache_salt).wait()
+        return self._saved(prompt, adapters, cache_salt, Terms(timeout=timeout)).wait()
 
     async def asave(
-        self, prompt: str | Sequence[int], *, adapters: Mapping[str, float] | None = None, cache_salt: str = ""
+        self,
+        prompt: str | Sequence[int],
+        *,
+        adapters: Mapping[str, float] | None = None,
+        cache_salt: str = "",
+        timeout: float | None = None,
     ) -> int:
         """Like ``save``, for a coroutine."""
-        return await self._saved(prompt, adapters, cache_salt).awaited()
+        return await self._saved(prompt, adapters, cache_salt, Terms(timeout=timeout)).awaited()
 
     def state(
         self, prompt: str | Sequence[int], *, adapters: Mapping[str, float] | None = None, cache_salt: str = ""
@@ -84,11 +96,13 @@ class PromptCache:
             raise RequestError(f"state must be the bytes that state returned, not {show_python(state)}")
         return self._engine.restore(bytes(state))
 
-    def _saved(self, prompt: str | Sequence[int], adapters: Mapping[str, float] | None, cache_salt: str) -> Answer[int]:
+    def _saved(
+        self, prompt: str | Sequence[int], adapters: Mapping[str, float] | None, cache_salt: str, terms: Terms
+    ) -> Answer[int]:
         def begin() -> Future[int]:
             check_open(self._engine)
             REQUEST["cache_salt"].check(cache_salt)
             check_adapters(adapters)
-            return self._engine.client.ask(SavePrompt, prompt_ids(self._engine, prompt), adapters, cache_salt)
+            return self._engine.client.ask(SavePrompt, prompt_ids(self._engine, prompt), adapters, cache_salt, terms)
 
         return Answer(begin, int)

@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, get_args
 
-from pumice.engine.messages import Encode, Pooling, check_adapters
+from pumice.engine.messages import Encode, Pooling, Terms, check_adapters
 from pumice.engine.requests.arguments import check_switch
 from pumice.errors import PromptTooLongError, RequestError
 from pumice.frontend.answer import Answer
 from pumice.frontend.engine import ModelEngine, check_open
 from pumice.frontend.media import Media, Texts, check_text
-from pumice.options import REQUEST
 from pumice.wording import show_python
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class Embedder:
         dimensions: int | None,
         pooling: Pooling | None,
         adapters: Adapters,
-        priority: int,
+        terms: Terms,
         truncate: bool,
     ) -> Answer[Rows | list[Rows]]:
         """Return the answer of ``Model.embed``."""
@@ -75,14 +74,13 @@ class Embedder:
             media = [text.media for text in read] if any(text.media for text in read) else []
             ids = [text.tokens for text in read]
             check_adapters(adapters)
-            REQUEST["priority"].check(priority)
             chosen = pooling or self.pooling
-            return self._engine.client.ask(Encode, ids, chosen, False, adapters, media, priority)
+            return self._engine.client.ask(Encode, ids, chosen, False, adapters, media, terms=terms)
 
         return Answer(begin, lambda values: self._cut(values, normalize, dimensions))
 
     def rank(
-        self, query: str, documents: Sequence[str], adapters: Adapters, priority: int, truncate: bool
+        self, query: str, documents: Sequence[str], adapters: Adapters, terms: Terms, truncate: bool
     ) -> Answer[list[float]]:
         """Return the answer of ``Model.rerank``."""
 
@@ -95,10 +93,9 @@ class Embedder:
             if not isinstance(query, str) or not listed or not all(isinstance(document, str) for document in documents):
                 raise RequestError("rerank takes a query and a list of documents, all of them strings")
             pairs = [check_text(self._engine, pair) for pair in self._pairs(query, documents, truncate)]
-            REQUEST["priority"].check(priority)
             check_adapters(adapters)
             pooling = self._pooling_of_scores
-            return self._engine.client.ask(Encode, pairs, pooling, True, adapters, priority=priority)
+            return self._engine.client.ask(Encode, pairs, pooling, True, adapters, terms=terms)
 
         return Answer(begin, lambda values: [float(scores[0]) for scores in values])
 

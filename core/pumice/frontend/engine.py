@@ -11,7 +11,7 @@ from pumice.chat.mixed import PromptPart
 from pumice.config import AdapterOptions, Config
 from pumice.embeddings import Embeddings
 from pumice.engine import EngineClient, Snapshot
-from pumice.engine.messages import Facts, MediaValues, Speak
+from pumice.engine.messages import DEFAULT_TERMS, Facts, MediaValues, Speak, Terms
 from pumice.errors import ModelClosedError
 from pumice.gguf import GGUFFile
 from pumice.grammar import GrammarChecker
@@ -117,6 +117,7 @@ class ModelEngine(Protocol):
         media: Sequence[Embeddings],
         adapters: Mapping[str, float] | None,
         first: int = 0,
+        terms: Terms = DEFAULT_TERMS,
     ) -> NDArray[np.float32]:
         """Return the logits after each token, as ``Model.logits``, for a prompt that was read. Raises RequestError."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from pumice.engine.messages import ReadLayers, check_adapters
+from pumice.engine.messages import ReadLayers, Terms, check_adapters
 from pumice.errors import PromptTooLongError, RequestError
 from pumice.frontend.answer import Answer
 from pumice.frontend.engine import ModelEngine, check_open
@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 
 def hidden_states(
-    engine: ModelEngine, texts: Sequence[object], layers: Sequence[int | str], adapters: Mapping[str, float] | None
+    engine: ModelEngine,
+    texts: Sequence[object],
+    layers: Sequence[int | str],
+    adapters: Mapping[str, float] | None,
+    terms: Terms,
 ) -> Answer[list[LayerRows]]:
     """Return the answer of ``Model.hidden``: the rows of each text by layer."""
     chosen: dict[str, int | str] = {}
@@ -37,7 +41,7 @@ def hidden_states(
         every = _token_ids(engine, texts)
         chosen.update((str(layer), layer) for layer in layers)
         if every:
-            return engine.client.ask(ReadLayers, every, list(chosen.values()), adapters)
+            return engine.client.ask(ReadLayers, every, list(chosen.values()), adapters, terms)
         future: Future[Sequence[NDArray[np.float32]]] = Future()
         future.set_result([])
         return future

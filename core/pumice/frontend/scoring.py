@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
-from pumice.engine.messages import Logprobs, Score, check_adapters
+from pumice.engine.messages import Logprobs, Score, Terms, check_adapters
 from pumice.engine.requests.arguments import NO_PREDICTION
 from pumice.errors import PromptTooLongError, RequestError
 from pumice.frontend.answer import Answer
@@ -21,7 +21,7 @@ def scores(
     n_top: int,
     adapters: Mapping[str, float] | None,
     cache_salt: str,
-    priority: int,
+    terms: Terms,
 ) -> Answer[Sequence[Logprobs]]:
     """Return the answer of ``Model.score``."""
 
@@ -32,7 +32,6 @@ def scores(
         if type(n_top) is not int or n_top < 0:
             raise RequestError(f"n_top must be an integer, at least 0, not {show_python(n_top)}")
         REQUEST["cache_salt"].check(cache_salt)
-        REQUEST["priority"].check(priority)
         ids, n_ctx = prompt_ids(engine, prompt), engine.facts.n_ctx
         if len(ids) > n_ctx:
             raise PromptTooLongError(len(ids), n_ctx)
@@ -41,6 +40,6 @@ def scores(
             future: Future[Sequence[Logprobs]] = Future()
             future.set_result([])
             return future
-        return engine.client.ask(Score, ids, n_top, adapters, cache_salt, priority)
+        return engine.client.ask(Score, ids, n_top, adapters, cache_salt, terms)
 
     return Answer(begin, list)

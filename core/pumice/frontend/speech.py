@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 from pumice.audio import Audio, SoundBudget, voice_samples
 from pumice.embeddings import Embeddings
 from pumice.engine import Request
-from pumice.engine.messages import Encode, Speak
+from pumice.engine.messages import Encode, Speak, Terms
 from pumice.errors import RequestError
 from pumice.frontend.engine import ModelEngine
 from pumice.frontend.media import Media
 from pumice.frontend.requests import RequestMaker
 from pumice.images import REQUEST_CANCELLED
-from pumice.options import GenerateOptions
+from pumice.options import REQUEST, GenerateOptions
 from pumice.speech.outetts import OuteTTS
 from pumice.speech.stream import SpeechStream
 from pumice.speech.vocoder import MOST_CODES
@@ -66,6 +66,7 @@ class SpeechOptions(TypedDict, total=False):
         seed: Seed of the sampler. None is random.
         max_seconds: Maximum length of the sound in seconds, up to 1,800.
         language: Language of the text, for a Qwen3-TTS such as "english". Empty leaves it to the model.
+        timeout: Timeout of each piece of the text in seconds, including time in the queue. None is no limit.
     """
 
     voice: AnyVoice
@@ -73,6 +74,7 @@ class SpeechOptions(TypedDict, total=False):
     seed: int | None
     max_seconds: float
     language: str
+    timeout: float | None
 
 
 @dataclass(frozen=True)
@@ -99,12 +101,14 @@ class FramePiece:
         voice: float32 samples of a voice, 24,000 a second; empty for none.
         temperature: that of the sampler.
         seed: that of the sampler; None is random.
+        timeout: seconds from its arrival to its end; None for no limit.
     """
 
     spoken: SpokenText
     voice: bytes
     temperature: float
     seed: int | None
+    timeout: float | None = None
 
     @property
     def text(self) -> str:
@@ -112,7 +116,7 @@ class FramePiece:
 
     def command(self, id: int) -> Speak:
         """Return the message to the engine."""
-        return Speak(id, self.spoken, self.temperature, self.seed, self.voice)
+        return Speak(id, self.spoken, self.temperature, self.seed, self.voice, Terms(timeout=self.timeout))
 
 
 AnyPiece = SpeechPiece | FramePiece
@@ -217,13 +221,13 @@ class Speech:
         language = options.get("language", "")
         if not isinstance(language, str):
             raise RequestError(f"language must be a string such as 'english', not {show_python(language)}")
-        voice, temperature, seed = options.get("voice"), options.get("temperature"), options.get("seed")
+        REQUEST["timeout"].check(options.get("timeout"))
         if self._engine.speech.type:
-            return [*self._frame_pieces(text, voice, temperature, seed, language)]
+            return [*self._frame_pieces(text, options)]
         self.check()
         if language:
             raise RequestError("language: OuteTTS reads it from the text; leave it out")
-        return [*self._code_pieces(text, voice, temperature, seed)]
+        return [*self._code_pieces(text, options)]
 
     def has_voice(self, name: str) -> bool:
         """Return True if the model has a voice of its own of this name, for ``voice``."""
@@ -232,10 +236,9 @@ class Speech:
         model: type[SpeechModel] = self._engine.registry.speech_models.find(self._engine.speech.type)
         return model.has_speaker(name, TokenizerVocabulary(self._engine.tokenizer()))
 
-    def _code_pieces(
-        self, text: str, voice: AnyVoice, temperature: float | None, seed: int | None
-    ) -> Iterator[SpeechPiece]:
+    def _code_pieces(self, text: str, given: SpeechOptions) -> Iterator[SpeechPiece]:
         """Yield the pieces of a speech by a language model of audio codes. Raises as ``speak``."""
+        voice, temperature, seed = given.get("voice"), given.get("temperature"), given.get("seed")
         speaker = self._outetts
         assert speaker is not None
         if isinstance(voice, (str, Path)):
@@ -248,6 +251,7 @@ class Speech:
             "temperature": TEMPERATURE if temperature is None else temperature,
             "repeat_penalty": REPEAT_PENALTY,
             "stop_tokens": speaker.ends,
+            "timeout": given.get("timeout"),
         }
         if seed is not None:
             options["seed"] = seed
@@ -256,10 +260,9 @@ class Speech:
             prompt = self._engine.tokenizer().tokenize(speaker.prompt(piece, voice), add_special=False)
             yield SpeechPiece(piece, prompt, {**options, "max_tokens": n_codes})
 
-    def _frame_pieces(
-        self, text: str, voice: AnyVoice, temperature: float | None, seed: int | None, language: str
-    ) -> Iterator[FramePiece]:
+    def _frame_pieces(self, text: str, given: SpeechOptions) -> Iterator[FramePiece]:
         """Yield the pieces of a speech by the speech model. Raises as ``speak``."""
+        voice, temperature, seed = given.get("voice"), given.get("temperature"), given.get("seed")
         model: type[SpeechModel] = self._engine.registry.speech_models.find(self._engine.speech.type)
         spread = model.default_temperature if temperature is None else temperature
         is_number = isinstance(spread, (int, float)) and not isinstance(spread, bool)
@@ -276,10 +279,10 @@ class Speech:
             raise RequestError(
                 f"voice must be a file of sound or a pumice.Audio for this model, not {show_python(voice)}"
             )
-        pieces = model.pieces(text, TokenizerVocabulary(self._engine.tokenizer()), language, speaker)
+        pieces = model.pieces(text, TokenizerVocabulary(self._engine.tokenizer()), given.get("language", ""), speaker)
         samples = b"" if voice is None else voice_samples(voice).tobytes()
         self._engine.speech.check()
-        return (FramePiece(piece, samples, float(spread), seed) for piece in pieces)
+        return (FramePiece(piece, samples, float(spread), seed, given.get("timeout")) for piece in pieces)
 
     def open(self, piece: FramePiece) -> SpeechStream:
         """Start to speak a piece by the speech model. Raises RequestError."""

@@ -10,6 +10,7 @@ table      class                                                taken by
 SAMPLING   ``SamplingOptions``, parameters of bundled samplers  ``generate``, configuration: ``sampling``
 OUTPUT     ``OutputOptions``, the form of the text              ``generate``, a request's body
 REQUEST    ``RequestOptions`` and ``n``, the rest of a request  ``generate``, ``engine.Request``
+QUEUE      ``QueueOptions``, those of any request                ``embed``, ``rerank``, ``score``, ``hidden``
 GENERATE   ``GenerateOptions``: these three, and ``sampling``   ``generate``, ``stream``
 TEMPLATE   ``TemplateOptions``                                  ``template.apply``, ``ChatRequest``
 CHAT       ``ChatOptions``: ``GENERATE`` and ``TEMPLATE``       ``chat``, ``chat_stream``
@@ -44,6 +45,7 @@ from pumice.options.definitions import (
     GenerateOptions,
     KVType,
     OutputOptions,
+    QueueOptions,
     RequestOptions,
     SamplingOptions,
     TemplateOptions,
@@ -56,6 +58,7 @@ __all__ = [
     "ENGINE",
     "GENERATE",
     "OUTPUT",
+    "QUEUE",
     "REQUEST",
     "RNG",
     "SAMPLING",
@@ -70,6 +73,7 @@ __all__ = [
     "LogitsProcessor",
     "Option",
     "OutputOptions",
+    "QueueOptions",
     "RequestOptions",
     "SamplingOptions",
     "SortedOptions",
@@ -88,6 +92,7 @@ TEMPLATE = read_options(TemplateOptions)
 ENGINE = read_options(EngineOptions)
 _COUNTED = read_options(CountedOptions, GenerateOptions, RequestOptions, OutputOptions, SamplingOptions)
 REQUEST = {name: _COUNTED[name] for name in _COUNTED if name not in {*OUTPUT, *SAMPLING, "sampling"}}
+QUEUE = {name: REQUEST[name] for name in QueueOptions.__annotations__}
 GENERATE = {name: _COUNTED[name] for name in _COUNTED if name != "n"}
 CHAT = {**TEMPLATE, **GENERATE}
 

@@ -221,6 +221,13 @@ class RequestOptions(TypedDict, total=False):
     cfg_scale: Annotated[float, _Diffusion(0.0, "--diffusion-cfg-scale", ge=-1e6, le=1e6)]
 
 
+class QueueOptions(TypedDict, total=False):
+    """Keywords of ``embed``, ``score`` and their like, which are those of ``generate``."""
+
+    priority: int
+    timeout: float | None
+
+
 class GenerateOptions(RequestOptions, OutputOptions, SamplingOptions, total=False):
     """Keywords of ``Model.generate``, ``stream`` and their like.
 

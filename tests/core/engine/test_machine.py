@@ -28,7 +28,7 @@ import pumice
 from gguf_files import tiny_llama
 from paced import BACKEND, HANGS, Pace
 from pumice.engine import EngineClient
-from pumice.engine.messages import Encode, Event, Failed, Finished, Output, SavePrompt, Score, Snapshot
+from pumice.engine.messages import Encode, Event, Failed, Finished, Output, SavePrompt, Score, Snapshot, Terms
 from pumice.gguf import GGMLType, GGUFFile, TensorInfo, Writer
 from pumice.grammar import ReasoningBudget
 
@@ -38,7 +38,7 @@ MOST_STEPS = 3000  # of an example's requests, which need a few hundred
 CLOSE = {"rtol": 2e-4, "atol": 2e-4}  # values of a row depend on the number of rows in a step
 INJECTED = "injected by the test"
 SETTLES = 5.0  # seconds after which an end that the engine has counted has arrived everywhere
-LATE = 1e-6  # seconds of a request's timeout, over before its first step
+TIMEOUTS = {False: 600.0, True: 1e-6}  # seconds; late requests have no time left before their first step
 
 contexts = st.sampled_from([128, 160, 256])  # 4, 5 and 8 blocks
 lengths = st.sampled_from([1, 2, 5, 31, 33, 64, 90, 120, 128, 158, 200, 254, 256])
@@ -46,6 +46,7 @@ prompts = st.tuples(st.integers(0, 2), lengths)
 salts = st.sampled_from(["", "", "", "a", "\ud800"])
 adapters = st.sampled_from([None, None, None, 1.0])
 poolings = st.sampled_from(["mean", "last", "cls", "none"])
+lates = st.sampled_from([False, False, False, True])
 
 
 def tokens_of(prompt: tuple[int, int]) -> list[int]:
@@ -93,7 +94,7 @@ class Asked:
 
     work: Work
     began: int  # failed runs before it
-    is_late: bool = False  # may end by its timeout
+    is_late: bool = False  # ends by its timeout
     is_bad: bool = False  # may be refused
     is_cancelled: bool = False
     cancel: Callable[[], object] = lambda: None  # returns False if it is too late
@@ -208,7 +209,7 @@ class EngineMachine(RuleBasedStateMachine):
         adapter=adapters,
         salt=salts,
         priority=st.integers(-1, 1),
-        late=st.sampled_from([False, False, False, True]),
+        late=lates,
         budget=st.sampled_from([None, None, 0, 5]),
     )
     def generate(self, prompt, max_tokens, n, logprobs, form, adapter, salt, priority, late, budget) -> None:
@@ -216,7 +217,7 @@ class EngineMachine(RuleBasedStateMachine):
         asked = [self._asked(work, salt, is_late=late) for _ in range(n)]
 
         def send() -> None:
-            more = {"cache_salt": salt, "priority": priority, "timeout": LATE if late else 600.0, "n": n}
+            more = {"cache_salt": salt, "priority": priority, "timeout": TIMEOUTS[late], "n": n}
             request = self.model.request(tokens_of(prompt), **options_of(work), **more)
             if budget is not None:  # of reasoning that never begins
                 request = replace(request, budget=ReasoningBudget(budget, [5], "<never begun>", "</never begun>"))
@@ -226,29 +227,27 @@ class EngineMachine(RuleBasedStateMachine):
 
         self._send(asked, send)
 
-    @rule(texts=st.lists(prompts, min_size=1, max_size=4), pooling=poolings, adapter=adapters)
-    def encode(self, texts, pooling, adapter) -> None:
+    @rule(texts=st.lists(prompts, min_size=1, max_size=4), pooling=poolings, adapter=adapters, late=lates)
+    def encode(self, texts, pooling, adapter, late) -> None:
         work = Work("encode", texts[0], tuple(texts[1:]), pooling=pooling, adapter=adapter)
-        asked = self._asked(work)
         ids = [tokens_of(text) for text in texts]
-        self._send([asked], lambda: self._follow(asked, self.client.ask(Encode, ids, pooling, adapters=work.adapters)))
+        self._ask(self._asked(work, is_late=late), Encode, ids, pooling, adapters=work.adapters)
 
-    @rule(prompt=prompts, n_top=st.sampled_from([0, 2]), adapter=adapters, salt=salts)
-    def score(self, prompt, n_top, adapter, salt) -> None:
+    @rule(prompt=prompts, n_top=st.sampled_from([0, 2]), adapter=adapters, salt=salts, late=lates)
+    def score(self, prompt, n_top, adapter, salt, late) -> None:
         work = Work("score", prompt, n_top=n_top, adapter=adapter)
-        asked, ids = self._asked(work, salt), tokens_of(prompt)
-        if len(ids) > 1:
-            self._send([asked], lambda: self._follow(asked, self.client.ask(Score, ids, n_top, work.adapters, salt)))
+        if len(ids := tokens_of(prompt)) > 1:
+            self._ask(self._asked(work, salt, late), Score, ids, n_top, work.adapters, salt)
 
-    @rule(prompt=prompts, adapter=adapters)
-    def logits(self, prompt, adapter) -> None:
-        asked = self._asked(Work("logits", prompt, adapter=adapter))
+    @rule(prompt=prompts, adapter=adapters, late=lates)
+    def logits(self, prompt, adapter, late) -> None:
+        asked = self._asked(Work("logits", prompt, adapter=adapter), is_late=late)
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()  # cannot be cancelled
 
         def compute() -> None:
             try:
-                future.set_result(self.model.logits(tokens_of(prompt), adapters=asked.work.adapters))
+                future.set_result(self._logits(asked))
             except BaseException as error:
                 future.set_exception(error)
 
@@ -260,10 +259,9 @@ class EngineMachine(RuleBasedStateMachine):
 
         self._send([asked], send)
 
-    @rule(prompt=prompts, salt=salts)
-    def save(self, prompt, salt) -> None:
-        asked = self._asked(Work("save", prompt), salt)
-        self._send([asked], lambda: self._follow(asked, self.client.ask(SavePrompt, tokens_of(prompt), {}, salt)))
+    @rule(prompt=prompts, salt=salts, late=lates)
+    def save(self, prompt, salt, late) -> None:
+        self._ask(self._asked(Work("save", prompt), salt, late), SavePrompt, tokens_of(prompt), {}, salt)
 
     @rule(which=st.integers(0, 63))
     def cancel(self, which: int) -> None:
@@ -362,6 +360,14 @@ class EngineMachine(RuleBasedStateMachine):
         is_bad = salt == "\ud800" or work.longest > self.n_ctx
         return Asked(work, self.pace.n_failed, is_late, is_bad)
 
+    def _logits(self, asked: Asked) -> Any:
+        ids, work = tokens_of(asked.work.prompt), asked.work
+        return self.model.logits(ids, adapters=work.adapters, timeout=TIMEOUTS[asked.is_late])
+
+    def _ask(self, asked: Asked, question: Callable[..., Any], *args: Any, **more: Any) -> None:
+        more["terms"] = Terms(timeout=TIMEOUTS[asked.is_late])
+        self._send([asked], lambda: self._follow(asked, self.client.ask(question, *args, **more)))
+
     def _send(self, asked: Sequence[Asked], send: Callable[[], None]) -> None:
         """Send a request, which may be refused."""
         going, new = self._going, asked
@@ -449,8 +455,11 @@ class EngineMachine(RuleBasedStateMachine):
             is_injected = INJECTED in str(end.error) and asked.failed_by > asked.began
             is_refused = isinstance(end.error, pumice.RequestError) and (asked.is_bad or asked.is_cancelled)
             is_refused |= isinstance(end.error, pumice.QueueFullError) and self.max_queue >= 0 and work.kind == "logits"
+            is_refused |= isinstance(end.error, pumice.RequestTimeoutError) and asked.is_late
             assert is_injected or is_refused, f"{work} failed: {end.error!r}"
             return
+        is_timeout = work.kind == "generate" and end.reason == "timeout" and not asked.tokens
+        assert is_timeout or asked.is_cancelled or not asked.is_late, f"{work} does not end by its timeout"
         if work.kind == "save":
             assert 0 <= end <= work.longest, f"{end} tokens of {work} are saved"
             return
@@ -504,8 +513,8 @@ def test_every_kind_of_request_counts_in_the_queue() -> None:
     machine.load(n_ctx=128, n_parallel=1, n_batch=32, max_queue=1, tier="", finishes=False)
     try:
         for _ in range(3):
-            machine.encode(texts=[(0, 64)], pooling="mean", adapter=None)
-            machine.score(prompt=(0, 64), n_top=0, adapter=None, salt="")
+            machine.encode(texts=[(0, 64)], pooling="mean", adapter=None, late=False)
+            machine.score(prompt=(0, 64), n_top=0, adapter=None, salt="", late=False)
         assert len(machine._going) <= 2
     finally:
         machine.teardown()
@@ -515,7 +524,7 @@ def test_commands_do_not_fill_the_queue() -> None:
     machine = EngineMachine()
     machine.load(n_ctx=128, n_parallel=2, n_batch=32, max_queue=2, tier="", finishes=True)
     try:
-        machine.encode(texts=[(0, 64)], pooling="mean", adapter=None)
+        machine.encode(texts=[(0, 64)], pooling="mean", adapter=None, late=False)
         for _ in range(4):
             machine.client.end_reasoning(0)
         machine.client.add(machine.model.request([5], max_tokens=1), lambda event: None)

@@ -57,6 +57,25 @@ def test_arguments_are_checked(model, options, message):
         model.generate(**{"prompt": "a", **options})
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda model, **terms: model.embed("a", **terms),
+        lambda model, **terms: model.score([5, 6], **terms),
+        lambda model, **terms: model.hidden([5, 6], [0], **terms),
+        lambda model, **terms: model.logits([5, 6], **terms),
+        lambda model, **terms: model.cache.save([5, 6], **terms),
+    ],
+    ids=["embed", "score", "hidden", "logits", "save"],
+)
+def test_each_kind_of_request_has_a_timeout(model, ask):
+    with pytest.raises(pumice.RequestTimeoutError, match="timeout of 0 seconds"):
+        ask(model, timeout=0.0)
+    ask(model, timeout=600.0)
+    with pytest.raises(pumice.RequestError, match=r"^timeout must be a number of seconds, at least 0, not 'soon'$"):
+        ask(model, timeout="soon")
+
+
 HUGE = 10**5000  # of more digits than Python writes
 BITS = "an integer of 16610 bits"
 MANY = "an integer has too many digits"

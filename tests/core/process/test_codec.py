@@ -35,6 +35,7 @@ from pumice.engine.messages import (
     Scored,
     SetAdapters,
     Snapshot,
+    Terms,
     Timings,
 )
 from pumice.errors import ModelError
@@ -70,7 +71,7 @@ REQUEST = Request(
 )
 COMMANDS_OF_EACH_KIND = [
     Add([1], REQUEST),
-    Encode(1, [[1, 2], []], "mean", True, {"a": 0.5}, [[], []]),
+    Encode(1, [[1, 2], []], "mean", True, {"a": 0.5}, [[], []], terms=Terms(-1, 2.5, "a client")),
     EncodeMedia(1, "image", [1, 2, 3], b"pixels"),
     Score(1, [1, 2], 3, {"a": 0.5}, "salt"),
     SavePrompt(1, [1, 2], {"a": 0.5}, "salt"),

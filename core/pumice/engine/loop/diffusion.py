@@ -182,8 +182,7 @@ def denoising(generation: Generation, masks: Masks) -> ReadRequest[None]:
         generation.id,
         lambda _: generation.end(),
         lambda error: Failed(generation.id, error),
-        generation.priority,
-        generation.client,
+        generation.terms,
     )
     asking = fill(generation, masks)
     with suppress(StopIteration):
@@ -193,7 +192,7 @@ def denoising(generation: Generation, masks: Masks) -> ReadRequest[None]:
             wanted,
             tokens=tokens,
             adapters=generation.adapters,
-            deadline=generation.deadline,
+            arrived=generation.arrived,
             generation=generation,
             asking=asking,
         )

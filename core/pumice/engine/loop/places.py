@@ -72,7 +72,7 @@ class Places:
 
     def queue(self, job: Job) -> None:
         """Queue a job behind the others of its client."""
-        job.turn = self._turns.next(job.client, job.request_name)
+        job.turn = self._turns.next(job.terms.client, job.request_name)
         job.waits_since = self.n_steps
         self.lane(job).waiting.add(job)
 

@@ -87,24 +87,24 @@ class FairPolicy(SchedulingPolicy):
         self.patience = patience
 
     def key(self, job: Job) -> tuple[float, ...]:
-        return -job.priority, job.turn
+        return -job.terms.priority, job.turn
 
     def gives_way(self, active: Sequence[Job], waiting: Job, now: int) -> Job | None:
-        priority = waiting.priority
-        below = [item for item in active if item.priority < priority and not self._stays(item, now)]
+        priority = waiting.terms.priority
+        below = [item for item in active if item.terms.priority < priority and not self._stays(item, now)]
         if below:
             return self.yields_blocks(below, now)
         above = math.inf if now - waiting.waits_since >= self.patience else priority
-        over = [item for item in active if priority <= item.priority <= above and self._over(item, now)]
+        over = [item for item in active if priority <= item.terms.priority <= above and self._over(item, now)]
         return min(over, key=lambda item: item.admitted, default=None)
 
     def yields_blocks(self, active: Sequence[Job], now: int) -> Job:
-        return max(active, key=lambda item: (not self._stays(item, now), -item.priority, item.admitted))
+        return max(active, key=lambda item: (not self._stays(item, now), -item.terms.priority, item.admitted))
 
     def share(self, active: Sequence[J], room: int, now: int) -> list[tuple[J, int]]:
         def place(each: J) -> tuple[bool, bool, int, int, int]:
             in_time = each.began is not None or now - each.waits_since < self.patience
-            return each.reads_on, in_time, -each.priority, each.last_step, each.admitted
+            return each.reads_on, in_time, -each.terms.priority, each.last_step, each.admitted
 
         members: list[tuple[J, int]] = []
         generates = False
@@ -266,14 +266,14 @@ def weights_of(active: Sequence[Job]) -> dict[str, float]:
 
     Clients weigh the same, whose requests share their weight; those below the highest priority weigh a tenth.
     """
-    if len({(item.kind, item.priority) for item in active}) == 1:
-        return {active[0].kind: float(len({item.client or item.request_name for item in active}))}
-    highest = max((item.priority for item in active), default=0)
+    if len({(item.kind, item.terms.priority) for item in active}) == 1:
+        return {active[0].kind: float(len({item.terms.client or item.request_name for item in active}))}
+    highest = max((item.terms.priority for item in active), default=0)
     clients: dict[Hashable, dict[tuple[str, Hashable], float]] = {}
     for item in active:
         name = item.request_name
-        requests = clients.setdefault(item.client or name, {})
-        requests[item.kind, name] = 1.0 if item.priority == highest else BACKGROUND
+        requests = clients.setdefault(item.terms.client or name, {})
+        requests[item.kind, name] = 1.0 if item.terms.priority == highest else BACKGROUND
     weights: dict[str, float] = {}
     for requests in clients.values():
         for (kind, _), weight in requests.items():

@@ -7,15 +7,17 @@ import itertools
 import os
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
 from pumice.engine.loop.engine import Engine
 from pumice.engine.messages import (
+    DEFAULT_TERMS,
     Add,
     Cancel,
     Close,
@@ -31,23 +33,32 @@ from pumice.engine.messages import (
     Request,
     SavePrompt,
     Score,
+    Terms,
 )
 from pumice.engine.requests.generation import Generation
 from pumice.engine.requests.prepare import Preparer
 from pumice.engine.requests.reading import ReadRequest, with_future
-from pumice.errors import EngineError, ModelClosedError, QueueFullError, RequestError
+from pumice.errors import EngineError, ModelClosedError, QueueFullError, RequestTimeoutError
 from pumice.guard import describe
+from pumice.images import cancelled_request
 
 T = TypeVar("T")
 
 
 @dataclass
 class EngineTask:
-    """Work on the engine beyond messages: a generator, advanced once between two steps."""
+    """Work on the engine beyond messages: a generator, advanced once between two steps, up to its ``timeout``."""
 
     turns: Generator[None, None, Any]
     future: Future[Any]
     id: int | None = None  # of its command
+    timeout: float | None = None
+    arrived: float = field(default_factory=time.perf_counter)
+
+    def check_time(self) -> None:
+        """Raise RequestTimeoutError after the timeout."""
+        if self.timeout is not None and time.perf_counter() >= self.arrived + self.timeout:
+            raise RequestTimeoutError(self.timeout)
 
 
 Item = Command | list[Generation] | ReadRequest[Any] | EngineTask
@@ -126,13 +137,13 @@ class EngineThread:
         with contextlib.suppress(Exception):  # a request that fails for the same reason gets the error
             self._prepare(Add([0], Request(prompt=[0])))
 
-    def ask(self, readings: Callable[[ReadRequest[T]], None], client: str = "") -> Future[list[T]]:
+    def ask(self, readings: Callable[[ReadRequest[T]], None], terms: Terms) -> Future[list[T]]:
         """Return the values of a request's readings, which ``readings`` adds to it.
 
         Cancelling the future cancels the request. Raises QueueFullError, ModelClosedError, and what ``readings`` does.
         """
         future: Future[list[T]] = Future()
-        request = with_future(next(self._own_ids), future, client)
+        request = with_future(next(self._own_ids), future, terms)
         with self._accepting(1):
             readings(request)
             self._put(request)
@@ -145,9 +156,9 @@ class EngineThread:
         future.add_done_callback(ended)
         return future
 
-    def read(self, readings: Callable[[ReadRequest[T]], None]) -> list[T]:
+    def read(self, readings: Callable[[ReadRequest[T]], None], terms: Terms = DEFAULT_TERMS) -> list[T]:
         """Return the result of ``ask``."""
-        future = self.ask(readings)
+        future = self.ask(readings, terms)
         try:
             return future.result()
         except BaseException:
@@ -245,17 +256,18 @@ class EngineThread:
 
         def tell(future: Future[int]) -> None:
             self._arrived(1)
-            error = RequestError("the request was cancelled") if future.cancelled() else future.exception()
+            error = cancelled_request() if future.cancelled() else future.exception()
             failed = Failed(command.id, error) if isinstance(error, Exception) else None
             self.emit([failed or PromptSaved(command.id, future.result())])
 
         future: Future[int] = Future()
         future.add_done_callback(tell)
-        return EngineTask(self._engine.save(command.tokens, salt), future, command.id)
+        return EngineTask(self._engine.save(command.tokens, salt), future, command.id, command.terms.timeout)
 
     def _take_turn(self, task: EngineTask) -> None:
         if not task.future.cancelled():
             try:
+                task.check_time()
                 next(task.turns)
                 return
             except StopIteration as end:

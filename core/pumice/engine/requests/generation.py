@@ -82,15 +82,14 @@ class Generation(Job):
     _end: tuple[int, Logprobs] | None = None  # the end token, if log-probabilities are asked for
     _has_newline: bool = False
     _echo: str = field(init=False)  # text that comes before the first token's
-    _clock: float = field(default_factory=time.perf_counter)
+    _clock: float = field(init=False)
 
     def __post_init__(self) -> None:
         self.tokens = self.tokens or list(self.request.prompt)
         self.spoken = [token for token in self.tokens if token >= 0] if self.media else self.request.prompt
         self.timings.prompt_tokens = len(self.request.prompt)
         self._echo = self.request.prompt_text if self.request.echo else ""
-        self.priority, timeout = self.request.priority, self.request.timeout
-        self.deadline = time.perf_counter() + timeout if timeout is not None else None
+        self._clock = self.arrived
 
     @property
     def n_left(self) -> int:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 from pumice.engine.cache.blocks import BlockTables
 from pumice.engine.media.rows import MediaRows
-from pumice.engine.messages import EngineFinishReason, Event
+from pumice.engine.messages import DEFAULT_TERMS, EngineFinishReason, Event, Terms
 from pumice.engine.requests.arguments import Scales
 from pumice.engine.requests.batches import EncoderMemory, Place
 
@@ -35,9 +36,8 @@ class Job(Place, ABC):
         media: rows of the negative ids.
         adapters: adapters in use.
         encoder_prompt: what an encoder reads before.
-        priority: higher ones come first.
-        client: who asked, with whose jobs those of others alternate; empty if its requests stand alone.
-        deadline: ``time.perf_counter()`` of its latest end; None without one.
+        terms: those of its request.
+        arrived: ``time.perf_counter()`` when it was made.
         waits_since: steps computed before its arrival, or before it lost its place in the cache.
         turn: its turn among the jobs of all clients, which orders equal priorities.
         kind: jobs of one kind share steps.
@@ -56,9 +56,8 @@ class Job(Place, ABC):
     media: MediaRows | None = None
     adapters: Scales = ()
     encoder_prompt: EncoderPrompt | None = None
-    priority: int = 0
-    client: str = ""
-    deadline: float | None = None
+    terms: Terms = DEFAULT_TERMS
+    arrived: float = field(default_factory=time.perf_counter)
     waits_since: int = 0
     turn: int = 0
     n_past: int = 0
@@ -67,6 +66,11 @@ class Job(Place, ABC):
     last_step: int = 0
     is_read: bool = False
     kind: ClassVar[str]
+
+    @property
+    def deadline(self) -> float | None:
+        """``time.perf_counter()`` of its latest end; None without one."""
+        return None if self.terms.timeout is None else self.arrived + self.terms.timeout
 
     @property
     def request_name(self) -> str | int:

@@ -22,6 +22,7 @@ from pumice.engine.messages import (
     SavePrompt,
     Score,
     Scored,
+    Terms,
 )
 from pumice.engine.requests.arguments import NO_PREDICTION, AdapterNames, check_ids, site_name
 from pumice.engine.requests.generation import Generation, salt_of
@@ -146,9 +147,9 @@ class Preparer:
         ]
         for generation in generations[1:]:
             generation.after = first
-        prediction = self._predicted(request)
+        prediction, terms = self._predicted(request), Terms(request.priority, request.timeout, client)
         for generation in generations:
-            generation.prediction, generation.client = prediction, client
+            generation.prediction, generation.terms = prediction, terms
         return generations
 
     def texts(self, command: Encode) -> ReadRequest[Rows]:
@@ -160,9 +161,7 @@ class Preparer:
         media = command.media if any(command.media) else [()] * len(command.texts)
         if len(media) != len(command.texts):
             raise RequestError(f"media of {len(command.media)} texts, for {len(command.texts)}")
-        request: ReadRequest[Rows] = with_event(
-            command.id, lambda values: Encoded(command.id, values), command.priority, command.client
-        )
+        request: ReadRequest[Rows] = with_event(command, lambda values: Encoded(command.id, values))
         for text, spans in zip(command.texts, media, strict=True):
             tokens, rows = self.place(text, spans) if spans else (text, None)
             TextRows(
@@ -180,9 +179,7 @@ class Preparer:
         """Return the readings of texts with their sounds. Raises RequestError for a model or sounds that do not fit."""
         if not self.aligns:
             raise RequestError("this model does not tell when a word is said: it has no heads that follow a sound")
-        request: ReadRequest[Rows] = with_event(
-            command.id, lambda values: Encoded(command.id, values), command.priority, command.client
-        )
+        request: ReadRequest[Rows] = with_event(command, lambda values: Encoded(command.id, values))
         for text, spans in zip(command.texts, command.media, strict=True):
             prompt = self.encoder_prompt(text, spans)
             tokens = [token for token in self.place(text, spans)[0] if token >= 0]
@@ -195,9 +192,7 @@ class Preparer:
         """Return the reading of a text to score. Raises RequestError for an encoder-decoder."""
         if self.decoder_start is not None:
             raise RequestError(NO_PREDICTION)
-        request: ReadRequest[list[Logprobs]] = with_event(
-            command.id, lambda values: Scored(command.id, values[0]), command.priority, command.client
-        )
+        request: ReadRequest[list[Logprobs]] = with_event(command, lambda values: Scored(command.id, values[0]))
         Scores(
             request,
             range(len(command.tokens) - 1),
@@ -215,9 +210,7 @@ class Preparer:
             raise RequestError("hidden: a model with an encoder and a decoder has two sequences of layers; use embed")
         sites = [site_name(layer, self.sites, "hidden") for layer in command.layers]
         scales = self.adapters.scales(command.adapters)
-        request: ReadRequest[Rows] = with_event(
-            command.id, lambda values: LayersRead(command.id, values), client=command.client
-        )
+        request: ReadRequest[Rows] = with_event(command, lambda values: LayersRead(command.id, values))
         for tokens in command.texts:
             LayerRows(request, range(len(tokens)), tokens=tokens, adapters=scales, sites=sites)
         return request

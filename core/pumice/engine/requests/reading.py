@@ -13,12 +13,24 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.engine.messages import EngineFinishReason, Event, Failed, Logprobs, Pooling
+from pumice.engine.messages import (
+    DEFAULT_TERMS,
+    Encode,
+    EngineFinishReason,
+    Event,
+    Failed,
+    Logprobs,
+    Pooling,
+    ReadLayers,
+    Score,
+    Terms,
+)
 from pumice.engine.requests.batches import Part
 from pumice.engine.requests.generation import salt_of
 from pumice.engine.requests.job import Job
 from pumice.engine.requests.outputs import log_totals, raw_logprobs
-from pumice.errors import RequestError
+from pumice.errors import RequestTimeoutError
+from pumice.images import cancelled_request
 
 T = TypeVar("T")
 
@@ -38,16 +50,14 @@ class ReadRequest(Generic[T]):
         id: that of its command; a negative one without a command.
         answer: called with the values; returns the last events.
         fail: called with an error instead; returns the last event, or None.
-        priority: higher ones come first.
-        client: as in ``Job``.
+        terms: as in ``Job``.
         begun: True if one of its readings has had a place.
     """
 
     id: int
     answer: Callable[[list[T]], Sequence[Event]]
     fail: Callable[[Exception], Event | None]
-    priority: int = 0
-    client: str = ""
+    terms: Terms
     readings: list[Reading[T]] = field(default_factory=list)
     n_left: int = 0
     begun: bool = False
@@ -62,12 +72,13 @@ class ReadRequest(Generic[T]):
         return [event] if event else []
 
 
-def with_event(id: int, answer: Callable[[list[T]], Event], priority: int = 0, client: str = "") -> ReadRequest[T]:
-    """Return a request of a command, which is answered by an event."""
-    return ReadRequest(id, lambda values: [answer(values)], lambda error: Failed(id, error), priority, client)
+def with_event(command: Encode | Score | ReadLayers, answer: Callable[[list[T]], Event]) -> ReadRequest[T]:
+    """Return the request of a command, which is answered by an event."""
+    id = command.id
+    return ReadRequest(id, lambda values: [answer(values)], lambda error: Failed(id, error), command.terms)
 
 
-def with_future(id: int, future: Future[list[T]], client: str = "") -> ReadRequest[T]:
+def with_future(id: int, future: Future[list[T]], terms: Terms = DEFAULT_TERMS) -> ReadRequest[T]:
     """Return a request without a command, which is answered by a future."""
 
     def answer(values: list[T]) -> list[Event]:
@@ -79,7 +90,7 @@ def with_future(id: int, future: Future[list[T]], client: str = "") -> ReadReque
         with suppress(InvalidStateError):
             future.set_exception(error)
 
-    return ReadRequest(id, answer, fail, client=client)
+    return ReadRequest(id, answer, fail, terms)
 
 
 @dataclass(eq=False)
@@ -105,7 +116,7 @@ class Reading(Job, Generic[T]):
     kind: ClassVar[Kind] = "logits"
 
     def __post_init__(self) -> None:
-        self.id, self.priority, self.client = self.request.id, self.request.priority, self.request.client
+        self.id, self.terms = self.request.id, self.request.terms
         self.request.readings.append(self)
         self.request.n_left += 1
 
@@ -184,8 +195,8 @@ class Reading(Job, Generic[T]):
         return self.request.end()
 
     def stop(self, reason: EngineFinishReason) -> list[Event]:
-        message = "its time was over" if reason == "timeout" else "the request was cancelled"
-        return self.fail(RequestError(message))
+        seconds = self.terms.timeout if reason == "timeout" else None
+        return self.fail(cancelled_request() if seconds is None else RequestTimeoutError(seconds))
 
     def fail(self, error: Exception) -> list[Event]:
         return self.request.end_with(error)

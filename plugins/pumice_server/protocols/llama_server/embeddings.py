@@ -55,8 +55,9 @@ async def rerank(request: Request, body: RerankBody) -> Ranking | list[RankedDoc
 
     n_tokens = await body.aside(count)
     began = time.monotonic()
-    ranking = service.model.arerank(query, documents, service.adapters, -body.priority, truncate=body.truncate)
-    scores = await unless_gone(request, service.in_time(ranking))
+    terms = service.terms(-body.priority)
+    ranking = service.model.arerank(query, documents, service.adapters, truncate=body.truncate, **terms)
+    scores = await unless_gone(request, ranking)
     service.note_encoded(n_tokens, began)
     order = sorted(range(len(scores)), key=lambda i: -scores[i])[:top]
     if as_tei:

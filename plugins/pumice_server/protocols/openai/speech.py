@@ -69,7 +69,8 @@ async def speech(request: Request, body: SpeechBody) -> Whole[bytes] | _SoundStr
     service.model.speech.check()
     voice = _voice(service, body.voice)
     settings: dict[str, Any] = {"temperature": body.temperature, "seed": body.seed, "language": body.language or ""}
-    pieces = await PREPARATION(service.model.speech.pieces, body.input, voice=voice, **settings)
+    settings |= {"voice": voice, "timeout": service.timeout}
+    pieces = await PREPARATION(service.model.speech.pieces, body.input, **settings)
     writer = await PREPARATION(SoundWriter, body.response_format, RATE)
     tokens = _Tokens()
     parts = _spoken(service, pieces, body, tokens, request.state.cache_salt)
@@ -115,10 +116,10 @@ async def _spoken(
 
 
 async def _framed(service: Service, piece: pumice.FramePiece, tokens: _Tokens) -> AsyncGenerator[Samples, None]:
-    """Yield the samples of a piece by a speech model, each part within the timeout of a request."""
+    """Yield the samples of a piece by a speech model."""
     speech = service.model.speech.open(piece)
     try:
-        while (part := await service.in_time(wrap_future(speech.next()))) is not None:
+        while (part := await wrap_future(speech.next())) is not None:
             yield part
     finally:
         speech.close()
