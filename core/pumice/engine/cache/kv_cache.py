@@ -6,7 +6,8 @@ The bytes belong to the backends.
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
 from itertools import takewhile
 
 import numpy as np
@@ -117,22 +118,20 @@ class KVCache:
         """Return the number of blocks that ``extend`` would take, per window."""
         return max(0, -(-(n_past + n_new) // self._block_size) - tables.n_blocks)
 
-    def fits(self, sequences: Iterable[tuple[BlockTables, int]]) -> bool:
-        """Return True if there are blocks for all of these sequences to hold the given numbers of positions."""
-        demands = [(tables, -(-n // self._block_size)) for tables, n in sequences]
-        return all(
-            sum(self._will_take(tables, window, n_blocks) for tables, n_blocks in demands) <= pool.available
-            for window, pool in self._pools.items()
-        )
+    def fits(self, demand: Mapping[int, int]) -> bool:
+        """Return True if there are blocks for a demand per window."""
+        return all(demand[window] <= pool.available for window, pool in self._pools.items())
 
-    def _will_take(self, tables: BlockTables, window: int, n_blocks: int) -> int:
-        """Return the blocks that a sequence takes until ``n_blocks`` are filled, minus those that leave its window."""
-        missing = max(0, n_blocks - tables.n_blocks)
-        if not window:
-            return missing
-        reach = -(-(window + self.n_batch) // self._block_size) + 1
-        held = int(np.count_nonzero(tables.tables[window][: tables.n_blocks] >= 0))
-        return min(missing, max(0, reach - held))
+    def demand(self, tables: BlockTables, n: int) -> Counter[int]:
+        """Return the blocks per window that a sequence takes until ``n`` positions are held, minus those that leave."""
+        missing, demand = self.missing(tables, 0, n), Counter[int]()
+        for window in self._pools:
+            demand[window] = missing
+            if window and missing:
+                reach = -(-(window + self.n_batch) // self._block_size) + 1
+                held = int(np.count_nonzero(tables.tables[window][: tables.n_blocks] >= 0))
+                demand[window] = min(missing, max(0, reach - held))
+        return demand
 
     @property
     def available(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -55,6 +56,7 @@ class Places:
         self._cache = cache
         self._states = states
         self._turns = ClientTurns()
+        self._demand: Counter[int] | None = None  # blocks that all with a place will take; None if it has changed
         self._refused: Job | None = None  # lacked blocks, and none were released since
         self._told_of: Job | None = None  # the last one of which the log says that it waits
         self.n_lacked = 0  # generations that have waited for blocks
@@ -110,8 +112,8 @@ class Places:
         lane, read = self.lane(job), job.encoder_prompt
         tables, n_past = self._cache.begin(job.shareable, job.salt, loads=isinstance(job, Generation))
         memory = EncoderMemory(self._cache.begin([])[0], len(read.tokens)) if read else None
-        demands = [(tables, len(job.tokens)), *((item.tables, len(item.tokens)) for item in self.active)]
-        fits = not self.active or self._cache.fits([*demands, *([memory] if memory else [])])
+        demand = self._cache.demand(tables, len(job.tokens))
+        fits = self._fits_beside_others(demand + self._cache.demand(*memory) if memory else demand)
         if not fits or (memory and not self._cache.extend(memory.tables, 0, memory.n_tokens)):
             self._cache.release(tables, job.shareable[:n_past])
             self._refused = job
@@ -121,18 +123,34 @@ class Places:
         self._turns.admitted(job.turn)
         job.enter(Place(lane.slots.pop(), tables, memory), n_past, self.n_steps)
         lane.active.append(job)
+        if self._demand is not None:
+            self._demand += demand
         self._states.restore(job)
         return True
 
+    def _fits_beside_others(self, demand: Counter[int]) -> bool:
+        if not self.generations.active and not self.readings.active:
+            return True
+        if self._demand is None:
+            self._demand = Counter()
+            for item in self.active:
+                self._demand += self._cache.demand(item.tables, len(item.tokens))
+        return self._cache.fits(self._demand + demand)
+
+    def forget_demand(self) -> None:
+        """Note that sequences with a place have other tokens or blocks than at the last admission."""
+        self._demand = None
+
     # --- blocks of sequences with a place
 
-    def hold(self, active: Job, n_new: int, members: Sequence[Job]) -> bool:
+    def hold(self, active: Job, n_new: int, members: Sequence[tuple[Job, int]]) -> bool:
         """Hold blocks for a sequence's next tokens; if they run out, preempt one outside of this batch.
 
         A single sequence always fits, so the first of a batch never fails, and all sequences finish.
         """
         while not self._cache.extend(active.tables, active.n_past, n_new):
-            others = [other for other in self.active if other is not active and other not in members]
+            batch = {active, *(member for member, _ in members)}
+            others = [other for other in self.active if other not in batch]
             if not others:
                 return False
             self.put_back(self.policy.yields_blocks(others, self.n_steps))
@@ -201,7 +219,7 @@ class Places:
         if job.memory:
             self._cache.release(job.memory.tables)
         job.leave()
-        self._refused = None
+        self._refused = self._demand = None
 
 
 # --- recurrent states

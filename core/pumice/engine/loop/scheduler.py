@@ -83,6 +83,7 @@ class Scheduler:
         Blocks come first to the sequence that is next, whatever its kind: others wait until it has them.
         """
         places = self.places
+        places.forget_demand()
         self.waiting.wake()
         lanes: list[Lane[Any]] = [places.generations, places.readings]
         while (job := places.next(lanes)) is not None:
@@ -112,14 +113,15 @@ class Scheduler:
         """
         self.admit()
         members: Members = []
-        free = [running for running in self.running if running not in busy and not running.tables.wanted]
+        taken = set(busy)
+        free = [running for running in self.running if running not in taken and not running.tables.wanted]
         n_running = len(self.running)
         for running, n_shared in self._apart(self.policy.share(free, self.limits.n_batch, self.places.n_steps)[:most]):
             # A step reads an image whole; its states within are not kept.
             n_kept = next((mark - running.n_past for mark in running.tables.marks if mark > running.n_past), n_shared)
             n_new = n_shared if running.n_together else min(n_shared, n_kept)
             is_current = len(self.running) == n_running or running in self.running  # else preempted for one before
-            if is_current and self.places.hold(running, running.n_ahead + n_new, [member for member, _ in members]):
+            if is_current and self.places.hold(running, running.n_ahead + n_new, members):
                 members.append((running, n_new))
         return [member for member in members if member[0].undecided] or members
 
@@ -140,7 +142,7 @@ class Scheduler:
             n_new = reader.pending if reader.whole else reader.fit(n_shared, n_rows)
             if n_new < 1 or (members and (n_new > n_shared or not n_rows)):
                 continue
-            if self.places.hold(reader, n_new, [member for member, _ in members]):
+            if self.places.hold(reader, n_new, members):
                 members.append((reader, n_new))
                 n_rows -= len(reader.wanted_rows(n_new, n_rows))
             if kind == "measure":
@@ -275,10 +277,11 @@ class Scheduler:
     def _end(self, job: Job, events: Sequence[Event], keeps: bool = True) -> None:
         """Let all jobs of a request leave; ``keeps``: what they have computed stays cached."""
         del self.jobs[job.id]
-        for other in [other for other in self.places.lane(job).active if other.id == job.id]:
-            self.places.release(other, keeps)
         for other in job.siblings:
-            self.places.lane(job).waiting.remove(other)
+            if other.slot < 0:
+                self.places.lane(job).waiting.remove(other)
+            else:
+                self.places.release(other, keeps)
         self.events += events
         if isinstance(job, Generation):
             self._ended(job)
