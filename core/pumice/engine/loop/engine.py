@@ -278,8 +278,9 @@ class Engine:
         failure = None
         try:
             with self.failing_lost():
-                cost = flight.n_steps * self.scheduler.policy.cost(flight.members)
-                self._turns.took(GENERATE, cost, weights_of(self.scheduler.places.active))
+                if self.scheduler.reads:  # otherwise the only kind has every turn
+                    cost = flight.n_steps * self.scheduler.policy.cost(flight.members)
+                    self._turns.took(GENERATE, cost, weights_of(self.scheduler.places.active))
                 self.flights.land(flight, goes_on)
                 for running, _ in flight.members:
                     self.scheduler.events += running.output()

@@ -86,7 +86,7 @@ class Flights:
         speculation = self._speculation
         if self._can.n_in_flight > 1:
             return self._sampled(members, {}, hears=False)
-        waits = self._waits_for_program(members)
+        waits = self._waits_for_program(members, speculation.n_free(members))
         if not waits and (missed := self._missed(members)):
             speculation.passed(1)
             return self._sampled(missed, {}, hears=True)
@@ -144,11 +144,12 @@ class Flights:
             running.n_past -= running.n_again
         return [(running, running.pending) for running, _ in members]
 
-    def _waits_for_program(self, members: Members) -> bool:
-        """Return True while the program prepares the steps that would verify drafts of this batch."""
-        if self._speculation.choice.is_fixed or not self._lookahead.verifies(members):
-            return False
-        if self._speculation.n_free(members) > 1:
+    def _waits_for_program(self, members: Members, n_free: int) -> bool:
+        """Return True while the program prepares the steps that would verify drafts of this batch.
+
+        ``n_free``: the steps from the present one on for which no draft is made.
+        """
+        if n_free > 1 or self._speculation.choice.is_fixed or not self._lookahead.verifies(members):
             return False
         self._runner.prepare_drafts()
         return self._runner.prepares_drafts
@@ -325,9 +326,11 @@ class Flights:
             return None
         if is_recurrent and lookahead.restricts(flight.whole):
             return None
-        reads = any(running.reads_on for running in scheduler.running)
-        n_free = WAITING if self._waits_for_program(flight.members) else self._speculation.n_free(flight.members)
-        most = 1 if reads else min(n_free - 1, 2 * flight.n_steps)
+        most = 1
+        if not any(running.reads_on for running in scheduler.running):
+            n_free = self._speculation.n_free(flight.members)
+            n_free = WAITING if self._waits_for_program(flight.members, n_free) else n_free
+            most = min(n_free - 1, 2 * flight.n_steps)
         if most < 1:
             return None
         ending = [running for running in scheduler.running if _ends(running)]

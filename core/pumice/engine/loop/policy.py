@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import count
@@ -266,16 +266,14 @@ def weights_of(active: Sequence[Job]) -> dict[str, float]:
 
     Clients weigh the same, whose requests share their weight; those below the highest priority weigh a tenth.
     """
-    if len({(item.kind, item.terms.priority) for item in active}) == 1:
-        return {active[0].kind: float(len({item.terms.client or item.request_name for item in active}))}
     highest = max((item.terms.priority for item in active), default=0)
-    clients: dict[Hashable, dict[tuple[str, Hashable], float]] = {}
+    requests: dict[tuple[Hashable, str, Hashable], float] = {}
     for item in active:
         name = item.request_name
-        requests = clients.setdefault(item.terms.client or name, {})
-        requests[item.kind, name] = 1.0 if item.terms.priority == highest else BACKGROUND
+        weight = 1.0 if item.terms.priority == highest else BACKGROUND
+        requests[item.terms.client or name, item.kind, name] = weight
+    n_requests = Counter(client for client, _, _ in requests)
     weights: dict[str, float] = {}
-    for requests in clients.values():
-        for (kind, _), weight in requests.items():
-            weights[kind] = weights.get(kind, 0.0) + weight / len(requests)
+    for (client, kind, _), weight in requests.items():
+        weights[kind] = weights.get(kind, 0.0) + weight / n_requests[client]
     return weights
