@@ -16,7 +16,7 @@ from pumice.backend import Backend, CacheForm, Capabilities, Program
 from pumice.backend.pick import Ask
 from pumice.backend.step import Batch, Limits, Pending, Step
 from pumice.engine.placement.placement import place_like
-from pumice.engine.placement.programs import Pipeline, SegmentProgram
+from pumice.engine.placement.programs import Pipeline, SegmentProgram, summed
 from pumice.engine.placement.sizing import Activations, Held, activations_of, held_by, uses_of
 from pumice.errors import RequestError
 from pumice.graph import Graph, RecurrentState, Segment, concrete, format_graph, plan_memory
@@ -324,19 +324,13 @@ class PlacedModel:
     @property
     def backends_used(self) -> list[str]:
         """Names of the backends of the main graph, the one with most nodes first."""
-        nodes: dict[str, int] = {}
-        for segment in self.main.segments:
-            nodes[segment.backend] = nodes.get(segment.backend, 0) + len(segment.nodes)
+        nodes = summed({segment.backend: len(segment.nodes)} for segment in self.main.segments)
         return sorted(nodes, key=lambda name: -nodes[name])
 
     @property
     def memory(self) -> dict[str, int]:
         """Allocated bytes by purpose, over all backends."""
-        total: dict[str, int] = {}
-        for program in self._programs:
-            for purpose, n_bytes in program.memory.items():
-                total[purpose] = total.get(purpose, 0) + n_bytes
-        return total
+        return summed(program.memory for program in self._programs)
 
     @property
     def held(self) -> list[Held]:

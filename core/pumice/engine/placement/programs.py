@@ -5,7 +5,7 @@ Pipeline parallelism: programs of consecutive segments, one per device, compute 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+K = TypeVar("K")
 
 PREPARED = 2  # programs whose steps are submitted while one computes: often one of the host, and the next of a device
 MAX_STEPS = 16  # consecutive steps, whose tokens the host sees only at the end
@@ -342,12 +343,10 @@ class Pipeline(Program):
         forms = [form for part in self._stateful if (form := part.program.cache_form)]
         if len(forms) < len(self._stateful):
             return None
-        block_bytes: dict[int, int] = {}
-        for form in forms:
-            for window, n_bytes in form.block_bytes.items():
-                block_bytes[window] = block_bytes.get(window, 0) + n_bytes
         computed_by = "; ".join(form.computed_by for form in forms)
-        return CacheForm(block_bytes, sum(form.slot_bytes for form in forms), computed_by)
+        return CacheForm(
+            summed(form.block_bytes for form in forms), sum(form.slot_bytes for form in forms), computed_by
+        )
 
     def read_blocks(self, window: int, blocks: Sequence[int]) -> Bytes:
         self.finish()
@@ -381,11 +380,7 @@ class Pipeline(Program):
 
     @property
     def memory(self) -> dict[str, int]:
-        total: dict[str, int] = {}
-        for part in self._programs:
-            for purpose, n_bytes in part.program.memory.items():
-                total[purpose] = total.get(purpose, 0) + n_bytes
-        return total
+        return summed(part.program.memory for part in self._programs)
 
     @property
     def host_weights(self) -> Sequence[NDArray[Any]]:
@@ -399,6 +394,14 @@ class Pipeline(Program):
         self._at = [None] * len(self._programs)
         for part in self._programs:
             part.call(part.program.close)
+
+
+def summed(numbers: Iterable[Mapping[K, int]]) -> dict[K, int]:
+    """Return the sums of numbers by their keys."""
+    sums: Counter[K] = Counter()
+    for part in numbers:
+        sums.update(part)
+    return dict(sums)
 
 
 def _used_later(segments: Sequence[Segment], i: int) -> frozenset[str]:

@@ -54,7 +54,8 @@ def token_ids(ids: Any, what: str) -> list[int]:
     """Return ``ids`` as a list. Raises RequestError, whose message begins with ``what``, unless they are integers."""
     if isinstance(ids, np.ndarray):
         ids = ids.tolist()
-    if not isinstance(ids, Sequence) or isinstance(ids, (str, bytes, bytearray)) or not _all(ids, int):
+    is_list = isinstance(ids, Sequence) and not isinstance(ids, (str, bytes, bytearray))
+    if not is_list or not all(isinstance(id, (int, np.integer)) and not isinstance(id, bool) for id in ids):
         raise RequestError(f"{what}, not {show_python(ids)}")
     return [int(token) for token in ids]
 
@@ -85,10 +86,3 @@ def site_name(layer: int | str, sites: Collection[str], option: str) -> str:
     raise RequestError(
         f"{option}: the model has no layer {show_python(layer)}; it has 0 to {max(layers)}{named} and 'embeddings'"
     )
-
-
-def _all(values: Any, kind: type) -> bool:
-    """Return True for a list of ``kind``; NumPy's integers count as integers, bools do not."""
-    kinds = (int, np.integer) if kind is int else kind
-    listed = isinstance(values, (Sequence, set, frozenset)) and not isinstance(values, (bytes, bytearray))
-    return listed and all(isinstance(value, kinds) and not isinstance(value, bool) for value in values)
