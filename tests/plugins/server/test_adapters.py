@@ -127,12 +127,8 @@ def test_scales_of_the_server(adapted, texts):
 @pytest.mark.parametrize(
     ("lora", "message"),
     [
-        ({"id": 0}, "lora must be a list"),
-        ([0], "lora[0] must be an object"),
         ([{"scale": 1}], "lora[0].id must be an integer; it is missing"),
         ([{"id": 2, "scale": 1}], "Field 'lora[0].id': Value must be between 0 <= value <= 1, but got 2"),
-        ([{"id": "a"}], "id must be an integer"),
-        ([{"id": 0, "scale": "much"}], "scale must be a number"),
         ([{"id": 0, "scale": 10**400}], "not valid JSON"),
     ],
 )
@@ -147,9 +143,6 @@ def test_wrong_scales(adapted, lora, message):
     [
         ({}, "path must be text; it is missing"),
         ("a", "the body must be a list or an object, not 'a'"),
-        ([{"id": 0}] * 1025, "the body: at most 1024 items, not 1025"),
-        ([1], "the body[0] must be an object, not 1"),
-        ([{}], "the body[0].id must be an integer; it is missing"),
         ([{"id": 2}], "Field 'the body[0].id': Value must be between 0 <= value <= 1, but got 2"),
     ],
     ids=lambda value: str(value)[:40],

@@ -90,17 +90,12 @@ def test_ranking(model):
     [
         ("/v1/embeddings", {}, 400),
         ("/v1/embeddings", {"input": []}, 400),
-        ("/v1/embeddings", {"input": [""] * 2049}, 400),
         ("/v1/embeddings", {"input": [True]}, 400),
         ("/v1/embeddings", {"input": [["a"]]}, 400),
         ("/v1/embeddings", {"input": ["a", ["b", "c"]]}, 400),
         ("/embedding", {"content": {"content": 5}}, 400),
-        ("/v1/embeddings", {"input": "a", "encoding_format": "hex"}, 400),
-        ("/v1/embeddings", {"input": "a", "dimensions": 0}, 400),
         ("/v1/embeddings", {"input": [10**9]}, 400),
         ("/v1/embeddings", {"input": "word and " * 1000}, 400),
-        ("/rerank", {"query": "x", "documents": []}, 400),
-        ("/rerank", {"query": 5, "documents": ["a"]}, 400),
         ("/rerank", {"query": "x", "documents": ["a"]}, 501),
     ],
 )

@@ -1,16 +1,12 @@
 """Several models, a process each: loaded when asked for, unloaded for others, started again when killed."""
 
 import asyncio
-import gc
 import json
 import os
 import re
 import signal
 import threading
-import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import httpx2
 import pytest
@@ -54,42 +50,6 @@ def complete(server: Serving, model: str, **body) -> httpx2.Response:
     return server.client.post("/v1/completions", json={"model": model, "prompt": "a", "max_tokens": 3, **body})
 
 
-def test_a_model_loads_once_another_has_left_memory(specs: list[ModelSpec]) -> None:
-    """A model that is unloaded for being idle, or by a client, still has its memory for a while."""
-    events = []
-
-    def load(spec: ModelSpec, *arguments) -> pumice.Model:
-        events.append(f"load {spec.names[0]}")
-        model = load_process(spec, *arguments)
-        close = model.close
-
-        def close_slowly() -> None:
-            time.sleep(0.5)
-            close()
-            events.append(f"closed {spec.names[0]}")
-
-        model.close = close_slowly
-        return model
-
-    async def unload_and_load() -> None:
-        served = models.Models(specs[:2], load, Settings(), {})
-        first, second = served.served_models
-        async with served.using(first):
-            pass
-        unloading = asyncio.create_task(served.unload(first))
-        while first.service:
-            await asyncio.sleep(0.01)
-        async with served.using(second):
-            await unloading
-        await served.close()
-
-    try:
-        asyncio.run(unload_and_load())
-    finally:
-        gc.unfreeze()
-    assert events == ["load one", "closed one", "load two", "closed two"]
-
-
 def states(server: Serving) -> dict[str, str]:
     return {each["id"]: each["status"]["value"] for each in server.client.get("/v1/models").json()["data"]}
 
@@ -113,26 +73,6 @@ def test_a_model_is_loaded_when_asked_for_and_makes_room_for_another(two):
     assert "there is no model 'four'; served: one, two, three" in complete(two, "four").text
 
 
-@contextmanager
-def used(server: Serving, name: str) -> Iterator[None]:
-    """A model is in use, as by a request."""
-    begun, ended = threading.Event(), threading.Event()
-    server.client.get("/livez")  # once that is answered there is a loop
-
-    async def use() -> None:
-        async with server.models.using(server.models.find(name)):
-            begun.set()
-            await asyncio.to_thread(ended.wait, PATIENCE)
-
-    future = asyncio.run_coroutine_threadsafe(use(), server.models.loop)
-    try:
-        assert begun.wait(PATIENCE)
-        yield
-    finally:
-        ended.set()
-        future.result(PATIENCE)
-
-
 def test_description_of_a_model_that_is_not_loaded(two):
     shown = two.client.post("/api/show", json={"model": "three"}).json()
     assert shown["details"] == {
@@ -149,27 +89,6 @@ def test_description_of_a_model_that_is_not_loaded(two):
     assert tags["three"]["size"] == os.path.getsize(path)
     assert tags["three"]["digest"] == tags["one"]["digest"] != ""  # the same outline
     assert states(two)["three"] == "unloaded"
-
-
-def test_a_busy_model_is_not_unloaded(two):
-    """Another waits until nobody uses it."""
-    answers = []
-    waiting = threading.Thread(target=lambda: answers.append(complete(two, "two").status_code))
-    with used(two, "one"):
-        waiting.start()
-        time.sleep(0.5)
-        assert answers == []
-        assert states(two)["one"] == "loaded"
-        assert two.client.post("/models/unload", json={"model": "one"}).status_code == 409
-    waiting.join(PATIENCE)
-    assert answers == [200]
-
-
-def test_room_that_does_not_come(specs):
-    with serving(*specs, max_models=1, timeout=1.0) as server, used(server, "one"):
-        answer = complete(server, "two")
-    assert answer.status_code == 503
-    assert "there is no room for two" in answer.text
 
 
 def test_an_engine_that_is_killed_ends_its_streams_and_is_started_again(one):

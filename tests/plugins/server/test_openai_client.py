@@ -1,6 +1,5 @@
 """OpenAI's own client against the server: chats, completions, streams, errors, cancelling."""
 
-import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -22,39 +21,6 @@ GREEDY = {"temperature": 0, "max_tokens": 12}
 def client(server) -> "Iterator[openai.OpenAI]":
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="unused", max_retries=0) as client:
         yield client
-
-
-def test_a_chat_is_what_the_library_says(client, server):
-    answer = client.chat.completions.create(model="demo", messages=CHAT, **GREEDY)
-    expected = server.model.chat(CHAT, temperature=0, max_tokens=12)
-    assert answer.choices[0].message.content == expected.message.content
-    assert answer.choices[0].message.role == "assistant"
-    assert answer.choices[0].finish_reason == "length"
-    assert answer.usage.prompt_tokens == expected.usage.prompt_tokens
-    assert answer.usage.completion_tokens == 12
-    assert answer.usage.total_tokens == answer.usage.prompt_tokens + 12
-    assert answer.model == "demo"
-
-
-def test_a_streamed_chat_is_the_same_text(client):
-    whole = client.chat.completions.create(model="demo", messages=CHAT, **GREEDY)
-    options = {"stream": True, "stream_options": {"include_usage": True}}
-    chunks = list(client.chat.completions.create(model="demo", messages=CHAT, **GREEDY, **options))
-    assert chunks[0].choices[0].delta.role == "assistant"
-    deltas = [chunk.choices[0] for chunk in chunks if chunk.choices]
-    assert "".join(each.delta.content or "" for each in deltas) == whole.choices[0].message.content
-    assert [each.finish_reason for each in deltas if each.finish_reason] == ["length"]
-    assert chunks[-1].choices == []
-    assert chunks[-1].usage.completion_tokens == 12
-    assert len({chunk.id for chunk in chunks}) == 1
-
-
-def test_a_json_schema_is_kept_to(client):
-    properties = {"age": {"enum": [3, 4]}}
-    schema = {"type": "object", "properties": properties, "required": ["age"], "additionalProperties": False}
-    form = {"type": "json_schema", "json_schema": {"name": "person", "schema": schema}}
-    answer = client.chat.completions.create(model="demo", messages=CHAT, response_format=form, max_tokens=60)
-    assert json.loads(answer.choices[0].message.content)["age"] in (3, 4)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -101,14 +67,6 @@ def test_a_completion_is_what_the_library_says(client, server):
     assert answer.usage.prompt_tokens == expected.timings.prompt_tokens
 
 
-def test_a_streamed_completion_is_the_same_text(client):
-    whole = client.completions.create(model="demo", prompt=PROMPT, **GREEDY)
-    options = {"stream": True, "stream_options": {"include_usage": True}}
-    chunks = list(client.completions.create(model="demo", prompt=PROMPT, **GREEDY, **options))
-    assert "".join(chunk.choices[0].text for chunk in chunks if chunk.choices) == whole.choices[0].text
-    assert chunks[-1].usage.total_tokens == whole.usage.total_tokens
-
-
 def test_a_prompt_that_is_too_long(client):
     with pytest.raises(openai.BadRequestError) as caught:
         client.completions.create(model="demo", prompt="word " * 2000)
@@ -120,11 +78,7 @@ def test_a_prompt_that_is_too_long(client):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"temperature": "hot"}, "temperature must be a number"),
-        ({"n": 0}, "Value must be between 1 <= value <= 16, but got 0"),
-        ({"max_tokens": -5}, "'max_tokens': Value must be between -1 <= value"),
         ({"top_logprobs": 2}, "top_logprobs needs logprobs"),
-        ({"stop": ["a"] * 17}, "stop: at most 16 items"),
         ({"logit_bias": {"99999999": 1}}, "not in the vocabulary"),
         ({"response_format": {"type": "fancy"}}, "response_format"),
         ({"messages": []}, "messages must be a list of 1 to"),
@@ -163,17 +117,6 @@ def test_requests_of_several_clients_are_computed_together():
 
 def is_idle(server) -> Callable[[], bool]:
     return lambda: server.model.engine.snapshot().n_running == server.model.engine.snapshot().n_waiting == 0
-
-
-def test_leaving_a_stream_ends_its_generation(endless):
-    options = {"max_tokens": -1, "extra_body": {"ignore_eos": True}, "stream": True}
-    with (
-        openai.OpenAI(base_url=f"{endless.url}/v1", api_key="unused") as client,
-        client.completions.create(model="demo", prompt=PROMPT, **options) as stream,
-    ):
-        next(iter(stream))
-        assert not is_idle(endless)()
-    wait_until(is_idle(endless))
 
 
 def test_a_client_that_leaves_before_the_answer_ends_its_generation(endless):

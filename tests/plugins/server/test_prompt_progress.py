@@ -108,15 +108,12 @@ def test_prompt_progress_in_an_official_client(small_batches):
     assert message.content
 
 
-@pytest.mark.parametrize("path", BODIES)
-def test_a_client_that_leaves_while_its_prompt_is_read(small_batches, path):
+def test_a_client_that_leaves_while_its_prompt_is_read(small_batches):
     """It sees the first event, and its generation ends."""
-    body = {**BODIES[path], "stream": True, "return_progress": True, "ignore_eos": True, "cache_prompt": False}
-    body |= {"n_predict": -1} if path == "/completion" else {}
-    body |= {name: 100_000 for name in ("max_tokens", "max_output_tokens") if name in body}
+    body = {"prompt": TEXT, "n_predict": -1, "stream": True, "return_progress": True, "cache_prompt": False}
     with (
         httpx2.Client(base_url=small_batches.url, timeout=60) as client,
-        client.stream("POST", path, json=body) as response,
+        client.stream("POST", "/completion", json=body | {"ignore_eos": True}) as response,
     ):
         assert next(line for line in response.iter_lines() if "prompt_progress" in line)
     model = small_batches.model

@@ -23,27 +23,6 @@ def client(server) -> "Iterator[openai.OpenAI]":
         yield client
 
 
-def test_a_response_is_what_the_library_says(client, server):
-    expected = server.model.chat(CHAT, temperature=0, max_tokens=12)
-    response = client.responses.create(input=PROMPT, **GREEDY)
-    assert response.output_text == expected.message.content
-    assert (response.status, response.incomplete_details.reason) == ("incomplete", "max_output_tokens")
-    assert response.usage.input_tokens == expected.usage.prompt_tokens
-    assert response.usage.output_tokens == 12
-    counted = server.client.post("/v1/responses/input_tokens", json={"input": PROMPT}).json()
-    assert counted["input_tokens"] == expected.usage.prompt_tokens
-
-
-def test_a_stream_is_the_same_response(client):
-    whole = client.responses.create(input=PROMPT, **GREEDY)
-    with client.responses.stream(input=PROMPT, **GREEDY) as stream:
-        events = list(stream)
-    assert events[-1].response.output_text == whole.output_text
-    assert "".join(each.delta for each in events if each.type == "response.output_text.delta") == whole.output_text
-    assert [each.sequence_number for each in events] == list(range(len(events)))
-    assert [events[0].type, events[-1].type] == ["response.created", "response.incomplete"]
-
-
 def test_a_response_follows_another(client, server):
     """The chat before is the server's to keep; instructions are not of the chat."""
     first = client.responses.create(input=PROMPT, instructions="Be brief.", **GREEDY)
@@ -54,14 +33,6 @@ def test_a_response_follows_another(client, server):
     client.responses.delete(second.id)
     with pytest.raises(openai.NotFoundError):
         client.responses.retrieve(second.id)
-
-
-def test_a_schema(client):
-    schema = {"type": "object", "properties": {"age": {"enum": [3, 4]}}, "required": ["age"]}
-    form = {"type": "json_schema", "name": "person", "schema": schema | {"additionalProperties": False}}
-    response = client.responses.create(input=PROMPT, text={"format": form}, model="demo", max_output_tokens=60)
-    assert json.loads(response.output_text)["age"] in (3, 4)
-    assert response.status == "completed"
 
 
 def test_clients_do_not_see_each_others(model):
@@ -101,13 +72,8 @@ def test_items_become_messages():
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ({}, "input must be text"),
-        ({"input": []}, "input must be a list of 1 to 10000 items"),
-        ({"input": [5]}, r"input\[0\] must be an object"),
-        ({"input": [{"role": 5}]}, r"input\[0\].role"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "the part has no image"),
         ({"input": [{"type": "computer_call"}]}, "'computer_call' is not supported"),
-        ({"input": "x", "tools": ["web_search"]}, r"tools\[0\] must be an object"),
         ({"input": "x", "background": True}, "background is not supported"),
         ({"input": "x", "text": {"format": {"type": "json_schema", "schema": {"type": "hiccup"}}}}, "hiccup"),
     ],

@@ -5,6 +5,7 @@ import os
 import pytest
 
 import pumice
+from nightly import crossed
 from server_thread import running
 
 PROMPT = "Tom and his sister went to the lake. " * 8
@@ -106,8 +107,7 @@ def one_slot(tmp_path_factory):
         yield server
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@pytest.mark.parametrize(("endpoint", "stream"), crossed(list(ENDPOINTS), [False, True]))
 def test_every_endpoint_fills_a_slot(saving, one_slot, endpoint, stream):
     """The only one, or the one that the request names."""
     for server, slot, given in ((one_slot, "0", {}), (saving[0], "2", {"id_slot": 2})):

@@ -75,11 +75,9 @@ def test_every_protocol_takes_videos(server, expected):
     ("video", "problem"),
     [
         ({"url": "https://example.com/a.mp4"}, "URLs and paths are not opened"),
-        ({"url": "file:///etc/passwd"}, "URLs and paths are not opened"),
         ({"url": "data:image/png;base64,AAAA"}, "expected data:video/mp4;base64"),
         ({"data": base64.b64encode(FILE[: len(FILE) // 2]).decode()}, "video: "),
         ({"data": base64.b64encode(b"#EXTM3U\n/etc/passwd").decode()}, "the bytes are no video"),
-        ({"data": "A?"}, "not valid base64"),
         ({}, "the part has no video; give it as a data: URL"),
     ],
 )

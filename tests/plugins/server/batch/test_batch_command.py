@@ -224,17 +224,9 @@ def test_rows_run_tools_of_mcp_servers(tmp_path):
     assert done.returncode == 0, done.stderr
     items = read(output)[0]["response"]["body"]["output"]
     assert [tool["name"] for tool in items[0]["tools"]] == ["echo"]
-    assert statuses(write_rows_without(tmp_path, rows)) == {"a": 400}
     assert "there is no MCP server 'other'" in wrong_use("--allow-tools", "other", "--mcp-config", servers)
     assert "--allow-tools, which names the servers" in wrong_use("--mcp-config", servers)
     assert "no MCP servers are configured: give --mcp-config, or write" in wrong_use("--allow-tools", "other")
-
-
-def write_rows_without(folder: Path, rows: list[dict]) -> Path:
-    """Answer rows by a command that allows no tools."""
-    output = folder / "refused.jsonl"
-    assert batch(write(folder / "again.jsonl", rows), output).returncode == 0
-    return output
 
 
 def wrong_use(*arguments: object) -> str:
