@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
 from graphs import Case, Graphed, builder
-from nightly import random_examples
 from pumice.backend import Backend
 from pumice.backend.step import Batch, Limits, Memory, Step
 from pumice.gguf import KV_TYPES
@@ -88,12 +88,12 @@ class AttentionTests:
         return check
 
     @each_set
-    @random_examples(steps=st.sampled_from(GROWING), options=attentions())
+    @given(steps=st.sampled_from(GROWING), options=attentions())
     def test_attention(self, check: Callable[..., None], steps: Sequence[Any], options: dict[str, Any]) -> None:
         check(attend, steps, **options)
 
     @each_set
-    @random_examples(
+    @given(
         lengths=st.lists(st.sampled_from([1, 2, 3, 15, 16, 17, 64, 70, 100, 257]), min_size=1, max_size=3).filter(
             lambda lengths: sum(lengths) <= 512
         ),
@@ -112,7 +112,7 @@ class AttentionTests:
     ) -> None:
         check(attend_to_memory, lengths, weights, kv_type="f16")
 
-    @random_examples(
+    @given(
         kv_type=st.sampled_from(["f32", "f16", "bf16", "q8_0"]),
         indexer=st.sampled_from([(8, 64), (11, 64), (2, 32), (11, 40)]),
         block_size=st.sampled_from([5, 32]),

@@ -14,9 +14,10 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 import one_look
+from nightly import EXAMPLES
 from pumice.machine import bounded_threads, cores
 
 # Before NumPy is imported: its threads wait for each other in loops, and on busy cores tests take twice as long.
@@ -34,7 +35,8 @@ if sys.platform == "linux" and not os.environ.get("PUMICE_TEST_GPU"):
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 # A busy machine fails no test by its slowness.
-settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SUPPRESSED = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
+settings.register_profile("busy", deadline=None, max_examples=EXAMPLES, suppress_health_check=SUPPRESSED)
 settings.load_profile("busy")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
@@ -82,10 +84,14 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the longest files first; the others keep their order."""
+    """Put the longest files first, and mark properties."""
     ranks = {Path(__file__).parent / name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+    for item in items:
+        if type(item) is pytest.Function and is_hypothesis_test(item.obj):  # no state machine, which has its own number
+            item.add_marker("property")
 
 
 @pytest.hookimpl(trylast=True)

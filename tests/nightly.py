@@ -1,12 +1,11 @@
 """Variants and examples of a test of which ``make test`` runs some, and ``make test-nightly`` the others or more."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 
 EXAMPLES = int(os.environ.get("PUMICE_EXAMPLES", "30"))  # of each property; 3,000 at night
 
@@ -29,13 +28,6 @@ def crossed(*axes: Sequence[Any]) -> list[Any]:
     """
     turns = range(max(map(len, axes)))
     return variants(product(*axes), [tuple(axis[turn % len(axis)] for axis in axes) for turn in turns])
-
-
-def random_examples(**strategies: Any) -> Callable[[Callable[..., None]], Any]:
-    """Decorate a test that holds for every value of the strategies: a property. Classes may inherit it."""
-    checks = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
-    chosen = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=checks)
-    return lambda test: pytest.mark.property(chosen(given(**strategies)(test)))
 
 
 def _every_night(value: Any) -> Any:

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
 from graphs import Case, Graphed, batch, limits
-from nightly import random_examples
 from pumice.backend import Backend
 from pumice.graph import ELEMENTWISE, GraphBuilder, Tensor
 from pumice.plugin.nn import Rope
@@ -88,25 +88,25 @@ class OperationTests:
         """``compare`` with the backends under test."""
         return partial(compare, tmp_path, backends)
 
-    @random_examples(n=st.integers(1, 5), count=st.integers(1, 4), power=st.integers(5, 9))
+    @given(n=st.integers(1, 5), count=st.integers(1, 4), power=st.integers(5, 9))
     def test_hadamard(self, check: Check, n: int, count: int, power: int) -> None:
         check(lambda g, a: g.hadamard(a["x"], 2**power), {"x": f32(n, 2**power * count)})
 
     @each_set
-    @random_examples(op=st.sampled_from([*PLAIN, "softmax"]), shape=shapes)
+    @given(op=st.sampled_from([*PLAIN, "softmax"]), shape=shapes)
     def test_functions(self, check: Check, op: str, shape: tuple[int, ...]) -> None:
         x = f32(*shape) * 4
         x.flat[: min(x.size, 8)] = [-80, -20, -1e-3, 0, 0.4999, 0.5, 20, 80][: x.size]
         check(lambda g, a: getattr(g, op)(a["x"]), {"x": x}, tolerance=self.function_tolerance)
 
-    @random_examples(shape=shapes, factor=st.floats(-3, 3), low=st.floats(-2, 0), high=st.floats(0, 2))
+    @given(shape=shapes, factor=st.floats(-3, 3), low=st.floats(-2, 0), high=st.floats(0, 2))
     def test_constants(self, check: Check, shape: tuple[int, ...], factor: float, low: float, high: float) -> None:
         def build(g: GraphBuilder, a: Mapping[str, Tensor]) -> Tensor:
             return g.clamp(g.clamp(g.scale(a["x"], factor, 0.25), low, float("inf")), float("-inf"), high)
 
         check(build, {"x": f32(*shape)})
 
-    @random_examples(op=st.sampled_from(["add", "mul", "div"]), both=broadcast())
+    @given(op=st.sampled_from(["add", "mul", "div"]), both=broadcast())
     def test_arithmetic_broadcasts(self, check: Check, op: str, both: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
         shape, other = both
         x, y = f32(*shape), np.abs(f32(*other)) + 0.5
@@ -124,7 +124,7 @@ class OperationTests:
 
         check(build, {"x": f32(3, 40), "y": f32(3, 40)})
 
-    @random_examples(shape=shapes, rank=st.integers(0, 2))
+    @given(shape=shapes, rank=st.integers(0, 2))
     def test_norms(self, check: Check, shape: tuple[int, ...], rank: int) -> None:
         x, weight = f32(*shape) * 3 + 1, shape[1:][-rank:] if rank else ()
         weights = {"w": f32(*weight), "b": f32(*weight)} if weight else {}
@@ -135,7 +135,7 @@ class OperationTests:
 
         check(both, {"x": x}, weights, 1e-5)
 
-    @random_examples(
+    @given(
         n=st.integers(1, 9),
         heads=st.integers(1, 4),
         pairs=st.integers(1, 40),
@@ -192,14 +192,14 @@ class OperationTests:
         some = np.array([4, 0, 0, 1, 2], np.int32)
         check(lambda g, a: g.get_rows(a["x"], a["ids"]), {"ids": some, "x": x})
 
-    @random_examples(shape=shapes, data=st.data())
+    @given(shape=shapes, data=st.data())
     def test_the_largest(self, check: Check, shape: tuple[int, ...], data: st.DataObject) -> None:
         k = data.draw(st.integers(1, min(200, shape[-1])))
         x = np.round(f32(*shape) * 2)  # many are equal
         check(lambda g, a: g.top_k(a["x"], k), {"x": x})
         check(lambda g, a: g.gather(a["x"], g.top_k(a["x"], k)), {"x": x})
 
-    @random_examples(
+    @given(
         numbers=routings(),
         gate=st.sampled_from(["softmax", "sigmoid", "softmax_of_chosen", "sqrt_softplus"]),
         biased=st.booleans(),
@@ -247,14 +247,12 @@ class OperationTests:
         x = f32(7, 30)
         check(lambda g, a: g.gather(a["x"], g.quotient(g.top_k(a["x"], 5), 3)), {"x": x})
 
-    @random_examples(n=st.integers(1, 9), n_used=st.integers(1, 20), width=widths)
+    @given(n=st.integers(1, 9), n_used=st.integers(1, 20), width=widths)
     def test_sums_of_experts(self, check: Check, n: int, n_used: int, width: int) -> None:
         y, weights = f32(n, n_used, width), f32(n, n_used)
         check(lambda g, a: g.expert_sum(a["y"], a["w"]), {"y": y, "w": weights})
 
-    @random_examples(
-        shape=st.tuples(*[st.integers(1, 20)] * 4), axis=st.sampled_from([-1, -2, -3]), keepdims=st.booleans()
-    )
+    @given(shape=st.tuples(*[st.integers(1, 20)] * 4), axis=st.sampled_from([-1, -2, -3]), keepdims=st.booleans())
     def test_sums(self, check: Check, shape: tuple[int, ...], axis: int, keepdims: bool) -> None:
         check(lambda g, a: g.sum(a["x"], axis, keepdims), {"x": f32(*shape)})
 

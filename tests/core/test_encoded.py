@@ -4,7 +4,7 @@ import base64
 import textwrap
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pumice import RequestError
@@ -24,7 +24,6 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-@settings(max_examples=50, deadline=None, derandomize=True)
 @given(st.binary(min_size=1, max_size=300))
 def test_base64_of_every_encoder(writer, data):
     assert decode_base64(WRITERS[writer](data), "image") == data

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pumice.chat.answer import AnswerBuilder
@@ -16,8 +16,7 @@ FORMAT = ChatFormat("hermes-like", calls=("<call>{json}</call>",))
 IDS = st.lists(st.sampled_from(["", "1", "2", "functions.f:0"]), max_size=6)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
-@given(IDS, IDS, st.integers(1, 40))
+@given(used=IDS, written=IDS, n_chunk=st.integers(1, 40))
 def test_ids_are_unique_and_the_models_own_where_they_are(used, written, n_chunk):
     builder = AnswerBuilder(ChatParser(FORMAT, [TOOL]), used_ids=used)
     calls = [{"name": "f", "arguments": {}, **({"id": id} if id else {})} for id in written]

@@ -1,7 +1,7 @@
 """Texts of users never become special tokens; texts without such marks cost nothing."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from family_templates import FAMILIES
@@ -32,7 +32,6 @@ def by_hand(name: str, *texts: str) -> list[int]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=40, deadline=None)
 @given(texts=st.lists(st.text("ab <|>\n/[]é▁", max_size=12), min_size=1, max_size=3))
 def test_without_spellings_the_tokens_are_those_of_the_text(name, texts):
     vocabulary = small(name).vocabulary
@@ -53,9 +52,8 @@ def test_a_spelling_in_a_users_text_is_text(name):
         assert tokens(name, f"a {spelling} c") != by_hand(name, f"a {spelling} c")
 
 
-@settings(max_examples=300, deadline=None)
 @given(
-    st.lists(
+    texts=st.lists(
         st.text("<s>|eot_id/ \n", max_size=10) | st.sampled_from(["<|eot_id|>", "<s>", "<|eot_", "id|>"]), max_size=4
     )
 )

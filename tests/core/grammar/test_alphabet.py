@@ -4,6 +4,8 @@ import re
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pumice.grammar.alphabet import UnknownRule, representatives, sets_of_pattern
 from random_schemas import random_pattern
@@ -11,7 +13,7 @@ from random_schemas import random_pattern
 CHARACTERS = 'aeiouxyzAEZ059_-. /+!~"\\\n\t\x7f\x85\xa0àéÿĀ一鿿ん\u2028\u3000😀\ue000'
 
 
-@pytest.mark.parametrize("seed", range(60))
+@given(st.integers(0, 2**32 - 1))
 def test_a_text_matches_as_that_of_representatives_does(seed):
     rng = np.random.default_rng(seed)
     pattern = random_pattern(rng)

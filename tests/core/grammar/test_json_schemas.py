@@ -7,6 +7,7 @@ import pytest
 
 from grammar_walks import random_text
 from imported_late import Late
+from nightly import variants
 from pumice import RequestError
 from pumice.grammar import Constraint, Grammar, grammar_source
 from random_schemas import random_schema
@@ -14,7 +15,7 @@ from random_schemas import random_schema
 jsonschema = Late("jsonschema")
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", variants(range(60), range(30)))
 def test_random_texts_of_random_schemas_are_valid(seed, compiler):
     rng = np.random.default_rng(seed)
     schema = random_schema(rng)

@@ -1,7 +1,7 @@
 """The memory plan: values alive at the same time never share bytes, and the arena is no larger than it must be."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from graphs import builder
@@ -21,7 +21,6 @@ def test_a_reshape_shares_the_place_of_its_source(tmp_path):
     assert plan.offsets[x] == plan.offsets[y]
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data(), n_nodes=st.integers(1, 40))
 def test_no_two_live_values_overlap(tmp_path_factory, data, n_nodes):
     segment = random_segment(tmp_path_factory.mktemp("plan"), data, n_nodes)

@@ -7,6 +7,7 @@ import pytest
 
 from attention_tests import batches
 from graphs import builder
+from nightly import crossed
 from pumice.backend.step import Limits, Memory, Step
 from pumice.graph import Graph, GraphBuilder, Tensor
 from pumice.graph.rotate import rotate_caches
@@ -51,9 +52,15 @@ def random_rows(k_dim: int, v_dim: int) -> dict[str, np.ndarray]:
     return rows
 
 
-@pytest.mark.parametrize(("k_dim", "v_dim"), [(64, 64), (192, 128), (256, 320), (64, 48), (80, 64), (96, 96)])
-@pytest.mark.parametrize("attrs", [{}, {"window": 33}, {"log_sum": True}, {"softcap": 5.0}])
-def test_rotations_cancel_out(tmp_path, k_dim, v_dim, attrs):
+@pytest.mark.parametrize(
+    ("dims", "attrs"),
+    crossed(
+        [(64, 64), (192, 128), (256, 320), (64, 48), (80, 64), (96, 96)],
+        [{}, {"window": 33}, {"log_sum": True}, {"softcap": 5.0}],
+    ),
+)
+def test_rotations_cancel_out(tmp_path, dims, attrs):
+    k_dim, v_dim = dims
     graph, rows = attention(tmp_path, k_dim, v_dim, **attrs), random_rows(k_dim, v_dim)
     rotated = rotate_caches({"main": graph})["main"]
     sizes = {node.attrs["size"] for node in rotated.nodes if node.op == "hadamard"}
