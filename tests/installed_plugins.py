@@ -1,6 +1,22 @@
-"""Distributions made of two files, as pip leaves them, so that tests meet plugins the way users do."""
+"""Plugins as distributions of two files, as pip leaves them, and as modules for ``plugins=[...]``."""
 
 from pathlib import Path
+from types import ModuleType
+
+from pumice.plugin import hookimpl
+
+
+def passed(kind: str, name: str = "passed", **things: object) -> ModuleType:
+    """Return a plugin that registers objects of a kind, such as ``backends``, by their names."""
+
+    def hook(register):  # type: ignore[no-untyped-def]
+        for key, thing in things.items():
+            register(key, thing)
+
+    hook.__name__ = f"pumice_register_{kind}"
+    module = ModuleType(name)
+    setattr(module, hook.__name__, hookimpl(hook))
+    return module
 
 
 def install(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-from pumice.plugin import hookimpl
+from installed_plugins import passed
 from pumice.plugin.unstable import Limits, MemoryPlan, Program, Segment, Step
 from pumice_numpy import NumpyBackend
 
@@ -89,10 +89,4 @@ class Pace:
                 program.run = paced  # type: ignore[method-assign]
                 return program
 
-        @hookimpl
-        def pumice_register_backends(register: Callable[[str, type], None]) -> None:
-            register(BACKEND, Paced)
-
-        module = ModuleType("paced_backend")
-        module.pumice_register_backends = pumice_register_backends  # type: ignore[attr-defined]
-        return module
+        return passed("backends", "paced_backend", paced=Paced)

@@ -1,12 +1,16 @@
-"""Fixtures of the configuration, the plugin manager and the hub."""
+"""Fixtures of the configuration, the plugin manager, the hub and the command."""
 
+import io
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 import hub_server
+from pumice.cli import main
 
 
 @pytest.fixture
@@ -42,3 +46,30 @@ def hub(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     with hub_server.serve() as hub:
         hub_server.use(hub, tmp_path, monkeypatch)
         yield hub
+
+
+class Done(NamedTuple):
+    """Output and exit status of a command."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def run(home: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., Done]:
+    """Run ``pumice`` with these arguments; standard input is ``input``, empty by default, or a terminal if None."""
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # pytest's own handlers stay
+
+    def run(*arguments: str, input: str | bytes | None = "") -> Done:
+        data = input.encode() if isinstance(input, str) else input or b""
+        stdin = io.TextIOWrapper(io.BytesIO(data))
+        stdin.isatty = lambda: input is None  # type: ignore[method-assign]
+        monkeypatch.setattr(sys, "stdin", stdin)
+        monkeypatch.setattr(sys, "argv", ["pumice", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        stdout, stderr = capfdbinary.readouterr()
+        return Done(end.value.code or 0, stdout.decode(), stderr.decode())
+
+    return run

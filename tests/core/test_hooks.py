@@ -1,17 +1,14 @@
 """Each hook, from a plugin that is installed or passed to ``load``."""
 
 import re
-import subprocess
-import sys
-from types import ModuleType
 
 import numpy as np
 import pytest
 
 import pumice
 from gguf_files import tiny_llama, write_gguf
-from installed_plugins import install
-from pumice.plugin import Selector, Tokenizer, hookimpl
+from installed_plugins import install, passed
+from pumice.plugin import Selector, Tokenizer
 from pumice.proposers.ngram import Ngram
 from pumice_architectures.llama import Llama
 from pumice_numpy import NumpyBackend
@@ -55,19 +52,6 @@ class Plugin:
     """A plugin that a notebook may pass."""
 
 
-def plugin(kind: str, **things: object) -> Plugin:
-    """An object that registers ``things``."""
-
-    def hook(register):
-        for name, thing in things.items():
-            register(name, thing)
-
-    hook.__name__ = f"pumice_register_{kind}"
-    made = Plugin()
-    setattr(made, hook.__name__, hookimpl(hook))
-    return made
-
-
 class Reversed(Tokenizer):
     """Ids of letters, backwards."""
 
@@ -87,7 +71,7 @@ def test_a_plugin_is_passed_for_one_load(model):
     class Mine(NumpyBackend):
         pass
 
-    mine = plugin("backends", mine=Mine)
+    mine = passed("backends", mine=Mine)
     with pumice.load(model, backend="mine", plugins=[mine]) as loaded:
         assert loaded.backends == ["mine"]
     with pytest.raises(pumice.BackendError, match="unknown backend 'mine'"):
@@ -98,15 +82,15 @@ def test_passed_plugins_replace_installed_ones(model):
     class Mine(Llama):
         pass
 
-    with pumice.load(model, plugins=[plugin("architectures", llama=Mine)], backend="numpy") as loaded:
+    with pumice.load(model, plugins=[passed("architectures", llama=Mine)], backend="numpy") as loaded:
         assert type(loaded.engine.architecture) is Mine
-    with pytest.raises(pumice.PluginError, match="'Plugin' and 'Plugin-2' both register"):
-        pumice.load(model, plugins=[plugin("architectures", llama=Mine), plugin("architectures", llama=Mine)])
+    with pytest.raises(pumice.PluginError, match="'passed' and 'passed-2' both register"):
+        pumice.load(model, plugins=[passed("architectures", llama=Mine), passed("architectures", llama=Mine)])
 
 
 def test_a_proposer_of_two_plugins_is_refused_where_it_is_chosen(model):
-    twice = [plugin("proposers", guess=Ngram), plugin("proposers", guess=Ngram)]
-    with pytest.raises(pumice.PluginError, match="'Plugin' and 'Plugin-2' both register the proposer 'guess'; choose"):
+    twice = [passed("proposers", guess=Ngram), passed("proposers", guess=Ngram)]
+    with pytest.raises(pumice.PluginError, match="'passed' and 'passed-2' both register the proposer 'guess'; choose"):
         pumice.load(model, plugins=twice, backend="numpy", speculate="guess")
     with pumice.load(model, plugins=twice, backend="numpy", speculate="ngram") as loaded:
         assert loaded.facts.speculates
@@ -117,30 +101,29 @@ def test_a_module_is_a_plugin_and_a_sampler_is_chosen_by_configuration(model):
         def apply(self, candidates):
             candidates.select(len(candidates) - 1)
 
-    module = ModuleType("mine")
-    vars(module).update(vars(plugin("samplers", last=Last)))
-    with pumice.load(model, backend="numpy", plugins=[module], config={"samplers": ["last"]}) as loaded:
+    mine = passed("samplers", last=Last)
+    with pumice.load(model, backend="numpy", plugins=[mine], config={"samplers": ["last"]}) as loaded:
         assert loaded.generate("a", max_tokens=2).tokens == [loaded.n_vocab - 1] * 2
 
 
 @pytest.mark.parametrize(
-    ("passed", "error"),
+    ("wrong", "error"),
     [
-        (plugin("backends", mine=3), "plugin Plugin: backend 'mine' .*: expected a subclass of Backend, not 3"),
-        (plugin("backend", mine=3), "plugin Plugin: unknown hook 'pumice_register_backend'"),
+        (passed("backends", mine=3), "plugin passed: backend 'mine' .*: expected a subclass of Backend, not 3"),
+        (passed("backend", mine=3), "plugin passed: unknown hook 'pumice_register_backend'"),
         (Plugin(), "plugin Plugin: it has no hooks: pass a module"),
         ("pumice_numpy", "plugin str: it has no hooks: pass a module"),
     ],
 )
-def test_a_passed_plugin_that_is_wrong_is_an_error(model, passed, error):
+def test_a_passed_plugin_that_is_wrong_is_an_error(model, wrong, error):
     with pytest.raises(pumice.PluginError, match=error):
-        pumice.load(model, plugins=[passed])
+        pumice.load(model, plugins=[wrong])
 
 
 def test_tokenizers(model):
-    with pumice.load(model, plugins=[plugin("tokenizers", llama=Reversed)], backend="numpy") as loaded:
+    with pumice.load(model, plugins=[passed("tokenizers", llama=Reversed)], backend="numpy") as loaded:
         assert loaded.tokenizer.tokenize("abc") == [2, 1, 0]
-    assert pumice.load_tokenizer(model, plugins=[plugin("tokenizers", llama=Reversed)]).tokenize("ab") == [1, 0]
+    assert pumice.load_tokenizer(model, plugins=[passed("tokenizers", llama=Reversed)]).tokenize("ab") == [1, 0]
 
 
 def test_pre_tokenizers(site, tmp_path):
@@ -152,35 +135,30 @@ def test_pre_tokenizers(site, tmp_path):
     assert texts == list("hello"), "no merge crosses from one letter to the next"
 
 
-def test_commands(site, home):
+def test_commands(site, home, run):
     install(site, "greeting", COMMAND)
-
-    def pumice_command(*arguments):
-        return subprocess.run([sys.executable, "-m", "pumice", *arguments], capture_output=True, text=True)
-
-    assert pumice_command("greet", "you").stdout == "hello you\n"
-    assert pumice_command("greet", "").stderr == (
+    assert run("greet", "you").stdout == "hello you\n"
+    assert run("greet", "").stderr == (
         "error: command 'greet' (plugin greeting): ZeroDivisionError: division by zero\n"
     )
-    help = pumice_command("--help").stdout
+    help = run("--help").stdout
     assert re.search(r"\n  greet +Greet somebody\.\n", help)
     assert "\n  run " in help
     assert "\n  broken " not in help, "what cannot be imported is not listed"
-    broken = pumice_command("broken")
+    broken = run("broken")
     assert broken.returncode == 1
     assert broken.stderr.startswith("error: command 'broken' (plugin greeting): no_such_module:command: ModuleNotFound")
-    assert "error: unknown command 'gret'; did you mean 'greet'? (see " in pumice_command("gret").stderr
+    assert "error: unknown command 'gret'; did you mean 'greet'? (see " in run("gret").stderr
     (home / "pumice.yaml").write_text("n_ctx: many")
-    assert pumice_command("--help").returncode == 0, "help does not need a valid configuration"
+    assert run("--help").returncode == 0, "help does not need a valid configuration"
 
 
-def test_a_command_is_chosen_where_two_plugins_have_it(site, home):
+def test_a_command_is_chosen_where_two_plugins_have_it(site, home, run):
     install(site, "greeting", COMMAND.replace('"greet", greet', '"info", greet'))
-    done = subprocess.run([sys.executable, "-m", "pumice", "info", "you"], capture_output=True, text=True)
-    assert done.stderr.startswith("error: plugins 'core' and 'greeting' both register the command 'info'; choose")
+    told = run("info", "you").stderr
+    assert told.startswith("error: plugins 'core' and 'greeting' both register the command 'info'; choose")
     (home / "pumice.yaml").write_text("plugins: {prefer: {commands: {info: greeting}}}")
-    done = subprocess.run([sys.executable, "-m", "pumice", "info", "you"], capture_output=True, text=True)
-    assert done.stdout == "hello you\n"
+    assert run("info", "you").stdout == "hello you\n"
 
 
 @pytest.mark.parametrize(
@@ -196,6 +174,6 @@ def test_a_command_is_chosen_where_two_plugins_have_it(site, home):
     ids=["array", "tuple", "no graphs", "list", "number", "no super"],
 )
 def test_an_architecture_that_breaks_the_contract_is_named(model, members, message):
-    mine = plugin("architectures", llama=type("Mine", (Llama,), members))
-    with pytest.raises(pumice.PluginError, match=rf"^architecture 'llama' \(plugin Plugin\): {message}"):
+    mine = passed("architectures", llama=type("Mine", (Llama,), members))
+    with pytest.raises(pumice.PluginError, match=rf"^architecture 'llama' \(plugin passed\): {message}"):
         pumice.load(model, backend="numpy", plugins=[mine])

@@ -297,19 +297,16 @@ def test_a_broken_and_a_slow_plugin_are_reported_once(site, caplog, monkeypatch)
     assert len(reports) == 2
 
 
-def test_a_clash_stops_only_who_uses_the_name(site, home):
+def test_a_clash_stops_only_who_uses_the_name(site, run):
     source = (
         "from pumice.plugin import hookimpl\n@hookimpl\ndef pumice_register_{}(register):\n    register({!r}, 'x:Y')\n"
     )
     install(site, "first", source.format("samplers", "top_k"))
     install(site, "second", source.format("proposers", "ngram"))
     install(site, "third", source.format("commands", "bench"))
-    pumice = [sys.executable, "-m", "pumice"]
     for command in (["devices"], ["tokenize", "-p", "hello"], ["info"], ["fit"], ["config"]):
-        done = subprocess.run([*pumice, *command], capture_output=True, text=True, cwd=home)
-        assert (done.returncode, done.stderr) == (0, ""), command
-    done = subprocess.run([*pumice, "run", "-n", "1"], capture_output=True, text=True, cwd=home)
-    assert done.stderr.startswith("error: plugins 'samplers' and 'first' both register the sampler 'top_k'")
+        assert run(*command)[0::2] == (0, ""), command
+    assert "error: plugins 'samplers' and 'first' both register the sampler 'top_k'" in run("run", "-n", "1").stderr
 
 
 def test_bundled_plugins_are_the_entry_points_of_the_distribution():

@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from pumice.cli.options import read_text
 from pumice.convert.folder import read_json
 from pumice_server.keys import APIKeys
@@ -26,16 +24,15 @@ def test_files_of_checkpoints(tmp_path):
     assert read_json(file) == {"a": 1}
 
 
-@pytest.mark.parametrize("mark", [b"", MARK])
-def test_files_of_commands(mark, run, model, home):
+def test_files_of_commands(run, model, home):
     def file(name: str, text: str) -> str:
-        (home / name).write_bytes(mark + text.encode())
+        (home / name).write_bytes(MARK + text.encode())
         return str(home / name)
 
     short = ["-n", "4", "--temp", "0", "--backend", "numpy"]
     plain = run("run", model, "-p", "ab", *short).stdout
     assert run("run", model, "-f", file("prompt.txt", "ab"), *short).stdout == plain
-    assert run("run", model, "-f", "-", *short, input=mark + b"ab").stdout == plain
+    assert run("run", model, "-f", "-", *short, input=MARK + b"ab").stdout == plain
     assert run("run", model, "-p", "a", "--grammar-file", file("g.gbnf", 'root ::= "ab"'), *short).stdout == "ab"
     assert run("run", model, "-p", "a", "--json-schema-file", file("s.json", '{"enum": [1]}'), *short).stdout == "1"
     tokens = run("tokenize", model, "-f", file("prompt.txt", "ab"), "--json").stdout

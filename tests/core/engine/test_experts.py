@@ -1,6 +1,5 @@
 """Experts that a GPU lacks room for stay in host memory, where that gives more layers room; texts do not change."""
 
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -8,7 +7,8 @@ from typing import Any
 import pytest
 
 import pumice
-from pumice.plugin import Weight, hookimpl
+from installed_plugins import passed
+from pumice.plugin import Weight
 from pumice.plugin.unstable import Limits, State
 from pumice_numpy import NumpyBackend
 from tiny_models import ATTENTION, EXPERTS, tiny
@@ -32,13 +32,7 @@ def gpu(free: int | None, reads: bool) -> ModuleType:
         def free_memory(self) -> list[int | None]:
             return [free]
 
-    @hookimpl
-    def pumice_register_backends(register: Callable[[str, type], None]) -> None:
-        register("gpu", Gpu)
-
-    module = ModuleType("gpus")
-    module.pumice_register_backends = pumice_register_backends  # type: ignore[attr-defined]
-    return module
+    return passed("backends", gpu=Gpu)
 
 
 @pytest.fixture
@@ -108,12 +102,7 @@ def test_experts_that_a_gpu_reads_in_host_memory(path: Path) -> None:
             {"override_tensors": ["attn_q=CPU", "blk.9.=GPU9"]},
             ["override_tensors: blk.9.=GPU9 has no effect: no tensor of the model has a matching name"],
         ),
-        (
-            {"main_gpu": 3},
-            [
-                "main_gpu: 3 has no effect: split_mode is auto; it chooses a GPU with --split-mode none",
-            ],
-        ),
+        ({"main_gpu": 3}, ["main_gpu: 3 has no effect: split_mode is auto; it chooses a GPU with --split-mode none"]),
         ({"main_gpu": 3, "devices": ["none"]}, ["main_gpu: 3 has no effect: no GPU is in use"]),
         (
             {"n_gpu_layers": 99, "devices": ["none"]},

@@ -1,14 +1,14 @@
 """Unexpected exceptions of plugins name plugin, name and method; results of plugins are checked."""
 
 import logging
-from types import ModuleType
 
 import numpy as np
 import pytest
 
 import pumice
 from gguf_files import tiny_llama
-from pumice.plugin import Selector, hookimpl
+from installed_plugins import passed
+from pumice.plugin import Selector
 from pumice.plugin.unstable import Pending
 from pumice.tokenizers.spm import SPMTokenizer
 from pumice_architectures.llama import Llama
@@ -20,18 +20,6 @@ pytestmark = pytest.mark.usefixtures("home")
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(tiny_llama(tmp_path_factory.mktemp("model") / "tiny.gguf"))
-
-
-def buggy(kind: str, name: str, thing: type | str) -> ModuleType:
-    """A plugin called buggy."""
-
-    def hook(register):
-        register(name, thing)
-
-    hook.__name__ = f"pumice_register_{kind}"
-    module = ModuleType("buggy")
-    setattr(module, hook.__name__, hookimpl(hook))
-    return module
 
 
 def fail(*arguments: object, **options: object) -> None:
@@ -78,11 +66,8 @@ def misshape(self, step):
     ],
 )
 def test_a_backend(path, faulty, error):
-    plugins = [buggy("backends", "faulty", faulty)]
-    with (
-        pytest.raises(pumice.PluginError) as caught,
-        pumice.load(path, backend="faulty", plugins=plugins) as model,
-    ):
+    plugins = [passed("backends", "buggy", faulty=faulty)]
+    with pytest.raises(pumice.PluginError) as caught, pumice.load(path, backend="faulty", plugins=plugins) as model:
         model.logits([1])
     assert str(caught.value).startswith("backend 'faulty' (plugin buggy): ")
     assert error in str(caught.value)
@@ -90,7 +75,7 @@ def test_a_backend(path, faulty, error):
 
 @pytest.mark.parametrize("broken", [backend(unavailable=classmethod(fail)), backend(__init__=fail)])
 def test_auto_goes_on_without_a_backend_that_fails(path, caplog, broken):
-    plugins = [buggy("backends", "faulty", broken)]
+    plugins = [passed("backends", "buggy", faulty=broken)]
     with caplog.at_level(logging.WARNING):
         model = pumice.load(path, plugins=plugins, config={"backends": ["faulty", "numpy"]})
     with model:
@@ -101,7 +86,7 @@ def test_auto_goes_on_without_a_backend_that_fails(path, caplog, broken):
 
 @pytest.mark.parametrize("method", ["__init__", "build"])
 def test_an_architecture(path, method):
-    plugins = [buggy("architectures", "llama", type("Faulty", (Llama,), {method: fail}))]
+    plugins = [passed("architectures", "buggy", llama=type("Faulty", (Llama,), {method: fail}))]
     with pytest.raises(pumice.PluginError) as caught:
         pumice.load(path, plugins=plugins)
     assert str(caught.value) == f"architecture 'llama' (plugin buggy): {method}: RuntimeError: two lines"
@@ -126,7 +111,7 @@ def shorten(self, candidates):
     ],
 )
 def test_a_sampler(path, methods, error):
-    plugins = [buggy("samplers", "faulty", type("Faulty", (Choosing,), {**methods, "__module__": "buggy"}))]
+    plugins = [passed("samplers", "buggy", faulty=type("Faulty", (Choosing,), {**methods, "__module__": "buggy"}))]
     with (
         pumice.load(path, backend="numpy", plugins=plugins, config={"samplers": ["faulty"]}) as model,
         pytest.raises(pumice.PluginError) as caught,
@@ -140,7 +125,7 @@ def test_a_tokenizer(path):
         __init__ = fail
 
     with (
-        pumice.load(path, backend="numpy", plugins=[buggy("tokenizers", "llama", Faulty)]) as model,
+        pumice.load(path, backend="numpy", plugins=[passed("tokenizers", "buggy", llama=Faulty)]) as model,
         pytest.raises(pumice.PluginError, match=r"^tokenizer tests\S*\.Faulty: RuntimeError: two lines$"),
     ):
         model.tokenizer.tokenize("a")

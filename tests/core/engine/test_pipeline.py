@@ -3,7 +3,6 @@
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 import pumice
 from gguf_files import tiny_llama
 from graphs import batch, picked, step_of
+from installed_plugins import passed
 from pumice.backend import Capabilities, Program
 from pumice.backend.pick import Ahead, Ask, Pick, PickLimits
 from pumice.backend.step import Batch, Pending, Step
@@ -20,7 +20,6 @@ from pumice.engine.messages import Failed
 from pumice.engine.placement.programs import Pipeline, SegmentProgram
 from pumice.engine.requests.reading import LogitRows, with_future
 from pumice.graph import Segment, Tensor
-from pumice.plugin import hookimpl
 from pumice_numpy import NumpyBackend
 from pumice_samplers import SAMPLERS
 
@@ -213,16 +212,6 @@ def test_steps_of_the_next_token_share_the_arrays_of_those_before() -> None:
     assert tables[-1] is longer.block_tables
 
 
-def plugin(backend: type) -> ModuleType:
-    @hookimpl
-    def pumice_register_backends(register: Callable[[str, type], None]) -> None:
-        register("tried", backend)
-
-    module = ModuleType("tried")
-    module.pumice_register_backends = pumice_register_backends  # type: ignore[attr-defined]
-    return module
-
-
 def test_a_load_that_fails_half_way_closes_what_it_opened(tmp_path: Path) -> None:
     log: list[str] = []
 
@@ -242,7 +231,7 @@ def test_a_load_that_fails_half_way_closes_what_it_opened(tmp_path: Path) -> Non
             log.append("closed")
 
     with pytest.raises(pumice.BackendError, match="no memory"):
-        pumice.load(tiny_llama(tmp_path / "tiny.gguf"), backend="tried", plugins=[plugin(Faulty)])
+        pumice.load(tiny_llama(tmp_path / "tiny.gguf"), backend="tried", plugins=[passed("backends", tried=Faulty)])
     assert log[-2:] == ["program closed", "closed"]
     assert set(log[:-2]) == {"open"}
 
@@ -274,7 +263,7 @@ def failing(tmp_path: Path, failures: list[Exception]) -> Iterator[pumice.Model]
             return program
 
     path = tiny_llama(tmp_path / "tiny.gguf")
-    with pumice.load(path, backend="tried", plugins=[plugin(Two)], n_batch=32, n_parallel=2) as model:
+    with pumice.load(path, backend="tried", plugins=[passed("backends", tried=Two)], n_batch=32, n_parallel=2) as model:
         yield model
 
 

@@ -14,58 +14,9 @@ import pytest
 from pumice import HubError
 from pumice.hub import client
 from pumice.hub.abort import Abort
-from pumice.hub.client import AllowedHosts, HubClient, _Transport, origin_of
+from pumice.hub.client import AllowedHosts, HubClient, origin_of
 
 MIRROR = "http://mirror.local:8000"
-NAMES = {
-    "good.example": ["1.1.1.1"],
-    "other.example": ["2606:4700::1111", "8.8.8.8"],
-    "inner.example": ["10.0.0.1"],
-    "mixed.example": ["1.1.1.1", "127.0.0.1"],
-    "169.254.169.254": ["169.254.169.254"],
-    "2130706433": ["127.0.0.1"],
-    "localhost.": ["127.0.0.1"],
-}
-
-
-class Wire(httpx2.BaseTransport):
-    """Answers instead of a network, by what was connected to."""
-
-    def __init__(self):
-        self.seen = []
-        self.answers = {}
-        self.dead = set()
-
-    def handle_request(self, request):
-        name = request.extensions.get("sni_hostname")
-        self.seen.append((request.url.host, name, request.headers["Host"], request.headers.get("Authorization")))
-        if request.url.host in self.dead:
-            raise httpx2.ConnectError("refused", request=request)
-        location = self.answers.get(f"{request.url.scheme}://{request.headers['Host']}{request.url.path}")
-        return (
-            httpx2.Response(302, headers={"Location": location})
-            if location
-            else httpx2.Response(200, content=iter([b"ok"]))
-        )
-
-
-@pytest.fixture
-def wire(monkeypatch):
-    wire = Wire()
-    asked = []
-
-    def resolve(host, port):
-        asked.append(host)
-        if host not in NAMES:
-            raise OSError(f"{host}: unknown")
-        return NAMES[host]
-
-    wire.asked = asked
-    monkeypatch.setattr(_Transport, "_way", lambda self, proxy: wire)
-    monkeypatch.setattr("pumice.hub.addresses.resolve", resolve)
-    for name in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "https_proxy", "http_proxy", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    return wire
 
 
 def ask(url, public_only=True, mirror=MIRROR, **options):

@@ -2,22 +2,21 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
 import pumice
+from installed_plugins import passed
 from pumice.backend import Backend, Capabilities, Program
 from pumice.backend.step import Pending, Step
-from pumice.plugin import hookimpl
 from pumice.process.stage import Stage, fingerprint, stages_needed
 from tiny_zoo import ZOO
 
 PROMPTS = [[3, 4, 5], [6, 7], [(7 * i) % 29 + 3 for i in range(60)], [9], [10, 11, 12, 13]]
 COUNT = 2
-NAMES = ["cohere2", "gemma3n", "deepseek2", "jamba"]
+NAMES = ["cohere2", "gemma4-e2b", "deepseek2", "jamba"]
 """With windows, layers that share a cache, an expansion for prompts, recurrent states."""
 
 
@@ -97,13 +96,7 @@ def load(path: Path, **options: Any) -> tuple[pumice.Model, list[Staged]]:
             for stage in self.stages:
                 stage.close()
 
-    @hookimpl
-    def pumice_register_backends(register: Callable[[str, type], None]) -> None:
-        register("staged", Stages)
-
-    module = ModuleType("staged")
-    module.pumice_register_backends = pumice_register_backends  # type: ignore[attr-defined]
-    return pumice.load(path, backend="staged", plugins=[module], **options), programs
+    return pumice.load(path, backend="staged", plugins=[passed("backends", staged=Stages)], **options), programs
 
 
 @pytest.mark.parametrize("name", NAMES)
