@@ -7,20 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guessing_programs import (
-    BLOCK,
-    GREEDY,
-    N_VOCAB,
-    PROMPTS,
-    RANDOM,
-    Cells,
-    Runner,
-    Slots,
-    add,
-    engine,
-    request,
-    run,
-)
+from guessing_programs import BLOCK, GREEDY, N_VOCAB, PROMPTS, RANDOM, Cells, Runner, Slots, add, engine, request, run
 from nightly import variants
 from pumice.backend.step import Limits
 from pumice.engine.drafts.drafter import DraftLimits

@@ -12,6 +12,7 @@ import pytest
 
 from drafting import PROPOSERS, Oracle
 from guessing_programs import GREEDY, IDS, N_VOCAB, RANDOM, Behind, Cells, Picked, engine, request, restricted, run
+from nightly import crossed
 from pumice.backend.pick import Ahead, Ask
 from pumice.backend.step import Pending, Step
 from pumice.engine import Engine, Generation, Preparer, Request
@@ -122,12 +123,14 @@ def answers(add: Add, program: Cells, requests: list[Request], speculation: Spec
     return [(generation.generated, generation.finish_reason, generation.timings) for generation in generations]
 
 
-@pytest.mark.parametrize("proposer", ["oracle", "erring", "liar", "ngram"])
-@pytest.mark.parametrize("sampling", [GREEDY, RANDOM], ids=["greedy", "random"])
-@pytest.mark.parametrize(("knows", "n_seqs"), [(1, 1), (3, 1), (1, 2), (3, 3)])
+@pytest.mark.parametrize(
+    ("proposer", "sampling", "sizes"),
+    crossed(["oracle", "erring", "liar", "ngram"], [GREEDY, RANDOM], [(1, 1), (3, 1), (1, 2), (3, 3)]),
+)
 def test_answers_are_those_without_drafts(
-    add: Add, proposer: str, sampling: dict[str, Any], knows: int, n_seqs: int
+    add: Add, proposer: str, sampling: dict[str, Any], sizes: tuple[int, int]
 ) -> None:
+    knows, n_seqs = sizes
     requests = [
         request([*prompt, 49], {**sampling, "length": length, "knows": knows}, 60)
         for prompt, length in zip(PROMPTS[:n_seqs], (33, 80, 17), strict=False)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from concurrent.futures import Future
+from itertools import product
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from guessing_programs import (
     request,
     run,
 )
+from nightly import crossed, variants
 from pumice.backend.pick import Ahead
 from pumice.backend.step import Pending, Step
 from pumice.engine import Request
@@ -33,9 +35,7 @@ from pumice.engine.requests.reading import LogitRows, with_future
 pytestmark = pytest.mark.usefixtures("patient")
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, RANDOM], ids=["greedy", "random"])
-@pytest.mark.parametrize("n_prompts", [1, 5])
-@pytest.mark.parametrize("kind", [Cells, Slots])
+@pytest.mark.parametrize(("kind", "sampling", "n_prompts"), crossed([Cells, Slots], [GREEDY, RANDOM], [1, 5]))
 def test_steps_in_a_row_change_nothing(kind: type[Cells], sampling: dict[str, Any], n_prompts: int) -> None:
     lengths = [40, 13, 1, 29, 2]
     program = kind(steps=8)
@@ -50,9 +50,9 @@ def test_steps_in_a_row_change_nothing(kind: type[Cells], sampling: dict[str, An
     assert max(n_steps for _, n_steps in program.asked) == 8
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, RANDOM], ids=["greedy", "random"])
-@pytest.mark.parametrize("n_ctx", [96, 256])
-@pytest.mark.parametrize("kind", [Behind, SlotsBehind, Wary, WaryBehind])
+@pytest.mark.parametrize(
+    ("kind", "sampling", "n_ctx"), crossed([Behind, SlotsBehind, Wary, WaryBehind], [GREEDY, RANDOM], [256, 96])
+)
 def test_steps_behind_others_change_nothing(kind: type[Behind], sampling: dict[str, Any], n_ctx: int) -> None:
     """Sequences end by length and by end tokens, are cancelled, run out of blocks, and come in meanwhile."""
     lengths = [60, 33, 1, 49, 20]
@@ -80,10 +80,13 @@ def test_steps_behind_others_change_nothing(kind: type[Behind], sampling: dict[s
     assert type(program) is not Behind or n_ctx == 96 or any(program.taken)
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, RANDOM], ids=["greedy", "random"])
-@pytest.mark.parametrize("n_batch", [16, 24])
-@pytest.mark.parametrize("n_ctx", [96, 256])
-@pytest.mark.parametrize("kind", [Behind, WaryBehind])
+@pytest.mark.parametrize(
+    ("kind", "n_ctx", "n_batch", "sampling"),
+    variants(
+        product([Behind, WaryBehind], [96, 256], [16, 24], [GREEDY, RANDOM]),
+        [(Behind, 256, 16, RANDOM), (Behind, 96, 24, GREEDY), (WaryBehind, 256, 24, GREEDY)],
+    ),
+)
 def test_steps_of_prompts_after_others_change_nothing(
     kind: type[Behind], n_ctx: int, n_batch: int, sampling: dict[str, Any]
 ) -> None:

@@ -16,11 +16,7 @@ from pumice.config import load_config
 from pumice.engine.placement.backends import choose_gpus
 from pumice.engine.placement.fitting import largest_context
 from pumice.engine.placement.overrides import host_layers, parse_overrides
-from pumice.engine.placement.placement import (
-    PlacementRules,
-    place_layers,
-    share_layers,
-)
+from pumice.engine.placement.placement import PlacementRules, place_layers, share_layers
 from pumice.engine.placement.runner import Runner
 from pumice.engine.placement.sizing import EngineSizes, devices_in_use, make_limits
 from pumice.errors import BackendError, ConfigError, PumiceError

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,30 +24,13 @@ def model(tmp_path_factory):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_tokens": "3"}, "max_tokens must be an integer, at least -1, not '3'"),
-        ({"max_tokens": 1.5}, "max_tokens must be an integer, at least -1, not 1.5"),
-        ({"max_tokens": True}, "max_tokens must be an integer, at least -1, not True"),
-        ({"max_tokens": -5}, "max_tokens must be an integer, at least -1, not -5"),
         ({"stop": 5}, "stop must be a string or a list of strings, not 5"),
         ({"stop": ["x", 5]}, "stop must be a string or a list of strings, not ['x', 5]"),
         ({"stop_tokens": ["x"]}, "stop_tokens must be a list of token ids, not ['x']"),
-        ({"context_shift": "yes"}, "context_shift must be true or false, not 'yes'"),
-        ({"n_ctx": 0}, "n_ctx must be an integer, at least 1, not 0"),
-        ({"n": 0}, "n must be an integer, at least 1 and at most 65536, not 0"),
-        ({"logprobs": -1}, "logprobs must be an integer, at least 0, not -1"),
-        ({"cache_salt": 5}, "cache_salt must be a string, not 5"),
-        ({"request_id": 5}, "request_id must be a string, not 5"),
-        ({"special": 5}, "special must be a list of token ids, not 5"),
-        ({"special": "abc"}, "special must be a list of token ids, not 'abc'"),
-        ({"logprobs_sampled": 1}, "logprobs_sampled must be true or false, not 1"),
         ({"progress": "yes"}, "progress must be a function, not 'yes'"),
-        ({"timeout": "soon"}, "timeout must be a number of seconds, at least 0, not 'soon'"),
-        ({"priority": 0.5}, "priority must be an integer, not 0.5"),
         ({"prompt": b"abc"}, f"{NO_PROMPT}, not b'abc'"),
         ({"prompt": [1.5]}, f"{NO_PROMPT}, not [1.5]"),
-        ({"prompt": [True]}, f"{NO_PROMPT}, not [True]"),
         ({"prompt": None}, f"{NO_PROMPT}, not None"),
-        ({"prompt": Path("a")}, f"{NO_PROMPT}, not PosixPath('a')"),
         ({"prompt": []}, "the prompt has no tokens; give some text"),
     ],
 )
@@ -86,23 +68,12 @@ MANY = "an integer has too many digits"
     [
         ({"n": HUGE}, f"n must be a number of at most 64 bits, not {BITS}"),
         ({"n": 10**9}, "n must be an integer, at least 1 and at most 65536, not 1000000000"),
-        ({"max_tokens": HUGE}, f"max_tokens must be a number of at most 64 bits, not {BITS}"),
-        ({"logprobs": -HUGE}, f"logprobs must be a number of at most 64 bits, not {BITS}"),
-        ({"timeout": HUGE}, f"timeout must be a number of at most 64 bits, not {BITS}"),
-        ({"seed": HUGE}, f"seed must be a number of at most 64 bits, not {BITS}"),
-        ({"top_k": HUGE}, f"top_k must be a number of at most 64 bits, not {BITS}"),
         ({"temperature": HUGE}, f"temperature must be a number of at most 64 bits, not {BITS}"),
-        ({"cache_salt": HUGE}, f"cache_salt must be a string, not {BITS}"),
-        ({"ignore_eos": HUGE}, f"ignore_eos must be true or false, not {BITS}"),
         ({"stop_tokens": [HUGE]}, f"stop_tokens must be a list of token ids, not [{BITS}]"),
         ({"adapters": {"a": HUGE}}, f"adapters must be a mapping of names to numbers, not {{'a': {BITS}}}"),
         ({"logit_bias": {HUGE: 1.0}}, f"logit_bias must be a mapping of token ids to numbers, not {{{BITS}: 1.0}}"),
         ({"logit_bias": {"a": HUGE}}, f"logit_bias must be a mapping of token ids to numbers, not {{'a': {BITS}}}"),
-        ({"logit_bias": {1: HUGE}}, f"logit_bias must be a mapping of token ids to numbers, not {{1: {BITS}}}"),
-        (
-            {"json_schema": {"const": HUGE}},
-            f"json_schema: cannot be represented in JSON: {MANY}",
-        ),
+        ({"json_schema": {"const": HUGE}}, f"json_schema: cannot be represented in JSON: {MANY}"),
         ({"json_schema": f'{{"const": {"9" * 5000}}}'}, f"json_schema: not valid JSON: {MANY}"),
         ({"prompt": [1, HUGE]}, f"token id {BITS} is outside the vocabulary of 300"),
         ({"prompt": HUGE}, f"{NO_PROMPT}, not {BITS}"),
@@ -140,11 +111,7 @@ def test_arguments_of_tokens_are_checked(model, call, message):
     [
         ({"path": 5}, pumice.PumiceError, "a model is a path or a name, not 5"),
         ({"path": b"a.gguf"}, pumice.PumiceError, "a model is a path or a name, not b'a.gguf'"),
-        (
-            {"config": "pumice.yaml"},
-            pumice.ConfigError,
-            r"config must be a mapping .*, not 'pumice.yaml'; `",
-        ),
+        ({"config": "pumice.yaml"}, pumice.ConfigError, r"config must be a mapping .*, not 'pumice.yaml'; `"),
         ({"config": [1]}, pumice.ConfigError, r"config must be a mapping .*, not \[1\]"),
     ],
 )
@@ -285,12 +252,6 @@ def test_a_conversation_goes_on_where_it_ended(model):
     again = model.generate(second, **GREEDY, cache_salt="talk")
     assert again.timings.prompt_cached == len(second) - 4, "the last token of the answer was not computed"
     assert again.tokens == model.generate(second, **GREEDY, cache_salt="fresh").tokens
-
-
-def test_salts_keep_caches_apart(model):
-    prompt = list(range(100, 180))
-    cached = [model.generate(prompt, **GREEDY, cache_salt=salt).timings.prompt_cached for salt in ("a", "b", "a")]
-    assert cached == [0, 0, 64]
 
 
 def test_streams_carry_logprobs(model):

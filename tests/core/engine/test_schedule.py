@@ -6,13 +6,11 @@ from contextlib import contextmanager
 
 import pytest
 
-import pumice
 from gguf_files import tiny_llama
 from pumice.config import load_config
 from pumice.engine import Request, Runner
 from pumice.engine.loop.policy import FairPolicy
 from pumice.local_engine import load_model
-from pumice.streaming.stream import Stream
 from waiting import PATIENCE
 
 EXACT = {"backend": "numpy", "kv_type": "f32"}
@@ -139,23 +137,6 @@ def test_time_runs_out_for_who_waits_and_who_generates(path):
         assert running.tokens
 
 
-def test_a_full_queue_refuses(path):
-    with load(path, FairPolicy(quantum=1e9), n_parallel=1, max_queue=3) as model:  # two would run out of blocks
-        streams = [model.stream("a", **ENDLESS)]
-        next(streams[0])
-        streams += [model.stream("a", **ENDLESS) for _ in range(3)]
-        assert model.engine.snapshot().n_waiting == 3
-        with pytest.raises(pumice.QueueFullError, match="max_queue is 3") as caught:
-            model.stream("b")
-        assert (caught.value.n_queued, caught.value.max_queue) == (3, 3)
-        streams.pop().close()
-        assert model.engine.snapshot().n_waiting == 2, "what was sent before is done"
-        streams.append(model.stream("b", **ENDLESS))
-        for stream in streams:
-            stream.close()
-        assert isinstance(streams[0], Stream)
-
-
 def test_a_request_that_waits_for_the_cache_says_so(path, caplog):
     prompt = [5 + i % 200 for i in range(100)]
     with load(path, n_ctx=128, n_parallel=4) as model:
@@ -164,14 +145,6 @@ def test_a_request_that_waits_for_the_cache_says_so(path, caplog):
         assert streams[2].timings.queue_seconds > streams[0].timings.queue_seconds
         assert model.engine.snapshot().n_lacked >= 2
     assert [line for line in caplog.messages if "waits for others: the key/value cache has no room" in line]
-
-
-def test_a_preempted_sequence_loses_nothing(path):
-    with load(path, n_parallel=1) as model:
-        expected = [model.generate(prompt, max_tokens=150, temperature=0.0).tokens for prompt in ("a", "bc", "def")]
-    with load(path, FairPolicy(quantum=10), n_parallel=1) as model:
-        streams = [model.stream(prompt, max_tokens=150, temperature=0.0) for prompt in ("a", "bc", "def")]
-        assert [stream.completion().tokens for stream in streams] == expected
 
 
 def test_many_texts_leave_a_generation_its_blocks(path):

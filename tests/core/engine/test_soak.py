@@ -12,6 +12,7 @@ SECONDS = 4
 MEMORY = 64 * 2**20  # bytes that a short time may add
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_many_clients_for_a_while(tmp_path):
     path = tiny_llama(tmp_path / "tiny.gguf")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,7 +25,7 @@ from guessing_programs import (
     request,
     run,
 )
-from nightly import variants
+from nightly import crossed, variants
 from pumice.engine import Engine, Request
 from pumice.engine.drafts.speculation import Speculation
 from pumice.engine.messages import Failed
@@ -55,10 +56,7 @@ def learn(texts: dict[tuple[int, ...], list[int]], wanted: list[Request], made: 
     return found
 
 
-@pytest.mark.parametrize("n_draft", [1, 7])
-@pytest.mark.parametrize("sampling", [GREEDY, RANDOM], ids=["greedy", "random"])
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("name", "kind", "sampling", "n_draft"), crossed(NAMES, KINDS, [GREEDY, RANDOM], [7, 1]))
 def test_drafts_change_nothing(kind, name, sampling, n_draft, texts):
     expected = learn(texts, requests(sampling), engine(kind(0), 256))
     program = kind(0)
@@ -67,9 +65,10 @@ def test_drafts_change_nothing(kind, name, sampling, n_draft, texts):
         assert len(program.asked) < max(LENGTHS) / (1.5 if n_draft == 1 else 3)
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, RANDOM], ids=["greedy", "random"])
-@pytest.mark.parametrize("name", ["oracle", "liar", "erring"])
-@pytest.mark.parametrize("kind", [Cells, Slots, Behind, SlotsBehind, Wary])
+@pytest.mark.parametrize(
+    ("kind", "name", "sampling"),
+    crossed([Cells, Slots, Behind, SlotsBehind, Wary], ["oracle", "liar", "erring"], [GREEDY, RANDOM]),
+)
 def test_programs_that_pick_tokens_verify_drafts(kind, name, sampling, texts):
     """Steps with drafts, and steps that pick tokens by themselves, by turns."""
     expected = learn(texts, requests(sampling), engine(Cells(0), 256))
@@ -107,8 +106,7 @@ def test_sequences_that_end_shift_and_wait_get_the_same(kind, name, texts):
     assert results(drafting(name)) == expected
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", variants(range(4), range(2)))
+@pytest.mark.parametrize(("kind", "seed"), variants(product(KINDS, range(4)), zip(KINDS, range(2), strict=True)))
 def test_random_requests_get_the_same(kind, seed, texts):
     """Penalties, log-probabilities, forks, prompts in parts, two rounds that share prefixes."""
     random = np.random.default_rng(seed)

@@ -74,14 +74,14 @@ def test_a_kind_that_pauses_after_each_step_gets_no_more_than_its_share():
     assert 45 < used["generate"] < 55
 
 
-@pytest.mark.parametrize(("n_streams", "n_readers"), [(8, 8), (8, 1), (1, 8), (4, 2)])
+@pytest.mark.parametrize(("n_streams", "n_readers"), [(8, 1), (1, 8), (4, 2)])
 def test_each_client_has_its_share_of_the_rows(n_streams, n_readers):
     """A step counts as its tokens, and as 12 at least; a client that asks again and again has as many as a stream."""
     made = engine(Cells(steps=0), n_ctx=8192, n_seqs=8)
     streams = [add(made, guessing_programs.request([5 + i], GREEDY, 4000)) for i in range(n_streams)]
     readings, ids = [], iter(range(-1, -1_000_000, -1))
     generated, read = 0, 0
-    for _ in range(600):
+    for _ in range(300):
         while sum(not reading.done for reading in readings) < n_readers:
             asked = with_future(next(ids), Future())
             readings.append(LogitRows(asked, range(100), tokens=[3 + i % 20 for i in range(100)]))
