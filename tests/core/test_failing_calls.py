@@ -29,6 +29,7 @@ from pumice_cpu import cache
 
 CASE = json.loads((FIXTURES / "cases.json").read_text())["llama-bpe"]
 MAPS = ("pumice.gguf.parser.mmap",)
+pytestmark = pytest.mark.property  # which has more errors at night
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ GREEDY = {"max_tokens": 8, "temperature": 0}
 LAYERS = ["embeddings", *range(6)]
 
 
-@pytest.fixture(scope="module", params=variants(["numpy", "cpu", "vulkan"], daily=["numpy", "cpu"]))
+@pytest.fixture(scope="module", params=variants(["numpy", "cpu", "vulkan"], daily=["cpu"]))
 def model(request, demo_model):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PUMICE_VULKAN_SOFTWARE", "1")

@@ -85,21 +85,6 @@ def test_a_class_of_pydantic(model):
     assert Person.model_validate_json(text).tall in (True, False)
 
 
-def test_many_at_once_are_each_as_alone(model):
-    options = {"json_schema": PERSON, "seed": 3, "max_tokens": 200}
-    prompts = ["A girl", "A boy", "The old man", "A dog", "Two cats"]
-    together = [completion.text for completion in model.generate_many(prompts, **options)]
-    assert together == [model.generate(prompt, **options).text for prompt in prompts]
-
-
-def test_errors_come_before_anything_is_generated(model):
-    for options in ({"json_schema": {"type": "hiccup"}}, {"regex": "("}, {"grammar": "root ::= x"}):
-        steps = model.engine.snapshot().n_steps
-        with pytest.raises(pumice.RequestError):
-            model.stream("x", **options)
-        assert model.engine.snapshot().n_steps == steps
-
-
 def test_a_grammar_that_becomes_too_complex_ends_only_its_sequence(model, monkeypatch):
     from pumice.grammar import Constraint
 

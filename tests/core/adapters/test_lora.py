@@ -52,18 +52,6 @@ def test_requests_of_one_batch_have_scales_of_their_own(tmp_path):
     assert len({tuple(tokens) for tokens in alone}) > 2
 
 
-def test_prefixes_are_shared_only_by_equal_scales(tmp_path):
-    files = [path for path, _ in write_case(tmp_path, "attention")]
-    prompt = [*IDS, *IDS, *IDS, *IDS]
-    with load(tmp_path, "llama-bias", files, n_ctx=256) as model:
-        cached = [
-            model.generate(prompt, adapters=adapters, **GREEDY).timings.prompt_cached
-            for adapters in (None, None, {}, {"a0": 1.0}, {"a0": 0.5}, {})
-        ]
-    assert cached[0] == cached[2] == cached[4] == 0
-    assert min(cached[1], cached[3], cached[5]) > 0
-
-
 @pytest.mark.parametrize(
     ("adapters", "message"),
     [

@@ -1,6 +1,5 @@
 """Adapters in a model's weights: the same logits as beside it, and llama-export-lora's files."""
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -8,7 +7,6 @@ import pumice
 from adapters import ATTENTION, CASES, DENSE, write_adapter, write_case
 from pumice.cli import cli
 from pumice.errors import GGUFError, ModelError
-from pumice.gguf import GGUFFile
 from tiny_models import IDS
 from tiny_zoo import ZOO
 
@@ -28,19 +26,6 @@ def test_merged_logits_are_those_with_adapters(tmp_path, case):
         expected = model.logits(IDS, adapters={f"a{i}": scale for i, (_, scale) in enumerate(files)})
     with pumice.load(tmp_path / "merged.gguf", backend="numpy", kv_type="f32") as model:
         assert model.logits(IDS) == pytest.approx(expected, rel=1e-3, abs=1e-4)
-
-
-def test_files_are_llama_export_loras(llama_cpp, tmp_path):
-    files = write_case(tmp_path, "two")
-    base = ZOO["llama-bias"].write(tmp_path / "base.gguf")
-    run(base, tmp_path / "ours.gguf", *(each for path, _ in files[:1] for each in ("--lora", path)))
-    llama_cpp("llama-export-lora", "-m", base, "--lora", files[0][0], "-o", tmp_path / "theirs.gguf")
-    with GGUFFile.open(tmp_path / "ours.gguf") as ours, GGUFFile.open(tmp_path / "theirs.gguf") as theirs:
-        assert dict(ours.metadata)["general.file_type"] == theirs.metadata["general.file_type"]
-        assert ours.tensors.keys() == theirs.tensors.keys()
-        for name, tensor in theirs.tensors.items():
-            assert ours.tensors[name].type == tensor.type
-            assert np.allclose(ours.tensors[name].dequantize(), tensor.dequantize(), atol=1e-5)
 
 
 def test_adapters_that_do_not_fit(tmp_path):

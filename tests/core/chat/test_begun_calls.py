@@ -38,7 +38,7 @@ TOOLS = [*FIXTURE["tools"], *({"type": "function", "function": {"name": name}} f
 TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object", list: "array"}
 TAG = re.compile(r"<[^<> ]+>|\[[^\[\] ]+\]")
 NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
-ENOUGH = 12  # wrong answers of a format
+ENOUGH = 6  # wrong answers of a format
 
 
 def schema_of(value: Any) -> dict[str, Any]:

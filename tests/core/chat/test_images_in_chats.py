@@ -5,14 +5,13 @@ import base64
 import numpy as np
 import pytest
 
-from gguf_files import tiny_llama
 from pumice.chat.messages import read_messages
 from pumice.chat.prompt import PromptJob, write_prompt
 from pumice.chat.template import ChatTemplate
 from pumice.chat.traits import with_traits
 from pumice.errors import RequestError
 from pumice.images import Image
-from vision_files import encoded, picture, write_projector
+from vision_files import encoded, picture
 
 pytest.importorskip("PIL")
 MARKER = "<__media_0123__>"
@@ -110,11 +109,3 @@ def test_users_cannot_forge_a_place():
 def test_a_template_that_leaves_out_an_image_is_an_error():
     with pytest.raises(RequestError, match="leaves out an image"):
         prompt("{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}", said("a", ""), roles="tool")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("sees")
-    tiny_llama(folder / "tiny.gguf")
-    write_projector(folder / "mmproj.gguf", "mlp")
-    return folder

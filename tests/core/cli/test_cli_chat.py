@@ -62,15 +62,6 @@ def test_no_message_is_refused_before_the_model_is_read(run, arguments):
     assert "error: no message: give one with -p TEXT or -f FILE, or pipe it in" in done.stderr
 
 
-@pytest.mark.parametrize("option", ["--image", "--audio", "--video"])
-def test_missing_media_are_refused_before_the_model_is_read(run, home, option):
-    for path, problem in (("missing.png", "does not exist"), (".", "is a directory")):
-        done = run("chat", "-m", "missing.gguf", option, path, input="What is this?")
-        assert done.returncode == 2
-        assert option in done.stderr
-        assert problem in done.stderr
-
-
 def test_answers_have_a_form_a_stop_string_and_images(run, home):
     pillow = pytest.importorskip("PIL.Image")
     assert run("chat", "-j", '{"enum": [true]}', "--backend", "numpy", input="Is it?").stdout == "true"
@@ -153,24 +144,6 @@ def test_a_conversation_is_kept_in_a_file(chat, tmp_path):
     assert chat(f"/load {path}")[0].messages == saved.messages
     path.write_text(json.dumps([{"role": "user", "content": "Hi"}]))
     assert chat(f"/load {path}")[0].messages == [{"role": "user", "content": "Hi"}]
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("{", "is not a conversation"),
-        ("{}", "is not a conversation"),
-        ('[{"role": 3}]', "is not a conversation"),
-        (None, "cannot be read"),
-    ],
-)
-def test_a_file_that_is_no_conversation_changes_nothing(chat, tmp_path, text, problem):
-    path = tmp_path / "file"
-    if text is not None:
-        path.write_text(text)
-    conversation, _, stderr = chat("Once", f"/load {path}")
-    assert problem in stderr
-    assert len(conversation.messages) == 2
 
 
 def test_an_error_takes_the_message_back(chat, demo):

@@ -36,12 +36,15 @@ def kept(request):
         ("missing/x.json", "cannot be written: No such file"),
         ("null\0.json", "cannot be written: the path is not valid"),
         ("README.md", "is not a conversation"),
+        ("settings.json", "is not a conversation"),
+        (".profile", "end in .json"),
         (".", "is not a conversation"),
         ("pipe.json", "is not a conversation"),
     ],
 )
 def test_a_bad_path_is_an_error_and_the_next_is_written(kept, tmp_path, name, problem):
     (tmp_path / "README.md").write_text("Read me")
+    (tmp_path / "settings.json").write_text('{"mine": 1}')
     os.mkfifo(tmp_path / "pipe.json")
     with pytest.raises(PumiceError, match=problem):
         files.write_conversation(tmp_path / name, SAID)
@@ -49,19 +52,10 @@ def test_a_bad_path_is_an_error_and_the_next_is_written(kept, tmp_path, name, pr
         files.read_conversation(tmp_path / name)
     files.write_conversation(tmp_path / "good.json", SAID)
     assert files.read_conversation(tmp_path / "good.json") == SAID
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "good.json", "pipe.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "good.json", "pipe.json", "settings.json"]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        '["sk-secret-123"]',
-        '{"messages": "sk-secret-123"}',
-        '[{"role": "sk-secret-123"}]',
-        "sk-secret-123",
-        '{"sk-secret',
-    ],
-)
+@pytest.mark.parametrize("text", ['["sk-secret-123"]', '[{"role": "sk-secret-123"}]', '{"sk-secret'])
 def test_an_error_quotes_nothing_of_a_file(kept, tmp_path, text):
     (tmp_path / "secret").write_text(text)
     with pytest.raises(PumiceError, match="is not a conversation") as error:

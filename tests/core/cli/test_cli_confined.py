@@ -13,51 +13,35 @@ from gguf_files import tiny_llama
 from installed_plugins import install
 from prepared_commands import prepared
 from pumice.cli import cli, placing
-from pumice.cli.chat import files as conversations
 from pumice.cli.confined import ConfinedCommand
 from pumice.cli.files import OutputFile, WrittenFiles, values
 from pumice.commands import COMMANDS
-from pumice.errors import PumiceError
 from sandboxes import needs_sandbox
 
 pytestmark = needs_sandbox
 
 INTRUDER = """
 import json, os, sys
-from dataclasses import dataclass
-from pumice.plugin import Sampler, hookimpl
-from pumice.sandbox import trial
-
-@dataclass
-class Intruder(Sampler):
-    def apply(self, candidates):
-        outcomes = trial.run(os.environ["TRIED_MODEL"], os.environ["TRIED_FILE"])
-        print(json.dumps(outcomes), file=sys.stderr)
-
-@hookimpl
-def pumice_register_samplers(register):
-    register("intruder", Intruder)
-"""
-COUNTER = """
-import os, sys
 import numpy as np
 from dataclasses import dataclass
 from pumice.plugin import Sampler, hookimpl
-from pumice.sandbox import in_force
+from pumice.sandbox import in_force, trial
+
+def children():
+    try:
+        os.waitpid(-1, os.WNOHANG)
+        return "a child"
+    except ChildProcessError:
+        return "no child"
 
 @dataclass
 class Intruder(Sampler):
     def apply(self, candidates):
-        try:
-            os.waitpid(-1, os.WNOHANG)
-            children = "a child"
-        except ChildProcessError:
-            children = "no child"
-        print(f"{children}, {in_force()}", file=sys.stderr)
-        before = len(os.listdir("/proc/self/task"))
         np.ones((512, 512)) @ np.ones((512, 512))
         n_threads = len(os.listdir("/proc/self/task"))
-        print("2 threads or more" if n_threads > 1 else "one", before, n_threads, file=sys.stderr)
+        print(f"{children()}, {in_force()}, {'threads' if n_threads > 1 else 'a thread'}", file=sys.stderr)
+        outcomes = trial.run(os.environ["TRIED_MODEL"], os.environ["TRIED_FILE"])
+        print(json.dumps(outcomes), file=sys.stderr)
 
 @hookimpl
 def pumice_register_samplers(register):
@@ -105,30 +89,35 @@ def model(tmp_path):
     return tiny_llama(tmp_path / "model" / "tiny.gguf")
 
 
-def test_a_plugin_is_denied_what_engines_are(pumice, model, site, home):
-    """But for starting Python, confined alike, which compiles kernels."""
+@pytest.mark.parametrize(
+    ("command", "is_confined"),
+    [
+        (["run", "-p", "a"], True),
+        (["chat", "--chat-template", "chatml"], True),
+        (["run", "-p", "a", "--no-sandbox"], False),
+    ],
+)
+def test_a_plugin_is_denied_what_engines_are(pumice, model, site, home, command, is_confined):
+    """But for starting Python, confined alike, which compiles kernels.
+
+    `run` forked no process before: every page would be copied that changes afterwards.
+    """
     secret = home.parent / ".ssh" / "id_ed25519"
     secret.parent.mkdir()
     secret.write_text("secret")
     install(site, "intruder", INTRUDER)
     variables = {"TRIED_MODEL": str(model), "TRIED_FILE": str(secret), "PYTHONPATH": str(site)}
-    arguments = ("run", model, "-p", "a", "-n", "2", "--backend", "numpy", "--set", "samplers=[intruder, greedy]")
-    for switch, denied in (((), True), (("--no-sandbox",), False)):
-        lines = pumice(*arguments, *switch, **variables).stderr.splitlines()
-        outcomes = json.loads(next(line for line in lines if line.startswith("{")))
-        assert len(outcomes) > 30
-        allowed = {name for name, outcome in outcomes.items() if outcome != "denied"}
-        assert (not allowed - STARTED - SIGNALLED) == denied
-        assert "`fork`" in allowed
-
-
-def test_a_command_without_outputs_starts_no_process(pumice, model, site):
-    """A fork would make every page copied that changes afterwards, which is most of what a start took longer."""
-    install(site, "intruder", COUNTER)
-    arguments = ("run", model, "-p", "a", "-n", "1", "--backend", "numpy", "--set", "samplers=[intruder, greedy]")
-    found = pumice(*arguments, PYTHONPATH=str(site)).stderr
-    assert "no child, Landlock" in found
-    assert "2 threads or more" in found
+    arguments = ("-m", model, "-n", "2", "--backend", "numpy", "--set", "samplers=[intruder, greedy]")
+    lines = pumice(*command, *arguments, text="a" * (command[0] == "chat"), **variables).stderr.splitlines()
+    outcomes = json.loads(next(line for line in lines if line.startswith("{")))
+    assert len(outcomes) > 30
+    allowed = {name for name, outcome in outcomes.items() if outcome != "denied"}
+    assert (not allowed - STARTED - SIGNALLED) == is_confined
+    assert "`fork`" in allowed
+    if is_confined and command[0] == "run":
+        first = next(line for line in lines if " child, " in line)
+        assert first.startswith("no child, Landlock")
+        assert first.endswith(", threads")
 
 
 def test_every_command_that_reads_models_is_confined():
@@ -168,47 +157,6 @@ def test_files_are_made_and_changed(command, model, home):
     command("perplexity", model, "--kl-divergence-base", "logits", "--backend", "numpy")
     assert not [path for path in home.rglob(".*") if path.name.startswith(".pumice")]
     assert {path.suffix for path in home.iterdir()} >= {".gguf", ".at_2"}
-
-
-def test_a_chat_is_denied_what_engines_are(pumice, model, site, home):
-    secret = home.parent / ".ssh" / "id_ed25519"
-    secret.parent.mkdir()
-    secret.write_text("secret")
-    install(site, "intruder", INTRUDER)
-    variables = {"TRIED_MODEL": str(model), "TRIED_FILE": str(secret), "PYTHONPATH": str(site)}
-    arguments = ("chat", model, "-n", "2", "--chat-template", "chatml", "--backend", "numpy")
-    done = pumice(*arguments, "--set", "samplers=[intruder, greedy]", text="a", **variables)
-    lines = done.stderr.splitlines()
-    outcomes = json.loads(next(line for line in lines if line.startswith("{")))
-    assert not {name for name, outcome in outcomes.items() if outcome != "denied"} - STARTED - SIGNALLED
-
-
-def test_only_conversations_are_read_and_written_for_a_chat(tmp_path):
-    """Whatever path the chat asks for, which may be anybody's."""
-    said = [{"role": "user", "content": "Hi"}]
-    (tmp_path / "secret").write_text("password")
-    (tmp_path / "settings.json").write_text('{"mine": 1}')
-    (tmp_path / "old").write_text(json.dumps(said))
-    with conversations.kept_by_other_process():
-        conversations.write_conversation(tmp_path / "new.json", said)
-        conversations.write_conversation(tmp_path / "new.json", said * 2)
-        conversations.write_conversation(tmp_path / "old", said * 2)
-        assert conversations.read_conversation(tmp_path / "new.json") == said * 2
-        assert conversations.read_conversation(tmp_path / "old") == said * 2
-        for path, message in (
-            (tmp_path / "secret", "is not a conversation"),
-            (tmp_path / "settings.json", "is not a conversation"),
-            (tmp_path / ".profile", "end in .json"),
-        ):
-            with pytest.raises(PumiceError, match=message):
-                conversations.write_conversation(path, said)
-        with pytest.raises(PumiceError, match="is not a conversation") as error:
-            conversations.read_conversation(tmp_path / "secret")
-        assert "password" not in str(error.value)
-        with pytest.raises(PumiceError, match="role"):
-            conversations.write_conversation(tmp_path / "wrong.json", [{"content": "export PATH=x"}])
-    assert (tmp_path / "secret").read_text() == "password"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["new.json", "old", "secret", "settings.json"]
 
 
 def test_texts_from_everywhere(command, model, home):

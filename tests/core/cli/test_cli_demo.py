@@ -26,15 +26,6 @@ def test_without_a_prompt_it_tells_a_whole_story(run, input):
     assert check(story).ok, "128 tokens, the default for other models, would end before the story does"
 
 
-def test_load_without_a_path_is_the_demo_model():
-    with pumice.load(backend="numpy", kv_type="f32") as model:
-        assert model.metadata["general.basename"] == "pumice-demo"
-        completion = model.generate("Once upon a time", max_tokens=None, temperature=0)
-    assert completion.text.startswith(GREEDY[1]["text"])
-    assert completion.finish_reason == "stop"
-    assert check("Once upon a time" + completion.text).ok
-
-
 def test_it_chats_by_the_template_of_its_file(tmp_path):
     copy = tmp_path / "copy.gguf"
     copy.write_bytes(pumice.demo_model_path().read_bytes())

@@ -14,7 +14,7 @@ from tools.demo_vision.sentences import NO_PICTURE, contents, description
 
 MODEL = pumice.demo_model_path(vision=True)
 NUMPY = ("--temp", "0", "--backend", "numpy")
-N_PICTURES = 8
+N_PICTURES = 4
 
 
 @pytest.fixture(scope="module")

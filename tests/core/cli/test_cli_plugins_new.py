@@ -22,7 +22,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize(
-    "kinds", variants([[], ["backend"], ["pre-tokenizer", "command"], [*MODULES]], [[], [*MODULES]]), ids=" ".join
+    "kinds", variants([[], ["backend"], ["pre-tokenizer", "command"], [*MODULES]], [[*MODULES]]), ids=" ".join
 )
 def test_a_new_plugin_is_installed_and_works(tmp_path, kinds):
     command = [sys.executable, "-m", "pumice", "plugins", "new", "pumice-first"]

@@ -61,10 +61,6 @@ def test_a_file_is_the_folder(folder, tmp_path):
         assert (one.logits(PROMPT) == other.logits(PROMPT)).all()
 
 
-def test_a_command_that_takes_a_model_takes_a_folder(folder):
-    assert "llama" in CliRunner().invoke(cli, ["info", str(folder)], catch_exceptions=False).stdout
-
-
 def test_numbers_beyond_float16_are_not_lost(folder):
     tensors = {name: weights(name, shape) for name, shape in CASE["shapes"].items()}
     tensors["model.layers.1.mlp.up_proj.weight"][3, 3] = 1e6

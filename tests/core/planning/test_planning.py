@@ -111,7 +111,7 @@ def test_a_loaded_model_lies_where_its_plan_says(tmp_path: Path) -> None:
     assert found.parts["recurrent_state"] > 0 < found.parts["kv_cache"]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_random_plans(seed: int) -> None:
     for case in range(50):
         rng = random.Random(1000 * seed + case)

@@ -40,19 +40,6 @@ def test_frames_keep_their_order(pipe):
     sender.send(b"after the end")
 
 
-def test_a_full_pipe_keeps_nobody_waiting(pipe):
-    receiving, sending = pipe
-    sender, data = FrameSender(sending), b"y" * 3000
-    n_frames = 100
-    for _ in range(n_frames):  # more than a pipe holds
-        sender.send(data)
-    writing = threading.Thread(target=sender.run)
-    writing.start()
-    assert received(receiving, n_frames) == [data] * n_frames
-    sender.close()
-    writing.join()
-
-
 def test_a_process_that_has_ended(pipe):
     receiving, sending = pipe
     receiving.close()

@@ -1,11 +1,8 @@
 """A model in a process of its own: the same text, and whatever happens to that process happens to it alone."""
 
 import asyncio
-import logging
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -128,23 +125,3 @@ def test_a_model_that_cannot_be_loaded(tmp_path, path):
     (tmp_path / "bad.gguf").write_bytes(b"GGUF" + bytes(20))
     with pytest.raises(pumice.GGUFError):
         pumice.load_process(tmp_path / "bad.gguf")
-
-
-def test_the_engine_ends_with_who_started_it(path):
-    code = f"model = pumice.load_process({str(path)!r}, backend='numpy'); print(model.engine.link.pid, flush=True)"
-    code = f"import pumice, time; {code}; time.sleep(60)"
-    starter = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    pid = int(starter.stdout.readline())
-    assert not gone(pid)
-    starter.kill()
-    starter.wait()
-    starter.stdout.close()
-    wait_until(lambda: gone(pid))
-
-
-def test_log_records_of_the_engine_are_logged_here(model, caplog):
-    from pumice.process.codec import Logged
-
-    with caplog.at_level(logging.INFO, "pumice"):
-        model.engine.link._take(Logged(logging.INFO, "from there"))
-    assert "from there" in caplog.text

@@ -17,7 +17,6 @@ from pumice.gguf.file_types import FILE_TYPES
 from pumice.quantize import QuantizeOptions, quantize, read_imatrix
 from waiting import PATIENCE
 
-SAMPLE = ["Q4_0", "Q8_0", "Q4_K_M", "IQ4_XS", "F16", "BF16", "COPY"]
 NEED_WEIGHTS = ["IQ1_M", "IQ1_S", "IQ2_M", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ3_XS", "IQ3_XXS", "Q2_K_S"]
 
 
@@ -63,20 +62,6 @@ def random_imatrix(model, tmp_path_factory):
         for values in data:
             writer.write(values)
     return path
-
-
-@pytest.mark.parametrize("to", SAMPLE)
-def test_files_are_llama_quantizes(llama_cpp, model, tmp_path, to):
-    llama_cpp("llama-quantize", model, tmp_path / "theirs.gguf", to, 2)
-    quantize(model, tmp_path / "ours.gguf", to)
-    assert (tmp_path / "ours.gguf").read_bytes() == (tmp_path / "theirs.gguf").read_bytes()
-
-
-@pytest.mark.parametrize("to", ["Q4_0", "Q5_1", "Q4_K_M"])
-def test_files_with_an_importance_matrix_are_llama_quantizes(llama_cpp, model, imatrix, tmp_path, to):
-    llama_cpp("llama-quantize", "--imatrix", imatrix, model, tmp_path / "theirs.gguf", to, 2)
-    quantize(model, tmp_path / "ours.gguf", to, imatrix=imatrix)
-    assert (tmp_path / "ours.gguf").read_bytes() == (tmp_path / "theirs.gguf").read_bytes()
 
 
 @pytest.mark.parametrize("to", FILE_TYPES)
@@ -226,11 +211,11 @@ def test_an_interrupt_finishes_no_piece_that_was_not_begun(tmp_path, monkeypatch
 
 @pytest.mark.skipif(sys.platform != "linux", reason="measured by /proc")
 def test_memory_does_not_grow_with_a_tensor(tmp_path):
-    """A matrix of 1 GB, nearly all of it a hole in the file; mapped pages are given back, too."""
+    """A matrix of 512 MB, nearly all of it a hole in the file; mapped pages are given back, too."""
     path = tmp_path / "m.gguf"
     with Writer(path, {"general.architecture": "llama"}, [TensorInfo("blk.0.x", GGMLType.F32, (1,))]) as writer:
         writer.write(bytes(4))
-    info = TensorInfo("blk.0.ffn_up.weight", GGMLType.F16, (1 << 17, 4096))
+    info = TensorInfo("blk.0.ffn_up.weight", GGMLType.F16, (1 << 16, 4096))
     writer = Writer(tmp_path / "none", encoded_metadata(GGUFFile.open(path).metadata), [info])
     path.write_bytes(writer.headers[0])
     os.truncate(path, writer.n_bytes)
@@ -238,6 +223,6 @@ def test_memory_does_not_grow_with_a_tensor(tmp_path):
 from pumice.quantize import quantize
 quantize({str(path)!r}, {str(tmp_path / "q.gguf")!r}, "Q8_0", threads=2)
 peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
-assert int(peak.split()[1]) < 400_000, peak
+assert int(peak.split()[1]) < 300_000, peak
 """
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -248,12 +248,6 @@ def test_a_process_that_may_start_nothing_has_workers():
     assert allowed == {"read `/etc/passwd`", "list the home folder", "read the parent's `/proc/PID/environ`"} & allowed
 
 
-def test_a_spawner_that_is_stopped_holds_nobody_up():
-    with spawner() as made:
-        hang(made.pid)
-    assert gone(made.pid)
-
-
 def test_a_stopped_spawner_and_its_stopped_children_hold_up_no_confined_process(tmp_path, monkeypatch, caplog):
     """Such a process may signal none of them."""
 

@@ -13,12 +13,6 @@ def test_the_longer_token_is_found_first() -> None:
     assert partition.split("xabbcdab", True) == ["x", 1, 2, 1]
 
 
-def test_a_user_defined_token_that_ends_a_generation_is_a_control_token() -> None:
-    tokenizer = with_tokens("bpe", {"<end_of_turn>": 4})
-    assert len(tokenizer.tokenize("<end_of_turn>", add_special=False)) == 1
-    assert len(tokenizer.tokenize("<end_of_turn>", add_special=False, parse_special=False)) > 1
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_text_that_spells_a_control_token_is_text(name: str) -> None:
     tokenizer = small(name)
