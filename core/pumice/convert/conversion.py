@@ -30,6 +30,8 @@ OTHER_SENSES = re.compile(
 COMPUTED = (".attention.masked_bias", ".attention.bias", ".rotary_emb.inv_freq")  # stored, but not weights
 MOST_LAYERS = 1024  # the largest published models have an eighth as many
 MOST_HEAD_DIM = 1 << 16  # values; the largest heads of published models have a hundredth as many
+QUERIES = ("q_proj.weight", "q_proj.bias")
+KEYS = ("k_proj.weight", "k_proj.bias")
 EXPERT = re.compile(r"^(.*experts)\.(\d+)\.(.+)$")
 
 # Tensors that stay in float32: small ones, and those that matrix products do not read in fewer bits.
@@ -81,6 +83,10 @@ class Conversion:
     """True if a stored output matrix is omitted when it is tied to the embeddings."""
     renames: ClassVar[Mapping[str, str]] = {}
     """Replacements in tensor names: regular expression -> replacement."""
+    changes: ClassVar[Mapping[str, Callable[[LazyTensor], LazyTensor]]] = {}
+    """Changes of tensors, before ``convert``: end of the normalized name -> function of the tensor."""
+    interleaves = False
+    """True if rows of queries and keys are halves of each head, which become pairs."""
     dropped: tuple[str, ...] = ()
     """Prefixes of the names of tensors that are not converted."""
     float32: Collection[str] = FLOAT32
@@ -193,7 +199,7 @@ class Conversion:
     def converted(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         """Like ``convert``, but raise ConvertError for a tensor whose shape does not fit the configuration."""
         try:
-            for own_name, value in self.convert(name, tensor):
+            for own_name, value in self.convert(name, self._changed(name, tensor)):
                 if not value.shape or (0 in value.shape and 0 not in tensor.shape):
                     raise ValueError(f"{own_name} would have no {'values' if value.shape else 'dimensions'}")
                 yield own_name, value
@@ -201,6 +207,16 @@ class Conversion:
             raise ConvertError(
                 f"{self.folder.path}: tensor {name!r} {list(tensor.shape)} does not fit the configuration: {error}"
             ) from None
+
+    def _changed(self, name: str, tensor: LazyTensor) -> LazyTensor:
+        for ending, change in self.changes.items():
+            if name.endswith(ending):
+                tensor = change(tensor)
+        if not self.interleaves or not name.endswith(QUERIES + KEYS):
+            return tensor
+        n_head = self.config.need("num_attention_heads", "n_heads")
+        n_head_kv = self.config.first("num_key_value_heads", "n_kv_heads") or n_head
+        return tensor.interleave_rope(n_head if name.endswith(QUERIES) else n_head_kv)
 
     def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
         """Yield tensors that the checkpoint does not have, such as factors of rotary frequencies."""

@@ -1,6 +1,6 @@
 """The part of the contract for plugins that convert checkpoints of their model family."""
 
-from pumice.convert.conversion import FLOAT32, MOST_HEAD_DIM, MOST_LAYERS, Conversion, layer_of
+from pumice.convert.conversion import FLOAT32, KEYS, MOST_HEAD_DIM, MOST_LAYERS, QUERIES, Conversion, layer_of
 from pumice.convert.folder import Folder, HFConfig
 from pumice.convert.lazy import LazyTensor, concatenate, stack
 from pumice.convert.names import in_layers
@@ -13,8 +13,10 @@ from pumice.gguf import GGMLType
 
 __all__ = [
     "FLOAT32",
+    "KEYS",
     "MOST_HEAD_DIM",
     "MOST_LAYERS",
+    "QUERIES",
     "SIGMOID",
     "SOFTMAX",
     "Conversion",

@@ -73,14 +73,10 @@ class SarvamMoE(BailingMoE2):
     """Sarvam: RoPE rotates whole heads; experts' biases are centred at 0."""
 
     pre_tokenizers = ["sarvam-moe"]
+    changes = {".expert_bias.bias": lambda bias: bias.map(lambda x: x - x.mean())}
 
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | {"rope.dimension_count": self.head_dim}
-
-    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        if name.endswith(".expert_bias.bias"):
-            tensor = tensor.map(lambda x: x - x.mean())
-        yield from super().convert(name, tensor)
 
 
 class BailingMoE3(Conversion):

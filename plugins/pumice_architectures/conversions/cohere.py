@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from pumice.plugin.convert import Conversion, ConvertError, LazyTensor, leading_dense_layers, sliding_layers
-from pumice_architectures.conversions.llama import interleaved
 
 
 class CommandR(Conversion):
@@ -45,6 +44,8 @@ class Cohere2(Conversion):
 class CohereCompass(Cohere2):
     """Compass: Command A's layers with halves of heads instead of pairs, and RoPE settings for each kind of layer."""
 
+    interleaves = True
+
     def metadata(self) -> dict[str, Any]:
         rope = self.config.rope
         if rope.get("full_attention"):
@@ -55,9 +56,6 @@ class CohereCompass(Cohere2):
             "rope.dimension_count": self.head_dim,
             "rope.freq_base": float(rope["sliding_attention"]["rope_theta"]),
         }
-
-    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        yield from super().convert(name, interleaved(self, name, tensor))
 
 
 class Cohere2MoE(Conversion):

@@ -15,7 +15,6 @@ from pumice.plugin.convert import (
     layer_of,
     leading_dense_layers,
 )
-from pumice_architectures.conversions.llama import interleaved
 from pumice_architectures.conversions.qwen import packed_experts
 
 INDEXER = {  # hyperparameters of the indexer, which selects the attended positions
@@ -39,9 +38,7 @@ class DeepSeek(Conversion):
     }
     constants = {"rope.scaling.type": "none", "expert_weights_scale": 1.0}
     computed = {"rope.dimension_count": lambda self: self.head_dim}
-
-    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        yield from super().convert(name, interleaved(self, name, tensor))
+    interleaves = True
 
 
 class DeepSeek2(Conversion):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from pumice.plugin import GGMLType
@@ -76,6 +75,7 @@ class DeepSeek4(Conversion):
         "hyper_connection.epsilon": "hc_eps",
     }
     flags = {"expert_weights_norm": "norm_topk_prob"}
+    changes = {"tid2eid": lambda ids: ids.integers(GGMLType.I32)}
 
     def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
@@ -108,11 +108,6 @@ class DeepSeek4(Conversion):
     def rename(self, name: str) -> str | None:
         hashed = layer_of(name) < (self.config.first("num_hash_layers") or 0)
         return None if hashed and name.endswith("ffn.gate.bias") else super().rename(name)
-
-    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        if name.endswith("tid2eid"):
-            tensor = tensor.integers(GGMLType.I32)
-        yield from super().convert(name, tensor)
 
 
 def as_released(config: HFConfig) -> HFConfig:

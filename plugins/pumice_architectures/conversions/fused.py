@@ -9,7 +9,6 @@ from pumice.plugin.convert import Conversion, Folder, LazyTensor, layer_of
 from pumice_architectures.conversions.llama import (
     Llama,
     add_space_prefix,
-    interleaved,
     queries_keys_values,
 )
 from pumice_architectures.conversions.plain import META_LAYOUT, SPM
@@ -66,9 +65,7 @@ class Baichuan(Conversion):
 
 class Xverse(Baichuan):
     architecture = "xverse"
-
-    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        yield from super().convert(name, interleaved(self, name, tensor))
+    interleaves = True
 
 
 class MiniCPM3(Conversion):

@@ -107,6 +107,11 @@ class RecurrentGemma(Gemma):
             "rg_lru.recurrent_param": "ssm_a",
         }),
     }  # fmt: skip
+    changes = {
+        "_gate.weight": lambda gate: gate.transpose(0, 2, 1),
+        "recurrent_param": lambda rates: rates.map(lambda x: -8.0 * np.logaddexp(0.0, x)),
+        "conv_1d.weight": LazyTensor.squeeze,
+    }
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
@@ -120,13 +125,6 @@ class RecurrentGemma(Gemma):
 
     def other_metadata(self) -> dict[str, Any]:
         return {"tokenizer.ggml.add_space_prefix": False}
-
-    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        if name.endswith("_gate.weight"):
-            tensor = tensor.transpose(0, 2, 1)
-        elif name.endswith("recurrent_param"):
-            tensor = tensor.map(lambda x: -8.0 * np.logaddexp(0.0, x))
-        yield from super().convert(name, tensor.squeeze() if name.endswith("conv_1d.weight") else tensor)
 
 
 class VaultGemma(Gemma2):

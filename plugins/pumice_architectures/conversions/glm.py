@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import SIGMOID, Conversion, LazyTensor, concatenate
+from pumice.plugin.convert import KEYS, QUERIES, SIGMOID, Conversion, LazyTensor, concatenate
 from pumice_architectures.conversions.deepseek import INDEXER, DeepSeek3
-from pumice_architectures.conversions.llama import KEYS, QUERIES
 
 END, USER = "<|endoftext|>", "<|user|>"
 SPECIAL = {"eos": END, "eot": USER, "unknown": END, "bos": END}

@@ -16,11 +16,8 @@ class GPT2(Conversion):
 
     architecture = "gpt2"
     pre_tokenizers = ["gpt-2"]
-    TRANSPOSED = (".c_attn.weight", ".c_proj.weight", ".c_fc.weight")
     computed = {"feed_forward_length": lambda self: 4 * self.config.need("n_embd")}
-
-    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        yield from super().convert(name, tensor.transpose() if name.endswith(self.TRANSPOSED) else tensor)
+    changes = dict.fromkeys((".c_attn.weight", ".c_proj.weight", ".c_fc.weight"), LazyTensor.transpose)
 
 
 class RuGPT3XL(Conversion):
@@ -243,7 +240,7 @@ class Jais(Conversion):
 
     architecture = "jais"
     pre_tokenizers = ["jais", "gpt-2"]
-    TRANSPOSED = (".c_attn.weight", ".c_proj.weight", ".c_fc.weight", ".c_fc2.weight")
+    changes = {**GPT2.changes, ".c_fc2.weight": LazyTensor.transpose}
     SLOPES = "relative_pe.slopes"
 
     def metadata(self) -> dict[str, Any]:
@@ -259,8 +256,6 @@ class Jais(Conversion):
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         c = self.config
-        if name.endswith(self.TRANSPOSED):
-            tensor = tensor.transpose()
         new = self.names(name)
         if new == "token_embd.weight":
             tensor = tensor * number(c, "mup_embeddings_scale", "embeddings_scale")
@@ -364,9 +359,7 @@ class OPT(Conversion):
         "output_projection": "output",
     }  # fmt: skip
     computed = {"late_norms": lambda self: self.config.first("do_layer_norm_before") is False}
-
-    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        yield from super().convert(name, tensor[2:] if name.endswith("embed_positions.weight") else tensor)
+    changes = {"embed_positions.weight": lambda table: table[2:]}
 
 
 class BioGPT(OPT):

@@ -17,6 +17,7 @@ class Jamba(Conversion):
     vocabularies = ["sentencepiece", "fast_sentencepiece"]
     without = ("rope.", "attention.key_length", "attention.value_length", "vocab_size")
     renames = {r"\.moe\.": ".feed_forward."}
+    changes = {".A_log": decay, "conv1d.weight": LazyTensor.squeeze}
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
@@ -45,9 +46,7 @@ class Jamba(Conversion):
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         name = name.replace(".feed_forward.experts.", ".mlp.experts.")
-        if name.endswith(".A_log"):
-            tensor = decay(tensor)
-        yield from super().convert(name, tensor.squeeze() if name.endswith("conv1d.weight") else tensor)
+        yield from super().convert(name, tensor)
 
 
 class LFM2(Conversion):
@@ -57,6 +56,7 @@ class LFM2(Conversion):
     pre_tokenizers = ["lfm2"]
     integers = {"vocab_size": "vocab_size", "shortconv.l_cache": "conv_L_cache"}
     renames = {r"lfm\.": "model.", r"\.expert_bias$": ".expert_bias.bias"}
+    changes = {"conv.conv.weight": LazyTensor.squeeze}
 
     def metadata(self) -> dict[str, Any]:
         kinds = self.config["layer_types"]
@@ -73,9 +73,6 @@ class LFM2(Conversion):
             return width
         width = int(float(c.first("block_ffn_dim_multiplier") or 1.0) * int(2 * width / 3))
         return -(-width // multiple) * multiple
-
-    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        yield from super().convert(name, tensor.squeeze() if "conv.conv" in name else tensor)
 
 
 class LFM3(LFM2):

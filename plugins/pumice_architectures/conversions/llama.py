@@ -12,8 +12,6 @@ from pumice.plugin import GGMLType
 from pumice.plugin.convert import Conversion, ConvertError, Folder, LazyTensor, layer_of, number, pooling
 from pumice_architectures.conversions.rope_factors import llama3_factors, long_factors
 
-QUERIES = ("q_proj.weight", "q_proj.bias")
-KEYS = ("k_proj.weight", "k_proj.bias")
 N_VOCAB_STARCODER, N_VOCAB_CODE_LLAMA = 49152, 32016  # sizes that identify these vocabularies
 CODE_LLAMA_EOT = 32010  # end of infilled text
 
@@ -26,7 +24,7 @@ class Llama(Conversion):
     pre_tokenizers = ["llama-bpe"]
     integers = {"vocab_size": "vocab_size"}
     renames = {r"text_model\.": "", r"^(?!model\.|lm_head\.)": "model."}
-    interleaved = True
+    interleaves = True
     computed = {"rope.dimension_count": lambda self: self.head_dim}
 
     @classmethod
@@ -53,9 +51,6 @@ class Llama(Conversion):
         if new_name and "block_sparse_moe.experts." in new_name:  # in the first Mixtral checkpoints
             return new_name.removeprefix("model.").replace("block_sparse_moe", "feed_forward")
         return new_name
-
-    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        yield from super().convert(name, interleaved(self, name, tensor) if self.interleaved else tensor)
 
 
 class Eagle3(Llama):
@@ -98,16 +93,6 @@ def tokens_of_target(conversion: Conversion, distances: LazyTensor) -> LazyTenso
         return ids
 
     return distances.map(absolute, (distances.size,)).integers(GGMLType.I64)
-
-
-def interleaved(conversion: Conversion, name: str, tensor: LazyTensor) -> LazyTensor:
-    """Reorder rows of queries and keys to pairs; other tensors are unchanged."""
-    n_head = conversion.config.need("num_attention_heads", "n_heads")
-    if name.endswith(QUERIES):
-        return tensor.interleave_rope(n_head)
-    if name.endswith(KEYS):
-        return tensor.interleave_rope(conversion.config.first("num_key_value_heads", "n_kv_heads") or n_head)
-    return tensor
 
 
 def queries_keys_values(
@@ -187,7 +172,7 @@ class AfMoE(Llama):
     """AfMoE: gated attention, sliding windows, experts."""
 
     architecture = "afmoe"
-    interleaved = False
+    interleaves = False
     integers = Llama.integers | {
         "expert_shared_count": "num_shared_experts",
         "expert_feed_forward_length": "moe_intermediate_size",
@@ -205,7 +190,7 @@ class Llama4(Llama):
     architecture = "llama4"
     vocabularies = ["bpe"]
     pre_tokenizers = ["llama4"]
-    interleaved = False
+    interleaves = False
     integers = Llama.integers | {
         "feed_forward_length": "intermediate_size_mlp",
         "expert_feed_forward_length": "intermediate_size",
@@ -233,7 +218,7 @@ class Apertus(Llama):
     """Apertus: the activation xIELU, whose parameters are stored in the metadata."""
 
     architecture = "apertus"
-    interleaved = False
+    interleaves = False
     CONSTANTS = ("alpha_n", "alpha_p", "beta", "eps")
 
     def rename(self, name: str) -> str | None:

@@ -12,6 +12,11 @@ from pumice.plugin.convert import Conversion, ConvertError, Folder, LazyTensor, 
 ANY_CONTEXT = 1 << 20  # tokens; recurrent states have no limit
 
 
+def decay(tensor: LazyTensor) -> LazyTensor:
+    """Return ``A`` of a state space; checkpoints store the logarithm of ``-A``."""
+    return tensor.map(lambda x: -np.exp(x))
+
+
 class Mamba(Conversion):
     """Mamba, and Falcon Mamba with its norms."""
 
@@ -19,6 +24,7 @@ class Mamba(Conversion):
     vocabularies = ["bpe", "sentencepiece"]
     pre_tokenizers = ["olmo", "gpt-2"]
     n_vocab_multiple = 8
+    changes = {".A_log": decay, "conv1d.weight": lambda taps: taps.reshape(taps.shape[0], taps.shape[-1])}
 
     def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
@@ -45,13 +51,6 @@ class Mamba(Conversion):
             "attention.layer_norm_rms_epsilon": float(c.first("layer_norm_epsilon", "rms_norm_eps") or 1e-5),
             "ssm.dt_b_c_rms": c.get("model_type") == "falcon_mamba",
         }
-
-    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        if name.endswith(".A_log"):
-            tensor = decay(tensor)
-        if name.endswith("conv1d.weight"):
-            tensor = tensor.reshape(tensor.shape[0], tensor.shape[-1])
-        yield from super().convert(name, tensor)
 
 
 class Mamba2(Conversion):
@@ -99,11 +98,6 @@ class Mamba2(Conversion):
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         yield from mamba2_tensor(self, name, tensor, self.n_group)
-
-
-def decay(tensor: LazyTensor) -> LazyTensor:
-    """Return ``A`` of a state space; checkpoints store the logarithm of ``-A``."""
-    return tensor.map(lambda x: -np.exp(x))
 
 
 def mamba2_tensor(

@@ -90,6 +90,7 @@ class MiniMaxM3(MiniMaxM2):
         "block_size": ("sparse_block_size", "index_block_size"),
         "local_blocks": ("sparse_local_block", "index_local_blocks"),
     }
+    changes = {"norm.weight": lambda norm: norm + 1.0}
 
     def metadata(self) -> dict[str, Any]:
         c = self.config | (self.config.first("sparse_attention_config") or {})
@@ -103,8 +104,6 @@ class MiniMaxM3(MiniMaxM2):
         }
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        if name.endswith("norm.weight"):
-            tensor = tensor + 1.0
         if ".gate_up_proj" not in name or ".experts." in name:
             yield from packed_experts(self, name, tensor)
             return

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from pumice.plugin.convert import SIGMOID, SOFTMAX, Conversion, LazyTensor, in_layers, sliding_layers
-from pumice_architectures.conversions.llama import interleaved
 
 
 class DBRX(Conversion):
@@ -52,9 +51,7 @@ class Arctic(Conversion):
     computed = {
         "rope.dimension_count": lambda self: self.config.need("hidden_size") // self.config.need("num_attention_heads"),
     }
-
-    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        yield from super().convert(name, interleaved(self, name, tensor))
+    interleaves = True
 
 
 class Grok(Conversion):

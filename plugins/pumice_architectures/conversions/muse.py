@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pumice.plugin.convert import Conversion, LazyTensor, layer_of, number, sliding_layers
-from pumice_architectures.conversions.llama import QUERIES, interleaved
+from pumice.plugin.convert import QUERIES, Conversion, LazyTensor, layer_of, number, sliding_layers
 
 
 class MuseGlimmer(Conversion):
@@ -21,9 +20,10 @@ class MuseGlimmer(Conversion):
     integers = {"attention.sliding_window": "sliding_window"}
     numbers = {"final_logit_softcapping": "final_logit_softcapping", "logit_scale": "output_multiplier"}
     computed = {"attention.sliding_window_pattern": lambda self: sliding_layers(self.config)}
+    interleaves = True
+    changes = {"layernorm.weight": lambda norm: norm + 1.0}
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        tensor = interleaved(self, name, tensor + 1.0 if name.endswith("layernorm.weight") else tensor)
         if name.endswith(QUERIES[0]):  # the constant factor becomes the norm's weight
             dim, layer = self.head_dim, layer_of(name)
             factor = number(self.config, "qk_scale_factor")

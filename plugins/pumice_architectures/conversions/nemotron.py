@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from pumice.plugin.convert import Conversion, ConvertError, Folder, LazyTensor, layer_of, parameters
-from pumice_architectures.conversions.llama import interleaved
 from pumice_architectures.conversions.mamba import ANY_CONTEXT, mamba2_tensor
 
 
@@ -17,6 +16,7 @@ class Nemotron(Conversion):
     vocabularies = ["sentencepiece", "bpe"]
     integers = {"vocab_size": "vocab_size"}
     numbers = {"attention.layer_norm_epsilon": ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")}
+    changes = {"norm.weight": lambda norm: norm + 1.0}
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
@@ -30,9 +30,6 @@ class Nemotron(Conversion):
 
     def other_metadata(self) -> dict[str, Any]:
         return {"tokenizer.ggml.padding_token_id": 0, "tokenizer.ggml.unknown_token_id": 1}
-
-    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        yield from super().convert(name, tensor + 1.0 if name.endswith("norm.weight") else tensor)
 
 
 class NemotronH(Conversion):
@@ -48,6 +45,7 @@ class NemotronH(Conversion):
         "0.enorm": "enorm", "0.hnorm": "hnorm", "0.eh_proj": "eh_proj", "1.norm": "post_attention_layernorm",
         "1.final_layernorm": "shared_head.norm",
     }  # fmt: skip
+    interleaves = True
 
     def __init__(self, folder: Folder) -> None:
         self.config = folder.config
@@ -132,7 +130,7 @@ class NemotronH(Conversion):
             name = name.replace("mixer.dt_bias", "mixer.dt.bias")
             yield from mamba2_tensor(self, name, tensor, self.n_group)
         else:
-            yield from super().convert(name, interleaved(self, name, tensor))
+            yield from super().convert(name, tensor)
 
 
 class NemotronHPuzzle(NemotronH):

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from pumice.plugin.convert import Conversion, ConvertError, LazyTensor, concatenate, in_layers, layer_of, sliding_layers
-from pumice_architectures.conversions.llama import interleaved
 from pumice_architectures.conversions.mamba import decay
 from pumice_architectures.conversions.qwen import packed_experts
 
@@ -16,14 +15,12 @@ class Olmo(Conversion):
 
     architecture = "olmo"
     pre_tokenizers = ["olmo"]
+    interleaves = True
 
     def metadata(self) -> dict[str, Any]:
         metadata = super().metadata() | {"attention.layer_norm_epsilon": 1e-5}
         clip = self.config.first("clip_qkv")
         return metadata if clip is None else metadata | {"attention.clamp_kqv": float(clip)}
-
-    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        yield from super().convert(name, interleaved(self, name, tensor))
 
 
 class Olmo2(Conversion):
@@ -72,6 +69,7 @@ class OlmoHybrid(Conversion):
         "linear_attn.o_proj": "ssm_out", "attention_layer_norm": "attn_norm", "feedforward_layer_norm": "ffn_norm",
         "post_feedforward_layernorm": "post_ffw_norm",
     })  # fmt: skip
+    changes = {".A_log": decay, "conv1d.weight": LazyTensor.squeeze}
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
@@ -97,11 +95,6 @@ class OlmoHybrid(Conversion):
         is_whole = 0 <= i < len(kinds) and kinds[i] == "full_attention"
         names = "post_attention_layernorm", "feedforward_layer_norm"
         return super().rename(name.replace(*(names[::-1] if is_whole else names)))
-
-    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        if name.endswith(".A_log"):
-            tensor = decay(tensor)
-        yield from super().convert(name, tensor.squeeze() if "conv1d" in name else tensor)
 
 
 class FlexOlmo(Olmo2):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pumice.plugin.convert import Conversion, LazyTensor, in_layers, sliding_layers
-from pumice_architectures.conversions.llama import add_space_prefix, interleaved
+from pumice_architectures.conversions.llama import add_space_prefix
 
 SPM = ["sentencepiece", "fast_sentencepiece", "bpe"]
 META_LAYOUT = {"tensor_data_layout": "Meta AI original pth"}
@@ -95,12 +95,13 @@ class Chameleon(Conversion):
     pre_tokenizers = ["chameleon"]
     dropped = ("model.vqmodel",)
     computed = {"swin_norm": lambda self: bool(self.config.first("swin_norm"))}
+    interleaves = True
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if ".q_norm." in name or ".k_norm." in name:
             pairs = tensor[0].reshape(2, -1).transpose().reshape(1, -1)
             tensor = pairs.map(lambda x, n=tensor.shape[0]: x.repeat(n, axis=0), tensor.shape)  # type: ignore[misc]
-        yield from super().convert(name, interleaved(self, name, tensor))
+        yield from super().convert(name, tensor)
 
 
 class LLaDA(Conversion):
@@ -116,6 +117,7 @@ class LLaDA(Conversion):
     }
     defaults = {"context_length": 4096, "embedding_length": 4096, "feed_forward_length": 12288}
     constants = {"attention.causal": False}
+    interleaves = True
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
@@ -124,9 +126,6 @@ class LLaDA(Conversion):
 
     def other_metadata(self) -> dict[str, Any]:
         return {"tokenizer.ggml.add_bos_token": True, "diffusion.shift_logits": False}
-
-    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        yield from super().convert(name, interleaved(self, name, tensor))
 
 
 class Spark25(Conversion):

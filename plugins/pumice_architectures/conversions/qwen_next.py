@@ -146,6 +146,7 @@ class LaraMini(Conversion):
         "linear_attn.out_norm": "ssm_norm", "linear_attn.in_proj_b": "ssm_beta", "linear_attn.in_proj_a": "ssm_alpha",
         "linear_attn.in_proj_qkv": "attn_qkv", "linear_attn.in_proj_z": "attn_gate",
     })  # fmt: skip
+    changes = {".A_log": decay, "conv1d.weight": LazyTensor.squeeze}
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
@@ -158,9 +159,7 @@ class LaraMini(Conversion):
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         c, base = self.config, name.removesuffix("in_proj.weight")
-        if name.endswith(".A_log"):
-            yield from super().convert(name, decay(tensor))
-        elif name.endswith("linear_attn.in_proj.weight"):
+        if name.endswith("linear_attn.in_proj.weight"):
             n_value = c.need("linear_num_value_heads")
             keys = c.need("linear_num_key_heads") * c.need("linear_key_head_dim")
             values = n_value * c.need("linear_value_head_dim")
@@ -168,4 +167,4 @@ class LaraMini(Conversion):
             for part, rows in zip(("qkv", "z", "b", "a"), parts, strict=True):
                 yield from super().convert(f"{base}in_proj_{part}.weight", rows)
         else:
-            yield from packed_experts(self, name, tensor.squeeze() if "conv1d" in name else tensor)
+            yield from packed_experts(self, name, tensor)

@@ -10,6 +10,8 @@ import numpy as np
 from pumice.plugin.convert import Conversion, Folder, LazyTensor, layer_of
 from pumice_architectures.conversions.rope_factors import llama3_factors
 
+FLAT = tuple(f".{part}.weight" for part in ("g_proj", "moe.gate", "moe.up_proj", "moe.gate_proj", "moe.down_proj"))
+
 
 class Step35(Conversion):
     """Step 3.5 and 3.7: sliding windows with more heads, experts, draft layers."""
@@ -31,7 +33,7 @@ class Step35(Conversion):
     flags = {"expert_weights_norm": "norm_expert_weight"}
     defaults = {"attention.layer_norm_rms_epsilon": 1e-5, "moe_every_n_layers": 1}
     LIMITS = {"swiglu_clamp_exp": "swiglu_limits", "swiglu_clamp_shexp": "swiglu_limits_shared"}
-    FLAT = tuple(f".{part}.weight" for part in ("g_proj", "moe.gate", "moe.up_proj", "moe.gate_proj", "moe.down_proj"))
+    changes = {"norm.weight": lambda norm: norm + 1.0, **dict.fromkeys(FLAT, LazyTensor.squeeze)}
 
     def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
@@ -76,8 +78,3 @@ class Step35(Conversion):
         if new_name and layer_of(new_name) >= self.n_layer:
             new_name = new_name.replace(".transformer.", ".").replace("shared_head.output", "shared_head.head")
         return new_name
-
-    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        if name.endswith("norm.weight"):
-            tensor = tensor + 1.0
-        yield from super().convert(name, tensor.squeeze() if name.endswith(self.FLAT) else tensor)

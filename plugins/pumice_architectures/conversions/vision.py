@@ -21,6 +21,7 @@ class Gemma3(ProjectorConversion):
     projector_type = "gemma3"
     renames: ClassVar[dict[str, str]] = {**SIGLIP, "_weight$": ".weight"}
     float16 = ("mm.input_projection",)
+    changes = {"soft_emb_norm.weight": lambda norm: norm + 1}
 
     def of_vision(self) -> dict[str, Any]:
         values = super().of_vision()
@@ -30,9 +31,6 @@ class Gemma3(ProjectorConversion):
 
     def rename(self, name: str) -> str | None:
         return None if ".head." in name else super().rename(name)
-
-    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        yield self.names(name), tensor + 1 if name.endswith("soft_emb_norm.weight") else tensor
 
 
 class Idefics3(ProjectorConversion):

@@ -106,6 +106,7 @@ class HunyuanVL(ProjectorConversion):
     projector_type = "hunyuanvl"
     prefixes = ("vit.",)
     eps_key, usual_eps = "rms_norm_eps", 1e-5
+    changes = {"position_embedding.weight": lambda table: table[1:]}
 
     def image_size(self) -> int:
         return self.side("max_image_size")
@@ -118,9 +119,6 @@ class HunyuanVL(ProjectorConversion):
             if (n := self.processor.get(key, size.get(edge))) is not None:
                 limits[f"image_{key}"] = (self.vision | {key: n}).need(key)
         return super().of_vision() | limits | {"spatial_merge_size": self.vision.need("spatial_merge_size")}
-
-    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        yield self.names(name), tensor[1:] if name.endswith("position_embedding.weight") else tensor
 
 
 class LightOnOCR(Pixtral):
