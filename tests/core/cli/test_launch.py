@@ -177,6 +177,21 @@ def test_configuration_files_are_changed_only_if_asked(home: Path, url: str, mon
     assert len(list(path.parent.iterdir())) == 2
 
 
+def test_an_endpoint_is_added_to_a_file_that_is_a_list(home: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(home, monkeypatch, "code", "exit 0")
+    monkeypatch.setattr(sys, "platform", "linux")
+    path = home / "Code" / "User" / "chatLanguageModels.json"
+    path.parent.mkdir(parents=True)
+    path.write_text('[{"vendor": "ollama", "name": "mine"}]')
+    for _ in range(2):
+        assert launch("vscode", "small", "--url", url, "--api-key", KEY, "--write").exit_code == 0
+    mine, ours = json.loads(path.read_text())
+    assert mine == {"vendor": "ollama", "name": "mine"}
+    assert ours["models"][0]["url"] == f"{url}/v1/chat/completions"
+    path.write_text('{"vendor": "ollama"}')
+    assert "it holds dict, not a list" in launch("vscode", "small", "--url", url, "--api-key", KEY, "--write").stderr
+
+
 @pytest.mark.parametrize("text", ['{\n  // mine\n  "theme": "dark"\n}', "[]", '{"language_models": 1}', "{"])
 def test_a_configuration_file_that_would_lose_something_stays(
     home: Path, url: str, monkeypatch: pytest.MonkeyPatch, text: str

@@ -6,11 +6,14 @@ Environment variables, options and configuration keys are those of each client's
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+ENTRIES = "entries"
+"""Key of a list in place of a file's content."""
 _CLINES_PROVIDER = "openai-compatible"
 
 
@@ -50,11 +53,13 @@ class Setup:
 class ConfigFile:
     """A file of the user that a client reads its models from: JSON or YAML by its name.
 
-    ``add`` puts an endpoint into the file's content and returns the part that it added, to be shown.
+    ``add`` puts an endpoint into the file's content and returns the part that it added, to be shown. The content of a
+    file that is a list is the only value of a map, under ``ENTRIES``.
     """
 
     path: Callable[[], Path]
     add: Callable[[dict[str, Any], Endpoint], dict[str, Any]]
+    is_list: bool = False
 
 
 @dataclass(frozen=True)
@@ -225,7 +230,7 @@ def _pi(endpoint: Endpoint) -> Setup:
 
 
 def _add_to_pi(content: dict[str, Any], endpoint: Endpoint) -> dict[str, Any]:
-    model = {"id": endpoint.model, **({"contextWindow": endpoint.n_ctx} if endpoint.n_ctx else {})}
+    model = {"id": endpoint.model, **_context("contextWindow", endpoint)}
     provider = {"baseUrl": endpoint.openai_url, "api": "openai-completions", "apiKey": endpoint.api_key}
     entry = {**provider, "models": [model]}
     content.setdefault("providers", {})["pumice"] = entry
@@ -273,6 +278,70 @@ def _add_to_continue(config: dict[str, Any], endpoint: Endpoint) -> dict[str, An
     return {"models": [model]}
 
 
+def _add_to_droid(settings: dict[str, Any], endpoint: Endpoint) -> dict[str, Any]:
+    name = f"custom:{endpoint.model}-pumice"
+    model = {"id": name, "model": endpoint.model, "displayName": f"Pumice {endpoint.model}"}
+    model |= {"baseUrl": endpoint.openai_url, "apiKey": endpoint.api_key, "provider": "generic-chat-completion-api"}
+    models = settings.get("customModels") or []
+    settings["customModels"] = [*(row for row in models if row.get("id") != name), model]
+    settings.setdefault("sessionDefaultSettings", {})["model"] = name
+    return {"customModels": [model], "sessionDefaultSettings": {"model": name}}
+
+
+def _openclaw(endpoint: Endpoint) -> Setup:
+    """Its terminal, without the gateway for other channels."""
+    return Setup(["tui", "--local"])
+
+
+def _add_to_openclaw(content: dict[str, Any], endpoint: Endpoint) -> dict[str, Any]:
+    model = {"id": endpoint.model, "name": endpoint.model, **_context("contextWindow", endpoint)}
+    provider = {"baseUrl": endpoint.openai_url, "apiKey": endpoint.api_key, "api": "openai-completions"}
+    entry = {**provider, "models": [model]}
+    primary = f"pumice/{endpoint.model}"
+    content.setdefault("models", {}).setdefault("providers", {})["pumice"] = entry
+    defaults = content.setdefault("agents", {}).setdefault("defaults", {})
+    defaults.setdefault("model", {})["primary"] = primary
+    return {"models": {"providers": {"pumice": entry}}, "agents": {"defaults": {"model": {"primary": primary}}}}
+
+
+def _add_to_vscode(content: dict[str, Any], endpoint: Endpoint) -> dict[str, Any]:
+    """A custom endpoint of Copilot Chat, for which no account is asked. An answer may take a quarter of the context."""
+    n_ctx = endpoint.n_ctx or 32768
+    model = {"id": endpoint.model, "name": endpoint.model, "url": f"{endpoint.openai_url}/chat/completions"}
+    limits = {"maxInputTokens": n_ctx - n_ctx // 4, "maxOutputTokens": max(1, n_ctx // 4)}
+    models = [{**model, "toolCalling": True, "vision": False, **limits}]
+    provider = {"name": "Pumice", "vendor": "customendpoint", "apiType": "chat-completions"}
+    entry = {**provider, "apiKey": endpoint.api_key, "models": models}
+    content[ENTRIES] = [*(row for row in content[ENTRIES] if row.get("name") != "Pumice"), entry]
+    return {ENTRIES: [entry]}
+
+
+def _context(key: str, endpoint: Endpoint) -> dict[str, int]:
+    """Return the context's size under this key, if it is known."""
+    return {key: endpoint.n_ctx} if endpoint.n_ctx else {}
+
+
+def _no_setup(endpoint: Endpoint) -> Setup:
+    """A client that has everything from its file."""
+    return Setup()
+
+
+def _vscode_models() -> Path:
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "Code" / "User" / "chatLanguageModels.json"
+    from pumice.config import user_directory
+
+    return user_directory() / "Code" / "User" / "chatLanguageModels.json"
+
+
+def _droid_settings() -> Path:
+    return Path.home() / ".factory" / "settings.json"
+
+
+def _openclaw_config() -> Path:
+    return Path.home() / ".openclaw" / "openclaw.json"
+
+
 def _zed_settings() -> Path:
     from pumice.config import user_directory
 
@@ -302,14 +371,24 @@ CLIENTS = {
         "Continue",
         "cn",
         "npm install -g @continuedev/cli",
-        lambda endpoint: Setup(),
+        _no_setup,
         config_file=ConfigFile(_continue_config, _add_to_continue),
     ),
     "copilot": Client("GitHub Copilot CLI", "copilot", "npm install -g @github/copilot", _copilot),
+    "droid": Client(
+        "Droid", "droid", "npm install -g droid", _no_setup, config_file=ConfigFile(_droid_settings, _add_to_droid)
+    ),
     "goose": Client("goose", "goose", "see https://goose-docs.ai", _goose),
     "hermes": Client("Hermes Agent", "hermes", "pip install hermes-agent", _hermes),
     "kimi": Client("Kimi Code", "kimi", "npm install -g @moonshot-ai/kimi-code", _kimi),
     "open-webui": Client("Open WebUI", "open-webui", "pip install open-webui", _open_webui, 4096),
+    "openclaw": Client(
+        "OpenClaw",
+        "openclaw",
+        "npm install -g openclaw (Node.js 24)",
+        _openclaw,
+        config_file=ConfigFile(_openclaw_config, _add_to_openclaw),
+    ),
     "opencode": Client("opencode", "opencode", "npm install -g opencode-ai", _opencode),
     "pi": Client(
         "pi",
@@ -320,6 +399,13 @@ CLIENTS = {
         ConfigFile(_pi_models, _add_to_pi),
     ),
     "qwen": Client("Qwen Code", "qwen", "npm install -g @qwen-code/qwen-code", _openai_variables),
+    "vscode": Client(
+        "VS Code",
+        "code",
+        "see https://code.visualstudio.com (1.122 or later)",
+        _no_setup,
+        config_file=ConfigFile(_vscode_models, _add_to_vscode, is_list=True),
+    ),
     "zed": Client(
         "Zed", "zed", "see https://zed.dev/download", _zed, config_file=ConfigFile(_zed_settings, _add_to_zed)
     ),

@@ -12,13 +12,13 @@ from typing import Any
 import click
 
 from pumice.cache_files import write_file
-from pumice.cli.launch.clients import ConfigFile, Endpoint
+from pumice.cli.launch.clients import ENTRIES, ConfigFile, Endpoint
 from pumice.file_names import real_path
 
 
 def added_part(file: ConfigFile, endpoint: Endpoint) -> str:
     """Return the text that has to be in the file."""
-    return _dump(file.path(), file.add({}, endpoint))
+    return _dump(file, file.add(_parse(file, ""), endpoint))
 
 
 def add_endpoint(file: ConfigFile, endpoint: Endpoint) -> Path:
@@ -34,14 +34,14 @@ def add_endpoint(file: ConfigFile, endpoint: Endpoint) -> Path:
     target = real_path(path)
     try:
         before = target.read_text(encoding="utf-8") if target.exists() else ""
-        content = _parse(path, before)
+        content = _parse(file, before)
         file.add(content, endpoint)
         target.parent.mkdir(parents=True, exist_ok=True)
         mode = stat.S_IMODE(target.stat().st_mode) if before else 0o600  # it holds a key
         if before:
             with contextlib.suppress(FileExistsError):
                 _create(path.with_name(f"{path.name}.bak"), before, mode)
-        write_file(target, _dump(path, content).encode(), mode)
+        write_file(target, _dump(file, content).encode(), mode)
     except OSError as error:
         raise click.ClickException(f"{path}: {(error.strerror or str(error)).lower()}") from None
     except (AttributeError, TypeError, UnicodeDecodeError) as error:
@@ -56,22 +56,26 @@ def _create(path: Path, text: str, mode: int) -> None:
         file.write(text)
 
 
-def _parse(path: Path, text: str) -> dict[str, Any]:
+def _parse(file: ConfigFile, text: str) -> dict[str, Any]:
     import yaml
 
     from pumice.config import parse_yaml
 
+    path = file.path()
     try:
-        content = parse_yaml(text) if _is_yaml(path) else json.loads(text or "{}")
+        content = parse_yaml(text) if _is_yaml(path) else json.loads(text or "null")
     except (ValueError, yaml.YAMLError):
         raise click.ClickException(
             f"{path}: not valid, or with comments, which would be lost; edit it by hand"
         ) from None
     if _is_yaml(path) and _has_comments(text):
         raise click.ClickException(f"{path}: its comments would be lost; edit it by hand")
-    if not isinstance(content, dict | None):
-        raise click.ClickException(f"{path}: it holds {type(content).__name__}, not a map; correct it")
-    return content or {}
+    if content is None:
+        content = [] if file.is_list else {}
+    if not isinstance(content, list if file.is_list else dict):
+        noun = "a list" if file.is_list else "a map"
+        raise click.ClickException(f"{path}: it holds {type(content).__name__}, not {noun}; correct it")
+    return {ENTRIES: content} if isinstance(content, list) else content
 
 
 def _has_comments(text: str) -> bool:
@@ -83,12 +87,12 @@ def _has_comments(text: str) -> bool:
     return any(character == "#" and index not in tokens for index, character in enumerate(text))
 
 
-def _dump(path: Path, content: dict[str, Any]) -> str:
-    if _is_yaml(path):
+def _dump(file: ConfigFile, content: dict[str, Any]) -> str:
+    if _is_yaml(file.path()):
         import yaml
 
         return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
-    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(content[ENTRIES] if file.is_list else content, indent=2, ensure_ascii=False) + "\n"
 
 
 def _is_yaml(path: Path) -> bool:
