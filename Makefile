@@ -11,7 +11,7 @@ KOMPUTE_STAMP := .venv-kompute/.installed
 FIXTURES_STAMP := .venv/.fixtures
 DOCS_STAMP := .venv-docs/.installed
 
-.PHONY: demo help test test-nightly test-properties test-trained test-clients test-ray test-kompute test-subgroups fuzz lint types format check docs wheel platform-wheels lock sbom audit fixtures shaders clean
+.PHONY: demo help test test-nightly test-properties test-trained test-clients test-ray test-kompute test-subgroups fuzz lint types format check docs wheel platform-wheels lock sbom audit fixtures shaders kernels clean
 
 demo: $(RUN_STAMP)  ## Tell a story; PROMPT="Once upon a time" to continue, MODEL=path for another model
 	@$(VENV)/pumice run $(if $(MODEL),"$(MODEL)") -p "$(PROMPT)"
@@ -95,6 +95,9 @@ fixtures: $(FIXTURES_STAMP)  ## Make a fixture of the tests again: NAME=tiny_log
 
 shaders: $(STAMP)  ## Compile all shaders to SPIR-V
 	$(VENV)/python tools/compile_shaders.py
+
+kernels: $(STAMP)  ## Translate the CPU's common kernels to LLVM IR, after a change of their sources
+	$(VENV)/python -m tools.translate_kernels
 
 clean:  ## Remove environments, builds and caches
 	rm -rf .venv .venv-docs .venv-kompute .fuzz build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pumice_cpu import pretranslated
 from pumice_cpu.isa import Isa, current, machine_has, processor
 from pumice_cpu.translation import INLINED, Translated, translate
 
@@ -137,16 +138,22 @@ def _parts(function: Callable[..., Any]) -> list[Translated]:
 def _optimized(source: str, isa: Isa, machine: Any) -> Any:
     import llvmlite.binding as llvm
 
-    from pumice_cpu.simd.define import definitions
-
     module = _parsed(source, machine)
-    module.link_in(_parsed(definitions(isa), machine))
+    module.link_in(_parsed(_definitions(isa), machine))
     llvm.set_option("pumice", "-unroll-threshold=4000")  # loops over registers must be fully unrolled
     options = llvm.create_pipeline_tuning_options(speed_level=3)
     options.loop_unrolling = True
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
     return module
+
+
+def _definitions(isa: Isa) -> str:
+    if (shipped := pretranslated.definitions(isa.name)) is not None:
+        return shipped
+    from pumice_cpu.simd.define import definitions  # imports Numba
+
+    return definitions(isa)
 
 
 def _parsed(source: str, machine: Any) -> Any:

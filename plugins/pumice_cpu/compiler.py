@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import importlib
 import json
+import logging
 import os
 import random
 import subprocess
@@ -19,11 +20,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pumice.plugin.unstable import cores, without_collections
-from pumice_cpu import cache
+from pumice_cpu import cache, pretranslated
 from pumice_cpu.cache import CompiledKernel
 from pumice_cpu.codegen import function_source, kernel_source, object_file, parameters
 from pumice_cpu.isa import ENVIRONMENT, current
 from pumice_cpu.sources import symbol
+
+logger = logging.getLogger("pumice")
 
 WORTH_A_PROCESS = 3  # number of kernels that take longer to compile than a process takes to start
 
@@ -52,6 +55,12 @@ def source_of(name: str) -> tuple[list[str], str]:
 
 def compile_one(name: str) -> CompiledKernel:
     """Compile a kernel for the current instruction set."""
+    if translated := pretranslated.find(name):
+        try:
+            return CompiledKernel(translated.parameters, object_file(translated.source))
+        except RuntimeError as error:
+            logger.info("cpu: LLVM does not read the package's IR (%s: %s); translating kernels again", name, error)
+            pretranslated.discard()
     names, source = source_of(name)
     return CompiledKernel(names, object_file(source))
 
@@ -130,8 +139,6 @@ def _drain(done: deque[tuple[str, CompiledKernel]], missing: set[str]) -> Iterat
 
 
 def _serve() -> None:
-    import numba  # noqa: F401 - takes long, so it comes before the first name is taken
-
     print("ready", flush=True)
     for line in sys.stdin:
         entry = cache.load(line.strip()) or compile_one(line.strip())
