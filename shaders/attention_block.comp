@@ -19,6 +19,8 @@ layout(constant_id = 8) const bool OF_STEP = false;
 layout(constant_id = 9) const bool LOG_SUM = false; // append the logarithm of the sum to each result
 layout(constant_id = 10) const uint COLUMNS_EACH = 4u;
 layout(constant_id = 11) const uint THREADS = 128u;
+#define HADAMARD_ID 12
+#include "hadamard.glsl"
 #include "attention.glsl"
 #include "attention_mask.glsl"
 #include "attention_general.glsl"
@@ -42,6 +44,12 @@ shared uint cells[COLUMNS]; // rows of the cache of the positions of a block
 const uint NO_CELL = 0xffffffffu;
 
 uint me, tx, ty;
+
+#ifdef CACHE_QUANTIZED
+HADAMARD_OF(rotated_query, queries, K_BLOCK, K_FACTOR)
+HADAMARD_ROWS(rotate_queries, rotated_query, queries, ROWS, 8u * CHUNKS, Q_STRIDE, THREADS)
+HADAMARD_OF(rotated_result, tile, V_BLOCK, V_FACTOR)
+#endif
 
 vec4 query(uint row, uint quad) {
     uint token = row / heads_per_key;
@@ -78,6 +86,10 @@ void main() {
         uint row = i / (8u * CHUNKS), quad = i % (8u * CHUNKS);
         queries[row * Q_STRIDE + quad] = query(first_row + row, quad);
     }
+#ifdef CACHE_QUANTIZED
+    barrier();
+    if (HADAMARD_KEYS) rotate_queries(me);
+#endif
 
     uint first_sequence = step_words[sequences + first_token], last_sequence = step_words[sequences + last_token];
     for (uint s = first_sequence; s <= last_sequence; s++) {
@@ -170,6 +182,14 @@ void main() {
         }
     }
 
+#ifdef CACHE_QUANTIZED
+    for (uint i = 0; HADAMARD_VALUES && i < ROWS_EACH * V_EACH; i++) {
+        barrier();
+        tile[me] = sum[i];
+        barrier();
+        sum[i] = rotated_result(0u, me);
+    }
+#endif
     barrier();
     for (uint i = 0; i < ROWS_EACH; i++) weights[(ty + TALL * i) * W_STRIDE + tx / 4u][tx % 4u] = total[i];
     barrier();

@@ -35,6 +35,8 @@ layout(constant_id = 13) const uint Q_DIM = 64u;
 layout(constant_id = 14) const uint Y_DIM = 64u;
 layout(constant_id = 15) const uint UNIT_N = 16u;
 layout(constant_id = 16) const uint UNIT_K = 16u;
+#define HADAMARD_ID 17
+#include "hadamard.glsl"
 #include "attention.glsl"
 #include "attention_mask.glsl"
 #include "attention_general.glsl"
@@ -107,6 +109,11 @@ void put(uint start) {
     }
 }
 
+#ifdef CACHE_QUANTIZED
+HADAMARD_OF(rotated_query, q4, K_BLOCK, K_FACTOR)
+HADAMARD_OF(rotated_part, scores, UNIT_N / 4u, V_FACTOR)
+#endif
+
 void main() {
     me = gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
     head_kv = gl_WorkGroupID.y;
@@ -120,6 +127,12 @@ void main() {
         uint row = i / (K_DIM / 4u), quad = i % (K_DIM / 4u), token = (first_row + row) / heads_per_key;
         uint head = head_kv * heads_per_key + (first_row + row) % heads_per_key;
         uint from = q_at / 4u + (token * n_head + head) * (Q_DIM / 4u) + quad;
+#ifdef CACHE_QUANTIZED
+        if (HADAMARD_KEYS) {
+            tile[row * K_STRIDE + quad] = token < n_tokens ? f16vec4(rotated_query(from - quad, quad)) : f16vec4(0.0);
+            continue;
+        }
+#endif
         tile[row * K_STRIDE + quad] = token < n_tokens && quad < Q_DIM / 4u ? f16vec4(q4[from]) : f16vec4(0.0);
     }
     barrier();
@@ -211,6 +224,17 @@ void main() {
         factor = exp(top - highest);
         factor /= total * factor + exp(sink - highest);
     }
+#ifdef CACHE_QUANTIZED
+    // Of a rotation, first the sums and differences of fragments; rotated_part has those within one.
+    [[unroll]] for (uint distance = 1u; HADAMARD_VALUES && distance < 64u / UNIT_N; distance *= 2u) {
+        [[unroll]] for (uint pair = 0; pair < V_DIM / UNIT_N / 2u; pair++) {
+            const uint i = 2u * pair - (pair & (distance - 1u));
+            const ACCUMULATOR a = sums[i], b = sums[i + distance];
+            sums[i] = a + b;
+            sums[i + distance] = a - b;
+        }
+    }
+#endif
     const uint to = y_at / 4u + (own_token * n_head + head) * (Y_DIM / 4u);
     [[unroll]] for (uint first = 0; first < V_DIM / UNIT_N; first += COLUMNS / UNIT_N) {
         settle();
@@ -221,7 +245,11 @@ void main() {
         settle();
         [[unroll]] for (uint j = 0; j < OWN; j++) {
             uint quad = first * UNIT_N / 4u + lane + j * LANES;
-            if (real && quad < Y_DIM / 4u) y4[to + quad] = scores[own_at + j * LANES] * factor;
+            vec4 result = scores[own_at + j * LANES];
+#ifdef CACHE_QUANTIZED
+            if (HADAMARD_VALUES) result = rotated_part(own_at - lane, lane + j * LANES);
+#endif
+            if (real && quad < Y_DIM / 4u) y4[to + quad] = result * factor;
         }
     }
 }

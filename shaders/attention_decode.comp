@@ -8,6 +8,8 @@
 // the kernel is bound by memory latency, so loads are issued as early as possible: queries before the token's position is
 // known, and cache blocks before it is known which are needed.
 //
+// Around a quantized cache queries, keys, values and results may be rotated (hadamard.glsl).
+//
 // With UNITS matrix units multiply (attention_units.glsl): single tokens, and up to eight heads of whole fragments.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
@@ -47,6 +49,8 @@ layout(constant_id = 18) const float EPS = 0.0;
 layout(constant_id = 19) const bool BY_ROWS = true; // fragments.glsl
 #include "fragments.glsl"
 #endif
+#define HADAMARD_ID 19
+#include "hadamard.glsl"
 layout(std430, set = 0, binding = 1) readonly buffer Q { float q[]; };
 layout(std430, set = 0, binding = 2) readonly buffer K { float k[]; };
 layout(std430, set = 0, binding = 3) readonly buffer V { float v[]; };
@@ -138,6 +142,33 @@ void request(uint first, uint end, uint head_kv) {
 }
 #endif
 
+#ifdef CACHE_QUANTIZED
+HADAMARD_OF(rotated_query, queries, K_BLOCK, K_FACTOR)
+HADAMARD_OF(rotated_key, new_keys, K_BLOCK, K_FACTOR)
+HADAMARD_OF(rotated_value, new_values, V_BLOCK, V_FACTOR)
+HADAMARD_OF(rotated_result, sums, V_BLOCK, V_FACTOR)
+
+// Rotates the queries and the new keys and values.
+void rotate() {
+    const uint NEW_KEYS = HEADS * K_QUADS, NEW_VALUES = NEW_KEYS + ROWS * K_QUADS, ALL = NEW_VALUES + ROWS * V_QUADS;
+    vec4 rotated[(ALL + THREADS - 1u) / THREADS];
+    [[unroll]] for (uint t = 0; t * THREADS < ALL; t++) {
+        const uint i = me + t * THREADS;
+        if (HADAMARD_KEYS && i < NEW_KEYS) rotated[t] = rotated_query(0u, i);
+        else if (HADAMARD_KEYS && i < NEW_VALUES) rotated[t] = rotated_key(0u, i - NEW_KEYS);
+        else if (HADAMARD_VALUES && i >= NEW_VALUES && i < ALL) rotated[t] = rotated_value(0u, i - NEW_VALUES);
+    }
+    barrier();
+    [[unroll]] for (uint t = 0; t * THREADS < ALL; t++) {
+        const uint i = me + t * THREADS;
+        if (HADAMARD_KEYS && i < NEW_KEYS) queries[i] = rotated[t];
+        else if (HADAMARD_KEYS && i < NEW_VALUES) new_keys[i - NEW_KEYS] = rotated[t];
+        else if (HADAMARD_VALUES && i >= NEW_VALUES && i < ALL) new_values[i - NEW_VALUES] = rotated[t];
+    }
+    barrier();
+}
+#endif
+
 // The factor that rescales weights from one maximum to a higher one.
 float rescaled(float top, float fresh) { return top == fresh ? 1.0 : exp(top - fresh); }
 
@@ -148,6 +179,14 @@ void put_result(uint head, uint quad, vec4 value) {
     }
     if (HALF_Y) y_halves[halves_at / 2u + half_place(token, column / 4u, n_head * v_dim / 4u, TILES, UNIT)] = half_quad(value);
 }
+
+#ifdef CACHE_QUANTIZED
+// Rotates the results in sums back.
+void put_rotated_results(uint first_head, uint n_heads) {
+    barrier();
+    for (uint i = me; i < n_heads * V_QUADS; i += THREADS) put_result(first_head + i / V_QUADS, i % V_QUADS, rotated_result(0u, i));
+}
+#endif
 
 void main() {
     token = gl_WorkGroupID.z;
@@ -209,6 +248,9 @@ void main() {
         set_value(false, row, column, value);
     }
     barrier();
+#ifdef CACHE_QUANTIZED
+    if (HADAMARD_KEYS || HADAMARD_VALUES) rotate();
+#endif
     if (newest) {
         bool write = group_of_heads == 0u;
         uint row = cache_row(sequence, position, head_kv);
@@ -336,13 +378,17 @@ void main() {
             value += factor * sums[(s * HEADS + h) * V_QUADS + quad];
         }
         if (n_used == 1u) {
-            put_result(head, quad, value / all);
+            if (HADAMARD_VALUES) sums[i] = value / all; // which no other invocation reads
+            else put_result(head, quad, value / all);
         } else {
             uint to = partial_at / 4u + ((token * n_head + head) * n_parts + gl_WorkGroupID.x) * part_quads;
             partial[to + quad] = value;
             if (quad == 0u) partial[to + V_QUADS] = vec4(fresh, all, 0.0, 0.0);
         }
     }
+#ifdef CACHE_QUANTIZED
+    if (HADAMARD_VALUES && n_used == 1u) put_rotated_results(first_head, n_heads);
+#endif
     if (n_used == 1u) return;
 
     memoryBarrierBuffer();
@@ -370,6 +416,10 @@ void main() {
             all += factor * states[h * MOST_PARTS + p].y;
             value += factor * partial[from + (h * n_parts + p) * part_quads + quad];
         }
-        put_result(head, quad, value / all);
+        if (HADAMARD_VALUES) sums[i] = value / all;
+        else put_result(head, quad, value / all);
     }
+#ifdef CACHE_QUANTIZED
+    if (HADAMARD_VALUES) put_rotated_results(first_head, n_heads);
+#endif
 }

@@ -36,6 +36,8 @@ layout(constant_id = 13) const bool BY_ROWS = true; // fragments.glsl
 #include "fragments.glsl"
 #include "common.glsl"
 #include "attention_arguments.glsl"
+#define HADAMARD_ID 14
+#include "hadamard.glsl"
 #include "attention.glsl"
 #include "attention_mask.glsl"
 #include "attention_general.glsl"
@@ -62,6 +64,10 @@ Octet keys[K_LOADS], values[V_LOADS];  // being loaded
 LEFT queries[ROW_TILES * K_STEPS * 2u], weights[ROW_TILES];
 ACCUMULATOR scores[ROW_TILES * TILES], sums[ROW_TILES * V_STEPS * 4u];
 float top[ROW_TILES * 2u], total[ROW_TILES * 2u];  // of the lane's rows g and g + 8; logarithms are binary
+
+// Of the lane's row i, value c of one of four quads of 64 values, whose fragments begin at an index.
+#define SUM_AT(FROM, i, quad, c) \
+    AT(sums[FROM + quad % 2u * 2u + c / 2u], element_of(i % 2u, quad / 2u + c % 2u * 2u))
 
 uint position_of(uint start, uint item, uint dim) { return start + (me + item * THREADS) / (dim / 8u); }
 
@@ -99,13 +105,53 @@ void put(uint start) {
     }
 }
 
+#ifdef CACHE_QUANTIZED
+// Adds the quads of the lanes at a distance, or subtracts them from these.
+vec4 hadamard_lanes(vec4 mine, uint distance) {
+    vec4 other;
+    [[unroll]] for (uint c = 0; c < 4u; c++) other[c] = SHUFFLE_XOR(mine[c], distance);
+    return (lane & distance) == 0u ? mine + other : other - mine;
+}
+
+// Rotates a quad of queries; four neighbouring lanes have a block, each this quad and the one before or behind it.
+vec4 rotated_query(vec4 quad, vec4 other, bool is_second) {
+    const vec4 sum = is_second ? other - quad : quad + other;
+    return hadamard_lanes(hadamard_lanes(hadamard_quad(sum), 1u), 2u) * K_FACTOR;
+}
+
+// Rotates the sums, of whose blocks four neighbouring lanes have four quads each.
+void rotate_sums() {
+    [[unroll]] for (uint i = 0; i < ROW_TILES * 2u; i++) {
+        [[unroll]] for (uint w = 0; w < V_STEPS; w++) {
+            const uint from = (i / 2u * V_STEPS + w) * 4u;
+            vec4 quads[4];
+            [[unroll]] for (uint quad = 0; quad < 4u; quad++) {
+                [[unroll]] for (uint c = 0; c < 4u; c++) quads[quad][c] = SUM_AT(from, i, quad, c);
+            }
+            [[unroll]] for (uint quad = 0; quad < 4u; quad++) {
+                vec4 product = vec4(0.0);
+                [[unroll]] for (uint b = 0; b < 4u; b++) product += hadamard_term(quads[b], quad, b);
+                product = hadamard_lanes(hadamard_lanes(hadamard_quad(product), 1u), 2u) * V_FACTOR;
+                [[unroll]] for (uint c = 0; c < 4u; c++) SUM_AT(from, i, quad, c) = product[c];
+            }
+        }
+    }
+}
+#endif
+
 void load_queries(uint first, uint n_tokens) {
     const uint n_head = n_head_kv * heads_per_key;
     [[unroll]] for (uint i = 0; i < ROW_TILES * 2u; i++) {
         const uint row = first + i * 8u + lane / 4u, token = row / heads_per_key;
         const uint from = q_at / 4u + (token * n_head + head_kv * heads_per_key + row % heads_per_key) * (K_DIM / 4u);
         [[unroll]] for (uint j = 0; j < K_STEPS * 2u; j++) {
-            const vec4 quad = token < n_tokens ? q4[from + j / 2u * 8u + lane % 4u * 2u + j % 2u] : vec4(0.0);
+            vec4 quad = token < n_tokens ? q4[from + j / 2u * 8u + lane % 4u * 2u + j % 2u] : vec4(0.0);
+#ifdef CACHE_QUANTIZED
+            if (HADAMARD_KEYS) {
+                const vec4 other = token < n_tokens ? q4[from + j / 2u * 8u + lane % 4u * 2u + 1u - j % 2u] : vec4(0.0);
+                quad = rotated_query(quad, other, j % 2u == 1u);
+            }
+#endif
             [[unroll]] for (uint c = 0; c < 4u; c++)
                 AT(queries[i / 2u * K_STEPS * 2u + j], i % 2u * 4u + c) = float16_t(quad[c]);
         }
@@ -223,10 +269,8 @@ void write(uint first, uint n_tokens, uint first_sequence, uint n) {
         [[unroll]] for (uint w = 0; w < V_STEPS; w++) {
             [[unroll]] for (uint quad = 0; quad < 4u; quad++) {  // of values 16q to 16q + 15 of each 64
                 vec4 value;
-                [[unroll]] for (uint c = 0; c < 4u; c++) {
-                    const uint f = quad % 2u * 2u + c / 2u, s = quad / 2u + c % 2u * 2u;
-                    value[c] = AT(sums[(i / 2u * V_STEPS + w) * 4u + f], element_of(i % 2u, s)) * factor;
-                }
+                [[unroll]] for (uint c = 0; c < 4u; c++)
+                    value[c] = SUM_AT((i / 2u * V_STEPS + w) * 4u, i, quad, c) * factor;
                 y4[to + w * 16u + quad] = value;
             }
         }
@@ -285,5 +329,8 @@ void main() {
             }
         }
     }
+#ifdef CACHE_QUANTIZED
+    if (HADAMARD_VALUES) rotate_sums();
+#endif
     write(own_row, n_tokens, first_sequence, n);
 }

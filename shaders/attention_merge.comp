@@ -8,6 +8,9 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const bool HAS_SINKS = false;
 layout(constant_id = 2) const uint mask = 0u;
 layout(constant_id = 3) const bool LOG_SUM = false; // append the logarithm of the sum to each result
+#define CACHE_QUANTIZED
+#define HADAMARD_ID 4
+#include "hadamard.glsl"
 layout(std430, set = 0, binding = 1) readonly buffer Partial { float partial[]; };
 layout(std430, set = 0, binding = 2) readonly buffer Sinks { float sinks[]; };
 layout(std430, set = 0, binding = 3) buffer Y { float y[]; };
@@ -18,6 +21,10 @@ layout(push_constant) uniform Push {
     uint sequences, seq_starts, lengths;
 };
 #include "attention_mask.glsl"
+
+const uint MOST_THREADS = 128u;
+shared vec4 results[MOST_THREADS / 4u]; // to be rotated
+HADAMARD_OF(rotated_result, results, V_BLOCK, V_FACTOR)
 
 void main() {
     uint token = gl_WorkGroupID.y, head = gl_WorkGroupID.x, me = gl_LocalInvocationID.x;
@@ -38,11 +45,18 @@ void main() {
     if (HAS_SINKS) total += exp(sink - top);
     const uint to = y_at + (token * n_head + head) * (v_dim + uint(LOG_SUM));
     if (LOG_SUM && me == 0u) y[to + v_dim] = top + log(total);
-    for (uint column = me; column < v_dim; column += gl_WorkGroupSize.x) {
+    for (uint first = 0; first < v_dim; first += gl_WorkGroupSize.x) {
+        const uint column = first + me;
         float sum = 0.0;
-        for (uint i = 0; i < n; i++) {
+        for (uint i = 0; column < v_dim && i < n; i++) {
             sum += exp(partial[state + i * part_words] - top) * partial[from + i * part_words + column];
         }
-        y[to + column] = sum / total;
+        if (HADAMARD_VALUES) {
+            results[me / 4u][me % 4u] = sum / total;
+            barrier();
+            const vec4 result = me < gl_WorkGroupSize.x / 4u ? rotated_result(0u, me) : vec4(0.0);
+            for (uint c = 0; c < 4u && me < gl_WorkGroupSize.x / 4u && first + me * 4u < v_dim; c++) y[to + first + me * 4u + c] = result[c];
+            barrier();
+        } else if (column < v_dim) y[to + column] = sum / total;
     }
 }

@@ -20,6 +20,8 @@ layout(constant_id = 8) const uint mask = 0u;
 layout(constant_id = 9) const uint ADDED = 0u;
 layout(constant_id = 10) const bool OF_STEP = false;
 layout(constant_id = 11) const bool LOG_SUM = false; // append the logarithm of the sum to each result
+#define HADAMARD_ID 12
+#include "hadamard.glsl"
 #include "attention.glsl"
 #include "attention_mask.glsl"
 #include "attention_general.glsl"
@@ -30,6 +32,12 @@ shared vec4 queries[HEADS * K_OCTETS * 2u];
 shared float weights[HEADS * PART];
 shared float parts[HEADS * 32u];
 shared vec4 sums[HEADS * PART];
+
+#ifdef CACHE_QUANTIZED
+HADAMARD_OF(rotated_query, queries, K_BLOCK, K_FACTOR)
+HADAMARD_ROWS(rotate_queries, rotated_query, queries, HEADS, K_OCTETS * 2u, K_OCTETS * 2u, PART)
+HADAMARD_OF(rotated_result, sums, V_BLOCK, V_FACTOR)
+#endif
 
 void main() {
     uint token = gl_WorkGroupID.z;
@@ -50,6 +58,9 @@ void main() {
         queries[i / 4u][i % 4u] = real ? q[q_at + (token * n_head + first_head + h) * k_dim + column] : 0.0;
     }
     barrier();
+#ifdef CACHE_QUANTIZED
+    if (HADAMARD_KEYS) rotate_queries(me);
+#endif
 
     uint key_position = start + me;
     bool visible = key_position >= oldest && key_position <= newest;
@@ -120,7 +131,8 @@ void main() {
                 to = y_at + (token * n_head + head) * (v_dim + uint(LOG_SUM));
                 if (LOG_SUM && first_quad + at == 0u) y[to + v_dim] = highest + log(all);
             }
-            for (uint c = 0; c < 4u; c++) {
+            if (ONE_PART && HADAMARD_VALUES) sums[h * PART + at] = total * factor; // which no other invocation reads
+            for (uint c = 0; c < 4u && !(ONE_PART && HADAMARD_VALUES); c++) {
                 uint column = (first_quad + at) * 4u + c;
                 if (column < v_dim) y[to + column] = total[c] * factor;
             }
@@ -131,5 +143,15 @@ void main() {
                 y[to + V_QUADS * 4u + 1u] = sum_of_weights;
             }
         }
+#ifdef CACHE_QUANTIZED
+        if (!ONE_PART || !HADAMARD_VALUES) continue;
+        barrier();
+        for (uint i = me; i < n_heads * width; i += PART) {
+            const uint h = i / width, at = i % width;
+            const vec4 result = rotated_result(h * PART, at);
+            const uint to = y_at + (token * n_head + first_head + h) * (v_dim + uint(LOG_SUM)) + (first_quad + at) * 4u;
+            for (uint c = 0; c < 4u && first_quad + at < V_QUADS; c++) y[to + c] = result[c];
+        }
+#endif
     }
 }

@@ -18,6 +18,8 @@ layout(constant_id = 7) const uint ADDED = 0u;
 layout(constant_id = 8) const bool OF_STEP = false;
 layout(constant_id = 9) const bool LOG_SUM = false; // append the logarithm of the sum to each result
 layout(constant_id = 10) const uint SLICE = 32u;    // quads of values at a time, a multiple of 16
+#define HADAMARD_ID 11
+#include "hadamard.glsl"
 #include "attention.glsl"
 #include "attention_mask.glsl"
 #include "attention_general.glsl"
@@ -31,6 +33,12 @@ shared vec4 tile[(ROWS + COLUMNS) * STRIDE > COLUMNS * SLICE ? (ROWS + COLUMNS) 
 shared float weights[ROWS * (COLUMNS + 1u)];
 
 uint me, tx, ty;
+
+#ifdef CACHE_QUANTIZED
+HADAMARD_OF(rotated_query, tile, K_BLOCK, K_FACTOR)
+HADAMARD_ROWS(rotate_queries, rotated_query, tile, ROWS, 8u, STRIDE, 256u)
+HADAMARD_OF(rotated_result, tile, V_BLOCK, V_FACTOR)
+#endif
 
 vec4 query(uint row, uint quad) {
     uint token = row / heads_per_key;
@@ -83,6 +91,9 @@ void main() {
                 tile[(ROWS + me / 8u) * STRIDE + me % 8u] =
                     exists && quad < K_QUADS ? key_quad(key_row, head_kv, quad) : vec4(0.0);
                 barrier();
+#ifdef CACHE_QUANTIZED
+                if (HADAMARD_KEYS) rotate_queries(me);
+#endif
                 for (uint j = 0; j < 8u; j++) {
                     vec4 k0 = tile[(ROWS + tx) * STRIDE + j], k1 = tile[(ROWS + tx + 16u) * STRIDE + j];
                     for (uint i = 0; i < ROWS_EACH; i++) {
@@ -146,6 +157,14 @@ void main() {
         }
     }
 
+#ifdef CACHE_QUANTIZED
+    for (uint i = 0; HADAMARD_VALUES && i < ROWS_EACH * V_EACH; i++) {
+        barrier();
+        tile[me] = sum[i];
+        barrier();
+        sum[i] = rotated_result(0u, me);
+    }
+#endif
     barrier();
     for (uint i = 0; i < ROWS_EACH; i++) weights[(ty + 16u * i) * (COLUMNS + 1u) + tx] = total[i];
     barrier();

@@ -4,6 +4,8 @@
 #include "common.glsl"
 #define CACHE_WRITE
 #include "cache.glsl"
+#define HADAMARD_ID 0
+#include "hadamard.glsl"
 
 layout(local_size_x = 64) in;
 layout(std430, set = 0, binding = 1) readonly buffer K { float k[]; };
@@ -26,6 +28,25 @@ float block_value(bool is_key, uint i) { return values[i]; }
 float value(bool key, uint from, uint i, uint dim) {
     return i >= dim ? 0.0 : key ? k[from + i] : v[from + i];
 }
+
+#ifdef CACHE_QUANTIZED
+// Rotates the 32 values of a unit; of 64 they are half, which begins with a sum or difference with the other half.
+void rotate(bool key, uint from, uint unit, uint dim) {
+    for (uint j = 0; !key && j < 32u; j++) {
+        const float other = value(key, from, (unit ^ 1u) * 32u + j, dim);
+        values[j] = (unit & 1u) == 0u ? values[j] + other : other - values[j];
+    }
+    for (uint distance = 1u; distance < 32u; distance *= 2u) {
+        for (uint pair = 0; pair < 16u; pair++) {
+            const uint i = 2u * pair - (pair & (distance - 1u));
+            const float a = values[i], b = values[i + distance];
+            values[i] = a + b;
+            values[i + distance] = a - b;
+        }
+    }
+    for (uint j = 0; j < 32u; j++) values[j] *= key ? K_FACTOR : V_FACTOR;
+}
+#endif
 
 void main() {
 #ifdef CACHE_QUANTIZED
@@ -56,6 +77,7 @@ void main() {
 #elif defined(CACHE_BF16)
     for (uint j = 0; j < 4u; j++) cache[to + unit * 4u + j] = pack_bf16(values[2u * j], values[2u * j + 1u]);
 #else
+    if (key ? HADAMARD_KEYS : HADAMARD_VALUES) rotate(key, from, unit, dim);
     uint codes = to + (key ? k_scale_words : v_scale_words) + unit * CACHE_BITS;
     Scaling s = scaling_of(key, 0u);
     for (uint j = 0; j < CACHE_BITS; j++) cache[codes + j] = code_word(key, 0u, s, j);

@@ -14,6 +14,7 @@ from pumice.backend import Backend
 from pumice.backend.step import Batch, Limits, Memory, Step
 from pumice.gguf import KV_TYPES
 from pumice.graph import GraphBuilder, Tensor
+from pumice.graph.rotate import rotate_caches
 from pumice.testing import compile_graph
 from pumice_numpy import NumpyBackend
 
@@ -192,7 +193,7 @@ def attend_to_chosen(folder, backend, kv_type="f32", block_size=32, pool=1, n_he
 
 def _attention(
     folder, backend, steps, random, heads=(4, 2), dims=(32, 32), kv_type="f32", block_size=32, values=True, n_ctx=1024,
-    sinks=False, reach=0, **attrs,
+    sinks=False, reach=0, rotates_caches=False, **attrs,
 ):  # fmt: skip
     """A graph of one operation, what makes so many random rows for it, and the batches."""
     (n_head, n_head_kv), (k_dim, v_dim) = heads, dims
@@ -215,19 +216,21 @@ def _attention(
     n_seqs = len(steps[0])
     n_blocks = dict.fromkeys({0, window}, n_seqs * -(-n_ctx // block_size))
     limits = Limits(n_ctx, 512, 512, n_seqs, block_size, n_blocks, kv_type)
-    graphed = Graphed(folder, backend, Case(build, rows(1), weights), limits)
+    graphed = Graphed(folder, backend, Case(build, rows(1), weights), limits, rotates_caches=rotates_caches)
     return graphed, rows, batches(steps, n_ctx, block_size, window)
 
 
-def attend_to_memory(folder, backend, lengths, weights=(), kv_type="f16"):
+def attend_to_memory(folder, backend, lengths, weights=(), kv_type="f16", dim=8, rotates_caches=False):
     """Cross-attention: outputs of decoders with so many tokens, each over what an encoder's graph stored for it.
 
-    ``weights``: those of ``sinks`` and ``bias`` that the attention has.
+    ``weights``: those of ``sinks`` and ``bias`` that the attention has. ``dim``: values of a head.
     """
     random, stored = np.random.default_rng(0), [140, 9, 40][: len(lengths)]
     arrays = {"sinks": random.standard_normal(4).astype("f4"), "bias": random.standard_normal((4, 13)).astype("f4")}
     encoder = builder(folder, {name: arrays[name] for name in weights})
-    k, v, q = (Tensor(name, ("n_tokens", heads, 8), builder=encoder) for name, heads in (("k", 2), ("v", 2), ("q", 4)))
+    k, v, q = (
+        Tensor(name, ("n_tokens", heads, dim), builder=encoder) for name, heads in (("k", 2), ("v", 2), ("q", 4))
+    )
     encoder.kv_store(k, v, "memory")
     encoder.output("keys", encoder.scale(k, 1.0))
     decoder = GraphBuilder({}, 1, 64, shared=encoder)
@@ -235,11 +238,13 @@ def attend_to_memory(folder, backend, lengths, weights=(), kv_type="f16"):
     memory = encoder.memory("memory")
     decoder.output("y", decoder.attention(q, None, None, scale=0.3, causal=False, cache=memory, **extra))
     bounds = Limits(256, 256, 256, 3, 32, {0: 24}, kv_type)
-    stores, reads = (compile_graph(backend, graph, bounds) for graph in (encoder.finish(), decoder.finish()))
+    graphs = {"encoder": encoder.finish(), "decoder": decoder.finish()}
+    graphs = rotate_caches(graphs) if rotates_caches else graphs
+    stores, reads = (compile_graph(backend, graph, bounds) for graph in graphs.values())
     (filled,) = batches([stored], 256, 32, 0)
-    stores.run(Step(filled, {name: random.standard_normal((sum(stored), 2, 8)).astype("f4") for name in "kv"}))
+    stores.run(Step(filled, {name: random.standard_normal((sum(stored), 2, dim)).astype("f4") for name in "kv"}))
     (step,) = batches([lengths], 256, 32, 0)
     step.positions += 5  # a decoder's positions are its own
     step.memory = Memory(np.array(stored[::-1], np.int32), filled.block_tables[0][::-1].copy())
-    (y,) = reads.run(Step(step, {"q": random.standard_normal((sum(lengths), 4, 8)).astype("f4")})).values()
+    (y,) = reads.run(Step(step, {"q": random.standard_normal((sum(lengths), 4, dim)).astype("f4")})).values()
     return [y.copy()]

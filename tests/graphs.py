@@ -13,6 +13,7 @@ from pumice.backend.pick import Ahead, Ask
 from pumice.backend.step import Batch, Limits, Step
 from pumice.gguf import GGUFFile
 from pumice.graph import GraphBuilder, Tensor
+from pumice.graph.rotate import rotate_caches
 from pumice.testing import compile_graph, trace
 
 BLOCK_SIZE = 8
@@ -84,10 +85,13 @@ def picked(program: Program, batch: Batch, ask: Ask) -> Ahead:
 class Graphed:
     """A case compiled for one backend; call it with activations and a batch."""
 
-    def __init__(self, folder: Path, backend: Backend, case: Case, limits: Limits) -> None:
+    def __init__(
+        self, folder: Path, backend: Backend, case: Case, limits: Limits, *, rotates_caches: bool = False
+    ) -> None:
         g = builder(folder, case.weights)
         output = trace(g, case.build, case.activations)
-        self.program = compile_graph(backend, g.finish(output), limits)
+        graph = g.finish(output)
+        self.program = compile_graph(backend, rotate_caches({"": graph})[""] if rotates_caches else graph, limits)
         self._output = output.name
 
     def __call__(self, activations: Mapping[str, np.ndarray], batch: Batch) -> np.ndarray:

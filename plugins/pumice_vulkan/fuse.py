@@ -6,7 +6,7 @@ so a group can also be lowered node by node.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 
@@ -16,6 +16,7 @@ from pumice.plugin.unstable import ELEMENTWISE, Node, Segment, State, row_size
 GROUP, DEFERRED = "group", "deferred"  # operations of the node that replaces a group, and of its other nodes
 MOST_PRODUCTS = 8  # maximum products that share a norm
 MOST_STEPS, MOST_OPERANDS = 8, 5  # limits of shaders/elementwise.comp
+ROTATIONS = {"q": 32, "k": 32, "v": 64, "y": 64}  # values that shaders/hadamard.glsl rotates together; y: the result
 
 
 @dataclass(eq=False)
@@ -155,21 +156,52 @@ def _residual(node: Node, uses: _Uses) -> Group | None:
 
 
 def _attend(node: Node, uses: _Uses) -> Group | None:
-    """Match rotated queries and keys, with norms of each head if both have one, and their attention."""
-    if node.op != "attention" or "k" not in node.inputs:
+    """Match attention, or a store to the cache, with the nodes around it that its kernels compute.
+
+    These are RoPE of queries and keys, with norms of each head if both have one, and rotations around the cache.
+    """
+    if node.op not in ("attention", "kv_store"):
         return None
-    q, k = (uses.maker.get(node.inputs[name]) for name in "qk")
-    if q is None or k is None or (q.op, k.op) != ("rope", "rope") or uses.only(k.output) is not node:
+    rotations = _rotations(node, uses) if node.state is not None else {}
+    ropes = _ropes(node, uses, rotations)
+    if not ropes and not rotations:
         return None
-    if q.attrs != k.attrs or q.inputs["positions"] is not k.inputs["positions"]:
-        return None
-    if q.inputs["positions"].name != "positions":  # the kernel reads the step's positions
-        return None
-    if "v" not in node.inputs or uses.only(q.output) is not node:
-        return None
-    norms = [norm for rope in (q, k) if (norm := uses.maker.get(rope.inputs["x"])) and _is_head_norm(norm, uses)]
+    norms = [norm for rope in ropes if (norm := uses.maker.get(rope.inputs["x"])) and _is_head_norm(norm, uses)]
     alike = len(norms) == 2 and norms[0].attrs["eps"] == norms[1].attrs["eps"]
-    return Group("attend", [*(norms if alike else ()), q, k, node])
+    before, after = [part for name, part in rotations.items() if name != "y"], rotations.get("y")
+    return Group("attend", [*(norms if alike else ()), *ropes, *before, node, *([after] if after else ())])
+
+
+def _ropes(node: Node, uses: _Uses, rotations: Mapping[str, Node]) -> list[Node]:
+    """Return RoPE of an attention's queries and keys if both turn alike, by the positions of the step."""
+    if not {"q", "k", "v"} <= set(node.inputs):
+        return []
+    users = {name: rotations.get(name, node) for name in "qk"}
+    tensors = {name: user.inputs["x" if name in rotations else name] for name, user in users.items()}
+    q, k = (uses.maker.get(tensor) for tensor in tensors.values())
+    if q is None or k is None or (q.op, k.op) != ("rope", "rope") or q.attrs != k.attrs:
+        return []
+    if q.inputs["positions"] is not k.inputs["positions"] or q.inputs["positions"].name != "positions":
+        return []
+    alone = all(uses.only(tensor) is users[name] for name, tensor in tensors.items())
+    return [q, k] if alone else []
+
+
+def _rotations(node: Node, uses: _Uses) -> dict[str, Node]:
+    """Return the Hadamard products of an attention's operands by name, and of its result as "y".
+
+    None if its kernels do not compute all of them.
+    """
+    around = {name: uses.maker.get(node.inputs[name]) for name in "qkv" if name in node.inputs}
+    if node.op == "attention":
+        around["y"] = uses.only(node.output)
+    rotations = {name: part for name, part in around.items() if part is not None and part.op == "hadamard"}
+    for pair in ({"q", "k"}, {"v", "y"}):
+        if pair & set(rotations) not in (set(), pair & set(around)):
+            return {}
+    alone = all(uses.only(part.output) is node for name, part in rotations.items() if name != "y")
+    alike = all(part.attrs["size"] == ROTATIONS[name] for name, part in rotations.items())
+    return rotations if alone and alike else {}
 
 
 def _is_head_norm(node: Node, uses: _Uses) -> bool:

@@ -550,7 +550,7 @@ class DeviceProgram(Program):
         n_bytes = max(plan.size, 4)
         own = self._segment.gives_logits
         activations = self._arena.take(n_bytes) if own else shared.arenas.take("activations", n_bytes)
-        layout = StepLayout(limits, reads_memory=any(map(reads_memory, self._segment.nodes)))
+        layout = StepLayout(limits, reads_memory=any(map(reads_memory, parts(self._segment))))
         return SegmentMemory(
             device=shared.device,
             limits=limits,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pumice.plugin.unstable import KVState, Node
 from pumice_vulkan.kv_cache import BLOCK, CacheLayout, Rows, is_quantized
+from pumice_vulkan.lower.attention_terms import rotation_constants
 from pumice_vulkan.lower.rule import Lowering
 from pumice_vulkan.memory import BufferSlice
 
@@ -99,5 +100,6 @@ def store(lowering: Lowering, node: Node) -> None:
             "v_dim": v_dim,
             **layout.push,
         },
+        constants=rotation_constants(node, lowering.limits.kv_type),
         grid=lowering.grid(-(-lowering.rows(k) * n_rows * units // 64)),
     )

@@ -17,7 +17,16 @@ from pumice.plugin.unstable import KVState, Limits, Node
 from pumice_vulkan.kv_cache import can_hold, is_quantized
 from pumice_vulkan.lower.attended import Attended, attended, halved, store
 from pumice_vulkan.lower.attention_decode import attend_alone
-from pumice_vulkan.lower.attention_terms import BOTH_SIDES, MEMORY, float_bits, has_more, mask_of, v_dim_of, window_of
+from pumice_vulkan.lower.attention_terms import (
+    BOTH_SIDES,
+    MEMORY,
+    float_bits,
+    has_more,
+    mask_of,
+    rotation_constants,
+    v_dim_of,
+    window_of,
+)
 from pumice_vulkan.lower.rule import Lowering, Rule
 from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.tuning import LANES, LANES_ATTENTION, attention_shape
@@ -94,7 +103,10 @@ def _attend_in_parts(lowering: Lowering, node: Node) -> None:
                 "v_dim": v_dim,
                 "lengths": steps.memory_lengths,
             },
-            constants=[64 if v_dim <= 64 else 128, sinks is not None, mask_of(node), node.attrs["log_sum"]],
+            constants=[
+                *(64 if v_dim <= 64 else 128, sinks is not None, mask_of(node), node.attrs["log_sum"]),
+                *rotation_constants(node, lowering.limits.kv_type),
+            ],
             grid=(n_head, lowering.rows(q), 1),
         )
 
@@ -311,6 +323,7 @@ def _attend(
             *(*constants, lowering.limits.block_size, float_bits(node.attrs["softcap"])),
             *(mask_of(node), added, cells.of_step, node.attrs["log_sum"]),
             *more,
+            *rotation_constants(node, cells.kv_type),
         ],
         grid=grid,
         full_subgroups=full_subgroups,

@@ -11,7 +11,7 @@ from pumice.plugin.unstable import KVState, Node
 from pumice_vulkan.interface import Numbers
 from pumice_vulkan.kv_cache import BLOCK, CacheLayout, is_quantized
 from pumice_vulkan.lower.attended import cache_of
-from pumice_vulkan.lower.attention_terms import float_bits, is_plain
+from pumice_vulkan.lower.attention_terms import float_bits, is_plain, rotation_constants
 from pumice_vulkan.lower.few import few_order, least_few
 from pumice_vulkan.lower.halves import Order, new_halves, tiles
 from pumice_vulkan.lower.rope import pairs, turns
@@ -77,7 +77,11 @@ def attend_alone(
             *(per_key, lowering.limits.block_size, float_bits(node.attrs["softcap"]), halves is not None),
             *tiles(lowering, node.output, order),
             *(shape.late, n_together, bool(norms), float_bits(norms[0].attrs["eps"] if norms else 0.0)),
-            *((bool(lowering.memory.sums_by_rows),) if shape.units else ()),
+            *(
+                (bool(lowering.memory.sums_by_rows),)
+                if shape.units
+                else rotation_constants(node, lowering.limits.kv_type)
+            ),
         ],
         grid=(n_parts, n_groups, n_rows),
         full_subgroups=not shape.units or UNITS_KERNEL == "attention_decode_units",

@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 from pumice.plugin.unstable import Node
 from pumice_vulkan.fuse import DEFERRED, GROUP, Group
+from pumice_vulkan.kv_cache import is_quantized
 from pumice_vulkan.lower.attention_decode import attend_alone, takes_norms
+from pumice_vulkan.lower.attention_terms import with_rotations
 from pumice_vulkan.lower.elementwise import elementwise
 from pumice_vulkan.lower.experts import gated_experts
 from pumice_vulkan.lower.few import FewProduct, few_order, few_product, use_few
@@ -130,7 +132,15 @@ def _normed_residual(lowering: Lowering, nodes: list[Node]) -> bool:
 
 
 def _attend(lowering: Lowering, nodes: list[Node]) -> bool:
-    *norms, rope_q, rope_k, attention = nodes
+    norms, ropes, rotations = ([node for node in nodes if node.op == op] for op in ("rms_norm", "rope", "hadamard"))
+    (attention,) = (node for node in nodes if node.op in ("attention", "kv_store"))
+    if rotations and not is_quantized(lowering.limits.kv_type):
+        return False
+    attention = with_rotations(attention, rotations)
+    if not ropes:
+        lowering.lower(attention)
+        return True
+    rope_q, rope_k = ropes
     if norms and takes_norms(lowering, rope_q):
         q, k = (norm.inputs["x"] for norm in norms)
         if attend_alone(lowering, attention, q, k, rope_q, norms):

@@ -8,7 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from attention_tests import SLOPES, STEPS, AttentionTests, attend, batches
+from attention_tests import SLOPES, STEPS, AttentionTests, attend, attend_to_memory, batches
 from graphs import Case, Graphed
 from nightly import crossed, variants
 from pumice.backend.step import Limits
@@ -38,12 +38,18 @@ FLOAT16 = 1e-6
 """The normalized mean squared error of queries and weights in float16, whose last bit is worth 1/2048."""
 
 
+def has_rotations(vulkan):
+    """Return True if rotations around a cache were dispatches of their own."""
+    return any(kernel.startswith("hadamard") for kernel in vulkan.kernels())
+
+
 def compare(folder, steps, tolerance=1e-5, **options):
     options.setdefault("scale", 0.2)
     limit = options.pop("limit", None)
     vulkan = VulkanBackend()
     actual = attend(folder, vulkan, steps, **options)
     vulkan.close()
+    assert not has_rotations(vulkan)
     expected = attend(folder, NumpyBackend(), steps, **options)
     for mine, right in zip(actual, expected, strict=True):
         if limit is None and is_quantized(options.get("kv_type", "f32")):  # a value between two codes may go to either
@@ -176,6 +182,80 @@ def test_norms_of_queries_and_keys_in_the_dispatch_of_attention(tmp_path, monkey
         np.testing.assert_allclose(other, right, rtol=1e-5, atol=1e-5)
 
 
+#: Sizes of heads of which queries, keys and values are rotated around a cache, the former two, the last one or none.
+ROTATED = [(64, 64), (128, 128), (256, 256), (96, 96), (80, 64), (80, 80)]
+
+
+@pytest.mark.parametrize(
+    ("dims", "kv_type"),
+    variants(product(ROTATED, ["q8_0", "q5_1", "q4_0"]), [*zip(ROTATED, ["q8_0", "q4_0"] * 3, strict=True)]),
+)
+def test_rotations_around_a_cache(tmp_path, dims, kv_type):
+    """Single tokens, a few, and prompts in blocks of scores and in tiles."""
+    compare(tmp_path, TOGETHER, dims=dims, kv_type=kv_type, rotates_caches=True, heads=(6, 2), sinks=True)
+
+
+@pytest.mark.parametrize("n_ctx", [128, 1024], ids=["one part", "parts"])
+@pytest.mark.parametrize("dims", [(64, 64), (32, 192)])
+def test_rotations_of_a_few_tokens_in_parts(tmp_path, monkeypatch, dims, n_ctx):
+    monkeypatch.setattr(attention, "attend_alone", lambda *_: False)
+    steps = [(n_ctx // 4, 30), (1, 5), (0, 1), (3, 3)]
+    options = {"dims": dims, "kv_type": "q8_0", "heads": (20, 2), "slopes": SLOPES, "sinks": True}
+    compare(tmp_path, steps, rotates_caches=True, n_ctx=n_ctx, **options)
+
+
+def test_rotations_of_keys_stored_by_another_graph(tmp_path):
+    vulkan, options = VulkanBackend(), {"kv_type": "q8_0", "dim": 64, "rotates_caches": True}
+    for lengths in ([3, 1], [1, 2, 30]):
+        (mine,), (right,) = (attend_to_memory(tmp_path, each, lengths, **options) for each in (vulkan, NumpyBackend()))
+        assert np.mean((mine - right) ** 2) < FLOAT16 * np.mean(right**2)
+    vulkan.close()
+    assert not has_rotations(vulkan)
+
+
+def test_a_cache_of_floats_is_rotated_by_other_dispatches(tmp_path):
+    vulkan, steps, options = VulkanBackend(), [(9, 3), (1, 1)], {"dims": (64, 64), "rotates_caches": True}
+    actual, expected = (attend(tmp_path, each, steps, **options) for each in (vulkan, NumpyBackend()))
+    vulkan.close()
+    for mine, right in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(mine, right, rtol=1e-5, atol=1e-5)
+    assert has_rotations(vulkan)
+
+
+@pytest.mark.parametrize("has_norms", [True, False])
+def test_a_layer_with_a_rotated_cache_has_as_many_dispatches(tmp_path, monkeypatch, has_norms):
+    weights = {name: np.random.default_rng(0).uniform(0.5, 1.5, 64).astype("f4") for name in ("q_norm", "k_norm")}
+    shapes = {"q": (6, 64), "k": (2, 64), "v": (2, 64)}
+    rope = Rope(n_rot=32, neox=True, freq_base=10000.0)
+    dispatched = []
+    dispatch = attention.Lowering.dispatch
+
+    def note(self, kernel, **options):
+        dispatched.append((self.n_tokens, self.n_outputs, self.lone, kernel))
+        return dispatch(self, kernel, **options)
+
+    def build(g, a):
+        x = {name: g.rms_norm(a[name], g.weight(f"{name}_norm"), eps=0.1) if has_norms else a[name] for name in "qk"}
+        return g.attention(rope(g, x["q"]), rope(g, x["k"]), a["v"], scale=0.1)
+
+    def results(backend, rotates):
+        case = Case(build, {name: np.zeros((1, *shape), "f4") for name, shape in shapes.items()}, weights)
+        limits = Limits(256, 64, 64, 2, 32, {0: 16}, "q8_0")
+        graphed, rows = Graphed(tmp_path, backend, case, limits, rotates_caches=rotates), np.random.default_rng(1)
+        for step in batches([(30, 20), (1, 1), (3, 4), (0, 1)], 256, 32, 0):
+            x = {name: rows.standard_normal((len(step.tokens), *shape)).astype("f4") for name, shape in shapes.items()}
+            yield graphed(x, step)
+
+    monkeypatch.setattr(attention.Lowering, "dispatch", note)
+    vulkan = VulkanBackend()
+    plain = len(list(results(vulkan, False))), dispatched.copy()
+    dispatched.clear()
+    for mine, right in zip(results(vulkan, True), results(NumpyBackend(), True), strict=True):
+        assert np.mean((mine - right) ** 2) < FLOAT16 * np.mean(right**2)
+    vulkan.close()
+    assert (4, dispatched) == plain
+
+
 @pytest.mark.parametrize("values", [True, False])
 def test_a_layer_attends_to_the_cache_of_another(tmp_path, values):
     shapes = {"q": (4, 16), "k": (2, 16), "v": (2, 16)}
@@ -224,6 +304,16 @@ class TestMatrixUnits:
     @pytest.mark.parametrize("dims", [(64, 64), (128, 128), (64, 96)])
     def test_cache_types(self, tmp_path, kv_type, dims):
         compare(tmp_path, STEPS, kv_type=kv_type, heads=(8, 2), dims=dims, limit=FLOAT16)
+
+    @pytest.mark.parametrize(
+        ("dims", "kv_type"),
+        variants(
+            product([(64, 64), (128, 128), (96, 192)], ["q8_0", "q5_1", "q4_0"]),
+            [((64, 64), "q4_0"), ((96, 192), "q8_0")],
+        ),
+    )
+    def test_rotations(self, tmp_path, kv_type, dims):
+        compare(tmp_path, STEPS, kv_type=kv_type, heads=(8, 2), dims=dims, rotates_caches=True, limit=FLOAT16)
 
     @pytest.mark.parametrize("heads", [(3, 3), (6, 2), (20, 2)])
     def test_grouped_heads(self, tmp_path, heads):
@@ -279,6 +369,11 @@ class TestLanes:
     )
     def test_cache_types(self, tmp_path, kv_type, dims):
         compare(tmp_path, [(1, 70, 0), (1, 12, 33)], kv_type=kv_type, heads=(8, 2), dims=dims, limit=FLOAT16)
+
+    @pytest.mark.parametrize("dims", [(64, 64), (128, 128)])
+    def test_rotations(self, tmp_path, dims):
+        steps = [(1, 70, 0), (1, 12, 33)]
+        compare(tmp_path, steps, kv_type="q8_0", heads=(8, 2), dims=dims, rotates_caches=True, limit=FLOAT16)
 
     @pytest.mark.parametrize("heads", [(8, 2), (3, 3)])
     def test_many_sequences_of_a_tile(self, tmp_path, heads):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 import pumice
 from demo_models import TYPES, write_demo_model
+from gguf_files import tiny_llama
 from nightly import variants
 from pumice.gguf import GGMLType
 from pumice_vulkan import VulkanBackend
@@ -66,6 +67,17 @@ def test_chunks_do_not_change_logits(tiny_file: Any, tiny_logits: Any, driver: s
     assert error(chunked, whole) < 1e-8
     assert ZOO[name].ids == IDS
     assert error(whole, tiny_logits[name]) < LIMITS.get(name, 1e-5)
+
+
+@pytest.mark.parametrize("kv_type", ["q8_0", "q4_0"])
+def test_rotated_caches(tmp_path: Path, kv_type: str) -> None:
+    path, ids = tiny_llama(tmp_path / "model.gguf", dim=256), [(7 * i + 3) % 300 for i in range(70)]
+    with pumice.load(path, backend="numpy", kv_type=kv_type, n_ctx=128) as model:
+        expected = model.logits(ids)
+    for n_batch in (1, 5, 64):
+        options = {"n_ctx": 128, "n_batch": n_batch, "config": {"vulkan": {"activations": "float"}}}
+        with pumice.load(path, backend="vulkan", kv_type=kv_type, **options) as model:
+            assert error(model.logits(ids), expected) < 1e-4
 
 
 @pytest.mark.parametrize("kv_type", variants(["f32", "q8_0"], ["q8_0"]))
