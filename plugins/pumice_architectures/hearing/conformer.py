@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor, Weight
 from pumice.plugin.nn import blocks
 from pumice.plugin.unstable import AudioEncoder, Samples, SoundPiece
+from pumice_architectures.hearing.bins import joined_bins
 from pumice_architectures.hearing.halving import TAPS, conformer_sizes, taps_of
 from pumice_architectures.hearing.mel import HOP, RATE, WINDOW_FRAMES, Mel, padded_to
 from pumice_architectures.hearing.whisper import halved
@@ -119,13 +120,7 @@ class Gemma4Conformer(AudioEncoder):
             rows = g.get_rows(x, g.input(f"conv.{tap}", (size,), "i32")) * g.input(f"conv.{tap}.inside", (size, 1))
             products.append(g.linear(rows, weight))
         x = self._channels(g, functools.reduce(Tensor.__add__, products), 1)
-        stored = g.weight("a.input_projection.weight", (self.n_embd, n_second * self.bins[2]))
-        products = []
-        for f in range(self.bins[2]):
-            columns = functools.partial(_columns, f * n_second, (f + 1) * n_second)
-            weight = g.derived(f"a.input_projection.bin{f}", (self.n_embd, n_second), columns, stored)
-            products.append(g.linear(g.get_rows(x, g.input(f"bin.{f}", (N_TOKENS,), "i32")), weight))
-        return functools.reduce(Tensor.__add__, products)
+        return joined_bins(g, x, "a.input_projection", self.n_embd, self.bins[2], by_channel=False)
 
     def _channels(self, g: GraphBuilder, x: Tensor, number: int) -> Tensor:
         return g.relu(g.layer_norm(x, g.weight(f"a.conv1d.{number}.norm.weight"), None, self.eps))
@@ -222,10 +217,6 @@ def _relative(n_head: int, reach: int, matrix: NDArray[np.float32]) -> NDArray[n
 def _tap(number: int, n_out: int, n_in: int, kernel: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the matrix of one tap of a kernel of 3 x 3."""
     return np.ascontiguousarray(kernel.reshape(n_out, n_in, 3, 3)[:, :, number // 3, number % 3])
-
-
-def _columns(start: int, stop: int, matrix: NDArray[np.float32]) -> NDArray[np.float32]:
-    return np.ascontiguousarray(matrix[:, start:stop])
 
 
 def _column(number: int, matrix: NDArray[np.float32]) -> NDArray[np.float32]:

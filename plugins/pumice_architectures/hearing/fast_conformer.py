@@ -13,6 +13,7 @@ from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks
 from pumice.plugin.unstable import AudioEncoder, Samples, SoundPiece
 from pumice_architectures.hearing.around import Around
+from pumice_architectures.hearing.bins import joined_bins
 from pumice_architectures.hearing.halving import TAPS, conformer_sizes, taps_of
 from pumice_architectures.hearing.mel import HOP, RATE, WINDOW, WINDOW_FRAMES, Mel, mel_filters
 from pumice_architectures.hearing.whisper import halved
@@ -107,13 +108,8 @@ class FastConformer(AudioEncoder):
             x = self._depthwise(g, x, stage, depthwise) + self._bias(g, depthwise, n)
             x = g.linear(x, g.weight(f"a.conv1d.{pointwise}.weight", (n, n))) + self._bias(g, pointwise, n)
             x = g.relu(x)
-        stored = g.weight("a.pre_encode.out.weight", (self.n_embd, n * self.bins[-1]))
-        products = []
-        for f in range(self.bins[-1]):
-            columns = functools.partial(_every, f, self.bins[-1])
-            weight = g.derived(f"a.pre_encode.out.bin{f}", (self.n_embd, n), columns, stored)
-            products.append(g.linear(g.get_rows(x, g.input(f"bin.{f}", (N_TOKENS,), "i32")), weight))
-        return functools.reduce(Tensor.__add__, products) + g.weight("a.pre_encode.out.bias", (self.n_embd,))
+        y = joined_bins(g, x, "a.pre_encode.out", self.n_embd, self.bins[-1], by_channel=True)
+        return y + g.weight("a.pre_encode.out.bias", (self.n_embd,))
 
     def _depthwise(self, g: GraphBuilder, x: Tensor, stage: int, number: int) -> Tensor:
         n, kernel = blocks.width(x), g.weight(f"a.conv1d.{number}.weight")
@@ -222,7 +218,3 @@ def _relative(n_head: int, n_rows: int, matrix: NDArray[np.float32]) -> NDArray[
 
 def _tap(number: int, kernel: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.ascontiguousarray(kernel.reshape(-1, TAPS)[:, number])
-
-
-def _every(start: int, step: int, matrix: NDArray[np.float32]) -> NDArray[np.float32]:
-    return np.ascontiguousarray(matrix[:, start::step])

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ModelError, Tensor
 from pumice.plugin.nn import blocks
 from pumice.plugin.unstable import Samples, SoundPiece
+from pumice_architectures.hearing.bins import joined_bins
 from pumice_architectures.hearing.mel import HOP, WINDOW, Mel, log_mel, padded_to
 from pumice_architectures.hearing.whisper import Whisper, cut, halved
 from pumice_architectures.vision.vit import falling, gelu_erf
@@ -74,7 +75,7 @@ class ConvolvedMel(Whisper):
         x = gelu_erf(g, g.linear(frames, flat) + self._bias(g, 1, n_channels))
         for number in (2, 3):
             x = self._convolved_again(g, x, number, n_channels)
-        return self._joined_bins(g, x, n_channels)
+        return joined_bins(g, x, "a.conv_out", self.n_embd, self.bins[-1], by_channel=True)
 
     def _most(self, number: int) -> int:
         """Return the most rows that a convolution gives."""
@@ -95,16 +96,6 @@ class ConvolvedMel(Whisper):
             rows = g.get_rows(x, g.input(f"conv{number}.{tap}", (size,), "i32"))
             products.append(g.linear(rows * g.input(f"conv{number}.{tap}.inside", (size, 1)), weight))
         return gelu_erf(g, functools.reduce(Tensor.__add__, products) + self._bias(g, number, n_channels))
-
-    def _joined_bins(self, g: GraphBuilder, x: Tensor, n_channels: int) -> Tensor:
-        """Return ``[n_tokens, n_embd]``: the linear map of a time's frequencies, as the sum of a product for each."""
-        stored = g.weight("a.conv_out.weight", (self.n_embd, n_channels * self.bins[-1]))
-        products = []
-        for f in range(self.bins[-1]):
-            columns = functools.partial(_every, f, self.bins[-1])
-            weight = g.derived(f"a.conv_out.bin{f}", (self.n_embd, n_channels), columns, stored)
-            products.append(g.linear(g.get_rows(x, g.input(f"bin.{f}", (N_TOKENS,), "i32")), weight))
-        return functools.reduce(Tensor.__add__, products)
 
 
 class Qwen3Audio(ConvolvedMel):
@@ -197,8 +188,3 @@ def halvings(n: int) -> list[int]:
 def _tap(number: int, kernel: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the matrix of one tap of a kernel ``[out, in, 3, 3]``."""
     return np.ascontiguousarray(kernel[:, :, number // 3, number % 3])
-
-
-def _every(start: int, step: int, matrix: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return every ``step``-th column."""
-    return np.ascontiguousarray(matrix[:, start::step])
