@@ -21,6 +21,8 @@ FIXTURE = Path(__file__).parent / "fixtures" / "vision_models" / "values.npz"
 CASES: dict[str, dict[str, Any]] = json.loads(FIXTURE.with_name("cases.json").read_text())
 SIZE = (90, 50)  # of the picture that rows and logits are of
 SIZES = ((20, 11), (201, 130))  # further ones, whose pixels are compared
+# Rotations, windows, merged squares, tables of positions, and rows between rows: kinds that other backends compute.
+SPANNING = ("gemma3", "qwen3vl", "internvl", "hunyuanvl", "kimik25", "lfm2vl", "llama4", "pixtral")
 IMAGE, BREAK = 410, N_TOKENS  # token ids of an image's rows, and of the end of a line of them
 
 

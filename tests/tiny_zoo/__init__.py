@@ -38,3 +38,12 @@ DAILY = [
     for name in [name for name in LARGEST.values() if name in models][-3 if cluster in ALIKE else 0 :]
 ]
 """One of each architecture, and of each cluster in ``ALIKE`` the three that have the most tensors."""
+
+SPANNING = [
+    *("bailingmoe3-compressed", "cohere2", "deepseek32", "deepseek4", "dots3note", "falcon-h1"),
+    *("gemma3n", "gemma4-e2b", "glm5-next", "gpt-oss-yarn", "graniteswitch", "hy_v4-indexed"),
+    *("jais", "jamba", "kimi-k3", "kimi-linear", "llada", "llama4-maverick"),
+    *("minimax-01", "minimax-m3-blocks", "mistral4", "qwen4exp", "rwkv6-lerps-apart", "rwkv6qwen2"),
+    *("rwkv7", "starcoder2", "step35"),
+]
+"""Models of ``DAILY`` that have each of their operations with each option, and each group that one kernel computes."""

@@ -8,6 +8,7 @@ import pytest
 
 import pumice
 from draft_steps import N, Step, after_hidden, block, logits_of, run, whole, write
+from nightly import crossed
 from places import taken
 from pumice.architecture import DRAFT, FEATURES, MAIN
 from pumice.engine import Engine
@@ -42,8 +43,7 @@ def test_drafts_for_other_models(tmp_path: Path, name: str) -> None:
     assert made["hidden"].shape == (N, 64)
 
 
-@pytest.mark.parametrize("backend", ["numpy", "cpu"])
-@pytest.mark.parametrize("name", OF_BLOCKS)
+@pytest.mark.parametrize(("name", "backend"), crossed(list(OF_BLOCKS), ["numpy", "cpu"]))
 def test_drafts_of_blocks(tmp_path: Path, name: str, backend: str) -> None:
     """A block sees the features of several steps, and its tokens see each other."""
     path = OF_BLOCKS[name].write(tmp_path / "model.gguf")
@@ -96,8 +96,7 @@ def test_blocks_of_several_sequences(tmp_path: Path, name: str, backend: str) ->
         np.testing.assert_allclose(both[key], np.concatenate([long[key], short[key]]), atol=1e-4, err_msg=key)
 
 
-@pytest.mark.parametrize("backend", ["numpy", "cpu"])
-@pytest.mark.parametrize("name", FOR_TARGETS)
+@pytest.mark.parametrize(("name", "backend"), crossed(list(FOR_TARGETS), ["cpu", "numpy"]))
 def test_drafts_that_read_their_target(tmp_path: Path, name: str, backend: str) -> None:
     """Its caches, or the weights at its two ends."""
     path, config = write(name, tmp_path)
@@ -105,8 +104,7 @@ def test_drafts_that_read_their_target(tmp_path: Path, name: str, backend: str) 
         assert error(logits_of(name, model), EXPECTED[name]) < (1e-6 if backend == "numpy" else 1e-5)
 
 
-@pytest.mark.parametrize("backend", ["cpu"])
-def test_backends(tmp_path: Path, backend: str) -> None:
+def test_a_draft_of_compiled_kernels(tmp_path: Path) -> None:
     tiny = MODELS["glm4moe"]
-    found = run(tiny.write(tmp_path / "model.gguf"), after_hidden(DRAFT, tiny, [N]), backend)
+    found = run(tiny.write(tmp_path / "model.gguf"), after_hidden(DRAFT, tiny, [N]), "cpu")
     assert error(whole(found, "logits"), EXPECTED["glm4moe"]) < 1e-5

@@ -11,7 +11,7 @@ import pumice
 from nightly import variants
 from reference_models import SHARED_IDS, SHARED_MODELS, error
 from tiny_models import N_CTX
-from tiny_zoo import CHUNKED, DAILY, LIMITS, ROPES, ZOO
+from tiny_zoo import CHUNKED, LIMITS, ROPES, SPANNING, ZOO
 
 
 def logits(path: Path, ids: list[int], n_batch: int = 512) -> NDArray[np.float32]:
@@ -39,7 +39,7 @@ def test_every_scaling_shows(tiny_logits: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["rope-yarn-temperature", *variants(CHUNKED, [name for name in DAILY if name in CHUNKED])]
+    "name", ["rope-yarn-temperature", *variants(CHUNKED, [name for name in SPANNING if name in CHUNKED])]
 )
 def test_batching_does_not_change_logits(tiny_file: Any, tiny_logits: Any, name: str) -> None:
     """Not for deep models: their random layers make 1e-4 of one last bit of the embeddings."""

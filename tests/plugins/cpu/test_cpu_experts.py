@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from graphs import batch, limits
+from nightly import crossed
 from pumice.backend.step import Step
 from pumice.gguf import GGMLType, GGUFTensor, block_size, dequantize, quantize
 from pumice.graph import GraphBuilder, Tensor
@@ -56,11 +57,14 @@ def check(type: GGMLType, matrices: np.ndarray, x: np.ndarray, ids: np.ndarray |
 
 
 FLOATS = ["F32", "F16", "BF16"]
-TYPES = [pytest.param("Q4_0", marks=pytest.mark.every_instruction_set), "Q2_0", "Q5_1", "Q8_0", "MXFP4", *FLOATS, *RARE]
+FORMS = ["experts", "experts of own rows", "heads"]
+CASES = [
+    *(pytest.param("Q4_0", form, marks=pytest.mark.every_instruction_set) for form in FORMS),
+    *crossed(["Q2_0", "Q5_1", "Q8_0", "MXFP4", *FLOATS, *RARE], FORMS),
+]
 
 
-@pytest.mark.parametrize("form", ["experts", "experts of own rows", "heads"])
-@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize(("name", "form"), CASES)
 def test_products(name: str, form: str) -> None:
     """Rows that are not whole tiles: what follows a matrix's last row is the next matrix's first."""
     type, n_matrices, n_rows = GGMLType[name], int(rng.integers(3, 10)), int(rng.integers(1, 140))

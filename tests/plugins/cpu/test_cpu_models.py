@@ -11,7 +11,7 @@ import pumice
 from nightly import variants
 from reference_models import SHARED_IDS, SHARED_MODELS, error
 from tiny_models import N_CTX
-from tiny_zoo import CHUNKED, DAILY, LARGEST, LIMITS, ZOO
+from tiny_zoo import CHUNKED, LARGEST, LIMITS, SPANNING, ZOO
 
 each_set = pytest.mark.every_instruction_set
 
@@ -39,7 +39,7 @@ def test_tiny_models(tiny_file: Any, tiny_logits: Any, name: str) -> None:
     assert error(logits(tiny_file(name), ZOO[name].ids), tiny_logits[name]) < LIMITS.get(name, 1e-5)
 
 
-@pytest.mark.parametrize("name", variants(CHUNKED, [name for name in DAILY if name in CHUNKED]))
+@pytest.mark.parametrize("name", variants(CHUNKED, [name for name in SPANNING if name in CHUNKED]))
 def test_batches_and_threads_do_not_change_logits(tiny_file: Any, tiny_logits: Any, name: str) -> None:
     """Not a bit by the number of threads of a step, which depends on the load of the machine."""
     path, ids, limit = tiny_file(name), ZOO[name].ids, LIMITS.get(name, 1e-5)

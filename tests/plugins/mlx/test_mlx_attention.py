@@ -8,6 +8,7 @@ pytest.importorskip("mlx.core")
 import mlx.core as mx
 
 from attention_tests import AttentionTests
+from nightly import crossed
 from pumice.plugin.unstable import KVState, Limits
 from pumice_mlx import kv_cache
 from pumice_mlx.backend import MlxBackend, MlxOptions
@@ -20,8 +21,7 @@ class TestAttention(AttentionTests):
         return [MlxBackend(MlxOptions(activations="float32"))]
 
 
-@pytest.mark.parametrize("kv_type", ["f32", "f16", "q8_0", "q4_1"])
-@pytest.mark.parametrize("blocks", [[2, 3, 4], [4, 1, 2], [5]], ids=str)
+@pytest.mark.parametrize(("kv_type", "blocks"), crossed(["f32", "f16", "q8_0", "q4_1"], [[2, 3, 4], [4, 1, 2], [5]]))
 def test_cells_in_place(monkeypatch, kv_type, blocks):
     """Blocks that follow each other are read where they are; others give the same, by copies."""
     limits = Limits(64, 8, 8, 1, 8, {0: 6}, kv_type)

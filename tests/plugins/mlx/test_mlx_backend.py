@@ -15,6 +15,7 @@ import mlx.core as mx
 
 import pumice
 from graphs import limits
+from nightly import crossed
 from pumice.config import load_config
 from pumice.engine.placement.backends import backend_line
 from pumice.gguf import block_size, dequantize
@@ -82,8 +83,11 @@ def test_compiled_kernels_are_kept_in_a_private_folder(tmp_path: Path, monkeypat
         raise RuntimeError("Failed to load compiled qmm_sm80 kernel: .")
 
 
-@pytest.mark.parametrize("type", [*QUANTIZED, GGMLType.F16, GGMLType.BF16, GGMLType.F32], ids=str)
-@pytest.mark.parametrize("activations", [mx.float32, mx.float16], ids=str)
+@pytest.mark.parametrize(
+    ("type", "activations"),
+    crossed([*QUANTIZED, GGMLType.F16, GGMLType.BF16, GGMLType.F32], [mx.float32, mx.float16]),
+    ids=str,
+)
 def test_footprints_are_what_weights_take(type: GGMLType, activations: mx.Dtype) -> None:
     weight = random_weight(type, (6, 512))
     assert Weights(activations).matrix(weight).nbytes == matrix_bytes(weight, activations)

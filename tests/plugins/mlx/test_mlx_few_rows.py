@@ -11,6 +11,7 @@ pytest.importorskip("mlx.core")
 
 import mlx.core as mx
 
+from nightly import crossed
 from pumice_mlx import few_rows
 from pumice_mlx.weights import Quantized, Scales
 
@@ -35,11 +36,10 @@ def matrix(n_rows: int, n_columns: int, bits: int = 4) -> list[mx.array]:
     return list(mx.quantize(mx.array(numbers, mx.float16), few_rows.GROUP, bits))
 
 
-@pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize("n_tokens", [1, 7, 8, 9, 16])
-@pytest.mark.parametrize(("n_rows", "n_columns"), [(48, 128), (16, 1408)])
-def test_products(bits: int, n_tokens: int, n_rows: int, n_columns: int) -> None:
+@pytest.mark.parametrize(("n_tokens", "bits", "shape"), crossed([1, 7, 8, 9, 16], [4, 8], [(16, 1408), (48, 128)]))
+def test_products(n_tokens: int, bits: int, shape: tuple[int, int]) -> None:
     """Rows of 1 to 11 parts of columns, which 8 warps share."""
+    n_rows, n_columns = shape
     codes, scales, biases = matrix(n_rows, n_columns, bits)
     x = mx.array(np.random.default_rng(1).normal(size=(n_tokens, n_columns)), mx.float16)
     exact = mx.dequantize(codes, *(each.astype(mx.float32) for each in (scales, biases)), group_size=32, bits=bits)

@@ -12,6 +12,7 @@ import pocket_models
 import pumice
 import qwen_speech_models
 import vision_models
+from nightly import variants
 from pumice.audio import VOICE_RATE
 from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
@@ -36,7 +37,7 @@ def check(parts: list[Any], reference: NDArray[np.float32]) -> None:
     assert np.abs(rows - reference).max() <= LIMIT * np.abs(reference).max()
 
 
-@pytest.mark.parametrize("kind", vision_models.CASES)
+@pytest.mark.parametrize("kind", variants(vision_models.CASES, vision_models.SPANNING))
 def test_rows_of_an_image_are_those_of_transformers(tmp_path: Path, kind: str) -> None:
     pytest.importorskip("PIL")
     folder = vision_models.converted(tmp_path / kind, kind)
@@ -45,7 +46,7 @@ def test_rows_of_an_image_are_those_of_transformers(tmp_path: Path, kind: str) -
     projector.close()
 
 
-@pytest.mark.parametrize("kind", hearing_models.CASES)
+@pytest.mark.parametrize("kind", variants(hearing_models.CASES, ["gemma3n", "granitespeech", "mimo", "qwen3omni"]))
 def test_rows_of_a_sound_are_those_of_transformers(tmp_path: Path, kind: str) -> None:
     hearing_models.write_folder(tmp_path / kind, kind)
     with open_model(tmp_path / kind, options=ConvertOptions(GGMLType.F32, mmproj=True)) as file:

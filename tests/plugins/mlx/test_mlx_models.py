@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 import pumice
 from demo_models import TYPES, write_demo_model
-from nightly import variants
+from nightly import crossed, variants
 from pumice.gguf import GGMLType
 from pumice_mlx.compiled import Compiled
 from reference_models import SHARED_IDS, SHARED_MODELS, error
 from tiny_models import IDS, N_CTX
-from tiny_zoo import CHUNKED, CLUSTERS, DAILY, LIMITS, ZOO
+from tiny_zoo import CHUNKED, CLUSTERS, LIMITS, SPANNING, ZOO
 
 COMPILED = ["llama-bias", "gemma3", "gpt-oss", "bloom", "deepseek2-v3", "hy_v4-indexed", "mamba2", "qwen3next", "rwkv7"]
 
@@ -51,13 +51,15 @@ def test_llama_cpp_test_models(shared: Path, name: str) -> None:
         assert error(logits(shared / "archs" / f"{name}.gguf", SHARED_IDS), expected[name]) < 1e-6
 
 
-@pytest.mark.parametrize("name", variants(ZOO, DAILY))
+@pytest.mark.parametrize("name", variants(ZOO, SPANNING))
 def test_tiny_models(tiny_file: Any, tiny_logits: Any, name: str) -> None:
     assert error(logits(tiny_file(name), ZOO[name].ids), tiny_logits[name]) < LIMITS.get(name, 1e-6)
 
 
-@pytest.mark.parametrize("name", [next(name for name in CHUNKED if name in models) for models in FAMILY_CLUSTERS])
-@pytest.mark.parametrize("n_batch", [1, 5])
+@pytest.mark.parametrize(
+    ("name", "n_batch"),
+    crossed([next(name for name in CHUNKED if name in models) for models in FAMILY_CLUSTERS], [1, 5]),
+)
 def test_chunks_do_not_change_logits(tiny_file: Any, tiny_logits: Any, name: str, n_batch: int) -> None:
     assert error(logits(tiny_file(name), ZOO[name].ids, n_batch), tiny_logits[name]) < LIMITS.get(name, 1e-6)
 

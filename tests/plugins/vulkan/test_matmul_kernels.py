@@ -4,33 +4,28 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import Any
 from unittest import mock
 
 import numpy as np
 import pytest
 
 from graphs import batch, limits
-from nightly import crossed
+from nightly import crossed, variants
 from pumice.backend.step import Step
 from pumice.gguf import GGMLType, GGUFTensor, dequantize
-from pumice.graph import GraphBuilder, MemoryPlan, Tensor
+from pumice.graph import GraphBuilder, Tensor
 from pumice.testing import compile_graph
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.device import MatrixShape, list_devices
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.lower import few, products, tiles, vectors
-from pumice_vulkan.lower.matrices import matrix
-from pumice_vulkan.lower.rule import Lowering, SegmentMemory
-from pumice_vulkan.lower.vectors import VectorProduct, vector_product
-from pumice_vulkan.memory import Arena, BufferSlice, Scratch, Weights
 from pumice_vulkan.probe import KERNEL, SHAPES, _probe, matrix_shape
-from pumice_vulkan.recorder import launch
-from pumice_vulkan.step import SIZE_WORDS
 from pumice_vulkan.tuning import BLOCKS, BlockShape, FewShape, LanesShape, TileNumbers, TileShape, lanes_shape
 from quantizers import quantize
 
 TYPES = sorted(FORMATS, key=lambda type: type.name)
+DAILY = ("F16", "Q4_0", "Q5_1", "Q4_K", "Q6_K", "IQ4_XS", "MXFP4")
+"""Types with each kind of scales and codes, of kernels that read weights as ``test_linear`` does with all of them."""
 COLUMNS = 512  # whole blocks of every type
 FLOAT, FLOAT16, HALF, INT8 = 1e-11, 5e-7, 2e-6, 2e-4  # normalized mean squared errors
 
@@ -158,9 +153,9 @@ def check_on_matrix_units(
         assert error(run(n), x[:n] @ numbers.T + b) < FLOAT16, n
 
 
-@pytest.mark.parametrize("type", [type for type in TYPES if type != GGMLType.F32], ids=lambda type: type.name)
-def test_linear_on_matrix_units(matrix_units: VulkanBackend, type: GGMLType) -> None:
-    check_on_matrix_units(matrix_units, type, 76, COLUMNS)
+@pytest.mark.parametrize("name", variants([type.name for type in TYPES if type != GGMLType.F32], DAILY))
+def test_linear_on_matrix_units(matrix_units: VulkanBackend, name: str) -> None:
+    check_on_matrix_units(matrix_units, GGMLType[name], 76, COLUMNS)
 
 
 @pytest.mark.usefixtures("matrix_units")
@@ -253,8 +248,9 @@ def check_in_tiles(backend: VulkanBackend, type: GGMLType, shape: BlockShape, co
     assert {call.args[2] for call in tiled.call_args_list} == {shape}
 
 
-@pytest.mark.parametrize("type", TYPES, ids=lambda type: type.name)
-def test_linear_in_tiles(vulkan: VulkanBackend, type: GGMLType) -> None:
+@pytest.mark.parametrize("name", variants([type.name for type in TYPES], ["F32", *DAILY]))
+def test_linear_in_tiles(vulkan: VulkanBackend, name: str) -> None:
+    type = GGMLType[name]
     check_in_tiles(vulkan, type, BLOCKS[numbers_of(vulkan, type)][0], COLUMNS, [13, 40])
 
 
@@ -319,76 +315,8 @@ def test_large_matrix_goes_up_in_pieces(vulkan: VulkanBackend) -> None:
     assert error(run(1), x @ numbers.T) < tolerance(vulkan, GGMLType.Q8_0, True)
 
 
-def fused(vulkan: VulkanBackend, weights: list[GGUFTensor], x: np.ndarray, **options: Any) -> list[np.ndarray]:
-    """One dispatch of ``vector_product``, which graphs reach only through fusion."""
-    shared = vulkan._open()[0]
-    ranges = [np.prod(x.shape), x.size, *(len(x) * weight.shape[0] for weight in weights)]
-    offsets = np.cumsum([0, *(-(-int(n) // 64) * 64 for n in ranges)])
-    all_weights = Weights(shared.device)
-    all_weights.expect(1 << 20)  # in one buffer
-    buffer = shared.device.new_buffer(4 * int(offsets[-1]), host=True)
-    memory = SegmentMemory(
-        device=shared.device,
-        limits=limits(),
-        plan=MemoryPlan(4 * int(offsets[-1]), {}),
-        weights=all_weights,
-        activations=BufferSlice(buffer, 0, int(offsets[-1])),
-        step=shared.device.new_buffer(64, host=True),
-        layout=None,  # type: ignore[arg-type]
-        cache=Arena(shared.device),
-        scratch=Scratch(shared.device),
-        int8=shared.int8,
-    )
-    memory.step.contents.view(np.uint32)[SIZE_WORDS["n_tokens"]] = len(x)
-    words = buffer.contents.view(np.float32)
-    words[: x.size] = x.reshape(-1)
-    at = Lowering(memory, len(x), len(x))
-    tensor = Tensor("x", x.shape)
-    memory.plan.offsets[tensor] = 0
-    g = GraphBuilder({weight.name: weight for weight in weights}, 1, 64)
-    ys = [
-        BufferSlice(buffer, int(offset), len(x) * w.shape[0]) for offset, w in zip(offsets[2:], weights, strict=False)
-    ]
-    if "residual" in options:
-        words[offsets[1] : offsets[1] + options["residual"].size] = options["residual"].reshape(-1)
-        options["residual"] = BufferSlice(buffer, int(offsets[1]), options["residual"].size)
-    if "norm" in options:
-        factors = options["norm"]
-        options["norm"] = at.constant(("norm", id(factors)), lambda: factors), 1e-5
-    matrices = [matrix(at, g.weight(weight.name)) for weight in weights]
-    vector_product(at, VectorProduct(tensor, matrices, ys, **options))
-    all_weights.finish()
-    command = shared.device.new_command_buffer()
-    encoder = command.encoder()
-    for dispatch in at.dispatches:
-        if dispatch.barrier:
-            encoder.barrier()
-        encoder.launch(launch(shared.kernels, dispatch))
-    encoder.end()
-    command.commit_and_wait()
-    return [words[y.offset : y.offset + y.size].reshape(len(x), -1).copy() for y in ys]
-
-
 def normalized(x: np.ndarray, factors: np.ndarray) -> np.ndarray:
     return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + 1e-5) * factors
-
-
-@pytest.mark.parametrize("n_tokens", [1, 3])
-def test_three_matrices_in_one_dispatch(vulkan: VulkanBackend, n_tokens: int) -> None:
-    made = [weight(f"{n_tokens} {rows}", GGMLType.Q4_K, rows, 256) for rows in (70, 33, 18)]
-    x, factors = f32(n_tokens, 256), f32(256)
-    norm = {"norm": factors} if vulkan.options.activations == "int8" else {}
-    seen = normalized(x, factors) if norm else x
-    for y, (_, numbers) in zip(fused(vulkan, [w for w, _ in made], x, **norm), made, strict=True):
-        assert error(y, seen @ numbers.T) < tolerance(vulkan, GGMLType.Q4_K, True)
-
-
-def test_gate_and_up_in_one_dispatch(vulkan: VulkanBackend) -> None:
-    (gate, gates), (up, ups) = (weight(name, GGMLType.Q5_0, 45, 416) for name in ("gate", "up"))
-    x = f32(2, 416)
-    values = x @ gates.T
-    (y, _) = fused(vulkan, [gate, up], x, paired=True)
-    assert error(y, values / (1 + np.exp(-values)) * (x @ ups.T)) < 2 * tolerance(vulkan, GGMLType.Q5_0, True)
 
 
 @pytest.mark.parametrize("n_tokens", [1, 3, 8])
@@ -418,14 +346,7 @@ def test_gated_values_are_left_in_int8_for_the_next_product(vulkan: VulkanBacken
         assert error(y, values @ downs.T) < 2 * tolerance(vulkan, GGMLType.Q4_0, True)
 
 
-def test_residual(vulkan: VulkanBackend) -> None:
-    w, numbers = weight("residual", GGMLType.Q6_K, 64, 512)
-    x, residual = f32(2, 512), 30 * f32(2, 64)
-    (y,) = fused(vulkan, [w], x, residual=residual)
-    assert error(y, x @ numbers.T + residual) < tolerance(vulkan, GGMLType.Q6_K, True)
-
-
-SHAPES = [FewShape(1, 4, 2, 32), TileShape(64, 32, 2, 1, 64, 2), None]  # tiles with split columns; tiles of rows of x
+GATES = [FewShape(1, 4, 2, 32), TileShape(64, 32, 2, 1, 64, 2), None]  # tiles with split columns; tiles of rows of x
 
 
 def check_gate(backend: VulkanBackend, n_inner: int, counts: Sequence[int]) -> None:
@@ -449,7 +370,7 @@ def check_gate(backend: VulkanBackend, n_inner: int, counts: Sequence[int]) -> N
         assert error(run(n), expected) < 2e-6, n
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", GATES, ids=str)
 def test_a_gate_on_matrix_units(matrix_units: VulkanBackend, shape: FewShape | TileShape | None) -> None:
     with mock.patch.object(few, "few_shape", return_value=shape):
         check_gate(matrix_units, 96, (9, 16, 40, 64))

@@ -92,61 +92,38 @@ WINDOWS, MESA = DriverId.INTEL_WINDOWS, DriverId.INTEL_MESA
     [
         *(
             ("rdna3-rx7900xtx-radv", OWN, name, set(), 64, 0)
-            for name in (
-                *("AMD Radeon RX 7600", "AMD Radeon PRO W7900", "AMD Radeon AI PRO R9700", "AMD Radeon RX 9060 XT"),
-                *("AMD Radeon 780M Graphics", "AMD Radeon 890M Graphics", "AMD Radeon 8050S Graphics"),
-            )
+            for name in ("AMD Radeon RX 7600", "AMD Radeon AI PRO R9700", "AMD Radeon 780M Graphics")
         ),
         *(
             ("rdna2-rx6700xt-radv", RADV, name, set(), 32, 0)
-            for name in (
-                *("AMD Radeon RX 5500 XT", "AMD Radeon RX 6900 XT", "AMD Radeon PRO W6800", "AMD Radeon Pro W5700"),
-                *("AMD Radeon Graphics (RADV NAVI14)", "AMD Radeon Pro 5500M", "AMD Radeon 680M", "AMD Radeon 660M"),
-                *("AMD Radeon Graphics (RADV GFX1036)", "AMD Radeon Graphics (RADV REMBRANDT)"),
-                *("AMD Custom GPU 0405 (RADV VANGOGH)", "AMD Radeon Graphics (RADV RAPHAEL_MENDOCINO)"),
-            )
+            for name in ("AMD Radeon RX 5500 XT", "AMD Radeon PRO W6800", "AMD Radeon Graphics (RADV GFX1036)")
         ),
         ("rdna35-8060s-amdvlk", OWN, "AMD Radeon 780M Graphics", {M}, 64, 16),
-        ("rdna2-rx6700xt-radv", OWN, "AMD Radeon RX 6600", {M}, 32, 0),
         ("rdna2-rx6700xt-radv", AMDVLK, "AMD Radeon RX 6600", {M}, 32, 0),
         ("rdna2-rx6700xt-radv", DriverId.MOLTENVK, "AMD Radeon RX 6600", NOT_AT_APPLE, 64, 0),
         *(
             ("gcn5-pro-vii-radv", RADV, name, set(), 64, 16)
-            for name in (
-                *("Radeon RX 580 Series", "AMD Radeon R9 390", "Radeon Vega Frontier Edition", "AMD Radeon VII"),
-                "Radeon (TM) Pro WX 7100 Graphics",
-                *(f"AMD Radeon Graphics (RADV {chip})" for chip in ("POLARIS10", "FIJI", "HAWAII", "TONGA", "VEGA10")),
-                *(f"AMD Radeon Graphics (RADV {chip})" for chip in ("RAVEN", "RENOIR", "GFX90C", "GFX803")),
-                *(f"AMD Radeon Graphics (RADV {chip})" for chip in ("TAHITI", "PITCAIRN", "VERDE", "OLAND", "HAINAN")),
-                *(f"AMD Radeon Graphics (RADV {chip})" for chip in ("BONAIRE", "KAVERI", "KABINI", "ICELAND")),
-                *(f"AMD Radeon Graphics (RADV {chip})" for chip in ("CARRIZO", "STONEY")),
-            )
+            for name in ("Radeon RX 580 Series", "AMD Radeon VII", "AMD Radeon Graphics (RADV GFX803)")
         ),
         *(
             ("turing-rtx2060super", DriverId.NVIDIA, name, {A}, 32, 0)
-            for name in ("NVIDIA GeForce GTX 1660", "Quadro RTX 5000", "NVIDIA TITAN RTX", "Tesla T4", "NVIDIA T4")
+            for name in ("NVIDIA GeForce GTX 1660", "Quadro RTX 5000", "NVIDIA T4")
         ),
         ("turing-rtx2060super", DriverId.NVK, "NVIDIA GeForce RTX 2060", set(), 32, 0),
         ("ampere-rtx3090", DriverId.NVIDIA, "NVIDIA RTX A4000", set(), 32, 0),
         ("xe-a770-mesa", MESA, "Intel(R) Graphics (DG2)", {M, T, A}, 16, 0),
         ("xe-a770-mesa", WINDOWS, "Intel(R) Arc(TM) A380 Graphics", {M, T, F, FAST}, 16, 0),
         ("xe-a770-mesa", DriverId.UNKNOWN, "Intel(R) Arc(TM) A380 Graphics", {T}, 16, 0),
-        *(
-            ("xe2-b50-mesa", MESA, name, {A}, 16, 0)
-            for name in ("Intel(R) Graphics (BMG G31)", "Intel(R) Graphics (PTL)", "Intel(R) Arc(tm) B580 Graphics")
-        ),
+        ("xe2-b50-mesa", MESA, "Intel(R) Graphics (BMG G31)", {A}, 16, 0),
     ],
 )
 def test_names_that_drivers_give(
     profile: str, driver: DriverId, name: str, taken: set[str], subgroup: int, dispatches: int
 ) -> None:
-    """Each part of the expressions for names decides something."""
+    """Cards and chips of a generation, by the names that different drivers give."""
     device = without_quirks(replace(claiming(profile), name=name, driver_id=driver))
     assert device.avoided == taken
     assert (device.subgroup_size, device.most_dispatches) == (subgroup, dispatches)
-
-
-"""A device and the version of its driver for each quirk, by a part of its reason."""
 
 
 def test_a_device_that_can_compute_no_model_is_not_available(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,11 +292,3 @@ def test_the_right_device_is_the_first(driver: str) -> None:
         ("integrated", DriverId.INTEL_MESA),
         ("cpu", DriverId.LLVMPIPE),
     ]
-
-
-def module(*instructions: tuple[int, ...], version: int = 0x10300) -> bytes:
-    """A shader of some instructions, with an entry point."""
-    code = [0x07230203, version, 0, 8, 0]
-    for opcode, *operands in (*instructions, (15, 5, 1, 0)):
-        code += [(len(operands) + 1) << 16 | opcode, *operands]
-    return struct.pack(f"<{len(code)}I", *code)

@@ -300,8 +300,9 @@ def matrix_units(monkeypatch, no_matrix_units):
 
 @pytest.mark.usefixtures("matrix_units")
 class TestMatrixUnits:
-    @pytest.mark.parametrize("kv_type", [name for name in KV_TYPES if name != "f32"])
-    @pytest.mark.parametrize("dims", [(64, 64), (128, 128), (64, 96)])
+    @pytest.mark.parametrize(
+        ("kv_type", "dims"), crossed([name for name in KV_TYPES if name != "f32"], [(64, 64), (128, 128), (64, 96)])
+    )
     def test_cache_types(self, tmp_path, kv_type, dims):
         compare(tmp_path, STEPS, kv_type=kv_type, heads=(8, 2), dims=dims, limit=FLOAT16)
 
@@ -330,10 +331,13 @@ class TestMatrixUnits:
         compare(tmp_path, STEPS, kv_type="f16", softcap=3.0, sinks=True, window=30, limit=FLOAT16)
         compare(tmp_path, [(140,), (30,)], kv_type="f16", sinks=True, limit=FLOAT16)
 
-    @pytest.mark.parametrize("heads", [(6, 2), (4, 4)])
-    @pytest.mark.parametrize("dims", [(40, 24), (72, 72), (64, 64)])
     @pytest.mark.parametrize(
-        "options", [{}, {"causal": False}, {"causal": False, "window": 33}, {"causal": False, "chunk": 33}]
+        ("options", "dims", "heads"),
+        crossed(
+            [{}, {"causal": False}, {"causal": False, "window": 33}, {"causal": False, "chunk": 33}],
+            [(40, 24), (72, 72), (64, 64)],
+            [(6, 2), (4, 4)],
+        ),
     )
     def test_attention_over_the_step_alone(self, tmp_path, heads, dims, options):
         """Heads that are no whole fragments are padded."""

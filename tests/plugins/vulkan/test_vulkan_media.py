@@ -12,20 +12,18 @@ from pumice.gguf import GGMLType
 from pumice.model_files.opening import open_model
 from pumice.registry import get_registry
 from vision_files import picture
-from vision_models import SIZE, converted
+from vision_models import SIZE, SPANNING, converted
 
 pytest.importorskip("PIL")
 
 
 SEVERAL = ((64, 64), (32, 96), (20, 20))
-# Kinds of rotations, merged squares, positions and rows between rows that those of several sizes lack.
-KINDS = ("hunyuanvl", "kimik25", "lfm2vl", "llama4", "pixtral")
 
 
 @pytest.mark.usefixtures("vulkan_device")
 @pytest.mark.parametrize(
     ("kind", "sizes"),
-    [*((kind, SEVERAL) for kind in ("gemma3", "qwen3vl", "internvl")), *((kind, [SIZE]) for kind in KINDS)],
+    [(kind, SEVERAL if kind in ("gemma3", "qwen3vl", "internvl") else [SIZE]) for kind in SPANNING],
 )
 def test_rows_of_images_are_those_of_numpy(tmp_path, kind, sizes):
     folder = converted(tmp_path / kind, kind)

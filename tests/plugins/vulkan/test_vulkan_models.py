@@ -17,18 +17,10 @@ from pumice.gguf import GGMLType
 from pumice_vulkan import VulkanBackend
 from reference_models import SHARED_IDS, SHARED_MODELS, error
 from tiny_models import IDS, N_CTX
-from tiny_zoo import CHUNKED, CLUSTERS, LARGEST, LIMITS, ZOO
+from tiny_zoo import CHUNKED, CLUSTERS, LARGEST, LIMITS, SPANNING, ZOO
 
 DAILY_MODELS = ["deepseek2-moe", "gpt-oss-moe", "llama-dense"]
 DAILY_TYPES = ["Q4_K"]
-SPANNING = [
-    *("bailingmoe3-compressed", "cohere2", "deepseek32", "deepseek4", "dots3note", "falcon-h1"),
-    *("gemma3n", "gemma4-e2b", "glm5-next", "gpt-oss-yarn", "graniteswitch", "hy_v4-indexed"),
-    *("jais", "jamba", "kimi-k3", "kimi-linear", "llada", "llama4-maverick"),
-    *("minimax-01", "minimax-m3-blocks", "mistral4", "qwen4exp", "rwkv6-lerps-apart", "rwkv6qwen2"),
-    *("rwkv7", "starcoder2", "step35"),
-]
-"""Models of ``DAILY`` that have each of their operations with each option, and each group that one kernel computes."""
 FAMILY_CLUSTERS = [models for models in CLUSTERS.values() if set(models) & set(CHUNKED)]
 
 
