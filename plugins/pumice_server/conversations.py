@@ -22,7 +22,7 @@ from starlette.routing import Route
 from pumice_server.answers import JSON, json_response, to_json
 from pumice_server.body import read_body
 from pumice_server.database import open_database
-from pumice_server.errors import bad_request
+from pumice_server.errors import UnwritableError, bad_request
 from pumice_server.gate import scoped
 from pumice_server.limits import MAX_CONVERSATIONS, MAX_SAID
 from pumice_server.pools import FILES, share
@@ -123,7 +123,7 @@ def routes(path: Path) -> list[Route]:
         except sqlite3.IntegrityError:
             raise HTTPException(404, f"there is no conversation {ids[0]}") from None
         except sqlite3.Error as error:
-            raise HTTPException(500, f"conversations cannot be kept: {error}") from None
+            raise UnwritableError("conversations", error) from None
 
     async def get(request: Request) -> Response:
         work = kept.messages if request.path_params else kept.list

@@ -93,6 +93,13 @@ def no_model(name: str, served: Sequence[str]) -> HTTPException:
     return HTTPException(404, f"there is no model {name!r:.100}; served: {listed}{more}")
 
 
+class UnwritableError(HTTPException):
+    """A file of the server cannot be changed now: its disk may be full, or have an error. The log says so, too."""
+
+    def __init__(self, content: str, reason: object) -> None:
+        super().__init__(507, f"{content} cannot be kept: {reason}")
+
+
 def too_large(most: int) -> HTTPException:
     """Return the error of a body of more than ``most`` bytes; what is left of it is not read as a request."""
     return HTTPException(413, f"the body has more than {most} bytes", {"Connection": "close"})
@@ -112,6 +119,7 @@ async def answer_error(request: Request, error: Exception) -> Response:
         problem = replace(problem, message=_unknown(request, problem.status))
     expected = HTTPException, pumice.UnavailableError, pumice.RequestTimeoutError
     foreseen = isinstance(error, expected) and problem.status in (501, 503, 507)
+    foreseen = foreseen and not isinstance(error, UnwritableError)
     if problem.status >= 500 and not foreseen:
         logger.error("%s %s: %s: %s", request.method, request.scope["path"], type(error).__name__, error)
     return respond(problem, request.scope)

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 
 from pumice.plugin.unstable import PRIVATE, SPLIT_NAME
 from pumice_server import limits
-from pumice_server.errors import bad_request
+from pumice_server.errors import UnwritableError, bad_request
 from pumice_server.pools import FILES, UPLOADS
 
 _MAX_FILES = 4096  # beyond, the oldest that no model has are removed
@@ -151,7 +151,7 @@ class Uploads:
                     file.seek(0, os.SEEK_END)
                     file.write(piece)
             except OSError as error:
-                raise HTTPException(507, f"the file cannot be kept: {error.strerror}") from None
+                raise UnwritableError("the file", error.strerror) from None
             self._n_uncounted -= len(piece)
 
     def _make_room(self, n_bytes: int) -> int:

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 
 import pumice
 from pumice_server.database import open_database
+from pumice_server.errors import UnwritableError
 from pumice_server.pools import share
 
 MAX_BYTES = 1 << 28  # of all files and results
@@ -37,13 +38,6 @@ CREATE TABLE result (
     is_failed INTEGER NOT NULL, line BLOB NOT NULL, PRIMARY KEY (batch, custom_id)
 );
 """
-
-
-class Unwritable(HTTPException):
-    """The database cannot be changed now: the disk may be full, or have an error."""
-
-    def __init__(self, error: sqlite3.Error) -> None:
-        super().__init__(507, f"batches cannot be kept: {error}")
 
 
 class JobDatabase:
@@ -79,7 +73,7 @@ class JobDatabase:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Hold the database for a change, all of which or nothing happens. Raises Unwritable if the disk is full."""
+        """Hold the database for a change that happens as a whole. Raises UnwritableError if the disk is full."""
         with self.lock:
             sizes = dict(self._sizes)
             try:
@@ -91,7 +85,7 @@ class JobDatabase:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 if isinstance(error, sqlite3.Error):
-                    raise Unwritable(error) from None
+                    raise UnwritableError("batches", error) from None
                 raise
 
     def run(self, statement: str, *values: str | int | bytes) -> Sequence[Any]:

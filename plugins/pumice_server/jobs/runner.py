@@ -20,7 +20,7 @@ from pumice_server.batch.row_client import RowClient
 from pumice_server.batch.rows import read_row
 from pumice_server.batch.work import answer_all
 from pumice_server.body import parse
-from pumice_server.jobs.database import Unwritable
+from pumice_server.errors import UnwritableError
 from pumice_server.jobs.store import FINISHED, MAX_AGE, Batch, JobStore, StoredFile, now
 from pumice_server.pools import FILES
 
@@ -130,11 +130,11 @@ class Jobs:
                     await self._wake.wait()
 
     async def _attempt(self, batch: Batch) -> None:
-        """Answer rows of a batch, and end it if none is left or it fails. Raises Unwritable."""
+        """Answer rows of a batch, and end it if none is left or it fails. Raises UnwritableError."""
         self._running, self._cancelled = batch["id"], asyncio.Event()
         try:
             await self._answer_some(batch)
-        except (asyncio.CancelledError, Unwritable):
+        except (asyncio.CancelledError, UnwritableError):
             raise
         except WrongInput as error:
             await self._fail(batch, str(error), error.line)
@@ -175,14 +175,14 @@ class Jobs:
     async def _end(self, batch: Batch, status: str, rows: Sequence[InputRow] = (), **fields: Any) -> None:
         """End a batch; its results become files, with a line for each of the ``rows`` that was not run.
 
-        Where there is no room for these lines, they are left out. Raises Unwritable.
+        Where there is no room for these lines, they are left out. Raises UnwritableError.
         """
         files = {name: _output(batch, name) for name in ("output_file_id", "error_file_id")}
         left = await FILES(lambda: [_not_run(row, status) for row in rows]) if status in _NOT_RUN else []
         fields = {"status": status, f"{status}_at": now(), **fields}
         try:
             await FILES(self.store.finish, batch["id"], files, left, **fields)
-        except Unwritable:
+        except UnwritableError:
             raise
         except HTTPException as error:
             logger.error("batch %s: requests that were not run are left out: %s", batch["id"], error.detail)

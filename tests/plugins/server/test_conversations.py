@@ -109,7 +109,7 @@ def test_a_disk_that_is_full_is_told_and_logged(tmp_path, model, monkeypatch, ca
         monkeypatch.setattr(Conversations, "_execute", fail)
         answer = server.client.put("/conversations/a", json={})
     assert (answer.status_code, answer.json()["error"]["message"]) == (
-        500,
+        507,
         "conversations cannot be kept: database or disk is full",
     )
     assert "conversations cannot be kept: database or disk is full" in caplog.text
