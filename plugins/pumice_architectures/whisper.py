@@ -17,7 +17,6 @@ from pumice.plugin.nn import blocks
 from pumice.plugin.nn.hyper import Heads, read_heads
 from pumice.plugin.unstable import ALIGN, ENCODER, MAIN, MEDIA_ROWS, StepRows
 from pumice_architectures.t5 import memory_name
-from pumice_architectures.vision.vit import gelu_erf
 
 
 class Whisper(Architecture):
@@ -89,7 +88,7 @@ class Whisper(Architecture):
                 x = self.cross_attention(g, x, f"dec.{blk}", i, queries)
                 h = self.norm(g, x, f"dec.{blk}ffn_norm")
                 n_ff = self.hparams.count("feed_forward_length", i)
-                x = g.layer_output(x + blocks.feed_forward(g, h, f"dec.{blk}", n_ff, lambda y: gelu_erf(g, y)))
+                x = g.layer_output(x + blocks.feed_forward(g, h, f"dec.{blk}", n_ff, g.gelu_erf))
         return x
 
     def self_attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:

@@ -17,7 +17,6 @@ from pumice_architectures.hearing.bins import joined_bins
 from pumice_architectures.hearing.halving import TAPS, conformer_sizes, taps_of
 from pumice_architectures.hearing.mel import HOP, RATE, WINDOW, WINDOW_FRAMES, Mel, mel_filters
 from pumice_architectures.hearing.whisper import halved
-from pumice_architectures.vision.vit import gelu_erf
 
 N_FFT = 512
 EMPHASIS = np.float32(0.97)  # share of the sample before that is taken off each sample
@@ -89,7 +88,7 @@ class FastConformer(AudioEncoder):
     def projected(self, g: GraphBuilder, x: Tensor) -> Tensor:
         """Return rows of the language model's width."""
         x = self._norm(g, x, "mm.a.mlp.0")
-        x = gelu_erf(g, blocks.linear(g, x, "mm.a.mlp.1", int(g.weight("mm.a.mlp.1.weight").shape[0])))
+        x = g.gelu_erf(blocks.linear(g, x, "mm.a.mlp.1", int(g.weight("mm.a.mlp.1.weight").shape[0])))
         return blocks.linear(g, x, "mm.a.mlp.3", self.width)
 
     def _norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:

@@ -15,7 +15,7 @@ from pumice.plugin.unstable import Samples, SoundPiece
 from pumice_architectures.hearing.conformer import htk_filters
 from pumice_architectures.hearing.mel import Mel, padded_to
 from pumice_architectures.hearing.whisper import Whisper, cut, flat_kernel, halved
-from pumice_architectures.vision.vit import falling, gelu_erf
+from pumice_architectures.vision.vit import falling
 
 RATE, HOP, N_FFT = 24_000, 240, 960
 SEGMENT = 6000  # frames that are encoded together: a minute
@@ -119,7 +119,7 @@ class MiMoAudio(Whisper):
         second = second * g.input("has_second", (second.shape[0], 1))
         kernel = g.weight("a.downsample.conv.weight", (n, n, 2))
         flat = g.derived("a.downsample.conv.flat", (n, 2 * n), flat_kernel, kernel)
-        x = gelu_erf(g, g.linear(g.concat(first, second), flat))
+        x = g.gelu_erf(g.linear(g.concat(first, second), flat))
         return self.norm(g, x, "a.downsample.norm")
 
     def _quantized(self, g: GraphBuilder, x: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from pumice.plugin.unstable import Samples, SoundPiece
 from pumice_architectures.hearing.bins import joined_bins
 from pumice_architectures.hearing.mel import HOP, WINDOW, Mel, log_mel, padded_to
 from pumice_architectures.hearing.whisper import Whisper, cut, halved
-from pumice_architectures.vision.vit import falling, gelu_erf
+from pumice_architectures.vision.vit import falling
 
 SHORTEST = 8000  # samples; shorter sounds are padded
 TAPS = 9  # of a kernel of 3 x 3
@@ -72,7 +72,7 @@ class ConvolvedMel(Whisper):
         frames = g.input("frames", (g.size("n_conv1", self._most(1)), TAPS))
         kernel = g.weight("a.conv2d.1.weight", (n_channels, 1, 3, 3))
         flat = g.derived("a.conv2d.1.flat", (n_channels, TAPS), lambda w: w.reshape(len(w), -1), kernel)
-        x = gelu_erf(g, g.linear(frames, flat) + self._bias(g, 1, n_channels))
+        x = g.gelu_erf(g.linear(frames, flat) + self._bias(g, 1, n_channels))
         for number in (2, 3):
             x = self._convolved_again(g, x, number, n_channels)
         return joined_bins(g, x, "a.conv_out", self.n_embd, self.bins[-1], by_channel=True)
@@ -95,7 +95,7 @@ class ConvolvedMel(Whisper):
             weight = g.derived(f"a.conv2d.{number}.tap{tap}", (n_channels, n_channels), matrix, kernel)
             rows = g.get_rows(x, g.input(f"conv{number}.{tap}", (size,), "i32"))
             products.append(g.linear(rows * g.input(f"conv{number}.{tap}.inside", (size, 1)), weight))
-        return gelu_erf(g, functools.reduce(Tensor.__add__, products) + self._bias(g, number, n_channels))
+        return g.gelu_erf(functools.reduce(Tensor.__add__, products) + self._bias(g, number, n_channels))
 
 
 class Qwen3Audio(ConvolvedMel):

@@ -13,7 +13,7 @@ from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ModelError, Tensor, f
 from pumice.plugin.nn import blocks
 from pumice.plugin.unstable import AudioEncoder, Samples, SoundPiece
 from pumice_architectures.hearing.mel import HOP, WINDOW_FRAMES, Mel, log_mel, padded_to
-from pumice_architectures.vision.vit import falling, gelu_erf
+from pumice_architectures.vision.vit import falling
 
 MOST_MELS = 256
 MOST_STACKED = 64
@@ -100,7 +100,7 @@ class Whisper(AudioEncoder):
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
         n_ff = int(g.weight(f"{blk}ffn_up.weight").shape[0])
-        y = gelu_erf(g, blocks.linear(g, x, f"{blk}ffn_up", n_ff))
+        y = g.gelu_erf(blocks.linear(g, x, f"{blk}ffn_up", n_ff))
         return blocks.linear(g, y, f"{blk}ffn_down", self.n_embd)
 
     def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
@@ -113,11 +113,11 @@ class Whisper(AudioEncoder):
         one takes these two, and the later one of the row before.
         """
         n, patches = self.n_mels, g.input("patches", (N_TOKENS, 4 * self.n_mels))
-        even = gelu_erf(g, self._convolution(g, g.slice(patches, 0, 3 * n), 1, n))
-        odd = gelu_erf(g, self._convolution(g, g.slice(patches, n, 4 * n), 1, n))
+        even = g.gelu_erf(self._convolution(g, g.slice(patches, 0, 3 * n), 1, n))
+        odd = g.gelu_erf(self._convolution(g, g.slice(patches, n, 4 * n), 1, n))
         odd = odd * g.input("has_next", (N_TOKENS, 1))
         left = g.get_rows(odd, g.input("previous", (N_TOKENS,), "i32")) * g.input("has_previous", (N_TOKENS, 1))
-        return gelu_erf(g, self._convolution(g, g.concat(g.concat(left, even), odd), 2, self.n_embd))
+        return g.gelu_erf(self._convolution(g, g.concat(g.concat(left, even), odd), 2, self.n_embd))
 
     def _convolution(self, g: GraphBuilder, x: Tensor, number: int, width: int) -> Tensor:
         """Return the convolution of rows with three frames of ``width`` values each."""
@@ -147,7 +147,7 @@ class Whisper(AudioEncoder):
     def projected(self, g: GraphBuilder, x: Tensor, first: str, second: str) -> Tensor:
         """Return two linear maps with gelu between them."""
         n_hidden = int(g.weight(f"{first}.weight").shape[0])
-        return blocks.linear(g, gelu_erf(g, blocks.linear(g, x, first, n_hidden)), second, self.width)
+        return blocks.linear(g, g.gelu_erf(blocks.linear(g, x, first, n_hidden)), second, self.width)
 
 
 def halved(n: int) -> int:

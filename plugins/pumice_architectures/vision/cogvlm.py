@@ -9,7 +9,7 @@ from pumice.plugin.nn import blocks
 from pumice.plugin.unstable import ImagePiece, JoinedPieces
 from pumice_architectures.vision.mobilevlm import between
 from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize
-from pumice_architectures.vision.vit import ViT, class_inputs, corners, folded, gelu_erf
+from pumice_architectures.vision.vit import ViT, class_inputs, corners, folded
 
 EPSILON = 1e-5  # of the projector's norm
 MERGED = 2  # patches a side of a square that the convolution of CogVLM 2 joins
@@ -59,7 +59,7 @@ class CogVLM(ViT):
             g, self.with_class(g, self.patch_embeddings(g), "class_kinds") + g.embedding(table, g.positions)
         )
         x, n = self._merged(g, x), self.n_values
-        x = gelu_erf(g, blocks.layer_norm(g, blocks.linear(g, x, "mm.model.fc", n), "mm.post_fc_norm", EPSILON))
+        x = g.gelu_erf(blocks.layer_norm(g, blocks.linear(g, x, "mm.model.fc", n), "mm.post_fc_norm", EPSILON))
         n_hidden = int(g.weight("mm.gate.weight").shape[0])
         x = g.silu(blocks.linear(g, x, "mm.gate", n_hidden)) * blocks.linear(g, x, "mm.up", n_hidden)
         x = between(g, blocks.linear(g, x, "mm.down", n), n, self._n_results + 2, "v.boi", "v.eoi")

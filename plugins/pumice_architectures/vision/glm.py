@@ -15,7 +15,7 @@ from pumice_architectures.vision.interpolation import table_inputs, table_positi
 from pumice_architectures.vision.pixels import Pixels, resize
 from pumice_architectures.vision.qwen import FRAMES_A_SECOND, TimedPairs
 from pumice_architectures.vision.video import pairs
-from pumice_architectures.vision.vit import Grid, folded, gelu_erf
+from pumice_architectures.vision.vit import Grid, folded
 
 UNLIMITED = 3.4e38
 MOST_SECONDS = 300  # of a video of which all is seen
@@ -71,7 +71,7 @@ class GLM4V(TimedPairs):
             x = x + table_positions(g, table, "cubic")
         x = self.norm(g, self.blocks(g, x), "v.post_ln")
         x = folded(g, x, "mm.patch_merger", self.width, self.merge, self.n_rows)
-        x = gelu_erf(g, blocks.layer_norm(g, blocks.linear(g, x, "mm.model.fc", self.width), "mm.post_norm", 1e-5))
+        x = g.gelu_erf(blocks.layer_norm(g, blocks.linear(g, x, "mm.model.fc", self.width), "mm.post_norm", 1e-5))
         n_hidden = int(g.weight("mm.gate.weight").shape[0])
         gate, up = (blocks.linear(g, x, f"mm.{name}", n_hidden) for name in ("gate", "up"))
         return blocks.linear(g, self.gated(g, gate, up), "mm.down", self.width)

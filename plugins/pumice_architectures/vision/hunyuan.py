@@ -10,7 +10,7 @@ from pumice.plugin.unstable import ImagePiece
 from pumice_architectures.vision.any_size import AnySize, Inputs
 from pumice_architectures.vision.interpolation import table_inputs, table_positions
 from pumice_architectures.vision.pixels import Pixels
-from pumice_architectures.vision.vit import Grid, folded, gelu_erf
+from pumice_architectures.vision.vit import Grid, folded
 
 INNER, LINE_END, BEGIN, END = range(4)  # kinds of rows
 
@@ -46,7 +46,7 @@ class HunyuanVL(AnySize):
         table = g.weight("v.position_embd.weight", (self.side**2, self.n_embd))
         x = self.blocks(g, self.patch_embeddings(g) + table_positions(g, table, "linear"))
         x = self.norm(g, x, "mm.pre_norm")
-        x = gelu_erf(g, folded(g, x, "mm.0", 2 * self.n_embd, self.merge, self.n_rows))
+        x = g.gelu_erf(folded(g, x, "mm.0", 2 * self.n_embd, self.merge, self.n_rows))
         x = self._lines(g, self._mapped(g, x))
         return self.norm(g, x, "mm.post_norm")
 

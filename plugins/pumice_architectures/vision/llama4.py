@@ -10,7 +10,7 @@ from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks
 from pumice.plugin.unstable import ImagePiece
 from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize, tiles
-from pumice_architectures.vision.vit import Rotation, ViT, class_inputs, corners, gelu_erf, merged, places
+from pumice_architectures.vision.vit import Rotation, ViT, class_inputs, corners, merged, places
 
 MOST_TILES = 64
 
@@ -69,7 +69,7 @@ class Llama4(ViT):
         x = merged(g, x, self.merge, self.n_rows)
         for i in (1, 2):
             n_out = int(g.weight(f"mm.model.mlp.{i}.weight").shape[0])
-            x = gelu_erf(g, blocks.linear(g, x, f"mm.model.mlp.{i}", n_out))
+            x = g.gelu_erf(blocks.linear(g, x, f"mm.model.mlp.{i}", n_out))
         return blocks.linear(g, x, "mm.model.fc", self.width)
 
 

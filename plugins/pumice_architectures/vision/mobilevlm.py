@@ -11,7 +11,7 @@ from pumice.plugin.unstable import HIDDEN, ImagePiece, mask_width
 from pumice_architectures.vision.convolution import Inputs, convolved, depthwise, mean_of_rows, tap_inputs
 from pumice_architectures.vision.llava import padded
 from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize
-from pumice_architectures.vision.vit import ViT, class_inputs, corners, gathered, gelu_erf
+from pumice_architectures.vision.vit import ViT, class_inputs, corners, gathered
 
 GREY = (122, 116, 104)  # around an image: the mean of CLIP's pixels
 
@@ -137,7 +137,7 @@ class GLMEdge(ViT):
         x = convolved(g, x, "half", "adapter.conv", g.size("n_squares", self.side**2 // 4))
         name, n = "adapter.linear.", self.width
         x = blocks.linear(g, x, f"{name}linear", n)
-        x = gelu_erf(g, blocks.layer_norm(g, x, f"{name}norm1", 1e-5))
+        x = g.gelu_erf(blocks.layer_norm(g, x, f"{name}norm1", 1e-5))
         n_hidden = int(g.weight(f"{name}gate.weight").shape[0])
         x = g.silu(blocks.linear(g, x, f"{name}gate", n_hidden)) * blocks.linear(g, x, f"{name}dense_h_to_4h", n_hidden)
         x = blocks.linear(g, x, f"{name}dense_4h_to_h", n)

@@ -9,7 +9,7 @@ from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.any_size import Inputs
 from pumice_architectures.vision.interpolation import table_inputs, table_positions
-from pumice_architectures.vision.vit import Grid, Rotation, folded, gelu_erf
+from pumice_architectures.vision.vit import Grid, Rotation, folded
 from pumice_architectures.vision.windows import Windowed
 
 WHOLE_EVERY = 4  # blocks, of which the last one attends to all patches
@@ -59,6 +59,6 @@ class MuseGlimmer(Windowed):
         x = self.patch_embeddings(g) + table_positions(g, table, "bordered")
         x = self.norm(g, self.blocks(g, self.norm(g, x, "v.pre_ln")), "v.post_ln")
         n_hidden = int(g.weight("mm.0.weight").shape[0])
-        x = gelu_erf(g, folded(g, x, "mm.0", n_hidden, self.merge, self.n_rows))
-        x = gelu_erf(g, blocks.linear(g, x, "mm.1", n_hidden))
+        x = g.gelu_erf(folded(g, x, "mm.0", n_hidden, self.merge, self.n_rows))
+        x = g.gelu_erf(blocks.linear(g, x, "mm.1", n_hidden))
         return blocks.linear(g, x, "mm.2", self.width)

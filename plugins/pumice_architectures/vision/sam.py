@@ -20,7 +20,6 @@ from pumice.plugin.unstable import HIDDEN
 from pumice_architectures.vision.convolution import convolved, tap_inputs
 from pumice_architectures.vision.interpolation import resampling, taps
 from pumice_architectures.vision.pixels import Pixels, patches
-from pumice_architectures.vision.vit import gelu_erf
 
 Inputs = dict[str, NDArray[np.float32] | NDArray[np.int32]]
 SIDE = 64  # most patches a side
@@ -155,7 +154,7 @@ class Sam:
         x = x + self._attention(g, y, blk, i in WHOLE_BLOCKS)
         y = blocks.layer_norm(g, x, f"{blk}post_ln", EPSILON)
         n_ff = int(g.weight(f"{blk}mlp.lin1.weight").shape[0])
-        y = gelu_erf(g, blocks.linear(g, y, f"{blk}mlp.lin1", n_ff))
+        y = g.gelu_erf(blocks.linear(g, y, f"{blk}mlp.lin1", n_ff))
         return x + blocks.linear(g, y, f"{blk}mlp.lin2", self.n_embd)
 
     def _attention(self, g: GraphBuilder, x: Tensor, blk: str, is_whole: bool) -> Tensor:

@@ -20,18 +20,6 @@ Grid = tuple[int, int]  # rows and columns of patches
 MOST_PATCHES = 1 << 16
 
 
-def gelu_erf(g: GraphBuilder, x: Tensor) -> Tensor:
-    """Return ``x/2 * (1 + erf(x / sqrt(2)))``, with erf to 1.5e-7 (Abramowitz and Stegun 1964, formula 7.1.26)."""
-    positive = g.relu(x)
-    size = positive + g.relu(x * -1.0)
-    z = size * 2**-0.5
-    t = g.div(g.scale(z, 0.0, 1.0), g.scale(z, 0.3275911, 1.0))
-    sum = g.scale(t, 1.061405429, -1.453152027)
-    for factor in (1.421413741, -0.284496736, 0.254829592):
-        sum = g.scale(sum * t, 1.0, factor)
-    return positive + size * (sum * t) * g.exp(z * z * -1.0) * -0.5
-
-
 @dataclass(frozen=True)
 class Rotation:
     """Rotary positions of patches: radians a place for each pair of a head's values, and the axis that turns it.
@@ -320,7 +308,7 @@ class PatchEncoder(ImageEncoder):
         """Return gelu, silu or, by default, the quick form of gelu, ``x * sigmoid(1.702 x)``."""
         kind = self.known_activation or self.hparams.get_str("activation")
         if kind == "gelu_erf":
-            return gelu_erf(g, x)
+            return g.gelu_erf(x)
         if kind == "quick":
             return x * g.sigmoid(x * 1.702)
         return g.gelu(x) if kind == "gelu" else g.silu(x)
@@ -332,7 +320,7 @@ class PatchEncoder(ImageEncoder):
 
     def projected(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
         """Return a linear map of gelu to the width of the language model."""
-        return blocks.linear(g, gelu_erf(g, x), name, self.hparams.positive("projection_dim"))
+        return blocks.linear(g, g.gelu_erf(x), name, self.hparams.positive("projection_dim"))
 
 
 class ViT(PatchEncoder):

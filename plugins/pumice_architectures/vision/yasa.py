@@ -13,7 +13,7 @@ from pumice.plugin.nn import blocks
 from pumice.plugin.unstable import ImageEncoder, ImagePiece
 from pumice_architectures.vision.convolution import Inputs, convolved, depthwise, tap_inputs
 from pumice_architectures.vision.pixels import MOST_SIDE, Pixels, check_ratio, patches, resize
-from pumice_architectures.vision.vit import corners, gelu_erf
+from pumice_architectures.vision.vit import corners
 
 SIDE_OUT = 8  # rows a side that result
 SIDES = [8, 16, 32, 64, 128]  # patches
@@ -106,7 +106,7 @@ class Yasa2(ImageEncoder):
             y = depthwise(g, x, f"map{side}", f"{blk}dw", str(x.shape[0]))
             y = self._norm(g, y, f"{blk}ln")
             n_hidden = int(g.weight(f"{blk}pw1.weight").shape[0])
-            y = gelu_erf(g, blocks.linear(g, y, f"{blk}pw1", n_hidden))
+            y = g.gelu_erf(blocks.linear(g, y, f"{blk}pw1", n_hidden))
             y = self._responding(g, y, f"{blk}grn", side)
             x = x + blocks.linear(g, y, f"{blk}pw2", blocks.width(x))
         return x
@@ -148,7 +148,7 @@ class Yasa2(ImageEncoder):
             parts += [g.embedding(table, rows) for rows in ids]
         x = functools.reduce(Tensor.__add__, parts) * (1 / n)
         n_hidden = int(g.weight("mm.0.weight").shape[0])
-        return blocks.linear(g, gelu_erf(g, blocks.linear(g, x, "mm.0", n_hidden)), "mm.2", self.width)
+        return blocks.linear(g, g.gelu_erf(blocks.linear(g, x, "mm.0", n_hidden)), "mm.2", self.width)
 
 
 def _size(g: GraphBuilder, side: int) -> str:

@@ -47,6 +47,7 @@ def check(actual, expected, tolerance=2e-6):
         ("sin", np.sin),
         ("softmax", lambda x: special.softmax(x, axis=-1)),
         ("gelu", lambda x: x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))),
+        ("gelu_erf", lambda x: x * special.ndtr(x)),
     ],
 )
 def test_elementwise(tmp_path, op, formula):

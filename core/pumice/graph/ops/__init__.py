@@ -42,6 +42,7 @@ class Ops:
     clamp = elementwise.clamp
     silu = elementwise.silu
     gelu = elementwise.gelu
+    gelu_erf = elementwise.gelu_erf
     relu = elementwise.relu
     sigmoid = elementwise.sigmoid
     tanh = elementwise.tanh

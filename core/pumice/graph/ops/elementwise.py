@@ -59,6 +59,14 @@ def _gelu(x: Formula) -> Formula:
     return x / (1 + formula.exp(-1.5957691216057308 * (x + 0.044715 * x * x * x)))
 
 
+def _gelu_erf(x: Formula) -> Formula:
+    """``x/2 * (1 + erf(x / sqrt(2)))``; erf of Abramowitz and Stegun (1964), formula 7.1.26, is within 1.5e-7."""
+    size = maximum(x, -x)
+    t = 1 / (1 + 0.3275911 * 2**-0.5 * size)
+    series = ((((1.061405429 * t - 1.453152027) * t + 1.421413741) * t - 0.284496736) * t + 0.254829592) * t
+    return maximum(x, 0) - 0.5 * size * series * formula.exp(-0.5 * x * x)
+
+
 @elementwise(_silu)
 def silu(x: Tensor) -> Result:
     """``x * sigmoid(x)`` (Elfwing et al. 2017, arXiv:1702.03118)."""
@@ -68,6 +76,12 @@ def silu(x: Tensor) -> Result:
 @elementwise(_gelu)
 def gelu(x: Tensor) -> Result:
     """``x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))`` (Hendrycks and Gimpel 2016, arXiv:1606.08415)."""
+    return _like(x)
+
+
+@elementwise(_gelu_erf)
+def gelu_erf(x: Tensor) -> Result:
+    """``x/2 * (1 + erf(x / sqrt(2)))``, GELU without approximation (Hendrycks and Gimpel 2016, arXiv:1606.08415)."""
     return _like(x)
 
 
