@@ -5,6 +5,7 @@ from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge
+from numpy.typing import NDArray
 
 from pumice.plugin import Candidates, RequestError, Sampler, SamplerContext
 
@@ -48,20 +49,23 @@ class Timestamps(Sampler):
         if self._forced:
             candidates.keep(candidates.ids == self._forced[0])
             return
-        ids, first = candidates.ids, self.first_timestamp
-        is_time = ids >= first
+        ids, logits = candidates.ids, candidates.logits
+        times = np.flatnonzero(ids >= self.first_timestamp)
         low, high = self._bounds()
-        texts = (ids <= self._end) & ~is_time
-        allowed = np.where(is_time, (ids >= low) & (ids < high), texts)
+        times = times[(ids[times] >= low) & (ids[times] < high)]
         last_is_time, is_pair = self._last()
         if not self._generated:
-            allowed &= is_time
-        elif last_is_time and is_pair:
-            allowed &= ~is_time
-        elif last_is_time:
-            allowed &= ids >= self._end
-        candidates.keep(allowed)
-        self._prefer_times(candidates)
+            candidates.keep(times)
+            return
+        if last_is_time and not is_pair:
+            texts = np.flatnonzero(ids == self._end)
+        else:
+            texts = np.flatnonzero(ids <= self._end)
+            times = times[:0] if last_is_time else times
+        if _together(logits[times]) > logits[texts].max(initial=-np.inf):
+            candidates.keep(times)
+        else:
+            candidates.keep(np.concatenate([texts, times]))
 
     def _last(self) -> tuple[bool, bool]:
         """Return True if the last token is a time, and if no text is before it."""
@@ -77,12 +81,8 @@ class Timestamps(Sampler):
         latest = times[-1] if times else self.first_timestamp
         return (latest if last_is_time and not is_pair else latest + 1), 1 << 31
 
-    def _prefer_times(self, candidates: Candidates) -> None:
-        is_time = candidates.ids >= self.first_timestamp
-        if is_time.all() or not is_time.any():
-            return
-        peak = candidates.logits.max()
-        with np.errstate(divide="ignore"):  # none of them may be probable
-            times = np.log(np.exp(candidates.logits[is_time] - peak).sum(dtype=np.float64))
-        if times > candidates.logits[~is_time].max() - peak:
-            candidates.keep(is_time)
+
+def _together(logits: NDArray[np.float32]) -> float:
+    """Return the logarithm of the sum of ``e**logit``."""
+    peak = float(logits.max(initial=-np.inf))
+    return peak + float(np.log(np.exp(logits - peak).sum(dtype=np.float64))) if np.isfinite(peak) else -np.inf

@@ -31,7 +31,8 @@ def log_mel(samples: Samples, n_mels: int) -> Mel:
     filters = mel_filters(n_mels, RATE, WINDOW)
     mel = np.empty((n, n_mels), np.float32)
     for i in range(0, n, _BLOCK):
-        power = np.abs(np.fft.rfft(frames[i : i + _BLOCK] * window)) ** 2
+        waves = np.fft.rfft(frames[i : i + _BLOCK] * window)
+        power = waves.real**2 + waves.imag**2
         mel[i : i + _BLOCK] = np.log10(np.maximum(power @ filters, 1e-10))
     return (np.maximum(mel, mel.max() - np.float32(8)) + np.float32(4)) / np.float32(4)
 
