@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import pumice
+from nightly import variants
 from pumice.engine.cache.blocks import Checkpoints
 from tiny_zoo import ZOO
 
@@ -44,6 +45,7 @@ def test_a_conversation_goes_on_at_its_last_token(path: Path) -> None:
             prompt = [*prompt, *found.tokens, *IDS[: 79 - 62]]
 
 
+@pytest.mark.parametrize("path", variants(RECURRENT, ["lfm2-window", "qwen35"]), indirect=True)
 def test_a_preempted_sequence_resumes_from_its_state(path: Path) -> None:
     """Five sequences in blocks for three and slots for two: all come to what they get alone."""
     prompts = [IDS[i : i + 40] for i in range(5)]
