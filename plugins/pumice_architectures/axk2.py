@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pumice.plugin import GraphBuilder, HParams, Tensor
-from pumice.plugin.nn.blocks import attention_gate, linear, width
-from pumice.plugin.nn.hyper import Heads
+from pumice.plugin.nn.blocks import linear, width
 from pumice_architectures.sparse_latent import SparseLatent
 
 
@@ -12,6 +11,7 @@ class AXK2(SparseLatent):
     """Queries and gates derive from the compressed queries, both before and after their norm."""
 
     drafts = ""
+    attention_gate = "sigmoid"
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -30,7 +30,3 @@ class AXK2(SparseLatent):
 
     def gate_input(self, x: Tensor, wide: Tensor) -> Tensor:
         return wide
-
-    def finish(self, g: GraphBuilder, x: Tensor, y: Tensor, blk: str, i: int) -> Tensor:
-        n_head, k_dim, v_dim = self.head_sizes(i)
-        return attention_gate(g, x, blk, Heads(n_head, 1, k_dim, v_dim), g.sigmoid)(y)

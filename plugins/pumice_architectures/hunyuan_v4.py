@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pumice.plugin import GraphBuilder, HParams, Tensor
-from pumice.plugin.nn.blocks import Join, attention_gate, attention_sinks
+from pumice.plugin.nn.blocks import Join, attention_sinks
 from pumice.plugin.nn.experts import clamped_swiglu, read_limit
-from pumice.plugin.nn.hyper import Heads
 from pumice.plugin.nn.rope import Rope
 from pumice.plugin.nn.streams import StreamDecoder, read_streams
 from pumice_architectures.sparse_latent import SparseLatent
@@ -19,6 +18,7 @@ class HunyuanV4(StreamDecoder, SparseLatent):
     gate = ""
     drafts = ""
     scaled = frozenset()
+    attention_gate = "sigmoid"
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -44,10 +44,6 @@ class HunyuanV4(StreamDecoder, SparseLatent):
 
     def attention_scale(self, rope: Rope, k_dim: int) -> float:
         return float(k_dim**-0.5)
-
-    def finish(self, g: GraphBuilder, x: Tensor, y: Tensor, blk: str, i: int) -> Tensor:
-        n_head, k_dim, v_dim = self.head_sizes(i)
-        return attention_gate(g, x, blk, Heads(n_head, 1, k_dim, v_dim), g.sigmoid)(y)
 
     def join(self, g: GraphBuilder, i: int, block: str) -> Join:
         return clamped_swiglu(g, read_limit(self.hparams, "swiglu_clamp_exp", i, 0.0) if block == "exps" else 0.0)

@@ -44,7 +44,9 @@ class SparseLatent(DeepSeek2):
         options = self.latent_options(g, blk, i) | self.seen(g, x, normed, blk, i)
         scale, rank = self.attention_scale(rope, k_dim), self.rank(i)
         y = latent_attention(g, x, q, blk, rank, v_dim, rope, norm=self.norm, scale=scale, **options)
-        y = self.finish(g, self.gate_input(x, wide), y.reshape(x.shape[0], n_head * v_dim), blk, i)
+        y = y.reshape(x.shape[0], n_head * v_dim)
+        if self.attention_gate:
+            y = attention_gate(g, self.gate_input(x, wide), blk, Heads(n_head, 1, k_dim, v_dim), g.sigmoid)(y)
         return linear(g, y, blk + "attn_output", self.n_embd)
 
     def query_input(self, g: GraphBuilder, compressed: Tensor, normed: Tensor) -> Tensor:
@@ -98,10 +100,6 @@ class SparseLatent(DeepSeek2):
     def latent_options(self, g: GraphBuilder, blk: str, i: int) -> dict[str, Any]:
         return {}
 
-    def finish(self, g: GraphBuilder, x: Tensor, y: Tensor, blk: str, i: int) -> Tensor:
-        """Post-process the heads' results before the output matrix; ``x`` is the input of gates."""
-        return y
-
 
 class DeepSeek32(SparseLatent):
     scaled = SparseLatent.scaled | optional.FEED_FORWARD | optional.EXPERTS | optional.SHARED
@@ -129,6 +127,7 @@ class Dots3Note(SparseLatent):
     drafts = ""
     scaled = DeepSeek32.scaled
     sliding_layers = "listed"
+    attention_gate = "sigmoid"
 
     def seen(self, g: GraphBuilder, x: Tensor, compressed: Tensor, blk: str, i: int) -> dict[str, Any]:
         return {} if self.window(i) else super().seen(g, x, compressed, blk, i)
@@ -136,10 +135,6 @@ class Dots3Note(SparseLatent):
     def latent_options(self, g: GraphBuilder, blk: str, i: int) -> dict[str, Any]:
         window = self.window(i)
         return {"norm_of_key": "attn_k_norm"} | ({"window": window} if window else {})
-
-    def finish(self, g: GraphBuilder, x: Tensor, y: Tensor, blk: str, i: int) -> Tensor:
-        n_head, k_dim, v_dim = self.head_sizes(i)
-        return attention_gate(g, x, blk, Heads(n_head, 1, k_dim, v_dim), g.sigmoid)(y)
 
     def attention_scale(self, rope: Rope, k_dim: int) -> float:
         return float(k_dim**-0.5)

@@ -14,6 +14,7 @@ from pumice.plugin.convert import (
     HFConfig,
     LazyTensor,
     ProjectorConversion,
+    in_layers,
     stack,
 )
 from pumice_architectures.conversions.vision_more import MiMoVL
@@ -27,28 +28,22 @@ TOKENIZER = {
     "encoder.layer_norm": "a.post_ln",
     "encoder.down_sample_layer.0": "a.downsample.conv",
     "encoder.down_sample_norm": "a.downsample.norm",
-    **{
-        f"encoder.layers.{{}}.{theirs}": f"a.blk.{{}}.{ours}"
-        for theirs, ours in {
-            "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-            "self_attn.out_proj": "attn_out", "self_attn_layer_norm": "ln1", "final_layer_norm": "ln2",
-            "fc1": "ffn_up", "fc2": "ffn_down",
-        }.items()
-    },
+    **in_layers("encoder.layers.{}.", "a.blk.{}.", {
+        "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+        "self_attn.out_proj": "attn_out", "self_attn_layer_norm": "ln1", "final_layer_norm": "ln2",
+        "fc1": "ffn_up", "fc2": "ffn_down",
+    }),
 }  # fmt: skip
 LOCAL = "audio_encoder.input_local_transformer."
 ENCODER = {
     f"{LOCAL}norm": "mm.a.local_norm",
     "audio_encoder.projection.mlp.0": "mm.a.mlp.1",
     "audio_encoder.projection.mlp.2": "mm.a.mlp.2",
-    **{
-        f"{LOCAL}layers.{{}}.{theirs}": f"mm.a.local_blk.{{}}.{ours}"
-        for theirs, ours in {
-            **{f"self_attn.{part}_proj": f"attn_{part}" for part in "qkv"}, "self_attn.o_proj": "attn_out",
-            **{f"mlp.{part}_proj": f"ffn_{part}" for part in ("gate", "up", "down")}, "input_layernorm": "ln1",
-            "post_attention_layernorm": "ln2",
-        }.items()
-    },
+    **in_layers(f"{LOCAL}layers.{{}}.", "mm.a.local_blk.{}.", {
+        **{f"self_attn.{part}_proj": f"attn_{part}" for part in "qkv"}, "self_attn.o_proj": "attn_out",
+        **{f"mlp.{part}_proj": f"ffn_{part}" for part in ("gate", "up", "down")}, "input_layernorm": "ln1",
+        "post_attention_layernorm": "ln2",
+    }),
 }  # fmt: skip
 
 

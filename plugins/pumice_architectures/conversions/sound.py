@@ -7,7 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin.convert import Conversion, ConvertError, Folder, HFConfig, LazyTensor, concatenate, layer_of
+from pumice.plugin.convert import (
+    Conversion,
+    ConvertError,
+    Folder,
+    HFConfig,
+    LazyTensor,
+    concatenate,
+    in_layers,
+    layer_of,
+)
 from pumice_architectures.conversions.hybrid import LFM2
 from pumice_architectures.conversions.qwen import Qwen3
 
@@ -88,13 +97,10 @@ class PocketTTS(Conversion):
     FIRST, VOICE, INPUT = "flow_lm.bos_emb", "flow_lm.bos_before_voice", "flow_lm.input_linear.weight"
     EMBEDDINGS = "flow_lm.conditioner.embed.weight"
     LAYER = "flow_lm.transformer.layers."
-    more_names = {"flow_lm.out_norm": "output_norm"} | {
-        f"flow_lm.transformer.layers.{{}}.{old}": f"blk.{{}}.{new}"
-        for old, new in {
-            "norm1": "attn_norm", "norm2": "ffn_norm", "self_attn.out_proj": "attn_output", "linear1": "ffn_up",
-            "linear2": "ffn_down", "self_attn.q": "attn_q", "self_attn.k": "attn_k", "self_attn.v": "attn_v",
-        }.items()
-    }  # fmt: skip
+    more_names = {"flow_lm.out_norm": "output_norm"} | in_layers(f"{LAYER}{{}}.", "blk.{}.", {
+        "norm1": "attn_norm", "norm2": "ffn_norm", "self_attn.out_proj": "attn_output", "linear1": "ffn_up",
+        "linear2": "ffn_down", "self_attn.q": "attn_q", "self_attn.k": "attn_k", "self_attn.v": "attn_v",
+    })  # fmt: skip
 
     @classmethod
     def recognises(cls, folder: Folder) -> bool:
