@@ -3,11 +3,13 @@
 Every directory (default: shaders/ and that of the tests) has a table ``variants.yaml``. Its folder ``spv`` gets a file
 per variant; ``manifest.json``, with the compiler and a hash of all inputs of each variant; and ``interfaces.json``,
 with name, type and offset of the push constants of each entry of the table. The compiler is shaderc's ``glslc``, on
-PATH or named by GLSLC; KHR cooperative matrices require 2024.0 or later.
+PATH or named by GLSLC; KHR cooperative matrices require 2024.0 or later. Files that sources include and that do not
+exist are those of tools/straight_line.py.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -15,6 +17,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,6 +33,9 @@ from pumice_vulkan.persistent.general import VARIANTS
 from pumice_vulkan.shaders import INTERFACES
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+from tools.straight_line import texts  # noqa: E402
+
 Macros = dict[str, str | int]
 DIRECTORIES = [ROOT / "shaders", ROOT / "tests" / "plugins" / "vulkan" / "shaders"]
 
@@ -51,8 +57,8 @@ class Variant:
         options = [
             "-O" if self.optimize and not names else "-O0",
             f"--target-env={self.target}",
-            "-I",
-            str(directory),
+            *("-I", str(directory)),
+            *("-I", generated().name),
             *defines,
         ]
         return [compiler, *options, str(directory / self.source), "-o"]
@@ -224,10 +230,20 @@ def sources(path: Path) -> list[Path]:
     paths = [path]
     for item in paths:
         for name in re.findall(r'^\s*#include\s+"([^"]+)"', item.read_text(), re.MULTILINE):
-            included = item.parent / name
+            beside = item.parent / name
+            included = beside if beside.exists() else Path(generated().name) / name
             if included not in paths:
                 paths.append(included)
     return paths
+
+
+@functools.cache
+def generated() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder with the sources that tools/straight_line.py returns; it is deleted at exit."""
+    folder = tempfile.TemporaryDirectory()
+    for name, text in texts().items():
+        (Path(folder.name) / name).write_text(text)
+    return folder
 
 
 def main() -> int:

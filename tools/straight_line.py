@@ -1,9 +1,9 @@
-"""Write the products of shaders/persistent.comp as straight-line code.
+"""Products of shaders/persistent.comp, which tools/compile_shaders.py includes where it compiles the shader.
 
     python tools/straight_line.py
 
-Those of single tokens (straight_units.py) are persistent_units.glsl, those of steps with several (token_units.py)
-persistent_token_units.glsl.
+prints them: those of single tokens (straight_units.py, rolled_quads.py), then those of steps with several
+(token_units.py).
 """
 
 from __future__ import annotations
@@ -11,20 +11,22 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-from pumice_vulkan.persistent.families import FAMILIES  # noqa: E402
-from tools.rolled_quads import Quads  # noqa: E402
-from tools.straight_units import Units  # noqa: E402
-from tools.token_units import TokenQuads, TokenUnits  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from pumice_vulkan.persistent.families import FAMILIES
+from tools.rolled_quads import Quads
+from tools.straight_units import Units
+from tools.token_units import TokenQuads, TokenUnits
 
-TARGETS = {several: ROOT / "shaders" / f"persistent_{'token_' * several}units.glsl" for several in (False, True)}
+
+def texts() -> dict[str, str]:
+    """Return GLSL by the name by which shaders include it."""
+    return {f"persistent_{'token_' * several}units.glsl": text(several) for several in (False, True)}
 
 
 def text(several: bool = False) -> str:
-    """Return a file: a part for each family without experts, whose products are written by hand.
+    """Return a part for each family without experts, whose products are written by hand.
 
-    ``several``: that of steps with several tokens.
+    ``several``: the products of steps with several tokens.
     """
     straight, rolled = (TokenUnits, TokenQuads) if several else (Units, Quads)
     dense = {
@@ -38,6 +40,4 @@ def text(several: bool = False) -> str:
 
 
 if __name__ == "__main__":
-    for several, target in TARGETS.items():
-        target.write_text(text(several))
-    sys.exit(0)
+    print(*texts().values(), sep="\n", end="")
