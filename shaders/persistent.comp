@@ -171,10 +171,7 @@ layout(push_constant) uniform Push {
     float magnitude, scale, eps;
     uint limit;              // polls
     uint probe;              // 1: only find out whether all workgroups run at the same time
-    float residual_scale, logit_scale, share_scale; // of blocks' results, of logits, of experts' shares
-    float soft_cap, logit_cap; // of scores and of logits; 0: none
-    uint window;               // positions that layers with windows attend to
-    uint window_table, window_v_cache; // of these layers
+    float residual_scale, logit_scale; // of blocks' results, and of logits
 };
 #else
 layout(push_constant) uniform Push {
@@ -196,12 +193,6 @@ layout(push_constant) uniform Push {
 const uint WARPS = THREADS / LANES, CHUNK = 32u * LANES;
 const uint QUERY = HEADS * DIM, KEY = KV_HEADS * DIM;
 const uint BLOCKS_X = WIDTH / 32u, BLOCKS_O = QUERY / 32u, BLOCKS_D = FFN / 32u; // blocks of a row
-#ifdef GENERAL
-#define WORDS_GATED (FFN / 8u + FFN / 16u)
-#else
-#define N_FFN FFN
-#define WORDS_GATED n
-#endif
 #ifdef GENERAL // rows of a workgroup come in fours; the last workgroups may have less rows, or none
 const uint CHUNKS_X = CEIL(BLOCKS_X, LANES), CHUNKS_O = CEIL(BLOCKS_O, LANES);
 const uint OF_Q = 4u * CEIL(QUERY / 4u, GROUPS), OF_K = 4u * CEIL(KEY / 4u, GROUPS), OF_X = 4u * CEIL(WIDTH / 4u, GROUPS);
@@ -229,16 +220,8 @@ const uint ACT_Q = WIDTH / 4u, ACT_O = ACT_Q + (QUERY + 2u * KEY) / 4u, ACT_S = 
 const uint ACT_M = ACT_S + MOST_PARTS * HEADS, ACT_R = ACT_M + MERGED;
 const uint ACT_F = ACT_R + WIDTH / 4u, ACT_L = ACT_F + FFN / 8u + FFN / 16u;
 #if defined(GENERAL)
-const uint ACT_LAYER = ACT_L + EXPERTS + (SHARED_GATE ? 1u : 0u), TABLE_ROW = 16u;
-// Numbers in `norms` behind the norms of rows: norms of heads, biases, biases of the choice of experts, gates of shared ones.
-const uint PADDED_EXPERTS = 4u * CEIL(EXPERTS, 4u), HEAD_NORMS_AT = (2u * LAYERS + 1u) * WIDTH;
-const uint BIASES_AT = HEAD_NORMS_AT + (WITH_HEAD_NORMS ? 2u * LAYERS * DIM : 0u);
-const uint ROUTING_BIASES_AT = BIASES_AT + (BIASES ? LAYERS * (QUERY + 2u * KEY) : 0u);
-const uint SHARED_GATES_AT = ROUTING_BIASES_AT + (ROUTING_BIAS ? LAYERS * PADDED_EXPERTS : 0u);
-const uint POST_NORMS_AT = SHARED_GATES_AT + (SHARED_GATE ? LAYERS * WIDTH : 0u);
-const uint SINKS_AT = POST_NORMS_AT + (POST_NORMS ? 2u * LAYERS * WIDTH : 0u);
-const uint OUTPUT_BIASES_AT = SINKS_AT + (SINKS ? LAYERS * HEADS : 0u);
-const uint ROUTER_BIASES_AT = OUTPUT_BIASES_AT + (OUTPUT_BIAS ? LAYERS * WIDTH : 0u);
+const uint ACT_LAYER = ACT_L + EXPERTS, TABLE_ROW = EXPERTS > 0u ? 9u : 8u;
+const uint BIASES_AT = (2u * LAYERS + 1u) * WIDTH + (WITH_HEAD_NORMS ? 2u * LAYERS * DIM : 0u); // behind norms
 #elif defined(WITH_EXPERTS)
 const uint ACT_LAYER = ACT_L + EXPERTS, TABLE_ROW = 9u; // numbers of a layer in the table
 #else
@@ -279,7 +262,7 @@ const uint PARTIAL_OD = LARGER(CHUNKS_O, CHUNKS_D) * STRIDE_X;
 const uint PARTIAL_H = WARPS * (SHARE > 1u ? TOGETHER * STRIDE_H : DIM);
 #ifdef GENERAL
 const uint PARTIAL_QG = LARGER(SPLIT_Q * STRIDE_Q, SPLIT_G * STRIDE_G);
-const uint PARTIAL_OD = LARGER(SPLIT_O, (SHARED_FFN > 0u ? 2u : 1u) * SPLIT_D) * STRIDE_X;
+const uint PARTIAL_OD = LARGER(SPLIT_O, SPLIT_D) * STRIDE_X;
 const uint PARTIAL_X = LARGER(PARTIAL_QG, OF_L), PARTIAL_ODH = LARGER(PARTIAL_OD, PARTIAL_H), PARTIAL = LARGER(PARTIAL_X, PARTIAL_ODH);
 #elif defined(SEVERAL)
 const uint OF_STEP = SLOTS_X * AHEAD, PARTIAL_STEP = OF_STEP * CHUNKS_X; // rows of the output at a time; their parts
@@ -299,9 +282,6 @@ shared float squares[TOKENS * WARPS];
 #define FIRST_QUERY 2u
 shared float squares[WARPS];
 shared uvec2 bests[WARPS];
-#ifdef GENERAL
-shared float post_squares[POST_NORMS ? WARPS : 1u]; // of results with norms
-#endif
 #endif
 #ifdef HASTENED
 shared vec2 angles[DIM / 2u]; // of rotary positions
@@ -312,14 +292,6 @@ shared float heads[(FIRST_QUERY + SHARE) * DIM]; // key and value of a head (of 
 uint tid, wg, warp, lane, epoch;
 uint position, per_part, n_used; // the newest position, positions of a part, parts that have some
 bool deep; // the newest position is behind many
-#ifdef GENERAL
-uint oldest, from_table, from_values, from_turns; // of this layer: the first position, places in the step block, the cache and turns
-#define OLDEST oldest +
-#define V_CACHE from_values
-#else
-#define OLDEST
-#define V_CACHE v_cache
-#endif
 bool dead = false;
 
 // Places of the current token, where a step has several.
@@ -696,34 +668,6 @@ float norm_factor() {
     return inversesqrt(subgroupAdd(sum) / float(WIDTH) + SHRINK * SHRINK * eps);
 }
 
-#ifdef GENERAL
-const uint READS_FULL = CEIL(WIDTH / 4u, THREADS);
-vec4 full[POST_NORMS ? READS_FULL : 1u]; // x as it passes, where results have norms of their own
-
-float post_factor() {
-    float sum = 0.0;
-    for (uint i = lane; i < WARPS; i += LANES) sum += post_squares[i];
-    return inversesqrt(subgroupAdd(sum) / float(WIDTH) + SHRINK * SHRINK * eps);
-}
-
-// Adds the results of which this invocation has seen its words to x, with norm `norm`.
-void add_normed(uint norm) {
-    float sum = 0.0;
-    [[unroll]] for (uint k = 0u; k < READS_FULL; k++) {
-        const vec4 v = k * THREADS + tid < WIDTH / 4u ? halves_of(seen[k]) : vec4(0.0);
-        sum += dot(v, v);
-    }
-    sum = subgroupAdd(sum);
-    if (subgroupElect()) post_squares[warp] = sum;
-    barrier();
-    const float factor = SHRINK * post_factor();
-    [[unroll]] for (uint k = 0u; k < READS_FULL; k++) {
-        const uint e = min(k * THREADS + tid, WIDTH / 4u - 1u);
-        full[k] += factor * halves_of(seen[k]) * norms[(norms_at + POST_NORMS_AT) / 4u + norm * (WIDTH / 4u) + e];
-    }
-}
-#endif
-
 #ifdef HASTENED
 const uint TOUCHED = OF_G * BLOCKS_X / 4u / THREADS; // words of an invocation, one of each 64 bytes
 uint touched[TOUCHED];
@@ -751,7 +695,7 @@ const uint READS_X = CEIL(WIDTH / 4u, THREADS);
 void take_normed(uint layer, uint region, uint norm) {
     float sum = 0.0;
 #if defined(GENERAL_EXPERTS)
-    const bool routes = EXPERTS > 0u && (norm & 1u) != 0u && sparse;
+    const bool routes = SPARSE && (norm & 1u) != 0u;
     if (routes) begin_routing(layer);
 #elif defined(WITH_EXPERTS)
     const bool routes = (norm & 1u) != 0u;
@@ -765,9 +709,6 @@ void take_normed(uint layer, uint region, uint norm) {
     if (region != 0u) {
         POLL(READS_X, region + min(k * THREADS + tid, WIDTH / 4u - 1u))
     }
-#ifdef GENERAL
-    if (POST_NORMS && region != 0u) add_normed(norm - 1u);
-#endif
     [[unroll]] for (uint k = 0u; k < READS_X; k++) {
         const uint e = k * THREADS + tid;
         const bool real = e < WIDTH / 4u;
@@ -777,10 +718,6 @@ void take_normed(uint layer, uint region, uint norm) {
             const uint at = x_at + 4u * e;
             v = SHRINK * vec4(x[at], x[at + 1u], x[at + 2u], x[at + 3u]);
         }
-#ifdef GENERAL
-        if (POST_NORMS && region == 0u) full[k] = v;
-        if (POST_NORMS && real) v = full[k];
-#endif
         sum += dot(v, v);
         keep(real, e, v * weights[k]);
 #if defined(WITH_EXPERTS) || defined(GENERAL_EXPERTS)
@@ -837,21 +774,21 @@ void take_attended(uint region) {
 #ifndef SEVERAL
 // Keeps the gated values, which come as int8: eight codes a word, then a half block's scale and sum a word.
 void take_gated(uint region) {
-    const uint n = N_FFN / 8u + N_FFN / 16u;
+    const uint n = FFN / 8u + FFN / 16u;
     before_polls();
-    [[unroll]] for (uint first = 0u; first < WORDS_GATED; first += 4u * THREADS) {
+    [[unroll]] for (uint first = 0u; first < n; first += 4u * THREADS) {
         const uint count = min(4u, CEIL(n - first, THREADS));
         POLL(count, region + ACT_F + min(first + k * THREADS + tid, n - 1u))
         [[unroll]] for (uint k = 0u; k < 4u; k++) {
             if (k >= count) continue;
             const uint e = first + k * THREADS + tid;
             const uvec2 data = data_of(seen[k]);
-            if (e < N_FFN / 8u) {
+            if (e < FFN / 8u) {
                 const uint word = 2u * e & 7u, at = (word >> 2) * MOST_X + e / 4u;
                 codes[at][word & 3u] = data.x;
                 codes[at][(word & 3u) + 1u] = data.y;
             } else if (e < n) {
-                const uint half_ = e - N_FFN / 8u;
+                const uint half_ = e - FFN / 8u;
                 const float size = uintBitsToFloat(data.x);
                 scales[half_ / 2u][half_ & 1u] = size;
                 scales[half_ / 2u][2u + (half_ & 1u)] = size * float(int(data.y));
@@ -869,16 +806,12 @@ uvec4 keys[EACH], values[EACH];
 uint first_cells[EACH]; // rows in the cache of the first positions of this workgroup's part, for a head of keys 0
 
 uint cell_of(uint p) {
-#ifdef GENERAL
-    const uint block = step_words[from_table + p / block_size];
-#else
     const uint block = step_words[table + TABLE_OF p / block_size];
-#endif
     return block * KV_HEADS * block_size + p % block_size;
 }
 
 void find_first_cells() {
-    const uint start = OLDEST wg / HEADS * per_part;
+    const uint start = wg / HEADS * per_part;
     [[unroll]] for (uint e = 0u; e < EACH; e++) {
         first_cells[e] = cell_of(min(start + e * AT_ONCE + tid / OCTETS, position));
     }
@@ -889,7 +822,7 @@ void request(uint kv, uint first, bool cells_known) {
         const uint cell = cells_known ? first_cells[e] : cell_of(min(first + e * AT_ONCE + tid / OCTETS, position));
         const uint at = (cell + kv * block_size) * OCTETS + tid % OCTETS;
         keys[e] = CACHE(at);
-        values[e] = CACHE(at + V_CACHE / 4u);
+        values[e] = CACHE(at + v_cache / 4u);
     }
 }
 
@@ -918,8 +851,6 @@ float head_norm(bool of_key, uint i) {
 
 #ifdef HASTENED
 #define ANGLE(POSITION, PAIR) angles[PAIR]
-#elif defined(GENERAL)
-#define ANGLE(POSITION, PAIR) magnitude * turn(POSITION, turns[turns_at / 2u + from_turns + PAIR])
 #else
 #define ANGLE(POSITION, PAIR) magnitude * turn(POSITION, turns[turns_at / 2u + PAIR])
 #endif
@@ -1002,35 +933,18 @@ void store(uint kv) {
     const uint cell = newest_cell + kv * block_size;
     if (tid < 2u * OCTETS) {
         const uint from = OWN_OF 8u * tid; // keys, then values
-        const uint at = cell * OCTETS + tid % OCTETS + (tid < OCTETS ? 0u : V_CACHE / 4u);
+        const uint at = cell * OCTETS + tid % OCTETS + (tid < OCTETS ? 0u : v_cache / 4u);
         const vec4 a = head_four(from), b = head_four(from + 4u);
         CACHE(at) = uvec4(packHalf2x16(a.xy), packHalf2x16(a.zw), packHalf2x16(b.xy), packHalf2x16(b.zw));
     }
 }
-
-#ifdef GENERAL
-float capped(float v, float cap) { return cap * (1.0 - 2.0 / (exp(2.0 * v / cap) + 1.0)); } // tanh, without an overflow
-#define SCORE(V) (SOFT_CAP ? capped(V, soft_cap) : (V))
-#else
-#define SCORE(V) V
-#endif
-
-#ifdef GENERAL
-// The logit of a head's sink, which its first part has.
-float sink_of(uint head, uint part) {
-    return SINKS && part == 0u ? norm_number(norms_at + SINKS_AT + here * HEADS + head) : -1e30;
-}
-#define WITH_SINK(THEN) if (SINKS) THEN;
-#else
-#define WITH_SINK(THEN)
-#endif
 
 float rescaled(float top, float fresh) { return top == fresh ? 1.0 : exp(top - fresh); }
 
 // Attention of a head to a part of the positions.
 void attend(uint region, uint head, uint part, bool requested) {
     const uint kv = head / (HEADS / KV_HEADS), octet = tid % OCTETS;
-    const uint start = OLDEST part * per_part, end = min(start + per_part, position + 1u);
+    const uint start = part * per_part, end = min(start + per_part, position + 1u);
     if (!requested) request(kv, start, false);
     take_heads(region, head, 1u, kv);
 #ifndef HASTENED
@@ -1055,7 +969,7 @@ void attend(uint region, uint head, uint part, bool requested) {
                 score[e] += dot(key, query[i]);
             }
             [[unroll]] for (uint step = 1u; step < OCTETS; step *= 2u) score[e] += subgroupShuffleXor(score[e], step);
-            score[e] = p < end ? SCORE(score[e] * scale) : -1e30;
+            score[e] = p < end ? score[e] * scale : -1e30;
             fresh = max(fresh, score[e]);
         }
         const float factor = rescaled(top, fresh);
@@ -1089,9 +1003,7 @@ void attend(uint region, uint head, uint part, bool requested) {
     const uint d = tid;
     if (WITH_OTHERS || tid < CEIL(DIM, LANES) * LANES) { // whole subgroups
         float highest = -1e30, all = 0.0, v = 0.0;
-        WITH_SINK(highest = sink_of(head, part))
         EACH_UNIT for (uint w = 0u; w < WARPS; w++) highest = max(highest, states[w].x);
-        WITH_SINK(all = exp(sink_of(head, part) - highest))
         for (uint w = 0u; w < WARPS; w++) {
             const float share = rescaled(states[w].x, highest);
             all += share * states[w].y;
@@ -1119,7 +1031,7 @@ const uint DEEP_STEP = AT_ONCE * DEEP_EACH;
 // Attention of SHARE heads to a part of the positions.
 void attend_together(uint region, uint team, uint part) {
     const uint first_head = team * SHARE, kv = first_head / (HEADS / KV_HEADS), octet = tid % OCTETS, row = tid / OCTETS;
-    const uint start = OLDEST part * per_part, end = min(start + per_part, position); // of those in the cache
+    const uint start = part * per_part, end = min(start + per_part, position); // of those in the cache
     const uint base = kv * block_size * OCTETS + octet;
     uvec4 some_keys[DEEP_EACH], some_values[DEEP_EACH];
     uint at[DEEP_EACH]; // in the cache, of the next positions
@@ -1128,7 +1040,7 @@ void attend_together(uint region, uint team, uint part) {
 #define READ(TARGET, OFFSET) [[unroll]] for (uint e = 0u; e < DEEP_EACH; e++) TARGET[e] = CACHE(at[e] + OFFSET);
     FIND(start)
     READ(some_keys, 0u)
-    READ(some_values, V_CACHE / 4u)
+    READ(some_values, v_cache / 4u)
     FIND(start + DEEP_STEP)
     take_heads(region, first_head, SHARE, kv);
     if (end == position && first_head % (HEADS / KV_HEADS) == 0u) store(kv);
@@ -1154,9 +1066,6 @@ void attend_together(uint region, uint team, uint part) {
         [[unroll]] for (uint i = 0u; i < DEEP_EACH * SHARE; i++) {
             [[unroll]] for (uint step = 1u; step < OCTETS; step *= 2u) score[i] += subgroupShuffleXor(score[i], step);
         }
-#ifdef GENERAL
-        if (SOFT_CAP) [[unroll]] for (uint i = 0u; i < DEEP_EACH * SHARE; i++) score[i] = capped(score[i], soft_cap);
-#endif
         [[unroll]] for (uint h = 0u; h < SHARE; h++) {
             float fresh = top[h];
             [[unroll]] for (uint e = 0u; e < DEEP_EACH; e++) {
@@ -1182,7 +1091,7 @@ void attend_together(uint region, uint team, uint part) {
             }
         }
         if (first + DEEP_STEP < end) {
-            READ(some_values, V_CACHE / 4u)
+            READ(some_values, v_cache / 4u)
             FIND(first + 2u * DEEP_STEP)
         }
     }
@@ -1190,9 +1099,6 @@ void attend_together(uint region, uint team, uint part) {
         if (end == position) { // the newest, not in the cache
             float score = dot(head_four(OWN_OF 8u * octet), query[2u * h]) + dot(head_four(OWN_OF 8u * octet + 4u), query[2u * h + 1u]);
             [[unroll]] for (uint step = 1u; step < OCTETS; step *= 2u) score += subgroupShuffleXor(score, step);
-#ifdef GENERAL
-            score = SCORE(score);
-#endif
             if (row == 0u) {
                 const float fresh = max(top[h], score), factor = exp(top[h] - fresh), weight = exp(score - fresh);
                 top[h] = fresh;
@@ -1224,9 +1130,7 @@ void attend_together(uint region, uint team, uint part) {
         if (WITH_OTHERS || tid < CEIL(TOGETHER * DIM, LANES) * LANES) {
             const uint h = min(tid / DIM, TOGETHER - 1u), d = tid % DIM, head = first_head + from + h;
             float highest = -1e30, all = 0.0, v = 0.0;
-            WITH_SINK(highest = sink_of(head, part))
             EACH_UNIT for (uint w = 0u; w < WARPS; w++) highest = max(highest, states[w * SHARE + from + h].x);
-            WITH_SINK(all = exp(sink_of(head, part) - highest))
             for (uint w = 0u; w < WARPS; w++) {
                 const vec2 state = states[w * SHARE + from + h];
                 const float share = exp(state.x - highest);
@@ -1331,39 +1235,21 @@ void give_heads(uint region, float factor) {
 #define IS_OWN(ROW) (ROW < OF_X)
 #define RESIDUAL_SCALE
 #define CHUNKS_G CHUNKS_X
-#define OF_GATED OF_G
 #endif
 
 const uint OWN = CEIL(OF_X, THREADS);
 float residual[OWN]; // the rows of x of this workgroup, in float32
 
-#ifdef GENERAL
-// Adds biases of attention's output, or of a block with experts, to x before the products.
-void add_biases(bool of_block) {
-    [[unroll]] for (uint k = 0u; k < OWN; k++) {
-        const uint row = k * THREADS + tid, number = wg * OF_X + row;
-        if (!IS_OWN(row)) continue;
-        if (OUTPUT_BIAS && !of_block) residual[k] += RESIDUAL_SCALE norm_number(norms_at + OUTPUT_BIASES_AT + here * WIDTH + number);
-#ifdef GENERAL_EXPERTS
-        if (EXPERT_BIASES && of_block && sparse) residual[k] += RESIDUAL_SCALE down_biases(number);
-#endif
-    }
-}
-#endif
-
 void give_residual(uint at, uint chunks) {
     [[unroll]] for (uint k = 0u; k < OWN; k++) {
         const uint row = k * THREADS + tid;
-#ifdef GENERAL
-        if (POST_NORMS) residual[k] = 0.0; // readers add
-#endif
         if (IS_OWN(row)) residual[k] += RESIDUAL_SCALE row_sum(row, chunks, STRIDE_X);
         give_four(IS_OWN(row), SHRINK * residual[k], at + (wg * OF_X + row) / 4u);
     }
 }
 
 #ifdef GENERAL // GELU by the tanh is x times a sigmoid, too
-#define SLOPE(V) (CLAMPED ? 1.702 * V : GELU ? 1.5957691216 * (V + 0.044715 * V * V * V) : V)
+#define SLOPE(V) (GELU ? 1.5957691216 * (V + 0.044715 * V * V * V) : V)
 #else
 #define SLOPE(V) V
 #endif
@@ -1372,42 +1258,27 @@ void give_gated(uint region, float factor) {
     [[unroll]] for (uint first = 0u; first < OF_G / 4u; first += THREADS) {
         const uint four = first + tid;
 #ifdef GENERAL
-        const bool real = four < OF_GATED / 4u && wg * OF_GATED + 4u * four < N_FFN;
+        const bool real = four < OF_G / 4u && wg * OF_G + 4u * four < FFN;
 #else
         const bool real = four < OF_G / 4u;
 #endif
         vec4 v = vec4(0.0);
-#ifdef GENERAL_EXPERTS
-        vec4 gate_biases = vec4(0.0), up_biases = vec4(0.0);
-        if (EXPERT_BIASES && sparse && real) {
-            gate_biases = gated_biases(GATE_BIASES, wg * OF_GATED + 4u * four);
-            up_biases = gated_biases(UP_BIASES, wg * OF_GATED + 4u * four);
-        }
-#endif
         [[unroll]] for (uint c = 0u; c < 4u; c++) {
             if (!real) continue;
-#ifdef GENERAL_EXPERTS
-            if (CLAMPED) {
-                const float gate = min(row_sum(4u * four + c, CHUNKS_G, STRIDE_G) * factor + gate_biases[c], 7.0);
-                const float up = row_sum(OF_GATED + 4u * four + c, CHUNKS_G, STRIDE_G) * factor + up_biases[c];
-                v[c] = gate / (1.0 + exp(-SLOPE(gate))) * (clamp(up, -7.0, 7.0) + 1.0);
-                continue;
-            }
-#endif
             const float gate = row_sum(4u * four + c, CHUNKS_G, STRIDE_G) * factor;
-            v[c] = gate / (1.0 + exp(-SLOPE(gate))) * row_sum(OF_GATED + 4u * four + c, CHUNKS_G, STRIDE_G) * factor;
+            v[c] = gate / (1.0 + exp(-SLOPE(gate))) * row_sum(OF_G + 4u * four + c, CHUNKS_G, STRIDE_G) * factor;
         }
 #if defined(GENERAL_EXPERTS)
-        if (EXPERTS > 0u && sparse && real) v *= shares[min((wg * OF_GATED + 4u * four) / EXPERT_FFN, USED)];
+        if (SPARSE && real) v *= shares[(wg * OF_G + 4u * four) / EXPERT_FFN];
 #elif defined(WITH_EXPERTS)
         if (real) v *= shares[(wg * OF_G + 4u * four) / OF_EXPERT];
 #endif
         const float size = scale_of(v);
         int sum;
-        const uint q = quantize(v, size, sum), other = subgroupShuffleXor(q, 1), e = wg * (OF_GATED / 4u) + four;
+        const uint q = quantize(v, size, sum), other = subgroupShuffleXor(q, 1), e = wg * (OF_G / 4u) + four;
         if (!real) continue;
         if ((four & 1u) == 0u) put(region + ACT_F + e / 2u, uvec2(q, other));
-        if ((four & 3u) == 0u) put(region + ACT_F + N_FFN / 8u + e / 4u, uvec2(floatBitsToUint(size), uint(sum)));
+        if ((four & 3u) == 0u) put(region + ACT_F + FFN / 8u + e / 4u, uvec2(floatBitsToUint(size), uint(sum)));
     }
 }
 
@@ -1423,33 +1294,6 @@ void probe_residency() {
         POLL(1u, ACT_PROBE + i)
     }
 }
-
-#ifndef SEVERAL
-// Divides the positions up to NEWEST, from the oldest one on, into parts: of many only those in the cache.
-#define DIVIDE_POSITIONS(NEWEST) \
-        deep = SHARE > 1u && NEWEST >= DEEP; \
-        if (deep) { \
-            per_part = AT_ONCE * CEIL(NEWEST, DEEP_PARTS * AT_ONCE); \
-            n_used = CEIL(NEWEST, per_part); \
-        } else { \
-            const uint n_parts = clamp((NEWEST + 1u) / (2u * POSITIONS), 1u, PARTS); \
-            per_part = POSITIONS * CEIL(NEWEST + 1u, n_parts * POSITIONS); \
-            n_used = CEIL(NEWEST + 1u, per_part); \
-            if (GROUPS >= HEADS && wg / HEADS < n_used) find_first_cells(); \
-        }
-#endif
-
-#ifdef GENERAL
-// Finds the positions that a layer attends to, and their places; `near`: those of its window.
-void find_positions(bool near) {
-    oldest = near && position >= window ? position - window + 1u : 0u;
-    from_table = near ? window_table : table;
-    from_values = near ? window_v_cache : v_cache;
-    from_turns = near ? n_rot / 2u : 0u;
-    const uint newest = position - oldest;
-    DIVIDE_POSITIONS(newest)
-}
-#endif
 
 #ifndef SEVERAL
 // True if this workgroup computes a part of a head of its own.
@@ -1500,8 +1344,7 @@ void store_logits(float factor) {
         const uint id = wg * OF_L + row;
         if (id < VOCAB) {
 #ifdef GENERAL
-            float v = partial[row] * factor;
-            if (logit_cap > 0.0) v = capped(v, logit_cap);
+            const float v = partial[row] * factor;
 #else
             const float v = row_sum(row, CHUNKS_X, STRIDE_L) * factor;
 #endif
@@ -1531,8 +1374,6 @@ void compute_layer(uint layer) {
     load_places(min(layer + 1u, LAYERS - 1u));
 #ifdef GENERAL
     here = layer;
-    if (WINDOWS) find_positions(address(layer, 12u) != 0ul);
-    sparse = EXPERTS > 0u && (DENSE_FFN == 0u || address(layer, 8u) != 0ul);
 #endif
 #ifdef HEAD_NORMS
     head_norms = norms_at + (2u * LAYERS + 1u) * WIDTH + 2u * layer * DIM;
@@ -1576,9 +1417,8 @@ void compute_layer(uint layer) {
     barrier();
 #ifdef GENERAL
     BOTH_STEPS(STEPS_O, load_o, multiply_o)
-    if (!sparse) begin_gated(layer);
+    if (!SPARSE) begin_gated(layer);
     barrier();
-    add_biases(false);
     give_residual(region + ACT_R, SPLIT_O);
 #else
     TAKE_X(warp % CHUNKS_O)
@@ -1592,7 +1432,7 @@ void compute_layer(uint layer) {
 #if defined(GENERAL)
     factor = norm_factor();
 #ifdef GENERAL_EXPERTS
-    if (sparse) {
+    if (SPARSE) {
         give_routed(region, factor);
         take_routed(region);
         begin_gated(layer);
@@ -1610,8 +1450,7 @@ void compute_layer(uint layer) {
     if (last) begin_output();
     else begin_qkv(layer + 1u);
     barrier();
-    add_biases(true);
-    give_residual(region + ACT_LAYER, IF_SPARSE((1u + HAS_SHARED) * SPLIT_D, SPLIT_D));
+    give_residual(region + ACT_LAYER, SPLIT_D);
 #elif defined(WITH_EXPERTS)
     factor = norm_factor();
     give_routed(region, factor);
@@ -1670,11 +1509,17 @@ void main() {
         find_tokens();
 #else
         position = step_words[positions];
-#ifdef GENERAL
-        if (!WINDOWS) find_positions(false);
-#else
-        DIVIDE_POSITIONS(position)
-#endif
+        // Divide the positions into parts: of many only those in the cache.
+        deep = SHARE > 1u && position >= DEEP;
+        if (deep) {
+            per_part = AT_ONCE * CEIL(position, DEEP_PARTS * AT_ONCE);
+            n_used = CEIL(position, per_part);
+        } else {
+            const uint n_parts = clamp((position + 1u) / (2u * POSITIONS), 1u, PARTS);
+            per_part = POSITIONS * CEIL(position + 1u, n_parts * POSITIONS);
+            n_used = CEIL(position + 1u, per_part);
+            if (GROUPS >= HEADS && wg / HEADS < n_used) find_first_cells();
+        }
 #endif
 #ifdef HASTENED
         if (tid < n_rot / 2u) angles[tid] = magnitude * turn(position, turns[turns_at / 2u + tid]);

@@ -1,4 +1,4 @@
-// The products of shaders/persistent.comp for models of any shape: dense layers and layers with experts, matrices of several
+// The products of shaders/persistent.comp for models of any shape: dense layers or layers with experts, matrices of several
 // types. Shapes are specialization constants; weights and caches are found by address.
 //
 // A site is a product between two exchanges: queries with keys and values, attention's output, gate and up, down, and the
@@ -12,11 +12,11 @@ const uint UNITS = 2u;
 const uint UNITS = 4u;
 #endif
 
-struct Unit { uvec4 low, more; uint scale, super; };
+struct Unit { uvec4 low; uvec2 high; uint scale, super; };
 struct Pointers { uint64_t low, high, scale, super; };
 
 // Types of blocks, as the low bits of a matrix's address tell them; masks have a bit for each that a site needs.
-const uint Q4_0 = 0u, Q5_0 = 1u, Q8_0 = 2u, Q4_K = 3u, Q5_K = 4u, Q6_K = 5u, MXFP4 = 6u, TYPE = 7u;
+const uint Q4_0 = 0u, Q4_K = 1u, Q6_K = 2u, TYPE = 3u;
 
 // What a step is requested from: `total` blocks of a matrix, or of the experts' matrices, of which each has rows of BLOCKS_E.
 struct Source { uint64_t at; uint total, blocks, type; bool chosen; };
@@ -24,12 +24,11 @@ struct Source { uint64_t at; uint total, blocks, type; bool chosen; };
 Unit a0, a1, a2, a3, b0, b1, b2, b3; // of two steps
 float s0, s1, s2, s3;                // sums of rows
 uint here;     // layer
-bool sparse;   // this layer has experts
 
 #ifdef GENERAL_EXPERTS
-#define IF_SPARSE(THEN, ELSE) (EXPERTS == 0u ? (ELSE) : DENSE_FFN == 0u ? (THEN) : sparse ? (THEN) : (ELSE))
+const bool SPARSE = EXPERTS > 0u; // layers have experts
 #else
-#define IF_SPARSE(THEN, ELSE) (ELSE)
+const bool SPARSE = false;
 #endif
 
 uint64_t address(uint layer, uint i) { return packUint2x32(addresses[places_at / 2u + TABLE_ROW * layer + i]); }
@@ -56,8 +55,7 @@ uint chosen_number(uint row, uint block);
 
 // Pointers to this lane's block of a row's chunk.
 Pointers aim(Source from, uint row, uint chunk, uint type) {
-    const uint of_codes = type == Q8_0 ? 32u : 16u;
-    const uint of_high = type == Q6_K ? 8u : type == Q5_0 || type == Q5_K ? 4u : 0u;
+    const uint of_codes = 16u, of_high = type == Q6_K ? 8u : 0u;
     uint number = row * from.blocks + min(chunk * LANES + lane, from.blocks - 1u);
 #ifdef GENERAL_EXPERTS
     if (from.chosen) number = chosen_number(row, chunk * LANES + lane);
@@ -83,43 +81,9 @@ float product_of_four(uvec4 low, uint scale, uint super, bool with_minimum) {
     return unpackHalf2x16(scale).x * (all - 8.0 * sums);
 }
 
-// Twice the values of four codes of MXFP4, the low nibbles of a word, as signed bytes: 0, 1, 2, 3, 4, 6, 8, 12, and a sign.
-uint values_of(uint word) {
-    const uint low = word & 0x03030303u, large = (word >> 2 & 0x01010101u) * 255u, three = low & low >> 1 & 0x01010101u;
-    const uint size = low + (large & (0x04040404u + low + (three << 1)));
-    const uint sign = word >> 3 & 0x01010101u, turned = size ^ sign * 255u;
-    return (turned & 0x7f7f7f7fu) + sign ^ turned & 0x80808080u;
-}
-
 float product_as(Unit u, uint type) {
-#ifdef HAS_MXFP4
-    if (type == MXFP4) {
-        int first = 0, second = 0;
-        [[unroll]] for (uint i = 0u; i < 4u; i++) {
-            first += dotPacked4x8EXT(int(values_of(u.low[i])), int(x_low[i]));
-            second += dotPacked4x8EXT(int(values_of(u.low[i] >> 4)), int(x_high[i]));
-        }
-        return uintBitsToFloat(u.scale << 16) * dot(vec2(first, second), x_scales.xy); // half of 2 to the block's exponent
-    }
-#endif
-    if (type == Q4_K || type == Q4_0) return product_of_four(u.low, u.scale, u.super, type == Q4_K);
-    if (type == Q6_K) return product(u.low, u.more.xy, u.scale, u.super, true);
-    int first = 0, second = 0;
-    [[unroll]] for (uint i = 0u; i < 4u; i++) {
-        uvec2 words = uvec2(u.low[i], u.more[i]);
-        if (type != Q8_0) {
-            words = uvec2(words.x, words.x >> 4) & 0x0f0f0f0fu;
-            words |= (uvec2(u.more.x >> i, u.more.x >> (i + 4u)) & 0x01010101u) << 4;
-        }
-        first += dotPacked4x8EXT(int(words.x), int(x_low[i]));
-        second += dotPacked4x8EXT(int(words.y), int(x_high[i]));
-    }
-    const float all = dot(vec2(first, second), x_scales.xy), sums = x_scales.z + x_scales.w;
-    if (type == Q5_K) {
-        const vec2 factors = unpackHalf2x16(u.super);
-        return factors.x * float(u.scale & 255u) * all - factors.y * float(u.scale >> 8) * sums;
-    }
-    return unpackHalf2x16(u.scale).x * (type == Q5_0 ? all - 16.0 * sums : all);
+    if (type == Q6_K) return product(u.low, u.high, u.scale, u.super, true);
+    return product_of_four(u.low, u.scale, u.super, type == Q4_K);
 }
 
 // --- steps
@@ -288,11 +252,10 @@ void begin_o(uint layer) {
 #ifdef GENERAL_EXPERTS
 // --- the choice of experts
 
-const uint GATED_SHARE = SHARED_GATE ? 1u : 0u, ROUTERS = EXPERTS + GATED_SHARE; // the last is the gate of the shared experts
-const uint ROUTED = LARGER(CEIL(ROUTERS, GROUPS), 1u), READS_R = CEIL(WIDTH / 4u, THREADS);
+const uint ROUTERS = EXPERTS, ROUTED = LARGER(CEIL(ROUTERS, GROUPS), 1u), READS_R = CEIL(WIDTH / 4u, THREADS);
 const uint COMPARERS = 4u * EXPERTS <= THREADS ? 4u : 2u * EXPERTS <= THREADS ? 2u : 1u; // invocations of an expert
 shared float routed[WARPS * ROUTED]; // sums of subgroups
-shared float logits[ROUTERS + 1u], preferences[EXPERTS + 1u];
+shared float logits[EXPERTS + 1u];
 shared uint chosen[USED + 1u];
 shared float shares[USED + 1u];
 
@@ -306,8 +269,7 @@ void begin_routing(uint layer) {
         const uint row = min(wg * ROUTED + r, ROUTERS - 1u);
         [[unroll]] for (uint k = 0u; k < READS_R; k++) {
             const uint e = min(k * THREADS + tid, WIDTH / 4u - 1u);
-            if (SHARED_GATE && row == EXPERTS) router[r * READS_R + k] = norms[(norms_at + SHARED_GATES_AT + layer * WIDTH) / 4u + e];
-            else router[r * READS_R + k] = FLOATS(at, row * (WIDTH / 4u) + e);
+            router[r * READS_R + k] = FLOATS(at, row * (WIDTH / 4u) + e);
         }
     }
 }
@@ -319,22 +281,16 @@ void take_routed(uint region) {
     before_polls();
     if (WITH_OTHERS || tid < CEIL(ROUTERS, LANES) * LANES) {
         POLL(1u, region + ACT_L + min(tid, ROUTERS - 1u))
-        float v = uintBitsToFloat(data_of(seen[0]).x);
-        if (EXPERT_BIASES && tid < EXPERTS) v += norm_number(norms_at + ROUTER_BIASES_AT + here * EXPERTS + tid);
-        if (tid < ROUTERS) logits[tid] = v;
-        if (tid < EXPERTS) {
-            const float opened = ROUTING >= SIGMOID_NORMALIZED ? 1.0 / (1.0 + exp(-v)) : v;
-            preferences[tid] = ROUTING_BIAS ? opened + norm_number(norms_at + ROUTING_BIASES_AT + here * PADDED_EXPERTS + tid) : v;
-        }
+        if (tid < EXPERTS) logits[tid] = uintBitsToFloat(data_of(seen[0]).x);
     }
     if (tid < USED) chosen[tid] = tid; // should a logit be no number
     barrier();
     const uint expert = min(tid / COMPARERS, EXPERTS - 1u);
-    const float mine = preferences[expert];
+    const float mine = logits[expert];
     uint better = 0u;
     for (uint k = 0u; k < CEIL(EXPERTS, COMPARERS); k++) {
         const uint i = k * COMPARERS + tid % COMPARERS;
-        const float other = preferences[min(i, EXPERTS)];
+        const float other = logits[min(i, EXPERTS)];
         better += uint(i < EXPERTS && (other > mine || (other == mine && i < expert)));
     }
     [[unroll]] for (uint step = 1u; step < COMPARERS; step *= 2u) better += subgroupShuffleXor(better, step);
@@ -342,130 +298,70 @@ void take_routed(uint region) {
     barrier();
 }
 
-// Computes the shares of the chosen experts, and that of the shared ones, by one subgroup.
+// Computes the shares of the chosen experts by one subgroup.
 void find_shares() {
     if (!WITH_OTHERS && warp != 0u) return;
-    const uint expert = min(chosen[min(lane, USED - 1u)], EXPERTS - 1u);
     float top = -1e30, sum = 0.0;
-    if (ROUTING >= SIGMOID_NORMALIZED) {
-        for (uint i = 0u; i < USED; i++) sum += 1.0 / (1.0 + exp(-logits[chosen[i]]));
-    } else if (ROUTING == SOFTMAX_OF_CHOSEN) {
-        for (uint i = 0u; i < USED; i++) top = max(top, logits[chosen[i]]);
-        for (uint i = 0u; i < USED; i++) sum += exp(logits[chosen[i]] - top);
-    } else {
-        for (uint i = lane; i < CEIL(EXPERTS, LANES) * LANES; i += LANES) top = max(top, logits[min(i, EXPERTS - 1u)]);
-        top = subgroupMax(top);
-        for (uint i = lane; i < CEIL(EXPERTS, LANES) * LANES; i += LANES) {
-            sum += i < EXPERTS ? exp(logits[min(i, EXPERTS - 1u)] - top) : 0.0;
-        }
-        sum = subgroupAdd(sum);
-    }
+    for (uint i = 0u; i < USED; i++) top = max(top, logits[chosen[i]]);
+    for (uint i = 0u; i < USED; i++) sum += exp(logits[chosen[i]] - top);
     for (uint i = lane; i < CEIL(USED, LANES) * LANES; i += LANES) {
-        const float v = logits[chosen[min(i, USED - 1u)]];
-        float share = ROUTING >= SIGMOID_NORMALIZED ? 1.0 / (1.0 + exp(-v)) : exp(v - top) / sum;
-        if (ROUTING == SIGMOID_NORMALIZED) share /= max(sum, 1.0 / 16384.0);
-        if (i < USED && warp == 0u) shares[i] = share * share_scale;
+        if (i < USED && warp == 0u) shares[i] = exp(logits[chosen[i]] - top) / sum;
     }
-    if (tid == 0u) shares[USED] = SHARED_GATE ? 1.0 / (1.0 + exp(-logits[EXPERTS])) : 1.0;
 }
 
 #endif
 // --- gate and up
 
-#ifdef GENERAL_EXPERTS
-const uint GATE_BIASES = 13u, UP_BIASES = 14u, DOWN_BIASES = 15u; // numbers of a layer's table
-
-// Biases of four gated values from `g` on.
-vec4 gated_biases(uint which, uint g) {
-    return FLOATS(address(here, which), (chosen[g / EXPERT_FFN] * EXPERT_FFN + g % EXPERT_FFN) / 4u);
-}
-
-// The chosen experts' biases of a row of down, each times its share.
-float down_biases(uint row) {
-    float sum = 0.0;
-    const uint64_t at = address(here, DOWN_BIASES);
-    for (uint i = 0u; i < USED; i++) {
-        const uint number = chosen[i] * WIDTH + row;
-        sum += shares[i] * FLOATS(at, number / 4u)[number & 3u];
-    }
-    return sum;
-}
-#endif
-
-const uint HAS_SHARED = SHARED_FFN > 0u ? 1u : 0u;
-
-const uint FFN_E = USED * EXPERT_FFN + SHARED_FFN; // gated values of a layer with experts
-const uint OF_GE = 16u * CEIL(CEIL(FFN_E, 16u), GROUPS), OF_GD = 16u * CEIL(CEIL(DENSE_FFN, 16u), GROUPS);
 const uint SLOTS_G = WARPS / SPLIT_G, HALF_G = SLOTS_G / 2u, PER_G = CEIL(CHUNKS_X, SPLIT_G), CS_G = CEIL(PER_G, UNITS / RR_G);
-const uint N_GE = RR_G * CEIL(CEIL(OF_GE, HALF_G), RR_G), N_GD = RR_G * CEIL(CEIL(OF_GD, HALF_G), RR_G);
-#define N_GATED IF_SPARSE(N_GE, N_GD)
-#define OF_GATED IF_SPARSE(OF_GE, OF_GD)
-#define N_FFN IF_SPARSE(FFN_E, DENSE_FFN)
-#define STEPS_G (N_GATED / RR_G * CS_G)
+const uint N_GATED = RR_G * CEIL(CEIL(OF_G, HALF_G), RR_G), STEPS_G = N_GATED / RR_G * CS_G;
 
 // The first row of a step among the gated values.
-uint gated_row(uint s) { return row_of(warp / SPLIT_G % HALF_G * N_GATED + s / CS_G * RR_G, OF_GATED, N_FFN, RR_G); }
+uint gated_row(uint s) { return row_of(warp / SPLIT_G % HALF_G * N_GATED + s / CS_G * RR_G, OF_G, FFN, RR_G); }
 
 const bool RAGGED_G = SPLIT_G * PER_G != CHUNKS_X ? true : PER_G % (UNITS / RR_G) != 0u;
-uint64_t at_gated, at_gated_shared; // of experts or dense ones, and of shared ones
+uint64_t at_gated;
 
 void load_gated(uint q, uint s) {
     const uint first = warp % SPLIT_G * PER_G, end = min(first + PER_G, CHUNKS_X), chunk = first + s % CS_G * (UNITS / RR_G);
     const uint g = gated_row(s);
 #ifdef GENERAL_EXPERTS
-    if (IF_SPARSE(true, false)) {
-        if (HAS_SHARED != 0u && g >= USED * EXPERT_FFN) {
-            const uint row = g - USED * EXPERT_FFN;
-            load_step(q, source_of(at_gated_shared, SHARED_FFN * BLOCKS_X, BLOCKS_X), TYPES_G, RR_G, row, chunk, end, RAGGED_G);
-        } else {
-            const uint row = chosen[g / EXPERT_FFN] * EXPERT_FFN + g % EXPERT_FFN;
-            load_step(q, source_of(at_gated, EXPERTS * EXPERT_FFN * BLOCKS_X, BLOCKS_X), TYPES_G, RR_G, row, chunk, end, RAGGED_G);
-        }
+    if (SPARSE) {
+        const uint row = chosen[g / EXPERT_FFN] * EXPERT_FFN + g % EXPERT_FFN;
+        load_step(q, source_of(at_gated, EXPERTS * EXPERT_FFN * BLOCKS_X, BLOCKS_X), TYPES_G, RR_G, row, chunk, end, RAGGED_G);
         return;
     }
 #endif
-    load_step(q, source_of(at_gated, DENSE_FFN * BLOCKS_X, BLOCKS_X), TYPES_G, RR_G, g, chunk, end, RAGGED_G);
+    load_step(q, source_of(at_gated, FFN * BLOCKS_X, BLOCKS_X), TYPES_G, RR_G, g, chunk, end, RAGGED_G);
 }
 
 void multiply_gated(uint q, uint s) {
     const uint share = warp % SPLIT_G, first = share * PER_G, end = min(first + PER_G, CHUNKS_X), g = gated_row(s);
-    const bool of_shared = HAS_SHARED != 0u && IF_SPARSE(true, false) && g >= USED * EXPERT_FFN;
     if (s % CS_G == 0u) clear_sums();
-    multiply_step(q, TYPES_G, of_shared ? at_gated_shared : at_gated, BLOCKS_X, 0u, RR_G, first + s % CS_G * (UNITS / RR_G), end, RAGGED_G);
+    multiply_step(q, TYPES_G, at_gated, BLOCKS_X, 0u, RR_G, first + s % CS_G * (UNITS / RR_G), end, RAGGED_G);
     if (s % CS_G != CS_G - 1u) return;
-    const uint slot = warp / SPLIT_G, of = OF_GATED, up = slot >= HALF_G ? of : 0u;
-    keep_rows(RR_G, local_of(g, of), slot < 2u * HALF_G ? of : 0u, share * STRIDE_G + up);
+    const uint slot = warp / SPLIT_G, up = slot >= HALF_G ? OF_G : 0u;
+    keep_rows(RR_G, local_of(g, OF_G), slot < 2u * HALF_G ? OF_G : 0u, share * STRIDE_G + up);
 }
 
 void begin_gated(uint layer) {
-    const uint which = warp / SPLIT_G < HALF_G ? 0u : 1u;
-    at_gated = address(layer, 4u + which);
-    if (HAS_SHARED != 0u) at_gated_shared = address(layer, 9u + which);
+    at_gated = address(layer, warp / SPLIT_G < HALF_G ? 4u : 5u);
     BEGIN(STEPS_G, load_gated)
 }
 
-// --- down: of the experts or of a dense layer, then of the shared experts, whose parts of a row come behind
+// --- down
 
 const uint SLOTS_D = WARPS / SPLIT_D, N_D = RR_D * CEIL(CEIL(OF_X, SLOTS_D), RR_D);
-const uint BLOCKS_E = LARGER(EXPERT_FFN / 32u, 1u), BLOCKS_U = USED * EXPERT_FFN / 32u, BLOCKS_S = LARGER(SHARED_FFN / 32u, 1u);
-const uint BLOCKS_DENSE = LARGER(DENSE_FFN / 32u, 1u);
-const uint CHUNKS_U = CEIL(BLOCKS_U, LANES), CHUNKS_S = CEIL(BLOCKS_S, LANES), CHUNKS_DENSE = CEIL(BLOCKS_DENSE, LANES);
-const uint PER_U = CEIL(CHUNKS_U, SPLIT_D), PER_S = CEIL(CHUNKS_S, SPLIT_D), PER_DENSE = CEIL(CHUNKS_DENSE, SPLIT_D);
-const uint CS_U = CEIL(PER_U, UNITS / RR_D), CS_S = CEIL(PER_S, UNITS / RR_D), CS_DENSE = CEIL(PER_DENSE, UNITS / RR_D);
-#define CHUNKS_DOWN IF_SPARSE(CHUNKS_U, CHUNKS_DENSE)
-#define PER_DOWN IF_SPARSE(PER_U, PER_DENSE)
-#define CS_DOWN IF_SPARSE(CS_U, CS_DENSE)
-#define STEPS_MAIN (N_D / RR_D * CS_DOWN)
-#define STEPS_D (STEPS_MAIN + IF_SPARSE(HAS_SHARED * (N_D / RR_D) * CS_S, 0u))
-const bool RAGGED_U = SPLIT_D * PER_U != CHUNKS_U ? true : PER_U % (UNITS / RR_D) != 0u;
-const bool RAGGED_S = SPLIT_D * PER_S != CHUNKS_S ? true : PER_S % (UNITS / RR_D) != 0u;
-const bool RAGGED_DENSE = SPLIT_D * PER_DENSE != CHUNKS_DENSE ? true : PER_DENSE % (UNITS / RR_D) != 0u;
-uint64_t at_down, at_down_shared;
+const uint CHUNKS_D = CEIL(BLOCKS_D, LANES), PER_D = CEIL(CHUNKS_D, SPLIT_D), CS_D = CEIL(PER_D, UNITS / RR_D);
+const uint STEPS_D = N_D / RR_D * CS_D;
+const bool RAGGED_D = SPLIT_D * PER_D != CHUNKS_D ? true : PER_D % (UNITS / RR_D) != 0u;
+uint64_t at_down;
 
 #ifdef GENERAL_EXPERTS
+const uint BLOCKS_E = LARGER(EXPERT_FFN / 32u, 1u);
+
 // The number of a block of the chosen experts' rows, which lie one behind the other.
 uint chosen_number(uint row, uint block) {
-    block = min(block, BLOCKS_U - 1u);
+    block = min(block, BLOCKS_D - 1u);
     return (chosen[block / BLOCKS_E] * WIDTH + row) * BLOCKS_E + block % BLOCKS_E;
 }
 #endif
@@ -473,56 +369,27 @@ uint chosen_number(uint row, uint block) {
 uint row_of_down(uint batch) { return row_of(warp / SPLIT_D * N_D + batch * RR_D, OF_X, WIDTH, RR_D); }
 
 void load_down(uint q, uint s) {
-    const uint share = warp % SPLIT_D;
-    if (s < STEPS_MAIN) {
-        const uint first = share * PER_DOWN, end = min(first + PER_DOWN, CHUNKS_DOWN);
-        const uint chunk = first + s % CS_DOWN * (UNITS / RR_D), row = row_of_down(s / CS_DOWN);
+    const uint first = warp % SPLIT_D * PER_D, end = min(first + PER_D, CHUNKS_D);
+    const uint chunk = first + s % CS_D * (UNITS / RR_D), row = row_of_down(s / CS_D);
+    Source from = source_of(at_down, WIDTH * BLOCKS_D, BLOCKS_D);
 #ifdef GENERAL_EXPERTS
-        if (IF_SPARSE(true, false)) {
-            Source from = source_of(at_down, EXPERTS * WIDTH * BLOCKS_E, BLOCKS_E);
-            from.chosen = true;
-            load_step(q, from, TYPES_D, RR_D, row, chunk, end, RAGGED_U);
-            return;
-        }
-#endif
-        load_step(q, source_of(at_down, WIDTH * BLOCKS_DENSE, BLOCKS_DENSE), TYPES_D, RR_D, row, chunk, end, RAGGED_DENSE);
-    }
-#ifdef GENERAL_EXPERTS
-    else if (HAS_SHARED != 0u) {
-        const uint t = s - STEPS_MAIN, first = share * PER_S, end = min(first + PER_S, CHUNKS_S);
-        const uint chunk = first + t % CS_S * (UNITS / RR_D);
-        load_step(q, source_of(at_down_shared, WIDTH * BLOCKS_S, BLOCKS_S), TYPES_D, RR_D, row_of_down(t / CS_S), chunk, end, RAGGED_S);
+    if (SPARSE) {
+        from = source_of(at_down, EXPERTS * WIDTH * BLOCKS_E, BLOCKS_E);
+        from.chosen = true;
     }
 #endif
+    load_step(q, from, TYPES_D, RR_D, row, chunk, end, RAGGED_D);
 }
 
 void multiply_down(uint q, uint s) {
-    const uint share = warp % SPLIT_D;
-    if (s < STEPS_MAIN) {
-        const uint first = share * PER_DOWN, end = min(first + PER_DOWN, CHUNKS_DOWN), of_row = CS_DOWN;
-        const uint chunk = first + s % of_row * (UNITS / RR_D);
-        if (s % of_row == 0u) clear_sums();
-#ifdef GENERAL_EXPERTS
-        if (IF_SPARSE(true, false)) multiply_step(q, TYPES_D, at_down, BLOCKS_U, 0u, RR_D, chunk, end, RAGGED_U);
-        else
-#endif
-        multiply_step(q, TYPES_D, at_down, BLOCKS_DENSE, 0u, RR_D, chunk, end, RAGGED_DENSE);
-        if (s % of_row == of_row - 1u) keep_rows(RR_D, local_of(row_of_down(s / of_row), OF_X), OF_X, share * STRIDE_X);
-    }
-#ifdef GENERAL_EXPERTS
-    else if (HAS_SHARED != 0u) {
-        const uint t = s - STEPS_MAIN, first = share * PER_S, end = min(first + PER_S, CHUNKS_S);
-        if (t % CS_S == 0u) clear_sums();
-        multiply_step(q, TYPES_D, at_down_shared, BLOCKS_S, BLOCKS_U, RR_D, first + t % CS_S * (UNITS / RR_D), end, RAGGED_S);
-        if (t % CS_S != CS_S - 1u) return;
-        keep_rows(RR_D, local_of(row_of_down(t / CS_S), OF_X), OF_X, (SPLIT_D + share) * STRIDE_X);
-    }
-#endif
+    const uint share = warp % SPLIT_D, first = share * PER_D, end = min(first + PER_D, CHUNKS_D);
+    if (s % CS_D == 0u) clear_sums();
+    multiply_step(q, TYPES_D, at_down, BLOCKS_D, 0u, RR_D, first + s % CS_D * (UNITS / RR_D), end, RAGGED_D);
+    if (s % CS_D == CS_D - 1u) keep_rows(RR_D, local_of(row_of_down(s / CS_D), OF_X), OF_X, share * STRIDE_X);
 }
 
 void begin_down(uint layer) {
     at_down = address(layer, 6u);
-    if (HAS_SHARED != 0u) at_down_shared = address(layer, 11u);
     BEGIN(STEPS_D, load_down)
 }
 

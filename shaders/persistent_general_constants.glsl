@@ -8,7 +8,7 @@ layout(constant_id = 4) const uint WIDTH = 2048u;
 layout(constant_id = 5) const uint HEADS = 32u;
 layout(constant_id = 6) const uint KV_HEADS = 8u;
 layout(constant_id = 7) const uint DIM = 64u;
-layout(constant_id = 8) const uint FFN = 8192u; // width of the widest layer
+layout(constant_id = 8) const uint FFN = 8192u; // gated values of a layer
 layout(constant_id = 9) const uint VOCAB = 128256u;
 layout(constant_id = 10) const uint EACH = 2u; // positions of an invocation at a time, in attention
 layout(constant_id = 11) const bool EARLY = true; // ask for keys before the products of queries
@@ -19,37 +19,24 @@ layout(constant_id = 15) const uint DEEP_EACH = 2u; // positions of an invocatio
 layout(constant_id = 16) const bool WITH_OTHERS = false; // all subgroups enter loops, which software devices need
 layout(constant_id = 17) const bool BIASES = false;      // of queries, keys and values
 layout(constant_id = 18) const bool WITH_HEAD_NORMS = false;
-layout(constant_id = 19) const uint DENSE_FFN = 0u;      // width of dense layers; 0: there are none
-layout(constant_id = 20) const uint EXPERTS = 0u;        // of a layer; 0: none
-layout(constant_id = 21) const uint USED = 0u;           // experts of a token
-layout(constant_id = 22) const uint EXPERT_FFN = 0u;     // width of an expert
-layout(constant_id = 23) const uint SHARED_FFN = 0u;     // width of the shared experts; 0: there are none
-layout(constant_id = 24) const bool SHARED_GATE = false; // the shared experts have a gate
-layout(constant_id = 25) const uint ROUTING = 0u;        // how shares follow from logits
-layout(constant_id = 26) const bool ROUTING_BIAS = false;
-layout(constant_id = 27) const uint TYPES_Q = 8u; // masks of types of matrices: of queries, keys and values, attention's output,
-layout(constant_id = 28) const uint TYPES_K = 8u; // gate and up, down, and the output
-layout(constant_id = 29) const uint TYPES_O = 8u;
-layout(constant_id = 30) const uint TYPES_G = 8u;
-layout(constant_id = 31) const uint TYPES_D = 8u;
-layout(constant_id = 32) const uint TYPES_L = 8u;
-layout(constant_id = 33) const uint SPLIT_Q = 1u; // subgroups of a row
-layout(constant_id = 34) const uint SPLIT_O = 1u;
-layout(constant_id = 35) const uint SPLIT_G = 1u;
-layout(constant_id = 36) const uint SPLIT_D = 1u;
-layout(constant_id = 37) const uint RR_Q = 4u; // rows of a step
-layout(constant_id = 38) const uint RR_K = 4u;
-layout(constant_id = 39) const uint RR_O = 4u;
-layout(constant_id = 40) const uint RR_G = 4u;
-layout(constant_id = 41) const uint RR_D = 4u;
-layout(constant_id = 42) const uint RR_L = 4u;
-layout(constant_id = 43) const bool POST_NORMS = false; // results of attention and of blocks have norms before they are added
-layout(constant_id = 44) const bool GELU = false; // activation of gated values; false: SiLU
-layout(constant_id = 45) const bool SOFT_CAP = false; // scores have a soft cap
-layout(constant_id = 46) const bool WINDOWS = false; // some layers, or all, attend to the newest positions alone
-layout(constant_id = 47) const bool SINKS = false;   // each head has a sink, a logit beside its scores
-layout(constant_id = 48) const bool OUTPUT_BIAS = false;   // of attention's output
-layout(constant_id = 49) const bool EXPERT_BIASES = false; // of the router, and of gate, up and down of each expert
-layout(constant_id = 50) const bool CLAMPED = false;       // gates are at most 7, up is between -7 and 7, and plus 1
+layout(constant_id = 19) const uint EXPERTS = 0u;        // of a layer; 0: none
+layout(constant_id = 20) const uint USED = 0u;           // experts of a token
+layout(constant_id = 21) const uint EXPERT_FFN = 0u;     // width of an expert
+layout(constant_id = 22) const uint TYPES_Q = 8u; // masks of types of matrices: of queries, keys and values, attention's output,
+layout(constant_id = 23) const uint TYPES_K = 8u; // gate and up, down, and the output
+layout(constant_id = 24) const uint TYPES_O = 8u;
+layout(constant_id = 25) const uint TYPES_G = 8u;
+layout(constant_id = 26) const uint TYPES_D = 8u;
+layout(constant_id = 27) const uint TYPES_L = 8u;
+layout(constant_id = 28) const uint SPLIT_Q = 1u; // subgroups of a row
+layout(constant_id = 29) const uint SPLIT_O = 1u;
+layout(constant_id = 30) const uint SPLIT_G = 1u;
+layout(constant_id = 31) const uint SPLIT_D = 1u;
+layout(constant_id = 32) const uint RR_Q = 4u; // rows of a step
+layout(constant_id = 33) const uint RR_K = 4u;
+layout(constant_id = 34) const uint RR_O = 4u;
+layout(constant_id = 35) const uint RR_G = 4u;
+layout(constant_id = 36) const uint RR_D = 4u;
+layout(constant_id = 37) const uint RR_L = 4u;
+layout(constant_id = 38) const bool GELU = false; // activation of gated values; false: SiLU
 const bool SUPER = false; // of other variants: the type tells it here
-const uint SOFTMAX_OF_CHOSEN = 0u, SIGMOID_NORMALIZED = 2u; // values of ROUTING; 1: softmax of all, 3: sigmoid

@@ -2,16 +2,10 @@
 // name of its own: compilers leave arrays with indices of functions in memory.
 
 #define LOAD_UNIT(U, FROM, I) \
-    if (type == Q8_0) { \
-        U.low = CODES(FROM.low, 2u * (I)); \
-        U.more = CODES(FROM.low, 2u * (I) + 1u); \
-    } else { \
-        U.low = CODES(FROM.low, I); \
-    } \
-    if (type == Q6_K) U.more.xy = BITS(FROM.high, I); \
-    if (type == Q5_0 || type == Q5_K) U.more.x = SUPERS(FROM.high, I); \
+    U.low = CODES(FROM.low, I); \
+    if (type == Q6_K) U.high = BITS(FROM.high, I); \
     U.scale = SCALES(FROM.scale, I); \
-    if (type >= Q4_K && type <= Q6_K) U.super = SUPERS(FROM.super, (I) / 8u);
+    if (type != Q4_0) U.super = SUPERS(FROM.super, (I) / 8u);
 
 // Requests `rr` rows of a matrix from `row` on, and chunks from `chunk` on, before `end`.
 void LOAD_AS(Source from, uint rr, uint row, uint chunk, uint end, bool ragged, uint type) {
@@ -39,21 +33,7 @@ void LOAD_STEP(Source from, uint mask, uint rr, uint row, uint chunk, uint end, 
 #ifdef HAS_Q4_0
     if (is(mask, type, Q4_0)) LOAD_AS(from, rr, row, chunk, end, ragged, Q4_0);
 #endif
-#ifdef HAS_Q6_K
     if (is(mask, type, Q6_K)) LOAD_AS(from, rr, row, chunk, end, ragged, Q6_K);
-#endif
-#ifdef HAS_Q8_0
-    if (is(mask, type, Q8_0)) LOAD_AS(from, rr, row, chunk, end, ragged, Q8_0);
-#endif
-#ifdef HAS_Q5_K
-    if (is(mask, type, Q5_K)) LOAD_AS(from, rr, row, chunk, end, ragged, Q5_K);
-#endif
-#ifdef HAS_Q5_0
-    if (is(mask, type, Q5_0)) LOAD_AS(from, rr, row, chunk, end, ragged, Q5_0);
-#endif
-#ifdef HAS_MXFP4
-    if (is(mask, type, MXFP4)) LOAD_AS(from, rr, row, chunk, end, ragged, MXFP4);
-#endif
 }
 
 // Multiplies with x, of which the row's first block is `x_block`.
@@ -92,21 +72,7 @@ void MULTIPLY_STEP(uint type, uint mask, uint blocks, uint x_block, uint rr, uin
 #ifdef HAS_Q4_0
     if (is(mask, type, Q4_0)) MULTIPLY_AS(blocks, x_block, rr, chunk, end, ragged, Q4_0);
 #endif
-#ifdef HAS_Q6_K
     if (is(mask, type, Q6_K)) MULTIPLY_AS(blocks, x_block, rr, chunk, end, ragged, Q6_K);
-#endif
-#ifdef HAS_Q8_0
-    if (is(mask, type, Q8_0)) MULTIPLY_AS(blocks, x_block, rr, chunk, end, ragged, Q8_0);
-#endif
-#ifdef HAS_Q5_K
-    if (is(mask, type, Q5_K)) MULTIPLY_AS(blocks, x_block, rr, chunk, end, ragged, Q5_K);
-#endif
-#ifdef HAS_Q5_0
-    if (is(mask, type, Q5_0)) MULTIPLY_AS(blocks, x_block, rr, chunk, end, ragged, Q5_0);
-#endif
-#ifdef HAS_MXFP4
-    if (is(mask, type, MXFP4)) MULTIPLY_AS(blocks, x_block, rr, chunk, end, ragged, MXFP4);
-#endif
 }
 
 #undef LOAD_UNIT

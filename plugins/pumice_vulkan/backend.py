@@ -264,7 +264,6 @@ class VulkanBackend(Backend):
         memories = Weights(device), Arena(device), Scratch(device, SCRATCH_BYTES), Scratch(device)
         return Shared(
             *(device, Kernels(device), *memories, int8, cooperative, prepares, persistent),
-            unmeasured=self.options.persistent == "always",
             most_rows=None if most_rows == "auto" else most_rows,
             lanes=lanes,
             sums_by_rows=sums_by_rows(device) if lanes else None,

@@ -93,7 +93,6 @@ class Shared:
     cooperative: MatrixShape | None = None  # of the matrix units on which products run
     prepares: bool = False
     persistent: bool = False  # tokens of one sequence are one dispatch where possible
-    unmeasured: bool = False  # ... also those of shapes that were not measured on a GPU
     most_rows: int | None = 1  # tokens of steps that are one dispatch where possible
     lanes: bool = False  # products on matrix units convert weights in registers
     sums_by_rows: bool | None = None  # order of a lane's sums on matrix units; None: unknown
@@ -243,9 +242,7 @@ class DeviceProgram(Program):
         if self._recurrent and self._picker:
             self._memory.state_inputs = settled_places(self._memory, segment, self._most_drafted)
         self._persistent = (
-            PersistentPath.of(self._memory, shared.kernels, segment, shared.unmeasured, shared.most_rows)
-            if shared.persistent
-            else None
+            PersistentPath.of(self._memory, shared.kernels, segment, shared.most_rows) if shared.persistent else None
         )
         shared.weights.finish()
         self._recorder = Recorder(

@@ -13,11 +13,10 @@ from pumice.plugin.unstable import Limits
 from pumice_vulkan.device import Device
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.persistent.division import QUANTIZED_TOGETHER
-from pumice_vulkan.persistent.pattern import Block, Decoder, Routing
+from pumice_vulkan.persistent.pattern import Decoder
 
-TYPES = ("q4_0", "q5_0", "q8_0", "q4_k", "q5_k", "q6_k", "mxfp4")  # in the order of the shader's numbers
+TYPES = ("q4_0", "q4_k", "q6_k")  # in the order of the shader's numbers
 FOUND_BY = "typed addresses"
-TABLE_ROW = 16  # numbers of a layer in the table
 
 THREADS, GROUPS, WARPS = 512, 128, 16  # most invocations of a workgroup, and workgroups, of GPUs; subgroups
 UNITS, FEW_UNITS = 4, 2  # of a step: rows, and chunks of them
@@ -26,8 +25,6 @@ MOST_PER_LANE = 8  # values of a head
 MOST_BYTES = 1 << 32  # of a matrix, within which the shader counts bytes
 READ_COST, SUM_COST, STEP_COST, SPLIT_COST = 0.2, 0.3, 0.5, 0.01
 """Costs beside a unit's product, in such products: reading x, sums of rows, pointers, parts of rows to be added."""
-
-SOFTMAX_OF_CHOSEN, SOFTMAX, SIGMOID_NORMALIZED, SIGMOID = range(4)
 
 
 @dataclass(frozen=True)
@@ -77,12 +74,9 @@ VARIANTS = {
     "q4_k": Variant(("q4_k", "q6_k"), experts=False, units=FEW_UNITS),
     "q4_0": Variant(("q4_0", "q6_k"), experts=False, units=FEW_UNITS),
     "q4_k_experts": Variant(("q4_k", "q6_k"), experts=True, units=UNITS),
-    "q4_0_experts": Variant(("q4_0", "q6_k"), experts=True, units=UNITS),
-    "mxfp4": Variant(("q8_0", "mxfp4"), experts=True, units=UNITS),
-    "all": Variant(TYPES[:-1], experts=True, units=UNITS),
-    "small_mxfp4": Variant(("q8_0", "mxfp4"), experts=True, units=FEW_UNITS, software=True),
-    "small": Variant(TYPES[:-1], experts=True, units=FEW_UNITS, software=True),
+    "small": Variant(TYPES, experts=True, units=FEW_UNITS, software=True),
 }
+"""Compilations by name; a GPU was measured with each that is not for software devices, which tests use."""
 
 
 def _variant(types: int, experts: bool, software: bool) -> str:
@@ -112,14 +106,9 @@ class General:
     with_others: bool
     biases: bool
     head_norms: bool
-    dense_ffn: int
     experts: int
     used: int
     expert_ffn: int
-    shared_ffn: int
-    shared_gate: bool
-    routing: int
-    routing_bias: bool
     types_q: int
     types_k: int
     types_o: int
@@ -136,14 +125,7 @@ class General:
     rows_g: int
     rows_d: int
     rows_l: int
-    post_norms: bool
     gelu: bool
-    soft_cap: bool
-    windows: bool
-    sinks: bool
-    output_bias: bool
-    expert_biases: bool
-    clamped: bool
 
     rows = 1  # tokens of a step
     found_by = FOUND_BY
@@ -171,7 +153,7 @@ class General:
         parts = max(1, self.groups // self.heads, self.deep_parts)
         layer = 2 * (self.width // 4) + (query + 2 * key) // 4 + parts * (query // 4 + self.heads)
         layer += self.ffn // 8 + self.ffn // 16 + (query // 4 if self.deep_parts > 1 else 0)
-        layer += self.experts + self.shared_gate
+        layer += self.experts
         return 4 * (self.layers * layer + self.width // 4 + self.groups)
 
     @property
@@ -184,15 +166,13 @@ class General:
         partial = max(
             self.split_q * (rows_q + 1),
             self.split_g * (gated + 1),
-            max(self.split_o, (1 + (self.shared_ffn > 0)) * self.split_d) * rows_x,
+            max(self.split_o, self.split_d) * rows_x,
             _ceil(self.vocabulary, self.groups),
             warps * heads,
         )
         small = 12 * warps + 8 * warps * self.share + 4 * (2 + self.share) * self.dim + 64
-        small += 4 * warps * self.post_norms
         if self.experts:
-            routed = _ceil(self.experts + self.shared_gate, self.groups)
-            small += 4 * (2 * self.experts + 3 + 2 * (self.used + 1) + warps * routed)
+            small += 4 * (self.experts + 1 + 2 * (self.used + 1) + warps * _ceil(self.experts, self.groups))
         return 48 * max(self.width, query, self.ffn) // 32 + 4 * partial + small
 
     def _fours(self, rows: int) -> int:
@@ -202,10 +182,8 @@ class General:
     def divides(self) -> bool:
         """Return True if the shader computes these sizes."""
         query, key, octets = self.heads * self.dim, self.kv_heads * self.dim, self.dim // 8
-        ffns = [self.dense_ffn, self.expert_ffn, self.shared_ffn]
-        routers = self.experts + self.shared_gate
         return (
-            all(size % 32 == 0 for size in (self.width, query, *ffns))
+            all(size % 32 == 0 for size in (self.width, query, self.ffn, self.expert_ffn))
             and key % 4 == 0
             and self.heads % self.kv_heads == 0
             and self.dim % 8 == 0
@@ -216,7 +194,7 @@ class General:
             and self.dim <= min(self.threads, MOST_PER_LANE * self.lanes)
             and max(self.width, query) <= 4 * MOST_READ * self.threads
             and self.experts <= self.threads
-            and routers <= self.groups * (self.threads // self.lanes)
+            and self.experts <= self.groups * (self.threads // self.lanes)
             and self.vocabulary >= UNITS
         )
 
@@ -238,6 +216,7 @@ class _Sizes:
         query: rows of the queries' matrix, of all heads.
         key: rows of the keys' matrix.
         dim: values of a head.
+        ffn: gated values of a token.
         used: experts of a token.
     """
 
@@ -246,46 +225,37 @@ class _Sizes:
     key: int
     dim: int
     vocabulary: int
-    dense_ffn: int
+    ffn: int
     experts: int
     used: int
     expert_ffn: int
-    shared_ffn: int
 
     @classmethod
     def of(cls, decoder: Decoder) -> _Sizes:
         first = decoder.layers[0]
         (query, width), (key, _) = (fixed(weight.shape) for weight in first.matrices[:2])
-        dense, sparse = _block(decoder, with_experts=False), _block(decoder, with_experts=True)
-        experts, expert_ffn, _ = fixed(sparse.matrices[0].shape) if sparse else (0, 0, 0)
+        *stack, ffn, _ = fixed(first.block.matrices[0].shape)
         return cls(
             width=width,
             query=query,
             key=key,
             dim=int(first.attention.inputs["q"].shape[-1]),
             vocabulary=fixed(decoder.output.shape)[0],
-            dense_ffn=fixed(dense.matrices[0].shape)[0] if dense else 0,
-            experts=experts,
-            used=sparse.routing.used if sparse and sparse.routing else 0,
-            expert_ffn=expert_ffn,
-            shared_ffn=fixed(sparse.shared[0].shape)[0] if sparse and sparse.shared else 0,
+            ffn=ffn * max(first.block.used, 1),
+            experts=stack[0] if stack else 0,
+            used=first.block.used,
+            expert_ffn=ffn if stack else 0,
         )
-
-    @property
-    def ffns(self) -> list[int]:
-        """Gated values of a token, for each kind of layer that there is."""
-        return [ffn for ffn in (self.dense_ffn, self.used * self.expert_ffn + self.shared_ffn) if ffn]
 
     def divided(self, groups: int, lanes: int, warps: int, variant: Variant) -> dict[str, int]:
         """Return how subgroups divide the products: the fields ``split_*`` and ``rows_*`` of the shader."""
         blocks = self.width // 32
         of_q, of_k, of_x = (4 * _ceil(rows // 4, groups) for rows in (self.query, self.key, self.width))
-        of_g = max(QUANTIZED_TOGETHER * _ceil(_ceil(ffn, QUANTIZED_TOGETHER), groups) for ffn in self.ffns)
-        down = max(self.used * self.expert_ffn, self.dense_ffn) // 32
+        of_g = QUANTIZED_TOGETHER * _ceil(_ceil(self.ffn, QUANTIZED_TOGETHER), groups)
         q = _split(((of_q, blocks, 1), (of_k, blocks, 2)), lanes, warps, variant)
         o = _split(((of_x, self.query // 32, 1),), lanes, warps, variant)
         g = _split(((of_g, blocks, 2),), lanes, warps, variant)
-        d = _split(((of_x, down, 1),), lanes, warps, variant)
+        d = _split(((of_x, self.ffn // 32, 1),), lanes, warps, variant)
         output = _split(((_ceil(self.vocabulary, groups), blocks, 1),), lanes, warps, variant, most=1)
         splits = {f"split_{name}": split.subgroups for name, split in {"q": q, "o": o, "g": g, "d": d}.items()}
         first_rows = {
@@ -294,17 +264,10 @@ class _Sizes:
         return {**splits, **first_rows, "rows_k": q.rows[1]}
 
 
-def _block(decoder: Decoder, with_experts: bool) -> Block | None:
-    """Return the first block with experts, or without; None if no layer has one."""
-    return next((layer.block for layer in decoder.layers if (layer.block.routing is not None) == with_experts), None)
-
-
 def _plan(decoder: Decoder, limits: Limits, device: Device) -> General | None:
-    if not _is_regular(decoder) or not all(_fits(weight) for weight in _matrices(decoder)):
+    if not decoder.is_regular or not all(_fits(weight) for weight in _matrices(decoder)):
         return None
     first, software, sizes = decoder.layers[0], device.description.software, _Sizes.of(decoder)
-    sparse = _block(decoder, with_experts=True)
-    routing = sparse.routing if sparse else None
     lanes, groups = device.subgroup_size, 1 if software else GROUPS
     threads = min(THREADS, WARPS * lanes)
     heads, kv_heads = sizes.query // sizes.dim, sizes.key // sizes.dim
@@ -323,7 +286,7 @@ def _plan(decoder: Decoder, limits: Limits, device: Device) -> General | None:
         heads=heads,
         kv_heads=kv_heads,
         dim=sizes.dim,
-        ffn=max(sizes.ffns),
+        ffn=sizes.ffn,
         vocabulary=sizes.vocabulary,
         positions=2 if sizes.dim <= 64 else 1,
         early=True,
@@ -334,24 +297,12 @@ def _plan(decoder: Decoder, limits: Limits, device: Device) -> General | None:
         with_others=software,
         biases=bool(first.biases),
         head_norms=bool(first.head_norms),
-        dense_ffn=sizes.dense_ffn,
         experts=sizes.experts,
         used=sizes.used,
         expert_ffn=sizes.expert_ffn,
-        shared_ffn=sizes.shared_ffn,
-        shared_gate=bool(sparse and sparse.shared_gate),
-        routing=_number_of(routing),
-        routing_bias=bool(routing and routing.bias),
         **types,
         **sizes.divided(groups, lanes, threads // lanes, variant),
-        post_norms=bool(first.post_norms),
         gelu=first.block.activation == "gelu",
-        soft_cap=first.soft_cap > 0.0,
-        windows=decoder.windowed is not None,
-        sinks=first.sinks is not None,
-        output_bias=first.output_bias is not None,
-        expert_biases=bool(sparse and sparse.expert_biases),
-        clamped=first.block.activation == "clamped",
     )
 
 
@@ -402,14 +353,6 @@ def _share(heads: int, kv_heads: int, dim: int, groups: int, lanes: int, threads
     return 2 if shares else 1
 
 
-def _number_of(routing: Routing | None) -> int:
-    if routing is None or routing.gate == "softmax_of_chosen":
-        return SOFTMAX_OF_CHOSEN
-    if routing.gate == "softmax":
-        return SOFTMAX
-    return SIGMOID_NORMALIZED if routing.normalizes else SIGMOID
-
-
 def _sites(decoder: Decoder) -> dict[str, list[Weight]]:
     """Return the matrices of each site by the end of the name of its mask of types."""
     layers = decoder.layers
@@ -417,8 +360,8 @@ def _sites(decoder: Decoder) -> dict[str, list[Weight]]:
         "q": [layer.matrices[0] for layer in layers],
         "k": [weight for layer in layers for weight in layer.matrices[1:3]],
         "o": [layer.matrices[3] for layer in layers],
-        "g": [weight for layer in layers for weight in (*layer.matrices[4:6], *layer.block.shared[:2])],
-        "d": [weight for layer in layers for weight in (layer.matrices[6], *layer.block.shared[2:])],
+        "g": [weight for layer in layers for weight in layer.matrices[4:6]],
+        "d": [layer.matrices[6] for layer in layers],
         "l": [decoder.output],
     }
 
@@ -445,43 +388,3 @@ def _fits(weight: Weight) -> bool:
     n_blocks = math.prod([*matrices, n_rows]) * n_columns // 32
     n_bytes = FORMATS[weight.type].matrix_bytes(math.prod([*matrices, n_rows]), n_columns)
     return n_columns % 32 == 0 and n_blocks % 8 == 0 and n_bytes < MOST_BYTES
-
-
-def _is_regular(decoder: Decoder) -> bool:
-    """Return True if all layers are alike but for windows and experts: attention differs in positions alone.
-
-    Layers with windows have the same one, and may have rotary frequencies of their own.
-    """
-
-    def attention(index: int) -> object:
-        layer = decoder.layers[index]
-        rope, state = layer.rope, layer.state
-        shapes = [weight.shape for weight in layer.matrices[:4]]
-        positions = (len(rope.attrs["freqs"]), rope.attrs["neox"], rope.attrs["magnitude"])
-        sizes = (layer.attention.inputs["q"].shape, state.k_dim, state.v_dim)
-        extras = (len(layer.head_norms), len(layer.biases), len(layer.post_norms), layer.block.activation)
-        lacks = (layer.sinks is None, layer.output_bias is None)
-        return shapes, positions, (layer.attention.attrs["scale"], layer.scale, layer.soft_cap), sizes, extras, lacks
-
-    def block(index: int) -> tuple[bool, object]:
-        ffn = decoder.layers[index].block
-        routing, shapes = ffn.routing, [weight.shape for weight in (*ffn.matrices, *ffn.shared)]
-        if routing is None:
-            return False, shapes
-        how = (routing.used, routing.gate, routing.normalizes, routing.scale, routing.bias is None)
-        return True, (shapes, how, routing.router.shape, ffn.shared_gate is None, len(ffn.expert_biases))
-
-    first, eps = attention(0), {value for layer in decoder.layers for value in layer.eps} | {decoder.eps}
-    indices = range(len(decoder.layers))
-    turning = {(layer.window, layer.rope.attrs["freqs"]) for layer in decoder.layers}
-    windows = [window for window, _ in turning]
-    blocks = dict(map(block, indices))
-    state = decoder.layers[0].state
-    return (
-        len(eps) == 1
-        and state.k_dim == state.v_dim
-        and len(decoder.layers[0].post_norms) in (0, 2)
-        and len(windows) == len(set(windows)) <= 1 + (0 in windows)
-        and all(attention(i) == first for i in indices)
-        and all(facts == blocks[with_experts] for with_experts, facts in map(block, indices))
-    )

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import BackendError, Weight, fixed
+from pumice.plugin import BackendError, Weight
 from pumice.plugin.unstable import Segment
 from pumice_vulkan.buckets import Bucket
 from pumice_vulkan.device import Device
@@ -23,8 +23,8 @@ from pumice_vulkan.lower.rope import pairs, turns
 from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory
 from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.persistent.division import Shape
-from pumice_vulkan.persistent.general import FOUND_BY, TABLE_ROW, TYPES, General, type_number
-from pumice_vulkan.persistent.pattern import SIX_BITS, Decoder, Layer, find_decoder
+from pumice_vulkan.persistent.general import FOUND_BY, TYPES, General, type_number
+from pumice_vulkan.persistent.pattern import SIX_BITS, Decoder, find_decoder
 from pumice_vulkan.persistent.shape import computes, kernel_of, shapes
 
 KERNEL = "persistent"
@@ -44,7 +44,6 @@ MOST_BUFFERS = 2
 MOST_ROWS = 8  # of a step
 FASTER_ROWS = {"places": 4}  # of the largest steps that take less time than by dispatches, by how weights are found
 FEWEST_FASTER = 2  # those of other shapes
-WINDOWS = 12  # the number of the table that tells if a layer has a window
 
 LIMIT = 1 << 18  # polls of a word until the path gives up; each takes about a microsecond
 PROBE_LIMIT = 1 << 13
@@ -86,9 +85,7 @@ class PersistentPath:
     ``failed`` turns it off for good.
     """
 
-    def __init__(
-        self, memory: SegmentMemory, kernels: Kernels, decoder: Decoder, unmeasured: bool, most_rows: int | None = 1
-    ) -> None:
+    def __init__(self, memory: SegmentMemory, kernels: Kernels, decoder: Decoder, most_rows: int | None = 1) -> None:
         self._memory = memory
         self._kernels = kernels
         self._decoder = decoder
@@ -101,7 +98,7 @@ class PersistentPath:
         def shapes_of(rows: int) -> list[Shape | General]:
             return [
                 shape
-                for shape in shapes(decoder, memory.limits, memory.device, count > 1, unmeasured, rows)
+                for shape in shapes(decoder, memory.limits, memory.device, count > 1, rows)
                 if shape.found_by in self._tables.places
             ]
 
@@ -122,7 +119,6 @@ class PersistentPath:
         memory: SegmentMemory,
         kernels: Kernels,
         segment: Segment,
-        unmeasured: bool = False,
         most_rows: int | None = 1,
     ) -> PersistentPath | None:
         """Return the path of a segment whose weights are on the device; None if the shader does not compute it.
@@ -130,9 +126,9 @@ class PersistentPath:
         ``most_rows``: the most tokens of a step that it computes; None: those that are faster so.
         """
         decoder = find_decoder(segment)
-        if decoder is None or not computes(decoder, memory.limits, memory.device, unmeasured):
+        if decoder is None or not computes(decoder, memory.limits, memory.device):
             return None
-        return cls(memory, kernels, decoder, unmeasured, most_rows)
+        return cls(memory, kernels, decoder, most_rows)
 
     def works(self, rows: int = 1) -> bool:
         """Return True if the path can be used for steps of ``rows`` tokens; the first call compiles and probes."""
@@ -218,7 +214,7 @@ class PersistentPath:
                 "b": tables.weights[-1],
                 "places": tables.places[shape.found_by],
                 "norms": tables.norms,
-                "turns": self._turns(lowering),
+                "turns": turns(lowering, self._decoder.layers[0].rope),
                 "x": lowering.place(self._decoder.x),
             },
             writes={
@@ -244,10 +240,10 @@ class PersistentPath:
     def _push(self, lowering: Lowering, shape: Shape | General, probe: bool) -> dict[str, Numbers]:
         """Return the push constants of a step."""
         first, steps = self._decoder.layers[0], self._memory.layout
-        layout, _ = cache_of(lowering, self._lasting.state)
+        layout, _ = cache_of(lowering, first.state)
         return {
             "positions": steps.positions,
-            "table": steps.tables[self._lasting.window],
+            "table": steps.tables[0],
             "v_cache": layout.v_offset,
             "n_rot": 2 * len(first.rope.attrs["freqs"]),
             "second_distance": pairs(first.rope)[1],
@@ -257,7 +253,11 @@ class PersistentPath:
             "limit": PROBE_LIMIT if probe else LIMIT,
             "probe": int(probe),
             **(self._row_words(lowering) if shape.rows > 1 else {}),
-            **(self._extras(lowering) if isinstance(shape, General) else {}),
+            **(
+                {"residual_scale": first.scale, "logit_scale": self._decoder.logit_scale}
+                if isinstance(shape, General)
+                else {}
+            ),
         }
 
     def best(self, lowering: Lowering) -> BufferSlice | None:
@@ -277,31 +277,6 @@ class PersistentPath:
             "seq_starts": steps.seq_starts,
             "output_ids": steps.output_ids,
             "table_width": steps.table_width,
-        }
-
-    @property
-    def _lasting(self) -> Layer:
-        """The first layer that attends to all positions, or the first one if there is none."""
-        return next((layer for layer in self._decoder.layers if not layer.window), self._decoder.layers[0])
-
-    def _turns(self, lowering: Lowering) -> BufferSlice:
-        """Return the rotary angles of layers without a window, and behind them those of layers with one."""
-        ropes = [layer.rope for layer in (self._lasting, self._decoder.windowed) if layer]
-        return turns(lowering, *ropes)
-
-    def _extras(self, lowering: Lowering) -> dict[str, Numbers]:
-        """Return the factors, caps and windows of the shader for any shape."""
-        decoder, first, windowed = self._decoder, self._decoder.layers[0], self._decoder.windowed
-        routing = next((layer.block.routing for layer in decoder.layers if layer.block.routing), None)
-        return {
-            "residual_scale": first.scale,
-            "logit_scale": decoder.logit_scale,
-            "share_scale": routing.scale if routing else 1.0,
-            "soft_cap": first.soft_cap,
-            "logit_cap": decoder.logit_cap,
-            "window": windowed.window if windowed else 0,
-            "window_table": self._memory.layout.tables[windowed.window] if windowed else 0,
-            "window_v_cache": cache_of(lowering, windowed.state)[0].v_offset if windowed else 0,
         }
 
     def close(self) -> None:
@@ -341,9 +316,8 @@ class PersistentPath:
 def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
     matrices = [[matrix(lowering, weight) for weight in layer.matrices] for layer in decoder.layers]
     output = matrix(lowering, decoder.output)
-    routers = [[] if layer.router is None else [matrix(lowering, layer.router)] for layer in decoder.layers]
-    shared = [[matrix(lowering, weight) for weight in layer.block.shared] for layer in decoder.layers]
-    used = [output, *(item for layer in (*matrices, *routers, *shared) for item in layer)]
+    routers = [[] if (router := layer.block.router) is None else [matrix(lowering, router)] for layer in decoder.layers]
+    used = [output, *(item for layer in (*matrices, *routers) for item in layer)]
     places = {id(item.place.buffer): item.place for item in used}
     caches = [cache_of(lowering, layer.state)[1] for layer in decoder.layers]
     cells = [_cells(place) for place in caches]
@@ -353,6 +327,7 @@ def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
     # The variant has the output's type, so the flag of six bits is left out.
     last: list[Matrix | int] = [replace(output, format=matrices[0][0].format)]
     table = [*rows, last]
+    typed: list[list[Matrix | int]] = [*rows, [output]]
     narrow: list[list[Matrix | int]] = [
         [*row, cell & 0xFFFFFFFF, cell >> 32] for row, cell in zip(matrices, cells, strict=True)
     ]
@@ -378,7 +353,7 @@ def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
         "places": (len(places) <= MOST_BUFFERS, word, [*narrow, last]),
         "offsets": (len(places) == 1, offset, table),
         "addresses": (all(addresses.values()), address, table),
-        FOUND_BY: (all(addresses.values()) and _has_types(used), typed_address, _general_table(lowering, decoder)),
+        FOUND_BY: (all(addresses.values()) and _has_types(used), typed_address, typed),
     }
     return _Tables(
         [_whole(place) for place in places.values()],
@@ -406,21 +381,6 @@ def _table(rows: Sequence[Sequence[Matrix | int]], locate: Callable[[Matrix], in
     return table.reshape(-1).view(np.uint32)
 
 
-def _general_table(lowering: Lowering, decoder: Decoder) -> list[list[Matrix | int]]:
-    """Return the table of the shader for any shape; zeros stand for experts that a layer lacks."""
-    rows: list[list[Matrix | int]] = []
-    for layer in decoder.layers:
-        cell = cache_of(lowering, layer.state)[1]
-        row: list[Matrix | int] = [matrix(lowering, weight) for weight in layer.matrices]
-        row.append(_cells(cell))
-        row.append(matrix(lowering, layer.router) if layer.router else 0)
-        row += [matrix(lowering, weight) for weight in layer.block.shared]
-        biases = [matrix(lowering, weight) for weight in layer.block.expert_biases]
-        row = [*row, *[0] * (WINDOWS - len(row)), int(layer.window > 0), *biases]
-        rows.append([*row, *[0] * (TABLE_ROW - len(row))])
-    return [*rows, [matrix(lowering, decoder.output)]]
-
-
 def _has_types(matrices: Sequence[Matrix]) -> bool:
     """Return True if the shader for any shape has the types of all matrices."""
     return all(item.format.dense or item.format.name in TYPES for item in matrices)
@@ -432,19 +392,6 @@ def _vectors(decoder: Decoder) -> NDArray[np.float32]:
     numbers = [_row(weight) for layer in layers for weight in layer.norms] + [_row(decoder.norm)]
     numbers += [_row(node.weight("weight")) for layer in layers for node in layer.head_norms]
     numbers += [_row(weight) for layer in layers for weight in layer.biases]
-    blocks = [layer.block for layer in layers]
-    if biases := [block.routing.bias for block in blocks if block.routing and block.routing.bias]:
-        n = -(-fixed(biases[0].shape)[0] // 4) * 4  # the shader reads rows of four
-        for block in blocks:
-            row = _row(block.routing.bias) if block.routing and block.routing.bias else np.zeros(0, np.float32)
-            numbers.append(np.pad(row, (0, n - len(row))))
-    if gates := [block.shared_gate for block in blocks if block.shared_gate]:
-        zeros = np.zeros(fixed(gates[0].shape)[0], np.float32)
-        numbers += [_row(block.shared_gate) if block.shared_gate else zeros for block in blocks]
-    numbers += [_row(node.weight("weight")) for layer in layers for node in layer.post_norms]
-    numbers += [_row(layer.sinks) for layer in layers if layer.sinks]
-    numbers += [_row(layer.output_bias) for layer in layers if layer.output_bias]
-    numbers += [_row(block.routing.logit_bias) for block in blocks if block.routing and block.routing.logit_bias]
     return np.concatenate(numbers)
 
 

@@ -1,20 +1,17 @@
 """The pattern of a segment that shaders/persistent.comp computes: a llama from its embedding to its logits.
 
-Feed-forward blocks may be experts with or without shared ones, and have SiLU or GELU. Queries, keys and values may
-have biases, queries and keys norms per head; embeddings, results of blocks and logits may be multiplied by a constant.
-Results of attention and of blocks may have norms before they are added; scores and logits soft caps, layers windows.
-Heads may have sinks, and attention's output, routers and experts biases.
-``Decoder.is_plain`` says if a model has none of what only the shader for any shape computes.
+Feed-forward blocks may be experts, and have SiLU or GELU. Queries, keys and values may have biases, queries and keys
+norms per head; embeddings, results of blocks and logits may be multiplied by a constant. ``Decoder.is_plain`` says if a
+model has none of what only the shader for any shape computes.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from pumice.plugin import GGMLType, Tensor, Weight, fixed
+from pumice.plugin import GGMLType, Tensor, Weight
 from pumice.plugin.unstable import KVState, Node, Segment
 from pumice_vulkan.fuse import DEFERRED, GROUP
 
@@ -25,58 +22,25 @@ SIX_BITS = "q6_k"
 
 
 @dataclass(frozen=True)
-class Routing:
-    """The choice of a layer's experts.
-
-    Attributes:
-        router: matrix of the experts' logits, float32.
-        used: experts of a token.
-        gate: how shares follow from logits: "softmax_of_chosen", "softmax" or "sigmoid".
-        normalizes: True if the shares of a token's experts add up to ``scale``.
-        scale: factor of the shares.
-        bias: what is added to probabilities to choose experts.
-        logit_bias: what is added to logits.
-    """
-
-    router: Weight
-    used: int
-    gate: str
-    normalizes: bool
-    scale: float = 1.0
-    bias: Weight | None = None
-    logit_bias: Weight | None = None
-
-    @property
-    def is_plain(self) -> bool:
-        is_biased = self.bias is not None or self.logit_bias is not None
-        return self.gate == "softmax_of_chosen" and self.scale == 1.0 and not is_biased
-
-
-@dataclass(frozen=True)
 class Block:
-    """A feed-forward block: its norm, its matrices of gate, up and down, and what else it has.
+    """A feed-forward block: its norm, and its matrices of gate, up and down, with ``router`` stacks of experts.
 
-    With ``routing``, ``matrices`` are stacks of experts; ``shared`` are gate, up and down of experts that every token
-    uses, and the sigmoid of the product with ``shared_gate`` multiplies their result. ``activation`` is "silu", "gelu"
-    or "clamped", that of gpt-oss; ``post_norm`` is the norm of the result, ``expert_biases`` are of the matrices.
+    ``used`` are the experts of a token; their shares are the softmax of their logits. ``activation`` is "silu" or
+    "gelu".
     """
 
     norm: Node
     matrices: tuple[Weight, ...]
-    routing: Routing | None = None
-    shared: tuple[Weight, ...] = ()
-    shared_gate: Weight | None = None
+    router: Weight | None = None
+    used: int = 0
     activation: str = "silu"
-    post_norm: Node | None = None
-    expert_biases: tuple[Weight, ...] = ()
 
 
 @dataclass(frozen=True)
 class Layer:
     """A layer; ``matrices`` are those of queries, keys, values, output, gate, up and down.
 
-    ``scale`` multiplies the results of attention and of the block; ``post_norm`` is the norm of attention's result.
-    ``sinks`` are logits of heads beside their scores, ``output_bias`` is that of attention's output.
+    ``scale`` multiplies the results of attention and of the block.
     """
 
     norm: Node
@@ -87,9 +51,6 @@ class Layer:
     head_norms: tuple[Node, ...] = ()  # of queries and keys
     biases: tuple[Weight, ...] = ()  # of queries, keys and values
     scale: float = 1.0
-    post_norm: Node | None = None
-    sinks: Weight | None = None
-    output_bias: Weight | None = None
 
     @property
     def matrices(self) -> tuple[Weight, ...]:
@@ -101,30 +62,7 @@ class Layer:
 
     @property
     def eps(self) -> tuple[float, ...]:
-        return tuple(node.attrs["eps"] for node in (self.norm, self.block.norm, *self.head_norms, *self.post_norms))
-
-    @property
-    def post_norms(self) -> list[Node]:
-        """The norms of the results of attention and of the block."""
-        return [node for node in (self.post_norm, self.block.post_norm) if node]
-
-    @property
-    def window(self) -> int:
-        """The number of newest positions that the layer attends to; 0: all."""
-        return int(self.attention.attrs["window"])
-
-    @property
-    def soft_cap(self) -> float:
-        """The soft cap of scores; 0: none."""
-        return float(self.attention.attrs["softcap"])
-
-    @property
-    def router(self) -> Weight | None:
-        return self.block.routing.router if self.block.routing else None
-
-    @property
-    def used(self) -> int:
-        return self.block.routing.used if self.block.routing else 0
+        return tuple(node.attrs["eps"] for node in (self.norm, self.block.norm, *self.head_norms))
 
     @property
     def state(self) -> KVState:
@@ -132,11 +70,17 @@ class Layer:
 
     @property
     def is_plain(self) -> bool:
-        has_plain_routing = self.block.routing is None or self.block.routing.is_plain
-        has_biases = self.biases or self.output_bias or self.block.expert_biases
-        has_extras = self.block.shared or self.post_norms or self.window or self.soft_cap or self.sinks
-        is_scaled = self.scale != 1.0 or self.block.activation != "silu"
-        return has_plain_routing and not has_biases and not has_extras and not is_scaled
+        return not self.biases and self.scale == 1.0 and self.block.activation == "silu"
+
+    @property
+    def form(self) -> object:
+        """What equals that of another layer if the layers differ in their weights alone, but for types."""
+        rope, router = self.rope.attrs, self.block.router
+        shapes = [weight.shape for weight in self.matrices], None if router is None else router.shape
+        sizes = (self.attention.inputs["q"].shape, self.state.k_dim, self.state.v_dim, self.block.used)
+        extras = (len(self.head_norms), len(self.biases), self.block.activation)
+        scales = (self.attention.attrs["scale"], self.scale, rope["freqs"], rope["neox"], rope["magnitude"])
+        return shapes, sizes, extras, scales
 
 
 @dataclass(frozen=True)
@@ -151,19 +95,18 @@ class Decoder:
     output: Weight
     logits: Tensor
     logit_scale: float = 1.0
-    logit_cap: float = 0.0  # soft cap of the scaled logits; 0: none
-
-    @property
-    def windowed(self) -> Layer | None:
-        """The first layer with a window."""
-        return next((layer for layer in self.layers if layer.window), None)
 
     @property
     def is_plain(self) -> bool:
-        """True if the shaders of families compute it: no biases, no scales, no shared experts, layers of one kind."""
-        kinds = {layer.router is None for layer in self.layers}
-        has_plain_logits = self.logit_scale == 1.0 and not self.logit_cap
-        return len(kinds) == 1 and has_plain_logits and all(layer.is_plain for layer in self.layers)
+        """True if the shaders of families compute it: no biases, no scales, no GELU."""
+        return self.logit_scale == 1.0 and all(layer.is_plain for layer in self.layers)
+
+    @property
+    def is_regular(self) -> bool:
+        """True if all layers are alike, with one epsilon, and keys as wide as values."""
+        first, eps = self.layers[0], {value for layer in self.layers for value in layer.eps} | {self.eps}
+        same = all(layer.form == first.form for layer in self.layers)
+        return same and len(eps) == 1 and first.state.k_dim == first.state.v_dim
 
 
 class _Mismatch(Exception):
@@ -193,10 +136,7 @@ class _Matcher:
 
     def decoder(self) -> Decoder:
         logits = self.segment.outputs[0]
-        uncapped, logit_cap = self.uncapped(logits)
-        output, logit_scale = self.scaled(uncapped, "linear")
-        if logit_cap:
-            logit_scale *= logit_cap  # the graph divides by the cap
+        output, logit_scale = self.scaled(logits, "linear")
         norm = self.take(output.inputs["x"], "rms_norm")
         rows = self.take(norm.inputs["x"], "get_rows")
         if rows.inputs["ids"].name != "output_ids":
@@ -214,7 +154,7 @@ class _Matcher:
         if not before or before[-1].output is not x:  # a group computes it
             raise _Mismatch
         norm_weight, eps = norm.weight("weight"), norm.attrs["eps"]
-        return Decoder(before, x, layers[::-1], norm_weight, eps, _matrix(output), logits, logit_scale, logit_cap)
+        return Decoder(before, x, layers[::-1], norm_weight, eps, _matrix(output), logits, logit_scale)
 
     def op(self, tensor: Tensor) -> str:
         node = self.producers.get(tensor)
@@ -235,21 +175,6 @@ class _Matcher:
         if scale.attrs["bias"] != 0.0:
             raise _Mismatch
         return self.take(scale.inputs["x"], op), scale.attrs["factor"]
-
-    def uncapped(self, logits: Tensor) -> tuple[Tensor, float]:
-        """Return what a soft cap limits, and the cap: logits are its product with a hyperbolic tangent."""
-        scale = self.producers.get(logits)
-        if scale is None or scale.op != "scale" or self.op(scale.inputs["x"]) != "tanh":
-            return logits, 0.0
-        tanh, cap = self.scaled(logits, "tanh")
-        return tanh.inputs["x"], cap
-
-    def normed(self, result: Tensor) -> tuple[Node | None, Tensor]:
-        """Return the norm that computes a result, and what it reads; None for a result without a norm."""
-        if self.op(result) != "rms_norm":
-            return None, result
-        norm = self.take(result, "rms_norm")
-        return norm, norm.inputs["x"]
 
     def layer(self, result: Tensor) -> tuple[Layer, Tensor]:
         """Return the layer that computes ``result``, and what it starts from."""
@@ -279,8 +204,7 @@ class _Matcher:
         raise _Mismatch
 
     def attention(self, result: Tensor) -> tuple[Layer, Tensor]:
-        post_norm, unnormed = self.normed(result)
-        o, scale = self.scaled(unnormed, "linear")
+        o, scale = self.scaled(result, "linear")
         attention = self.take(o.inputs["x"], "attention")
         rope_q, rope_k = (self.take(attention.inputs[name], "rope") for name in ("q", "k"))
         if not _is_plain(rope_q, rope_k, attention):
@@ -301,7 +225,7 @@ class _Matcher:
             raise _Mismatch
         if len({node.output for node in products}) != 3 or any(n.inputs["x"] is not norm.output for n in products):
             raise _Mismatch
-        matrices = (*(node.weight("weight") for node in products), o.weight("weight"))
+        matrices = (*(node.weight("weight") for node in products), _matrix(o))
         layer = Layer(
             norm,
             matrices,
@@ -311,27 +235,17 @@ class _Matcher:
             head_norms=tuple(head_norms),
             biases=tuple(biases),
             scale=scale,
-            post_norm=post_norm,
-            sinks=_optional(attention, "sinks"),
-            output_bias=_optional(o, "bias"),
         )
         return layer, norm.inputs["x"]
 
     def block(self, result: Tensor) -> tuple[tuple[Block, float], Tensor]:
         """Return a feed-forward block with the factor of its result, and what its norm reads."""
         scale = 1.0
-        post_norm, result = self.normed(result)
         if self.op(result) == "scale":
-            of = self.op(self.producers[result].inputs["x"])
-            node, scale = self.scaled(result, of)
+            node, scale = self.scaled(result, self.op(self.producers[result].inputs["x"]))
             result = node.output
-        if self.op(result) == "linear":
-            block = self.gated(result)
-        elif self.op(result) == "expert_sum":
-            block = self.experts(result)
-        else:
-            block = self.experts_and_shared(result)
-        return (replace(block, post_norm=post_norm), scale), block.norm.inputs["x"]
+        block = self.gated(result) if self.op(result) == "linear" else self.experts(result)
+        return (block, scale), block.norm.inputs["x"]
 
     def gated(self, result: Tensor) -> Block:
         """Return a dense block."""
@@ -351,9 +265,9 @@ class _Matcher:
     def experts(self, result: Tensor) -> Block:
         total = self.take(result, "expert_sum")
         y, weights = total.operands()
-        (down, down_bias), shares = self.of_experts(y), self.take(weights, "expert_weights")
-        operands, activation = self.gated_operands(down.inputs["x"])
-        (gate, gate_bias), (up, up_bias) = (self.of_experts(tensor) for tensor in operands)
+        down, shares = self.take(y, "mul_mat_id"), self.take(weights, "expert_weights")
+        joined, activation = self.activated(down.inputs["x"])
+        gate, up = (self.take(tensor, "mul_mat_id") for tensor in joined.operands())
         ids = self.take(down.inputs["ids"], "expert_ids")
         router = self.take(ids.inputs["logits"], "linear")
         norm = self.take(router.inputs["x"], "rms_norm")
@@ -361,68 +275,13 @@ class _Matcher:
             raise _Mismatch
         if any(node.inputs["x"] is not norm.output for node in (gate, up)):
             raise _Mismatch
-        if shares.inputs["logits"] is not router.output:
+        if shares.inputs["logits"] is not router.output or not _routes_by_softmax(ids, shares):
+            raise _Mismatch
+        matrix = _matrix(router)
+        if matrix.type != GGMLType.F32:
             raise _Mismatch
         matrices = tuple(node.weight("weight") for node in (gate, up, down))
-        biases = tuple(bias for bias in (gate_bias, up_bias, down_bias) if bias)
-        routing = _routing(router, ids, shares)
-        has_all = {bool(gate_bias), bool(up_bias), bool(down_bias), bool(routing.logit_bias), activation == "clamped"}
-        if len(has_all) > 1:  # the shader has all or none
-            raise _Mismatch
-        return Block(norm, matrices, routing, activation=activation, expert_biases=biases)
-
-    def of_experts(self, result: Tensor) -> tuple[Node, Weight | None]:
-        """Return a product with the experts' matrices, and the biases that are added to it."""
-        if self.op(result) != "add":
-            return self.take(result, "mul_mat_id"), None
-        add = self.take(result, "add")
-        product, rows = sorted(add.operands(), key=lambda tensor: self.op(tensor) != "mul_mat_id")
-        node, bias = self.take(product, "mul_mat_id"), self.take(rows, "embedding")
-        if bias.inputs["ids"] is not node.inputs["ids"] or bias.weight("weight").type != GGMLType.F32:
-            raise _Mismatch
-        return node, bias.weight("weight")
-
-    def gated_operands(self, values: Tensor) -> tuple[Sequence[Tensor], str]:
-        """Return what is gated and by what, gate and up, and the activation."""
-        if self.op(values) == "mul":
-            return self.clamped(values), "clamped"
-        joined, activation = self.activated(values)
-        return joined.operands(), activation
-
-    def clamped(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Return gate and up of gpt-oss' activation: gate at most 7, times its sigmoid, up between -7 and 7, plus 1."""
-        opened, up = self.take(values, "mul").operands()
-        gate, sigmoid = self.take(opened, "mul").operands()
-        slope = self.take(self.take(sigmoid, "sigmoid").inputs["x"], "scale")
-        shift, lower = self.take(up, "scale"), self.take(gate, "clamp")
-        both = self.take(shift.inputs["x"], "clamp")
-        facts = [*_line(slope), *_line(shift), *_bounds(lower), *_bounds(both)]
-        if slope.inputs["x"] is not gate or facts != [1.702, 0.0, 1.0, 1.0, -math.inf, 7.0, -7.0, 7.0]:
-            raise _Mismatch
-        return lower.inputs["x"], both.inputs["x"]
-
-    def experts_and_shared(self, result: Tensor) -> Block:
-        added = self.take(result, "add")
-        both = sorted(added.operands(), key=lambda tensor: self.op(tensor) != "expert_sum")
-        block, shared, shared_gate = self.experts(both[0]), both[1], None
-        if self.op(shared) == "mul":
-            mul = self.take(shared, "mul")
-            shared, opened = sorted(mul.operands(), key=lambda tensor: self.op(tensor) == "sigmoid")
-            shared_gate = self.gate_of_shared(opened, block.norm.output)
-        gated = self.gated(shared)
-        if gated.norm is not block.norm or gated.activation != block.activation:
-            raise _Mismatch
-        return replace(block, shared=gated.matrices, shared_gate=shared_gate)
-
-    def gate_of_shared(self, opened: Tensor, x: Tensor) -> Weight:
-        """Return the weights whose product with ``x`` opens the shared experts."""
-        sum_ = self.take(self.take(opened, "sigmoid").inputs["x"], "sum")
-        product = self.take(sum_.inputs["x"], "mul")
-        operands = product.operands()
-        weights = [tensor for tensor in operands if isinstance(tensor, Weight)]
-        if operands[0] is not x or len(weights) != 1 or fixed(weights[0].shape) != fixed(x.shape[-1:]):
-            raise _Mismatch
-        return weights[0]
+        return Block(norm, matrices, matrix, ids.attrs["n_used"], activation)
 
 
 def _members(nodes: Sequence[Node]) -> Iterator[Node]:
@@ -437,45 +296,26 @@ def _members(nodes: Sequence[Node]) -> Iterator[Node]:
                 yield Node(member.op, inputs, member.output, member.attrs, member.layer, member.state)
 
 
-def _routing(router: Node, ids: Node, shares: Node) -> Routing:
-    """Return how experts are chosen, and what they weigh."""
+def _routes_by_softmax(ids: Node, shares: Node) -> bool:
+    """Return True if shares are the softmax of the chosen experts' logits, which alone decide the choice."""
     gate, normalizes = shares.attrs["gate"], shares.attrs["normalize"]
-    bias = ids.weight("bias") if "bias" in ids.inputs else None
-    if ids.attrs["gate"] != gate or ids.attrs["n_group"] != 1 or (bias and gate != "sigmoid"):
-        raise _Mismatch
-    if gate == "softmax" and normalizes:
-        gate = "softmax_of_chosen"  # the same numbers
-    matrix = router.weight("weight")
-    if gate not in ("softmax", "softmax_of_chosen", "sigmoid") or matrix.type != GGMLType.F32:
-        raise _Mismatch
-    logit_bias = _optional(router, "bias")
-    return Routing(matrix, ids.attrs["n_used"], gate, normalizes, shares.attrs["scale"], bias, logit_bias)
-
-
-def _line(scale: Node) -> tuple[float, float]:
-    return scale.attrs["factor"], scale.attrs["bias"]
-
-
-def _bounds(clamp: Node) -> tuple[float, float]:
-    return clamp.attrs["low"], clamp.attrs["high"]
-
-
-def _optional(node: Node, name: str) -> Weight | None:
-    return node.weight(name) if name in node.inputs else None
+    of_chosen = gate == "softmax_of_chosen" or (gate == "softmax" and normalizes)  # the same numbers
+    is_plain = ids.attrs["n_group"] == 1 and shares.attrs["scale"] == 1.0 and "bias" not in ids.inputs
+    return of_chosen and is_plain and ids.attrs["gate"] == gate
 
 
 def _is_plain(rope_q: Node, rope_k: Node, attention: Node) -> bool:
-    """Return True for causal attention to positions in the cache, of queries and keys that turn alike."""
+    """Return True for causal attention to all positions in the cache, of queries and keys that turn alike."""
     attrs = attention.attrs
-    unusual = ("v_dim", "chunk", "slopes", "log_sum")
+    unusual = ("v_dim", "chunk", "slopes", "log_sum", "window", "softcap")
     return (
         isinstance(attention.state, KVState)
         and not attention.state.is_memory
-        and attention.state.window == attrs["window"]
+        and not attention.state.window
         and attrs["causal"]
         and attrs["cache"]
         and not any(attrs[name] for name in unusual)
-        and not {"bias", "mask"} & set(attention.inputs)
+        and not {"bias", "mask", "sinks"} & set(attention.inputs)
         and attention.inputs["q"] is rope_q.output
         and attention.inputs["k"] is rope_k.output
         and rope_q.attrs == rope_k.attrs

@@ -16,12 +16,11 @@ from pumice_vulkan.persistent.pattern import FOUR_BITS, SIX_BITS, Decoder
 
 THREADS = 512  # invocations per workgroup, of which a processor holds at least one
 DEEP = 8  # positions of software devices from which heads with the same keys share them: few, for tests
-FAST_KERNELS = tuple(f"persistent_general.{name}" for name in ("q4_k", "q4_0", "q4_k_experts"))
 MAYBE_SIX = (2, 6)  # matrices that may have six bits in some layers: values and down
 
 
 def shapes(
-    decoder: Decoder, limits: Limits, device: Device, two_buffers: bool, unmeasured: bool = False, rows: int = 1
+    decoder: Decoder, limits: Limits, device: Device, two_buffers: bool, rows: int = 1
 ) -> Iterator[Shape | General]:
     """Yield the shapes to try: those of a family, or those of the shader for any shape, which has one row.
 
@@ -30,7 +29,6 @@ def shapes(
         limits: the program's limits.
         device: the device.
         two_buffers: True if the weights lie in two buffers.
-        unmeasured: also yield those whose speed was not measured on a GPU.
         rows: tokens of a step.
     """
     of_family = False
@@ -38,15 +36,7 @@ def shapes(
         of_family = True
         yield shape
     if not of_family and rows == 1:
-        yield from (plan for plan in plans(decoder, limits, device) if unmeasured or is_faster(plan))
-
-
-def is_faster(plan: General) -> bool:
-    """Return True if the shader for any shape was faster than dispatches for such models on a GPU.
-
-    Those are models without windows and norms of results.
-    """
-    return plan.kernel in FAST_KERNELS and not plan.post_norms and not plan.windows
+        yield from plans(decoder, limits, device)
 
 
 def _shapes_of_families(
@@ -74,7 +64,7 @@ def _shape_of(decoder: Decoder, limits: Limits, device: Device, two_buffers: boo
     dim = int(first.attention.inputs["q"].shape[-1])
     (n_query, width), (n_key, _), (vocabulary, _) = fixed(q.shape), fixed(k.shape), fixed(decoder.output.shape)
     *_, ffn, _ = fixed(first.matrices[4].shape)
-    if not four or limits.kv_type != "f16" or not _are_alike(decoder):
+    if not four or limits.kv_type != "f16" or not decoder.is_regular:
         return None
     return Shape(
         threads=THREADS,
@@ -86,7 +76,7 @@ def _shape_of(decoder: Decoder, limits: Limits, device: Device, two_buffers: boo
         heads=n_query // dim,
         kv_heads=n_key // dim,
         dim=dim,
-        ffn=ffn * max(first.used, 1),
+        ffn=ffn * max(first.block.used, 1),
         vocabulary=vocabulary,
         has_minimum=four == "q4_k",
         mixed=six,
@@ -98,16 +88,16 @@ def _shape_of(decoder: Decoder, limits: Limits, device: Device, two_buffers: boo
         share=n_query // n_key,
         deep=DEEP,
         deep_positions=2,
-        experts=fixed(first.router.shape)[0] if first.router is not None else 0,
-        used=first.used,
+        experts=fixed(first.block.router.shape)[0] if first.block.router is not None else 0,
+        used=first.block.used,
         head_norms=bool(first.head_norms),
         rows=rows,
     )
 
 
-def computes(decoder: Decoder, limits: Limits, device: Device, unmeasured: bool = False) -> bool:
+def computes(decoder: Decoder, limits: Limits, device: Device) -> bool:
     """Return True if a device has a shape to try, as ``shapes`` yields them."""
-    return any(True for _ in shapes(decoder, limits, device, False, unmeasured))
+    return any(True for _ in shapes(decoder, limits, device, False))
 
 
 def kernel_of(shape: Shape | General) -> str:
@@ -154,20 +144,3 @@ def _formats(decoder: Decoder) -> tuple[str, bool, str]:
 
 def _name(weight: Weight) -> str:
     return FORMATS[weight.type].name if weight.type in FORMATS else ""
-
-
-def _are_alike(decoder: Decoder) -> bool:
-    """Return True if all layers have the same shapes, positions and constants."""
-
-    def form(index: int) -> object:
-        layer = decoder.layers[index]
-        attention, rope, state = layer.attention, layer.rope, layer.state
-        shapes = [weight.shape for weight in layer.matrices]
-        positions = (rope.attrs["freqs"], rope.attrs["neox"], rope.attrs["magnitude"])
-        experts = (layer.used, layer.router.shape if layer.router is not None else (), bool(layer.head_norms))
-        sizes = (attention.inputs["q"].shape, state.k_dim, state.v_dim)
-        return shapes, positions, attention.attrs["scale"], sizes, experts
-
-    eps = {value for layer in decoder.layers for value in layer.eps} | {decoder.eps}
-    state = decoder.layers[0].state
-    return len(eps) == 1 and state.k_dim == state.v_dim and all(form(i) == form(0) for i in range(len(decoder.layers)))

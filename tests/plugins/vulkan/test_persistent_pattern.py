@@ -71,7 +71,8 @@ def test_a_llama_has_the_pattern(llama: Segment) -> None:
         ("attention", 0, with_input("v", lambda _, by_op: by_op["rope"][1].output)),
         ("attention", 1, with_attrs(causal=False)),
         ("attention", 1, with_attrs(chunk=8)),
-        ("attention", 1, with_attrs(window=8)),  # its cache keeps all positions
+        ("attention", 1, with_attrs(window=8)),
+        ("attention", 0, with_attrs(softcap=5.0)),
         ("add", 0, with_input("y", lambda node, _: node.operands()[0])),
         ("rms_norm", 1, with_input("x", lambda _, by_op: by_op["embedding"][0].output)),
         ("silu_mul", 0, with_input("x", lambda node, _: node.operands()[1])),
