@@ -225,7 +225,7 @@ class Engine:
             kind = self._turns.next(weights) if weights else GENERATE
             if kind != GENERATE and (members := self.scheduler.choose_readers(kind)):
                 self.tell()
-                self._read(kind, members)
+                self._read(kind, members, weights)
                 return
         self._generate()
 
@@ -247,9 +247,9 @@ class Engine:
         if first or self.flights.on_way:
             self._land(first or self.flights.on_way[0])
 
-    def _read(self, kind: str, members: ReadMembers) -> None:
+    def _read(self, kind: str, members: ReadMembers, weights: Mapping[str, float]) -> None:
         """Compute a step of readings; if it fails, each alone, so that an error is that of one request."""
-        self._turns.took(kind, self.scheduler.policy.cost(members), weights_of(self.scheduler.places.active))
+        self._turns.took(kind, self.scheduler.policy.cost(members), weights)
         try:
             with self.failing_lost():
                 self._read_steps.read_encoder_prompts([reader for reader, _ in members])
@@ -258,7 +258,7 @@ class Engine:
             if len(members) > 1 and not self.runner.lost:
                 for member in members:
                     if member[0] in self.scheduler.readers:
-                        self._read(kind, [member])
+                        self._read(kind, [member], weights)
                 return
             self.scheduler.fail([reader for reader, _ in members], error)
         self.scheduler.places.n_steps += 1

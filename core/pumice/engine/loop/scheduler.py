@@ -277,6 +277,8 @@ class Scheduler:
     def _end(self, job: Job, events: Sequence[Event], keeps: bool = True) -> None:
         """Let all jobs of a request leave; ``keeps``: what they have computed stays cached."""
         del self.jobs[job.id]
+        if len(self._deadlines) > 64 + 2 * len(self.jobs):
+            self._deadlines = sorted(entry for entry in self._deadlines if entry[1] in self.jobs)
         for other in job.siblings:
             if other.slot < 0:
                 self.places.lane(job).waiting.remove(other)

@@ -158,22 +158,13 @@ class EngineThread:
 
     def read(self, readings: Callable[[ReadRequest[T]], None], terms: Terms = DEFAULT_TERMS) -> list[T]:
         """Return the result of ``ask``."""
-        future = self.ask(readings, terms)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+        return _result(self.ask(readings, terms))
 
     def call(self, turns: Callable[[Engine], Generator[None, None, T]]) -> T:
         """Return the result of a generator, which has exclusive use of the engine at each of its turns."""
         future: Future[T] = Future()
         self._put(EngineTask(turns(self._engine), future))
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+        return _result(future)
 
     def close(self) -> None:
         """Cancel everything, and wait for the end. Does nothing a second time, or in a forked process."""
@@ -308,3 +299,11 @@ class EngineThread:
             self._engine.close()
         finally:
             self._release()
+
+
+def _result(future: Future[T]) -> T:
+    """Return the result of a future; an exception such as KeyboardInterrupt cancels it."""
+    try:
+        return future.result()
+    finally:
+        future.cancel()
