@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 import pumice
-from drafting import verify_on_device
 from equal_texts import GRAMMARS, write_model
 from graphs import picked, step_of, table_program
-from nightly import variants
 from pumice.backend import Program
 from pumice.backend.pick import Ahead, Ask, Pick, Restriction
 from pumice.backend.step import Batch, Limits
@@ -174,71 +172,3 @@ def test_texts_with_grammars_are_those_without_drafts(
     assert [one.tokens for one in alone] == [one.tokens for one in plain[:2]]
     assert sum(restricted) > 3
     assert sum(one.timings.n_accepted for one in drafted) > 9
-
-
-@pytest.mark.parametrize("name", variants(["rope-plain", "mamba"], ["rope-plain"]))
-def test_drafts_with_log_probabilities_and_dry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """The device verifies drafts of requests with the model's log-probabilities, and with DRY beside a grammar."""
-    verify_on_device(monkeypatch)
-    few: dict[str, Any] = {"top_k": 9, "temperature": 0.7, "seed": 3, "max_tokens": 30}
-    dry: dict[str, Any] = {"dry_multiplier": 0.8, "dry_allowed_length": 1, "dry_sequence_breakers": ["e"]}
-    each = [{**few, "logprobs": 3, "repeat_penalty": 1.1}, {**few, **dry}, {**few, **dry, **GRAMMARS[0], "logprobs": 1}]
-    config = {"vulkan": {"batch_invariant": True}, "n_draft": 3}
-    with pumice.load(write_model(name, tmp_path), backend="vulkan", config=config, n_ctx=128, n_batch=16) as model:
-        for one in each:
-            plain = model.generate("abcabc", speculate="off", **one)
-            wanted = plain.text[:6] + "f" + plain.text[7:]
-            done = model.generate("abcabc", prediction=wanted, cache_salt="drafts", **one)
-            assert done.tokens == plain.tokens
-            assert done.timings.n_drafted >= done.timings.n_accepted > 0
-            pairs = zip(done.logprobs or (), plain.logprobs or (), strict=True)
-            assert all(found.logprob == pytest.approx(expected.logprob, abs=1e-5) for found, expected in pairs)
-            assert bool(done.logprobs) == ("logprobs" in one)
-
-
-def texts(path: Path, **config: Any) -> tuple[list[Any], int, int]:
-    """Return what requests give one after the other, and the numbers of drafted and accepted tokens."""
-    few: dict[str, Any] = {"top_k": 9, "temperature": 0.3, "seed": 3, "max_tokens": 40}
-    requests: list[dict[str, Any]] = [
-        {"prompt": "abcabcabcabc", "temperature": 0, "max_tokens": 60},
-        {"prompt": "fe fe fe", "temperature": 0, "max_tokens": 40, "stop": ["lsb"]},
-        {"prompt": "ab ab ab", "logprobs": 2, "logprobs_sampled": True, **few},
-        {"prompt": "abcabc", "n_ctx": 24, "context_shift": True, **few},
-        {"prompt": "abcabc", "temperature": 0, "repeat_penalty": 1.1, "max_tokens": 20},
-        {"prompt": "fe fe fe", "frequency_penalty": 0.05, "repeat_last_n": 7, "logit_bias": {3: 0.5}, **few},
-    ]
-    config["vulkan"] = {"batch_invariant": True}  # else GPUs round rows of several tokens differently
-    with pumice.load(path, backend="vulkan", config=config, n_ctx=96, n_batch=16, n_parallel=2) as model:
-        done = [model.generate(**request) for request in requests]
-    found = [(each.text, each.tokens, each.finish_reason, each.logprobs is not None) for each in done]
-    return found, sum(each.timings.n_drafted for each in done), sum(each.timings.n_accepted for each in done)
-
-
-@pytest.mark.parametrize("name", variants(["rope-plain", "gemma2"], ["gemma2"]))
-def test_texts_are_those_without_drafts(tmp_path: Path, name: str) -> None:
-    """Greedily and sampled, with stop strings, log-probabilities, shifts, penalties and biases."""
-    path = write_model(name, tmp_path)
-    expected, _, _ = texts(path, speculate="off")
-    for n_draft in (3, 15):
-        found, n_drafted, n_accepted = texts(path, speculate="ngram", n_draft=n_draft)
-        assert found == expected
-        assert n_drafted >= n_accepted > 20
-
-
-@pytest.mark.parametrize("n_draft", variants([3, 7], [3]))
-def test_texts_at_once_are_those_without_drafts(tmp_path: Path, n_draft: int) -> None:
-    """Of several sequences, which end one after the other; three draft fewer tokens each than two."""
-    path = write_model("rope-plain", tmp_path)
-    few: dict[str, Any] = {"top_k": 9, "temperature": 0.2}
-    each = [{"temperature": 0, "max_tokens": 60}, {"seed": 3, "max_tokens": 40, **few}, {"max_tokens": 25, **few}]
-    each[2] |= {"seed": 5, "repeat_penalty": 1.05, "repeat_last_n": 9}
-    config = {"vulkan": {"batch_invariant": True}, "speculate": "ngram", "n_draft": n_draft}
-    with pumice.load(path, backend="vulkan", config=config, n_ctx=96, n_batch=16, n_parallel=3) as model:
-        expected, done = (
-            model.generate_many(
-                ["abcabcabc", "fe fe fe", "ab ab ab"], each=[{**one, "speculate": name} for one in each]
-            )
-            for name in ("off", "ngram")
-        )
-    assert [one.tokens for one in done] == [one.tokens for one in expected]
-    assert sum(one.timings.n_accepted for one in done) > 20

@@ -10,7 +10,7 @@ import pytest
 
 import pumice
 from drafting import verify_on_device
-from equal_texts import write_model
+from equal_texts import unequal, write_model
 from nightly import variants
 from pumice.architecture import DRAFT
 from pumice.backend.step import Pending
@@ -47,18 +47,15 @@ def drafted_texts(path: Path, speculate: str, **config: Any) -> tuple[list[Any],
     return [done.tokens for done in completions], sum(done.timings.n_accepted for done in completions)
 
 
-@pytest.mark.parametrize("name", ["rope-plain", "mamba"])
-def test_texts_are_those_of_numpy(tmp_path: Path, name: str) -> None:
-    """With drafts of the device, and a draft model that is the model itself."""
-    path = write_model(name, tmp_path)
-    choices: list[tuple[str, dict[str, Any]]] = [("ngram", {"n_draft": 3})]
-    choices.append(("draft", {"n_draft": 3, "draft": str(path), "draft_p_min": 0.0}))
-    for choice, config in choices if name == "rope-plain" else choices[:1]:
-        texts, n_accepted = drafted_texts(path, choice, **config)
-        assert n_accepted > 10
-        with pumice.load(path, backend="numpy", n_ctx=64) as model:
-            for prompt, tokens in zip(PROMPTS, texts, strict=True):
-                check_greedy(model, model.tokenizer.tokenize(prompt), tokens)
+@pytest.mark.parametrize(
+    ("name", "proposer", "seed"),
+    [("rope-plain", "draft", 0), ("gemma2", "ngram", 1), ("lfm2", "ngram", 2), ("mamba2", "ngram", 3)],
+)
+def test_random_requests_give_the_same(tmp_path: Path, name: str, proposer: str, seed: int) -> None:
+    """With drafts of any proposer and without, alone and at once."""
+    results = list(unequal(name, tmp_path, 8, seed, backend="vulkan", invariant=True))
+    assert [request for request, *_ in results if request] == []
+    assert sum(n_drafted for _, choice, n_drafted, _ in results if proposer in choice) > 0
 
 
 def test_nothing_is_drafted_by_default(tmp_path: Path) -> None:
