@@ -16,16 +16,6 @@ def item_id(prefix: str) -> str:
     return f"{prefix}_{secrets.token_hex(24)}"
 
 
-def output_items(message: pumice.Message, cut: bool = False) -> list[dict[str, Any]]:
-    """Return the items of an answer; ``cut``: a limit ended the last one."""
-    items = Items()
-    for _ in items.take(pumice.ChatDelta(message.content, message.reasoning, message.tool_calls)):
-        pass
-    for _ in items.close(cut):
-        pass
-    return items.done
-
-
 class Items:
     """Turns deltas into items: each item starts, continues and is done before the next one.
 

@@ -30,14 +30,13 @@ from pumice_server.interface import (
     event,
     make_answer,
     service_of,
-    size_of,
     timings,
     unless_gone,
 )
 from pumice_server.limits import MAX_APPROVED, MAX_KEPT
 from pumice_server.protocols.openai.answer_types import ResponseEvent, ResponseObject, ResponseUsage
 from pumice_server.protocols.openai.bodies import ResponseBody
-from pumice_server.protocols.openai.response_items import Event, Items, item_id, output_items
+from pumice_server.protocols.openai.response_items import Event, Items, item_id
 from pumice_server.protocols.openai.response_store import Kept, ResponseStore, is_reference
 from pumice_server.protocols.openai.responses_request import (
     functions,
@@ -57,7 +56,7 @@ from pumice_server.protocols.openai.tools.items import (
     read_approvals,
     with_calls,
 )
-from pumice_server.protocols.openai.tools.turns import Call, RunningCall, ToolTurns, settle, whole_message
+from pumice_server.protocols.openai.tools.turns import Call, RunningCall, ToolTurns, settle
 
 _ECHOED = (
     "instructions",
@@ -78,17 +77,22 @@ async def responses(request: Request, body: ResponseBody) -> Whole[ResponseObjec
     tools = await _tools(request, body)
     messages = await _messages(request, body, tools)
     options = {**await body.aside(response_options, body, service), **caching_options(request, body)}
+    approved: Sequence[Call] = ()
     if tools.labels:
-        return await _with_tools(request, body, service, messages, options, tools)
+        approved = await aside(_settle, body, messages, tools, size=WORK * len(messages) + body.size)
+    most, instruct = body.max_tool_calls if tools.labels else None, partial(with_instructions, body)
+    turns = ToolTurns(service, request.app.state.tools, tools, messages, options, most, instruct)
     report = Report(body, body.stream)
-    starting = service.chat(with_instructions(body, messages), 1, options, report.progress)
-    streams = await unless_gone(request, starting)
-    answer = _ResponseBuilder(service, body, request, messages)
+    first = None if approved else await unless_gone(request, turns.next(report.progress))
+    answer = _ResponseBuilder(service, body, request, turns)
+    events = answer.events(approved, first, report)
     if body.stream:
-        return Streaming(answer.events(streams[0], report), partial(service.end, streams), answer.wire)
-    done = (await unless_gone(request, service.gather(streams)))[0]
-    answer_fields = await answer.ended(done, output_items(done.message, answer.is_cut(done)))
-    return await make_answer(lambda: answer_fields, size_of([done]))
+        return Streaming(answer.encoded(events), turns.close, answer.wire)
+    try:
+        response = await unless_gone(request, _last_response(events))
+    finally:
+        turns.close()
+    return await make_answer(lambda: response, WORK * turns.usage.completion_tokens)
 
 
 async def input_tokens(request: Request, body: ResponseBody) -> TokenCount:
@@ -98,8 +102,7 @@ async def input_tokens(request: Request, body: ResponseBody) -> TokenCount:
     tools = await _tools(request, body)
     messages = with_instructions(body, await _messages(request, body, tools))
     options = await body.aside(prompt_options, body)
-    if tools.labels:
-        options["tools"] = await body.aside(lambda: tools.definitions)
+    options["tools"] = await body.aside(lambda: tools.definitions)
     n_tokens = await unless_gone(request, service.count_tokens(messages, options | caching_options(request, body)))
     return TokenCount(object="response.input_tokens", input_tokens=n_tokens)
 
@@ -118,31 +121,6 @@ async def delete_response(request: Request) -> Deleted:
     return Deleted(id=id, object="response.deleted", deleted=True)
 
 
-async def _with_tools(
-    request: Request,
-    body: ResponseBody,
-    service: Service,
-    messages: list[dict[str, Any]],
-    options: Mapping[str, Any],
-    tools: ChosenTools,
-) -> Whole[ResponseObject] | Streaming[ResponseEvent]:
-    """Answer a request whose tools are, in part, those of MCP servers."""
-    approved = await aside(_settle, body, messages, tools, size=WORK * len(messages) + body.size)
-    instruct = partial(with_instructions, body)
-    turns = ToolTurns(service, request.app.state.tools, tools, messages, options, body.max_tool_calls, instruct)
-    report = Report(body, body.stream)
-    first = None if approved else await unless_gone(request, turns.next(report.progress))
-    answer = _ResponseBuilder(service, body, request, messages)
-    events = answer.tool_events(turns, approved, first, report)
-    if body.stream:
-        return Streaming(answer.encoded(events), turns.close, answer.wire)
-    try:
-        response = await unless_gone(request, _last_response(events))
-    finally:
-        turns.close()
-    return await make_answer(lambda: response, len(response.output) * WORK)
-
-
 def _settle(body: ResponseBody, messages: list[dict[str, Any]], tools: ChosenTools) -> list[Call]:
     """Settle a chat by the approvals of a request, as ``settle``. Raises HTTPException."""
     approvals = read_approvals(body.input)
@@ -154,19 +132,18 @@ def _settle(body: ResponseBody, messages: list[dict[str, Any]], tools: ChosenToo
 
 
 async def _last_response(events: AsyncIterator[Event]) -> ResponseObject:
-    last = [event async for event in events][-1]
+    last: Event = ("", {})
+    async for last in events:  # noqa: B007
+        pass
     response: ResponseObject = last[1]["response"]
     return response
 
 
 async def _tools(request: Request, body: ResponseBody) -> ChosenTools:
-    """Return the tools of a request, if MCP servers are among them. Raises as ``choose``."""
+    """Return the tools of a request. Raises as ``choose``."""
     described = body.tools or []
-    return (
-        await choose(request, described, list(functions(described)), asks=True)
-        if names_servers(described)
-        else ChosenTools()
-    )
+    own = await body.aside(lambda: list(functions(described)))
+    return await choose(request, described, own, asks=True) if names_servers(described) else ChosenTools(own)
 
 
 async def _resolve_references(request: Request, body: ResponseBody) -> None:
@@ -188,10 +165,8 @@ async def _messages(request: Request, body: ResponseBody, tools: ChosenTools) ->
 class _ResponseBuilder:
     """Builds one response and its events."""
 
-    def __init__(
-        self, service: Service, body: ResponseBody, request: Request, messages: Sequence[Mapping[str, Any]]
-    ) -> None:
-        self._messages = messages
+    def __init__(self, service: Service, body: ResponseBody, request: Request, turns: ToolTurns) -> None:
+        self._turns = turns
         self._numbered = _Numbered()
         self.wire = Wire("text/event-stream", event, b":\n\n", self._error)
         self._owner = request.state.client
@@ -223,10 +198,8 @@ class _ResponseBuilder:
         """Return True if a limit ended an answer; llama-server calls all of them complete."""
         return not self._always_complete and done.finish_reason not in ("stop", "tool_calls")
 
-    async def ended(
-        self, done: pumice.ChatCompletion, items: Sequence[Mapping[str, Any]], turns: ToolTurns | None = None
-    ) -> ResponseObject:
-        """Return the whole response, and store it if the request asks for that; ``turns`` has several answers."""
+    async def ended(self, done: pumice.ChatCompletion, items: Sequence[Mapping[str, Any]]) -> ResponseObject:
+        """Return the whole response, and store it if the request asks for that."""
         complete = not self.is_cut(done)
         response = replace(
             self._head,
@@ -234,43 +207,25 @@ class _ResponseBuilder:
             completed_at=int(time.time()),
             incomplete_details=None if complete else {"reason": "max_output_tokens"},
             output=items,
-            usage=_usage(turns.usage if turns else done.usage),
+            usage=_usage(self._turns.usage),
         )
         if self._keep:
-            messages = turns.messages if turns else [*self._messages, whole_message(done.message)]
             ids, listed = [item["id"] for item in items], self._listed | listed_servers(items)
-            kept = await aside(Kept.of, self._owner, messages, response, ids, listed)
+            kept = await aside(Kept.of, self._owner, self._turns.messages, response, ids, listed)
             self._store.keep(response.id, kept)
         return response
 
-    async def events(self, stream: pumice.AsyncChatStream, report: Report) -> AsyncIterator[bytes]:
-        numbered = self._numbered
-        yield numbered("response.created", response=self._head)
-        yield numbered("response.in_progress", response=self._head)
-        items = Items()
-        async for _, deltas in report.merge([stream]):
-            if isinstance(deltas, Reading):
-                yield numbered("response.in_progress", response=self._head, **deltas.fields)
-                continue
-            for kind, fields in chain.from_iterable(map(items.take, deltas)):
-                yield numbered(kind, **fields, **report.fields(stream.timings))
-        done = await stream.completion()
-        for kind, fields in items.close(self.is_cut(done)):
-            yield numbered(kind, **fields)
-        whole = await self.ended(done, items.done)
-        yield numbered(f"response.{whole.status}", response=whole, timings=timings(stream.timings))
-
-    async def tool_events(
-        self, turns: ToolTurns, approved: Sequence[Call], first: pumice.AsyncChatStream | None, report: Report
+    async def events(
+        self, approved: Sequence[Call], first: pumice.AsyncChatStream | None, report: Report
     ) -> AsyncIterator[Event]:
         """Yield the events of answers and calls; the last one has the whole response.
 
         Args:
-            turns: The answers.
             approved: Calls that run before the first answer.
             first: The first answer, if no call precedes it.
             report: Progress and timings.
         """
+        turns = self._turns
         yield "response.created", {"response": self._head}
         yield "response.in_progress", {"response": self._head}
         items = Items(turns.tools.by_name)
@@ -296,7 +251,7 @@ class _ResponseBuilder:
             stream = await turns.next(report.progress)
         for asked in chain.from_iterable(ask(items, call) for call in turns.pending):
             yield asked
-        whole = await self.ended(done, items.done, turns)
+        whole = await self.ended(done, items.done)
         yield f"response.{whole.status}", {"response": whole, "timings": timings(stream.timings)}
 
     async def encoded(self, events: AsyncIterator[Event]) -> AsyncIterator[bytes]:

@@ -34,8 +34,8 @@ def with_instructions(body: ResponseBody, messages: list[dict[str, Any]]) -> lis
 
 
 def prompt_options(body: ResponseBody) -> dict[str, Any]:
-    """Return the options that the prompt depends on besides messages: tools and reasoning."""
-    options: dict[str, Any] = {"tools": list(functions(body.tools or [])), **template_options(body)}
+    """Return the options that the prompt depends on besides messages and tools."""
+    options = template_options(body)
     choices = {"tool_choice": body.tool_choice, "parallel_tool_calls": body.parallel_tool_calls}
     choices["reasoning_effort"] = body.reasoning.effort if body.reasoning else None
     options |= {name: value for name, value in choices.items() if value is not None}
