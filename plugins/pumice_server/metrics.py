@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 import pumice
-from pumice_server.peer_metrics import DraftsOfVllm, PeerMetrics
+from pumice_server.peer_metrics import PeerMetrics
 from pumice_server.pools import Pool
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -96,9 +96,6 @@ class Metrics:
         self._accepted_at = self._counter(
             "accepted_tokens_at", "Drafted tokens that were accepted, by position in the draft", ["model", "position"]
         )
-        of_drafts = (self._drafts, self._drafted, self._accepted, self._accepted_at)
-        names = ("drafts", "draft_tokens", "accepted_tokens", "accepted_tokens_per_pos")
-        self._registry.register(DraftsOfVllm(dict(zip(names, of_drafts, strict=True))))
         self._prompt_seconds = self._counter("prompt_seconds", "Prompt processing time in seconds")
         self._generation_seconds = self._counter("generation_seconds", "Generation time in seconds")
         self._queue = self._histogram("queue_seconds", "Time in the queue in seconds", _SECONDS)

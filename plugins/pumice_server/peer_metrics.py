@@ -1,27 +1,14 @@
-"""llama-server's metrics, computed from Pumice's and summed over the models, and vLLM's of drafts."""
+"""llama-server's metrics, computed from Pumice's and summed over the models."""
 
 from __future__ import annotations
 
 from collections import Counter as Counts
-from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
-from prometheus_client import Counter
-from prometheus_client.core import CounterMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 import pumice
-
-
-class Sample(Protocol):
-    """A value of a metric of Prometheus."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def labels(self) -> Mapping[str, str]: ...
-    @property
-    def value(self) -> float: ...
 
 
 class _Metric(NamedTuple):
@@ -56,23 +43,6 @@ _RATES = {"prompt_tokens_seconds": (0, 2, "Prompt"), "predicted_tokens_seconds":
 """Name, and of ``_TOTALS`` the numbers of tokens and of seconds."""
 
 _READ = {metric.ours for metric in (*_TOTALS, *_GAUGES)} | {_STEPS}
-
-
-class DraftsOfVllm(Collector):
-    """Counters under vLLM's names, which follow ``vllm:spec_decode_num_``; the label ``model`` is ``model_name``."""
-
-    def __init__(self, counters: Mapping[str, Counter]) -> None:
-        self._counters = counters
-
-    def collect(self) -> Iterator[CounterMetricFamily]:
-        for name, counter in self._counters.items():
-            for metric in counter.collect():
-                totals = [sample for sample in metric.samples if sample.name.endswith("_total")]
-                labels = ["model_name", "position"] if name.endswith("_per_pos") else ["model_name"]
-                family = CounterMetricFamily(f"vllm:spec_decode_num_{name}", metric.documentation, labels=labels)
-                for sample in totals:
-                    family.add_metric(list(sample.labels.values()), sample.value)
-                yield family
 
 
 class PeerMetrics:
