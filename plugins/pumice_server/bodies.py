@@ -254,6 +254,8 @@ class TemplateBody(TextBody):
     """Fields that a chat template is rendered with, besides messages."""
 
     tools: Tools | None = None
+    """Functions of the type `function`, and MCP servers of `--allow-tools`: the type `mcp` with a `server_label`, and
+    names of tools as `allowed_tools`."""
     tool_choice: Name | Object | None = None
     parallel_tool_calls: bool | None = None
     enable_thinking: bool | None = None
@@ -270,7 +272,9 @@ class ChatPromptBody(TemplateBody, kw_only=True):
     """A chat whose prompt is wanted."""
 
     messages: Messages
-    """Messages of the chat, the oldest first."""
+    """Messages of the chat, the oldest first: `role`; `content`, a text or parts of the types `text`, `image_url`,
+    `input_audio`, `video_url` and `input_video`; `reasoning_content`, `tool_calls`, `tool_call_id`, `name`. Files are
+    base64, as OpenAI's clients send them; addresses of other hosts need `--allow-media-from`."""
     reasoning_effort: Word | None = None
     continue_final_message: bool | None = None
     add_generation_prompt: bool | None = None

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from pumice_server import limits
-from pumice_server.message_types import ChatMessage, ResponseFormat, Tool, described
 
 MAX_INT = 2**31 - 1
 MAX_REAL = 1e6
@@ -72,10 +71,7 @@ LogitBias = (
     Annotated[dict[BiasKey, Bias], Meta(max_length=1024)]
     | Annotated[list[tuple[int | BiasKey, Bias]], Meta(max_length=1024)]
 )
-Format = Annotated[Object, described(ResponseFormat)]
-_MOST_MESSAGES = Meta(min_length=1, max_length=limits.MAX_MESSAGES)
-_MOST_TOOLS = Meta(max_length=limits.MAX_TOOLS)
-Tools = Annotated[list[Annotated[Object, described(Tool)]], _MOST_TOOLS]
+Tools = Annotated[list[Object], Meta(max_length=limits.MAX_TOOLS)]
 Texts = Annotated[list[str], Meta(max_length=limits.MAX_TEXTS)]
 TextsAndIds = Annotated[list[int | str], Meta(max_length=limits.MAX_IDS)]
 Prompt = str | Annotated[list[int | str | TextsAndIds | dict[str, Any]], Meta(max_length=limits.MAX_IDS)] | Object
@@ -90,4 +86,6 @@ EmbeddingInput = (
 )
 """A text, token ids, an object with ``content`` or ``prompt_string``, or a list of these."""
 
-Messages = Annotated[list[Annotated[dict[str, Any], described(ChatMessage)]], _MOST_MESSAGES]
+Blocks = Annotated[list[dict[str, Any]], Meta(max_length=limits.MAX_MESSAGES)]
+Messages = Annotated[list[dict[str, Any]], Meta(min_length=1, max_length=limits.MAX_MESSAGES)]
+"""Messages or items. The chat template and the protocols check them, with errors that say more."""

@@ -29,16 +29,7 @@ class HasLogprob(Protocol):
     def top(self) -> Sequence[tuple[int, float]]: ...
 
 
-class CompletionTokens(Protocol):
-    """A finished completion."""
-
-    @property
-    def tokens(self) -> Sequence[int]: ...
-    @property
-    def logprobs(self) -> Sequence[HasLogprob] | None: ...
-
-
-def size_of(completions: Sequence[CompletionTokens], n_others: int = 0) -> int:
+def size_of(completions: Sequence[pumice.Completion | pumice.ChatCompletion], n_others: int = 0) -> int:
     """Return the approximate bytes of an answer with these completions and ``n_others`` further tokens."""
     n_logprobs = [1 + len(logprob.top) for done in completions for logprob in done.logprobs or ()]
     return _TOKEN_BYTES * (n_others + sum(len(done.tokens) for done in completions)) + _LOGPROB_BYTES * sum(n_logprobs)

@@ -16,7 +16,6 @@ import msgspec
 from pumice_server.answer_types import Error
 from pumice_server.bodies import Sampling
 from pumice_server.field_types import REASON
-from pumice_server.message_types import KIND
 from pumice_server.openapi import Operation, titles
 from pumice_server.schemas import Schema, alternatives, descriptions, schema_of, structs_of, told
 
@@ -84,8 +83,6 @@ def type_text(schema: Schema) -> str:
 
 
 def _type_text(schema: Schema) -> str:
-    if KIND in schema:
-        return str(schema[KIND])
     if REASON in schema or not schema.keys() & {"type", "enum"}:
         return "any value"
     if "enum" in schema:

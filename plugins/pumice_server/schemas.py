@@ -15,7 +15,6 @@ import msgspec
 from pumice.options import CHAT
 from pumice.plugin.unstable import show_value
 from pumice_server.field_types import REASON
-from pumice_server.message_types import KIND
 
 Schema = Mapping[str, Any]
 
@@ -64,33 +63,11 @@ def documented_schemas(kinds: Sequence[Any], template: str) -> tuple[Sequence[Sc
     by_name = {struct.__name__: struct for struct in structs}
     # msgspec tells classes of one name apart by their modules
     by_name |= {f"{struct.__module__}.{struct.__qualname__}": struct for struct in structs}
-    nested = [by_name[name] for name in sorted(set(_nested(msgspec.json.schema_components(kinds))))]
-    schemas, components = msgspec.json.schema_components([*kinds, *nested], ref_template=template)
+    schemas, components = msgspec.json.schema_components(kinds, ref_template=template)
     for name, schema in components.items():
         for field, text in descriptions(by_name[name]).items():
             schema["properties"][field]["description"] = text
-    return _referring(schemas[: len(kinds)], template), _referring(components, template)
-
-
-def _nested(value: Any) -> Iterator[str]:
-    """Yield the names of the classes that describe objects of fields."""
-    if isinstance(value, dict):
-        if KIND in value:
-            yield value[KIND]
-        value = value.values()
-    elif not isinstance(value, (list, tuple)):
-        return
-    for item in value:
-        yield from _nested(item)
-
-
-def _referring(value: Any, template: str) -> Any:
-    """Return schemas in which described objects are references to their classes."""
-    if isinstance(value, dict):
-        if KIND in value:
-            return {"$ref": template.format(name=value[KIND])}
-        return {name: _referring(item, template) for name, item in value.items()}
-    return [_referring(item, template) for item in value] if isinstance(value, (list, tuple)) else value
+    return schemas, components
 
 
 def structs_of(declared: Any) -> Iterator[type[msgspec.Struct]]:
@@ -99,8 +76,6 @@ def structs_of(declared: Any) -> Iterator[type[msgspec.Struct]]:
 
 
 def _structs(kind: Any) -> Iterator[type[msgspec.Struct]]:
-    if isinstance(kind, msgspec.inspect.Metadata) and kind.extra and KIND in kind.extra:
-        yield from structs_of(kind.extra[KIND])
     if isinstance(kind, msgspec.inspect.StructType):
         yield kind.cls
         for field in kind.fields:
@@ -131,7 +106,7 @@ def _documented(kind: type[msgspec.Struct]) -> Mapping[str, str]:
         definition = _definitions(base.__module__).get(base.__name__) if issubclass(base, msgspec.Struct) else None
         for field, text in itertools.pairwise(definition.body if definition else []):
             if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-                texts[ast.unparse(field.target)] = inspect.cleandoc(str(text.value.value))
+                texts[ast.unparse(field.target)] = " ".join(str(text.value.value).split())
     return texts
 
 

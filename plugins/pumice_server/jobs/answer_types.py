@@ -24,17 +24,22 @@ class FileObject(Struct, kw_only=True):
     status: Literal["processed"]
 
 
-class FileList(Struct, kw_only=True):
-    """A page of files."""
+class Page(Struct, kw_only=True):
+    """A page of a list."""
 
     object: Literal["list"]
-    data: list[FileObject]
     first_id: str | None
     """Id of the first; null for an empty page."""
     last_id: str | None
     """Id of the last, for `after` of the next page."""
     has_more: bool
-    """True if more files follow."""
+    """True if more follow."""
+
+
+class FileList(Page, kw_only=True):
+    """A page of files."""
+
+    data: list[FileObject]
 
 
 class BatchError(Struct, kw_only=True):
@@ -109,14 +114,7 @@ class BatchObject(Struct, kw_only=True):
     """Texts of the client."""
 
 
-class BatchList(Struct, kw_only=True):
+class BatchList(Page, kw_only=True):
     """A page of batches."""
 
-    object: Literal["list"]
     data: list[BatchObject]
-    first_id: str | None
-    """Id of the first; null for an empty page."""
-    last_id: str | None
-    """Id of the last, for `after` of the next page."""
-    has_more: bool
-    """True if more batches follow."""

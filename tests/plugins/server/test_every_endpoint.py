@@ -255,12 +255,9 @@ def test_the_schemas_accept_what_the_server_accepts(document):
 
 
 @pytest.mark.parametrize(("path", "body"), CHATS)
-def test_nested_objects_of_bodies_have_declared_fields(document, closed, path, body):
+def test_bodies_have_declared_fields(document, closed, path, body):
     schema = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
     validate(body, schema, closed)
-    messages = "input" if "input" in body else "messages"
-    with pytest.raises(jsonschema.ValidationError):
-        validate({**body, messages: [{"role": 1}]}, schema, document["components"])
 
 
 def test_every_path_has_an_example():

@@ -7,7 +7,23 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from pumice_server.answer_types import ErrorDetail
-from pumice_server.protocols.anthropic.message_types import AnswerBlock
+
+
+class AnswerBlock(Struct, kw_only=True):
+    """A block of an answer's content."""
+
+    type: str
+    """`text`, `thinking` or `tool_use`."""
+    text: str | None = None
+    """Text of a `text` block."""
+    thinking: str | None = None
+    """Reasoning of a `thinking` block."""
+    signature: str | None = None
+    """Empty, and ignored."""
+    id: str | None = None
+    name: str | None = None
+    input: dict[str, Any] | None = None
+    """Arguments of a tool call."""
 
 
 class AnthropicUsage(Struct, kw_only=True):

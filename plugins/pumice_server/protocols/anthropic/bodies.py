@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from pumice_server.field_types import Count, Name, Object, Stops, Word
+from pumice_server.field_types import Blocks, Count, Messages, Name, Object, Stops, Tools, Word
 from pumice_server.interface import Generation
-from pumice_server.protocols.anthropic.message_types import AnthropicMessages, AnthropicTools, SystemBlocks
 
 
 class Thinking(Struct):
@@ -32,12 +31,13 @@ class AnthropicPromptBody(Generation, kw_only=True):
 
     model: Name | None = None
     """Name of the model (default: the first that is served)."""
-    messages: AnthropicMessages
-    """Messages of the chat, the oldest first."""
-    system: str | SystemBlocks | None = None
+    messages: Messages
+    """Messages of the chat, the oldest first. Blocks of a content have the types `text`, `image` (base64), `document`
+    (text), `search_result`, `thinking`, `redacted_thinking`, `tool_use` and `tool_result`."""
+    system: str | Blocks | None = None
     """System prompt: text, or blocks of text."""
-    tools: AnthropicTools | None = None
-    """Tools that the model may use."""
+    tools: Tools | None = None
+    """Tools that the model may use: `name`, `description`, `input_schema`. Those that run at Anthropic are left out."""
     tool_choice: Object | None = None
     """`{"type": "auto"}`, `any`, `none`, or `tool` with a name."""
     thinking: Thinking | None = None

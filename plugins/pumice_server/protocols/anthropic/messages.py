@@ -25,9 +25,8 @@ from pumice_server.interface import (
     service_of,
     unless_gone,
 )
-from pumice_server.protocols.anthropic.answer_types import AnthropicAnswer, AnthropicEvent, AnthropicUsage
+from pumice_server.protocols.anthropic.answer_types import AnswerBlock, AnthropicAnswer, AnthropicEvent, AnthropicUsage
 from pumice_server.protocols.anthropic.bodies import AnthropicMessagesBody, AnthropicPromptBody
-from pumice_server.protocols.anthropic.message_types import AnswerBlock
 from pumice_server.protocols.anthropic.request import ID_PREFIX, chat_options, prompt_options, read_messages
 
 _ERROR_TYPES = {400: "invalid_request_error", 413: "request_too_large", 500: "api_error", 503: "overloaded_error"}

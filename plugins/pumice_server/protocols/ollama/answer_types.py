@@ -7,7 +7,20 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from pumice_server.answer_types import ListedModel, OllamaDetails, TokenLogprob, Vector
-from pumice_server.protocols.ollama.message_types import OllamaToolCall
+
+
+class OllamaFunctionCall(Struct, kw_only=True):
+    """The function of a tool call, in Ollama's format."""
+
+    name: str
+    arguments: dict[str, Any] | str | None = None
+    """Arguments, as an object."""
+
+
+class OllamaToolCall(Struct, kw_only=True):
+    """A call of a tool, in Ollama's format."""
+
+    function: OllamaFunctionCall
 
 
 class OllamaDurations(Struct, kw_only=True):

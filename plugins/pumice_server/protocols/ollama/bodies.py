@@ -8,6 +8,7 @@ from msgspec import Meta, field
 
 from pumice.plugin.unstable import MAX_IMAGES
 from pumice_server.field_types import (
+    Blocks,
     Dimensions,
     EmbeddingInput,
     Grammar,
@@ -21,8 +22,10 @@ from pumice_server.field_types import (
     refused,
 )
 from pumice_server.interface import Body, Generation, ModelBody
-from pumice_server.limits import MAX_IDS
-from pumice_server.protocols.ollama.message_types import Digests, KeepAlive, OllamaMessages
+from pumice_server.limits import MAX_FILES, MAX_IDS
+
+KeepAlive = Annotated[float, Meta(ge=-1e9, le=1e9)] | Annotated[str, Meta(max_length=64)]
+Digests = Annotated[dict[Name, Annotated[str, Meta(max_length=100)]], Meta(max_length=MAX_FILES)]
 
 
 class OllamaOptions(Generation):
@@ -74,8 +77,9 @@ class OllamaGenerationBody(ModelBody):
 class OllamaChatBody(OllamaGenerationBody):
     """Ollama's chat. Without messages the model is only loaded."""
 
-    messages: OllamaMessages = field(default_factory=list)
-    """Messages of the chat, the oldest first."""
+    messages: Blocks = field(default_factory=list)
+    """Messages of the chat, the oldest first: `role`, `content`, `thinking`, `tool_calls`, `tool_name`, and `images`,
+    which are images and sounds in base64."""
     tools: Tools | None = None
 
 
@@ -135,7 +139,7 @@ class OllamaCreateBody(OllamaNameBody):
     """Name of a served model."""
     system: Annotated[str, Meta(max_length=1 << 16)] = ""
     """System message of chats that have none."""
-    messages: OllamaMessages = field(default_factory=list)
+    messages: Blocks = field(default_factory=list)
     """Messages before those of each chat."""
     parameters: OllamaOptions | None = None
     """Parameters of generation for requests that do not give them."""

@@ -29,9 +29,14 @@ from pumice_server.interface import (
     token_logprob,
     unless_gone,
 )
-from pumice_server.protocols.ollama.answer_types import OllamaAnswerMessage, OllamaChat, OllamaGeneration
+from pumice_server.protocols.ollama.answer_types import (
+    OllamaAnswerMessage,
+    OllamaChat,
+    OllamaFunctionCall,
+    OllamaGeneration,
+    OllamaToolCall,
+)
 from pumice_server.protocols.ollama.bodies import OllamaChatBody, OllamaGenerateBody, OllamaGenerationBody
-from pumice_server.protocols.ollama.message_types import OllamaFunctionCall, OllamaToolCall
 
 
 def error_body(problem: Problem, request_id: str) -> dict[str, Any]:

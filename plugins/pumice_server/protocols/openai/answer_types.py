@@ -17,8 +17,24 @@ from pumice_server.answer_types import (
     Usage,
     Vector,
 )
-from pumice_server.message_types import ToolCall
-from pumice_server.protocols.openai.message_types import CallItem
+
+
+class FunctionCall(Struct, kw_only=True):
+    """The function of a tool call."""
+
+    name: str
+    arguments: str | dict[str, Any] | None = None
+    """Arguments: an object as JSON text."""
+
+
+class ToolCall(Struct, kw_only=True):
+    """A call of a tool."""
+
+    id: str | None = None
+    """Id of the call, which the message with its result repeats as `tool_call_id`."""
+    type: str | None = None
+    """`function`."""
+    function: FunctionCall
 
 
 class Controlled(Struct, kw_only=True):
@@ -184,9 +200,21 @@ class OutputContent(Struct, kw_only=True):
     """Empty."""
 
 
-class OutputItem(CallItem, kw_only=True):
+class OutputItem(Struct, kw_only=True):
     """An item of a response."""
 
+    role: str | None = None
+    call_id: str | None = None
+    """Id of a call, which its output repeats."""
+    name: str | None = None
+    arguments: str | None = None
+    """Arguments of a call, as JSON text."""
+    server_label: str | None = None
+    """Name of an MCP server."""
+    error: str | dict[str, Any] | None = None
+    """Error of an MCP server or of its tool."""
+    approval_request_id: str | None = None
+    """Id of the request for approval of an MCP server's call."""
     id: str
     type: str
     """`message`, `reasoning`, `function_call`, `mcp_list_tools`, `mcp_call` or `mcp_approval_request`."""
@@ -338,29 +366,19 @@ class ResponseObject(Struct, kw_only=True):
     parallel_tool_calls: bool | None
     """True if several tools may be called at once."""
     tool_choice: str | dict[str, Any] | None
-    """The value of the request."""
     tools: list[dict[str, Any]] | None
-    """The value of the request."""
     truncation: str | None
     """`disabled`."""
     store: bool | None
     """True if the response is stored."""
     instructions: str | None
-    """The value of the request."""
     max_output_tokens: int | None
-    """The value of the request."""
     metadata: dict[str, Any] | None
-    """The value of the request."""
     previous_response_id: str | None
-    """The value of the request."""
     temperature: float | None
-    """The value of the request."""
     top_p: float | None
-    """The value of the request."""
     text: dict[str, Any] | None
-    """The value of the request."""
     user: str | None
-    """The value of the request."""
 
 
 class ResponseEvent(Struct, kw_only=True):

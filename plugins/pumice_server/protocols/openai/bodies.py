@@ -11,7 +11,7 @@ from pumice_server.field_types import (
     Count,
     Dimensions,
     EmbeddingInput,
-    Format,
+    Messages,
     Name,
     Natural,
     NChoices,
@@ -22,12 +22,12 @@ from pumice_server.field_types import (
     Prompt,
     Seed,
     SmallObject,
+    Tools,
     Word,
     refused,
 )
 from pumice_server.interface import ChatPromptBody, ModelBody, TemplateBody, TextBody
 from pumice_server.limits import MAX_TEXTS
-from pumice_server.protocols.openai.message_types import ResponseItems, ResponseTools
 
 
 class PredictedText(Struct):
@@ -59,7 +59,9 @@ class ChatBody(ChatPromptBody):
     """Number of the most probable tokens to report at each position, with `logprobs`."""
     n_probs: NLogprobs = 0
     """llama-server's name for both."""
-    response_format: Format | None = None
+    response_format: Object | None = None
+    """Format of the answer: the `type` `text`, `json_object` or `json_schema`, the latter with the `schema` in
+    `json_schema`, beside the type (llama-server) or as `value` (TGI)."""
     prediction: PredictedContent | None = None
     """Text that the answer is expected to resemble, such as the file to edit: its tokens are drafts."""
     reasoning_format: Literal["auto", "deepseek", "none"] | None = None
@@ -165,8 +167,10 @@ class ResponseReasoning(Struct):
 class ResponseBody(TemplateBody, kw_only=True):
     """OpenAI's response."""
 
-    input: str | ResponseItems
-    """Text, or a list of items: messages, reasoning, function calls and their outputs."""
+    input: str | Messages
+    """Text, or a list of items of the types `message` (default), `reasoning`, `function_call`, `function_call_output`,
+    `mcp_list_tools`, `mcp_call`, `mcp_approval_request`, `mcp_approval_response` and `item_reference`. Parts of a
+    content have the types `input_text`, `input_image`, `input_audio`, `input_video` and `output_text`."""
     instructions: str | None = None
     """System message of this response."""
     previous_response_id: Name | None = None
@@ -175,7 +179,9 @@ class ResponseBody(TemplateBody, kw_only=True):
     """Keep the response for later requests."""
     max_output_tokens: Count | None = None
     """Maximum tokens of the response."""
-    tools: ResponseTools | None = None
+    tools: Tools | None = None
+    """Functions, and MCP servers of `--allow-tools`: the type `mcp` with a `server_label`, names of tools as
+    `allowed_tools`, and `require_approval`. Tools that run at OpenAI are left out."""
     max_tool_calls: Natural | None = None
     """Maximum number of calls of MCP servers' tools."""
     text: Object | None = None
