@@ -64,7 +64,8 @@ class CommandOption(click.Option):
         **attributes: Any,
     ) -> None:
         default = attributes.get("default")
-        attributes.setdefault("show_default", default not in (None, "") and not isinstance(default, bool))
+        is_told = isinstance(default, bool) or "[default" in (attributes.get("help") or "")
+        attributes.setdefault("show_default", default not in (None, "") and not is_told)
         super().__init__([*(param_decls or ()), *aliases], **attributes)
         if isinstance(self.type, click.IntRange | click.FloatRange):  # errors name it: "is not a valid float range"
             is_whole = isinstance(self.type, click.IntRange)

@@ -35,6 +35,12 @@ def long_name(param: CommandOption) -> str:
     return next((name for name in names(param) if name.startswith("--")), names(param)[0])
 
 
+def test_help_says_a_default_at_most_once(options):
+    texts = [(path, (param.get_help_record(click.Context(cli)) or ("", ""))[1]) for path, param in options]
+    assert [(path, text) for path, text in texts if text.count("[default") > 1] == []
+    assert any(path == "pumice bench" and "[default: 512; x>=0]" in text for path, text in texts)
+
+
 def test_an_option_is_spelled_alike_everywhere(options):
     table = defaultdict(set)
     for path, param in options:
