@@ -93,14 +93,15 @@ def look_up(name: str, config: Config) -> CatalogueEntry:
 
 
 def models_for(purpose: str, config: Config | None = None) -> list[str]:
-    """Return the names whose entries say that their model suits a purpose, such as ``"coding"``."""
+    """Return the models whose entries say that they suit a purpose, such as ``"coding"``, by their first names."""
     config = config or load_config()
-    names = []
+    names: dict[str, str] = {}
     for name in catalogue(config):
         with contextlib.suppress(ConfigError):  # whoever loads the model reads what is wrong
-            if purpose in look_up(name, config).suits:
-                names.append(name)
-    return names
+            entry = look_up(name, config)
+            if purpose in entry.suits:
+                names.setdefault(entry.model, name)
+    return list(names.values())
 
 
 def chat_defaults(model: str | Path, config: Config | None = None) -> ChatDefaults:

@@ -9,7 +9,7 @@ from gguf_files import tiny_llama
 from hub_server import Repository, content
 from pumice.config import load_config
 from pumice.demo import DEMOS
-from pumice.hub.catalogue import catalogue, look_up
+from pumice.hub.catalogue import catalogue, look_up, models_for
 from pumice.hub.names import HubName, parse_name
 from pumice.hub.repository import cache_directory
 
@@ -118,7 +118,10 @@ def test_the_catalogue_is_right(home):
         load_config(model=entry.options)
         assert (entry.gb is None) == (name in DEMOS), "each size is known before it is fetched"
         assert "trying" not in entry.suits or entry.gb < 1
-    assert any("trying" in look_up(name, config).suits for name in catalogue(config))
+    for purpose in ("coding", "trying"):
+        models = [look_up(name, config).model for name in models_for(purpose, config)]
+        assert models
+        assert len(set(models)) == len(models), "a model of two names is proposed once"
 
 
 @pytest.mark.parametrize(
