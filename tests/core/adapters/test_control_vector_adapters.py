@@ -126,7 +126,7 @@ def test_files_that_do_not_fit(tmp_path, tensors, metadata, options, message):
         ({"file": "v.gguf", "layers": [0, 1]}, "adapters.v.layers: should be the first and the last layer"),
         ({"file": "v.gguf", "scale": "much"}, "adapters.v.scale: should be a number, not 'much'"),
         ({"file": "v.gguf", "scal": 1.0}, "unknown key 'adapters.v.scal'; did you mean 'scale'"),
-        ({"scale": 1.0}, "adapters.v.file: "),
+        ({"scale": 1.0}, "adapters.v: the key 'file' is missing"),
     ],
 )
 def test_wrong_settings(tmp_path, options, message):
