@@ -99,8 +99,8 @@ def difference_from_numpy(
 def check_backend(backend: Backend, path: str | Path, plugins: Sequence[Any] = (), *, tolerance: float = 1e-4) -> None:
     """Compare each operation of a model on ``backend`` with the NumPy backend, both on the values of the latter.
 
-    Raises AssertionError that names the backend and the first operation with another result, or with one that is not
-    finite. Operations that the backend does not support are left out, and those that read another one's cache.
+    Raises AssertionError that names the backend and the first operation that fails, has another result, or one that is
+    not finite. Operations that the backend does not support are left out, and those that read another one's cache.
 
     Args:
         backend: backend to check.
@@ -129,9 +129,12 @@ def check_backend(backend: Backend, path: str | Path, plugins: Sequence[Any] = (
             known = all(isinstance(tensor, Weight) or tensor in values for tensor in node.operands())
             if shares or not known or not backend.supports(node, limits):
                 continue
-            result = _run_segment(backend, [node], values, batch, limits)[node.output]
             weights = ", ".join(tensor.name for tensor in node.operands() if isinstance(tensor, Weight))
             where = f"{type(backend).__name__}, layer {node.layer}: {node.op}" + (f" of {weights}" if weights else "")
+            try:
+                result = _run_segment(backend, [node], values, batch, limits)[node.output]
+            except Exception as error:
+                raise AssertionError(f"{where}: {type(error).__name__}: {error}") from error
             expected = values[node.output]
             assert np.isfinite(result).all() or not np.isfinite(expected).all(), f"{where}: numbers that are not finite"
             scale = max(1.0, float(np.abs(expected).max(initial=0)))

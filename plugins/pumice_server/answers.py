@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +15,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from pumice.plugin.unstable import Problem
+from pumice_server import logs
 from pumice_server.errors import error_body, problem_of
 from pumice_server.work import aside
 
@@ -30,8 +30,6 @@ _MARK = "\ue000"  # from Unicode's private use area: no model name contains it
 _PART = 128 << 10  # bytes of a response that are sent at once
 _PING = b":\n\n"  # comment of server-sent events, which keeps connections open
 PING_SECONDS = 30.0  # between two comments while nothing else is sent
-
-logger = logging.getLogger("pumice")
 
 
 class Whole(Response, Generic[T]):
@@ -215,7 +213,7 @@ class Streaming(StreamingResponse, Generic[T]):
         except ClientDisconnect:
             raise
         except Exception as error:  # errors after the start become the last part
-            logger.error("a stream ended early: %s: %s", type(error).__name__, error)
+            logs.failed(error)
             await send_part(self._error(problem_of(error)))
         finally:
             if task:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
@@ -16,8 +15,7 @@ from starlette.types import Scope
 
 import pumice
 from pumice.plugin.unstable import ErrorFormat, Problem
-
-logger = logging.getLogger("pumice")
+from pumice_server import logs
 
 _TYPES = {
     400: "invalid_request_error",
@@ -121,7 +119,7 @@ async def answer_error(request: Request, error: Exception) -> Response:
     foreseen = isinstance(error, expected) and problem.status in (501, 503, 507)
     foreseen = foreseen and not isinstance(error, UnwritableError)
     if problem.status >= 500 and not foreseen:
-        logger.error("%s %s: %s: %s", request.method, request.scope["path"], type(error).__name__, error)
+        logs.failed(error)
     return respond(problem, request.scope)
 
 

@@ -16,6 +16,7 @@ import orjson
 
 import pumice
 
+logger = logging.getLogger("pumice")
 access = logging.getLogger("pumice.access")
 
 _request: ContextVar[dict[str, Any] | None] = ContextVar("request", default=None)
@@ -55,6 +56,13 @@ def n_tokens() -> int:
     """Return the tokens of prompt and answers of this context's request, so far."""
     facts = _request.get() or {}
     return int(facts.get("prompt_tokens", 0) + facts.get("generated_tokens", 0))
+
+
+def failed(error: Exception) -> None:
+    """Log an error of this context's request, of which its client is told little; debug levels add the traceback."""
+    facts = _request.get() or {}
+    seen = error if logger.isEnabledFor(logging.DEBUG) else None
+    logger.error("%s %s: %s: %s", facts.get("method"), facts.get("path"), type(error).__name__, error, exc_info=seen)
 
 
 def end(status: int) -> dict[str, Any]:

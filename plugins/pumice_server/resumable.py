@@ -7,7 +7,6 @@ client that nobody reads.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -28,8 +27,6 @@ T = TypeVar("T")
 
 HEADER = "x-conversation-id"
 _KEPT_SECONDS = 300.0  # after the end of a stream
-
-logger = logging.getLogger("pumice")
 
 
 class KeptStream:
@@ -76,7 +73,7 @@ class KeptStream:
             async for part in parts:
                 self._add(part if isinstance(part, bytes) else event(part))
         except Exception as error:
-            logger.error("a stream ended early: %s: %s", type(error).__name__, error)
+            logs.failed(error)
             self._add(event(openai_error(problem_of(error))))
         finally:
             pinging.cancel()

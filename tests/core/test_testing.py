@@ -55,6 +55,20 @@ class Spoils(NumpyBackend):
         return program
 
 
+class Fails(NumpyBackend):
+    """Cannot compile one product."""
+
+    def compile(self, segment, plan, limits):
+        if any("blk.1.ffn_up.weight" in str(node.inputs) for node in segment.nodes):
+            raise KeyError("columns")
+        return super().compile(segment, plan, limits)
+
+
+def test_an_operation_that_fails_is_named_with_its_backend(tmp_path):
+    with pytest.raises(AssertionError, match=r"^Fails, layer 1: linear of blk\.1\.ffn_up\.weight: KeyError: 'columns'"):
+        check_backend(Fails(), tiny_llama(tmp_path / "tiny.gguf", n_layer=2))
+
+
 @pytest.mark.parametrize(
     ("value", "problem"), [(np.nan, "numbers that are not finite"), (1.1, "differs from NumPy's result by")]
 )

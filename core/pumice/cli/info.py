@@ -39,7 +39,7 @@ def command(model: str, as_json: bool, graph: bool, config: dict[str, Any], **op
     if graph:
         from pumice.api import describe_graph
 
-        echo(describe_graph(model, **config, **options))
+        echo(describe_graph(model, config=config, **options))
         return
     from pumice.model_files.opening import open_model
 

@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pumice_server import limits
+from pumice_server import limits, logs
 from pumice_server.answers import Streaming
 from pumice_server.settings import Settings
 from server_thread import listening, running
@@ -66,12 +66,17 @@ def test_pings_come_while_nothing_else_does():
     assert time.monotonic() - started > 0.29
 
 
-def test_an_error_is_the_last_part():
+@pytest.mark.parametrize("level", ["INFO", "DEBUG"])
+def test_an_error_is_the_last_part_and_the_log_names_its_request(caplog, level):
     bodies: list[bytes] = []
-    ended = sent(failing(), None, bodies)
+    logs.begin({"method": "POST", "path": "/say"})
+    with caplog.at_level(level, "pumice"):
+        ended = sent(failing(), None, bodies)
     assert b"internal error" in bodies[-1]
     assert b"secret" not in bodies[-1]
     assert ended
+    assert "POST /say: ValueError: secret" in caplog.text
+    assert ("in failing" in caplog.text) == (level == "DEBUG")
 
 
 @pytest.mark.parametrize("streamed", [False, True])

@@ -73,6 +73,14 @@ class SegmentProgram:
         except UNEXPECTED as error:
             raise_named(error, self._where and f"{self._where}: {method.__name__}")
 
+    @property
+    def memory(self) -> dict[str, int]:
+        """The program's allocated bytes by purpose."""
+        try:
+            return self.program.memory
+        except UNEXPECTED as error:
+            raise_named(error, self._where and f"{self._where}: memory")
+
 
 class _Step(Pending):
     """A submitted step of a program: the only wrapper of a plugin's ``Pending``."""
@@ -380,7 +388,7 @@ class Pipeline(Program):
 
     @property
     def memory(self) -> dict[str, int]:
-        return summed(part.program.memory for part in self._programs)
+        return summed(part.memory for part in self._programs)
 
     @property
     def host_weights(self) -> Sequence[NDArray[Any]]:
