@@ -30,7 +30,7 @@ from waiting import PATIENCE, gone, hang, wait_until
 pytestmark = pytest.mark.skipif(not hasattr(socket, "send_fds"), reason="pipes are not passed on this system")
 
 LIMITS = CallLimits(cpu_seconds=60, wall_seconds=PATIENCE, wait_seconds=PATIENCE)
-WEAK = (Path("model.gguf"), load_config({"memory_limit": 4}), "", "", 30)
+WEAK = (Path("model.gguf"), load_config({"memory_limit": 4}).layers, "", "", 30)
 
 
 @pytest.fixture
@@ -170,18 +170,26 @@ def test_no_engine_is_confined_less_than_the_server_is_told(monkeypatch):
             {"memory_limit": 8},
         ):
             with pytest.raises(SandboxError, match="cannot be weakened"):
-                start("engine", COMMANDS.encode(Load(*WEAK[:1], load_config({"memory_limit": 4} | weaker), *WEAK[2:])))
+                start(
+                    "engine",
+                    COMMANDS.encode(Load(*WEAK[:1], load_config({"memory_limit": 4} | weaker).layers, *WEAK[2:])),
+                )
         for path in ("other.gguf", "models/../other.gguf", "modelsx/a.gguf", "/etc/passwd"):
             with pytest.raises(SandboxError, match="the server was not started with this model"):
                 start("engine", COMMANDS.encode(Load(Path(path), *WEAK[1:])))
         for draft in ({"draft": "other.gguf"}, {"adapters": {"a": "other.gguf"}}):
             with pytest.raises(SandboxError, match="was not started with this model"):
-                start("engine", COMMANDS.encode(Load(*WEAK[:1], load_config({"memory_limit": 4} | draft), *WEAK[2:])))
+                start(
+                    "engine",
+                    COMMANDS.encode(Load(*WEAK[:1], load_config({"memory_limit": 4} | draft).layers, *WEAK[2:])),
+                )
         with pytest.raises(EngineError, match="invalid order of a reader"):
             start("reader", b"model.gguf")
         child = start(
             "engine",
-            COMMANDS.encode(Load(Path("models/a.gguf"), load_config({"sandbox": "on", "memory_limit": 2}), *WEAK[2:])),
+            COMMANDS.encode(
+                Load(Path("models/a.gguf"), load_config({"sandbox": "on", "memory_limit": 2}).layers, *WEAK[2:])
+            ),
         )
         child.kill()
 

@@ -90,7 +90,7 @@ def test_texts_around_tiles(tmp_path):
         ({"clip.projector_type": "nothing"}, "nothing"),
         ({"clip.has_vision_encoder": False}, "not a projector of images"),
         ({"image_std": [0.0, 1.0, 1.0]}, "image_std"),
-        ({"patch_size": 64}, "patch_size"),
+        ({"patch_size": 64}, "image_size has 0 patches a side, expected 1 to 256"),
         ({"image_size": 1 << 20, "patch_size": 1 << 13}, "image_size is 1048576, expected at most 8192 pixels"),
         ({"projector.scale_factor": 3}, "projector.scale_factor"),
         ({"embedding_length": 64}, "v.patch_embd.weight"),

@@ -67,7 +67,7 @@ class Ranking:
     def __getattr__(self, name):
         return getattr(self._model, name)
 
-    async def arerank(self, query, documents, adapters, priority=0, *, truncate=False):
+    async def arerank(self, query, documents, adapters, **options):
         return [float(len(document)) for document in documents]
 
 
