@@ -61,8 +61,9 @@ def n_tokens() -> int:
 def failed(error: Exception) -> None:
     """Log an error of this context's request, of which its client is told little; debug levels add the traceback."""
     facts = _request.get() or {}
-    seen = error if logger.isEnabledFor(logging.DEBUG) else None
-    logger.error("%s %s: %s: %s", facts.get("method"), facts.get("path"), type(error).__name__, error, exc_info=seen)
+    traceback = error if logger.isEnabledFor(logging.DEBUG) else None
+    values = facts.get("method"), facts.get("path"), type(error).__name__, error
+    logger.error("%s %s: %s: %s", *values, exc_info=traceback)
 
 
 def end(status: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ msgspec makes and checks them. pydantic does for annotations that are made with 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from importlib.util import find_spec
 from pathlib import PurePath
@@ -51,11 +51,16 @@ def _is_foreign(hint: Any) -> bool:
     return any(map(_is_foreign, get_args(hint)))
 
 
+def _attribute_names(parameters: Iterable[str]) -> dict[str, str]:
+    """Return names of attributes for parameters, whose own may be reserved, such as ``schema``."""
+    return {key: f"argument_{number}" for number, key in enumerate(parameters)}
+
+
 def _by_msgspec(
     name: str, parameters: Mapping[str, tuple[Any, inspect.Parameter]], descriptions: Mapping[str, str]
 ) -> Checked:
     fields = []
-    attributes = {key: f"argument_{number}" for number, key in enumerate(parameters)}
+    attributes = _attribute_names(parameters)
     for key, (hint, parameter) in parameters.items():
         described = Annotated[hint, msgspec.Meta(description=descriptions[key])] if descriptions.get(key) else hint
         default = (
@@ -107,7 +112,7 @@ def _by_pydantic(
     from pydantic import ConfigDict, Field, ValidationError, create_model
 
     fields: dict[str, Any] = {}
-    attributes = {key: f"argument_{number}" for number, key in enumerate(parameters)}  # "schema" is reserved
+    attributes = _attribute_names(parameters)
     for key, (hint, parameter) in parameters.items():
         options: dict[str, Any] = {"alias": key}
         if parameter.default is not parameter.empty:

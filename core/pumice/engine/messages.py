@@ -294,7 +294,7 @@ class Question(Numbered, Generic[V], frozen=True):
 
 
 class Terms(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What the queue knows of a request of any kind.
+    """Terms on which a request of any kind is queued.
 
     Attributes:
         priority: requests with a higher one come first.
@@ -361,7 +361,7 @@ MediaValues = NDArray[np.uint8] | NDArray[np.float32]
 
 
 class MediaEncoded(Answer[Sequence[str | Embeddings]], frozen=True):
-    """What stands for an image, a sound or a video in a prompt."""
+    """Texts and embeddings of an image, a sound or a video, for a prompt."""
 
 
 class EncodeMedia(Question[Sequence[str | Embeddings]], frozen=True):

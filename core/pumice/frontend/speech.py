@@ -340,7 +340,7 @@ class Speech:
 
 
 class _Hearing:
-    """What the decoding of a sound needs of a model."""
+    """Parts of a model by which a sound is decoded."""
 
     def __init__(self, engine: ModelEngine, media: Media) -> None:
         self._engine = engine

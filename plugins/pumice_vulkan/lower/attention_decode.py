@@ -57,6 +57,8 @@ def attend_alone(
     y = lowering.place(node.output)
     subgroup_size = LANES if shape.units else lowering.device.subgroup_size
     order, halves = _halves(lowering, node.output, n_head * state.v_dim, n_rows)
+    rotation = rotation_constants(node, lowering.limits.kv_type)
+    last = [bool(lowering.memory.sums_by_rows)] if shape.units else rotation
     lowering.dispatch(
         f"{UNITS_KERNEL if shape.units else 'attention_decode'}.{lowering.limits.kv_type}",
         count=q,
@@ -77,11 +79,7 @@ def attend_alone(
             *(per_key, lowering.limits.block_size, float_bits(node.attrs["softcap"]), halves is not None),
             *tiles(lowering, node.output, order),
             *(shape.late, n_together, bool(norms), float_bits(norms[0].attrs["eps"] if norms else 0.0)),
-            *(
-                (bool(lowering.memory.sums_by_rows),)
-                if shape.units
-                else rotation_constants(node, lowering.limits.kv_type)
-            ),
+            *last,
         ],
         grid=(n_parts, n_groups, n_rows),
         full_subgroups=not shape.units or UNITS_KERNEL == "attention_decode_units",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -177,8 +178,6 @@ def command(
     system = _system_message(system, rest.pop("system_file"))
     options = _take_chat_options(rest)
     options["max_tokens"] = max_tokens if max_tokens is not None and max_tokens >= 0 else None
-    from dataclasses import replace
-
     from pumice.hub.catalogue import chat_defaults
 
     defaults = chat_defaults(model)

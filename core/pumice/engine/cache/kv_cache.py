@@ -118,7 +118,7 @@ class KVCache:
         """Return the number of blocks that ``extend`` would take, per window."""
         return max(0, -(-(n_past + n_new) // self._block_size) - tables.n_blocks)
 
-    def fits(self, demand: Mapping[int, int]) -> bool:
+    def fits(self, demand: Counter[int]) -> bool:
         """Return True if there are blocks for a demand per window."""
         return all(demand[window] <= pool.available for window, pool in self._pools.items())
 

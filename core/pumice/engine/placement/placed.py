@@ -66,7 +66,7 @@ class PlacedGraph:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Those of the program; none until it is compiled."""
+        """Capabilities of the program; none until it is compiled."""
         return self.steps.program.capabilities if self.steps else Capabilities()
 
     def compile(self, compiled: Callable[[], None] = lambda: None) -> None:

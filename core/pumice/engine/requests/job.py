@@ -16,7 +16,7 @@ from pumice.engine.requests.batches import EncoderMemory, Place
 
 
 class EncoderPrompt(NamedTuple):
-    """What an encoder reads: token ids, or negative ids of ``media``."""
+    """Prompt of an encoder: token ids, or negative ids of ``media``."""
 
     tokens: Sequence[int]
     media: MediaRows | None = None
