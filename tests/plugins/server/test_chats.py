@@ -160,6 +160,7 @@ def test_leaving_a_stream_ends_its_generation(model):
                 client.stream("POST", path, json=body) as response,
             ):
                 assert response.status_code == 200, response.read()
-                next(response.iter_raw())
+                chunks = response.iter_raw()  # which closes the response when nothing refers to it
+                next(chunks)
                 wait_until(lambda: model.engine.snapshot().n_running == 1)
             wait_until(lambda: model.engine.snapshot().n_running == 0)
