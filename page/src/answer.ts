@@ -19,6 +19,7 @@ export const running = signal<ReadonlyMap<string, AbortController>>(new Map());
 const WRITING = "pumice.writing";
 const writing = new Set<string>(); // ids of messages
 const written = new Set<string>();
+const askedModels = new Map<string, string>(); // by the id of the answer
 const stops = new BroadcastChannel("pumice.stop");
 stops.onmessage = ({ data }) => running.value.get(data as string)?.abort();
 addEventListener("pagehide", () => {
@@ -31,9 +32,9 @@ export async function send(text: string, attachments: readonly Attachment[] = []
   await say(text, attachments, { conversation: id, parent: leaf }, kept);
 }
 
-/** Say something else instead of what `message` says: a new branch. */
-export async function edit(message: Message, text: string): Promise<void> {
-  await say(text, message.attachments ?? [], message);
+/** Say something else instead of what `message` says, with some of its files: a new branch. */
+export async function edit(message: Message, text: string, attachments: readonly Attachment[]): Promise<void> {
+  await say(text, attachments, message);
 }
 
 /** What cannot be kept goes back to where messages are written. */
@@ -68,6 +69,12 @@ async function reserved(id: string, work: (signal: AbortSignal) => Promise<void>
 /** Another answer to the same, of another model if one is named: a new branch. */
 export async function retry(message: Message, model?: string): Promise<void> {
   await reserved(message.conversation, (signal) => answer(signal, message.conversation, message.parent, undefined, model));
+}
+
+/** Whether the model that this window asked for an answer is not loaded yet. */
+export function awaitsLoad(message: Message): boolean {
+  const status = state.models.value.find(({ id }) => id === askedModels.get(message.id))?.status;
+  return !!status && status !== "loaded";
 }
 
 /** Whether this window wrote an answer. */
@@ -132,14 +139,16 @@ async function answer(signal: AbortSignal, id: string, parent?: string | null, b
     ? { ...begun, finish: undefined, error: undefined, ...(!begun.content && { reasoning: undefined, toolCalls: undefined }) }
     : { id: state.newId(), conversation: id, parent: asked, created: Date.now(), role: "assistant", content: "" };
   const writer = new Writer(message);
+  const options = model ? { ...conversation.options, model } : conversation.options;
   writing.add(message.id);
   written.add(message.id);
+  askedModels.set(message.id, modelOf(options));
   try {
     state.announcement.value = t("Writing an answer");
     await writer.keep();
     await state.moveTo(id, message.id);
     const before = branch(await state.messagesOf(id), asked);
-    const options = model ? { ...conversation.options, model } : conversation.options;
+    void state.attempt(state.refreshModels); // it may have left memory since the last answer
     const body = bodyOf(options, begun?.content ? [...before, begun] : before, !!begun?.content);
     for await (const delta of chat(body, signal)) await writer.take(delta);
   } catch (error) {
@@ -225,6 +234,8 @@ function withCalls(calls: readonly ToolCall[], deltas: NonNullable<Delta["toolCa
   return found;
 }
 
+const modelOf = (options: Options): string => options.model ?? state.models.value[0]?.id ?? "default";
+
 /** The request for what comes after these messages. Throws for options that are no JSON. */
 export function bodyOf(options: Options, before: readonly Message[], goesOn: boolean): object {
   const { system, tools, schema, reasoning, serverTools: _, ...sampling } = options;
@@ -234,7 +245,7 @@ export function bodyOf(options: Options, before: readonly Message[], goesOn: boo
   const messages = said.map((message, index) => requestMessage(message, index > lastUser));
   return {
     ...sampling,
-    model: options.model ?? state.models.value[0]?.id ?? "default",
+    model: modelOf(options),
     messages: system ? [{ role: "system", content: system }, ...messages] : messages,
     ...(goesOn && { continue_final_message: true }),
     ...(reasoning && { enable_thinking: reasoning === "on" }),

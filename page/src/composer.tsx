@@ -141,7 +141,7 @@ function ModelChoice() {
     >
       {models.value.map(({ id, size, status }) => (
         <option key={id} value={id}>
-          {[id, size && gibibytes(size), status === "loading" && t("loading"), status === "unloaded" && t("not loaded")].filter(Boolean).join(" · ")}
+          {[id, size && gibibytes(size), status === "loading" && t("loading"), status === "unloaded" && t("not loaded"), status === "failed" && t("failed")].filter(Boolean).join(" · ")}
         </option>
       ))}
     </select>

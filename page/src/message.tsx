@@ -3,7 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
-import { edit, goOn, retry, running } from "./answer";
+import { awaitsLoad, edit, goOn, retry, running } from "./answer";
 import { Attached } from "./attached";
 import { CopyButton, IconButton } from "./buttons";
 import { CodeBlock } from "./code";
@@ -13,11 +13,11 @@ import { focusMessage } from "./focus";
 import { t } from "./language";
 import { Markdown } from "./markdown";
 import { memo } from "./memo";
-import { messages, model, models, moveTo, versionIds } from "./state";
+import { messages, models, moveTo, versionIds } from "./state";
 import { ToolCalls } from "./tool-calls";
 import { newestLeaf, versions } from "./tree";
 import { sized } from "./sized";
-import type { Figures, Message } from "./types";
+import type { Attachment, Figures, Message } from "./types";
 
 interface Properties {
   message: Message;
@@ -49,11 +49,12 @@ function UserMessage({ message, busy }: Properties) {
 
 function Editor({ message, onDone }: { message: Message; onDone: () => void }) {
   const [text, setText] = useState(message.content);
+  const [files, setFiles] = useState<readonly Attachment[]>(message.attachments ?? []);
   useEffect(() => focusMessage, []);
   const submit = () => {
     if (!text.trim()) return;
     onDone();
-    void edit(message, text);
+    void edit(message, text, files);
   };
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.key === "Escape") onDone();
@@ -64,6 +65,7 @@ function Editor({ message, onDone }: { message: Message; onDone: () => void }) {
   };
   return (
     <article class="message user editing" aria-label={t("You")}>
+      <Attached attachments={files} onRemove={(index) => setFiles(files.filter((_, each) => each !== index))} />
       <textarea
         ref={(area) => sized(area, true)}
         dir="auto"
@@ -97,7 +99,7 @@ function Answer({ message, isLast, busy }: Properties) {
       {isWriting && !message.content && !message.reasoning && (
         <>
           <p class="waiting" aria-hidden="true"><i /><i /><i /></p>
-          {model.value?.status && model.value.status !== "loaded" && <p class="note">{t("The model is loaded first, which can take a while.")}</p>}
+          {awaitsLoad(message) && <p class="note">{t("The model is loaded first, which can take a while.")}</p>}
         </>
       )}
       {message.error && <p class="problem" role="alert">{message.error}</p>}

@@ -85,6 +85,12 @@ def test_files_of_a_message(page, chats):
     assert text["text"] == "b.md:\n\n````\n```b.md```\n````\n\nc.md:\n\n````\n```c.md```\n````\n\nLook"
     expect(answer(page)).to_contain_text("You sent: image_url text")
     expect(page.get_by_role("article", name="You").locator("img")).to_have_attribute("alt", "a.png")
+    page.get_by_label("Edit message").click()
+    page.get_by_label("Remove b.md").click()
+    page.get_by_role("button", name="Send", exact=True).first.click()
+    expect(page.get_by_text("2/2").first).to_be_visible()
+    kinds = chats.requests[-1]["messages"][-1]["content"]
+    assert [part.get("text") for part in kinds] == [None, "c.md:\n\n````\n```c.md```\n````\n\nLook"]
     page.get_by_label("Model", exact=True).select_option("pumice-1b")
     long = {"name": "long.txt", "mimeType": "text/plain", "buffer": b"a" * 50_000}
     refused = (
@@ -97,6 +103,8 @@ def test_files_of_a_message(page, chats):
         page.get_by_label("Files to attach").set_input_files([file])
         expect(page.locator(".notice")).to_contain_text(problem)
     expect(page.locator(".composer .attached")).to_have_count(0)
+    page.get_by_role("button", name="New conversation").first.click()
+    expect(page.locator(".notice")).to_have_count(0)
 
 
 def test_pdf_files_are_attached_as_text(page, chats):

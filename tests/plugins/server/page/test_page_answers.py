@@ -68,6 +68,26 @@ def test_errors(page, chats):
     page.problems.clear()
 
 
+def test_a_load_is_told_while_its_answer_waits(page):
+    """Of the model that is asked, whichever is chosen, by its state at that time."""
+    states = {"pumice-8b": "loaded", "pumice-1b": "unloaded"}
+    data = [{"id": name, "status": {"value": state}} for name, state in states.items()]
+    say(page, "hello")
+    page.route("**/v1/models", lambda route: route.fulfill(json={"data": data}))
+    page.route("**/v1/chat/completions", lambda route: None)  # answers nothing
+    page.get_by_label("Answer with another model").select_option("pumice-1b")
+    expect(answer(page)).to_contain_text("The model is loaded first")
+    page.keyboard.press("Escape")  # the two answers side by side
+    page.keyboard.press("Escape")
+    expect(answer(page)).to_contain_text("Stopped")
+    data[0]["status"]["value"] = "unloaded"
+    say(page, "hello again", waits=False)
+    expect(answer(page)).to_contain_text("The model is loaded first")
+    data[0]["status"]["value"] = "failed"
+    page.keyboard.press("Escape")
+    expect(page.get_by_label("Model", exact=True).locator("option").first).to_have_text("pumice-8b · failed")
+
+
 def test_edit_and_retry_keep_what_was(page):
     say(page, "first words")
     page.get_by_role("article", name="You").hover()
