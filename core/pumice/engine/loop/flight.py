@@ -22,6 +22,7 @@ from pumice.engine.loop.scheduler import Scheduler
 from pumice.engine.messages import Event
 from pumice.engine.placement.runner import Runner
 from pumice.engine.requests.generation import Generation, Members
+from pumice.errors import BackendError
 
 UNKNOWN = -1  # in place of a token that the host does not know
 
@@ -287,6 +288,9 @@ class Flight:
                 token = context.lookahead.token(running, self._step(item.taken), item.first)
             else:
                 token = context.lookahead.token(running, self._step(0), item.first + item.taken)
+        except BackendError as error:
+            context.scheduler.fail([running], BackendError(f"{context.runner.title}: {error}"))
+            return None
         except Exception as error:
             context.scheduler.fail([running], error)
             return None

@@ -60,6 +60,11 @@ class PlacedGraph:
         self._plans = [plan_memory(segment, limits.sizes) for segment in self.segments]
 
     @property
+    def title(self) -> str:
+        """The backends of the segments, for messages."""
+        return ", ".join(dict.fromkeys(self._backends[segment.backend].title for segment in self.segments))
+
+    @property
     def program(self) -> Program | None:
         """The program that computes steps; None until it is compiled."""
         return self.steps.program if self.steps else None

@@ -232,6 +232,11 @@ class Runner:
         return self._last.lost
 
     @property
+    def title(self) -> str:
+        """The backends that compute the logits, for messages."""
+        return self.placed.main.title
+
+    @property
     def program(self) -> Program | None:
         """The program of the main graph; None until it is compiled."""
         return self.placed.main.program
