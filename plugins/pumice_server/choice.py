@@ -156,12 +156,12 @@ def _models_in(folder: Path) -> list[str]:
 
 
 def refuse_damaged(paths: Sequence[str]) -> None:
-    """Raise ClickException for the first of several models whose file is no model, by its header.
+    """Raise ClickException for the first of several models whose file or folder is no model, by its header.
 
     They load on first use, so a client would get the error. Files that are not on this machine yet are skipped.
     """
     for path in paths:
-        if Path(path).is_file() and (problem := model_problem(Path(path))):
+        if Path(path).exists() and (problem := model_problem(Path(path))):
             raise click.ClickException(problem)
 
 

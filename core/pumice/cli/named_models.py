@@ -146,12 +146,16 @@ def require_file(model: str) -> None:
 
 
 def model_problem(path: Path) -> str:
-    """Return the reason why a GGUF file is not a model, by its header; empty if it may be one."""
+    """Return the reason why a GGUF file or a folder is not a model, by its header; empty if it may be one."""
+    from pumice.convert import Folder
     from pumice.errors import PumiceError
     from pumice.gguf import GGUFFile
     from pumice.gguf.kinds import MODEL, kind_of, why_no_model
 
     try:
+        if path.is_dir():
+            Folder(path)
+            return ""
         with GGUFFile.open(path) as file:
             if reason := why_no_model(file.metadata):
                 return f"{path}: {reason}"

@@ -159,14 +159,16 @@ def test_a_folder_of_models(tmp_path):
     assert [Path(path).name for path in found] == ["a-00001-of-00002.gguf", "b.gguf"]
 
 
+@pytest.mark.parametrize("bad", ["bad.gguf", "folder"])
 @pytest.mark.parametrize("order", [["good", "bad"], ["bad", "good"], ["good", "-m", "bad"]])
-def test_a_damaged_model_among_several_is_refused_before_anything_is_served(forked, tmp_path, order):
-    tiny_llama(tmp_path / "good.gguf")
-    (tmp_path / "bad.gguf").write_bytes((tmp_path / "good.gguf").read_bytes()[:5000])
-    arguments = [name if name == "-m" else str(tmp_path / f"{name}.gguf") for name in order]
-    done = forked("serve", *arguments)
+def test_a_damaged_model_among_several_is_refused_before_anything_is_served(forked, tmp_path, order, bad):
+    good = tiny_llama(tmp_path / "good.gguf")
+    (tmp_path / "bad.gguf").write_bytes(good.read_bytes()[:5000])
+    (tmp_path / "folder").mkdir()
+    paths = {"-m": "-m", "good": str(good), "bad": str(tmp_path / bad)}
+    done = forked("serve", *map(paths.__getitem__, order))
     assert done.returncode == 1
-    assert done.stderr.startswith(f"error: {tmp_path / 'bad.gguf'}: ")
+    assert done.stderr.startswith(f"error: {tmp_path / bad}: ")
     assert done.stderr.count("\n") == 1
 
 
