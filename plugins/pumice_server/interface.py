@@ -25,7 +25,7 @@ from pumice_server.bodies import (
 )
 from pumice_server.body import Body, arriving, set_size
 from pumice_server.embedding import count_tokens, embed_texts, read_texts, vectors_size
-from pumice_server.errors import TOO_LONG, bad_request, no_model, too_late
+from pumice_server.errors import TOO_LONG, UnwritableError, bad_request, no_model, too_late
 from pumice_server.figures import (
     LEAST_LOGPROB,
     HasLogprob,
@@ -107,6 +107,7 @@ __all__ = [
     "TextBody",
     "TextOrTokens",
     "TokenBytes",
+    "UnwritableError",
     "Whole",
     "Wire",
     "arriving",

@@ -50,6 +50,7 @@ class DiskTier:
 
     Attributes:
         works: False once nothing more is written, since an error has ended that.
+        problem: Reason why the last entry was not written; empty if it was.
 
     Raises:
         ConfigError: The folder cannot be used.
@@ -66,6 +67,7 @@ class DiskTier:
         self._room = threading.Condition()
         self._total = self._uncounted = 0
         self._has_warned = False
+        self.problem = ""
         self._found_damage = False
         self.works = True
         with contextlib.suppress(OSError):
@@ -180,10 +182,8 @@ class DiskTier:
         except (OSError, MemoryError) as error:
             self.works = False
             reason = "out of memory" if isinstance(error, MemoryError) else error.strerror or error
-            logger.warning(
-                "%s: %s cannot be written, so no more prompts are stored: %s; make room, and load the model again",
-                *(self._option, self._folder, reason),
-            )
+            self.problem = f"{self._option}: {self._folder} cannot be written: {reason}"
+            logger.warning("%s; no more prompts are stored: make room, and load the model again", self.problem)
 
     def _write(self, entry: Entry, data: Bytes) -> None:
         """Write an entry unless it is there; evict others for it if needed."""
@@ -203,6 +203,7 @@ class DiskTier:
         self.tally.n_bytes = self._total
         self.tally.n_entries += 1
         self.tally.n_saved += 1
+        self.problem = ""
 
     def _refuse(self, size: int) -> None:
         """Count an entry that is not written, and log the reason once."""
@@ -212,10 +213,11 @@ class DiskTier:
         elif self._total + size > self._limit:
             reason = "cache_disk_limit is too small for one"
         else:
-            return
+            reason = "a folder in it is not private to you"
+        self.problem = f"{self._option}: {self._folder}: prompts are not stored while {reason}"
         if not self._has_warned:
             self._has_warned = True
-            logger.warning("%s: %s: prompts are not stored while %s", self._option, self._folder, reason)
+            logger.warning("%s", self.problem)
 
     def _has_space(self, size: int) -> bool:
         space = os.statvfs(self._folder) if hasattr(os, "statvfs") else None

@@ -6,6 +6,7 @@ import functools
 import os
 import re
 import sys
+import traceback
 import warnings
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import logging
 
 _FILE = re.compile(r"[^ :]*[./][^:]*: ")  # before the message of a file's key
+_WRITERS = ("click.utils", "pumice.cli.chat.shown", "pumice.cli.chat.clipboard")  # write to standard output
 INTERRUPTED = 130  # the status a shell gives a program that Ctrl-C ended
 
 
@@ -105,6 +107,12 @@ def report(error: Exception | KeyboardInterrupt) -> int:
     return status
 
 
+def _is_of_output(error: OSError) -> bool:
+    """Return True if the error was raised where commands write to standard output."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and frames[-1].f_globals.get("__name__") in _WRITERS
+
+
 def explain(error: Exception) -> tuple[str, int]:
     """Return the message for an error, and the exit status."""
     from pumice.errors import ConfigError, NoChatTemplateError, PumiceError
@@ -122,7 +130,9 @@ def explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, MemoryError):
         return "out of memory; try a smaller model, --ctx-size or --batch-size", 1
     if isinstance(error, OSError) and error.strerror:
-        if error.filename is None:
-            return f"cannot write to standard output: {error.strerror}", 1
-        return f"{error.filename}: {error.strerror.lower()}", 1
+        if error.filename is not None:
+            return f"{error.filename}: {error.strerror.lower()}", 1
+        if _is_of_output(error):
+            return f"cannot write to standard output: {error.strerror.lower()}", 1
+        return f"{error.strerror.lower()}; set PUMICE_DEBUG=1 to see where", 1
     return f"internal error: {type(error).__name__}: {error}; set PUMICE_DEBUG=1 for the traceback", 1

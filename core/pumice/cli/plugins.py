@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,9 +83,13 @@ def new_command(name: str, kinds: tuple[str, ...]) -> None:
     folder = Path(name)
     if folder.exists():
         raise click.ClickException(f"{name} exists; choose another name")
-    for path, text in package_files(name, [kind for kind in MODULES if kind in (kinds or ("sampler",))]).items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text, encoding="utf-8")
+    try:
+        for path, text in package_files(name, [kind for kind in MODULES if kind in (kinds or ("sampler",))]).items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise click.ClickException(f"{name} cannot be written: {(error.strerror or str(error)).lower()}") from None
     echo(f"wrote {name}; install it with `pip install -e {name}`, then `pumice plugins` lists it")
 
 

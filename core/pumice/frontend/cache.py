@@ -44,6 +44,7 @@ class PromptCache:
         Raises:
             RequestError: An argument is wrong.
             RequestTimeoutError: The timeout has passed.
+            ConfigError: The folder's disk is full, or the folder cannot be written.
         """
         return self._saved(prompt, adapters, cache_salt, Terms(timeout=timeout)).wait()
 

@@ -63,3 +63,12 @@ def test_a_plugin_that_cannot_be_written_is_refused(run, home, arguments, error)
     assert done.returncode != 0
     assert error in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_nothing_is_left_of_a_plugin_without_room(run, home, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_text", full)
+    assert run("plugins", "new", "first").stderr == "error: first cannot be written: no space left on device\n"
+    assert not (home / "first").exists()

@@ -135,7 +135,8 @@ def test_every_failure_is_one_line_on_stderr(run, model, arguments, status, erro
 @pytest.mark.parametrize(
     ("command", "redirection", "error"),
     [
-        ("run -n 2 --backend numpy", "> /dev/full", "cannot write to standard output: No space left on device"),
+        ("run -n 2 --backend numpy", "> /dev/full", "cannot write to standard output: no space left on device"),
+        ("--help", "> /dev/full", "cannot write to standard output: no space left on device"),
         ("info", ">&-", "standard output is closed"),
     ],
 )
@@ -143,6 +144,15 @@ def test_output_that_cannot_be_written_is_one_line(home, command, redirection, e
     line = f'"{sys.executable}" -m pumice {command} {redirection}'
     done = subprocess.run(line, shell=True, capture_output=True, text=True, input="")
     assert (done.returncode, done.stderr) == (1, f"error: {error}\n")
+
+
+def test_an_error_of_the_system_without_a_file_is_not_told_of_the_output(run, monkeypatch):
+    def fork(*_):
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("pumice.cli.run.read_prompt", fork)
+    done = run("run", "-p", "a")
+    assert done.stderr == "error: resource temporarily unavailable; set PUMICE_DEBUG=1 to see where\n"
 
 
 def test_a_closed_standard_input_is_empty(home):

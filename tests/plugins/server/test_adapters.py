@@ -75,7 +75,9 @@ def test_a_scale_that_overflows_fails_its_request_alone(adapted, texts):
         found = list(pool.map(status, [0.25, 1e6, 0.25, 1e6, 1e6, 0.25]))
     assert [code for code, _ in found] == [200, 500, 200, 500, 500, 200]
     assert {part for code, part in found if code == 200} == {texts(b=0.25)}
-    assert {part for code, part in found if code == 500} == {"backend 'cpu' (plugin cpu): the model's logits contain NaN"}
+    assert {part for code, part in found if code == 500} == {
+        "backend 'cpu' (plugin cpu): the model's logits contain NaN"
+    }
 
 
 def test_an_adapter_is_a_model_by_its_own_name(adapted, texts):

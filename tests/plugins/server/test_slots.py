@@ -162,7 +162,24 @@ def test_a_slot_that_cannot_be_saved_leaves_what_was(saving, monkeypatch):
     monkeypatch.setattr("pumice_server.protocols.llama_server.slots.os.replace", full)
     response = act(server, "save", filename="kept")
     assert (response.status_code, response.json()["error"]["message"]) == (
-        500, "kept cannot be saved: No space left on device",
+        507, "kept cannot be kept: No space left on device",
     )  # fmt: skip
     after = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and not path.is_symlink()}
     assert after == before
+
+
+def test_a_slot_whose_cache_finds_the_disk_full_is_an_error(tmp_path, monkeypatch, caplog):
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pumice.cache_tiers.disk.write_file", full)
+    options = {"n_ctx": 256, "cache_saved": str(tmp_path / ".cache"), "config": {"chat_template": "plain"}}
+    with pumice.load(**options) as model, running(model, slot_folder=tmp_path) as server:
+        server.client.post("/completion", json={"prompt": PROMPT, "n_predict": 3, "id_slot": 1})
+        response = act(server, "save", filename="talk.bin")
+    message = response.json()["error"]["message"]
+    assert response.status_code == 507
+    assert message.startswith("the cache of talk.bin cannot be kept: cache_saved: ")
+    assert message.endswith(".cache cannot be written: No space left on device")
+    assert not (tmp_path / "talk.bin").exists()
+    assert [record for record in caplog.records if message in record.message and record.levelname == "ERROR"]

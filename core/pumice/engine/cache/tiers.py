@@ -28,7 +28,7 @@ from pumice.cache_tiers.portable import PortableState
 from pumice.config import SETTINGS, Config
 from pumice.engine.cache.blocks import BlockPool, BlockTables, Checkpoints, oldest_block
 from pumice.engine.placement.runner import Runner
-from pumice.errors import BackendError, ModelError, RequestError
+from pumice.errors import BackendError, ConfigError, ModelError, RequestError
 
 STATES = -1
 """Stands for recurrent states where attention windows stand for blocks."""
@@ -208,6 +208,7 @@ class Tiers:
         """Write the cached blocks of a sequence to disk; return how many of its first tokens are on disk.
 
         These end with the last full block after which, with recurrent states, a state is held. Yields while it waits.
+        Raises ConfigError if some of them could not be written.
         """
         disk = self._disk
         if disk is None:
@@ -230,7 +231,10 @@ class Tiers:
         disk.flush(flushed)
         while not flushed.wait(0.001):
             yield
-        return self._n_whole(keys[:n_held], 0, lambda *part: disk.has(self._entries.of(*part))) * self._block_size
+        n_written = self._n_whole(keys[:n_held], 0, lambda *part: disk.has(self._entries.of(*part)))
+        if n_written < n_held and disk.problem:
+            raise ConfigError(disk.problem)
+        return n_written * self._block_size
 
     # --- to the device
 

@@ -19,8 +19,9 @@ import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+import pumice
 from pumice.plugin.unstable import show_value
-from pumice_server.interface import FILES, Service, SlotText, bad_request, service_of, snapshot_of
+from pumice_server.interface import FILES, Service, SlotText, UnwritableError, bad_request, service_of, snapshot_of
 from pumice_server.protocols.llama_server.answer_types import SlotResult, SlotState
 from pumice_server.protocols.llama_server.bodies import SlotBody
 
@@ -75,11 +76,14 @@ async def _save(request: Request, service: Service, slot: int, body: SlotBody) -
     tokens = list(text.tokens)
     started = time.perf_counter()
     data = orjson.dumps({"model": service.name, "tokens": tokens})
-    await FILES(_write, path, data)
     n_cached = 0
     if tokens:
         await _read_again(service, text)
-        n_cached = await service.save_prompt(tokens, text.salt)
+        try:
+            n_cached = await service.save_prompt(tokens, text.salt)
+        except pumice.ConfigError as error:
+            raise UnwritableError(f"the cache of {name}", error) from None
+    await FILES(_write, path, data)
     timings = {"save_ms": (time.perf_counter() - started) * 1000}
     facts = {"n_saved": len(tokens), "n_cached": n_cached, "n_written": len(data)}
     return {"filename": name, **facts, "timings": timings}
@@ -137,7 +141,7 @@ def _write(path: Path, data: bytes) -> None:
         temporary.unlink(missing_ok=True)
         if path.is_dir():
             raise bad_request(f"{path.name} is a folder; choose another filename for the slot") from None
-        raise HTTPException(500, f"{path.name} cannot be saved: {error.strerror}") from None
+        raise UnwritableError(path.name, error.strerror) from None
 
 
 def _read(path: Path, name: str, model: str) -> bytes:
