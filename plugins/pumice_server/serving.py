@@ -88,10 +88,7 @@ def serve(
         raise click.ClickException(
             f"--ssl-key-file, --ssl-cert-file: {files} are not a key and its certificates in PEM: {error}"
         ) from None
-    if hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a client that disconnects only ends its connection
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, server.stop)  # until uvicorn runs, which raises its signals again at its end
+    stop_by_signals(server)
     logging.getLogger("uvicorn.error").parent = logging.getLogger("pumice")
     system_socket()
     with contextlib.ExitStack() as stack:
@@ -104,6 +101,18 @@ def serve(
         server.run(sockets=list(listening))
     if errors:
         raise errors[0]
+
+
+def stop_by_signals(server: uvicorn.Server) -> None:
+    """Stop a server by signals before its event loop runs, and ignore those that uvicorn raises again at its end."""
+
+    def stop(sig: int, frame: FrameType | None) -> None:
+        server.should_exit = True
+
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a client that disconnects only ends its connection
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
 
 
 def expect_files(n_files: int) -> None:
@@ -285,10 +294,6 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, models: Models) -> None:
         super().__init__(config)
         self._models = models
-
-    def stop(self, sig: int, frame: FrameType | None) -> None:
-        """Stop a server that a signal reaches before its event loop runs; a server that has ended ignores it."""
-        self.should_exit = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         notify("STOPPING=1")

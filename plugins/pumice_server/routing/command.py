@@ -73,11 +73,13 @@ def command(urls: tuple[str, ...], parallel: int, insecure: bool, api_key_file: 
 
         from pumice_server.routing.application import make_router
         from pumice_server.routing.servers import Servers
-        from pumice_server.serving import addresses, configure
+        from pumice_server.serving import addresses, configure, stop_by_signals
 
         async def tell() -> None:
             echo(f"routing to {', '.join(urls)}\nlistening on {addresses(settings, sockets)}", err=True)
 
         application = make_router(Servers(urls, parallel), settings, tell)
+        server = uvicorn.Server(configure(application, settings))
+        stop_by_signals(server)
         with confined_server(Needs([], {}, settings.read, connects=True)):
-            uvicorn.Server(configure(application, settings)).run(sockets=sockets)
+            server.run(sockets=sockets)

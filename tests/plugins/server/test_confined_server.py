@@ -148,7 +148,7 @@ def test_a_router_is_confined_and_passes_requests_on(served):
             answer = httpx2.post(f"{url}/v1/completions", json=body, headers=served.client.headers, timeout=PATIENCE)
             assert answer.status_code == 200, answer.text
             router.send_signal(signal.SIGTERM)
-            assert router.wait(PATIENCE) == 128 + signal.SIGTERM
+            assert router.wait(PATIENCE) == 0
         finally:
             router.kill()
 
