@@ -182,7 +182,9 @@ def _models(needs: Needs, config: Config) -> tuple[list[str], dict[str, Any]]:
 
 def _arguments(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings among the arguments of ``pumice.load``."""
-    return {**options.get("config", {}), **{key: value for key, value in options.items() if key != "config"}}
+    from pumice.model_files.locating import arguments_of
+
+    return arguments_of(options.get("config"), {key: value for key, value in options.items() if key != "config"})
 
 
 def _fetched() -> list[str]:

@@ -78,6 +78,7 @@ def served(tmp_path_factory) -> Iterator[Served]:
     options = ["--models-dir", folder / "models", "--api-key-file", files["keys"], "--slot-save-path", folder / "slots"]
     options += ["--conversations", folder / "kept/all.sqlite", "--chat-template", "chatml", "--port", "0"]
     options += ["--allow-uploads", "1MiB"]
+    options += ["--set", f"cache_disk={folder}/prompts"]  # which engines may write to, and the server may not
     options += ["--set", "backend=numpy"]  # compiles no kernels, which a new cache folder would need
     command = [sys.executable, "-c", SERVER.format(**files), "serve", *map(str, options)]
     environment = {**os.environ, "HOME": str(folder / "home"), "XDG_CACHE_HOME": str(folder / "cache")}
