@@ -106,9 +106,9 @@ def write_file(path: Path, content: bytes, mode: int = PRIVATE) -> None:
     replace_file(path, content, mode)
 
 
-def create_file(path: Path, content: bytes) -> None:
-    """Write a private file atomically, unless it exists: the first of several processes writes it. Raises OSError."""
-    with _written(path, content, PRIVATE) as temporary:
+def create_file(path: Path, content: bytes, mode: int = PRIVATE) -> None:
+    """Write a file atomically, unless it exists: the first of several processes writes it. Raises OSError."""
+    with _written(path, content, mode) as temporary:
         try:
             os.link(temporary, path)
         except FileExistsError:

@@ -177,6 +177,29 @@ def test_configuration_files_are_changed_only_if_asked(home: Path, url: str, mon
     assert len(list(path.parent.iterdir())) == 2
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of file sizes")
+def test_a_full_disk_leaves_the_configuration_and_no_half_copy(
+    home: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import resource
+
+    program(home, monkeypatch, "cn", "exit 0")
+    monkeypatch.setenv("HOME", str(home))
+    path = home / ".continue" / "config.yaml"
+    path.parent.mkdir()
+    path.write_text("models:\n- name: mine\n")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8, limits[1]))
+    try:
+        told = launch("continue", "small", "--url", url, "--api-key", KEY, "--write")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert told.stderr.endswith(f"Error: {path}: file too large\n")
+    assert [file.read_text() for file in path.parent.iterdir()] == ["models:\n- name: mine\n"]
+
+
 def test_an_endpoint_is_added_to_a_file_that_is_a_list(home: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     program(home, monkeypatch, "code", "exit 0")
     monkeypatch.setattr(sys, "platform", "linux")

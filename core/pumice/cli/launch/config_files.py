@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import stat
@@ -11,7 +10,7 @@ from typing import Any
 
 import click
 
-from pumice.cache_files import write_file
+from pumice.cache_files import create_file, write_file
 from pumice.cli.launch.clients import ENTRIES, ConfigFile, Endpoint
 from pumice.file_names import real_path
 
@@ -38,22 +37,15 @@ def add_endpoint(file: ConfigFile, endpoint: Endpoint) -> Path:
         file.add(content, endpoint)
         target.parent.mkdir(parents=True, exist_ok=True)
         mode = stat.S_IMODE(target.stat().st_mode) if before else 0o600  # it holds a key
-        if before:
-            with contextlib.suppress(FileExistsError):
-                _create(path.with_name(f"{path.name}.bak"), before, mode)
+        kept = path.with_name(f"{path.name}.bak")
+        if before and not os.path.lexists(kept):
+            create_file(kept, before.encode(), mode)
         write_file(target, _dump(file, content).encode(), mode)
     except OSError as error:
         raise click.ClickException(f"{path}: {(error.strerror or str(error)).lower()}") from None
     except (AttributeError, TypeError, UnicodeDecodeError) as error:
         raise click.ClickException(f"{path}: unexpected structure: {error}") from None
     return path
-
-
-def _create(path: Path, text: str, mode: int) -> None:
-    """Write a new file. Raises FileExistsError if there is one."""
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
-        os.chmod(path, mode)
-        file.write(text)
 
 
 def _parse(file: ConfigFile, text: str) -> dict[str, Any]:
