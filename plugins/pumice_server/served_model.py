@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
@@ -99,7 +99,7 @@ class ServedModel:
         self.loading: asyncio.Task[None] | None = None
         self.properties: Properties | None = None  # last properties of a model that sleeps
         self.summary: pumice.Summary | None = None  # summary of its file, once it has been read
-        self.projector: pumice.Summary | None = None  # the same for the projector beside it
+        self.media: Sequence[str] = ()  # kinds of media that it takes, by this file and the projector beside it
         self.progress = (0, 0)  # steps of loading: done, in all
         self.load_seconds = 0.0
         self.error: Exception | None = None  # reason why it failed

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pumice
-from pumice.cli.named_models import projector_of, summarize_models
+from pumice.cli.named_models import media_of, projector_of, summarize_models
 from pumice.plugin.unstable import ModelSpec
 from pumice_server.answer_types import ListedModel, OllamaDetails
 from pumice_server.model_texts import ModelTexts
@@ -32,21 +32,21 @@ async def summaries_of(served_models: Sequence[ServedModel]) -> list[tuple[Serve
     ]
     if unread:
         summaries = await FACTS(_summaries, [served_model.spec for served_model in unread])
-        for served_model, (summary, projector) in zip(unread, summaries, strict=True):
-            served_model.summary, served_model.projector = summary, projector
+        for served_model, (summary, media) in zip(unread, summaries, strict=True):
+            served_model.summary, served_model.media = summary, media
     return [
         (served_model, served_model.service.model.summary if served_model.service else served_model.summary)
         for served_model in served_models
     ]
 
 
-def _summaries(specs: Sequence[ModelSpec]) -> list[tuple[pumice.Summary | None, pumice.Summary | None]]:
-    """Return the summaries of models and of their projectors."""
+def _summaries(specs: Sequence[ModelSpec]) -> list[tuple[pumice.Summary | None, Sequence[str]]]:
+    """Return the summaries of models, and the kinds of media that they take."""
     projectors = [projector_of(spec.path, _mmproj(spec)) for spec in specs]
     summaries = summarize_models([*(spec.path for spec in specs), *filter(None, projectors)])
     of_projectors = iter(summaries[len(specs) :])
     return [
-        (summary, next(of_projectors) if projector else None)
+        (summary, media_of([summary, *([next(of_projectors)] if projector else [])]))
         for summary, projector in zip(summaries, projectors, strict=False)
     ]
 
@@ -80,35 +80,32 @@ def details(summary: pumice.Summary | None) -> OllamaDetails:
 
 
 def capabilities(
-    summary: pumice.Summary | None, service: ModelTexts | None = None, projector: pumice.Summary | None = None
+    summary: pumice.Summary | None, service: ModelTexts | None = None, media: Sequence[str] = ()
 ) -> list[str]:
     """Return the capabilities of a model by Ollama's names.
 
     Args:
         summary: summary of the model's file.
-        service: a loaded model, which knows whether it sees and hears.
-        projector: summary of the projector of one that is not loaded.
+        service: a loaded model, which knows what it takes.
+        media: kinds of media that one takes which is not loaded.
     """
     if summary is None:
         return ["completion"]
     metadata = summary.metadata
+    media = service.model.facts.media if service else media
     template = str(metadata.get("tokenizer.chat_template", ""))
     embeds = f"{summary.architecture}.pooling_type" in metadata
     fills_in = any(f"tokenizer.ggml.{name}_token_id" in metadata for name in ("fim_pre", "prefix"))
     abilities = {
         "embedding": embeds,
         "completion": not embeds,
-        "vision": service.sees if service else _encodes(projector, "vision"),
-        "audio": service.hears if service else _encodes(summary, "audio") or _encodes(projector, "audio"),
+        "vision": "image" in media,
+        "audio": "audio" in media,
         "tools": "tools" in template or "tokenizer.chat_template.tool_use" in metadata,
         "insert": fills_in,
         "thinking": any(mark in template for mark in _REASONING),
     }
     return [name for name, can in abilities.items() if can]
-
-
-def _encodes(projector: pumice.Summary | None, kind: str) -> bool:
-    return projector is not None and bool(projector.metadata.get(f"clip.has_{kind}_encoder"))
 
 
 def meta(summary: pumice.Summary) -> dict[str, Any]:

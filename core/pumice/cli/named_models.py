@@ -58,6 +58,16 @@ def projector_of(model: str, mmproj: str = "") -> str:
     return str(projector) if projector and projector.is_file() else ""
 
 
+def media_of(summaries: Sequence[Summary | None]) -> Sequence[str]:
+    """Return the kinds of media that a model takes, by the headers of its file and of its projector."""
+    from pumice.config import load_config
+    from pumice.engine.media.encoders import kinds_of_media
+    from pumice.registry import load_registry
+
+    registry = load_registry(load_config())
+    return [kind for summary in summaries if summary for kind in kinds_of_media(summary.metadata, registry)]
+
+
 def configured_loras(model: str, options: Mapping[str, Any]) -> dict[str, float]:
     """Return the scale of each LoRA adapter with which ``pumice.load`` would load a model; its file may be absent.
 

@@ -71,6 +71,15 @@ def test_every_protocol_takes_videos(server, expected):
     assert "content" in server.client.post("/completion", json={"prompt": native, "n_predict": 2}).json()
 
 
+def test_a_model_that_is_not_loaded_says_what_it_takes(server):
+    def abilities():
+        return server.client.get("/v1/models").json()["models"][0]["capabilities"]
+
+    loaded = abilities()
+    assert server.client.post("/models/unload", json={"model": "watches"}).json() == {"success": True}
+    assert abilities() == loaded == ["completion", "vision", "video", "multimodal"]
+
+
 @pytest.mark.parametrize(
     ("video", "problem"),
     [

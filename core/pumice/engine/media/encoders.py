@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 from pumice.architecture import HParams, MediaKind
-from pumice.errors import ModelError
+from pumice.errors import ModelError, PumiceError
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph, GraphBuilder
 from pumice.guard import guard, guarded
@@ -159,16 +160,32 @@ def _traced(
         raise ModelError(f"{file.path}: {error}") from None
 
 
-def _encoder(file: GGUFFile, registry: Registry, kind: MediaKind, options: Mapping[str, int]) -> MediaEncoder:
-    metadata, part = file.metadata, PARTS[kind][0]
+def kinds_of_media(metadata: Mapping[str, Any], registry: Registry) -> list[MediaKind]:
+    """Return the kinds of media that a file's encoders take, by its header: no encoder is made."""
+    kinds = list(ProjectorParts.of(metadata).media)
+    if IMAGE in kinds:
+        with suppress(PumiceError):  # an unknown type, which is an error where the file is loaded
+            encoder = registry.media_encoders.find(_type_of(metadata, IMAGE))
+            kinds += [VIDEO] if getattr(encoder, "sees_videos", False) else []
+    return kinds
+
+
+def _type_of(metadata: Mapping[str, Any], kind: MediaKind) -> str:
+    """Return the projector type of an encoder. Raises ModelError without one."""
+    part = PARTS[kind][0]
     name = metadata.get("clip.projector_type") or metadata.get(f"clip.{part}.projector_type")
     if not isinstance(name, str):
-        raise ModelError(f"{file.path}: metadata key clip.projector_type is missing from the file")
-    name = _ENCODERS_OF_PARTS.get((name, part), name)
+        raise ModelError("metadata key clip.projector_type is missing from the file")
+    return _ENCODERS_OF_PARTS.get((name, part), name)
+
+
+def _encoder(file: GGUFFile, registry: Registry, kind: MediaKind, options: Mapping[str, int]) -> MediaEncoder:
+    metadata, part = file.metadata, PARTS[kind][0]
     activation = "gelu" if metadata.get("clip.use_gelu") else "silu" if metadata.get("clip.use_silu") else "quick"
     keys = {**metadata, "general.architecture": f"clip.{part}", f"clip.{part}.activation": activation}
     keys |= {f"clip.{part}.{key}": value for key, value in options.items()}
     try:
+        name = _type_of(metadata, kind)
         make = registry.media_encoders.find(name)
         where = registry.media_encoders.describe(name)
         encoder: MediaEncoder = guarded(make, f"{where}: __init__")(HParams(keys))

@@ -75,7 +75,7 @@ async def show(request: Request, body: OllamaNameBody) -> OllamaModel:
         template=template,
         details=details(summary),
         model_info=facts,
-        capabilities=capabilities(summary, served_model.service, served_model.projector),
+        capabilities=capabilities(summary, served_model.service, served_model.media),
         modified_at=time_text(summary.modified or served_model.created),
     )
 

@@ -40,9 +40,9 @@ def _adapters(models: Models, served_model: ServedModel) -> Iterator[str]:
 def _abilities(served_model: ServedModel, summary: pumice.Summary | None) -> list[str]:
     """Return the capabilities of a model by the names of Ollama and llama-server."""
     service = served_model.service
-    abilities = capabilities(summary, service, served_model.projector)
-    watches = service is not None and service.watches
-    return [*abilities, *(["video"] if watches else []), *(["multimodal"] if "vision" in abilities else [])]
+    abilities = capabilities(summary, service, served_model.media)
+    media = service.model.facts.media if service else served_model.media
+    return [*abilities, *(["video"] if "video" in media else []), *(["multimodal"] if "vision" in abilities else [])]
 
 
 async def show_model(request: Request) -> ModelInfo:
