@@ -37,35 +37,12 @@
 // Weights of FAMILY 3 may lie in any number of buffers, and are found by address, those of FAMILY 2 by their offset.
 #if defined(GENERAL)
 #include "persistent_general_constants.glsl"
-#elif defined(FAMILY)
+#else
 layout(local_size_x = THREADS) in;
 #if FAMILY >= 2
 layout(constant_id = 4) const uint LAYERS = 2u;
 layout(constant_id = 10) const uint VOCAB = 256u;
 #endif
-#else
-layout(local_size_x_id = 0) in;
-layout(constant_id = 0) const uint THREADS = 512u;
-layout(constant_id = 1) const uint LANES = 32u; // subgroup size
-layout(constant_id = 2) const uint GROUPS = 128u;
-layout(constant_id = 3) const uint AHEAD = 8u;
-layout(constant_id = 4) const uint LAYERS = 16u;
-layout(constant_id = 5) const uint WIDTH = 2048u;
-layout(constant_id = 6) const uint HEADS = 32u;
-layout(constant_id = 7) const uint KV_HEADS = 8u;
-layout(constant_id = 8) const uint DIM = 64u;
-layout(constant_id = 9) const uint FFN = 8192u;
-layout(constant_id = 10) const uint VOCAB = 128256u;
-layout(constant_id = 11) const bool SUPER = false;   // 4-bit blocks have a scale and a minimum (Q4_K), else one scale (Q4_0)
-layout(constant_id = 12) const bool MIXED = false;   // matrices of values, and those down, are of 6 bits in some layers
-layout(constant_id = 13) const bool OUTPUT6 = false; // the output matrix has 6 bits
-layout(constant_id = 14) const bool TWO_BUFFERS = false; // of weights
-layout(constant_id = 15) const uint EACH = 2u;       // positions of an invocation at a time, in attention
-layout(constant_id = 16) const bool EARLY = true;    // ask for keys before the products of queries
-layout(constant_id = 17) const uint block_size = 32u;
-layout(constant_id = 18) const uint SHARE = 1u;      // heads of a workgroup in attention to many positions; 1: none
-layout(constant_id = 19) const uint DEEP = 512u;     // positions that are many
-layout(constant_id = 20) const uint DEEP_EACH = 2u;  // positions of an invocation at a time there
 #endif
 
 #ifdef SEVERAL
@@ -73,13 +50,13 @@ layout(constant_id = 21) const uint TOKENS = 4u; // most tokens of a step
 layout(constant_id = 22) const bool GATED_SHARED = false; // gated values of all tokens are in shared memory
 #endif
 
-// Without a family, units are loops, which compilers of software devices need. There, all subgroups enter a loop.
-#if !defined(FAMILY) || (FAMILY == 2 && defined(WITH_EXPERTS))
+// Software devices compute FAMILY 2: with experts, units are loops there, which their compilers need; all subgroups enter a loop.
+#if FAMILY == 2 && defined(WITH_EXPERTS)
 #define EACH_UNIT [[dont_unroll]]
 #else
 #define EACH_UNIT [[unroll]]
 #endif
-#if !defined(FAMILY) || FAMILY == 2
+#if FAMILY == 2
 #define WITH_OTHERS true
 #elif !defined(GENERAL)
 #define WITH_OTHERS false
@@ -434,7 +411,7 @@ float product(uvec4 low, uvec2 high, uint half_scale, uint super, bool six) {
     return unpackHalf2x16(half_scale).x * (all - 8.0 * sums);
 }
 
-#if !defined(FAMILY) || defined(WITH_EXPERTS)
+#ifdef WITH_EXPERTS
 float sums[8];
 
 // The sums over all lanes of `count` values, a power of two up to 8: value i is left in lanes i * (LANES / count) on.
@@ -468,190 +445,10 @@ void take_heads(uint region, uint first_head, uint n, uint kv);
 #include "persistent_general.glsl"
 #elif defined(WITH_EXPERTS)
 #include "persistent_experts.glsl"
-#elif defined(FAMILY) && defined(SEVERAL)
+#elif defined(SEVERAL)
 #include "persistent_token_units.glsl"
-#elif defined(FAMILY)
+#else
 #include "persistent_units.glsl"
-#else
-
-uvec4 low[UNITS];
-uvec2 high[UNITS];
-uint half_scale[UNITS], super[UNITS];
-uint here[7], there[7]; // places of the matrices of this layer and of the next
-
-void load_at(uint u, uint place, bool six, uint n_total, uint number) {
-    const uint at = place & PLACE;
-    const uint words = 4u * (at + n_total) + (six ? 2u * n_total : 0u); // the plane of scales
-    if (TWO_BUFFERS && (place & SECOND) != 0u) {
-        low[u] = b4[at + number];
-        if (six) high[u] = b2[2u * (at + n_total) + number];
-        half_scale[u] = uint(b_halves[2u * words + number]);
-        if (six || SUPER) super[u] = b1[words + n_total / 2u + number / 8u];
-    } else {
-        low[u] = a4[at + number];
-        if (six) high[u] = a2[2u * (at + n_total) + number];
-        half_scale[u] = uint(a_halves[2u * words + number]);
-        if (six || SUPER) super[u] = a1[words + n_total / 2u + number / 8u];
-    }
-}
-
-// A product's matrix: its index, type and shape, and its division.
-struct Part { uint matrix; bool may_six; uint unit, n_rows, of, n, blocks, chunks, slots; };
-
-Part part_with(uint u) {
-    if (u < U_K) return Part(0u, false, 0u, QUERY, OF_Q, N_Q, BLOCKS_X, CHUNKS_X, SLOTS_X);
-    if (u < U_V) return Part(1u, false, U_K, KEY, OF_K, N_K, BLOCKS_X, CHUNKS_X, SLOTS_X);
-    if (u < U_O) return Part(2u, MIXED, U_V, KEY, OF_K, N_K, BLOCKS_X, CHUNKS_X, SLOTS_X);
-    if (u < U_G) return Part(3u, false, U_O, WIDTH, OF_X, N_O, BLOCKS_O, CHUNKS_O, SLOTS_O);
-    if (u < U_U) return Part(4u, false, U_G, FFN, OF_G, N_G, BLOCKS_X, CHUNKS_X, SLOTS_X);
-    if (u < U_D) return Part(5u, false, U_U, FFN, OF_G, N_G, BLOCKS_X, CHUNKS_X, SLOTS_X);
-    return Part(6u, MIXED, U_D, WIDTH, OF_X, N_D, BLOCKS_D, CHUNKS_D, SLOTS_D);
-}
-
-void load_row(uint u, bool of_next) {
-    const Part p = part_with(u);
-    const uint place = of_next ? there[p.matrix] : here[p.matrix];
-    const uint slot = min(warp / p.chunks, p.slots - 1u), chunk = warp % p.chunks;
-    uint row = slot * p.n + u - p.unit;
-    if (p.slots * p.n > p.of) row = min(row, p.of - 1u);
-    row += wg * p.of;
-    const uint number = row * p.blocks + chunk * LANES + lane;
-    if (p.may_six && (place & SIX) != 0u) load_at(u, place, true, p.n_rows * p.blocks, number);
-    else load_at(u, place, false, p.n_rows * p.blocks, number);
-}
-
-void load_output(uint u, uint i) {
-    const uint place = places[places_at + TABLE_ROW * LAYERS];
-    const uint slot = min(warp / CHUNKS_X, SLOTS_X - 1u), chunk = warp % CHUNKS_X;
-    const uint row = min(wg * OF_L + min(slot * N_L + i, OF_L - 1u), VOCAB - 1u);
-    load_at(u, place, OUTPUT6, VOCAB * BLOCKS_X, row * BLOCKS_X + chunk * LANES + lane);
-}
-
-// Requests a unit of this layer, or of what follows it.
-void load(uint unit, bool last) {
-    const bool wrapped = unit >= UNITS;
-    const uint u = wrapped ? unit - UNITS : unit;
-    if (wrapped && last) load_output(u, min(u, N_L - 1u));
-    else load_row(u, wrapped);
-}
-
-void load_places(uint layer) {
-    [[unroll]] for (uint i = 0u; i < 7u; i++) there[i] = places[places_at + TABLE_ROW * layer + i];
-}
-
-void load_first() { EACH_UNIT for (uint u = 0u; u < AHEAD; u++) load(u, false); }
-
-void move_on() {
-    [[unroll]] for (uint i = 0u; i < 7u; i++) here[i] = there[i];
-}
-
-float product_of(uint u, bool six) { return product(low[u], high[u], half_scale[u], super[u], six); }
-
-#ifdef SEVERAL
-void products(
-    uint unit, uint n, uint of, uint chunks, uint slots, bool six, bool last, uint first_row, uint stride
-) {
-    const uint chunk = warp % chunks, slot = warp / chunks;
-    EACH_UNIT for (uint first = 0u; first < n; first += 8u) {
-        const uint count = batch_of(n - first);
-        [[dont_unroll]] for (uint t = 0u; t < TOKENS; t++) {
-            take_x_of(t, chunk, unit == U_D);
-            EACH_UNIT for (uint i = 0u; i < 8u; i++) {
-                sums[i] = 0.0;
-                if (first + i < n) sums[i] = product_of(unit + first + i, six);
-            }
-            sum_lanes(count);
-            const uint i = lane / (LANES / count), row = slot * n + first + i;
-            const bool mine = lane % (LANES / count) == 0u && first + i < n && row < of && slot < slots;
-            if (mine) partial[t * PARTIAL_TOKEN + chunk * stride + first_row + row] = sums[0];
-        }
-        EACH_UNIT for (uint i = 0u; i < 8u; i++) {
-            if (first + i < n) load(unit + first + i + AHEAD, last);
-        }
-    }
-}
-#else
-// Products of the units from `unit`, `n` rows of each subgroup; `first_row` in `partial` with `stride` per chunk.
-void products(
-    uint unit, uint n, uint of, uint chunks, uint slots, bool six, bool last, uint first_row, uint stride
-) {
-    const uint chunk = warp % chunks, slot = warp / chunks;
-    EACH_UNIT for (uint first = 0u; first < n; first += 8u) {
-        const uint count = batch_of(n - first);
-        EACH_UNIT for (uint i = 0u; i < 8u; i++) {
-            sums[i] = 0.0;
-            if (first + i < n) {
-                sums[i] = product_of(unit + first + i, six);
-                load(unit + first + i + AHEAD, last);
-            }
-        }
-        sum_lanes(count);
-        const uint i = lane / (LANES / count), row = slot * n + first + i;
-        const bool mine = lane % (LANES / count) == 0u && first + i < n && row < of && slot < slots;
-        if (mine) partial[chunk * stride + first_row + row] = sums[0];
-    }
-}
-#endif
-
-void some_products(
-    uint matrix, uint unit, uint n, uint of, uint chunks, uint slots, bool last, uint first_row, uint stride
-) {
-    if (MIXED && (here[matrix] & SIX) != 0u) products(unit, n, of, chunks, slots, true, last, first_row, stride);
-    else products(unit, n, of, chunks, slots, false, last, first_row, stride);
-}
-
-void multiply_q(bool last) { products(0u, N_Q, OF_Q, CHUNKS_X, SLOTS_X, false, last, 0u, STRIDE_Q); }
-void multiply_k(bool last) { products(U_K, N_K, OF_K, CHUNKS_X, SLOTS_X, false, last, OF_Q, STRIDE_Q); }
-void multiply_v(bool last) { some_products(2u, U_V, N_K, OF_K, CHUNKS_X, SLOTS_X, last, OF_Q + OF_K, STRIDE_Q); }
-void multiply_o(bool last) { products(U_O, N_O, OF_X, CHUNKS_O, SLOTS_O, false, last, 0u, STRIDE_X); }
-void multiply_gate(bool last) { products(U_G, N_G, OF_G, CHUNKS_X, SLOTS_X, false, last, 0u, STRIDE_G); }
-void multiply_up(bool last) { products(U_U, N_G, OF_G, CHUNKS_X, SLOTS_X, false, last, OF_G, STRIDE_G); }
-void multiply_down(bool last) { some_products(6u, U_D, N_D, OF_X, CHUNKS_D, SLOTS_D, last, 0u, STRIDE_X); }
-
-#ifdef SEVERAL
-void multiply_output() {
-    const uint chunk = warp % CHUNKS_X, slot = warp / CHUNKS_X;
-    for (uint r = 0u; r < N_L; r += AHEAD) {
-        const uint which = r / AHEAD & 1u;
-        [[dont_unroll]] for (uint j = 0u; j < n_outputs; j++) {
-            take_x_of(output_tokens[j], chunk, false);
-            EACH_UNIT for (uint first = 0u; first < AHEAD; first += 8u) {
-                const uint count = min(8u, AHEAD - first);
-                EACH_UNIT for (uint i = 0u; i < 8u; i++) {
-                    if (i < count) sums[i] = product_of(first + i, OUTPUT6);
-                }
-                sum_lanes(count);
-                const uint at = which * PARTIAL_STEP + chunk * OF_STEP + slot * AHEAD + first + lane / (LANES / count);
-                if (lane % (LANES / count) == 0u && slot < SLOTS_X) partial[j * PARTIAL_TOKEN + at] = sums[0];
-            }
-        }
-        EACH_UNIT for (uint i = 0u; i < AHEAD; i++) load_output(i, min(r + AHEAD + i, N_L - 1u));
-        give_logits(r, which);
-    }
-}
-#else
-void multiply_output() {
-    const uint chunk = warp % CHUNKS_X, slot = warp / CHUNKS_X;
-    for (uint r = 0u; r < N_L; r += AHEAD) {
-        EACH_UNIT for (uint first = 0u; first < AHEAD; first += 8u) {
-            const uint count = min(8u, AHEAD - first);
-            EACH_UNIT for (uint i = 0u; i < 8u; i++) {
-                if (i >= count) continue;
-                sums[i] = product_of(first + i, OUTPUT6);
-                load_output(first + i, min(r + AHEAD + first + i, N_L - 1u));
-            }
-            sum_lanes(count);
-            const uint i = r + first + lane / (LANES / count), row = slot * N_L + i;
-            const bool mine = lane % (LANES / count) == 0u && i < N_L && row < OF_L && slot < SLOTS_X;
-            if (mine) partial[chunk * STRIDE_L + row] = sums[0];
-        }
-    }
-}
-#endif
-#endif
-
-#ifndef FAMILY
-void ask_again() {}
 #endif
 
 float row_sum(uint row, uint chunks, uint stride) {

@@ -155,11 +155,11 @@ class Quad:
 class Quads:
     """The quads of a layer and of the output, for a shape."""
 
-    def __init__(self, shape: Shape, rolled: bool = True) -> None:
+    def __init__(self, shape: Shape) -> None:
         assert shape.has_minimum
         assert shape.output_six
         assert shape.ahead % QUAD == 0
-        self.shape, self.sets, self.rolled = shape, shape.ahead // QUAD, rolled
+        self.shape, self.sets = shape, shape.ahead // QUAD
         query, key = shape.heads * shape.dim, shape.kv_heads * shape.dim
 
         def rows(name: str, index: int, n_rows: int, n_columns: int, first: str, stride: str) -> Rows:
@@ -309,7 +309,7 @@ class Quads:
     def products(self, matrix: Rows, six: bool) -> Iterator[str]:
         """Yield the products of a matrix: a loop over pairs of quads, and what is left."""
         mine = [index for index, quad in enumerate(self.quads) if quad.matrix is matrix]
-        turns = (len(mine) - self.sets) // 2 if self.rolled else 0
+        turns = (len(mine) - self.sets) // 2
         if turns < 2:
             turns = 0
         if turns:

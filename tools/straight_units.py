@@ -57,7 +57,6 @@ class Units:
     def __init__(self, shape: Shape) -> None:
         assert not shape.has_minimum
         assert not shape.mixed
-        assert not shape.two_buffers
         self.shape = shape
         query, key = shape.heads * shape.dim, shape.kv_heads * shape.dim
         rows = [

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-SPECIALIZED = ("LAYERS", "VOCAB")  # constants of families with any number of layers and tokens, which are no macros
-COMPARERS, OUTPUT_ROWS = 4, 8  # invocations that compare an expert's logit; rows of the output at a time
-
 MOST_GATED = 25600  # bytes of the gated values of all rows in shared memory; more lie in a buffer
 ROWS_AHEAD = 4  # units ahead of steps of several rows, whose other values need the registers of more
 QUANTIZED_TOGETHER = 16  # gated values with a scale, all of one workgroup
 
-NAMES = {
+MACROS = {
     "threads": "THREADS",
     "lanes": "LANES",
     "groups": "GROUPS",
@@ -26,7 +23,6 @@ NAMES = {
     "has_minimum": "SUPER",
     "mixed": "MIXED",
     "output_six": "OUTPUT6",
-    "two_buffers": "TWO_BUFFERS",
     "positions": "EACH",
     "early": "EARLY",
     "block_size": "block_size",
@@ -34,8 +30,10 @@ NAMES = {
     "deep": "DEEP",
     "deep_positions": "DEEP_EACH",
 }
-"""Fields of ``Shape`` and their constants in the shader."""
+"""Fields of ``Shape`` and their macros in the shader."""
 
+CONSTANTS = {"layers": 4, "vocabulary": 10, "rows": 21, "shares_gated": 22}
+"""Fields of ``Shape`` that are specialization constants of some variants, with their numbers."""
 
 FAMILY = {"places": 1, "offsets": 2, "addresses": 3}
 """The macro FAMILY of the shader by how weights are found; only by addresses they lie in any number of buffers."""
@@ -43,7 +41,7 @@ FAMILY = {"places": 1, "offsets": 2, "addresses": 3}
 
 @dataclass(frozen=True)
 class Shape:
-    """The constants of the shader for a model and a device.
+    """The constants of the shader for a family of models on a device.
 
     Attributes:
         threads: invocations per workgroup.
@@ -60,7 +58,6 @@ class Shape:
         has_minimum: True if blocks of four bits have a minimum (Q4_K), False for Q4_0.
         mixed: True if values and down have six bits in some layers.
         output_six: True if the output matrix has six bits.
-        two_buffers: True if the weights lie in two buffers.
         positions: positions that an invocation attends to at a time.
         early: True if keys are requested before the products that give queries.
         block_size: positions of a block of the KV cache.
@@ -72,6 +69,7 @@ class Shape:
         used: experts of a token.
         head_norms: True if queries and keys have norms.
         rows: most tokens of a step; 1 is the shader for a single one.
+        family: name of the family.
         spills: True if gated values of several rows lie in a buffer whatever their size, as shared memory is too small.
     """
 
@@ -89,7 +87,6 @@ class Shape:
     has_minimum: bool
     mixed: bool
     output_six: bool
-    two_buffers: bool
     positions: int
     early: bool
     block_size: int
@@ -101,21 +98,25 @@ class Shape:
     used: int = 0
     head_norms: bool = False
     rows: int = 1
+    family: str = ""
     spills: bool = False
 
     @property
+    def kernel(self) -> str:
+        """The variant of the shader."""
+        return f"persistent{'_tokens' * (self.rows > 1)}.{self.family}"
+
+    @property
     def constants(self) -> list[int]:
-        """The specialization constants, in the order of ``NAMES``; those of several rows come last."""
-        of_rows = [self.rows, int(self.shares_gated)] if self.rows > 1 else []
-        return [int(getattr(self, name)) for name in NAMES] + of_rows
+        """The specialization constants, by their numbers; the shader has no others than ``CONSTANTS``."""
+        values = {number: int(getattr(self, field)) for field, number in CONSTANTS.items()}
+        return [values.get(number, 0) for number in range(max(values) + 1)]
 
     def macros(self) -> dict[str, str | int]:
         """Return the constants as macros by their names in the shader."""
-        values = {name: getattr(self, field) for field, name in NAMES.items()}
+        values = {name: getattr(self, field) for field, name in MACROS.items() if field not in self.varying}
         if self.experts:
             values |= {"EXPERTS": self.experts, "USED": self.used}
-        if self.is_specialized:
-            values = {name: value for name, value in values.items() if name not in SPECIALIZED}
         macros = {
             name: str(value).lower() if isinstance(value, bool) else f"{value}u" for name, value in values.items()
         }
@@ -123,17 +124,9 @@ class Shape:
         return {"FAMILY": FAMILY[self.found_by], **macros, **{name: 1 for name, is_set in flags.items() if is_set}}
 
     @property
-    def is_specialized(self) -> bool:
-        """True if a family's variant computes any number of layers and any vocabulary: drivers get these constants."""
-        return self.found_by != "places"
-
-    def is_of(self, family: Shape) -> bool:
-        """Return True if a family's variant computes this shape."""
-        if family.is_specialized:
-            family = replace(family, layers=self.layers, vocabulary=self.vocabulary)
-        if family.experts:
-            return self == family
-        return self == replace(family.of_rows(self.rows), spills=self.spills)
+    def varying(self) -> tuple[str, ...]:
+        """Fields that may have any value in a family: drivers get these constants."""
+        return () if self.found_by == "places" else ("layers", "vocabulary")
 
     def of_rows(self, rows: int) -> Shape:
         """Return the shape of a family for steps of so many tokens."""
@@ -199,71 +192,8 @@ class Shape:
         return 48 * max(self.width, query, self.ffn) // 32 + 4 * partial + small + 64
 
     @property
-    def n_units(self) -> int:
-        """Units of weights that a subgroup multiplies per layer."""
-        query, key, warps = self.heads * self.dim, self.kv_heads * self.dim, self.threads // self.lanes
-
-        def units(rows: int, columns: int) -> int:
-            return -(-(rows // self.groups) // (warps // (columns // (32 * self.lanes))))
-
-        narrow = (query, key, key, self.ffn, self.ffn)
-        wide = units(self.width, query) + units(self.width, self.ffn)
-        return sum(units(rows, self.width) for rows in narrow) + wide
-
-    def divides(self) -> bool:
-        """Return True if every matrix divides into whole parts of subgroups and workgroups."""
-        query, key, chunk = self.heads * self.dim, self.kv_heads * self.dim, 32 * self.lanes
-        warps = self.threads // self.lanes
-        columns = (self.width, query) if self.experts else (self.width, query, self.ffn)
-        octets = self.dim // 8
-        return (
-            all(size % chunk == 0 and size // chunk <= warps for size in columns)
-            and all(size % (4 * self.groups) == 0 for size in (query, key, self.width))
-            and self.ffn % (QUANTIZED_TOGETHER * self.groups) == 0
-            and (self.groups % self.heads == 0 or self.groups < self.heads)
-            and self.heads % self.kv_heads == 0
-            and self.dim % 8 == 0
-            and octets & (octets - 1) == 0
-            and octets <= self.lanes
-            and (2 + self.share) * self.dim // 4 <= self.threads  # invocations for queries, key and value
-            and self.ahead <= self.n_units
-            and (self.share == 1 or self._shares())
-            and (self.experts == 0 or self._divides_experts())
-            and (self.rows == 1 or self._divides_rows())
-        )
-
-    def _divides_rows(self) -> bool:
-        """Return True if an invocation has at most one word of the heads of all rows, and the model has no experts."""
+    def computes_rows(self) -> bool:
+        """True if the shader computes so many rows: one, or as many as have an invocation for each word of a head."""
         words, pairs = (2 + self.share) * self.dim // 4, self.dim // 2
-        return not (self.experts or self.head_norms) and self.rows * max(words, pairs) <= self.threads
-
-    def _divides_experts(self) -> bool:
-        """Return True if a subgroup has whole rows, those of gate and up of one expert, and each expert is compared."""
-        query, key, warps = self.heads * self.dim, self.kv_heads * self.dim, self.threads // self.lanes
-        slots, slots_o = (warps // (columns // (32 * self.lanes)) for columns in (self.width, query))
-        rows = [(query, slots), (self.width, slots_o), (self.ffn, slots)]
-        n_expert = self.ffn // self.used
-        return (
-            all(n % (self.groups * n_slots) == 0 for n, n_slots in rows)
-            and query // (self.groups * slots) + -(-2 * key // (self.groups * slots)) <= self.ahead
-            and self.width // (self.groups * slots_o) <= self.ahead == OUTPUT_ROWS
-            and n_expert % 256 == 0
-            and n_expert % (self.ffn // (self.groups * slots)) == 0
-            and self.ffn % (32 * self.lanes) == 0
-            and self.ffn // (32 * self.lanes) <= warps
-            and COMPARERS * self.experts <= self.threads
-            and self.experts % COMPARERS == 0
-            and -(-self.experts // self.groups) <= warps
-            and self.used <= self.experts
-        )
-
-    def _shares(self) -> bool:
-        """Return True if teams of heads divide, and a subgroup merges the parts of a workgroup's share of them."""
-        teams, own = self.heads // self.share, max(1, self.heads * self.dim // 4 // self.groups)
-        return (
-            self.heads // self.kv_heads % self.share == 0
-            and self.share % min(self.share, max(1, self.lanes // (self.dim // 8))) == 0
-            and (self.groups % teams == 0 or self.groups < teams)
-            and self.share * self.dim <= self.threads
-            and (self.deep_parts == 1 or (self.lanes % own == 0 and self.deep_parts * own <= 4 * self.lanes))
-        )
+        several = not (self.experts or self.head_norms) and self.rows * max(words, pairs) <= self.threads
+        return self.rows == 1 or several

@@ -6,9 +6,8 @@ from functools import partial
 
 from pumice_vulkan.persistent.division import Shape
 
-_shape = partial(
-    Shape, threads=512, output_six=True, two_buffers=False, early=True, block_size=32, deep_positions=2
-)  # alike in all families
+# Alike in all families.
+_shape = partial(Shape, threads=512, output_six=True, early=True, block_size=32, deep_positions=2)
 _of_gpus = partial(_shape, lanes=32, groups=128, heads=32, deep=512)
 _of_tests = partial(
     _shape,
@@ -89,7 +88,7 @@ FAMILIES = {
         head_norms=True,
     ),
     "tiny_experts": _of_tests(ahead=8, ffn=512, experts=8, used=2, head_norms=True),
-    "tiny_q4_k_m": _of_tests(ahead=4, ffn=2048),
-    "tiny_qwen3": _of_tests(ahead=4, ffn=1024, head_norms=True),
+    "tiny_q4_k_m": _of_tests(ahead=4, ffn=1024),
+    "tiny_qwen3": _of_tests(ahead=4, ffn=2048, head_norms=True),
 }
 """Shapes by the name of their variant; ``tools/straight_line.py`` writes their products. Tests compute tiny ones."""

@@ -25,7 +25,7 @@ from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.persistent.division import Shape
 from pumice_vulkan.persistent.general import FOUND_BY, TYPES, General, type_number
 from pumice_vulkan.persistent.pattern import SIX_BITS, Decoder, find_decoder
-from pumice_vulkan.persistent.shape import computes, kernel_of, shapes
+from pumice_vulkan.persistent.shape import computes, shapes
 
 KERNEL = "persistent"
 BUCKET = Bucket(1, 1, lone=True)  # the steps that the shader computes
@@ -38,9 +38,6 @@ FEATURES = {
     "buffer_address",
 }
 
-# Flags of a matrix's place in the shader's table, which counts units of 16 bytes.
-SIX, SECOND = 1 << 31, 1 << 30
-MOST_BUFFERS = 2
 MOST_ROWS = 8  # of a step
 FASTER_ROWS = {"places": 4}  # of the largest steps that take less time than by dispatches, by how weights are found
 FEWEST_FASTER = 2  # those of other shapes
@@ -93,12 +90,11 @@ class PersistentPath:
         self._flights: dict[int, Repeatable] = {}  # by the turn of their host memory, the earliest first
         self._working: dict[int, Shape | General] = {}  # the shape that works, by the rows of a step
         self._tables = _tables(Lowering(memory, *BUCKET), decoder)
-        count = len(self._tables.weights)
 
         def shapes_of(rows: int) -> list[Shape | General]:
             return [
                 shape
-                for shape in shapes(decoder, memory.limits, memory.device, count > 1, rows)
+                for shape in shapes(decoder, memory.limits, memory.device, rows)
                 if shape.found_by in self._tables.places
             ]
 
@@ -207,7 +203,7 @@ class PersistentPath:
         zeros = lowering.constant(("act", id(self), shape), lambda: np.zeros(shape.act_words, np.uint32))
         epochs = lowering.constant(("epochs", id(self), shape), lambda: np.zeros(shape.groups, np.uint32))
         lowering.dispatch(
-            kernel_of(shape),
+            shape.kernel,
             count=self._decoder.x,
             reads={
                 "a": tables.weights[0],
@@ -331,12 +327,10 @@ def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
     narrow: list[list[Matrix | int]] = [
         [*row, cell & 0xFFFFFFFF, cell >> 32] for row, cell in zip(matrices, cells, strict=True)
     ]
-    order = list(places)
     addresses = {id(place.buffer): place.buffer.address for place in places.values()}
 
     def word(item: Matrix) -> int:
-        second = SECOND if order.index(id(item.place.buffer)) else 0
-        return item.place.offset // 4 | second | (SIX if item.format.name == SIX_BITS else 0)
+        return item.place.offset // 4  # units of 16 bytes
 
     def offset(item: Matrix) -> int:
         return 4 * item.place.offset + (item.format.name == SIX_BITS)
@@ -350,7 +344,7 @@ def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
 
     key = (KERNEL, id(decoder.output.source), decoder.output.name, len(matrices))
     finders = {
-        "places": (len(places) <= MOST_BUFFERS, word, [*narrow, last]),
+        "places": (len(places) == 1, word, [*narrow, last]),
         "offsets": (len(places) == 1, offset, table),
         "addresses": (all(addresses.values()), address, table),
         FOUND_BY: (all(addresses.values()) and _has_types(used), typed_address, typed),

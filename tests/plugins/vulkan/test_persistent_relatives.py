@@ -15,7 +15,6 @@ from pumice.gguf import GGMLType
 from pumice_vulkan.device import DeviceDescription, list_devices
 from pumice_vulkan.persistent import PersistentPath, find_decoder
 from pumice_vulkan.persistent.general import General, plans
-from pumice_vulkan.persistent.shape import kernel_of
 from pumice_vulkan.profiles import PROFILES
 from pumice_vulkan.shaders import shader
 from reference_models import error
@@ -45,7 +44,7 @@ def test_relatives_have_a_plan(tmp_path: Path, name: str) -> None:
         (plan,) = plans(decoder, limits, device)
         assert plan.groups == 128
         assert plan.shared_bytes <= 48 * 1024
-        assert shader(kernel_of(plan))
+        assert shader(plan.kernel)
         assert not list(plans(decoder, replace(limits, kv_type="f32"), device))
 
 

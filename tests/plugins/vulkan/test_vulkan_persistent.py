@@ -21,10 +21,7 @@ from pumice.gguf import GGMLType, GGUFFile
 from pumice_vulkan.device import list_devices
 from pumice_vulkan.kernels import Kernels
 from pumice_vulkan.persistent import PersistentPath, division
-from pumice_vulkan.persistent import path as path_module
-from pumice_vulkan.persistent.division import Shape
 from pumice_vulkan.persistent.families import FAMILIES
-from pumice_vulkan.persistent.shape import kernel_of
 from pumice_vulkan.recorder import Recorder
 from quantizers import quantize
 from reference_models import error
@@ -40,16 +37,15 @@ def any_shape(vulkan_device: None) -> None:
 
 
 IDS = [(7 * i + 3) % 300 for i in range(12)]
+SIX_BITS = ("output.weight", "blk.1.attn_v.weight", "blk.1.ffn_down.weight")
 
 
-def write_model(
-    path: Path, four: GGMLType, six: Sequence[str] = (), n_ff: int = 256, architecture: str = "llama", **sizes: int
-) -> Path:
-    """A llama whose matrices have four bits, and those of ``six`` in the second layer, and the output's, six.
+def write_model(path: Path, family: str = "tiny_q4_k_m", architecture: str = "llama", **sizes: int) -> Path:
+    """A model of a family; values and down of the second layer, and the output, have six bits.
 
     ``architecture``: "qwen3" has norms of heads. ``sizes``: ``n_layer`` and ``n_vocab``.
     """
-    source = tiny_llama(path.with_suffix(".f32"), dim=256, n_ff=n_ff, **sizes)
+    source = tiny_llama(path.with_suffix(".f32"), dim=256, n_ff=FAMILIES[family].ffn, **sizes)
     with GGUFFile.open(source) as file:
         tensors = {name: tensor.dequantize() for name, tensor in file.tensors.items()}
         metadata = {name.replace("llama.", f"{architecture}."): value for name, value in file.metadata.items()}
@@ -67,7 +63,7 @@ def write_model(
         if numbers.ndim == 1:
             tensors[name] = rng.uniform(0.5, 1.5, numbers.shape).astype(np.float32)
         else:
-            types[name] = GGMLType.Q6_K if name == "output.weight" or name in six else four
+            types[name] = GGMLType.Q6_K if name in SIX_BITS else GGMLType.Q4_K
             tensors[name] = quantize(numbers, types[name])
     return write_gguf(path, metadata, tensors, types)
 
@@ -146,81 +142,53 @@ def logits(path: Path, persistent: str, ids: list[int] = IDS, n_batch: int = 1) 
 
 
 @pytest.fixture
-def used(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether the path worked, each time that it was asked."""
-    answers: list[bool] = []
+def used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kernel of the path, or "" where it does not work, each time that it was asked."""
+    answers: list[str] = []
     works = PersistentPath.works
 
     def noted(path: PersistentPath, rows: int = 1) -> bool:
-        answers.append(works(path, rows))
-        return answers[-1]
+        answers.append(path._working[rows].kernel if works(path, rows) else "")
+        return bool(answers[-1])
 
     monkeypatch.setattr(PersistentPath, "works", noted)
     monkeypatch.setattr(f"{__name__}.NOTED", [answers])
     return answers
 
 
-MIXED = ("blk.1.attn_v.weight", "blk.1.ffn_down.weight")
-
-
-@pytest.mark.usefixtures("any_shape")
-@pytest.mark.parametrize(("four", "six"), variants([("Q4_0", ()), ("Q4_K", MIXED)], [("Q4_K", MIXED)]))
-def test_logits(tmp_path: Path, used: list[bool], four: str, six: Sequence[str]) -> None:
-    path = write_model(tmp_path / "model.gguf", GGMLType[four], six)
-    with pumice.load(path, backend="numpy", n_ctx=256) as model:
-        expected = model.logits(IDS)
-    assert error(logits(path, "always"), expected) < 1e-3
-    assert used == [True] * len(IDS)
-
-
 @pytest.mark.usefixtures("any_shape")
 @pytest.mark.parametrize(
     ("family", "architecture", "sizes"),
     [
-        pytest.param("tiny_q4_k_m", "llama", {}, marks=pytest.mark.nightly),
+        ("tiny_q4_k_m", "llama", {}),
         pytest.param("tiny_q4_k_m", "llama", {"n_layer": 3, "n_vocab": 517}, marks=pytest.mark.nightly),
-        ("tiny_qwen3", "qwen3", {"n_layer": 3, "n_vocab": 517}),
+        pytest.param("tiny_qwen3", "qwen3", {"n_layer": 3, "n_vocab": 517}, marks=pytest.mark.nightly),
     ],
     ids=["llama", "other-sizes", "qwen3"],
 )
-def test_logits_of_loops_over_quads(
-    tmp_path: Path,
-    used: list[bool],
-    monkeypatch: pytest.MonkeyPatch,
-    family: str,
-    architecture: str,
-    sizes: dict[str, int],
-) -> None:
-    """Families whose products are loops, for any number of layers and any vocabulary."""
-    path = write_model(tmp_path / "model.gguf", GGMLType.Q4_K, MIXED, FAMILIES[family].ffn, architecture, **sizes)
-    kernels = set()
-
-    def noted(shape: Shape) -> str:
-        kernels.add(kernel_of(shape))
-        return kernel_of(shape)
-
-    monkeypatch.setattr(path_module, "kernel_of", noted)
+def test_logits(tmp_path: Path, used: list[str], family: str, architecture: str, sizes: dict[str, int]) -> None:
+    """Families compute any number of layers and any vocabulary."""
+    path = write_model(tmp_path / "model.gguf", family, architecture, **sizes)
     with pumice.load(path, backend="numpy", n_ctx=256) as model:
         expected = model.logits(IDS)
     assert error(logits(path, "always"), expected) < 1e-3
-    assert used == [True] * len(IDS)
-    assert kernels == {f"persistent.{family}"}
+    assert used == [f"persistent.{family}"] * len(IDS)
 
 
 @pytest.mark.usefixtures("any_shape")
-def test_experts(tmp_path: Path, used: list[bool]) -> None:
+def test_experts(tmp_path: Path, used: list[str]) -> None:
     """Qwen 3 with experts: router, choice, products of the chosen experts, norms of queries and keys."""
     path = write_experts(tmp_path / "model.gguf")
     with pumice.load(path, backend="numpy", n_ctx=256) as model:
         expected = model.logits(IDS)
     assert error(logits(path, "always"), expected) < 1e-3
-    assert used == [True] * len(IDS)
+    assert used == ["persistent.tiny_experts"] * len(IDS)
 
 
 @pytest.mark.usefixtures("any_shape")
-def test_attention_to_many_positions(tmp_path: Path, used: list[bool]) -> None:
+def test_attention_to_many_positions(tmp_path: Path, used: list[str]) -> None:
     """Heads that read the same keys together, in more than one round of positions; dispatches filled the cache."""
-    path = write_model(tmp_path / "model.gguf", GGMLType.Q4_K, MIXED)
+    path = write_model(tmp_path / "model.gguf")
     prompt = [(7 * i + 3) % 300 for i in range(134)]
 
     def tokens(model: Any) -> list[int]:
@@ -230,7 +198,7 @@ def test_attention_to_many_positions(tmp_path: Path, used: list[bool]) -> None:
         expected = tokens(model)
     with load(path, "always") as model:
         assert tokens(model) == expected
-    assert used == [True] * 3
+    assert used == ["persistent.tiny_q4_k_m"] * 3
 
 
 @pytest.mark.usefixtures("any_shape")
@@ -242,7 +210,7 @@ def test_repeats_failed_tokens(
 
     Both paths have the same dispatches here, so that their tokens must be equal.
     """
-    path = write_model(tmp_path / "model.gguf", GGMLType.Q4_K, MIXED)
+    path = write_model(tmp_path / "model.gguf")
     failed, calls = PersistentPath.failed, 0
 
     def fails(this: PersistentPath) -> bool:
@@ -301,25 +269,23 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.usefixtures("any_shape")
-@pytest.mark.parametrize(("rows", "sizes"), variants([(2, [2] * 5), (4, [4, 3, 3])], [(2, [2] * 5)]))
-def test_several_rows_have_the_bits_of_one(tmp_path: Path, computed: list[int], rows: int, sizes: list[int]) -> None:
+def test_several_rows_have_the_bits_of_one(tmp_path: Path, computed: list[int]) -> None:
     """Rows of one sequence and of two, on both sides of the position from which heads share keys."""
-    path = write_model(tmp_path / "model.gguf", GGMLType.Q4_K, MIXED)
-    with load(path, "always", rows_in_one_dispatch=rows, n_parallel=2, n_draft=rows - 1) as model:
+    path = write_model(tmp_path / "model.gguf")
+    with load(path, "always", rows_in_one_dispatch=2, n_parallel=2, n_draft=1) as model:
         expected = logits_of_steps(model, [1] * 10)
         assert computed == [1] * 10
         computed.clear()
-        assert np.array_equal(logits_of_steps(model, sizes), expected)
-        halves = [rows // 2] * (20 // rows)
-        assert np.array_equal(logits_of_steps(model, halves, 2), np.concatenate([expected] * 2))
-        assert computed == [rows] * len(sizes + halves)
+        assert np.array_equal(logits_of_steps(model, [2] * 5), expected)
+        assert np.array_equal(logits_of_steps(model, [1] * 10, 2), np.concatenate([expected] * 2))
+        assert computed == [2] * 15
         computed.clear()
         plain, *drafted = (
             model.generate(IDS + IDS, max_tokens=12, temperature=0, ignore_eos=True, speculate=name)
             for name in ("off", "ngram", "ngram")  # the last one finds the text of the one before
         )
         assert [each.tokens for each in drafted] == [plain.tokens] * 2
-        assert {1, rows} <= set(computed)  # and drafts of fewer tokens near the end
+        assert {1, 2} <= set(computed)  # and drafts of fewer tokens near the end
 
 
 @pytest.mark.nightly
@@ -328,7 +294,7 @@ def test_rows_whose_gated_values_lie_in_a_buffer(
     tmp_path: Path, computed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(division, "MOST_GATED", 0)
-    path = write_model(tmp_path / "model.gguf", GGMLType.Q4_K, MIXED)
+    path = write_model(tmp_path / "model.gguf")
     with load(path, "always", rows_in_one_dispatch=2, n_batch=2) as model:
         expected = logits_of_steps(model, [1] * 4)
         assert np.array_equal(logits_of_steps(model, [2] * 2), expected)
@@ -343,7 +309,7 @@ def test_unknown_number_of_rows(tmp_path: Path, rows: Any) -> None:
         load(tiny_llama(tmp_path / "model.gguf"), "always", rows_in_one_dispatch=rows)
 
 
-def test_other_models_take_dispatches(tmp_path: Path, used: list[bool]) -> None:
+def test_other_models_take_dispatches(tmp_path: Path, used: list[str]) -> None:
     path = tiny_llama(tmp_path / "model.gguf")  # float32 matrices
     assert logits(path, "always").shape == (len(IDS), 300)
     assert used == []
@@ -362,7 +328,7 @@ def test_a_token_is_one_dispatch_once_its_pipeline_is_compiled(
 
     monkeypatch.setattr(Kernels, "pipeline", late)
     monkeypatch.setattr("pumice_vulkan.device.native.device.NativeDevice.knows_pipelines", False)
-    path = write_model(tmp_path / "model.gguf", GGMLType.Q4_K, MIXED)
+    path = write_model(tmp_path / "model.gguf")
     section = {"persistent": "always", "activations": "int8", "driver": "native", "prepare": "always"}
     with pumice.load(path, backend="vulkan", n_ctx=256, n_batch=2, config={"vulkan": section}) as model:
         before = logits_of_steps(model, [1] * 4)
@@ -380,7 +346,7 @@ def test_rows_are_one_dispatch_once_their_pipeline_is_compiled(
     tmp_path: Path, computed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pumice_vulkan.device.native.device.NativeDevice.knows_pipelines", True)
-    path = write_model(tmp_path / "model.gguf", GGMLType.Q4_K, MIXED)
+    path = write_model(tmp_path / "model.gguf")
     section = {"persistent": "always", "activations": "int8", "driver": "native", "prepare": "always"}
     with pumice.load(path, backend="vulkan", n_ctx=256, n_batch=2, config={"vulkan": section}) as model:
         expected = logits_of_steps(model, [1] * 6)
