@@ -110,7 +110,7 @@ def open_draft_model(
         raise ModelError(f"{draft.path}: not a draft model: it does not generate text from left to right")
     with _naming_draft(draft):
         runner.compile()
-    if runner.model.recurrent and not runner.cache.keeps_states:
+    if runner.model.recurrent and not runner.keeps_states:
         raise ModelError(f"{draft.path}: its recurrent states cannot be copied here; choose another draft model")
     bounds = DraftLimits(config.draft_max, config.draft_min, config.draft_p_min, longest)
     n_vocab = target.model.n_vocab, runner.model.n_vocab

@@ -37,9 +37,9 @@ def blocks_of(model: pumice.Model) -> Blocks:
 
     def turns(engine: Any) -> Iterator[None]:
         yield
-        tiers, cache = engine.cache.tiers, engine.runner.cache
+        tiers, read = engine.cache.tiers, engine.runner.program.read_blocks
         places = {key: tiers._place(*key) for key in tiers._offered if key[0] != STATES}
-        return {key: cache.read_blocks(key[0], [place]).tobytes() for key, place in places.items() if place is not None}
+        return {key: read(key[0], [place]).tobytes() for key, place in places.items() if place is not None}
 
     blocks: Blocks = model.engine.thread.call(turns)
     return blocks

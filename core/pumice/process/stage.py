@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pumice.backend.step import Batch, Limits, Step
 from pumice.config import Config, load_config
 from pumice.engine.placement.backends import open_backends
-from pumice.engine.placement.placed import CacheAccess, PlacedGraph
+from pumice.engine.placement.placed import PlacedGraph
 from pumice.engine.placement.placement import PlacementRules, layer_bytes, layers_that_fit, place_layers, share_layers
 from pumice.engine.placement.sizing import make_limits
 from pumice.errors import BackendError
@@ -145,8 +145,8 @@ class Stage:
     def copy_slots(self, name: str, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy recurrent states, like ``Program.copy_slots``."""
         for (of, _), placed in self._placed.items():
-            if of == name and placed.keeps_states:
-                CacheAccess(placed).copy_slots(pairs)
+            if of == name and placed.keeps_states and placed.steps:
+                placed.steps.call(placed.steps.program.copy_slots, pairs)
 
     @property
     def backends(self) -> list[str]:

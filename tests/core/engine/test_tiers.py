@@ -99,8 +99,8 @@ def test_lack_of_memory_costs_what_is_kept_alone(
         read = [answer(model, prompt) for prompt in PROMPTS]
         n_saved = tallies(model)["disk"].n_saved
         with monkeypatch.context() as patch:
-            patch.setattr(model.engine.runner.cache, "write_blocks", fails)
-            patch.setattr(model.engine.runner.cache, "read_blocks", fails)
+            patch.setattr(model.engine.runner.program, "write_blocks", fails)
+            patch.setattr(model.engine.runner.program, "read_blocks", fails)
             assert answer(model, PROMPTS[0]) == read[0]
             assert answer(model, PROMPTS[0][::-1])[0] == 0
             counted = tallies(model)

@@ -308,15 +308,16 @@ class Tiers:
             places: a block, or slot, for each.
         """
         entries = {key: self._entries.of(window, key, n_blocks) for key, n_blocks in keys}
+        cache = self._runner.cache
         with self._doing_without():
             # Reversed, so that the first counts as used last, without which the rest is useless.
             rows = [row for entry in reversed(entries.values()) if (row := self._row(entry)) is not None]
             if len(rows) < len(entries):
                 return False
             if rows and window == STATES:
-                self._runner.cache.write_slots(places, np.stack(rows))
+                cache.call(cache.program.write_slots, places, np.stack(rows))
             elif rows:
-                self._runner.cache.write_blocks(window, places, np.stack(rows[::-1]))
+                cache.call(cache.program.write_blocks, window, places, np.stack(rows[::-1]))
                 self._offered |= {(window, key): entry for key, entry in entries.items()}
             return True
         return False
@@ -391,7 +392,10 @@ class Tiers:
     def _read(self, window: int, places: Sequence[int]) -> NDArray[np.uint8]:
         """Return the contents of blocks, or slots, on the device."""
         cache = self._runner.cache
-        read = cache.read_slots(places) if window == STATES else cache.read_blocks(window, places)
+        if window == STATES:
+            read = cache.call(cache.program.read_slots, places)
+        else:
+            read = cache.call(cache.program.read_blocks, window, places)
         return read.reshape(len(places), -1)
 
     def _row(self, entry: Entry) -> NDArray[np.uint8] | None:
@@ -449,9 +453,9 @@ def make_tiers(
         ConfigError: the folder cannot be used.
         ModelError: a file cannot be read.
     """
-    form, limits = runner.cache.form, runner.limits
-    loses_states = runner.model.recurrent and not runner.cache.keeps_states
-    has_cache = bool(limits.n_blocks) or runner.cache.keeps_states
+    form, limits = runner.cache.program.cache_form, runner.limits
+    loses_states = runner.model.recurrent and not runner.keeps_states
+    has_cache = bool(limits.n_blocks) or runner.keeps_states
     if form is None or loses_states or runner.model.encodes or not has_cache:
         if config.cache_ram or config.cache_folder:
             logger.warning(

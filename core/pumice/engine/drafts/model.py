@@ -425,7 +425,8 @@ class DraftModel(Drafter):
         """Copy the states of sequences to the second half of the slots, in which wrong guesses do no harm."""
         copies = {text: Place(place.slot + self._n_slots, place.tables) for text, place in places.items()}
         if places:
-            self.runner.cache.copy_slots([(place.slot, copies[text].slot) for text, place in places.items()])
+            pairs = [(place.slot, copies[text].slot) for text, place in places.items()]
+            self.runner.cache.call(self.runner.cache.program.copy_slots, pairs)
         return copies
 
     def _run(self, batch: Batch) -> list[Guess]:

@@ -59,9 +59,9 @@ class Engine:
         self.limits = limits = runner.limits
         self.runner = runner
         # A recurrent state depends on the whole past, so blocks of a prefix alone are useless.
-        checkpoints = Checkpoints(range(limits.n_seqs, limits.n_slots)) if runner.cache.keeps_states else None
+        checkpoints = Checkpoints(range(limits.n_seqs, limits.n_slots)) if runner.keeps_states else None
         # A decoder's cache also depends on its encoder's input.
-        shares = (not runner.model.recurrent or runner.cache.keeps_states) and not runner.model.encodes
+        shares = (not runner.model.recurrent or runner.keeps_states) and not runner.model.encodes
         self.cache = KVCache(limits, shares, checkpoints)
         if tiers and shares:
             self.cache.spill_to(tiers)

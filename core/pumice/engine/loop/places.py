@@ -293,4 +293,5 @@ class RecurrentStates:
 
     def _copy(self, pairs: Sequence[tuple[int, int]]) -> None:
         if pairs:
-            self._runner.cache.copy_slots(pairs)
+            cache = self._runner.cache
+            cache.call(cache.program.copy_slots, pairs)

@@ -8,11 +8,10 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from pumice.architecture import ALIGN, DRAFT, FEATURES, MAIN
-from pumice.backend import Backend, CacheForm, Capabilities, Program
+from pumice.backend import Backend, Capabilities, Program
 from pumice.backend.pick import Ask
 from pumice.backend.step import Batch, Limits, Pending, Step
 from pumice.engine.placement.placement import place_like
@@ -23,7 +22,6 @@ from pumice.graph import Graph, RecurrentState, Segment, concrete, format_graph,
 from pumice.graph.taps import sites_of
 from pumice.tracing import EMBED, MEDIA_GRAPHS, SPEAK, prompts_of
 
-Bytes = NDArray[np.uint8]
 _MEDIA = frozenset(MEDIA_GRAPHS.values())
 LATER = _MEDIA | {ALIGN, EMBED, SPEAK, DRAFT, FEATURES}
 """Graphs that are compiled on first use, not when a model is loaded."""
@@ -166,48 +164,6 @@ def step_inputs(graph: Graph, batch: Batch) -> dict[str, NDArray[Any]]:
             raise RequestError(f"the input {tensor} has the wrong shape {list(shape)}")
     batch.more_sizes = {name: sizes[name] for name in graph.sizes if name in sizes}
     return values
-
-
-class CacheAccess:
-    """Copies, reads and writes the blocks and slots of a compiled graph, which other graphs of the model share."""
-
-    def __init__(self, placed: PlacedGraph) -> None:
-        self._placed = placed
-
-    @property
-    def form(self) -> CacheForm | None:
-        """The bytes of blocks and slots that can leave the devices; None if they cannot."""
-        return self._placed.program.cache_form if self._placed.program else None
-
-    @property
-    def keeps_states(self) -> bool:
-        """True if there are recurrent states that can be copied; known once compiled."""
-        return self._placed.keeps_states
-
-    def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Copy recurrent states between slots, for each pair of source and target."""
-        self._steps.call(self._steps.program.copy_slots, pairs)
-
-    def read_blocks(self, window: int, blocks: Sequence[int]) -> Bytes:
-        """Return a copy of blocks; see ``Program.read_blocks``."""
-        return self._steps.call(self._steps.program.read_blocks, window, blocks)
-
-    def write_blocks(self, window: int, blocks: Sequence[int], data: Bytes) -> None:
-        """Write what ``read_blocks`` returned."""
-        self._steps.call(self._steps.program.write_blocks, window, blocks, data)
-
-    def read_slots(self, slots: Sequence[int]) -> Bytes:
-        """Return a copy of the recurrent states of slots."""
-        return self._steps.call(self._steps.program.read_slots, slots)
-
-    def write_slots(self, slots: Sequence[int], data: Bytes) -> None:
-        """Write what ``read_slots`` returned."""
-        self._steps.call(self._steps.program.write_slots, slots, data)
-
-    @property
-    def _steps(self) -> SegmentProgram:
-        assert self._placed.steps is not None, "compile comes first"
-        return self._placed.steps
 
 
 class PlacedModel:

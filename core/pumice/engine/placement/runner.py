@@ -15,8 +15,9 @@ from pumice.backend import Backend, Capabilities, KernelTime, Program
 from pumice.backend.pick import Ask
 from pumice.backend.step import Batch, Limits, Passed, Pending
 from pumice.config import Config
-from pumice.engine.placement.placed import CacheAccess, PlacedGraph, PlacedModel
+from pumice.engine.placement.placed import PlacedGraph, PlacedModel
 from pumice.engine.placement.placement import Backends, PlacementRules, place_layers
+from pumice.engine.placement.programs import SegmentProgram
 from pumice.engine.placement.sizing import states_of_all
 from pumice.errors import BackendError
 from pumice.graph import DraftBlock, Graph, RecurrentState, Segment, row_size
@@ -131,7 +132,6 @@ class Runner:
         limits: largest step, and size of the caches.
         model: what the graphs compute.
         placed: the graphs on their devices.
-        cache: access to the caches between steps.
     """
 
     def __init__(
@@ -154,7 +154,6 @@ class Runner:
             return place_layers(traced, backends, limits, rules or PlacementRules())
 
         self.placed = PlacedModel(graphs, backends, limits, place, has_prompts)
-        self.cache = CacheAccess(self.placed.main)
         self._progress = progress
         self._observe = observe
         self._last = self.placed.main
@@ -174,7 +173,6 @@ class Runner:
         placed.compile()
         self.placed.close()
         self.placed, self.adapters = placed, dict(adapters)
-        self.cache = CacheAccess(placed.main)
         self._last = placed.main
 
     def close(self) -> None:
@@ -237,6 +235,17 @@ class Runner:
         return self.placed.main.title
 
     @property
+    def cache(self) -> SegmentProgram:
+        """The compiled main graph, whose blocks and slots other graphs share."""
+        assert self.placed.main.steps is not None, "compile comes first"
+        return self.placed.main.steps
+
+    @property
+    def keeps_states(self) -> bool:
+        """True if there are recurrent states that can be copied; known once compiled."""
+        return self.placed.main.keeps_states
+
+    @property
     def program(self) -> Program | None:
         """The program of the main graph; None until it is compiled."""
         return self.placed.main.program
@@ -252,7 +261,7 @@ class Runner:
         can, streamed = self.placed.main.capabilities, self.placed.graphs.get(STREAMED)
         if self.model.recurrent and streamed and streamed.program and not streamed.capabilities.drafted:
             can = replace(can, drafted=())
-        return can if self.cache.keeps_states or not self.model.recurrent else replace(can, max_steps=0)
+        return can if self.keeps_states or not self.model.recurrent else replace(can, max_steps=0)
 
     @property
     def has_registers(self) -> bool:
