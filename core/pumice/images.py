@@ -86,6 +86,12 @@ def cancelled_request() -> RequestError:
     return RequestError("the request was cancelled")
 
 
+def failure_of(future: Future[Any]) -> Exception | None:
+    """Return why an ended request has no result: it was cancelled, or failed; None if it has one."""
+    error = cancelled_request() if future.cancelled() else future.exception()
+    return error if isinstance(error, Exception) else None
+
+
 def pixels_of(content: bytes | NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return the pixels of ``Image.content``. Raises as ``Image.pixels``."""
     import numpy as np

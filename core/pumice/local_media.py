@@ -20,7 +20,7 @@ from pumice.engine.messages import MediaValues, Speak
 from pumice.engine.speech import Speaker, SpeechGraphs
 from pumice.errors import ModelClosedError, PumiceError, RequestError
 from pumice.gguf import GGUFFile
-from pumice.images import cancelled_request
+from pumice.images import failure_of
 from pumice.registry import Registry
 from pumice.speech.outetts import OuteTTS
 from pumice.speech.stream import SpeechStream
@@ -184,8 +184,7 @@ class LocalSpeech:
 
 
 def _end(stream: SpeechStream, speaking: Future[int]) -> None:
-    error = cancelled_request() if speaking.cancelled() else speaking.exception()
-    if isinstance(error, Exception):
+    if error := failure_of(speaking):
         stream.fail(error)
     else:
         stream.end(speaking.result())

@@ -71,12 +71,12 @@ def _by_msgspec(
     (root,), definitions = msgspec.json.schema_components(
         [struct], schema_hook=_schema_of_path, ref_template="#/$defs/{name}"
     )
-    schema = _plain(definitions.pop(root["$ref"].rpartition("/")[2]))
+    schema = _without_titles(definitions.pop(root["$ref"].rpartition("/")[2]))
     for key, (_, parameter) in parameters.items():
         if parameter.default is not parameter.empty:
             schema["properties"][key]["default"] = msgspec.to_builtins(parameter.default, str_keys=True, enc_hook=str)
     if definitions:
-        schema["$defs"] = {key: _plain(definition) for key, definition in definitions.items()}
+        schema["$defs"] = {key: _without_titles(definition) for key, definition in definitions.items()}
 
     def check(arguments: Mapping[str, Any]) -> dict[str, Any]:
         try:
@@ -130,15 +130,15 @@ def _by_pydantic(
             raise ValueError("; ".join(problems)) from None
         return {key: getattr(read, attribute) for key, attribute in attributes.items()}
 
-    return _plain(model.model_json_schema()), check
+    return _without_titles(model.model_json_schema()), check
 
 
-def _plain(schema: Any) -> Any:
+def _without_titles(schema: Any) -> Any:
     """Return a schema without titles of classes, which tell the model nothing, and with the type of texts' choices."""
     plain = {key: value for key, value in schema.items() if key != "title"}
     if "type" not in plain and all(isinstance(value, str) for value in plain.get("enum", [0])):
         plain = {"type": "string", **plain}
     for key in ("properties", "$defs"):
         if key in plain:
-            plain[key] = {name: _plain(part) for name, part in plain[key].items()}
+            plain[key] = {name: _without_titles(part) for name, part in plain[key].items()}
     return plain

@@ -34,7 +34,7 @@ from pumice.engine.messages import (
     VideoPlanned,
 )
 from pumice.errors import RequestError
-from pumice.images import REQUEST_CANCELLED, cancelled_request, check_wanted
+from pumice.images import REQUEST_CANCELLED, check_wanted, failure_of
 from pumice.local_engine import LocalEngine
 from pumice.process.kept_media import KeptMediaRows
 
@@ -130,8 +130,8 @@ class EngineHost:
 
         def tell(done: Future[T]) -> None:
             self._speech.pop(id, None)
-            error = cancelled_request() if done.cancelled() else done.exception()
-            self._write([Failed(id, error) if isinstance(error, Exception) else answer(done.result())])
+            error = failure_of(done)
+            self._write([Failed(id, error) if error else answer(done.result())])
 
         try:
             sound = begin()

@@ -40,7 +40,7 @@ from pumice.engine.requests.prepare import Preparer
 from pumice.engine.requests.reading import ReadRequest, with_future
 from pumice.errors import EngineError, ModelClosedError, QueueFullError, RequestTimeoutError
 from pumice.guard import describe
-from pumice.images import cancelled_request
+from pumice.images import failure_of
 
 T = TypeVar("T")
 
@@ -247,9 +247,8 @@ class EngineThread:
 
         def tell(future: Future[int]) -> None:
             self._arrived(1)
-            error = cancelled_request() if future.cancelled() else future.exception()
-            failed = Failed(command.id, error) if isinstance(error, Exception) else None
-            self.emit([failed or PromptSaved(command.id, future.result())])
+            error = failure_of(future)
+            self.emit([Failed(command.id, error) if error else PromptSaved(command.id, future.result())])
 
         future: Future[int] = Future()
         future.add_done_callback(tell)
