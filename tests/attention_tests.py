@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphs import Case, Graphed, builder
+from nightly import EXAMPLES
 from pumice.backend import Backend
 from pumice.backend.step import Batch, Limits, Memory, Step
 from pumice.gguf import KV_TYPES
@@ -19,6 +20,7 @@ from pumice.testing import compile_graph
 from pumice_numpy import NumpyBackend
 
 each_set = pytest.mark.every_instruction_set
+fewer = settings(max_examples=-(-EXAMPLES // 3))  # of properties whose examples each compile a kernel for seconds
 FLOATS = ("f32", "f16", "bf16")
 #: Prompts and single tokens, some together; the last step has one token alone.
 STEPS = [(5, 130, 0), (1, 1, 1), (0, 1, 0), (3, 20, 33), (1, 0, 1), (0, 1, 0)]
@@ -89,11 +91,13 @@ class AttentionTests:
         return check
 
     @each_set
+    @fewer
     @given(steps=st.sampled_from(GROWING), options=attentions())
     def test_attention(self, check: Callable[..., None], steps: Sequence[Any], options: dict[str, Any]) -> None:
         check(attend, steps, **options)
 
     @each_set
+    @fewer
     @given(
         lengths=st.lists(st.sampled_from([1, 2, 3, 15, 16, 17, 64, 70, 100, 257]), min_size=1, max_size=3).filter(
             lambda lengths: sum(lengths) <= 512
@@ -113,6 +117,7 @@ class AttentionTests:
     ) -> None:
         check(attend_to_memory, lengths, weights, kv_type="f16")
 
+    @fewer
     @given(
         kv_type=st.sampled_from(["f32", "f16", "bf16", "q8_0"]),
         indexer=st.sampled_from([(8, 64), (11, 64), (2, 32), (11, 40)]),

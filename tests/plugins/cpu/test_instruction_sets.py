@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nightly import variants
+from nightly import EXAMPLES, variants
 from pumice_cpu.isa import BY_NAME, ISAS, Isa, current, machine_has
 
 FOLDER = Path(__file__).parent
@@ -32,8 +32,8 @@ INSTRUCTIONS = {
 }
 
 
-def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PUMICE_SIMD": name}
+def run(name: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PUMICE_SIMD": name, **variables}
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment, check=False)
 
 
@@ -50,7 +50,7 @@ def files(isa: Isa) -> list[Path]:
 def test_results(name: str) -> None:
     """The tests that are marked so, with the kernels of another set. AVX2 is that of most machines."""
     arguments = ("-m", "pytest", "-q", "-x", "-m", "every_instruction_set", "-p", "no:cacheprovider")
-    result = run(name, *arguments, *map(str, files(BY_NAME[name])))
+    result = run(name, *arguments, *map(str, files(BY_NAME[name])), PUMICE_EXAMPLES=str(-(-EXAMPLES // 3)))
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-1000:]
 
 
