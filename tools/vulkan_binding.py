@@ -33,7 +33,17 @@ C_TYPES = {
 }
 POINTER, TEXT = "c_void_p", "c_char_p"
 PYTHON_TYPES = {"c_float": "float", "c_double": "float", POINTER: "int | None", TEXT: "bytes | None"}
-DEFAULTS = {"Pointee": "None", "bytes | None": "None", "int": "0", "float": "0.0", "bytes": 'b""'}
+ALIASES = {
+    "c_char_p": "Text",
+    "c_float": "Float",
+    "c_int32": "Int32",
+    "c_size_t": "Size",
+    "c_uint8": "UInt8",
+    "c_uint32": "UInt32",
+    "c_uint64": "UInt64",
+    "c_void_p": "Pointer",
+}
+"""Annotations of fields in device/native/structure.py."""
 WIDE = (POINTER, "c_uint64", "c_size_t")
 UNCONVERTED = ("vkCmd", "vkQueueSubmit", "vkResetFences", "vkWaitForFences", "vkGetFenceStatus", "vkSignalSemaphore")
 """Functions of recording and of each step: a conversion of arguments would take half of the time of such a call."""
@@ -173,6 +183,12 @@ def python_type(c_type: str) -> str:
     return PYTHON_TYPES.get(c_type, c_type if c_type.startswith("Vk") else "int")
 
 
+def field_type(c_type: str) -> str:
+    """Return the annotation of a structure's field: an alias of structure.py, or another structure."""
+    length = c_type.partition(" * ")[2]
+    return f"Annotated[{python_type(c_type)}, {length}]" if length else ALIASES.get(c_type, c_type)
+
+
 def named(folder: Path) -> set[str]:
     """Return all names of Vulkan in the modules of a folder."""
     modules = [path for path in folder.glob("*.py") if path.name != TARGET.name]
@@ -201,15 +217,8 @@ def structure(registry: Registry, name: str) -> Iterator[str]:
     yield f"\n\nclass {name}(Structure):"
     if types:
         yield f"    TYPE = {registry.constants[types[0] or '']}"
-    yield "    _fields_ = ("
     for member_name, c_type, _ in fields:
-        yield f'        ("{member_name}", {c_type}),'
-    yield "    )"
-    yield "    if TYPE_CHECKING:"
-    for member_name, c_type, _ in fields:
-        kind = "Pointee" if c_type == POINTER else python_type(c_type)
-        new = f"({c_type})()" if " * " in c_type else f"{c_type}()"
-        yield f"        {member_name}: {kind} = {DEFAULTS.get(kind, new)}"
+        yield f"    {member_name}: {field_type(c_type)} = ZERO"
 
 
 def signature(name: str, result: str, arguments: str) -> str:
@@ -256,8 +265,6 @@ def binding(registry: Registry, names: set[str]) -> str:
     lines = [
         f'"""Vulkan {registry.version}, from Khronos\' registry; written by tools/vulkan_binding.py."""',
         "",
-        "from __future__ import annotations",
-        "",
         "from collections.abc import Callable",
         "from ctypes import Array",
     ]
@@ -265,12 +272,14 @@ def binding(registry: Registry, names: set[str]) -> str:
     signatures = {name: function(registry, name) for name in functions}
     used = sorted(set(re.findall(r"\bc_\w+", body + repr(signatures))), key=natural)
     lines[-1] = f"from ctypes import {', '.join(['Array', *used])}"
-    lines += ["from typing import TYPE_CHECKING", ""]
-    lines += ["from pumice_vulkan.device.native.structure import Passed, Pointee, Structure", ""]
+    aliases = {*re.findall(r": (\w+) = ZERO", body)} & {*ALIASES.values()}
+    imported = ["ZERO", *sorted({*aliases, "Passed", "Pointee", "Structure"}, key=natural), "define"]
+    lines += ["from typing import Annotated", ""]
+    lines += ["from pumice_vulkan.device.native.structure import (", *(f"    {name}," for name in imported), ")", ""]
     lines += [f"{name} = {registry.constants[name]}" for name in sorted(names & registry.constants.keys())]
     lines += ["", "RESULTS = {"]
     lines += [f'    {value}: "{name}",' for value, name in sorted(registry.results.items(), reverse=True)]
-    lines += ["}", '"""Names of errors, by the code that functions return."""', body, ""]
+    lines += ["}", '"""Names of errors, by the code that functions return."""', body, "", "", "define(globals())", ""]
     lines += ["", "class Functions:", '    """The functions of ``SIGNATURES``."""', ""]
     lines += [f"    {name}: {annotation(registry, name)}" for name in functions]
     lines += ["", "", "SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {"]

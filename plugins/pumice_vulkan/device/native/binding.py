@@ -1,12 +1,24 @@
 """Vulkan 1.4.309, from Khronos' registry; written by tools/vulkan_binding.py."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from ctypes import Array, c_char, c_char_p, c_float, c_int32, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
-from typing import TYPE_CHECKING
+from ctypes import Array, c_char_p, c_float, c_int32, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
+from typing import Annotated
 
-from pumice_vulkan.device.native.structure import Passed, Pointee, Structure
+from pumice_vulkan.device.native.structure import (
+    ZERO,
+    Float,
+    Int32,
+    Passed,
+    Pointee,
+    Pointer,
+    Size,
+    Structure,
+    Text,
+    UInt8,
+    UInt32,
+    UInt64,
+    define,
+)
 
 VK_ACCESS_HOST_READ_BIT = 8192
 VK_ACCESS_HOST_WRITE_BIT = 16384
@@ -85,1488 +97,773 @@ RESULTS = {
 
 class VkApplicationInfo(Structure):
     TYPE = 0
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("pApplicationName", c_char_p),
-        ("applicationVersion", c_uint32),
-        ("pEngineName", c_char_p),
-        ("engineVersion", c_uint32),
-        ("apiVersion", c_uint32),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        pApplicationName: bytes | None = None
-        applicationVersion: int = 0
-        pEngineName: bytes | None = None
-        engineVersion: int = 0
-        apiVersion: int = 0
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    pApplicationName: Text = ZERO
+    applicationVersion: UInt32 = ZERO
+    pEngineName: Text = ZERO
+    engineVersion: UInt32 = ZERO
+    apiVersion: UInt32 = ZERO
 
 
 class VkBufferCopy(Structure):
-    _fields_ = (
-        ("srcOffset", c_uint64),
-        ("dstOffset", c_uint64),
-        ("size", c_uint64),
-    )
-    if TYPE_CHECKING:
-        srcOffset: int = 0
-        dstOffset: int = 0
-        size: int = 0
+    srcOffset: UInt64 = ZERO
+    dstOffset: UInt64 = ZERO
+    size: UInt64 = ZERO
 
 
 class VkBufferCreateInfo(Structure):
     TYPE = 12
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("flags", c_uint32),
-        ("size", c_uint64),
-        ("usage", c_uint32),
-        ("sharingMode", c_int32),
-        ("queueFamilyIndexCount", c_uint32),
-        ("pQueueFamilyIndices", c_void_p),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        flags: int = 0
-        size: int = 0
-        usage: int = 0
-        sharingMode: int = 0
-        queueFamilyIndexCount: int = 0
-        pQueueFamilyIndices: Pointee = None
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    flags: UInt32 = ZERO
+    size: UInt64 = ZERO
+    usage: UInt32 = ZERO
+    sharingMode: Int32 = ZERO
+    queueFamilyIndexCount: UInt32 = ZERO
+    pQueueFamilyIndices: Pointer = ZERO
 
 
 class VkBufferDeviceAddressInfo(Structure):
     TYPE = 1000244001
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("buffer", c_uint64),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        buffer: int = 0
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    buffer: UInt64 = ZERO
 
 
 class VkCommandBufferAllocateInfo(Structure):
     TYPE = 40
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("commandPool", c_uint64),
-        ("level", c_int32),
-        ("commandBufferCount", c_uint32),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        commandPool: int = 0
-        level: int = 0
-        commandBufferCount: int = 0
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    commandPool: UInt64 = ZERO
+    level: Int32 = ZERO
+    commandBufferCount: UInt32 = ZERO
 
 
 class VkCommandBufferBeginInfo(Structure):
     TYPE = 42
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("flags", c_uint32),
-        ("pInheritanceInfo", c_void_p),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        flags: int = 0
-        pInheritanceInfo: Pointee = None
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    flags: UInt32 = ZERO
+    pInheritanceInfo: Pointer = ZERO
 
 
 class VkCommandPoolCreateInfo(Structure):
     TYPE = 39
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("flags", c_uint32),
-        ("queueFamilyIndex", c_uint32),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        flags: int = 0
-        queueFamilyIndex: int = 0
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    flags: UInt32 = ZERO
+    queueFamilyIndex: UInt32 = ZERO
 
 
 class VkPipelineShaderStageCreateInfo(Structure):
     TYPE = 18
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("flags", c_uint32),
-        ("stage", c_int32),
-        ("module", c_uint64),
-        ("pName", c_char_p),
-        ("pSpecializationInfo", c_void_p),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        flags: int = 0
-        stage: int = 0
-        module: int = 0
-        pName: bytes | None = None
-        pSpecializationInfo: Pointee = None
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    flags: UInt32 = ZERO
+    stage: Int32 = ZERO
+    module: UInt64 = ZERO
+    pName: Text = ZERO
+    pSpecializationInfo: Pointer = ZERO
 
 
 class VkComputePipelineCreateInfo(Structure):
     TYPE = 29
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("flags", c_uint32),
-        ("stage", VkPipelineShaderStageCreateInfo),
-        ("layout", c_uint64),
-        ("basePipelineHandle", c_uint64),
-        ("basePipelineIndex", c_int32),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        flags: int = 0
-        stage: VkPipelineShaderStageCreateInfo = VkPipelineShaderStageCreateInfo()
-        layout: int = 0
-        basePipelineHandle: int = 0
-        basePipelineIndex: int = 0
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    flags: UInt32 = ZERO
+    stage: VkPipelineShaderStageCreateInfo = ZERO
+    layout: UInt64 = ZERO
+    basePipelineHandle: UInt64 = ZERO
+    basePipelineIndex: Int32 = ZERO
 
 
 class VkCooperativeMatrixPropertiesKHR(Structure):
     TYPE = 1000506001
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("MSize", c_uint32),
-        ("NSize", c_uint32),
-        ("KSize", c_uint32),
-        ("AType", c_int32),
-        ("BType", c_int32),
-        ("CType", c_int32),
-        ("ResultType", c_int32),
-        ("saturatingAccumulation", c_uint32),
-        ("scope", c_int32),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        MSize: int = 0
-        NSize: int = 0
-        KSize: int = 0
-        AType: int = 0
-        BType: int = 0
-        CType: int = 0
-        ResultType: int = 0
-        saturatingAccumulation: int = 0
-        scope: int = 0
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    MSize: UInt32 = ZERO
+    NSize: UInt32 = ZERO
+    KSize: UInt32 = ZERO
+    AType: Int32 = ZERO
+    BType: Int32 = ZERO
+    CType: Int32 = ZERO
+    ResultType: Int32 = ZERO
+    saturatingAccumulation: UInt32 = ZERO
+    scope: Int32 = ZERO
 
 
 class VkDescriptorBufferInfo(Structure):
-    _fields_ = (
-        ("buffer", c_uint64),
-        ("offset", c_uint64),
-        ("range", c_uint64),
-    )
-    if TYPE_CHECKING:
-        buffer: int = 0
-        offset: int = 0
-        range: int = 0
+    buffer: UInt64 = ZERO
+    offset: UInt64 = ZERO
+    range: UInt64 = ZERO
 
 
 class VkDescriptorPoolCreateInfo(Structure):
     TYPE = 33
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("flags", c_uint32),
-        ("maxSets", c_uint32),
-        ("poolSizeCount", c_uint32),
-        ("pPoolSizes", c_void_p),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        flags: int = 0
-        maxSets: int = 0
-        poolSizeCount: int = 0
-        pPoolSizes: Pointee = None
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    flags: UInt32 = ZERO
+    maxSets: UInt32 = ZERO
+    poolSizeCount: UInt32 = ZERO
+    pPoolSizes: Pointer = ZERO
 
 
 class VkDescriptorPoolSize(Structure):
-    _fields_ = (
-        ("type", c_int32),
-        ("descriptorCount", c_uint32),
-    )
-    if TYPE_CHECKING:
-        type: int = 0
-        descriptorCount: int = 0
+    type: Int32 = ZERO
+    descriptorCount: UInt32 = ZERO
 
 
 class VkDescriptorSetAllocateInfo(Structure):
     TYPE = 34
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("descriptorPool", c_uint64),
-        ("descriptorSetCount", c_uint32),
-        ("pSetLayouts", c_void_p),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        descriptorPool: int = 0
-        descriptorSetCount: int = 0
-        pSetLayouts: Pointee = None
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    descriptorPool: UInt64 = ZERO
+    descriptorSetCount: UInt32 = ZERO
+    pSetLayouts: Pointer = ZERO
 
 
 class VkDescriptorSetLayoutBinding(Structure):
-    _fields_ = (
-        ("binding", c_uint32),
-        ("descriptorType", c_int32),
-        ("descriptorCount", c_uint32),
-        ("stageFlags", c_uint32),
-        ("pImmutableSamplers", c_void_p),
-    )
-    if TYPE_CHECKING:
-        binding: int = 0
-        descriptorType: int = 0
-        descriptorCount: int = 0
-        stageFlags: int = 0
-        pImmutableSamplers: Pointee = None
+    binding: UInt32 = ZERO
+    descriptorType: Int32 = ZERO
+    descriptorCount: UInt32 = ZERO
+    stageFlags: UInt32 = ZERO
+    pImmutableSamplers: Pointer = ZERO
 
 
 class VkDescriptorSetLayoutCreateInfo(Structure):
     TYPE = 32
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("flags", c_uint32),
-        ("bindingCount", c_uint32),
-        ("pBindings", c_void_p),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        flags: int = 0
-        bindingCount: int = 0
-        pBindings: Pointee = None
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    flags: UInt32 = ZERO
+    bindingCount: UInt32 = ZERO
+    pBindings: Pointer = ZERO
 
 
 class VkDeviceCreateInfo(Structure):
     TYPE = 3
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("flags", c_uint32),
-        ("queueCreateInfoCount", c_uint32),
-        ("pQueueCreateInfos", c_void_p),
-        ("enabledLayerCount", c_uint32),
-        ("ppEnabledLayerNames", c_void_p),
-        ("enabledExtensionCount", c_uint32),
-        ("ppEnabledExtensionNames", c_void_p),
-        ("pEnabledFeatures", c_void_p),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        flags: int = 0
-        queueCreateInfoCount: int = 0
-        pQueueCreateInfos: Pointee = None
-        enabledLayerCount: int = 0
-        ppEnabledLayerNames: Pointee = None
-        enabledExtensionCount: int = 0
-        ppEnabledExtensionNames: Pointee = None
-        pEnabledFeatures: Pointee = None
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    flags: UInt32 = ZERO
+    queueCreateInfoCount: UInt32 = ZERO
+    pQueueCreateInfos: Pointer = ZERO
+    enabledLayerCount: UInt32 = ZERO
+    ppEnabledLayerNames: Pointer = ZERO
+    enabledExtensionCount: UInt32 = ZERO
+    ppEnabledExtensionNames: Pointer = ZERO
+    pEnabledFeatures: Pointer = ZERO
 
 
 class VkDeviceQueueCreateInfo(Structure):
     TYPE = 2
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("flags", c_uint32),
-        ("queueFamilyIndex", c_uint32),
-        ("queueCount", c_uint32),
-        ("pQueuePriorities", c_void_p),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        flags: int = 0
-        queueFamilyIndex: int = 0
-        queueCount: int = 0
-        pQueuePriorities: Pointee = None
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    flags: UInt32 = ZERO
+    queueFamilyIndex: UInt32 = ZERO
+    queueCount: UInt32 = ZERO
+    pQueuePriorities: Pointer = ZERO
 
 
 class VkExtensionProperties(Structure):
-    _fields_ = (
-        ("extensionName", c_char * 256),
-        ("specVersion", c_uint32),
-    )
-    if TYPE_CHECKING:
-        extensionName: bytes = b""
-        specVersion: int = 0
+    extensionName: Annotated[bytes, 256] = ZERO
+    specVersion: UInt32 = ZERO
 
 
 class VkFenceCreateInfo(Structure):
     TYPE = 8
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("flags", c_uint32),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        flags: int = 0
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    flags: UInt32 = ZERO
 
 
 class VkInstanceCreateInfo(Structure):
     TYPE = 1
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("flags", c_uint32),
-        ("pApplicationInfo", c_void_p),
-        ("enabledLayerCount", c_uint32),
-        ("ppEnabledLayerNames", c_void_p),
-        ("enabledExtensionCount", c_uint32),
-        ("ppEnabledExtensionNames", c_void_p),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        flags: int = 0
-        pApplicationInfo: Pointee = None
-        enabledLayerCount: int = 0
-        ppEnabledLayerNames: Pointee = None
-        enabledExtensionCount: int = 0
-        ppEnabledExtensionNames: Pointee = None
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    flags: UInt32 = ZERO
+    pApplicationInfo: Pointer = ZERO
+    enabledLayerCount: UInt32 = ZERO
+    ppEnabledLayerNames: Pointer = ZERO
+    enabledExtensionCount: UInt32 = ZERO
+    ppEnabledExtensionNames: Pointer = ZERO
 
 
 class VkMemoryAllocateFlagsInfo(Structure):
     TYPE = 1000060000
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("flags", c_uint32),
-        ("deviceMask", c_uint32),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        flags: int = 0
-        deviceMask: int = 0
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    flags: UInt32 = ZERO
+    deviceMask: UInt32 = ZERO
 
 
 class VkMemoryAllocateInfo(Structure):
     TYPE = 5
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("allocationSize", c_uint64),
-        ("memoryTypeIndex", c_uint32),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        allocationSize: int = 0
-        memoryTypeIndex: int = 0
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    allocationSize: UInt64 = ZERO
+    memoryTypeIndex: UInt32 = ZERO
 
 
 class VkMemoryBarrier(Structure):
     TYPE = 46
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("srcAccessMask", c_uint32),
-        ("dstAccessMask", c_uint32),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        srcAccessMask: int = 0
-        dstAccessMask: int = 0
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    srcAccessMask: UInt32 = ZERO
+    dstAccessMask: UInt32 = ZERO
 
 
 class VkMemoryRequirements(Structure):
-    _fields_ = (
-        ("size", c_uint64),
-        ("alignment", c_uint64),
-        ("memoryTypeBits", c_uint32),
-    )
-    if TYPE_CHECKING:
-        size: int = 0
-        alignment: int = 0
-        memoryTypeBits: int = 0
+    size: UInt64 = ZERO
+    alignment: UInt64 = ZERO
+    memoryTypeBits: UInt32 = ZERO
 
 
 class VkPhysicalDevice16BitStorageFeatures(Structure):
     TYPE = 1000083000
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("storageBuffer16BitAccess", c_uint32),
-        ("uniformAndStorageBuffer16BitAccess", c_uint32),
-        ("storagePushConstant16", c_uint32),
-        ("storageInputOutput16", c_uint32),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        storageBuffer16BitAccess: int = 0
-        uniformAndStorageBuffer16BitAccess: int = 0
-        storagePushConstant16: int = 0
-        storageInputOutput16: int = 0
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    storageBuffer16BitAccess: UInt32 = ZERO
+    uniformAndStorageBuffer16BitAccess: UInt32 = ZERO
+    storagePushConstant16: UInt32 = ZERO
+    storageInputOutput16: UInt32 = ZERO
 
 
 class VkPhysicalDevice8BitStorageFeatures(Structure):
     TYPE = 1000177000
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("storageBuffer8BitAccess", c_uint32),
-        ("uniformAndStorageBuffer8BitAccess", c_uint32),
-        ("storagePushConstant8", c_uint32),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        storageBuffer8BitAccess: int = 0
-        uniformAndStorageBuffer8BitAccess: int = 0
-        storagePushConstant8: int = 0
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    storageBuffer8BitAccess: UInt32 = ZERO
+    uniformAndStorageBuffer8BitAccess: UInt32 = ZERO
+    storagePushConstant8: UInt32 = ZERO
 
 
 class VkPhysicalDeviceBufferDeviceAddressFeatures(Structure):
     TYPE = 1000257000
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("bufferDeviceAddress", c_uint32),
-        ("bufferDeviceAddressCaptureReplay", c_uint32),
-        ("bufferDeviceAddressMultiDevice", c_uint32),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        bufferDeviceAddress: int = 0
-        bufferDeviceAddressCaptureReplay: int = 0
-        bufferDeviceAddressMultiDevice: int = 0
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    bufferDeviceAddress: UInt32 = ZERO
+    bufferDeviceAddressCaptureReplay: UInt32 = ZERO
+    bufferDeviceAddressMultiDevice: UInt32 = ZERO
 
 
 class VkPhysicalDeviceCooperativeMatrixFeaturesKHR(Structure):
     TYPE = 1000506000
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("cooperativeMatrix", c_uint32),
-        ("cooperativeMatrixRobustBufferAccess", c_uint32),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        cooperativeMatrix: int = 0
-        cooperativeMatrixRobustBufferAccess: int = 0
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    cooperativeMatrix: UInt32 = ZERO
+    cooperativeMatrixRobustBufferAccess: UInt32 = ZERO
 
 
 class VkConformanceVersion(Structure):
-    _fields_ = (
-        ("major", c_uint8),
-        ("minor", c_uint8),
-        ("subminor", c_uint8),
-        ("patch", c_uint8),
-    )
-    if TYPE_CHECKING:
-        major: int = 0
-        minor: int = 0
-        subminor: int = 0
-        patch: int = 0
+    major: UInt8 = ZERO
+    minor: UInt8 = ZERO
+    subminor: UInt8 = ZERO
+    patch: UInt8 = ZERO
 
 
 class VkPhysicalDeviceDriverProperties(Structure):
     TYPE = 1000196000
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("driverID", c_int32),
-        ("driverName", c_char * 256),
-        ("driverInfo", c_char * 256),
-        ("conformanceVersion", VkConformanceVersion),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        driverID: int = 0
-        driverName: bytes = b""
-        driverInfo: bytes = b""
-        conformanceVersion: VkConformanceVersion = VkConformanceVersion()
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    driverID: Int32 = ZERO
+    driverName: Annotated[bytes, 256] = ZERO
+    driverInfo: Annotated[bytes, 256] = ZERO
+    conformanceVersion: VkConformanceVersion = ZERO
 
 
 class VkPhysicalDeviceFeatures(Structure):
-    _fields_ = (
-        ("robustBufferAccess", c_uint32),
-        ("fullDrawIndexUint32", c_uint32),
-        ("imageCubeArray", c_uint32),
-        ("independentBlend", c_uint32),
-        ("geometryShader", c_uint32),
-        ("tessellationShader", c_uint32),
-        ("sampleRateShading", c_uint32),
-        ("dualSrcBlend", c_uint32),
-        ("logicOp", c_uint32),
-        ("multiDrawIndirect", c_uint32),
-        ("drawIndirectFirstInstance", c_uint32),
-        ("depthClamp", c_uint32),
-        ("depthBiasClamp", c_uint32),
-        ("fillModeNonSolid", c_uint32),
-        ("depthBounds", c_uint32),
-        ("wideLines", c_uint32),
-        ("largePoints", c_uint32),
-        ("alphaToOne", c_uint32),
-        ("multiViewport", c_uint32),
-        ("samplerAnisotropy", c_uint32),
-        ("textureCompressionETC2", c_uint32),
-        ("textureCompressionASTC_LDR", c_uint32),
-        ("textureCompressionBC", c_uint32),
-        ("occlusionQueryPrecise", c_uint32),
-        ("pipelineStatisticsQuery", c_uint32),
-        ("vertexPipelineStoresAndAtomics", c_uint32),
-        ("fragmentStoresAndAtomics", c_uint32),
-        ("shaderTessellationAndGeometryPointSize", c_uint32),
-        ("shaderImageGatherExtended", c_uint32),
-        ("shaderStorageImageExtendedFormats", c_uint32),
-        ("shaderStorageImageMultisample", c_uint32),
-        ("shaderStorageImageReadWithoutFormat", c_uint32),
-        ("shaderStorageImageWriteWithoutFormat", c_uint32),
-        ("shaderUniformBufferArrayDynamicIndexing", c_uint32),
-        ("shaderSampledImageArrayDynamicIndexing", c_uint32),
-        ("shaderStorageBufferArrayDynamicIndexing", c_uint32),
-        ("shaderStorageImageArrayDynamicIndexing", c_uint32),
-        ("shaderClipDistance", c_uint32),
-        ("shaderCullDistance", c_uint32),
-        ("shaderFloat64", c_uint32),
-        ("shaderInt64", c_uint32),
-        ("shaderInt16", c_uint32),
-        ("shaderResourceResidency", c_uint32),
-        ("shaderResourceMinLod", c_uint32),
-        ("sparseBinding", c_uint32),
-        ("sparseResidencyBuffer", c_uint32),
-        ("sparseResidencyImage2D", c_uint32),
-        ("sparseResidencyImage3D", c_uint32),
-        ("sparseResidency2Samples", c_uint32),
-        ("sparseResidency4Samples", c_uint32),
-        ("sparseResidency8Samples", c_uint32),
-        ("sparseResidency16Samples", c_uint32),
-        ("sparseResidencyAliased", c_uint32),
-        ("variableMultisampleRate", c_uint32),
-        ("inheritedQueries", c_uint32),
-    )
-    if TYPE_CHECKING:
-        robustBufferAccess: int = 0
-        fullDrawIndexUint32: int = 0
-        imageCubeArray: int = 0
-        independentBlend: int = 0
-        geometryShader: int = 0
-        tessellationShader: int = 0
-        sampleRateShading: int = 0
-        dualSrcBlend: int = 0
-        logicOp: int = 0
-        multiDrawIndirect: int = 0
-        drawIndirectFirstInstance: int = 0
-        depthClamp: int = 0
-        depthBiasClamp: int = 0
-        fillModeNonSolid: int = 0
-        depthBounds: int = 0
-        wideLines: int = 0
-        largePoints: int = 0
-        alphaToOne: int = 0
-        multiViewport: int = 0
-        samplerAnisotropy: int = 0
-        textureCompressionETC2: int = 0
-        textureCompressionASTC_LDR: int = 0
-        textureCompressionBC: int = 0
-        occlusionQueryPrecise: int = 0
-        pipelineStatisticsQuery: int = 0
-        vertexPipelineStoresAndAtomics: int = 0
-        fragmentStoresAndAtomics: int = 0
-        shaderTessellationAndGeometryPointSize: int = 0
-        shaderImageGatherExtended: int = 0
-        shaderStorageImageExtendedFormats: int = 0
-        shaderStorageImageMultisample: int = 0
-        shaderStorageImageReadWithoutFormat: int = 0
-        shaderStorageImageWriteWithoutFormat: int = 0
-        shaderUniformBufferArrayDynamicIndexing: int = 0
-        shaderSampledImageArrayDynamicIndexing: int = 0
-        shaderStorageBufferArrayDynamicIndexing: int = 0
-        shaderStorageImageArrayDynamicIndexing: int = 0
-        shaderClipDistance: int = 0
-        shaderCullDistance: int = 0
-        shaderFloat64: int = 0
-        shaderInt64: int = 0
-        shaderInt16: int = 0
-        shaderResourceResidency: int = 0
-        shaderResourceMinLod: int = 0
-        sparseBinding: int = 0
-        sparseResidencyBuffer: int = 0
-        sparseResidencyImage2D: int = 0
-        sparseResidencyImage3D: int = 0
-        sparseResidency2Samples: int = 0
-        sparseResidency4Samples: int = 0
-        sparseResidency8Samples: int = 0
-        sparseResidency16Samples: int = 0
-        sparseResidencyAliased: int = 0
-        variableMultisampleRate: int = 0
-        inheritedQueries: int = 0
+    robustBufferAccess: UInt32 = ZERO
+    fullDrawIndexUint32: UInt32 = ZERO
+    imageCubeArray: UInt32 = ZERO
+    independentBlend: UInt32 = ZERO
+    geometryShader: UInt32 = ZERO
+    tessellationShader: UInt32 = ZERO
+    sampleRateShading: UInt32 = ZERO
+    dualSrcBlend: UInt32 = ZERO
+    logicOp: UInt32 = ZERO
+    multiDrawIndirect: UInt32 = ZERO
+    drawIndirectFirstInstance: UInt32 = ZERO
+    depthClamp: UInt32 = ZERO
+    depthBiasClamp: UInt32 = ZERO
+    fillModeNonSolid: UInt32 = ZERO
+    depthBounds: UInt32 = ZERO
+    wideLines: UInt32 = ZERO
+    largePoints: UInt32 = ZERO
+    alphaToOne: UInt32 = ZERO
+    multiViewport: UInt32 = ZERO
+    samplerAnisotropy: UInt32 = ZERO
+    textureCompressionETC2: UInt32 = ZERO
+    textureCompressionASTC_LDR: UInt32 = ZERO
+    textureCompressionBC: UInt32 = ZERO
+    occlusionQueryPrecise: UInt32 = ZERO
+    pipelineStatisticsQuery: UInt32 = ZERO
+    vertexPipelineStoresAndAtomics: UInt32 = ZERO
+    fragmentStoresAndAtomics: UInt32 = ZERO
+    shaderTessellationAndGeometryPointSize: UInt32 = ZERO
+    shaderImageGatherExtended: UInt32 = ZERO
+    shaderStorageImageExtendedFormats: UInt32 = ZERO
+    shaderStorageImageMultisample: UInt32 = ZERO
+    shaderStorageImageReadWithoutFormat: UInt32 = ZERO
+    shaderStorageImageWriteWithoutFormat: UInt32 = ZERO
+    shaderUniformBufferArrayDynamicIndexing: UInt32 = ZERO
+    shaderSampledImageArrayDynamicIndexing: UInt32 = ZERO
+    shaderStorageBufferArrayDynamicIndexing: UInt32 = ZERO
+    shaderStorageImageArrayDynamicIndexing: UInt32 = ZERO
+    shaderClipDistance: UInt32 = ZERO
+    shaderCullDistance: UInt32 = ZERO
+    shaderFloat64: UInt32 = ZERO
+    shaderInt64: UInt32 = ZERO
+    shaderInt16: UInt32 = ZERO
+    shaderResourceResidency: UInt32 = ZERO
+    shaderResourceMinLod: UInt32 = ZERO
+    sparseBinding: UInt32 = ZERO
+    sparseResidencyBuffer: UInt32 = ZERO
+    sparseResidencyImage2D: UInt32 = ZERO
+    sparseResidencyImage3D: UInt32 = ZERO
+    sparseResidency2Samples: UInt32 = ZERO
+    sparseResidency4Samples: UInt32 = ZERO
+    sparseResidency8Samples: UInt32 = ZERO
+    sparseResidency16Samples: UInt32 = ZERO
+    sparseResidencyAliased: UInt32 = ZERO
+    variableMultisampleRate: UInt32 = ZERO
+    inheritedQueries: UInt32 = ZERO
 
 
 class VkPhysicalDeviceFeatures2(Structure):
     TYPE = 1000059000
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("features", VkPhysicalDeviceFeatures),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        features: VkPhysicalDeviceFeatures = VkPhysicalDeviceFeatures()
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    features: VkPhysicalDeviceFeatures = ZERO
 
 
 class VkPhysicalDeviceIDProperties(Structure):
     TYPE = 1000071004
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("deviceUUID", c_uint8 * 16),
-        ("driverUUID", c_uint8 * 16),
-        ("deviceLUID", c_uint8 * 8),
-        ("deviceNodeMask", c_uint32),
-        ("deviceLUIDValid", c_uint32),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        deviceUUID: Array[c_uint8] = (c_uint8 * 16)()
-        driverUUID: Array[c_uint8] = (c_uint8 * 16)()
-        deviceLUID: Array[c_uint8] = (c_uint8 * 8)()
-        deviceNodeMask: int = 0
-        deviceLUIDValid: int = 0
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    deviceUUID: Annotated[Array[c_uint8], 16] = ZERO
+    driverUUID: Annotated[Array[c_uint8], 16] = ZERO
+    deviceLUID: Annotated[Array[c_uint8], 8] = ZERO
+    deviceNodeMask: UInt32 = ZERO
+    deviceLUIDValid: UInt32 = ZERO
 
 
 class VkPhysicalDeviceMaintenance3Properties(Structure):
     TYPE = 1000168000
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("maxPerSetDescriptors", c_uint32),
-        ("maxMemoryAllocationSize", c_uint64),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        maxPerSetDescriptors: int = 0
-        maxMemoryAllocationSize: int = 0
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    maxPerSetDescriptors: UInt32 = ZERO
+    maxMemoryAllocationSize: UInt64 = ZERO
 
 
 class VkPhysicalDeviceMaintenance4Properties(Structure):
     TYPE = 1000413001
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("maxBufferSize", c_uint64),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        maxBufferSize: int = 0
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    maxBufferSize: UInt64 = ZERO
 
 
 class VkPhysicalDeviceMemoryBudgetPropertiesEXT(Structure):
     TYPE = 1000237000
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("heapBudget", c_uint64 * 16),
-        ("heapUsage", c_uint64 * 16),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        heapBudget: Array[c_uint64] = (c_uint64 * 16)()
-        heapUsage: Array[c_uint64] = (c_uint64 * 16)()
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    heapBudget: Annotated[Array[c_uint64], 16] = ZERO
+    heapUsage: Annotated[Array[c_uint64], 16] = ZERO
 
 
 class VkMemoryType(Structure):
-    _fields_ = (
-        ("propertyFlags", c_uint32),
-        ("heapIndex", c_uint32),
-    )
-    if TYPE_CHECKING:
-        propertyFlags: int = 0
-        heapIndex: int = 0
+    propertyFlags: UInt32 = ZERO
+    heapIndex: UInt32 = ZERO
 
 
 class VkMemoryHeap(Structure):
-    _fields_ = (
-        ("size", c_uint64),
-        ("flags", c_uint32),
-    )
-    if TYPE_CHECKING:
-        size: int = 0
-        flags: int = 0
+    size: UInt64 = ZERO
+    flags: UInt32 = ZERO
 
 
 class VkPhysicalDeviceMemoryProperties(Structure):
-    _fields_ = (
-        ("memoryTypeCount", c_uint32),
-        ("memoryTypes", VkMemoryType * 32),
-        ("memoryHeapCount", c_uint32),
-        ("memoryHeaps", VkMemoryHeap * 16),
-    )
-    if TYPE_CHECKING:
-        memoryTypeCount: int = 0
-        memoryTypes: Array[VkMemoryType] = (VkMemoryType * 32)()
-        memoryHeapCount: int = 0
-        memoryHeaps: Array[VkMemoryHeap] = (VkMemoryHeap * 16)()
+    memoryTypeCount: UInt32 = ZERO
+    memoryTypes: Annotated[Array[VkMemoryType], 32] = ZERO
+    memoryHeapCount: UInt32 = ZERO
+    memoryHeaps: Annotated[Array[VkMemoryHeap], 16] = ZERO
 
 
 class VkPhysicalDeviceMemoryProperties2(Structure):
     TYPE = 1000059006
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("memoryProperties", VkPhysicalDeviceMemoryProperties),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        memoryProperties: VkPhysicalDeviceMemoryProperties = VkPhysicalDeviceMemoryProperties()
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    memoryProperties: VkPhysicalDeviceMemoryProperties = ZERO
 
 
 class VkPhysicalDeviceLimits(Structure):
-    _fields_ = (
-        ("maxImageDimension1D", c_uint32),
-        ("maxImageDimension2D", c_uint32),
-        ("maxImageDimension3D", c_uint32),
-        ("maxImageDimensionCube", c_uint32),
-        ("maxImageArrayLayers", c_uint32),
-        ("maxTexelBufferElements", c_uint32),
-        ("maxUniformBufferRange", c_uint32),
-        ("maxStorageBufferRange", c_uint32),
-        ("maxPushConstantsSize", c_uint32),
-        ("maxMemoryAllocationCount", c_uint32),
-        ("maxSamplerAllocationCount", c_uint32),
-        ("bufferImageGranularity", c_uint64),
-        ("sparseAddressSpaceSize", c_uint64),
-        ("maxBoundDescriptorSets", c_uint32),
-        ("maxPerStageDescriptorSamplers", c_uint32),
-        ("maxPerStageDescriptorUniformBuffers", c_uint32),
-        ("maxPerStageDescriptorStorageBuffers", c_uint32),
-        ("maxPerStageDescriptorSampledImages", c_uint32),
-        ("maxPerStageDescriptorStorageImages", c_uint32),
-        ("maxPerStageDescriptorInputAttachments", c_uint32),
-        ("maxPerStageResources", c_uint32),
-        ("maxDescriptorSetSamplers", c_uint32),
-        ("maxDescriptorSetUniformBuffers", c_uint32),
-        ("maxDescriptorSetUniformBuffersDynamic", c_uint32),
-        ("maxDescriptorSetStorageBuffers", c_uint32),
-        ("maxDescriptorSetStorageBuffersDynamic", c_uint32),
-        ("maxDescriptorSetSampledImages", c_uint32),
-        ("maxDescriptorSetStorageImages", c_uint32),
-        ("maxDescriptorSetInputAttachments", c_uint32),
-        ("maxVertexInputAttributes", c_uint32),
-        ("maxVertexInputBindings", c_uint32),
-        ("maxVertexInputAttributeOffset", c_uint32),
-        ("maxVertexInputBindingStride", c_uint32),
-        ("maxVertexOutputComponents", c_uint32),
-        ("maxTessellationGenerationLevel", c_uint32),
-        ("maxTessellationPatchSize", c_uint32),
-        ("maxTessellationControlPerVertexInputComponents", c_uint32),
-        ("maxTessellationControlPerVertexOutputComponents", c_uint32),
-        ("maxTessellationControlPerPatchOutputComponents", c_uint32),
-        ("maxTessellationControlTotalOutputComponents", c_uint32),
-        ("maxTessellationEvaluationInputComponents", c_uint32),
-        ("maxTessellationEvaluationOutputComponents", c_uint32),
-        ("maxGeometryShaderInvocations", c_uint32),
-        ("maxGeometryInputComponents", c_uint32),
-        ("maxGeometryOutputComponents", c_uint32),
-        ("maxGeometryOutputVertices", c_uint32),
-        ("maxGeometryTotalOutputComponents", c_uint32),
-        ("maxFragmentInputComponents", c_uint32),
-        ("maxFragmentOutputAttachments", c_uint32),
-        ("maxFragmentDualSrcAttachments", c_uint32),
-        ("maxFragmentCombinedOutputResources", c_uint32),
-        ("maxComputeSharedMemorySize", c_uint32),
-        ("maxComputeWorkGroupCount", c_uint32 * 3),
-        ("maxComputeWorkGroupInvocations", c_uint32),
-        ("maxComputeWorkGroupSize", c_uint32 * 3),
-        ("subPixelPrecisionBits", c_uint32),
-        ("subTexelPrecisionBits", c_uint32),
-        ("mipmapPrecisionBits", c_uint32),
-        ("maxDrawIndexedIndexValue", c_uint32),
-        ("maxDrawIndirectCount", c_uint32),
-        ("maxSamplerLodBias", c_float),
-        ("maxSamplerAnisotropy", c_float),
-        ("maxViewports", c_uint32),
-        ("maxViewportDimensions", c_uint32 * 2),
-        ("viewportBoundsRange", c_float * 2),
-        ("viewportSubPixelBits", c_uint32),
-        ("minMemoryMapAlignment", c_size_t),
-        ("minTexelBufferOffsetAlignment", c_uint64),
-        ("minUniformBufferOffsetAlignment", c_uint64),
-        ("minStorageBufferOffsetAlignment", c_uint64),
-        ("minTexelOffset", c_int32),
-        ("maxTexelOffset", c_uint32),
-        ("minTexelGatherOffset", c_int32),
-        ("maxTexelGatherOffset", c_uint32),
-        ("minInterpolationOffset", c_float),
-        ("maxInterpolationOffset", c_float),
-        ("subPixelInterpolationOffsetBits", c_uint32),
-        ("maxFramebufferWidth", c_uint32),
-        ("maxFramebufferHeight", c_uint32),
-        ("maxFramebufferLayers", c_uint32),
-        ("framebufferColorSampleCounts", c_uint32),
-        ("framebufferDepthSampleCounts", c_uint32),
-        ("framebufferStencilSampleCounts", c_uint32),
-        ("framebufferNoAttachmentsSampleCounts", c_uint32),
-        ("maxColorAttachments", c_uint32),
-        ("sampledImageColorSampleCounts", c_uint32),
-        ("sampledImageIntegerSampleCounts", c_uint32),
-        ("sampledImageDepthSampleCounts", c_uint32),
-        ("sampledImageStencilSampleCounts", c_uint32),
-        ("storageImageSampleCounts", c_uint32),
-        ("maxSampleMaskWords", c_uint32),
-        ("timestampComputeAndGraphics", c_uint32),
-        ("timestampPeriod", c_float),
-        ("maxClipDistances", c_uint32),
-        ("maxCullDistances", c_uint32),
-        ("maxCombinedClipAndCullDistances", c_uint32),
-        ("discreteQueuePriorities", c_uint32),
-        ("pointSizeRange", c_float * 2),
-        ("lineWidthRange", c_float * 2),
-        ("pointSizeGranularity", c_float),
-        ("lineWidthGranularity", c_float),
-        ("strictLines", c_uint32),
-        ("standardSampleLocations", c_uint32),
-        ("optimalBufferCopyOffsetAlignment", c_uint64),
-        ("optimalBufferCopyRowPitchAlignment", c_uint64),
-        ("nonCoherentAtomSize", c_uint64),
-    )
-    if TYPE_CHECKING:
-        maxImageDimension1D: int = 0
-        maxImageDimension2D: int = 0
-        maxImageDimension3D: int = 0
-        maxImageDimensionCube: int = 0
-        maxImageArrayLayers: int = 0
-        maxTexelBufferElements: int = 0
-        maxUniformBufferRange: int = 0
-        maxStorageBufferRange: int = 0
-        maxPushConstantsSize: int = 0
-        maxMemoryAllocationCount: int = 0
-        maxSamplerAllocationCount: int = 0
-        bufferImageGranularity: int = 0
-        sparseAddressSpaceSize: int = 0
-        maxBoundDescriptorSets: int = 0
-        maxPerStageDescriptorSamplers: int = 0
-        maxPerStageDescriptorUniformBuffers: int = 0
-        maxPerStageDescriptorStorageBuffers: int = 0
-        maxPerStageDescriptorSampledImages: int = 0
-        maxPerStageDescriptorStorageImages: int = 0
-        maxPerStageDescriptorInputAttachments: int = 0
-        maxPerStageResources: int = 0
-        maxDescriptorSetSamplers: int = 0
-        maxDescriptorSetUniformBuffers: int = 0
-        maxDescriptorSetUniformBuffersDynamic: int = 0
-        maxDescriptorSetStorageBuffers: int = 0
-        maxDescriptorSetStorageBuffersDynamic: int = 0
-        maxDescriptorSetSampledImages: int = 0
-        maxDescriptorSetStorageImages: int = 0
-        maxDescriptorSetInputAttachments: int = 0
-        maxVertexInputAttributes: int = 0
-        maxVertexInputBindings: int = 0
-        maxVertexInputAttributeOffset: int = 0
-        maxVertexInputBindingStride: int = 0
-        maxVertexOutputComponents: int = 0
-        maxTessellationGenerationLevel: int = 0
-        maxTessellationPatchSize: int = 0
-        maxTessellationControlPerVertexInputComponents: int = 0
-        maxTessellationControlPerVertexOutputComponents: int = 0
-        maxTessellationControlPerPatchOutputComponents: int = 0
-        maxTessellationControlTotalOutputComponents: int = 0
-        maxTessellationEvaluationInputComponents: int = 0
-        maxTessellationEvaluationOutputComponents: int = 0
-        maxGeometryShaderInvocations: int = 0
-        maxGeometryInputComponents: int = 0
-        maxGeometryOutputComponents: int = 0
-        maxGeometryOutputVertices: int = 0
-        maxGeometryTotalOutputComponents: int = 0
-        maxFragmentInputComponents: int = 0
-        maxFragmentOutputAttachments: int = 0
-        maxFragmentDualSrcAttachments: int = 0
-        maxFragmentCombinedOutputResources: int = 0
-        maxComputeSharedMemorySize: int = 0
-        maxComputeWorkGroupCount: Array[c_uint32] = (c_uint32 * 3)()
-        maxComputeWorkGroupInvocations: int = 0
-        maxComputeWorkGroupSize: Array[c_uint32] = (c_uint32 * 3)()
-        subPixelPrecisionBits: int = 0
-        subTexelPrecisionBits: int = 0
-        mipmapPrecisionBits: int = 0
-        maxDrawIndexedIndexValue: int = 0
-        maxDrawIndirectCount: int = 0
-        maxSamplerLodBias: float = 0.0
-        maxSamplerAnisotropy: float = 0.0
-        maxViewports: int = 0
-        maxViewportDimensions: Array[c_uint32] = (c_uint32 * 2)()
-        viewportBoundsRange: Array[c_float] = (c_float * 2)()
-        viewportSubPixelBits: int = 0
-        minMemoryMapAlignment: int = 0
-        minTexelBufferOffsetAlignment: int = 0
-        minUniformBufferOffsetAlignment: int = 0
-        minStorageBufferOffsetAlignment: int = 0
-        minTexelOffset: int = 0
-        maxTexelOffset: int = 0
-        minTexelGatherOffset: int = 0
-        maxTexelGatherOffset: int = 0
-        minInterpolationOffset: float = 0.0
-        maxInterpolationOffset: float = 0.0
-        subPixelInterpolationOffsetBits: int = 0
-        maxFramebufferWidth: int = 0
-        maxFramebufferHeight: int = 0
-        maxFramebufferLayers: int = 0
-        framebufferColorSampleCounts: int = 0
-        framebufferDepthSampleCounts: int = 0
-        framebufferStencilSampleCounts: int = 0
-        framebufferNoAttachmentsSampleCounts: int = 0
-        maxColorAttachments: int = 0
-        sampledImageColorSampleCounts: int = 0
-        sampledImageIntegerSampleCounts: int = 0
-        sampledImageDepthSampleCounts: int = 0
-        sampledImageStencilSampleCounts: int = 0
-        storageImageSampleCounts: int = 0
-        maxSampleMaskWords: int = 0
-        timestampComputeAndGraphics: int = 0
-        timestampPeriod: float = 0.0
-        maxClipDistances: int = 0
-        maxCullDistances: int = 0
-        maxCombinedClipAndCullDistances: int = 0
-        discreteQueuePriorities: int = 0
-        pointSizeRange: Array[c_float] = (c_float * 2)()
-        lineWidthRange: Array[c_float] = (c_float * 2)()
-        pointSizeGranularity: float = 0.0
-        lineWidthGranularity: float = 0.0
-        strictLines: int = 0
-        standardSampleLocations: int = 0
-        optimalBufferCopyOffsetAlignment: int = 0
-        optimalBufferCopyRowPitchAlignment: int = 0
-        nonCoherentAtomSize: int = 0
+    maxImageDimension1D: UInt32 = ZERO
+    maxImageDimension2D: UInt32 = ZERO
+    maxImageDimension3D: UInt32 = ZERO
+    maxImageDimensionCube: UInt32 = ZERO
+    maxImageArrayLayers: UInt32 = ZERO
+    maxTexelBufferElements: UInt32 = ZERO
+    maxUniformBufferRange: UInt32 = ZERO
+    maxStorageBufferRange: UInt32 = ZERO
+    maxPushConstantsSize: UInt32 = ZERO
+    maxMemoryAllocationCount: UInt32 = ZERO
+    maxSamplerAllocationCount: UInt32 = ZERO
+    bufferImageGranularity: UInt64 = ZERO
+    sparseAddressSpaceSize: UInt64 = ZERO
+    maxBoundDescriptorSets: UInt32 = ZERO
+    maxPerStageDescriptorSamplers: UInt32 = ZERO
+    maxPerStageDescriptorUniformBuffers: UInt32 = ZERO
+    maxPerStageDescriptorStorageBuffers: UInt32 = ZERO
+    maxPerStageDescriptorSampledImages: UInt32 = ZERO
+    maxPerStageDescriptorStorageImages: UInt32 = ZERO
+    maxPerStageDescriptorInputAttachments: UInt32 = ZERO
+    maxPerStageResources: UInt32 = ZERO
+    maxDescriptorSetSamplers: UInt32 = ZERO
+    maxDescriptorSetUniformBuffers: UInt32 = ZERO
+    maxDescriptorSetUniformBuffersDynamic: UInt32 = ZERO
+    maxDescriptorSetStorageBuffers: UInt32 = ZERO
+    maxDescriptorSetStorageBuffersDynamic: UInt32 = ZERO
+    maxDescriptorSetSampledImages: UInt32 = ZERO
+    maxDescriptorSetStorageImages: UInt32 = ZERO
+    maxDescriptorSetInputAttachments: UInt32 = ZERO
+    maxVertexInputAttributes: UInt32 = ZERO
+    maxVertexInputBindings: UInt32 = ZERO
+    maxVertexInputAttributeOffset: UInt32 = ZERO
+    maxVertexInputBindingStride: UInt32 = ZERO
+    maxVertexOutputComponents: UInt32 = ZERO
+    maxTessellationGenerationLevel: UInt32 = ZERO
+    maxTessellationPatchSize: UInt32 = ZERO
+    maxTessellationControlPerVertexInputComponents: UInt32 = ZERO
+    maxTessellationControlPerVertexOutputComponents: UInt32 = ZERO
+    maxTessellationControlPerPatchOutputComponents: UInt32 = ZERO
+    maxTessellationControlTotalOutputComponents: UInt32 = ZERO
+    maxTessellationEvaluationInputComponents: UInt32 = ZERO
+    maxTessellationEvaluationOutputComponents: UInt32 = ZERO
+    maxGeometryShaderInvocations: UInt32 = ZERO
+    maxGeometryInputComponents: UInt32 = ZERO
+    maxGeometryOutputComponents: UInt32 = ZERO
+    maxGeometryOutputVertices: UInt32 = ZERO
+    maxGeometryTotalOutputComponents: UInt32 = ZERO
+    maxFragmentInputComponents: UInt32 = ZERO
+    maxFragmentOutputAttachments: UInt32 = ZERO
+    maxFragmentDualSrcAttachments: UInt32 = ZERO
+    maxFragmentCombinedOutputResources: UInt32 = ZERO
+    maxComputeSharedMemorySize: UInt32 = ZERO
+    maxComputeWorkGroupCount: Annotated[Array[c_uint32], 3] = ZERO
+    maxComputeWorkGroupInvocations: UInt32 = ZERO
+    maxComputeWorkGroupSize: Annotated[Array[c_uint32], 3] = ZERO
+    subPixelPrecisionBits: UInt32 = ZERO
+    subTexelPrecisionBits: UInt32 = ZERO
+    mipmapPrecisionBits: UInt32 = ZERO
+    maxDrawIndexedIndexValue: UInt32 = ZERO
+    maxDrawIndirectCount: UInt32 = ZERO
+    maxSamplerLodBias: Float = ZERO
+    maxSamplerAnisotropy: Float = ZERO
+    maxViewports: UInt32 = ZERO
+    maxViewportDimensions: Annotated[Array[c_uint32], 2] = ZERO
+    viewportBoundsRange: Annotated[Array[c_float], 2] = ZERO
+    viewportSubPixelBits: UInt32 = ZERO
+    minMemoryMapAlignment: Size = ZERO
+    minTexelBufferOffsetAlignment: UInt64 = ZERO
+    minUniformBufferOffsetAlignment: UInt64 = ZERO
+    minStorageBufferOffsetAlignment: UInt64 = ZERO
+    minTexelOffset: Int32 = ZERO
+    maxTexelOffset: UInt32 = ZERO
+    minTexelGatherOffset: Int32 = ZERO
+    maxTexelGatherOffset: UInt32 = ZERO
+    minInterpolationOffset: Float = ZERO
+    maxInterpolationOffset: Float = ZERO
+    subPixelInterpolationOffsetBits: UInt32 = ZERO
+    maxFramebufferWidth: UInt32 = ZERO
+    maxFramebufferHeight: UInt32 = ZERO
+    maxFramebufferLayers: UInt32 = ZERO
+    framebufferColorSampleCounts: UInt32 = ZERO
+    framebufferDepthSampleCounts: UInt32 = ZERO
+    framebufferStencilSampleCounts: UInt32 = ZERO
+    framebufferNoAttachmentsSampleCounts: UInt32 = ZERO
+    maxColorAttachments: UInt32 = ZERO
+    sampledImageColorSampleCounts: UInt32 = ZERO
+    sampledImageIntegerSampleCounts: UInt32 = ZERO
+    sampledImageDepthSampleCounts: UInt32 = ZERO
+    sampledImageStencilSampleCounts: UInt32 = ZERO
+    storageImageSampleCounts: UInt32 = ZERO
+    maxSampleMaskWords: UInt32 = ZERO
+    timestampComputeAndGraphics: UInt32 = ZERO
+    timestampPeriod: Float = ZERO
+    maxClipDistances: UInt32 = ZERO
+    maxCullDistances: UInt32 = ZERO
+    maxCombinedClipAndCullDistances: UInt32 = ZERO
+    discreteQueuePriorities: UInt32 = ZERO
+    pointSizeRange: Annotated[Array[c_float], 2] = ZERO
+    lineWidthRange: Annotated[Array[c_float], 2] = ZERO
+    pointSizeGranularity: Float = ZERO
+    lineWidthGranularity: Float = ZERO
+    strictLines: UInt32 = ZERO
+    standardSampleLocations: UInt32 = ZERO
+    optimalBufferCopyOffsetAlignment: UInt64 = ZERO
+    optimalBufferCopyRowPitchAlignment: UInt64 = ZERO
+    nonCoherentAtomSize: UInt64 = ZERO
 
 
 class VkPhysicalDeviceSparseProperties(Structure):
-    _fields_ = (
-        ("residencyStandard2DBlockShape", c_uint32),
-        ("residencyStandard2DMultisampleBlockShape", c_uint32),
-        ("residencyStandard3DBlockShape", c_uint32),
-        ("residencyAlignedMipSize", c_uint32),
-        ("residencyNonResidentStrict", c_uint32),
-    )
-    if TYPE_CHECKING:
-        residencyStandard2DBlockShape: int = 0
-        residencyStandard2DMultisampleBlockShape: int = 0
-        residencyStandard3DBlockShape: int = 0
-        residencyAlignedMipSize: int = 0
-        residencyNonResidentStrict: int = 0
+    residencyStandard2DBlockShape: UInt32 = ZERO
+    residencyStandard2DMultisampleBlockShape: UInt32 = ZERO
+    residencyStandard3DBlockShape: UInt32 = ZERO
+    residencyAlignedMipSize: UInt32 = ZERO
+    residencyNonResidentStrict: UInt32 = ZERO
 
 
 class VkPhysicalDeviceProperties(Structure):
-    _fields_ = (
-        ("apiVersion", c_uint32),
-        ("driverVersion", c_uint32),
-        ("vendorID", c_uint32),
-        ("deviceID", c_uint32),
-        ("deviceType", c_int32),
-        ("deviceName", c_char * 256),
-        ("pipelineCacheUUID", c_uint8 * 16),
-        ("limits", VkPhysicalDeviceLimits),
-        ("sparseProperties", VkPhysicalDeviceSparseProperties),
-    )
-    if TYPE_CHECKING:
-        apiVersion: int = 0
-        driverVersion: int = 0
-        vendorID: int = 0
-        deviceID: int = 0
-        deviceType: int = 0
-        deviceName: bytes = b""
-        pipelineCacheUUID: Array[c_uint8] = (c_uint8 * 16)()
-        limits: VkPhysicalDeviceLimits = VkPhysicalDeviceLimits()
-        sparseProperties: VkPhysicalDeviceSparseProperties = VkPhysicalDeviceSparseProperties()
+    apiVersion: UInt32 = ZERO
+    driverVersion: UInt32 = ZERO
+    vendorID: UInt32 = ZERO
+    deviceID: UInt32 = ZERO
+    deviceType: Int32 = ZERO
+    deviceName: Annotated[bytes, 256] = ZERO
+    pipelineCacheUUID: Annotated[Array[c_uint8], 16] = ZERO
+    limits: VkPhysicalDeviceLimits = ZERO
+    sparseProperties: VkPhysicalDeviceSparseProperties = ZERO
 
 
 class VkPhysicalDeviceProperties2(Structure):
     TYPE = 1000059001
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("properties", VkPhysicalDeviceProperties),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        properties: VkPhysicalDeviceProperties = VkPhysicalDeviceProperties()
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    properties: VkPhysicalDeviceProperties = ZERO
 
 
 class VkPhysicalDeviceShaderFloat16Int8Features(Structure):
     TYPE = 1000082000
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("shaderFloat16", c_uint32),
-        ("shaderInt8", c_uint32),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        shaderFloat16: int = 0
-        shaderInt8: int = 0
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    shaderFloat16: UInt32 = ZERO
+    shaderInt8: UInt32 = ZERO
 
 
 class VkPhysicalDeviceShaderIntegerDotProductFeatures(Structure):
     TYPE = 1000280000
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("shaderIntegerDotProduct", c_uint32),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        shaderIntegerDotProduct: int = 0
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    shaderIntegerDotProduct: UInt32 = ZERO
 
 
 class VkPhysicalDeviceShaderIntegerDotProductProperties(Structure):
     TYPE = 1000280001
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("integerDotProduct8BitUnsignedAccelerated", c_uint32),
-        ("integerDotProduct8BitSignedAccelerated", c_uint32),
-        ("integerDotProduct8BitMixedSignednessAccelerated", c_uint32),
-        ("integerDotProduct4x8BitPackedUnsignedAccelerated", c_uint32),
-        ("integerDotProduct4x8BitPackedSignedAccelerated", c_uint32),
-        ("integerDotProduct4x8BitPackedMixedSignednessAccelerated", c_uint32),
-        ("integerDotProduct16BitUnsignedAccelerated", c_uint32),
-        ("integerDotProduct16BitSignedAccelerated", c_uint32),
-        ("integerDotProduct16BitMixedSignednessAccelerated", c_uint32),
-        ("integerDotProduct32BitUnsignedAccelerated", c_uint32),
-        ("integerDotProduct32BitSignedAccelerated", c_uint32),
-        ("integerDotProduct32BitMixedSignednessAccelerated", c_uint32),
-        ("integerDotProduct64BitUnsignedAccelerated", c_uint32),
-        ("integerDotProduct64BitSignedAccelerated", c_uint32),
-        ("integerDotProduct64BitMixedSignednessAccelerated", c_uint32),
-        ("integerDotProductAccumulatingSaturating8BitUnsignedAccelerated", c_uint32),
-        ("integerDotProductAccumulatingSaturating8BitSignedAccelerated", c_uint32),
-        ("integerDotProductAccumulatingSaturating8BitMixedSignednessAccelerated", c_uint32),
-        ("integerDotProductAccumulatingSaturating4x8BitPackedUnsignedAccelerated", c_uint32),
-        ("integerDotProductAccumulatingSaturating4x8BitPackedSignedAccelerated", c_uint32),
-        ("integerDotProductAccumulatingSaturating4x8BitPackedMixedSignednessAccelerated", c_uint32),
-        ("integerDotProductAccumulatingSaturating16BitUnsignedAccelerated", c_uint32),
-        ("integerDotProductAccumulatingSaturating16BitSignedAccelerated", c_uint32),
-        ("integerDotProductAccumulatingSaturating16BitMixedSignednessAccelerated", c_uint32),
-        ("integerDotProductAccumulatingSaturating32BitUnsignedAccelerated", c_uint32),
-        ("integerDotProductAccumulatingSaturating32BitSignedAccelerated", c_uint32),
-        ("integerDotProductAccumulatingSaturating32BitMixedSignednessAccelerated", c_uint32),
-        ("integerDotProductAccumulatingSaturating64BitUnsignedAccelerated", c_uint32),
-        ("integerDotProductAccumulatingSaturating64BitSignedAccelerated", c_uint32),
-        ("integerDotProductAccumulatingSaturating64BitMixedSignednessAccelerated", c_uint32),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        integerDotProduct8BitUnsignedAccelerated: int = 0
-        integerDotProduct8BitSignedAccelerated: int = 0
-        integerDotProduct8BitMixedSignednessAccelerated: int = 0
-        integerDotProduct4x8BitPackedUnsignedAccelerated: int = 0
-        integerDotProduct4x8BitPackedSignedAccelerated: int = 0
-        integerDotProduct4x8BitPackedMixedSignednessAccelerated: int = 0
-        integerDotProduct16BitUnsignedAccelerated: int = 0
-        integerDotProduct16BitSignedAccelerated: int = 0
-        integerDotProduct16BitMixedSignednessAccelerated: int = 0
-        integerDotProduct32BitUnsignedAccelerated: int = 0
-        integerDotProduct32BitSignedAccelerated: int = 0
-        integerDotProduct32BitMixedSignednessAccelerated: int = 0
-        integerDotProduct64BitUnsignedAccelerated: int = 0
-        integerDotProduct64BitSignedAccelerated: int = 0
-        integerDotProduct64BitMixedSignednessAccelerated: int = 0
-        integerDotProductAccumulatingSaturating8BitUnsignedAccelerated: int = 0
-        integerDotProductAccumulatingSaturating8BitSignedAccelerated: int = 0
-        integerDotProductAccumulatingSaturating8BitMixedSignednessAccelerated: int = 0
-        integerDotProductAccumulatingSaturating4x8BitPackedUnsignedAccelerated: int = 0
-        integerDotProductAccumulatingSaturating4x8BitPackedSignedAccelerated: int = 0
-        integerDotProductAccumulatingSaturating4x8BitPackedMixedSignednessAccelerated: int = 0
-        integerDotProductAccumulatingSaturating16BitUnsignedAccelerated: int = 0
-        integerDotProductAccumulatingSaturating16BitSignedAccelerated: int = 0
-        integerDotProductAccumulatingSaturating16BitMixedSignednessAccelerated: int = 0
-        integerDotProductAccumulatingSaturating32BitUnsignedAccelerated: int = 0
-        integerDotProductAccumulatingSaturating32BitSignedAccelerated: int = 0
-        integerDotProductAccumulatingSaturating32BitMixedSignednessAccelerated: int = 0
-        integerDotProductAccumulatingSaturating64BitUnsignedAccelerated: int = 0
-        integerDotProductAccumulatingSaturating64BitSignedAccelerated: int = 0
-        integerDotProductAccumulatingSaturating64BitMixedSignednessAccelerated: int = 0
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    integerDotProduct8BitUnsignedAccelerated: UInt32 = ZERO
+    integerDotProduct8BitSignedAccelerated: UInt32 = ZERO
+    integerDotProduct8BitMixedSignednessAccelerated: UInt32 = ZERO
+    integerDotProduct4x8BitPackedUnsignedAccelerated: UInt32 = ZERO
+    integerDotProduct4x8BitPackedSignedAccelerated: UInt32 = ZERO
+    integerDotProduct4x8BitPackedMixedSignednessAccelerated: UInt32 = ZERO
+    integerDotProduct16BitUnsignedAccelerated: UInt32 = ZERO
+    integerDotProduct16BitSignedAccelerated: UInt32 = ZERO
+    integerDotProduct16BitMixedSignednessAccelerated: UInt32 = ZERO
+    integerDotProduct32BitUnsignedAccelerated: UInt32 = ZERO
+    integerDotProduct32BitSignedAccelerated: UInt32 = ZERO
+    integerDotProduct32BitMixedSignednessAccelerated: UInt32 = ZERO
+    integerDotProduct64BitUnsignedAccelerated: UInt32 = ZERO
+    integerDotProduct64BitSignedAccelerated: UInt32 = ZERO
+    integerDotProduct64BitMixedSignednessAccelerated: UInt32 = ZERO
+    integerDotProductAccumulatingSaturating8BitUnsignedAccelerated: UInt32 = ZERO
+    integerDotProductAccumulatingSaturating8BitSignedAccelerated: UInt32 = ZERO
+    integerDotProductAccumulatingSaturating8BitMixedSignednessAccelerated: UInt32 = ZERO
+    integerDotProductAccumulatingSaturating4x8BitPackedUnsignedAccelerated: UInt32 = ZERO
+    integerDotProductAccumulatingSaturating4x8BitPackedSignedAccelerated: UInt32 = ZERO
+    integerDotProductAccumulatingSaturating4x8BitPackedMixedSignednessAccelerated: UInt32 = ZERO
+    integerDotProductAccumulatingSaturating16BitUnsignedAccelerated: UInt32 = ZERO
+    integerDotProductAccumulatingSaturating16BitSignedAccelerated: UInt32 = ZERO
+    integerDotProductAccumulatingSaturating16BitMixedSignednessAccelerated: UInt32 = ZERO
+    integerDotProductAccumulatingSaturating32BitUnsignedAccelerated: UInt32 = ZERO
+    integerDotProductAccumulatingSaturating32BitSignedAccelerated: UInt32 = ZERO
+    integerDotProductAccumulatingSaturating32BitMixedSignednessAccelerated: UInt32 = ZERO
+    integerDotProductAccumulatingSaturating64BitUnsignedAccelerated: UInt32 = ZERO
+    integerDotProductAccumulatingSaturating64BitSignedAccelerated: UInt32 = ZERO
+    integerDotProductAccumulatingSaturating64BitMixedSignednessAccelerated: UInt32 = ZERO
 
 
 class VkPhysicalDeviceSubgroupProperties(Structure):
     TYPE = 1000094000
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("subgroupSize", c_uint32),
-        ("supportedStages", c_uint32),
-        ("supportedOperations", c_uint32),
-        ("quadOperationsInAllStages", c_uint32),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        subgroupSize: int = 0
-        supportedStages: int = 0
-        supportedOperations: int = 0
-        quadOperationsInAllStages: int = 0
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    subgroupSize: UInt32 = ZERO
+    supportedStages: UInt32 = ZERO
+    supportedOperations: UInt32 = ZERO
+    quadOperationsInAllStages: UInt32 = ZERO
 
 
 class VkPhysicalDeviceSubgroupSizeControlFeatures(Structure):
     TYPE = 1000225002
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("subgroupSizeControl", c_uint32),
-        ("computeFullSubgroups", c_uint32),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        subgroupSizeControl: int = 0
-        computeFullSubgroups: int = 0
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    subgroupSizeControl: UInt32 = ZERO
+    computeFullSubgroups: UInt32 = ZERO
 
 
 class VkPhysicalDeviceSubgroupSizeControlProperties(Structure):
     TYPE = 1000225000
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("minSubgroupSize", c_uint32),
-        ("maxSubgroupSize", c_uint32),
-        ("maxComputeWorkgroupSubgroups", c_uint32),
-        ("requiredSubgroupSizeStages", c_uint32),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        minSubgroupSize: int = 0
-        maxSubgroupSize: int = 0
-        maxComputeWorkgroupSubgroups: int = 0
-        requiredSubgroupSizeStages: int = 0
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    minSubgroupSize: UInt32 = ZERO
+    maxSubgroupSize: UInt32 = ZERO
+    maxComputeWorkgroupSubgroups: UInt32 = ZERO
+    requiredSubgroupSizeStages: UInt32 = ZERO
 
 
 class VkPhysicalDeviceTimelineSemaphoreFeatures(Structure):
     TYPE = 1000207000
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("timelineSemaphore", c_uint32),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        timelineSemaphore: int = 0
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    timelineSemaphore: UInt32 = ZERO
 
 
 class VkPhysicalDeviceVulkanMemoryModelFeatures(Structure):
     TYPE = 1000211000
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("vulkanMemoryModel", c_uint32),
-        ("vulkanMemoryModelDeviceScope", c_uint32),
-        ("vulkanMemoryModelAvailabilityVisibilityChains", c_uint32),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        vulkanMemoryModel: int = 0
-        vulkanMemoryModelDeviceScope: int = 0
-        vulkanMemoryModelAvailabilityVisibilityChains: int = 0
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    vulkanMemoryModel: UInt32 = ZERO
+    vulkanMemoryModelDeviceScope: UInt32 = ZERO
+    vulkanMemoryModelAvailabilityVisibilityChains: UInt32 = ZERO
 
 
 class VkPipelineCacheCreateInfo(Structure):
     TYPE = 17
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("flags", c_uint32),
-        ("initialDataSize", c_size_t),
-        ("pInitialData", c_void_p),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        flags: int = 0
-        initialDataSize: int = 0
-        pInitialData: Pointee = None
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    flags: UInt32 = ZERO
+    initialDataSize: Size = ZERO
+    pInitialData: Pointer = ZERO
 
 
 class VkPipelineLayoutCreateInfo(Structure):
     TYPE = 30
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("flags", c_uint32),
-        ("setLayoutCount", c_uint32),
-        ("pSetLayouts", c_void_p),
-        ("pushConstantRangeCount", c_uint32),
-        ("pPushConstantRanges", c_void_p),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        flags: int = 0
-        setLayoutCount: int = 0
-        pSetLayouts: Pointee = None
-        pushConstantRangeCount: int = 0
-        pPushConstantRanges: Pointee = None
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    flags: UInt32 = ZERO
+    setLayoutCount: UInt32 = ZERO
+    pSetLayouts: Pointer = ZERO
+    pushConstantRangeCount: UInt32 = ZERO
+    pPushConstantRanges: Pointer = ZERO
 
 
 class VkPipelineShaderStageRequiredSubgroupSizeCreateInfo(Structure):
     TYPE = 1000225001
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("requiredSubgroupSize", c_uint32),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        requiredSubgroupSize: int = 0
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    requiredSubgroupSize: UInt32 = ZERO
 
 
 class VkPushConstantRange(Structure):
-    _fields_ = (
-        ("stageFlags", c_uint32),
-        ("offset", c_uint32),
-        ("size", c_uint32),
-    )
-    if TYPE_CHECKING:
-        stageFlags: int = 0
-        offset: int = 0
-        size: int = 0
+    stageFlags: UInt32 = ZERO
+    offset: UInt32 = ZERO
+    size: UInt32 = ZERO
 
 
 class VkQueryPoolCreateInfo(Structure):
     TYPE = 11
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("flags", c_uint32),
-        ("queryType", c_int32),
-        ("queryCount", c_uint32),
-        ("pipelineStatistics", c_uint32),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        flags: int = 0
-        queryType: int = 0
-        queryCount: int = 0
-        pipelineStatistics: int = 0
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    flags: UInt32 = ZERO
+    queryType: Int32 = ZERO
+    queryCount: UInt32 = ZERO
+    pipelineStatistics: UInt32 = ZERO
 
 
 class VkExtent3D(Structure):
-    _fields_ = (
-        ("width", c_uint32),
-        ("height", c_uint32),
-        ("depth", c_uint32),
-    )
-    if TYPE_CHECKING:
-        width: int = 0
-        height: int = 0
-        depth: int = 0
+    width: UInt32 = ZERO
+    height: UInt32 = ZERO
+    depth: UInt32 = ZERO
 
 
 class VkQueueFamilyProperties(Structure):
-    _fields_ = (
-        ("queueFlags", c_uint32),
-        ("queueCount", c_uint32),
-        ("timestampValidBits", c_uint32),
-        ("minImageTransferGranularity", VkExtent3D),
-    )
-    if TYPE_CHECKING:
-        queueFlags: int = 0
-        queueCount: int = 0
-        timestampValidBits: int = 0
-        minImageTransferGranularity: VkExtent3D = VkExtent3D()
+    queueFlags: UInt32 = ZERO
+    queueCount: UInt32 = ZERO
+    timestampValidBits: UInt32 = ZERO
+    minImageTransferGranularity: VkExtent3D = ZERO
 
 
 class VkSemaphoreCreateInfo(Structure):
     TYPE = 9
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("flags", c_uint32),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        flags: int = 0
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    flags: UInt32 = ZERO
 
 
 class VkSemaphoreSignalInfo(Structure):
     TYPE = 1000207005
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("semaphore", c_uint64),
-        ("value", c_uint64),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        semaphore: int = 0
-        value: int = 0
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    semaphore: UInt64 = ZERO
+    value: UInt64 = ZERO
 
 
 class VkSemaphoreTypeCreateInfo(Structure):
     TYPE = 1000207002
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("semaphoreType", c_int32),
-        ("initialValue", c_uint64),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        semaphoreType: int = 0
-        initialValue: int = 0
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    semaphoreType: Int32 = ZERO
+    initialValue: UInt64 = ZERO
 
 
 class VkShaderModuleCreateInfo(Structure):
     TYPE = 16
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("flags", c_uint32),
-        ("codeSize", c_size_t),
-        ("pCode", c_void_p),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        flags: int = 0
-        codeSize: int = 0
-        pCode: Pointee = None
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    flags: UInt32 = ZERO
+    codeSize: Size = ZERO
+    pCode: Pointer = ZERO
 
 
 class VkSpecializationInfo(Structure):
-    _fields_ = (
-        ("mapEntryCount", c_uint32),
-        ("pMapEntries", c_void_p),
-        ("dataSize", c_size_t),
-        ("pData", c_void_p),
-    )
-    if TYPE_CHECKING:
-        mapEntryCount: int = 0
-        pMapEntries: Pointee = None
-        dataSize: int = 0
-        pData: Pointee = None
+    mapEntryCount: UInt32 = ZERO
+    pMapEntries: Pointer = ZERO
+    dataSize: Size = ZERO
+    pData: Pointer = ZERO
 
 
 class VkSpecializationMapEntry(Structure):
-    _fields_ = (
-        ("constantID", c_uint32),
-        ("offset", c_uint32),
-        ("size", c_size_t),
-    )
-    if TYPE_CHECKING:
-        constantID: int = 0
-        offset: int = 0
-        size: int = 0
+    constantID: UInt32 = ZERO
+    offset: UInt32 = ZERO
+    size: Size = ZERO
 
 
 class VkSubmitInfo(Structure):
     TYPE = 4
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("waitSemaphoreCount", c_uint32),
-        ("pWaitSemaphores", c_void_p),
-        ("pWaitDstStageMask", c_void_p),
-        ("commandBufferCount", c_uint32),
-        ("pCommandBuffers", c_void_p),
-        ("signalSemaphoreCount", c_uint32),
-        ("pSignalSemaphores", c_void_p),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        waitSemaphoreCount: int = 0
-        pWaitSemaphores: Pointee = None
-        pWaitDstStageMask: Pointee = None
-        commandBufferCount: int = 0
-        pCommandBuffers: Pointee = None
-        signalSemaphoreCount: int = 0
-        pSignalSemaphores: Pointee = None
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    waitSemaphoreCount: UInt32 = ZERO
+    pWaitSemaphores: Pointer = ZERO
+    pWaitDstStageMask: Pointer = ZERO
+    commandBufferCount: UInt32 = ZERO
+    pCommandBuffers: Pointer = ZERO
+    signalSemaphoreCount: UInt32 = ZERO
+    pSignalSemaphores: Pointer = ZERO
 
 
 class VkTimelineSemaphoreSubmitInfo(Structure):
     TYPE = 1000207003
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("waitSemaphoreValueCount", c_uint32),
-        ("pWaitSemaphoreValues", c_void_p),
-        ("signalSemaphoreValueCount", c_uint32),
-        ("pSignalSemaphoreValues", c_void_p),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        waitSemaphoreValueCount: int = 0
-        pWaitSemaphoreValues: Pointee = None
-        signalSemaphoreValueCount: int = 0
-        pSignalSemaphoreValues: Pointee = None
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    waitSemaphoreValueCount: UInt32 = ZERO
+    pWaitSemaphoreValues: Pointer = ZERO
+    signalSemaphoreValueCount: UInt32 = ZERO
+    pSignalSemaphoreValues: Pointer = ZERO
 
 
 class VkWriteDescriptorSet(Structure):
     TYPE = 35
-    _fields_ = (
-        ("sType", c_int32),
-        ("pNext", c_void_p),
-        ("dstSet", c_uint64),
-        ("dstBinding", c_uint32),
-        ("dstArrayElement", c_uint32),
-        ("descriptorCount", c_uint32),
-        ("descriptorType", c_int32),
-        ("pImageInfo", c_void_p),
-        ("pBufferInfo", c_void_p),
-        ("pTexelBufferView", c_void_p),
-    )
-    if TYPE_CHECKING:
-        sType: int = 0
-        pNext: Pointee = None
-        dstSet: int = 0
-        dstBinding: int = 0
-        dstArrayElement: int = 0
-        descriptorCount: int = 0
-        descriptorType: int = 0
-        pImageInfo: Pointee = None
-        pBufferInfo: Pointee = None
-        pTexelBufferView: Pointee = None
+    sType: Int32 = ZERO
+    pNext: Pointer = ZERO
+    dstSet: UInt64 = ZERO
+    dstBinding: UInt32 = ZERO
+    dstArrayElement: UInt32 = ZERO
+    descriptorCount: UInt32 = ZERO
+    descriptorType: Int32 = ZERO
+    pImageInfo: Pointer = ZERO
+    pBufferInfo: Pointer = ZERO
+    pTexelBufferView: Pointer = ZERO
+
+
+define(globals())
 
 
 class Functions:

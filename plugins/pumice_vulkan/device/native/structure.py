@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from typing import Any, ClassVar, TypeAlias, TypeVar, dataclass_transform
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, dataclass_transform, get_args
 
 Pointee: TypeAlias = "int | bytes | ctypes.Structure | ctypes.Array[Any] | ctypes._CArgObject | None"
 """Values of a pointer: an address, or an object to point to."""
@@ -12,19 +12,27 @@ Pointee: TypeAlias = "int | bytes | ctypes.Structure | ctypes.Array[Any] | ctype
 Passed: TypeAlias = "bytes | ctypes.Array[Any] | ctypes._CArgObject | None"
 """Pointer arguments of a function that converts nothing."""
 
+Pointer: TypeAlias = Annotated[Pointee, ctypes.c_void_p]
+Text: TypeAlias = Annotated["bytes | None", ctypes.c_char_p]
+Float: TypeAlias = Annotated[float, ctypes.c_float]
+Int32: TypeAlias = Annotated[int, ctypes.c_int32]
+Size: TypeAlias = Annotated[int, ctypes.c_size_t]
+UInt8: TypeAlias = Annotated[int, ctypes.c_uint8]
+UInt32: TypeAlias = Annotated[int, ctypes.c_uint32]
+UInt64: TypeAlias = Annotated[int, ctypes.c_uint64]
+
+ZERO: Any = None
+"""The value of a field that is not given."""
+
 S = TypeVar("S", bound="Structure")
 
 
 @dataclass_transform(kw_only_default=True)
 class Structure(ctypes.Structure):
-    """A structure of Vulkan, zero but for the fields given by name."""
+    """A structure of Vulkan, zero but for the fields given by name; ``define`` makes them from its annotations."""
 
     TYPE: ClassVar[int | None] = None  # ``sType``
-    POINTERS: ClassVar[frozenset[str]]
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        cls.POINTERS = frozenset(name for name, kind, *_ in cls._fields_ if kind is ctypes.c_void_p)
+    POINTERS: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, **fields: Any) -> None:
         super().__init__()
@@ -54,6 +62,26 @@ class Structure(ctypes.Structure):
 
     def _keep(self, name: str, value: object) -> None:
         self.__dict__[f"kept {name}"] = value
+
+
+def define(names: Mapping[str, Any]) -> None:
+    """Give a module's structures the fields that they annotate, in their order."""
+    for kind in names.values():
+        if isinstance(kind, type) and issubclass(kind, Structure) and kind is not Structure:
+            types = {name: _c_type(hint) for name, hint in kind.__annotations__.items()}
+            kind._fields_ = [*types.items()]
+            kind.POINTERS = frozenset(name for name, c_type in types.items() if c_type is ctypes.c_void_p)
+
+
+def _c_type(hint: Any) -> type:
+    """Return the type of a field from its annotation: a structure, or a Python type with that of C or a length."""
+    if isinstance(hint, type):
+        return hint
+    python_type, c_type = get_args(hint)
+    if not isinstance(c_type, int):
+        return c_type
+    (item,) = get_args(python_type) or (ctypes.c_char,)
+    return item * c_type
 
 
 def address(value: Pointee) -> int | None:
