@@ -61,15 +61,6 @@ def _available_on_machine() -> int:
     return 1024 * kib
 
 
-def last_cache_bytes() -> int:
-    """Return the bytes of the processor's last cache; 32 MiB where the system does not report it."""
-    sizes = []
-    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        with contextlib.suppress(OSError, ValueError, ConfigError):
-            sizes.append(parse_size(path.read_text(encoding="ascii")))
-    return max(sizes, default=32 * 2**20)
-
-
 def cores() -> int:
     """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):

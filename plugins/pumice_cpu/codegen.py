@@ -37,12 +37,6 @@ def object_file(source: str, triple: str = "", isa: Isa | None = None) -> bytes:
     return machine.emit_object(_optimized(source, isa, machine))
 
 
-def assembly(source: str) -> str:
-    """Return the generated assembly. The target need not be this machine's processor."""
-    machine = target_machine(current())
-    return machine.emit_assembly(_optimized(source, current(), machine))
-
-
 @functools.cache
 def target_machine(isa: Isa, triple: str = "") -> Any:
     """Return LLVM's target machine with exactly the features of ``isa``."""

@@ -63,7 +63,6 @@ class KVCache:
         self.is_memory = state.is_memory
         self.block_size = limits.block_size
         self.n_heads = state.n_head_kv
-        self._v_dim = state.v_dim
         self._n_blocks = limits.n_blocks[state.window]
         n_blocks = self._n_blocks if self.is_memory else min(self._n_blocks, -(-FIRST_CELLS // self.block_size))
         widths = [state.n_head_kv * dim for dim in (state.k_dim, state.v_dim) if dim]
