@@ -33,7 +33,7 @@ class Bench:
         self.int8 = True  # activations of products with vectors, unless said otherwise
         self.half = False  # products without matrix units in float16
         self.kernels = Kernels(device)
-        weight_bytes = min(weight_bytes, device.max_buffer_bytes // 2)
+        weight_bytes = min(weight_bytes, device.description.max_buffer_bytes // 2)
         self.weights = device.new_buffer(weight_bytes)
         self.x = device.new_buffer(4 * columns * rows * 3)
         self.y = device.new_buffer(4 * 131072 * rows)

@@ -357,7 +357,8 @@ def main() -> None:
     formats = arguments.formats.split(",")
     with open_device(arguments.driver, arguments.device) as device:
         cooperative = any(
-            (s.m, s.n, s.k, s.a, s.c) == (16, 16, 16, "float16", "float32") for s in device.cooperative_matrices
+            (s.m, s.n, s.k, s.a, s.c) == (16, 16, 16, "float16", "float32")
+            for s in device.description.cooperative_matrices
         )
         print(f"{device.name}, {device.description.vulkan_driver}; cooperative matrices: {cooperative}", flush=True)
         quick = arguments.quick

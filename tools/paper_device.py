@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice_vulkan.device import Buffer, CommandBuffer, ComputePipeline, DeviceDescription, Encoder
-from pumice_vulkan.device.checked import CheckedDevice
 from pumice_vulkan.device.checks import check_dispatch
+from pumice_vulkan.device.device import Device
 from pumice_vulkan.device.ledger import Ledger
 
 
@@ -103,7 +103,7 @@ class PaperCommandBuffer(CommandBuffer):
         """Do nothing: no commands are kept."""
 
 
-class PaperDevice(CheckedDevice):
+class PaperDevice(Device):
     """A device of a description, and the pipelines made on it."""
 
     def __init__(self, description: DeviceDescription) -> None:
@@ -112,7 +112,7 @@ class PaperDevice(CheckedDevice):
 
     @property
     def free_memory_bytes(self) -> int:
-        return self.memory_bytes - self.allocated_bytes
+        return self.description.memory_bytes - self.allocated_bytes
 
     def new_command_buffer(self, timestamps: int = 0) -> CommandBuffer:
         return PaperCommandBuffer(self.description)

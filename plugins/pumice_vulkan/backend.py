@@ -215,7 +215,7 @@ class VulkanBackend(Backend):
         from pumice_vulkan.packing import packed_bytes
 
         sizes = [packed_bytes(tensor) for tensor in node.operands() if isinstance(tensor, Weight)]
-        return not sizes or max(sizes) <= min(shared.device.max_buffer_bytes for shared in self._open())
+        return not sizes or max(sizes) <= min(shared.device.description.max_buffer_bytes for shared in self._open())
 
     def _avoids(self, node: Node) -> bool:
         """Return True if a device has a quirk that makes the node's kernel wrong."""

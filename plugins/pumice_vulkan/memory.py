@@ -77,7 +77,7 @@ class Arena:
 
     def _grow(self, size: int) -> None:
         left = -(-(self._expected - self.nbytes) // 256) * 256
-        most = self._device.max_buffer_bytes // 256 * 256
+        most = self._device.description.max_buffer_bytes // 256 * 256
         n_bytes = max(min(left, most), 4 * size, 4 * ALIGNMENT)
         self._buffers.append(self._device.new_buffer(n_bytes, host=self._host))
         self._used = 0
@@ -180,7 +180,7 @@ class Weights:
 
     def _upload(self, staging: Staging, part: WeightData, arena: Arena) -> BufferSlice:
         n_bytes = part[0] if isinstance(part, tuple) else part.nbytes
-        if n_bytes > self._device.max_buffer_bytes:
+        if n_bytes > self._device.description.max_buffer_bytes:
             raise BackendError(f"vulkan: a weight of {n_bytes} bytes is too large for a buffer of {self._device.name}")
         place = arena.take(max(n_bytes, 4), constant=True)
         if isinstance(part, Packing):

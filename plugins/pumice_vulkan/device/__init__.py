@@ -1,7 +1,7 @@
 """The device layer: GPUs in Metal's vocabulary, on one of two drivers.
 
 ``native`` calls Vulkan's loader itself; ``kompute`` uses Kompute's ``kp``. Both implement the
-contract in ``contract.py``. Importing this package loads neither.
+contract in ``contract.py`` and ``device.py``. Importing this package loads neither.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pumice_vulkan.device.contract import (
     Buffer,
     CommandBuffer,
     ComputePipeline,
-    Device,
     DeviceDescription,
     Encoder,
     Launch,
     MatrixShape,
 )
+from pumice_vulkan.device.device import Device
 
 __all__ = [
     "DRIVERS",

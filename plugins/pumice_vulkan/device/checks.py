@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from pumice.plugin import BackendError
-from pumice_vulkan.device.contract import Buffer, ComputePipeline, Device, DeviceDescription
+from pumice_vulkan.device.contract import Buffer, ComputePipeline, DeviceDescription
 from pumice_vulkan.device.resources import Resources
 
 OUT_OF_MEMORY = "out of memory; lower n_gpu_layers or n_ctx, or choose a smaller kv_type"
@@ -45,10 +45,10 @@ def check_memory(device: DeviceDescription, allocated_bytes: int, n_bytes: int) 
         )
 
 
-def check_free_memory(device: Device, n_bytes: int) -> None:
-    if n_bytes > device.free_memory_bytes:
+def check_free_memory(device: DeviceDescription, free_bytes: int, allocated_bytes: int, n_bytes: int) -> None:
+    if n_bytes > free_bytes:
         raise BackendError(
-            f"vulkan: cannot allocate {n_bytes} bytes on {device.name}, which holds {device.allocated_bytes} already: "
+            f"vulkan: cannot allocate {n_bytes} bytes on {device.name}, which holds {allocated_bytes} already: "
             f"{OUT_OF_MEMORY}"
         )
 

@@ -305,7 +305,7 @@ class Lowering:
 
     def grid(self, n_groups: int) -> tuple[int, int, int]:
         """Return a grid of at least ``n_groups`` workgroups in up to two dimensions (``group_index()``)."""
-        most = self.device.max_threadgroups[0]
+        most = self.device.description.max_threadgroups[0]
         n_y = -(-n_groups // most)
         return -(-n_groups // n_y), n_y, 1
 

@@ -113,7 +113,7 @@ def tile_numbers(lowering: Lowering, x: Tensor, weight: Matrix) -> TileNumbers:
     Rows of x are workgroups of the dispatch that quantizes them; float32 weights may need the precision.
     """
     n_rows = lowering.rows(x) * lowering.width(x) // weight.n_columns
-    if use_int8(lowering, weight) and n_rows <= lowering.device.max_threadgroups[1]:
+    if use_int8(lowering, weight) and n_rows <= lowering.device.description.max_threadgroups[1]:
         return TileNumbers.INT8
     is_half = lowering.memory.half and weight.format.name != "f32"
     return TileNumbers.HALF if is_half else TileNumbers.FLOAT

@@ -111,7 +111,7 @@ def vector_product(lowering: Lowering, call: VectorProduct) -> None:
             *(shape.lanes, shape.groups, shape.rows, shape.unroll, n_tokens, lowering.device.subgroup_size),
             *(first.row_blocks, x_mode, flags, len(call.weights), shape.prefetch),
         ],
-        grid=(call.n_tiles(shape), *_fold(n_pairs, lowering.device.max_threadgroups[1])),
+        grid=(call.n_tiles(shape), *_fold(n_pairs, lowering.device.description.max_threadgroups[1])),
         full_subgroups=True,
         label=f"matvec {first.format.name} {call.n_rows}x{first.n_columns}",
     )

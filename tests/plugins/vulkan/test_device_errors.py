@@ -14,7 +14,7 @@ from pumice_vulkan.device import list_devices, open_device
 
 
 def test_a_buffer_that_is_too_large_is_an_error(device):
-    size = device.max_buffer_bytes + 4
+    size = device.description.max_buffer_bytes + 4
     with pytest.raises(BackendError, match=rf"a buffer of {size} bytes is too large for .*: at most \d+"):
         device.new_buffer(size)
     assert device.n_allocations == 0
@@ -42,11 +42,11 @@ def test_memory_of_a_gpu_runs_out_with_an_error(device):
 
     def fill():
         while True:
-            device.new_buffer(device.max_buffer_bytes)
+            device.new_buffer(device.description.max_buffer_bytes)
 
     with pytest.raises(BackendError, match="out of memory"):
         fill()
-    assert device.allocated_bytes > 0.5 * device.memory_bytes
+    assert device.allocated_bytes > 0.5 * device.description.memory_bytes
 
 
 @pytest.mark.parametrize("function", ["vkQueueSubmit", "vkWaitForFences"])
@@ -89,14 +89,14 @@ def test_an_invalid_shader_is_an_error(device, code, message):
 
 
 def test_a_shader_that_needs_what_the_device_lacks_is_an_error(device):
-    if device.cooperative_matrices:
+    if device.description.cooperative_matrices:
         pytest.skip("the device has cooperative matrices")
     with pytest.raises(BackendError, match="needs cooperative_matrix, which the device does not have"):
         device.new_pipeline(spirv("matrix"), 1, 0)
 
 
 def test_too_many_push_constants_are_an_error(device):
-    size = device.push_constant_bytes + 4
+    size = device.description.push_constant_bytes + 4
     with pytest.raises(BackendError, match=f"{size} bytes of push constants are too many"):
         device.new_pipeline(spirv("scale"), 2, size)
 
@@ -116,7 +116,7 @@ def test_a_dispatch_that_is_not_complete_is_an_error(device):
         encoder.dispatch_threadgroups(1)
     encoder.set_buffer(1, buffer)
     with pytest.raises(ValueError, match="a grid of"):
-        encoder.dispatch_threadgroups(device.max_threadgroups[0] + 1)
+        encoder.dispatch_threadgroups(device.description.max_threadgroups[0] + 1)
     for source, target, size in ((0, 0, 68), (60, 0, 8), (2, 0, 4), (0, 0, 0), (-4, 0, 4)):
         with pytest.raises(ValueError, match="a copy of"):
             encoder.copy_buffer(buffer, source, buffer, target, size)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pumice_vulkan.device.checked import CheckedDevice
 from pumice_vulkan.device.checks import check_free_memory, choose
 from pumice_vulkan.device.contract import DeviceDescription
+from pumice_vulkan.device.device import Device
 from pumice_vulkan.device.kompute.commands import COPY, KomputeCommandBuffer
 from pumice_vulkan.device.kompute.manager import Manager, describe
 from pumice_vulkan.device.kompute.memory import KomputeBuffer
@@ -15,7 +15,7 @@ from pumice_vulkan.device.native.instance import instance
 from pumice_vulkan.shaders import interface, shader
 
 
-class KomputeDevice(CheckedDevice):
+class KomputeDevice(Device):
     """A ``kp.Manager``, and a Vulkan instance for information that Kompute lacks: memory, features.
 
     Differences from ``native``:
@@ -50,7 +50,7 @@ class KomputeDevice(CheckedDevice):
     def _allocate(self, n_bytes: int, host: bool) -> KomputeBuffer:
         # Kompute ignores failed allocations and crashes later.
         if not (host and self.description.type == "discrete"):
-            check_free_memory(self, n_bytes)
+            check_free_memory(self.description, self.free_memory_bytes, self.allocated_bytes, n_bytes)
         return KomputeBuffer(self._manager, n_bytes, host)
 
     def _compile(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pumice_vulkan.device.checked import CheckedDevice
 from pumice_vulkan.device.checks import choose
 from pumice_vulkan.device.contract import DeviceDescription
+from pumice_vulkan.device.device import Device
 from pumice_vulkan.device.native.commands import NativeCommandBuffer
 from pumice_vulkan.device.native.descriptors import Descriptors
 from pumice_vulkan.device.native.instance import instance
@@ -15,7 +15,7 @@ from pumice_vulkan.device.native.memory import NativeBuffer
 from pumice_vulkan.device.native.pipeline import NativePipeline
 
 
-class NativeDevice(CheckedDevice):
+class NativeDevice(Device):
     """A logical Vulkan device. Closing it closes all open buffers, pipelines and command buffers."""
 
     compiles_beside = True
