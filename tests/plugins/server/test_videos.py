@@ -75,6 +75,7 @@ def test_a_model_that_is_not_loaded_says_what_it_takes(server):
     def abilities():
         return server.client.get("/v1/models").json()["models"][0]["capabilities"]
 
+    assert server.client.post("/completion", json={"prompt": "a", "n_predict": 1}).status_code == 200
     loaded = abilities()
     assert server.client.post("/models/unload", json={"model": "watches"}).json() == {"success": True}
     assert abilities() == loaded == ["completion", "vision", "video", "multimodal"]
