@@ -12,6 +12,7 @@ import pytest
 from browser_page import PHONE, PIXEL, WIDE, answer, expect, needs_browser, opened, profile, run_command, say
 from pdf_files import pdf_file
 from scripted_server import scripted
+from waiting import wait_until
 
 pytestmark = needs_browser
 ROOT = Path(__file__).parents[4]
@@ -87,10 +88,11 @@ def test_files_of_a_message(page, chats):
     expect(page.get_by_role("article", name="You").locator("img")).to_have_attribute("alt", "a.png")
     page.get_by_label("Edit message").click()
     page.get_by_label("Remove b.md").click()
+    n_before = len(chats.requests)
     page.get_by_role("button", name="Send", exact=True).first.click()
-    expect(page.get_by_text("2/2").first).to_be_visible()
-    kinds = chats.requests[-1]["messages"][-1]["content"]
-    assert [part.get("text") for part in kinds] == [None, "c.md:\n\n````\n```c.md```\n````\n\nLook"]
+    wait_until(lambda: len(chats.requests) > n_before)
+    parts = chats.requests[-1]["messages"][-1]["content"]
+    assert [part.get("text") for part in parts] == [None, "c.md:\n\n````\n```c.md```\n````\n\nLook"]
     page.get_by_label("Model", exact=True).select_option("pumice-1b")
     long = {"name": "long.txt", "mimeType": "text/plain", "buffer": b"a" * 50_000}
     refused = (
