@@ -21,6 +21,12 @@ def test_requests_while_the_wall_clock_is_set(model, monkeypatch):
         for stream in (False, True) * 3:
             body = {"prompt": "a", "max_tokens": 3, "stream": stream}
             assert server.client.post("/v1/completions", json=body).status_code == 200
+        chat = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 3, "stream": True}
+        streams = {}  # which can be read again
+        for name in ("a", "b", "c", "d"):
+            named = {"X-Conversation-Id": name}
+            streams[name] = server.client.post("/v1/chat/completions", json=chat, headers=named).content
+        assert streams == {name: server.client.get(f"/v1/stream/{name}?from=0").content for name in streams}
         assert server.client.get("/v1/models").status_code == 200
         assert server.client.get("/api/ps").status_code == 200
 

@@ -81,8 +81,8 @@ async def _save(request: Request, service: Service, slot: int, body: SlotBody) -
         await _read_again(service, text)
         try:
             n_cached = await service.save_prompt(tokens, text.salt)
-        except pumice.ConfigError as error:
-            raise UnwritableError(f"the cache of {name}", error) from None
+        except pumice.ConfigError:  # the engine has logged the folder and the reason
+            raise UnwritableError(f"the cache of {name}", "its disk is full, or cannot be written") from None
     await FILES(_write, path, data)
     timings = {"save_ms": (time.perf_counter() - started) * 1000}
     facts = {"n_saved": len(tokens), "n_cached": n_cached, "n_written": len(data)}
