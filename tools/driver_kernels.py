@@ -27,8 +27,9 @@ from pumice.plugin import BackendError  # noqa: E402
 from pumice_vulkan.buckets import Bucket  # noqa: E402
 from pumice_vulkan.device import DeviceDescription  # noqa: E402
 from pumice_vulkan.probe import matrix_shape  # noqa: E402
-from pumice_vulkan.program import USUAL_CHOICES, DeviceProgram  # noqa: E402
+from pumice_vulkan.program import DeviceProgram  # noqa: E402
 from pumice_vulkan.quirks import without_quirks  # noqa: E402
+from pumice_vulkan.recorder import USUAL_CHOICES  # noqa: E402
 from tiny_models import ATTENTION, EXPERTS, LLAMA, TinyModel, tiny, whole_keys  # noqa: E402
 from tiny_zoo import ZOO  # noqa: E402
 from tiny_zoo.routed import HEAD_NORMS  # noqa: E402
@@ -174,7 +175,7 @@ def of_model(description: DeviceDescription, compiled: Compiled, buckets: Sequen
             program = DeviceProgram(shared_on(device, half), *compiled)
             kernels = program._shared.kernels
             for bucket in buckets:
-                kernels.compile(program._lower(bucket))
+                kernels.compile(program.lowered.dispatches(bucket))
                 if bucket.lone:
                     kernels.compile(program._recorder.choices(bucket, USUAL_CHOICES))
             yield from asked(device)

@@ -31,8 +31,10 @@ from pumice_vulkan.lower.rule import Dispatch  # noqa: E402
 from pumice_vulkan.memory import Arena, Scratch, Weights  # noqa: E402
 from pumice_vulkan.probe import has_lanes, matrix_shape  # noqa: E402
 from pumice_vulkan.profiles import PROFILES, Profile  # noqa: E402
-from pumice_vulkan.program import USUAL_CHOICES, DeviceProgram, Shared  # noqa: E402
+from pumice_vulkan.program import DeviceProgram  # noqa: E402
 from pumice_vulkan.quirks import QUIRKS, Quirk, without_quirks  # noqa: E402
+from pumice_vulkan.recorder import USUAL_CHOICES  # noqa: E402
+from pumice_vulkan.shared import Shared  # noqa: E402
 from pumice_vulkan.tuning import TileNumbers  # noqa: E402
 from quantizers import quantize  # noqa: E402
 from tools import shader_checks  # noqa: E402
@@ -102,13 +104,13 @@ def program_on(
 def dispatches(description: DeviceDescription, compiled: Compiled) -> dict[str, list[Dispatch]]:
     """Return the dispatches of each bucket. Raises BackendError for a pipeline that does not fit the device."""
     with program_on(description, compiled) as (shared, program):
-        chosen = {name: program._lower(bucket) for name, bucket in BUCKETS.items()}
+        chosen = {name: program.lowered.dispatches(bucket) for name, bucket in BUCKETS.items()}
         for dispatches in chosen.values():
             shared.kernels.compile(dispatches)
         shared.kernels.compile(program._recorder.choices(BUCKETS["16 sequences"], USUAL_CHOICES))
     if "float16" in description.features and not matrix_shape(description):
         with program_on(description, compiled, half=True) as (shared, program):
-            lowered = program._lower(BUCKETS["prompt"])
+            lowered = program.lowered.dispatches(BUCKETS["prompt"])
             shared.kernels.compile(lowered)
         chosen[HALF] = [dispatch for dispatch in lowered if dispatch.kernel.startswith(TileNumbers.HALF.value)]
     return chosen

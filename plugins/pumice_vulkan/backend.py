@@ -33,7 +33,7 @@ from pumice_vulkan.step import SCRATCH_BYTES, has_known_sizes
 
 if TYPE_CHECKING:
     from pumice_vulkan.device import Device
-    from pumice_vulkan.program import Shared
+    from pumice_vulkan.shared import Shared
 
 T = TypeVar("T")
 
@@ -239,8 +239,8 @@ class VulkanBackend(Backend):
         from pumice_vulkan.persistent import is_wanted
         from pumice_vulkan.probe import lanes_are_known, sums_by_rows, working_shape
         from pumice_vulkan.profiles import find_profile, narrowed
-        from pumice_vulkan.program import Shared
         from pumice_vulkan.quirks import without_quirks
+        from pumice_vulkan.shared import Shared
 
         device = opened()
         try:

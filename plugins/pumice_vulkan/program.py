@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-import threading
-import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,94 +21,48 @@ from pumice.plugin.unstable import (
     KVState,
     Limits,
     MemoryPlan,
-    Node,
     Pending,
     PickLimits,
     Program,
     Restriction,
     Segment,
     Sizes,
-    State,
     Step,
 )
 from pumice_vulkan.buckets import Bucket, Buckets
 from pumice_vulkan.cache_moves import SLOTS, CacheMoves
-from pumice_vulkan.device import CommandBuffer, Device, MatrixShape
+from pumice_vulkan.device import CommandBuffer
 from pumice_vulkan.fuse import parts
-from pumice_vulkan.host_memory import N_TURNS, HostMemory
-from pumice_vulkan.kernels import Kernels
+from pumice_vulkan.host_memory import HostMemory
 from pumice_vulkan.lower import RULES
-from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory, StateUse
-from pumice_vulkan.memory import Arena, Scratch, Weights
+from pumice_vulkan.lower.rule import SegmentMemory
+from pumice_vulkan.lowered import LoweredSegment
+from pumice_vulkan.memory import Arena
 from pumice_vulkan.passing import copies_of
 from pumice_vulkan.persistent import PersistentPath
 from pumice_vulkan.picker import MAX_BEST, Choice, GoesOn, Picker
-from pumice_vulkan.preparer import Preparer, Work
+from pumice_vulkan.preparation import Preparation
 from pumice_vulkan.recorder import (
-    USUAL_CHOICES,
     RecordedPart,
     Recorder,
     Recording,
     SlotCopies,
-    drafted_choices,
-    restricted_choices,
 )
 from pumice_vulkan.restrictions import MAX_ADDED
-from pumice_vulkan.settling import recurrent_nodes, settled_places
+from pumice_vulkan.settling import settled_places
+from pumice_vulkan.shared import Shared
 from pumice_vulkan.step import (
     MAX_BIASES,
     MAX_DRAFTED,
     MAX_PAST,
     MAX_STEPS,
-    ZERO,
     StepLayout,
     most_drafted,
     reads_memory,
-    size_words,
 )
-from pumice_vulkan.warming import MEASURED, ROOM_BYTES, displaces, warmed
-
-logger = logging.getLogger("pumice")
 
 REHEARSED = 128  # tokens of a prompt that is computed before the first request
-PIECE = 8  # nodes lowered at a time, before other threads may run
 Values = Mapping[str, NDArray[Any]]
-
-
-@dataclass
-class Shared:
-    """State shared by a model's programs on one device."""
-
-    device: Device
-    kernels: Kernels
-    weights: Weights
-    cache: Arena
-    scratch: Scratch
-    arenas: Scratch  # of activations of programs that give no logits
-    int8: bool = False
-    cooperative: MatrixShape | None = None  # of the matrix units on which products run
-    prepares: bool = False
-    persistent: bool = False  # tokens of one sequence are one dispatch where possible
-    most_rows: int | None = 1  # tokens of steps that are one dispatch where possible
-    lanes: bool = False  # products on matrix units convert weights in registers
-    sums_by_rows: bool | None = None  # order of a lane's sums on matrix units; None: unknown
-    invariant: bool = False  # results of up to 16 rows do not depend on their number
-    half: bool = False  # products without matrix units multiply in float16
-    making: threading.RLock = field(default_factory=threading.RLock)  # held while lowering or recording
-    states: dict[State, Any] = field(default_factory=dict)
-    programs: list[Program] = field(default_factory=list)  # that are not closed; the first one counts shared memory
-    used: set[tuple[int, str]] = field(default_factory=set)  # source and name of the uploaded weights
-    preparers: weakref.WeakSet[Preparer] = field(default_factory=weakref.WeakSet)  # whose threads use the device
-
-    def close(self) -> None:
-        """Close the device, after the threads that still prepare steps on it or fill buffers of an upload."""
-        for preparer in list(self.preparers):
-            preparer.close()
-        self.weights.close()
-        self.cache.close()
-        self.scratch.close()
-        self.arenas.close()
-        self.device.close()
 
 
 @dataclass
@@ -227,50 +177,37 @@ class DeviceProgram(Program):
         self._buckets = Buckets(limits)
         self._last: Computed | Picked | None = None  # the step that was submitted last
         self._latest: tuple[NDArray[np.int32], int] | None = None  # slots that a step may go on with, and its drafts
-        new = self._new_weights()
+        new = _new_weights(segment, shared.used)
         in_place = [weight for weight in new if limits.is_in_place(weight.name)]
         shared.weights.expect(_weight_bytes(new) - _weight_bytes(in_place), _weight_bytes(in_place))
         self._weights_nbytes = sum(source.nbytes for source in {weight.source for weight in new})
         cache_bytes = shared.cache.nbytes
-        self._lowered: dict[tuple[Bucket, StateUse], list[Dispatch]] = {}
-        self._recurrent = recurrent_nodes(segment)
+        self.lowered = LoweredSegment(shared, self._memory, segment, self._weights_nbytes)
         for bucket in (self._buckets.all[-1], self._buckets.all[0]):
-            self._lower(bucket)
+            self.lowered.dispatches(bucket)
         self._cache_bytes = shared.cache.nbytes - cache_bytes
         logits = segment.outputs[0] if segment.gives_logits else segment.logits
         self._picker = Picker(self._memory, logits, GoesOn.of(segment)) if logits else None
-        if self._recurrent and self._picker:
+        if self.lowered.recurrent and self._picker:
             self._memory.state_inputs = settled_places(self._memory, segment, self._most_drafted)
         self._persistent = (
             PersistentPath.of(self._memory, shared.kernels, segment, shared.most_rows) if shared.persistent else None
         )
         shared.weights.finish()
-        self._recorder = Recorder(
-            self._memory, shared.kernels, self.host, self._lower, self._picker, shared.making, self._persistent
-        )
+        lower, path = self.lowered.dispatches, self._persistent
+        self._recorder = Recorder(self._memory, shared.kernels, self.host, lower, self._picker, shared.making, path)
         self._copies = SlotCopies(shared.device, segment.states, shared.states)
         kept = [state for state in segment.states if state in shared.states]
         self._moves = CacheMoves(shared.device, kept, shared.states, limits, _computed_by(shared))
         self.capabilities = self._capabilities()
-        buckets = self._buckets
-        most_rows = self._persistent.most_rows if self._persistent else 1
-        served = [bucket for bucket in buckets.served if self._picker and bucket.n_tokens > most_rows]
-        self._preparer = Preparer(
-            [*buckets.likely, *served], self._pieces, shared.device.keep_pipelines, buckets.n_needed
+        drafting = [
+            bucket for bucket in _whole(self._buckets) if self._drafted and 1 < bucket.n_tokens <= self._most_drafted
+        ]
+        picks, takes = self._picker is not None, self.capabilities.registers
+        self.preparation = Preparation(
+            self._buckets, self.lowered, self._recorder, path, drafting, picks=picks, takes=takes
         )
-        drafting = [bucket for bucket in self._whole if self._drafted and 1 < bucket.n_tokens <= self._most_drafted]
-        self._draft_preparer = Preparer(reversed(drafting), self._draft_pieces, shared.device.keep_pipelines)
-        self._row_preparer: Preparer | None = None  # of steps of several tokens in one dispatch
-        self._lone_preparer: Preparer | None = None  # of single tokens in one dispatch
-        if shared.prepares:
-            self._start(self._preparer)
-            if self._persistent and (self._persistent.compiles_long or not shared.device.knows_pipelines):
-                self._lone_preparer = self._compiled_beside([1])
         shared.programs.append(self)
-
-    def _start(self, preparer: Preparer) -> None:
-        self._shared.preparers.add(preparer)
-        preparer.start()
 
     def _capabilities(self) -> Capabilities:
         gives_more = len(self._segment.outputs) > 1 and not self._segment.loop
@@ -303,9 +240,9 @@ class DeviceProgram(Program):
         """Numbers of drafted tokens for whose rows there is a bucket without others."""
         if not self._picker or not self.host.goes_on or self.host.fed:
             return ()
-        if self._recurrent and not self._memory.state_inputs:
+        if self.lowered.recurrent and not self._memory.state_inputs:
             return ()
-        rows = [bucket.n_tokens for bucket in self._whole]
+        rows = [bucket.n_tokens for bucket in _whole(self._buckets)]
         return tuple(n - 1 for n in rows if 1 < n <= MAX_DRAFTED and n.bit_count() == 1)
 
     @property
@@ -314,11 +251,6 @@ class DeviceProgram(Program):
         limits = self._memory.limits
         most = MAX_DRAFTED if self._shared.invariant else most_drafted(limits)
         return min(most, limits.n_batch, limits.n_outputs)
-
-    @property
-    def _whole(self) -> list[Bucket]:
-        """Buckets of sequences with several tokens, each with a row of logits."""
-        return [bucket for bucket in self._buckets.all if bucket.n_tokens == bucket.n_outputs and not bucket.lone]
 
     def run(self, step: Step) -> Values:
         return self.submit(step).outputs()
@@ -331,14 +263,13 @@ class DeviceProgram(Program):
         self._recorder.free(turn)
         self.host.write_step(batch, turn)
         exact = batch.exact or (step.ask and step.ask.n_drafted)
-        ready = self._preparer.ready if self._shared.prepares and not exact else None
-        bucket = self._buckets.of(batch.sizes, ready)
+        bucket = self._buckets.of(batch.sizes, None if exact else self.preparation.ready)
         follows = from_slots and step.ask is not None and self._goes_on(batch, step.ask)
-        self._latest = (batch.slots, step.ask.n_drafted) if step.ask and self._may_go_on(batch, step.ask) else None
+        self._latest = (batch.slots, step.ask.n_drafted) if step.ask and _may_go_on(batch, step.ask) else None
         recording = Recording(
             bucket,
             turn=turn,
-            persistent=not step.waits and self._is_one_dispatch(bucket.n_tokens),
+            persistent=not step.waits and self.preparation.is_one_dispatch(bucket.n_tokens),
             follows=follows,
             takes=from_slots and not (follows and int(batch.tokens.min()) == LATEST),
             relative=batch.relative and not follows,
@@ -358,11 +289,6 @@ class DeviceProgram(Program):
         if batch.relative and ask.n_drafted and not follows:
             raise BackendError("vulkan: a step with drafts goes on with other sequences than the step before")
         return follows
-
-    def _may_go_on(self, batch: Batch, ask: Ask) -> bool:
-        """Return True if a step may go on with the sequences of this one: it has one token of each, or drafts."""
-        is_single = len(batch.tokens) == len(batch.slots) == len(batch.output_ids)
-        return ask.first_draft is None and (ask.n_drafted > 0 or is_single)
 
     def _computing(self, step: Step, recording: Recording) -> Computed:
         """Submit a step whose outputs are requested."""
@@ -400,61 +326,13 @@ class DeviceProgram(Program):
         return picked
 
     def wait_until_prepared(self) -> None:
-        if self._shared.prepares and self._persistent and not self._persistent.compiles_long:
-            self._persistent.works()  # beside the preparers: its pipeline takes the driver a while
-        self._preparer.wait()
-        self._draft_preparer.wait()
-        self._start_rows()
+        self.preparation.wait()
         if self._shared.prepares and not self._recorder.last:
             self._rehearse()
 
     def wait_until_settled(self) -> None:
         self.wait_until_prepared()
-        for preparer in (self._preparer, self._lone_preparer, self._row_preparer):
-            if preparer is not None:
-                preparer.join()
-
-    def _is_one_dispatch(self, n_tokens: int) -> bool:
-        """Return True if a step is one dispatch.
-
-        One of several tokens is not until its pipeline is compiled, nor one token in the first process of a device, nor
-        with the shader for any shape.
-        """
-        if not self._persistent or n_tokens > self._persistent.most_rows:
-            return False
-        preparer = self._lone_preparer
-        if n_tokens > 1 and self._shared.prepares:
-            self._start_rows()
-            preparer = self._row_preparer
-        if preparer is not None and Bucket(n_tokens, n_tokens) not in preparer.ready:
-            return False
-        return self._persistent.works(n_tokens)
-
-    def _start_rows(self) -> None:
-        """Begin to compile steps of several tokens in one dispatch, beside requests: a driver takes seconds for one."""
-        if self._row_preparer or not self._persistent or not self._shared.prepares:
-            return
-        most_rows = self._persistent.most_rows
-        sizes = sorted({n for bucket in self._buckets.all if 1 < (n := bucket.n_tokens) <= most_rows})
-        self._row_preparer = self._compiled_beside(sizes)
-
-    def _compiled_beside(self, sizes: Sequence[int]) -> Preparer:
-        """Return a started preparer that compiles steps of these numbers of tokens in one dispatch."""
-        assert self._persistent is not None
-        probing: dict[Bucket, Dispatch] = {}
-        try:
-            with self._shared.making:  # tables are uploaded here, since threads that prepare must not
-                probing |= {Bucket(n, n): dispatch for n in sizes if (dispatch := self._persistent.probing(n))}
-                self._shared.weights.finish()
-        except BackendError as error:
-            logger.info("vulkan: steps in one dispatch take several: %s", error)
-
-        def pieces(bucket: Bucket) -> Iterator[Work]:
-            yield partial(self._shared.kernels.pipeline, probing[bucket])
-
-        preparer = Preparer(probing, pieces, self._shared.device.keep_pipelines)
-        self._start(preparer)
-        return preparer
+        self.preparation.join()
 
     def _rehearse(self) -> None:
         """Compute a prompt and the token behind it before the first request, since a driver's first steps are slow.
@@ -480,12 +358,11 @@ class DeviceProgram(Program):
             self.submit(Step(batch)).outputs()
 
     def prepare_drafts(self) -> None:
-        if self._shared.prepares and self._draft_preparer not in self._shared.preparers:
-            self._start(self._draft_preparer)
+        self.preparation.prepare_drafts()
 
     @property
     def prepares_drafts(self) -> bool:
-        return self._draft_preparer.is_busy
+        return self.preparation.prepares_drafts
 
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
         self._copies.copy(pairs)
@@ -523,19 +400,8 @@ class DeviceProgram(Program):
     def close(self) -> None:
         if self in self._shared.programs:
             self._shared.programs.remove(self)
-        self._preparer.close()
-        self._draft_preparer.close()
-        for preparer in (self._row_preparer, self._lone_preparer):
-            if preparer:
-                preparer.close()
-        for part in (
-            self._recorder,
-            self._copies,
-            self._moves,
-            self._arena,
-            self._memory.step,
-            self.host,
-        ):
+        self.preparation.close()
+        for part in (self._recorder, self._copies, self._moves, self._arena, self._memory.step, self.host):
             part.close()
         if self._picker:
             self._picker.close()
@@ -569,88 +435,25 @@ class DeviceProgram(Program):
             kept=_kept(self._segment),
         )
 
-    def _new_weights(self) -> list[Weight]:
-        """Return the weights that no earlier program has uploaded."""
-        operands = [tensor for node in parts(self._segment) for tensor in node.operands()]
-        used = {(id(weight.source), weight.name): weight for weight in operands if isinstance(weight, Weight)}
-        new = [weight for key, weight in used.items() if key not in self._shared.used]
-        self._shared.used |= set(used)
-        return new
 
-    def _lower(self, bucket: Bucket, use: StateUse = StateUse.ADVANCE) -> list[Dispatch]:
-        """Return the dispatches of a step, or those that settle its recurrent states."""
-        if (bucket, use) not in self._lowered:
-            lowering = Lowering(self._memory, *bucket, use=use)
-            for node in self._recurrent if use is StateUse.SETTLE else self._segment.nodes:
-                self._lower_nodes(lowering, [node])
-            self._finish(bucket, lowering)
-        return self._lowered[bucket, use]
+def _may_go_on(batch: Batch, ask: Ask) -> bool:
+    """Return True if a step may go on with the sequences of this one: it has one token of each, or drafts."""
+    is_single = len(batch.tokens) == len(batch.slots) == len(batch.output_ids)
+    return ask.first_draft is None and (ask.n_drafted > 0 or is_single)
 
-    def _lower_nodes(self, lowering: Lowering, nodes: Sequence[Node]) -> None:
-        with self._shared.making:
-            for node in nodes:
-                lowering.lower(node)
 
-    def _finish(self, bucket: Bucket, lowering: Lowering) -> None:
-        """Store the dispatches of a bucket, unless another thread was faster."""
-        with self._shared.making:
-            self._shared.weights.finish()
-        self._lowered.setdefault((bucket, lowering.use), self._with_instructions(bucket, lowering.dispatches))
+def _whole(buckets: Buckets) -> list[Bucket]:
+    """Return the buckets of sequences with several tokens, each with a row of logits."""
+    return [bucket for bucket in buckets.all if bucket.n_tokens == bucket.n_outputs and not bucket.lone]
 
-    def _with_instructions(self, bucket: Bucket, dispatches: list[Dispatch]) -> list[Dispatch]:
-        """Return the dispatches of a bucket, with copies that fetch instructions ahead where that is faster."""
-        has_zero = ZERO not in size_words(self._memory.limits).values()
-        if not (
-            bucket.lone and bucket.n_tokens in MEASURED and has_zero and displaces(dispatches, self._weights_nbytes)
-        ):
-            return dispatches
-        return warmed(dispatches, self._memory.scratch.take("fetched instructions", ROOM_BYTES))
 
-    def _pieces(self, bucket: Bucket) -> Iterator[Work]:
-        """Yield the work that prepares a bucket: its dispatches, their pipelines, and a command buffer.
-
-        The second time command buffers with the common picks of one token, so that no stream waits for them; for the
-        largest steps also those behind a step, whose tokens they may take.
-        """
-        if bucket in self._preparer.ready:
-            recordings = [Recording(bucket, 1, choice) for choice in USUAL_CHOICES[:3]]
-            if self.capabilities.registers and bucket == self._buckets.all[-1]:
-                taking = [item._replace(turn=turn, takes=True) for item in recordings for turn in range(N_TURNS)]
-                recordings += [*(item._replace(turn=1) for item in recordings), *taking]
-            for recording in recordings:
-                yield partial(self._recorder.prepare, recording)
-            return
-        yield from self._lowering_pieces(bucket)
-        with self._shared.making:
-            dispatches = [*self._lower(bucket), *self._recorder.choices(bucket, USUAL_CHOICES)]
-        yield partial(self._shared.kernels.compile, dispatches, lambda: self._preparer.ends)
-        yield partial(self._recorder.prepare, Recording(bucket))
-
-    def _lowering_pieces(self, bucket: Bucket, use: StateUse = StateUse.ADVANCE) -> Iterator[Work]:
-        """Yield the work that lowers a bucket, unless it is done."""
-        if (bucket, use) not in self._lowered:
-            lowering = Lowering(self._memory, *bucket, uploads=False, use=use)
-            for first in range(0, len(self._segment.nodes), PIECE):
-                yield partial(self._lower_nodes, lowering, self._segment.nodes[first : first + PIECE])
-            yield partial(self._finish, bucket, lowering)
-
-    def _draft_pieces(self, bucket: Bucket) -> Iterator[Work]:
-        """Yield the work that prepares steps with drafts: their pipelines, and command buffers."""
-        use = StateUse.KEEP if self._recurrent else StateUse.ADVANCE
-        yield from self._lowering_pieces(bucket, use)
-        most_rows = min(bucket.n_tokens, MAX_DRAFTED)
-        numbers = [1 << i for i in range(1, most_rows.bit_length())]  # rows of a sequence
-        choices = [choice for n_rows in numbers for choice in drafted_choices(n_rows)]
-        with self._shared.making:
-            dispatches = [*self._lower(bucket, use), *self._recorder.choices(bucket, choices)]
-        yield partial(self._shared.kernels.compile, dispatches, lambda: self._draft_preparer.ends)
-        if bucket.n_tokens == most_rows:
-            for choice in (*drafted_choices(most_rows), *restricted_choices(most_rows)):
-                yield partial(self._recorder.prepare, Recording(bucket, 1, choice))
-        raw = [choice._replace(raw=True) for choice in choices]
-        yield partial(
-            self._shared.kernels.compile, self._recorder.choices(bucket, raw), lambda: self._draft_preparer.ends
-        )
+def _new_weights(segment: Segment, used: set[tuple[int, str]]) -> list[Weight]:
+    """Return the weights of a segment that are not in ``used``, and add them."""
+    operands = [tensor for node in parts(segment) for tensor in node.operands()]
+    weights = {(id(weight.source), weight.name): weight for weight in operands if isinstance(weight, Weight)}
+    new = [weight for key, weight in weights.items() if key not in used]
+    used |= set(weights)
+    return new
 
 
 def _computed_by(shared: Shared) -> str:

@@ -164,10 +164,10 @@ def test_gated_experts_and_their_sum(vulkan: VulkanBackend, rng: np.random.Gener
     check(vulkan, w, [inputs], build, (1, 5, MOST))
     program = compiled(vulkan, w, inputs, build)
     assert isinstance(program, DeviceProgram)
-    lone = program._lower(program._buckets.all[0])
+    lone = program.lowered.dispatches(program._buckets.all[0])
     kernels = [each.kernel.split(".")[0] for each in lone]
     assert [name.removesuffix("_int8") for name in kernels] == ["matvec", "matvec", "expert_sum"]
-    many = [each.kernel.split(".")[0] for each in program._lower(program._buckets.all[-1])]
+    many = [each.kernel.split(".")[0] for each in program.lowered.dispatches(program._buckets.all[-1])]
     if vulkan._open()[0].lanes and size == 128:
         assert many == ["group", "half", "matmul_lanes", "matmul_lanes", "expert_sum"]
     program.close()
@@ -204,7 +204,7 @@ def test_routing_of_a_few_tokens_with_the_order_of_their_pairs(
         program = compiled(vulkan, w, inputs, build)
         assert isinstance(program, DeviceProgram)
         bucket = next(bucket for bucket in program._buckets.all if bucket.n_tokens == 16)
-        assert [each.kernel for each in program._lower(bucket)].count("route_group") == (most > 0)
+        assert [each.kernel for each in program.lowered.dispatches(bucket)].count("route_group") == (most > 0)
         found.append(result(program, inputs, 13))
         program.close()
     np.testing.assert_array_equal(*found)

@@ -122,8 +122,8 @@ class TestModels:
             expected = texts(model)
         with load(path, "always") as model:
             meanwhile = texts(model)
-            made[-1]._preparer.join()
-            assert made[-1]._preparer.ready == set(made[-1]._buckets.all)
+            made[-1].preparation.join()
+            assert made[-1].preparation.ready == set(made[-1]._buckets.all)
             n_pipelines = len(made[-1]._shared.kernels._pipelines)
             assert texts(model) == expected
             assert len(made[-1]._shared.kernels._pipelines) == n_pipelines, "a step compiled what was not prepared"
@@ -152,7 +152,7 @@ class TestModels:
             if not at_load:
                 model.generate(IDS[:6], max_tokens=12, temperature=0, **choice)
             made[-1].wait_until_prepared()
-            assert made[-1]._draft_preparer.ready == {Bucket(n, n) for n in (2, 4, 8, 16)}
+            assert made[-1].preparation._drafts.ready == {Bucket(n, n) for n in (2, 4, 8, 16)}
             recorded = set(made[-1]._recorder._recorded)
             n_pipelines = len(made[-1]._shared.kernels._pipelines)
             options: list[dict[str, Any]] = [{"temperature": 0}, {"logit_bias": {1: 9.0}, "repeat_penalty": 1.1}]
@@ -182,7 +182,7 @@ class TestModels:
     def test_a_model_is_closed_while_it_prepares(self, tiny_file: Any, made: list[Any]) -> None:
         with load(tiny_file("llama-bias"), "always") as model:
             assert len(model.generate(IDS[:5], max_tokens=1, temperature=0).tokens) == 1
-        assert not made[-1]._preparer._thread.is_alive()
+        assert not made[-1].preparation._steps._thread.is_alive()
         assert made[-1]._shared.device.n_allocations == 0
 
     def test_a_pipeline_that_does_not_compile_is_the_loads_error(
@@ -193,7 +193,7 @@ class TestModels:
         with load(path, "never") as model:
             expected = texts(model)
         with monkeypatch.context() as patch:
-            patch.setattr(programs.Kernels, "_compile", mock.Mock(side_effect=BackendError("no compiler")))
+            patch.setattr(Kernels, "_compile", mock.Mock(side_effect=BackendError("no compiler")))
             with pytest.raises(BackendError, match="no compiler"):
                 load(path, "always")
         with load(path, "always") as model:
