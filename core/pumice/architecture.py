@@ -90,11 +90,13 @@ class HParams:
             raise self.wrong(key, f"is {value!r}, expected a list of integers")
         return list(values)
 
-    def positive(self, key: str) -> int:
-        """Return an integer of at least 1. Raises ModelError for another value or a missing key."""
+    def positive(self, key: str, most: int | None = None) -> int:
+        """Return an integer from 1 to ``most``. Raises ModelError for another value or a missing key."""
         value = self.get_int(key)
         if value < 1:
             raise self.wrong(key, f"is {value}, but must be at least 1")
+        if most is not None and value > most:
+            raise self.wrong(key, f"is {value}, expected at most {most}")
         return value
 
     def number(self, key: str, default: float = _REQUIRED, low: float = 0.0) -> float:

@@ -36,11 +36,11 @@ class GraniteSpeech(AudioEncoder):
             hparams.positive(f"{name}head_count") for name in ("attention.", "projector.")
         )
         self.eps = hparams.number("attention.layer_norm_epsilon")
-        self.n_bins = self._at_most("num_mel_bins", MOST_BINS)  # of two frames
-        self.chunk = self._at_most("chunk_size", MOST_CHUNK)
-        self.around = Around(self._at_most("conv_kernel_size", MOST_TAPS))
+        self.n_bins = hparams.positive("num_mel_bins", MOST_BINS)  # of two frames
+        self.chunk = hparams.positive("chunk_size", MOST_CHUNK)
+        self.around = Around(hparams.positive("conv_kernel_size", MOST_TAPS))
         self.most_distance = hparams.positive("max_pos_emb")
-        self.window = self._at_most("projector.window_size", MOST_WINDOW)
+        self.window = hparams.positive("projector.window_size", MOST_WINDOW)
         self.n_queries = self.window // hparams.positive("projector.downsample_rate")
         self.taken = tuple(hparams.integers("feature_layer", ()))
         if self.n_bins % 2:
@@ -53,12 +53,6 @@ class GraniteSpeech(AudioEncoder):
         self.piece_rows = unit * max(1, MOST_ROWS // unit)
         self.n_rows = self.piece_rows
         self.padded = -self.chunk % LANES
-
-    def _at_most(self, key: str, most: int) -> int:
-        value = self.hparams.positive(key)
-        if value > most:
-            raise self.hparams.wrong(key, f"is {value}, expected at most {most}")
-        return value
 
     def prepare(self, samples: Samples) -> Iterator[str | SoundPiece]:
         frames = paired_mel(samples, self.n_bins // 2)

@@ -26,11 +26,9 @@ class ConformerSizes(NamedTuple):
 def conformer_sizes(hparams: HParams) -> ConformerSizes:
     """Return the sizes of a file. Raises ModelError for heads that do not divide the width, and for too many bins."""
     n_embd, n_head = hparams.positive("embedding_length"), hparams.positive("attention.head_count")
-    eps, n_mels = hparams.number("attention.layer_norm_epsilon"), hparams.positive("num_mel_bins")
+    eps, n_mels = hparams.number("attention.layer_norm_epsilon"), hparams.positive("num_mel_bins", MOST_BINS)
     if n_embd % (2 * n_head):
         raise hparams.wrong("attention.head_count", f"is {n_head}, which does not divide {n_embd}")
-    if n_mels > MOST_BINS:
-        raise hparams.wrong("num_mel_bins", f"is {n_mels}, expected at most {MOST_BINS}")
     return ConformerSizes(n_embd, n_head, eps, n_mels)
 
 

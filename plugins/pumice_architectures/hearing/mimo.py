@@ -37,26 +37,18 @@ class MiMoAudio(Whisper):
         self.head_dim = self.n_embd // self.n_head
         self.freqs = falling(self.head_dim // 2)
         self.n_rows = SEGMENT // 2
-        self.group, self.n_local = (
-            self._at_most("local_group_size", MOST_GROUP),
-            self._at_most("local_block_count", MOST_LOCAL),
-        )
+        self.group = hparams.positive("local_group_size", MOST_GROUP)
+        self.n_local = hparams.positive("local_block_count", MOST_LOCAL)
         self.window = hparams.positive("window_size")
         self.modes = hparams.integers("wa_pattern_mode")
         if len(self.modes) != self.n_layer:
             raise hparams.wrong("wa_pattern_mode", f"has {len(self.modes)} values, expected {self.n_layer}")
         self.books = hparams.integers("rvq.codebook_size")
-        n_books = self._at_most("rvq.num_quantizers", MOST_BOOKS)
+        n_books = hparams.positive("rvq.num_quantizers", MOST_BOOKS)
         if len(self.books) != n_books or min(self.books) < 1:
             raise hparams.wrong("rvq.codebook_size", f"is {self.books!r:.60}, expected {n_books} sizes")
         if self.n_layer <= SKIPPED:
             raise hparams.wrong("block_count", f"is {self.n_layer}, expected at least {SKIPPED + 1}")
-
-    def _at_most(self, key: str, most: int) -> int:
-        value = self.hparams.positive(key)
-        if value > most:
-            raise self.hparams.wrong(key, f"is {value}, expected at most {most}")
-        return value
 
     def pieces(self, samples: Samples) -> Iterator[SoundPiece]:
         mel = spectrogram(samples, self.n_mels)

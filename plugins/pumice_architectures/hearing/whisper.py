@@ -33,12 +33,10 @@ class Whisper(AudioEncoder):
         super().__init__(hparams)
         self.n_embd = hparams.positive("embedding_length")
         self.n_head = hparams.positive("attention.head_count")
-        self.n_mels = hparams.positive("num_mel_bins")
+        self.n_mels = hparams.positive("num_mel_bins", MOST_MELS)
         self.eps = hparams.number("attention.layer_norm_epsilon")
         if self.n_embd % self.n_head:
             raise hparams.wrong("attention.head_count", f"is {self.n_head}, which does not divide {self.n_embd}")
-        if self.n_mels > MOST_MELS:
-            raise hparams.wrong("num_mel_bins", f"is {self.n_mels}, expected at most {MOST_MELS}")
         self.n_rows = WINDOW_FRAMES // 2
 
     def prepare(self, samples: Samples) -> Iterator[str | SoundPiece]:
@@ -340,9 +338,7 @@ class Ultravox(Whisper):
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
-        self.stack = hparams.positive("projector.stack_factor")
-        if self.stack > MOST_STACKED:
-            raise hparams.wrong("projector.stack_factor", f"is {self.stack}, expected at most {MOST_STACKED}")
+        self.stack = hparams.positive("projector.stack_factor", MOST_STACKED)
 
     def pieces(self, samples: Samples) -> Iterator[SoundPiece]:
         part = padded_to(samples, max(2, -(-len(samples) // HOP)) * HOP)

@@ -42,11 +42,9 @@ class Sam:
 
     def __init__(self, hparams: HParams, shares: Sequence[float]) -> None:
         self.n_layer, self.n_head = hparams.positive("sam.block_count"), hparams.positive("sam.head_count")
-        self.n_embd, self.window = hparams.positive("sam.embedding_length"), hparams.positive("window_size")
+        self.n_embd, self.window = hparams.positive("sam.embedding_length"), hparams.positive("window_size", SIDE)
         if self.n_embd % (UNIT * self.n_head):
             raise hparams.wrong("sam.head_count", f"is {self.n_head}, for {self.n_embd} values; heads need 8 or more")
-        if self.window > SIDE:
-            raise hparams.wrong("window_size", f"is {self.window}, expected at most {SIDE}")
         self.head_dim = self.n_embd // self.n_head
         self.shares = tuple(shares)
         self.n_rows = (-(-SIDE // self.window) * self.window) ** 2
