@@ -89,7 +89,6 @@ class MlxProgram(Program):
     """A loop over the nodes; MLX owns the arrays and reuses their memory."""
 
     def __init__(self, shared: Shared, segment: Segment, limits: Limits) -> None:
-        self._shared = shared
         self._segment = segment
         before = shared.weights.nbytes
         with errors("loading the weights"):

@@ -203,10 +203,9 @@ class ModelLoading:
                 loop.call_soon_threadsafe(self.events.status, served_model.name, "loading", done / total)
 
         late = loop.call_later(_LONG_LOAD_SECONDS, _tell_loading, served_model)
-        started = time.monotonic()
         try:
             model = await _in_thread(self._load_checked, served_model.spec, progress, loop.call_soon_threadsafe)
-            self._take(served_model, model, time.monotonic() - started)
+            self._take(served_model, model)
             del model
             _freeze_loaded()
         except asyncio.CancelledError:
@@ -251,11 +250,11 @@ class ModelLoading:
         n = min(len(self.served_models), self.settings.max_models or len(self.served_models))
         return replace(spec, options=sharing(spec.options, n))
 
-    def _take(self, served_model: ServedModel, model: pumice.Model, seconds: float) -> None:
+    def _take(self, served_model: ServedModel, model: pumice.Model) -> None:
         service = ModelService(
             model, served_model.spec.names, self.settings, self.metrics, served_model.scales_of(model)
         )
-        served_model.loaded(service, seconds)
+        served_model.loaded(service)
         self._tell(served_model)
         if service.assumed_template and "completion" in capabilities(model.summary):
             warn_of_assumed_template(served_model.name)

@@ -68,7 +68,7 @@ class Models(ModelLoading):
         models = cls([ModelSpec(names, "")], load, settings)
         served_model = models.served_models[0]
         served_model.state = State.LOADING  # it was loaded before it was served
-        models._take(served_model, model, 0.0)
+        models._take(served_model, model)
         return models
 
     # --- names

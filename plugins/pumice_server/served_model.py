@@ -101,7 +101,6 @@ class ServedModel:
         self.summary: pumice.Summary | None = None  # summary of its file, once it has been read
         self.media: Sequence[str] = ()  # kinds of media that it takes, by this file and the projector beside it
         self.progress = (0, 0)  # steps of loading: done, in all
-        self.load_seconds = 0.0
         self.error: Exception | None = None  # reason why it failed
         self.is_too_large = False  # it found too little memory although no other model was loaded
         self.n_crashes = 0  # in a row
@@ -230,9 +229,9 @@ class ServedModel:
         self.move(Change.LOAD)
         self.loading, self.progress, self.is_asked_for = loading, (0, 0), False
 
-    def loaded(self, service: ModelService, seconds: float) -> None:
+    def loaded(self, service: ModelService) -> None:
         self.move(Change.LOADED)
-        self.service, self.error, self.load_seconds, self.is_too_large = service, None, seconds, False
+        self.service, self.error, self.is_too_large = service, None, False
         self.last_used = self._loaded_at = time.monotonic()
 
     def failed(self, error: Exception) -> None:

@@ -131,14 +131,14 @@ def find_placement(graphs: Sequence[Graph], backends: Backends, limits: Limits, 
     check_devices(moved, [device for offer in offers if offer.backend.offload for device in offer.devices])
     gpus = [offer for offer in offers if offer.backend.offload]
     n_offloaded = min([n_wanted, *(offer.layers_that_fit() for offer in gpus)]) if rules.fit else n_wanted
-    placed = _place(graphs, offers, n_layers - n_offloaded, limits)
+    placed = _place(graphs, offers, n_layers - n_offloaded)
     while n_offloaded and rules.fit and not _has_room(placed, gpus, limits):
         n_offloaded -= 1
-        placed = _place(graphs, offers, n_layers - n_offloaded, limits)
+        placed = _place(graphs, offers, n_layers - n_offloaded)
     return Placement(placed, n_layers, n_wanted, n_offloaded)
 
 
-def _place(graphs: Sequence[Graph], offers: Sequence[_Offer], first: int, limits: Limits) -> list[list[Segment]]:
+def _place(graphs: Sequence[Graph], offers: Sequence[_Offer], first: int) -> list[list[Segment]]:
     """Return the segments with layers from ``first`` on on GPUs."""
     pinned = [target for offer in offers for target in offer.pinned()]
     targets = [offer.targets(first if offer.backend.offload else 0) for offer in offers]
