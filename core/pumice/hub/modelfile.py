@@ -182,8 +182,8 @@ def _take(parsed: Modelfile, name: str, argument: str) -> None:
             pass
         case _:
             raise ValueError(
-                f"unknown instruction {name!r:.40}; known are FROM, PARAMETER, TEMPLATE, SYSTEM, MESSAGE, ADAPTER, "
-                "LICENSE"
+                f"unknown instruction {name!r:.40} (known: FROM, PARAMETER, TEMPLATE, SYSTEM, MESSAGE, ADAPTER, "
+                "LICENSE)"
             )
 
 
@@ -209,7 +209,7 @@ def _take_parameter(parsed: Modelfile, name: str, text: str) -> None:
             raise ValueError(f"PARAMETER {name} must be {kind}, not {text!r:.40}") from None
     else:
         parameters = ", ".join([*_SAMPLING, *_ENGINE, "num_predict", "stop"])
-        raise ValueError(f"unknown PARAMETER {name!r:.40}; known are {parameters}")
+        raise ValueError(f"unknown PARAMETER {name!r:.40} (known: {parameters})")
 
 
 def _path_or_name(base: str, folder: Path) -> str:

@@ -97,6 +97,8 @@ def test_commands(home, model, run):
     assert "kind" not in run("list").stdout
     (home / "Modelfile").write_text("FROM a\nBAKE x\n")
     assert run("create", "bread").stderr.startswith("error: Modelfile:2: unknown instruction 'BAKE'")
+    (home / "Modelfile").write_text("FROM a\nPARAMETER top_kk 3\n")
+    assert "(known: temperature, top_k, top_p, " in run("create", "bread").stderr
     assert "cannot be read" in run("create", "bread", "-f", "none").stderr
     for text, missing in (
         ("FROM none.gguf", "FROM: none.gguf"),
