@@ -452,7 +452,7 @@ def prepare(
     stack.callback(opening.close)  # before the file
     registry = opening.registry
     architecture = make_architecture(file, registry)
-    sizes = chosen_sizes(config, architecture)
+    sizes = chosen_sizes(config, file, architecture)
     backends = opening.line
     drafts = not observer and (names_layer(config) if backends[0][1].offload else config.is_drafting)
     graphs = trace_configured(stack, file, architecture, sizes.n_ctx, config, registry, drafts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 
 from pumice.adapters import Adapter, is_control_vector, read_adapter, read_control_vector, with_adapters
 from pumice.architecture import Architecture, HParams
@@ -27,10 +28,23 @@ Build = Callable[[GraphBuilder], Tensor | None]
 
 log = logging.getLogger("pumice")
 
+_POSITIONS = "position_embd.weight"  # a table of learned positions, beyond which a model computes nothing
 
-def chosen_sizes(config: Config, architecture: Architecture) -> EngineSizes:
+
+def chosen_sizes(config: Config, file: GGUFFile, architecture: Architecture) -> EngineSizes:
     """Return the sizes of context, batch and cache for a model."""
-    return EngineSizes(_context_length(config, architecture), config.n_batch, config.n_parallel, config.kv_type)
+    trained = architecture.n_ctx_train
+    sizes = EngineSizes(config.n_ctx or trained, config.n_batch, config.n_parallel, config.kv_type)
+    if config.n_ctx > trained and _POSITIONS in file.tensors:
+        log.warning("n_ctx is %d, but the model has %d positions: a sequence has no more tokens", config.n_ctx, trained)
+        return replace(sizes, n_ctx=trained, n_cache=min(config.n_ctx, trained * config.n_parallel))
+    if config.n_ctx > trained * config.n_parallel:
+        log.warning(
+            "n_ctx is %d for %d sequences at once (n_parallel), but the model was trained for %d positions of a "
+            "sequence; text beyond these may be poor",
+            *(config.n_ctx, config.n_parallel, trained),
+        )
+    return sizes
 
 
 def trace_configured(
@@ -135,15 +149,3 @@ def _check_kind(file: GGUFFile, kind: str, is_vector: bool) -> None:
         is_adapter = file.metadata.get("general.type") == "adapter"
         advice = "a LoRA adapter, not a control vector; load it with --lora" if is_adapter else "not a control vector"
         raise ModelError(f"{file.path}: {advice}")
-
-
-def _context_length(config: Config, architecture: Architecture) -> int:
-    """Return the configured context in tokens; for 0 the model's training context."""
-    trained = architecture.n_ctx_train
-    if config.n_ctx > trained * config.n_parallel:
-        log.warning(
-            "n_ctx is %d for %d sequences at once (n_parallel), but the model was trained for %d positions of a "
-            "sequence; text beyond these may be poor",
-            *(config.n_ctx, config.n_parallel, trained),
-        )
-    return config.n_ctx or trained

@@ -210,7 +210,7 @@ def _subject(
     machine: PlannedMachine,
 ) -> _Subject:
     """Return the traced model with the sizes and rules that are planned for; ``stack`` closes backends and files."""
-    sizes = chosen_sizes(config, architecture)
+    sizes = chosen_sizes(config, file, architecture)
     backends = _backends(stack, registry, config, machine)
     graphs = trace_adapted(stack, file, architecture, sizes.n_ctx, config, registry)
     host = machine.host_bytes if machine.host_bytes is not None else usable_memory_bytes(config.memory_limit)

@@ -171,7 +171,7 @@ def stages_needed(path: str, arguments: Mapping[str, Any], n_bytes: int) -> int:
     with ExitStack() as stack:
         file = stack.enter_context(open_configured(located.path, registry, config))
         architecture = make_architecture(file, registry)
-        chosen = chosen_sizes(config, architecture)
+        chosen = chosen_sizes(config, file, architecture)
         graphs = trace_adapted(stack, file, architecture, chosen.n_ctx, config, registry)
         limits = make_limits(graphs, chosen)
         sizes = _layer_sizes(
