@@ -15,6 +15,7 @@ from pumice.backend.pick import Ahead, Ask, Pick, PickLimits, Restriction
 from pumice.backend.step import LATEST, Batch, Limits, Pending, Step
 from pumice.engine import Engine, Generation, Preparer, Request
 from pumice.engine.drafts.speculation import Speculation
+from pumice.engine.placement.programs import SegmentProgram
 from pumice.sampler import mask
 from pumice_samplers import SAMPLERS
 
@@ -231,9 +232,9 @@ class Runner:
     def __post_init__(self) -> None:
         self.lost = False
         self.has_registers = self.program.capabilities.registers
-        has_states = isinstance(self.program, Slots)
-        self.model = SimpleNamespace(encodes=False, whole=frozenset(), recurrent=has_states)
-        self.cache = SimpleNamespace(keeps_states=has_states, copy_slots=self.program.copy_slots)
+        self.keeps_states = isinstance(self.program, Slots)
+        self.model = SimpleNamespace(encodes=False, whole=frozenset(), recurrent=self.keeps_states)
+        self.cache = SegmentProgram(self.program)
         self.capabilities = self.program.capabilities
 
     def prepare_drafts(self) -> None:
