@@ -10,6 +10,7 @@ from dataclasses import replace
 from pumice.adapters import Adapter, is_control_vector, read_adapter, read_control_vector, with_adapters
 from pumice.architecture import Architecture, HParams
 from pumice.config import AdapterOptions, Config
+from pumice.engine.media.encoders import ChosenProjector
 from pumice.engine.placement.sizing import EngineSizes
 from pumice.errors import ModelError, PluginError
 from pumice.file_names import why_absent
@@ -70,6 +71,7 @@ def trace_configured(
     for option, path in {"mmproj": projector, "vocoder": find_vocoder(file.path, config.vocoder)}.items():
         if path is not None and (reason := why_absent(path)):  # it is read with the first request that needs it
             raise ModelError(f"{option}: {path}: {reason}")
+    ChosenProjector(file.path, config.mmproj, file).check()
     return for_cache(trace(file, architecture, n_ctx, draft, True, projector is not None, keeps_stream), config)
 
 

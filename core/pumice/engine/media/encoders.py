@@ -88,6 +88,11 @@ class ChosenProjector:
         """The parts of the file; none without one. Raises PumiceError for a file that cannot be read."""
         return ProjectorParts() if self.path is None else self._parts
 
+    def check(self) -> None:
+        """Raise ModelError if the option names a file that is no projector."""
+        if self._mmproj and self.path is not None and self.parts == ProjectorParts():
+            raise ModelError(f"mmproj: {self.path}: not a projector; files of projectors are named mmproj*.gguf")
+
     @cached_property
     def _parts(self) -> ProjectorParts:
         if self.own:
