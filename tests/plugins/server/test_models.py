@@ -7,12 +7,14 @@ import re
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import httpx2
 import pytest
 
 import pumice
 from gguf_files import tiny_llama
+from pumice.engine.messages import DeviceFacts
 from pumice.plugin.unstable import ModelSpec
 from pumice_server import model_loading, model_service, models
 from pumice_server.protocols.ollama.chat import keep_alive
@@ -145,6 +147,15 @@ def test_a_single_model_is_loaded_and_unloaded_by_its_own_name_alone(one, action
     assert response.status_code == 404
     assert "'any'" in response.json()["error"]["message"]
     assert states(one) == {"one": "loaded"}
+
+
+def test_ollama_learns_what_gpus_hold(one, monkeypatch):
+    read, device = pumice.Model.facts.fget, DeviceFacts("vulkan0", True, {"ffn": 5}, [0])
+    monkeypatch.setattr(pumice.Model, "facts", property(lambda model: replace(read(model), devices=[device])))
+    assert complete(one, "any").status_code == 200
+    (held,) = one.client.get("/api/ps").json()["models"]
+    assert held["size"] > held["size_vram"] == 5
+    assert held["expires_at"] > "2100", "never: a time that has passed means that the model is stopping"
 
 
 def test_ollamas_keep_alive(two):

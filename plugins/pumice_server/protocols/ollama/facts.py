@@ -29,7 +29,7 @@ from pumice_server.protocols.ollama.bodies import OllamaNameBody
 
 _VERSION = "0.12.0"  # of Ollama's protocol; clients check for a minimum
 _NAMES = {"max_tokens": "num_predict"}  # of parameters of the catalogue
-_NEVER = "0001-01-01T00:00:00Z"
+_NEVER = "2300-01-01T00:00:00Z"  # `ollama ps` takes a time that has passed for a model that is stopping
 
 
 async def version(request: Request) -> OllamaVersion:
@@ -85,7 +85,9 @@ def _held(served_model: ServedModel, summary: pumice.Summary | None) -> ListedMo
     assert served_model.service is not None
     left = served_model.expires - time.monotonic()
     model = listed(served_model, summary)
-    model.size, model.size_vram, model.context_length = served_model.size, 0, served_model.service.model.n_ctx
+    facts = served_model.service.model.facts
+    on_gpus = sum(device.bytes for device in facts.devices if device.is_gpu)
+    model.size, model.size_vram, model.context_length = max(served_model.size, on_gpus), on_gpus, facts.n_ctx
     model.expires_at = _NEVER if left == FOREVER else time_text(time.time() + left)
     return model
 
