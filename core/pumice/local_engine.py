@@ -200,18 +200,13 @@ class LocalEngine:
         first: int = 0,
         terms: Terms = DEFAULT_TERMS,
     ) -> NDArray[np.float32]:
+        self.check_logits(bool(prompt))
         tokens = self._checked("logits: ids", ids)
         if not tokens:
             raise RequestError("logits: no token ids given")
         if type(first) is not int or not 0 <= first < len(tokens):
             raise RequestError(
                 f"logits: first must be a position among the {len(tokens)} tokens, not {show_python(first)}"
-            )
-        if bool(prompt) != self.runner.model.encodes:
-            raise RequestError(
-                "logits: this model has no encoder that could read the prompt"
-                if prompt
-                else "logits: give the prompt, which this model's encoder reads"
             )
         check_ids(prompt, self._facts.n_vocab)
         encoder_prompt = self._preparer.encoder_prompt(prompt, media) if prompt else None
@@ -276,12 +271,11 @@ class LocalEngine:
         Returns:
             float32 ``[len(ending), n_vocab]`` for each ending.
         """
+        self.check_logits()
         begun = self._checked("continuation_logits: beginning", beginning)
         ends = [self._checked("continuation_logits: an ending", ending) for ending in endings]
         if not begun or not all(ends):
             raise RequestError("continuation_logits: the beginning and each ending need a token")
-        if self.runner.model.encodes:
-            raise RequestError("continuation_logits: an encoder-decoder cannot continue a beginning; use logits")
         scales = self._adapter_names.scales(adapters)
         self._check_length(len(begun) + max(map(len, ends), default=0))
 
@@ -293,14 +287,23 @@ class LocalEngine:
 
         return self.thread.read(each)
 
+    def check_logits(self, has_prompt: bool = False) -> None:
+        """Raise RequestError for a model without logits, and if its encoder needs the prompt that is missing."""
+        if "logits" not in self.runner.model.results(MAIN):
+            raise RequestError("this model gives no logits: it is an encoder; use embed")
+        if has_prompt and not self.runner.model.encodes:
+            raise RequestError("logits: this model has no encoder that could read the prompt")
+        if self.runner.model.encodes and not has_prompt:
+            raise RequestError(
+                "this model does not continue a text: it is an encoder-decoder, whose encoder reads the prompt"
+            )
+
     def _check_length(self, n_tokens: int) -> None:
         if n_tokens > self._facts.n_ctx:
             raise RequestError(f"{n_tokens} tokens exceed the context of {self._facts.n_ctx}; increase n_ctx")
 
     def _checked(self, what: str, ids: Sequence[int]) -> list[int]:
-        """Return checked token ids. Raises RequestError for a model without logits."""
-        if "logits" not in self.runner.model.results(MAIN):
-            raise RequestError("this model gives no logits: it is an encoder; use embed")
+        """Return checked token ids."""
         tokens = token_ids(ids, f"{what} must be a list of token ids")
         check_ids(tokens, self._facts.n_vocab)
         return tokens

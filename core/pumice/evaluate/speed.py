@@ -96,7 +96,8 @@ def kernel_times(model: Model) -> list[KernelTime]:
 
 
 def random_tokens(model: Model, n: int, seed: int = 0) -> list[int]:
-    """Return ``n`` random tokens. Raises RequestError if they exceed the context."""
+    """Return ``n`` random tokens. Raises RequestError if they exceed the context, or the model reads no text alone."""
+    local_engine(model).check_logits()
     if n > model.n_ctx:
         raise RequestError(f"{n} tokens exceed the context of {model.n_ctx}; increase n_ctx")
     ids: list[int] = np.random.default_rng(seed).integers(0, model.n_vocab, n).tolist()

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 import pumice
 from pumice.architecture import HParams
 from pumice.errors import ModelError
+from pumice.evaluate.speed import prompt_seconds
 from pumice.gguf import GGUFFile
 from pumice.lazy import resolve
 from pumice.tracing import trace
@@ -95,6 +96,8 @@ def test_an_encoder_neither_generates_nor_gives_logits(encoder_file: Any) -> Non
             model.generate([1, 2])
         with pytest.raises(pumice.RequestError, match="gives no logits: it is an encoder; use embed"):
             model.logits([1, 2])
+        with pytest.raises(pumice.RequestError, match="gives no logits: it is an encoder; use embed"):
+            prompt_seconds(model, 2)
     with pumice.load(encoder_file("qwen2-both-ways"), backend="numpy") as model:
         assert model.logits([1, 2, 3]).shape == (3, model.n_vocab)
         with pytest.raises(pumice.RequestError, match="does not generate text"):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import pumice
+from pumice.evaluate.speed import prompt_seconds
 from pumice.gguf import GGUFFile
 from pumice.gguf.metadata import Metadata
 from pumice.plugin import HParams, ModelError
@@ -75,6 +76,13 @@ def test_a_step_without_the_memory_of_its_encoder_is_refused(t5_file: Any, backe
             model.generate(PROMPT, max_tokens=2)
         runner.submit = submit
         assert model.generate(PROMPT, max_tokens=2).tokens
+
+
+def test_an_encoder_decoder_reads_no_text_alone(t5_file: Any) -> None:
+    with pumice.load(t5_file("t5"), backend="numpy") as model:
+        for read in (lambda: prompt_seconds(model, 2), lambda: model.logits([1])):
+            with pytest.raises(pumice.RequestError, match="does not continue a text: it is an encoder-decoder"):
+                read()
 
 
 def test_a_decoder_alone_has_no_prompt(tmp_path: Path) -> None:
