@@ -176,7 +176,8 @@ def format_timings(model: Model, stream: Stream, load_seconds: float) -> str:
         generated += f", {timings.generation_per_second:.1f} tokens/s"
     if timings.n_drafted:
         generated += f", {timings.n_accepted} of {timings.n_drafted} drafted tokens right"
-    return (
-        f"load {load_seconds:.2f} s on {', '.join(model.backends)} · "
-        f"prompt {counted_as(timings.prompt_tokens, 'token')}, {timings.prompt_per_second:.1f} tokens/s · {generated}"
-    )
+    read = f"prompt {counted_as(timings.prompt_tokens, 'token')}"
+    if timings.prompt_cached:  # which the rate leaves out
+        read += f", {timings.prompt_cached} of them cached"
+    read += f", {timings.prompt_per_second:.1f} tokens/s"
+    return f"load {load_seconds:.2f} s on {', '.join(model.backends)} · {read} · {generated}"

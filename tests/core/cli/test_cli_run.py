@@ -30,6 +30,13 @@ def test_text_goes_to_stdout_and_timings_to_stderr(run, model):
     )
 
 
+def test_cached_tokens_are_told(run, model, home):
+    options = ("-n", "2", "--backend", "numpy", "--set", f"cache_disk={home / 'prompts'}")
+    first, second = (run("run", model, "-p", "ab " * 30, *options).stderr for _ in range(2))
+    assert "cached" not in first
+    assert re.search(r"prompt \d+ tokens, \d+ of them cached, [\d.]+ tokens/s", second)
+
+
 def test_the_prompt_comes_from_an_argument_a_pipe_or_a_file(run, model, home):
     (home / "prompt.txt").write_bytes("añb\r\n".encode())
     options = ["-n", "4", "--temp", "0"]
@@ -111,7 +118,7 @@ def test_options_are_the_parameters_of_generate(run, model, options, parameters)
         (["bench", "MODEL", "-p", "0", "-n", "0"], 2, r"error: nothing to measure: .*"),
         (["run", "nowhere.gguf", "-p", "a"], 1, r"error: .*nowhere.gguf.*"),
         (["run", f"./{'x' * 300}.gguf", "-p", "a"], 1, r"error: x+.gguf: file name too long"),
-        (["run", "MODEL", "-f", "nowhere.txt"], 1, r"error: cannot read the prompt: nowhere.txt: .*"),
+        (["run", "MODEL", "-f", "nowhere.txt"], 1, r"error: nowhere.txt: cannot be read: .*"),
         (
             ["run", "MODEL", "-p", "a", "--backend", "cuda"],
             1,
