@@ -105,9 +105,9 @@ def read_prompt(prompt: str | None, file: Path | None, default: str | None = Non
         with file.open("rb") if file else contextlib.nullcontext(sys.stdin.buffer) as stream:
             data = stream.read(_MAX_PROMPT + 1)  # a device may never end
         if len(data) > _MAX_PROMPT:
-            raise click.ClickException(f"cannot read the prompt: {where}: more than {_MAX_PROMPT} bytes")
+            raise click.ClickException(f"{where}: more than {_MAX_PROMPT} bytes")
         return data.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
     except OSError as error:
-        raise click.ClickException(f"cannot read the prompt: {where}: {error.strerror}") from None
+        raise click.ClickException(f"{where}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise click.ClickException(f"the prompt is not UTF-8: byte {error.start} of {where}") from None
+        raise click.ClickException(f"{where}: not UTF-8: byte {error.start}") from None

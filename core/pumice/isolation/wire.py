@@ -39,7 +39,9 @@ def encode(value: object) -> bytes:
         return msgspec.msgpack.encode(value, enc_hook=_plain)
     except OverflowError:
         raise RequestError("an integer has more than 64 bits") from None
-    except (TypeError, RecursionError, UnicodeEncodeError) as error:
+    except UnicodeEncodeError as error:
+        raise RequestError(f"a text is not valid Unicode: {error.object!r:.40} contains a lone surrogate") from None
+    except (TypeError, RecursionError) as error:
         raise RequestError(f"a value is not plain data: {error}") from None
 
 
