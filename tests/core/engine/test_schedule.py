@@ -2,7 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
@@ -10,7 +10,9 @@ from gguf_files import tiny_llama
 from pumice.config import load_config
 from pumice.engine import Request, Runner
 from pumice.engine.loop.policy import FairPolicy
+from pumice.errors import RequestTimeoutError
 from pumice.local_engine import load_model
+from tiny_zoo import ZOO
 from waiting import PATIENCE
 
 EXACT = {"backend": "numpy", "kv_type": "f32"}
@@ -119,6 +121,17 @@ def test_a_long_wait_overrides_priority(path, patience, comes, n_parallel):
         low = model.stream(prompt, priority=-1, timeout=None if comes else 0.5, **GREEDY)
         assert low.completion().tokens == (expected if comes else [])
         assert len(list(zip(range(50), highs[0], strict=False))) == 50, "they go on"
+
+
+@pytest.mark.parametrize(("patience", "comes"), [(50, True), (1e9, False)])
+def test_an_embedding_waits_for_a_higher_priority_that_holds_a_state(tmp_path, patience, comes):
+    path = ZOO["mamba"].write(tmp_path / "mamba.gguf")
+    with load(path, FairPolicy(quantum=10, patience=patience), n_ctx=128, n_parallel=1) as model:
+        high = model.stream([5], priority=2, **{**ENDLESS, "ignore_eos": False})
+        next(high)
+        with nullcontext() if comes else pytest.raises(RequestTimeoutError):
+            model.embed([[5, 6]], timeout=None if comes else 0.5)
+        assert len(list(zip(range(50), high, strict=False))) == 50, "it goes on"
 
 
 def test_time_runs_out_for_who_waits_and_who_generates(path):

@@ -190,10 +190,16 @@ class Places:
     # --- the end of a place
 
     def gives_way(self, job: Job) -> Job | None:
-        """Return the sequence to preempt for a job; readings wait for no generation that holds a recurrent state."""
+        """Return the sequence to preempt for a job, or None.
+
+        A reading that lacks a recurrent state preempts a generation at once, unless all have a higher priority, which
+        would be next again.
+        """
         lane = self.lane(job)
-        if isinstance(job, Reading) and not lane.slots and self.generations.active and not lane.active:
-            return self.generations.active[-1]
+        if isinstance(job, Reading) and not lane.slots and not lane.active:
+            generations = self.generations.active
+            below = [item for item in generations if item.terms.priority <= job.terms.priority]
+            return below[-1] if below else self.policy.gives_way(generations, job, self.n_steps)
         return self.policy.gives_way(self.active if lane.slots else lane.active, job, self.n_steps)
 
     def put_back(self, job: Job, gives_way: bool = False) -> None:
