@@ -135,7 +135,7 @@ def _voices(ctx: click.Context, param: click.Parameter, folder: Path | None) -> 
 )
 @_further_model_option(
     "--sleep-idle-seconds",
-    type=float,
+    type=click.FloatRange(-1),
     metavar="SECONDS",
     help="Unload a model after this many seconds without requests; -1: never.  [default: -1]",
 )

@@ -192,7 +192,7 @@ def _codes(text: str) -> Iterator[tuple[int, bool]]:
             int(digits, 16) if digits else ord(_NAMED.get(character[4], character[4]) if character[4] else character[5])
         )
         if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
-            raise ValueError(f"{character[0]} is not a Unicode character")
+            raise ValueError(f"\\u{code:04X} is not a Unicode character")
         yield code, character[5] is None
 
 

@@ -66,6 +66,7 @@ def test_the_language_is_that_of_llguidances_translation(seed, compiler):
         ("root ::= [^]", "class '[^]': it has no characters"),
         (r'root ::= "\q"', r"unknown escape '\\q'"),
         (r'root ::= "\uD800"', r"\uD800 is not a Unicode character"),
+        ('root ::= "\ud800"', r"\uD800 is not a Unicode character"),
     ],
 )
 def test_errors_of_a_grammar_name_the_fault(text, message):

@@ -99,6 +99,7 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
         (["--slot-save-path", "/absent/a"], "--slot-save-path /absent/a: there is no folder /absent; create it first"),
         (["--conversations", "/absent/a.db"], "--conversations /absent/a.db: there is no folder /absent; create it"),
         (["--no-such"], "No such option"),
+        (["--sleep-idle-seconds", "long"], "'long' is not a valid number"),
         (["a.gguf", "b.gguf", "--lora", "c.gguf"], "--lora applies to a single model"),
         (["--control-vector-layer-range", "1", "2", "--lora", "a.gguf"], "layer-range needs a vector"),
         (["--lora", "a/x.gguf,b/x.gguf"], "two adapters are called x"),
