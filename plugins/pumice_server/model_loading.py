@@ -256,7 +256,8 @@ class ModelLoading:
         )
         served_model.loaded(service)
         self._tell(served_model)
-        if service.assumed_template and "completion" in capabilities(model.summary):
+        chats = "completion" in capabilities(model.summary) and not model.speech.transcribes
+        if service.assumed_template and chats:
             warn_of_assumed_template(served_model.name)
 
     def _notice_death(self, served_model: ServedModel) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from pumice.gguf import GGMLType
 from pumice.model_files.opening import open_model
 from pumice.plugin.unstable import ModelSpec
 from pumice.subtitles import subrip, webvtt
-from server_thread import Serving, serving
+from server_thread import Serving, running, serving
 from whisper_models import write_folder
 
 openai = Late("openai")
@@ -46,6 +47,14 @@ def server(path: Path) -> Iterator[Serving]:
 @pytest.fixture(scope="module")
 def client(server: Serving) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+
+
+def test_no_chat_template_is_missed(
+    path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("pumice"), "propagate", True)
+    with pumice.load(path, **OPTIONS) as model, running(model):
+        assert "chat template" not in caplog.text
 
 
 def test_every_form_has_the_transcript_of_the_model(client: openai.OpenAI, path: Path) -> None:
