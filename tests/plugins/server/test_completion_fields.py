@@ -126,6 +126,15 @@ def test_refused_fields(server, fields, status, message):
     assert message in response.json()["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    "fields", [{"functions": [{"name": "f"}]}, {"audio": {"voice": "alloy", "format": "wav"}}], ids=str
+)
+def test_fields_of_chats_that_would_change_the_answer(server, fields):
+    chat = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1, **fields}
+    answer = server.client.post("/v1/chat/completions", json=chat)
+    assert (answer.status_code, f"{next(iter(fields))} is not supported: " in answer.text) == (400, True)
+
+
 RESPOND = {"input": "Hello", "max_output_tokens": 1}
 
 

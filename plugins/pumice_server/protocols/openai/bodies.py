@@ -72,6 +72,8 @@ class ChatBody(ChatPromptBody):
     verbose: bool | None = None
     """Add `__verbose` with the prompt and the settings."""
     prompt_logprobs: Annotated[Any, refused("/v1/completions reports them")] = None
+    functions: Annotated[Any, refused("its successor is tools")] = None
+    audio: Annotated[Any, refused("answers are texts, which /v1/audio/speech speaks")] = None
 
 
 _NO_SPEAKERS = "models do not distinguish speakers"
