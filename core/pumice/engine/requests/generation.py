@@ -35,7 +35,7 @@ from pumice.engine.requests.outputs import (
     sampled_logprobs,
 )
 from pumice.grammar import BudgetedReasoning
-from pumice.sampler import Chain
+from pumice.sampler import Candidates, Chain
 from pumice.sampler.functions import Functions, LayerFunctions
 
 GENERATE = "generate"
@@ -123,10 +123,10 @@ class Generation(Job):
         if self.layers is not None and self.layers.error is not None:
             raise self.layers.error
         n_top = self.request.logprobs
+        few = self.chain.few if self.chain.masking else None
         if n_top is None:
-            few = self.chain.few if self.chain.masking else None
             return few[0] if few and not self.draws(few) else self.chain.sample(logits, ids)
-        candidates = self.chain.apply(logits, ids)
+        candidates = self._only_end(few) or self.chain.apply(logits, ids)
         if candidates is None or candidates.selected is None:
             return None
         if self.wants_raw:
@@ -135,6 +135,14 @@ class Generation(Job):
         else:
             self._logprobs = sampled_logprobs(candidates, n_top, self.chain.certain)
         return candidates.selected
+
+    def _only_end(self, few: Sequence[int] | None) -> Candidates | None:
+        """Return the end token that complete output leaves, which a parameter such as ignore_eos may forbid."""
+        if not few or few[0] not in self.end_tokens:
+            return None
+        end = Candidates(np.zeros(1, np.float32), np.array(few, np.int32))
+        end.select(0)
+        return end
 
     def note_logprobs(self, ahead: Ahead, step: int, row: int, pick: Pick) -> None:
         """Note the log-probabilities of the next token, which a program picked."""
