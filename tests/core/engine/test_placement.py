@@ -16,7 +16,7 @@ from pumice.config import load_config
 from pumice.engine.placement.backends import choose_gpus
 from pumice.engine.placement.fitting import largest_context
 from pumice.engine.placement.overrides import host_layers, parse_overrides
-from pumice.engine.placement.placement import PlacementRules, place_layers, share_layers
+from pumice.engine.placement.placement import PlacementRules, place_layers, place_like, share_layers
 from pumice.engine.placement.runner import Runner
 from pumice.engine.placement.sizing import EngineSizes, devices_in_use, make_limits
 from pumice.errors import BackendError, ConfigError, PumiceError
@@ -100,6 +100,13 @@ def test_layers_are_shared_in_proportion_to_memory_as_far_as_they_fit() -> None:
     assert list(share_layers(sizes, [9000, 3000]).values()) == [0] * 6 + [1] * 2
     assert list(share_layers(sizes, [1000, 1000, 2000]).values()) == [0, 0, 1, 1, 2, 2, 2, 2]
     assert list(share_layers({**sizes, 0: 350}, [546, 600]).values()) == [0, 0, 1, 1, 1, 1, 1, 1]
+
+
+def test_a_variant_of_a_graph_stays_on_its_devices_where_two_use_one_matrix(tmp_path: Path) -> None:
+    graph, line = layered_graph(tmp_path), [("gpu", gpu()), ("cpu", NumpyBackend())]
+    (segments,) = place_layers([graph], line, limits(), PlacementRules(1))
+    variant = place_like(graph, segments, line, limits())
+    assert [(s.backend, s.nodes) for s in variant] == [(s.backend, s.nodes) for s in segments]
 
 
 ROUTED = ZOO["qwen3moe"]

@@ -168,7 +168,7 @@ def place_like(graph: Graph, like: Sequence[Segment], backends: Backends, limits
 
     def claims(name: str, number: int, node: Node) -> bool:
         backend = dict(backends)[name]
-        places = (where.get(tensor) for tensor in (*node.weights(), node.output) if node.op != TAP)
+        places = (where.get(tensor) for tensor in (node.output, *node.weights()) if node.op != TAP)
         known = next(filter(None, places), None)
         return known in (None, (name, number)) and backend.supports(node, limits)
 
