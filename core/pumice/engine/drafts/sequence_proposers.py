@@ -12,6 +12,7 @@ from typing import Any
 from pumice.engine.drafts.choice import Acceptance
 from pumice.engine.drafts.drafter import FORCED, Draft, Drafter, checked_tokens
 from pumice.engine.requests.generation import Generation
+from pumice.errors import PluginError
 from pumice.guard import PASSED, UNEXPECTED, describe
 from pumice.proposers import Proposer, ProposerContext, names_of
 
@@ -118,6 +119,9 @@ class ProposerPool:
         self._shared: dict[Hashable, Any] = {}
         self._erring: set[str] = set()  # proposers whose wrong tokens the log has named
         self._sequences: dict[Generation, SequenceProposers] = {}
+        for name in {*self.chosen()} - {*drafters}:
+            with suppress(PluginError):  # which each sequence meets again, and the log tells
+                factories[name]  # imports it: no process may fork while a thread of the engine's does
 
     def chosen(self, choice: str = "") -> Sequence[str]:
         """Return the names of the proposers of a choice, or of requests without one."""
