@@ -15,9 +15,11 @@ FOLDER = Path(__file__).parent
 PRODUCTS = [FOLDER / name for name in ("test_cpu_linear.py", "test_cpu_experts.py")]
 OTHERS = [isa.name for isa in ISAS if machine_has(isa) and isa != current()]
 ASSEMBLY = """
-from pumice_cpu.codegen import assembly
+from pumice_cpu.codegen import _optimized, target_machine
 from pumice_cpu.compiler import source_of
-print(assembly(source_of("linear.matmul:q4_0:2")[1]))
+from pumice_cpu.isa import current
+machine = target_machine(current())  # which emits an object file for the library, and a text here
+print(machine.emit_assembly(_optimized(source_of("linear.matmul:q4_0:2")[1], current(), machine)))
 """
 
 #: What the product of int8 with int8 must be made of, and the registers that must not occur.
