@@ -25,12 +25,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import pumice
-from gguf_files import tiny_llama
+from gguf_files import byte_tokenizer, tiny_llama
 from paced import BACKEND, HANGS, Pace
 from pumice.engine import EngineClient
 from pumice.engine.messages import Encode, Event, Failed, Finished, Output, SavePrompt, Score, Snapshot, Terms
 from pumice.gguf import GGMLType, GGUFFile, TensorInfo, Writer
 from pumice.grammar import ReasoningBudget
+from tiny_zoo import ZOO
 
 EXAMPLES = int(os.environ.get("PUMICE_MACHINE_EXAMPLES", "200"))
 N_VOCAB = 300
@@ -141,15 +142,16 @@ def options_of(work: Work) -> dict[str, Any]:
 
 
 def write_adapter(model: Path, path: Path) -> Path:
-    """Write a LoRA adapter for the queries of a model."""
+    """Write a LoRA adapter for the queries of a model, or for what its states read."""
     rng, tensors = np.random.default_rng(1), {}
     with GGUFFile.open(model) as file:
+        architecture = file.metadata["general.architecture"]
         for name, tensor in file.tensors.items():
-            if name.endswith("attn_q.weight"):
+            if name.endswith(("attn_q.weight", "ssm_in.weight")):
                 rows, columns = tensor.shape
                 tensors[f"{name}.lora_a"] = rng.standard_normal((2, columns)).astype(np.float32) * 0.3
                 tensors[f"{name}.lora_b"] = rng.standard_normal((rows, 2)).astype(np.float32) * 0.3
-    metadata = {"general.architecture": "llama", "general.type": "adapter", "adapter.type": "lora"}
+    metadata = {"general.architecture": architecture, "general.type": "adapter", "adapter.type": "lora"}
     infos = [TensorInfo(name, GGMLType.F32, array.shape) for name, array in tensors.items()]
     with Writer(path, metadata | {"adapter.lora.alpha": 2.0}, infos) as writer:
         for array in tensors.values():
@@ -158,9 +160,16 @@ def write_adapter(model: Path, path: Path) -> Path:
 
 
 @cache
-def files() -> tuple[Path, Path, Alone]:
+def files(is_recurrent: bool) -> tuple[Path, Path, Alone]:
     folder = Path(tempfile.mkdtemp(prefix="pumice-machine-"))
-    model = tiny_llama(folder / "tiny.gguf", n_layer=1, dim=32, n_ff=32, n_ctx=256, n_vocab=N_VOCAB)
+    if is_recurrent:
+        vocabulary = {f"/{key}": value for key, value in byte_tokenizer(N_VOCAB).items()}
+        mamba = ZOO["mamba"]
+        shapes = mamba.shapes | {name: (N_VOCAB, mamba.metadata["embedding_length"]) for name in ["token_embd.weight"]}
+        mamba = replace(mamba, metadata=mamba.metadata | vocabulary, shapes=shapes)
+        model = mamba.write(folder / "tiny.gguf")
+    else:
+        model = tiny_llama(folder / "tiny.gguf", n_layer=1, dim=32, n_ff=32, n_ctx=256, n_vocab=N_VOCAB)
     adapter = write_adapter(model, folder / "adapter.gguf")
     return model, adapter, Alone(model, adapter)
 
@@ -171,6 +180,7 @@ class EngineMachine(RuleBasedStateMachine):
     has_cancelled = False
 
     @initialize(
+        is_recurrent=st.sampled_from([False, False, True]),
         n_ctx=contexts,
         n_parallel=st.integers(1, 4),
         n_batch=st.sampled_from([8, 32, 64]),
@@ -178,8 +188,10 @@ class EngineMachine(RuleBasedStateMachine):
         tier=st.sampled_from(["", "", "saved", "ram"]),
         finishes=st.booleans(),
     )
-    def load(self, n_ctx: int, n_parallel: int, n_batch: int, max_queue: int, tier: str, finishes: bool) -> None:
-        path, adapter, self.alone = files()
+    def load(
+        self, is_recurrent: bool, n_ctx: int, n_parallel: int, n_batch: int, max_queue: int, tier: str, finishes: bool
+    ) -> None:
+        path, adapter, self.alone = files(is_recurrent)
         self.folder = tempfile.TemporaryDirectory()
         config: dict[str, Any] = {"adapters": {"own": {"file": str(adapter), "scale": 0.0}}, "max_queue": max_queue}
         config |= {"cache_saved": self.folder.name} if tier == "saved" else {}
@@ -510,7 +522,7 @@ def closed_references() -> Iterator[None]:
 
 def test_every_kind_of_request_counts_in_the_queue() -> None:
     machine = EngineMachine()
-    machine.load(n_ctx=128, n_parallel=1, n_batch=32, max_queue=1, tier="", finishes=False)
+    machine.load(False, n_ctx=128, n_parallel=1, n_batch=32, max_queue=1, tier="", finishes=False)
     try:
         for _ in range(3):
             machine.encode(texts=[(0, 64)], pooling="mean", adapter=None, late=False)
@@ -522,7 +534,7 @@ def test_every_kind_of_request_counts_in_the_queue() -> None:
 
 def test_commands_do_not_fill_the_queue() -> None:
     machine = EngineMachine()
-    machine.load(n_ctx=128, n_parallel=2, n_batch=32, max_queue=2, tier="", finishes=True)
+    machine.load(False, n_ctx=128, n_parallel=2, n_batch=32, max_queue=2, tier="", finishes=True)
     try:
         machine.encode(texts=[(0, 64)], pooling="mean", adapter=None, late=False)
         for _ in range(4):
