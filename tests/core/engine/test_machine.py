@@ -165,7 +165,7 @@ def files(is_recurrent: bool) -> tuple[Path, Path, Alone]:
     if is_recurrent:
         vocabulary = {f"/{key}": value for key, value in byte_tokenizer(N_VOCAB).items()}
         mamba = ZOO["mamba"]
-        shapes = mamba.shapes | {name: (N_VOCAB, mamba.metadata["embedding_length"]) for name in ["token_embd.weight"]}
+        shapes = mamba.shapes | {"token_embd.weight": (N_VOCAB, mamba.metadata["embedding_length"])}
         mamba = replace(mamba, metadata=mamba.metadata | vocabulary, shapes=shapes)
         model = mamba.write(folder / "tiny.gguf")
     else:
