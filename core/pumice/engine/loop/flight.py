@@ -289,7 +289,7 @@ class Flight:
             else:
                 token = context.lookahead.token(running, self._step(0), item.first + item.taken)
         except BackendError as error:
-            context.scheduler.fail([running], BackendError(f"{context.runner.title}: {error}"))
+            context.scheduler.fail([running], BackendError(f"{context.runner.placed.main.title}: {error}"))
             return None
         except Exception as error:
             context.scheduler.fail([running], error)

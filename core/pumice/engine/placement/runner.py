@@ -230,11 +230,6 @@ class Runner:
         return self._last.lost
 
     @property
-    def title(self) -> str:
-        """The backends that compute the logits, for messages."""
-        return self.placed.main.title
-
-    @property
     def cache(self) -> SegmentProgram:
         """The compiled main graph, whose blocks and slots other graphs share."""
         assert self.placed.main.steps is not None, "compile comes first"
