@@ -48,6 +48,7 @@ salts = st.sampled_from(["", "", "", "a", "\ud800"])
 adapters = st.sampled_from([None, None, None, 1.0])
 poolings = st.sampled_from(["mean", "last", "cls", "none"])
 lates = st.sampled_from([False, False, False, True])
+priorities = st.integers(-1, 1)
 
 
 def tokens_of(prompt: tuple[int, int]) -> list[int]:
@@ -220,7 +221,7 @@ class EngineMachine(RuleBasedStateMachine):
         form=st.sampled_from(["", "", *FORMS]),
         adapter=adapters,
         salt=salts,
-        priority=st.integers(-1, 1),
+        priority=priorities,
         late=lates,
         budget=st.sampled_from([None, None, 0, 5]),
     )
@@ -239,17 +240,22 @@ class EngineMachine(RuleBasedStateMachine):
 
         self._send(asked, send)
 
-    @rule(texts=st.lists(prompts, min_size=1, max_size=4), pooling=poolings, adapter=adapters, late=lates)
-    def encode(self, texts, pooling, adapter, late) -> None:
+    @rule(
+        texts=st.lists(prompts, min_size=1, max_size=4), pooling=poolings, adapter=adapters, late=lates,
+        priority=priorities,
+    )  # fmt: skip
+    def encode(self, texts, pooling, adapter, late, priority=0) -> None:
         work = Work("encode", texts[0], tuple(texts[1:]), pooling=pooling, adapter=adapter)
         ids = [tokens_of(text) for text in texts]
-        self._ask(self._asked(work, is_late=late), Encode, ids, pooling, adapters=work.adapters)
+        self._ask(self._asked(work, is_late=late), priority, Encode, ids, pooling, adapters=work.adapters)
 
-    @rule(prompt=prompts, n_top=st.sampled_from([0, 2]), adapter=adapters, salt=salts, late=lates)
-    def score(self, prompt, n_top, adapter, salt, late) -> None:
+    @rule(
+        prompt=prompts, n_top=st.sampled_from([0, 2]), adapter=adapters, salt=salts, late=lates, priority=priorities,
+    )  # fmt: skip
+    def score(self, prompt, n_top, adapter, salt, late, priority=0) -> None:
         work = Work("score", prompt, n_top=n_top, adapter=adapter)
         if len(ids := tokens_of(prompt)) > 1:
-            self._ask(self._asked(work, salt, late), Score, ids, n_top, work.adapters, salt)
+            self._ask(self._asked(work, salt, late), priority, Score, ids, n_top, work.adapters, salt)
 
     @rule(prompt=prompts, adapter=adapters, late=lates)
     def logits(self, prompt, adapter, late) -> None:
@@ -273,7 +279,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(prompt=prompts, salt=salts, late=lates)
     def save(self, prompt, salt, late) -> None:
-        self._ask(self._asked(Work("save", prompt), salt, late), SavePrompt, tokens_of(prompt), {}, salt)
+        self._ask(self._asked(Work("save", prompt), salt, late), 0, SavePrompt, tokens_of(prompt), {}, salt)
 
     @rule(which=st.integers(0, 63))
     def cancel(self, which: int) -> None:
@@ -376,8 +382,8 @@ class EngineMachine(RuleBasedStateMachine):
         ids, work = tokens_of(asked.work.prompt), asked.work
         return self.model.logits(ids, adapters=work.adapters, timeout=TIMEOUTS[asked.is_late])
 
-    def _ask(self, asked: Asked, question: Callable[..., Any], *args: Any, **more: Any) -> None:
-        more["terms"] = Terms(timeout=TIMEOUTS[asked.is_late])
+    def _ask(self, asked: Asked, priority: int, question: Callable[..., Any], *args: Any, **more: Any) -> None:
+        more["terms"] = Terms(priority, TIMEOUTS[asked.is_late])
         self._send([asked], lambda: self._follow(asked, self.client.ask(question, *args, **more)))
 
     def _send(self, asked: Sequence[Asked], send: Callable[[], None]) -> None:
