@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import io
-from concurrent.futures import Future
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from pumice.encoded import MAX_BYTES, decode_base64, decode_data_url, named_errors, read_source
@@ -23,9 +21,6 @@ MAX_IMAGES = 64  # of a request, with sounds
 IMAGE_TYPES = ("image", "image_url", "input_image")  # of parts of messages
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 _LIMITS = CallLimits(cpu_seconds=20, memory=2 << 30, max_in=MAX_BYTES + 1024, max_out=3 * MAX_PIXELS + (1 << 16))
-
-REQUEST_CANCELLED: ContextVar[Future[None] | None] = ContextVar("REQUEST_CANCELLED", default=None)
-"""Is cancelled with the request that this context works for: what is left of its images and sounds is not encoded."""
 
 
 class Image:
@@ -72,24 +67,6 @@ class Image:
     def _bytes(self) -> bytes:
         source = _unread_bytes(self.source) if hasattr(self.source, "getexif") else self.source
         return read_source(source, "image", "a path, bytes, a Pillow image or an array")
-
-
-def check_wanted() -> None:
-    """Raise RequestError if the request of this context was cancelled."""
-    cancelled = REQUEST_CANCELLED.get()
-    if cancelled is not None and cancelled.cancelled():
-        raise cancelled_request()
-
-
-def cancelled_request() -> RequestError:
-    """Return the error of a request that was cancelled."""
-    return RequestError("the request was cancelled")
-
-
-def failure_of(future: Future[Any]) -> Exception | None:
-    """Return why an ended request has no result: it was cancelled, or failed; None if it has one."""
-    error = cancelled_request() if future.cancelled() else future.exception()
-    return error if isinstance(error, Exception) else None
 
 
 def pixels_of(content: bytes | NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pumice.architecture import MediaKind
 from pumice.chat.mixed import PromptPart
+from pumice.clients import failure_of
 from pumice.config import Config
 from pumice.engine.media.encoders import ChosenProjector, no_encoder, no_projector
 from pumice.engine.media.projector import Projector
@@ -20,7 +21,6 @@ from pumice.engine.messages import MediaValues, Speak
 from pumice.engine.speech import Speaker, SpeechGraphs
 from pumice.errors import ModelClosedError, PumiceError, RequestError
 from pumice.gguf import GGUFFile
-from pumice.images import failure_of
 from pumice.registry import Registry
 from pumice.speech.outetts import OuteTTS
 from pumice.speech.stream import SpeechStream

@@ -22,10 +22,6 @@ class ModelEvents:
         self._listeners: dict[Events, Place] = {}
         self._ended = asyncio.Event()
 
-    @property
-    def has_listeners(self) -> bool:
-        return bool(self._listeners)
-
     def tell(self, name: str, model: str, data: Mapping[str, Any] | None = None) -> None:
         """Pass an event to all listeners; ``model`` is ``*`` for all models."""
         if not self._listeners:

@@ -37,7 +37,7 @@ def blocks_of(model: pumice.Model) -> Blocks:
 
     def turns(engine: Any) -> Iterator[None]:
         yield
-        tiers, read = engine.cache.tiers, engine.runner.program.read_blocks
+        tiers, read = engine.cache.tiers, engine.runner.placed.main.program.read_blocks
         places = {key: tiers._place(*key) for key in tiers._offered if key[0] != STATES}
         return {key: read(key[0], [place]).tobytes() for key, place in places.items() if place is not None}
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.chat.mixed import PromptPart
-from pumice.images import check_wanted
+from pumice.clients import check_wanted
 
 D = TypeVar("D")
 """Pixels or samples."""

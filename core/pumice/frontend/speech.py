@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from pumice.audio import Audio, SoundBudget, voice_samples
+from pumice.clients import REQUEST_CANCELLED
 from pumice.embeddings import Embeddings
 from pumice.engine import Request
 from pumice.engine.messages import Encode, Speak, Terms
@@ -18,7 +19,6 @@ from pumice.errors import RequestError
 from pumice.frontend.engine import ModelEngine
 from pumice.frontend.media import Media
 from pumice.frontend.requests import RequestMaker
-from pumice.images import REQUEST_CANCELLED
 from pumice.options import REQUEST, GenerateOptions
 from pumice.speech.outetts import OuteTTS
 from pumice.speech.stream import SpeechStream

@@ -14,7 +14,7 @@ from pumice.backend.step import LATEST, Batch, Limits, Memory, Passed, Pending, 
 from pumice.cache_files import PRIVATE, is_safe, read_file, stated_cache, temporary_folder, write_file
 from pumice.chat.media import MEDIA_TYPES, kind_of_base64, media_from_base64, mixed_content, web_address
 from pumice.chat.mixed import at_markers
-from pumice.clients import CLIENT
+from pumice.clients import CLIENT, REQUEST_CANCELLED
 from pumice.cluster import BatchRow, Cluster, ModelSpec, Replicas
 from pumice.gguf import CODINGS, KV_TYPES, Coding
 from pumice.gguf.split import SPLIT_NAME
@@ -46,7 +46,7 @@ from pumice.graph import (
     row_size,
 )
 from pumice.graph.media import ROWS as MEDIA_ROWS
-from pumice.images import MAX_IMAGES, REQUEST_CANCELLED
+from pumice.images import MAX_IMAGES
 from pumice.installed import install_command
 from pumice.machine import bounded_threads, cores, host_memory_bytes, parse_size
 from pumice.media_encoder import (

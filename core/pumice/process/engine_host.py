@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.clients import REQUEST_CANCELLED, check_wanted, failure_of
 from pumice.engine.messages import (
     Accepted,
     AdaptersSet,
@@ -34,7 +35,6 @@ from pumice.engine.messages import (
     VideoPlanned,
 )
 from pumice.errors import RequestError
-from pumice.images import REQUEST_CANCELLED, check_wanted, failure_of
 from pumice.local_engine import LocalEngine
 from pumice.process.kept_media import KeptMediaRows
 

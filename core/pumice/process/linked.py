@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pumice.architecture import MediaKind
 from pumice.chat.mixed import PromptPart
+from pumice.clients import REQUEST_CANCELLED, cancelled_request
 from pumice.config import AdapterOptions, Config
 from pumice.engine import EngineClient, Snapshot
 from pumice.engine.client import EngineLink
@@ -31,7 +32,6 @@ from pumice.engine.messages import (
 from pumice.errors import RequestError
 from pumice.gguf import GGUFFile
 from pumice.grammar import shared_checker
-from pumice.images import REQUEST_CANCELLED, cancelled_request
 from pumice.model_files.opening import open_configured
 from pumice.model_files.summary import Summary
 from pumice.model_files.tokenizer import LazyTokenizer

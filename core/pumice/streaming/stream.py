@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
+from pumice.clients import cancelled_request
 from pumice.engine import EngineClient, Request, Timings
 from pumice.engine.messages import Event, Failed, Finished, Output
 from pumice.errors import ModelClosedError, RequestError
-from pumice.images import cancelled_request
 from pumice.streaming.pieces import Completion, Piece, Pieces
 from pumice.wording import show_python
 

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from pumice.clients import REQUEST_CANCELLED, check_wanted
 from pumice.engine.client import EngineClient
 from pumice.engine.messages import Accepted, Add, Cancel, EncodeMedia, Failed, Request
 from pumice.errors import RequestError
 from pumice.grammar import Grammar
-from pumice.images import REQUEST_CANCELLED, check_wanted
 from pumice.process import linked
 from pumice.process.engine_host import ENCODERS, EngineHost
 from waiting import PATIENCE, wait_until

@@ -18,9 +18,9 @@ import pumice
 from gguf_files import tiny_llama
 from hostile_images import KINDS, hostile
 from imported_late import Late
+from pumice.clients import REQUEST_CANCELLED
 from pumice.frontend import media as base
 from pumice.hub.client import _Transport
-from pumice.images import REQUEST_CANCELLED
 from pumice.plugin.unstable import ModelSpec
 from server_thread import Serving, serving
 from vision_files import encoded, picture, write_projector

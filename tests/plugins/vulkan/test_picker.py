@@ -158,7 +158,7 @@ def test_the_same_text_as_a_token_at_a_time(tmp_path: Path, driver: str, monkeyp
         settings = load_config({"backend": "vulkan", "n_ctx": 192, "n_parallel": 3, **config})
         with load_model(path, looking(settings, ahead)) as model:
             model.tokenizer.eog = frozenset()
-            program = model.engine.runner.program
+            program = model.engine.runner.placed.main.program
             calls = count_calls(program, monkeypatch)
             alone = model.generate(prompts[1], max_tokens=50, **WILD)
             in_runs = sum(n for n in calls if n > 1)  # of one sequence: others arrive between any two steps
@@ -227,7 +227,7 @@ def test_each_sequence_has_its_adapters_in_every_step(tmp_path: Path, monkeypatc
         options = {"lookahead": 16 if ahead else 0, "adapters": files}
         settings = load_config({"backend": "vulkan", "kv_type": "f32", "n_ctx": 128, **options})
         with load_model(path, settings) as model:
-            calls = count_calls(model.engine.runner.program, monkeypatch)
+            calls = count_calls(model.engine.runner.placed.main.program, monkeypatch)
             found = model.generate_many([[3, 5, 7]] * 4, each=each, max_tokens=80, top_k=12, seed=1)
             results.append([each.tokens for each in found])
     assert results[0] == results[1]
@@ -273,7 +273,7 @@ def test_the_last_of_several_devices_picks(
     for ahead in (False, True):
         with load_model(path, looking(load_config({**options, **where}), ahead)) as model:
             model.tokenizer.eog = frozenset()
-            program = model.engine.runner.program
+            program = model.engine.runner.placed.main.program
             calls = count_calls(program, monkeypatch)
             alone = model.generate(prompts[1], max_tokens=50, **sampling)
             in_runs = sum(n for n in calls if n > 1)  # of one sequence: others arrive between any two steps

@@ -359,10 +359,6 @@ class Tiers:
         tiers = {"ram": self._ram, "disk": self._disk}
         return {name: replace(tier.tally) for name, tier in tiers.items() if tier}
 
-    def written(self, seconds: float) -> bool:
-        """Wait until all that was queued is on disk; return False if it takes longer."""
-        return self._disk is None or self._disk.wait(seconds, empty=True)
-
     def close(self) -> None:
         """Write the remaining blocks to disk, as far as time allows."""
         if self._disk:

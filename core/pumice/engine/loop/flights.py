@@ -151,8 +151,7 @@ class Flights:
         """
         if n_free > 1 or self._speculation.choice.is_fixed or not self._lookahead.verifies(members):
             return False
-        self._runner.prepare_drafts()
-        return self._runner.prepares_drafts
+        return self._runner.prepare_drafts()
 
     def _listening(self, members: Members, batch: Batch) -> str | None:
         """Return the graph that gives the hidden states of a step, if a layer that drafts wants them."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
+from pumice.clients import failure_of
 from pumice.engine.loop.engine import Engine
 from pumice.engine.messages import (
     DEFAULT_TERMS,
@@ -40,7 +41,6 @@ from pumice.engine.requests.prepare import Preparer
 from pumice.engine.requests.reading import ReadRequest, with_future
 from pumice.errors import EngineError, ModelClosedError, QueueFullError, RequestTimeoutError
 from pumice.guard import describe
-from pumice.images import failure_of
 
 T = TypeVar("T")
 

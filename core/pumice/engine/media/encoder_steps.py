@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pumice.architecture import MAIN
 from pumice.backend.step import Batch
+from pumice.clients import check_wanted
 from pumice.config import Config
 from pumice.engine.media.encoders import IMAGE
 from pumice.engine.placement.backends import open_backends
@@ -23,7 +24,6 @@ from pumice.engine.placement.runner import Runner, compiled_graph
 from pumice.engine.placement.sizing import EngineSizes, make_limits
 from pumice.errors import ModelClosedError
 from pumice.graph import N_TOKENS, Graph, Input, Node
-from pumice.images import check_wanted
 from pumice.media_encoder import ImagePiece, Inputs, JoinedPieces, MediaEncoder, SoundPiece
 from pumice.registry import Registry
 

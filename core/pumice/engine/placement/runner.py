@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pumice.adapters import AdaptedGraphs, Adapter
 from pumice.architecture import DRAFT, ENCODER, FEATURES, MAIN, MEDIA, MEDIA_TOGETHER, STREAM
-from pumice.backend import Backend, Capabilities, KernelTime, Program
+from pumice.backend import Backend, Capabilities, KernelTime
 from pumice.backend.pick import Ask
 from pumice.backend.step import Batch, Limits, Passed, Pending
 from pumice.config import Config
@@ -241,11 +241,6 @@ class Runner:
         return self.placed.main.keeps_states
 
     @property
-    def program(self) -> Program | None:
-        """The program of the main graph; None until it is compiled."""
-        return self.placed.main.program
-
-    @property
     def capabilities(self) -> Capabilities:
         """The capabilities of the main graph's program, reduced by irreversible states and observers.
 
@@ -295,15 +290,13 @@ class Runner:
         for placed in self.placed.uncompiled({FEATURES, DRAFT}):
             placed.compile()
 
-    def prepare_drafts(self) -> None:
-        """Let the programs whose steps verify drafts begin to prepare them."""
-        for program in self._verifying:
+    def prepare_drafts(self) -> bool:
+        """Let the programs whose steps verify drafts begin to prepare them; return True while one does."""
+        names = {MAIN, self.model.listening or MAIN}
+        programs = [program for name in names if (program := self.placed.graphs[name].program) is not None]
+        for program in programs:
             program.prepare_drafts()
-
-    @property
-    def prepares_drafts(self) -> bool:
-        """True while a program prepares steps that verify drafts."""
-        return any(program.prepares_drafts for program in self._verifying)
+        return any(program.prepares_drafts for program in programs)
 
     def compiles_media(self, graph: str, forms: Collection[bool]) -> bool:
         """Return True if ``compile_media`` would compile something."""
@@ -341,13 +334,6 @@ class Runner:
     def _is_prompts(self, batch: Batch, graph: str) -> bool:
         """Return True if the expansion for prompts computes a batch: it exists, and every sequence begins."""
         return graph in self.placed.prompts and not batch.positions[batch.seq_starts[:-1]].any()
-
-    @property
-    def _verifying(self) -> list[Program]:
-        """The compiled programs whose steps verify drafts."""
-        names = {MAIN, self.model.listening or MAIN}
-        programs = [self.placed.graphs[name].program for name in names]
-        return [program for program in programs if program is not None]
 
 
 def _for_device(graphs: Mapping[str, Graph], first: Backend) -> Mapping[str, Graph]:

@@ -126,7 +126,7 @@ class Generation(Job):
         few = self.chain.few if self.chain.masking else None
         if n_top is None:
             return few[0] if few and not self.draws(few) else self.chain.sample(logits, ids)
-        candidates = self._only_end(few) or self.chain.apply(logits, ids)
+        candidates = _only_end(few, self.end_tokens) or self.chain.apply(logits, ids)
         if candidates is None or candidates.selected is None:
             return None
         if self.wants_raw:
@@ -135,14 +135,6 @@ class Generation(Job):
         else:
             self._logprobs = sampled_logprobs(candidates, n_top, self.chain.certain)
         return candidates.selected
-
-    def _only_end(self, few: Sequence[int] | None) -> Candidates | None:
-        """Return the end token that complete output leaves, which a parameter such as ignore_eos may forbid."""
-        if not few or few[0] not in self.end_tokens:
-            return None
-        end = Candidates(np.zeros(1, np.float32), np.array(few, np.int32))
-        end.select(0)
-        return end
 
     def note_logprobs(self, ahead: Ahead, step: int, row: int, pick: Pick) -> None:
         """Note the log-probabilities of the next token, which a program picked."""
@@ -292,6 +284,15 @@ class Generation(Job):
         """Return the seconds since the last call."""
         before, self._clock = self._clock, time.perf_counter()
         return self._clock - before
+
+
+def _only_end(few: Sequence[int] | None, end_tokens: frozenset[int]) -> Candidates | None:
+    """Return the end token that complete output leaves, which a parameter such as ignore_eos may forbid."""
+    if not few or few[0] not in end_tokens:
+        return None
+    end = Candidates(np.zeros(1, np.float32), np.array(few, np.int32))
+    end.select(0)
+    return end
 
 
 Members = list[tuple[Generation, int]]

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.clients import cancelled_request
 from pumice.engine.messages import (
     DEFAULT_TERMS,
     Encode,
@@ -30,7 +31,6 @@ from pumice.engine.requests.generation import salt_of
 from pumice.engine.requests.job import Job
 from pumice.engine.requests.outputs import log_totals, raw_logprobs
 from pumice.errors import RequestTimeoutError
-from pumice.images import cancelled_request
 
 T = TypeVar("T")
 
