@@ -45,12 +45,25 @@ if TYPE_CHECKING:
     from pumice.streaming.chat import AsyncChatStream, ChatStream, PreparedChat
 
     Rows = NDArray[np.float32]
+    States = dict[int | str, Rows]
 
 S = TypeVar("S", Stream, AsyncStream)
 Adapters = Mapping[str, float] | None
+OneText = str | Sequence[int]
+ManyTexts = Sequence[str] | Sequence[Sequence[int]]
+Layers = Sequence[int | str]
 _generates = documented(GENERATE)
 _chats = documented(CHAT, max_tokens=None)
 _queues = documented(QUEUE)
+
+
+class EmbedOptions(QueueOptions, total=False):
+    """Keywords of ``embed`` beside ``pooling``, which decides its result."""
+
+    normalize: bool
+    dimensions: int | None
+    adapters: Adapters
+    truncate: bool
 
 
 class Model(LoadedModel):
@@ -326,29 +339,11 @@ class Model(LoadedModel):
         return AsyncChatStream.open(client, self.template.prepared(messages, options), progress)
 
     @overload
-    def embed(
-        self,
-        texts: Texts,
-        *,
-        normalize: bool = True,
-        dimensions: int | None = None,
-        pooling: Literal["none"],
-        adapters: Adapters = None,
-        truncate: bool = False,
-        **options: Unpack[QueueOptions],
-    ) -> list[Rows]: ...
+    def embed(self, texts: Texts, *, pooling: Literal["none"], **options: Unpack[EmbedOptions]) -> list[Rows]: ...
 
     @overload
     def embed(
-        self,
-        texts: Texts,
-        *,
-        normalize: bool = True,
-        dimensions: int | None = None,
-        pooling: Literal["mean", "cls", "last"] | None = None,
-        adapters: Adapters = None,
-        truncate: bool = False,
-        **options: Unpack[QueueOptions],
+        self, texts: Texts, *, pooling: Literal["mean", "cls", "last"] | None = None, **options: Unpack[EmbedOptions]
     ) -> Rows: ...
 
     @short_traceback
@@ -387,28 +382,12 @@ class Model(LoadedModel):
 
     @overload
     async def aembed(
-        self,
-        texts: Texts,
-        *,
-        normalize: bool = True,
-        dimensions: int | None = None,
-        pooling: Literal["none"],
-        adapters: Adapters = None,
-        truncate: bool = False,
-        **options: Unpack[QueueOptions],
+        self, texts: Texts, *, pooling: Literal["none"], **options: Unpack[EmbedOptions]
     ) -> list[Rows]: ...
 
     @overload
     async def aembed(
-        self,
-        texts: Texts,
-        *,
-        normalize: bool = True,
-        dimensions: int | None = None,
-        pooling: Literal["mean", "cls", "last"] | None = None,
-        adapters: Adapters = None,
-        truncate: bool = False,
-        **options: Unpack[QueueOptions],
+        self, texts: Texts, *, pooling: Literal["mean", "cls", "last"] | None = None, **options: Unpack[EmbedOptions]
     ) -> Rows: ...
 
     @short_traceback
@@ -538,31 +517,19 @@ class Model(LoadedModel):
 
     @overload
     def hidden(  # type: ignore[overload-overlap]  # a text is a sequence of texts, too
-        self,
-        texts: str | Sequence[int],
-        layers: Sequence[int | str],
-        adapters: Adapters = None,
-        **options: Unpack[QueueOptions],
-    ) -> dict[int | str, Rows]: ...
+        self, texts: OneText, layers: Layers, adapters: Adapters = None, **options: Unpack[QueueOptions]
+    ) -> States: ...
 
     @overload
     def hidden(
-        self,
-        texts: Sequence[str] | Sequence[Sequence[int]],
-        layers: Sequence[int | str],
-        adapters: Adapters = None,
-        **options: Unpack[QueueOptions],
-    ) -> list[dict[int | str, Rows]]: ...
+        self, texts: ManyTexts, layers: Layers, adapters: Adapters = None, **options: Unpack[QueueOptions]
+    ) -> list[States]: ...
 
     @short_traceback
     @_queues
     def hidden(
-        self,
-        texts: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]],
-        layers: Sequence[int | str],
-        adapters: Adapters = None,
-        **options: Unpack[QueueOptions],
-    ) -> dict[int | str, Rows] | list[dict[int | str, Rows]]:
+        self, texts: OneText | ManyTexts, layers: Layers, adapters: Adapters = None, **options: Unpack[QueueOptions]
+    ) -> States | list[States]:
         """Return the hidden states of layers for each token.
 
         Args:
@@ -584,31 +551,19 @@ class Model(LoadedModel):
 
     @overload
     async def ahidden(  # type: ignore[overload-overlap]  # a text is a sequence of texts, too
-        self,
-        texts: str | Sequence[int],
-        layers: Sequence[int | str],
-        adapters: Adapters = None,
-        **options: Unpack[QueueOptions],
-    ) -> dict[int | str, Rows]: ...
+        self, texts: OneText, layers: Layers, adapters: Adapters = None, **options: Unpack[QueueOptions]
+    ) -> States: ...
 
     @overload
     async def ahidden(
-        self,
-        texts: Sequence[str] | Sequence[Sequence[int]],
-        layers: Sequence[int | str],
-        adapters: Adapters = None,
-        **options: Unpack[QueueOptions],
-    ) -> list[dict[int | str, Rows]]: ...
+        self, texts: ManyTexts, layers: Layers, adapters: Adapters = None, **options: Unpack[QueueOptions]
+    ) -> list[States]: ...
 
     @short_traceback
     @_queues
     async def ahidden(
-        self,
-        texts: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]],
-        layers: Sequence[int | str],
-        adapters: Adapters = None,
-        **options: Unpack[QueueOptions],
-    ) -> dict[int | str, Rows] | list[dict[int | str, Rows]]:
+        self, texts: OneText | ManyTexts, layers: Layers, adapters: Adapters = None, **options: Unpack[QueueOptions]
+    ) -> States | list[States]:
         """Like ``hidden``, for a coroutine."""
         several = _are_several(texts)
         listed = texts if several else [texts]
