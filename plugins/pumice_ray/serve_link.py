@@ -12,16 +12,15 @@ import math
 import secrets
 import threading
 import uuid
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import msgspec
 from ray.serve.exceptions import BackPressureError
 
 import pumice
-from pumice.cache_tiers import Tally
 from pumice.engine.messages import (
     Add,
     AnyQuestion,
@@ -297,21 +296,13 @@ def _of_living(answers: list[Any]) -> list[bytes]:
 
 def added(snapshots: list[Snapshot]) -> Snapshot:
     """Return the sum of all replicas' snapshots."""
-    windows = {window for snapshot in snapshots for window in snapshot.n_blocks}
-    return Snapshot(
-        n_waiting=sum(snapshot.n_waiting for snapshot in snapshots),
-        n_running=sum(snapshot.n_running for snapshot in snapshots),
-        n_reading=sum(snapshot.n_reading for snapshot in snapshots),
-        n_slots=sum(snapshot.n_slots for snapshot in snapshots),
-        n_slots_free=sum(snapshot.n_slots_free for snapshot in snapshots),
-        n_blocks={window: sum(snapshot.n_blocks.get(window, 0) for snapshot in snapshots) for window in windows},
-        n_blocks_free={
-            window: sum(snapshot.n_blocks_free.get(window, 0) for snapshot in snapshots) for window in windows
-        },
-        n_steps=sum(snapshot.n_steps for snapshot in snapshots),
-        n_lacked=sum(snapshot.n_lacked for snapshot in snapshots),
-        tiers={
-            tier: sum((snapshot.tiers[tier] for snapshot in snapshots if tier in snapshot.tiers), Tally())
-            for tier in {tier for snapshot in snapshots for tier in snapshot.tiers}
-        },
-    )
+    snapshots = snapshots or [Snapshot(0, 0, 0, 0, {}, {}, 0)]
+    return Snapshot(**{one.name: _sum([getattr(item, one.name) for item in snapshots]) for one in fields(Snapshot)})
+
+
+def _sum(values: list[Any]) -> Any:
+    """Return the sum of numbers or tallies, or of each key's in mappings."""
+    if isinstance(values[0], Mapping):
+        keys = {key for value in values for key in value}
+        return {key: _sum([value[key] for value in values if key in value]) for key in keys}
+    return sum(values[1:], values[0])

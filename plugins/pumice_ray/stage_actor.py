@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 from pumice.plugin.unstable import Batch, Limits
 from pumice.process.codec import portable
-from pumice.process.stage import Compiled, Routes, Stage
+from pumice.process.stage import Compiled, Routes, Stage, memory_of
 from pumice.process_list import RunningModel
 from pumice_ray.actor import own_address, own_devices
 
@@ -67,9 +67,6 @@ class StageActor:
 
     def describe(self) -> dict[str, Any]:
         """Return the fields of ``RunningModel`` for ``pumice ps --ray``."""
-        memory: dict[str, int] = {}
-        for program in self._compiled.values():
-            for purpose, n_bytes in program.memory.items():
-                memory[purpose] = memory.get(purpose, 0) + n_bytes
+        memory = memory_of(self._compiled.values())
         model = f"{self._name} (stage {self._number + 1} of {self._count})"
         return asdict(RunningModel("stage", model, self._stage.backends, memory, self._n_ctx, own_address()))

@@ -33,7 +33,7 @@ from pumice.plugin.unstable import (
     Step,
     concrete,
 )
-from pumice.process.stage import Compiled, Hop, fingerprint, stages_needed
+from pumice.process.stage import Compiled, Hop, fingerprint, memory_of, stages_needed
 from pumice_ray.stage_actor import NAME, StageActor
 
 if TYPE_CHECKING:
@@ -187,11 +187,7 @@ class StagesProgram(Program):
 
     @property
     def memory(self) -> dict[str, int]:
-        total: dict[str, int] = {}
-        for part in self._compiled:
-            for purpose, n_bytes in part.memory.items():
-                total[purpose] = total.get(purpose, 0) + n_bytes
-        return total
+        return memory_of(self._compiled)
 
     def _send(self, inputs: Mapping[str, Array], batch: Batch) -> dict[str, Any]:
         """Call every stage for its part; inputs from earlier parts are promises."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from pumice.config import Config, load_config
 from pumice.engine.placement.backends import open_backends
 from pumice.engine.placement.placed import PlacedGraph
 from pumice.engine.placement.placement import PlacementRules, layer_bytes, layers_that_fit, place_layers, share_layers
+from pumice.engine.placement.programs import summed
 from pumice.engine.placement.sizing import make_limits
 from pumice.errors import BackendError
 from pumice.graph import Graph, Node, RecurrentState, Segment, State, Target, Weight, place
@@ -48,6 +49,11 @@ class Compiled:
     memory: Mapping[str, int]
     recurrent: bool
     copies_slots: bool
+
+
+def memory_of(parts: Iterable[Compiled]) -> dict[str, int]:
+    """Return the bytes of all parts by purpose."""
+    return summed(part.memory for part in parts)
 
 
 def fingerprint(nodes: Sequence[Node]) -> str:
@@ -126,12 +132,8 @@ class Stage:
             self._placed[key] = PlacedGraph(graph, segments, dict(self._backends), limits)
             self._placed[key].compile()
             parts.append(self._placed[key])
-        memory: dict[str, int] = {}
-        for part in parts:
-            assert part.program is not None
-            for purpose, n_bytes in part.program.memory.items():
-                memory[purpose] = memory.get(purpose, 0) + n_bytes
         stateful = [item for item in parts if any(isinstance(state, RecurrentState) for state in item.graph.states)]
+        memory = summed(part.program.memory for part in parts if part.program)
         return Compiled(memory, bool(stateful), all(item.keeps_states for item in stateful))
 
     def run(self, name: str, hop: int, batch: Batch, arrays: Sequence[Array]) -> list[Array]:

@@ -8,8 +8,20 @@ import numpy as np
 import pytest
 
 import pumice
+from pumice.cache_tiers import Tally
 from pumice.engine.client import EngineClient
-from pumice.engine.messages import Accepted, Facts, Finished, Output, Request, Speak, SpeechEnded, SpeechPart, Timings
+from pumice.engine.messages import (
+    Accepted,
+    Facts,
+    Finished,
+    Output,
+    Request,
+    Snapshot,
+    Speak,
+    SpeechEnded,
+    SpeechPart,
+    Timings,
+)
 from pumice.process.codec import COMMANDS, REPORTS, Loaded, encode_events
 from pumice.speech.stream import SpeechStream
 from pumice.speech_model import SpokenText
@@ -18,7 +30,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'pumice[ray
 
 
 from pumice_ray.mailbox import numbered
-from pumice_ray.serve_link import ServeLink
+from pumice_ray.serve_link import ServeLink, added
 from waiting import PATIENCE, wait_until
 
 FACTS = Facts(512, 512, 100, ["cpu"], {})
@@ -175,3 +187,11 @@ def test_one_stream_brings_what_a_replica_says_of_all_requests():
     assert len(handle.calls) == 16
     assert len(handle.listened) == 1
     link.close()
+
+
+def test_the_state_of_all_replicas_is_the_sum_of_theirs():
+    one = Snapshot(1, 2, 4, 2, {0: 8, 32: 4}, {0: 7, 32: 4}, 9, {"ram": Tally(n_bytes=5, n_saved=1)}, n_lacked=1)
+    two = Snapshot(0, 1, 4, 3, {0: 8}, {0: 1}, 1, {"ram": Tally(n_bytes=1), "disk": Tally(n_entries=2)}, n_reading=3)
+    tiers = {"ram": Tally(n_bytes=6, n_saved=1), "disk": Tally(n_entries=2)}
+    assert added([one, two]) == Snapshot(1, 3, 8, 5, {0: 16, 32: 4}, {0: 8, 32: 4}, 10, tiers, 3, 1)
+    assert added([]) == Snapshot(0, 0, 0, 0, {}, {}, 0)
