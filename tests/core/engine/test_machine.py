@@ -453,7 +453,7 @@ class EngineMachine(RuleBasedStateMachine):
         assert 0 <= now.n_slots_free <= now.n_slots == self.n_parallel, now
         assert now.n_running <= now.n_slots, now
         if self.max_queue >= 0:
-            assert now.n_waiting - now.n_slots_free <= self.max_queue, now
+            assert now.n_waiting + now.n_running + now.n_reading <= now.n_slots + self.max_queue, now
         for window, n in now.n_blocks.items():
             assert 0 <= now.n_blocks_free[window] <= n, now
         n_runs = self.pace.n_runs - self.runs_before
