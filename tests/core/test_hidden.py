@@ -8,6 +8,8 @@ import pytest
 import pumice
 from nightly import variants
 from pumice.local_engine import local_engine
+from tiny_models import IDS
+from tiny_zoo import ZOO
 
 PROMPT = "Once upon a time"
 GREEDY = {"max_tokens": 8, "temperature": 0}
@@ -37,6 +39,14 @@ def test_the_first_rows_are_embeddings_and_the_last_give_the_logits(model):
     x = rows[5] / np.sqrt(np.mean(rows[5] ** 2, axis=-1, keepdims=True) + 1e-5)
     logits = (x * weight(model, "output_norm.weight")) @ weight(model, "token_embd.weight").T
     np.testing.assert_allclose(logits, model.logits(ids), rtol=1e-2, atol=0.05)
+
+
+def test_embeddings_are_not_the_further_inputs_of_layers(tmp_path):
+    with pumice.load(ZOO["gemma4-e2b"].write(tmp_path / "model.gguf"), backend="numpy", n_ctx=64) as model:
+        rows = model.hidden(IDS, layers=["embeddings", 0])
+        table = weight(model, "token_embd.weight")
+    np.testing.assert_allclose(rows["embeddings"], table[IDS] * np.sqrt(table.shape[1]), rtol=1e-5)
+    assert rows["embeddings"].shape == rows[0].shape
 
 
 def test_a_layer_adds_attention_and_feed_forward(model):

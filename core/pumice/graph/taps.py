@@ -25,7 +25,7 @@ def sites_of(graph: Graph) -> dict[str, Tensor]:
     else.
     """
     makers = {node.output: node for node in graph.nodes}
-    before = next((node.output for node in reversed(graph.nodes) if node.layer == -1), None)
+    before = _before_layers(graph)
     sites = {} if before is None else {EMBEDDINGS: before}
     for layer, after in enumerate(graph.layer_outputs):
         sites[str(layer)] = after
@@ -34,6 +34,13 @@ def sites_of(graph: Graph) -> dict[str, Tensor]:
             sites |= {f"{layer}.attention": added[0], f"{layer}.ffn": added[1]}
         before = after
     return {name: value for name, value in sites.items() if value in makers and value.shape[0] == N_TOKENS}
+
+
+def _before_layers(graph: Graph) -> Tensor | None:
+    """Return the last value before layer 0 with the shape of that layer's output; others may be further inputs."""
+    before = [node.output for node in graph.nodes if node.layer == -1]
+    shapes = [value.shape for value in graph.layer_outputs[:1]]
+    return next((value for value in reversed(before) if not shapes or value.shape in shapes), None)
 
 
 def _added(makers: Mapping[Tensor, Node], after: Tensor, before: Tensor) -> list[Tensor] | None:
