@@ -135,3 +135,26 @@ def test_a_form_ends_when_it_is_complete(two_ends, name, more):
     chat = two_ends.chat([{"role": "user", "content": "Is it?"}], **options)
     assert re.fullmatch(pattern, chat.message.content)
     assert chat.finish_reason == "stop"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"json_schema": {"properties": {"name": {"maxLength": 9}, "tall": {"type": "boolean"}}}},
+        {"grammar": 'root ::= "the " [a-z]{3} " said " [a-z]{4} " to " [a-z]{3}'},
+    ],
+    ids=["schema", "grammar"],
+)
+@pytest.mark.parametrize(
+    "sampling",
+    [{}, {"mirostat": 2}, {"xtc_probability": 0.5, "xtc_threshold": 0.05}],
+    ids=["default", "mirostat", "xtc"],
+)
+def test_log_probabilities_change_no_text(model, form, sampling):
+    options = {**form, **sampling, "temperature": 1.5, "max_tokens": 60, "top_k": 0}
+    for seed in range(4):
+        plain, *scored = (
+            model.generate("Once", seed=seed, **options, **more)
+            for more in ({}, {"logprobs": 1}, {"logprobs": 1, "logprobs_sampled": True})
+        )
+        assert [completion.tokens for completion in scored] == [plain.tokens] * 2

@@ -186,6 +186,8 @@ class Chain:
     def apply(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None = None) -> Candidates | None:
         """Run the chain, and return the candidates left at its end, one of them selected.
 
+        The samplers do not run for a token that masks force: it takes no random number.
+
         Args:
             logits: float ``[n_vocab]``; not changed.
             ids: int32 ``[n]``, the tokens of ``logits``: the ``n_best`` highest logits or more, in descending order,
@@ -211,6 +213,8 @@ class Chain:
                 f"the model's logits {what}; try another backend, check the file with `pumice check`, or find "
                 "the operation of a backend with pumice.testing.check_backend"
             )
+        if self.few:
+            return _only(self.few[0])
         if ids is None and self._n_best_likely:
             best = largest(logits, self._n_best_likely)
             candidates = self._run(logits[best], best.astype(np.int32))
@@ -411,6 +415,13 @@ class Chain:
             return plan.pick(pick)
         except UNEXPECTED as error:
             raise_named(error, f"{_describe(self.samplers[i])}: plan")
+
+
+def _only(token: int) -> Candidates:
+    """Return one token, selected."""
+    candidates = Candidates(np.zeros(1, np.float32), np.array([token], np.int32))
+    candidates.select(0)
+    return candidates
 
 
 def make_masks(chains: Sequence[Chain]) -> None:

@@ -194,7 +194,7 @@ class Lookahead:
 
     def draws(self, generation: Generation) -> int:
         """Return the random numbers that the next token takes: none if a mask forces it."""
-        return generation.draws(generation.chain.few) if generation.chain.masking else 1
+        return 0 if generation.chain.few else 1
 
     def picks(self, sequences: Sequence[Generation]) -> bool:
         """Return True if the program picks the next token of each, or candidates from which its chain chooses."""
@@ -254,7 +254,7 @@ def restricted(
         own, n_drawn = ask.numbers[0, i * n_rows : (i + 1) * n_rows], 0
         for row, item in enumerate(possible):
             numbers[0, i * n_rows + row] = own[n_drawn]
-            n_drawn += generation.draws(item.few)
+            n_drawn += not item.few
         last = possible[-1]
         ended = last.few == ()  # the sequence ends before this row, which allows no token
         restrictions += [Restriction(item.mask, item.biases) for item in possible[: len(possible) - ended]]

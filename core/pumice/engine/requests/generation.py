@@ -35,7 +35,7 @@ from pumice.engine.requests.outputs import (
     sampled_logprobs,
 )
 from pumice.grammar import BudgetedReasoning
-from pumice.sampler import Candidates, Chain
+from pumice.sampler import Chain
 from pumice.sampler.functions import Functions, LayerFunctions
 
 GENERATE = "generate"
@@ -123,10 +123,9 @@ class Generation(Job):
         if self.layers is not None and self.layers.error is not None:
             raise self.layers.error
         n_top = self.request.logprobs
-        few = self.chain.few if self.chain.masking else None
         if n_top is None:
-            return few[0] if few and not self.draws(few) else self.chain.sample(logits, ids)
-        candidates = _only_end(few, self.end_tokens) or self.chain.apply(logits, ids)
+            return self.chain.sample(logits, ids)
+        candidates = self.chain.apply(logits, ids)
         if candidates is None or candidates.selected is None:
             return None
         if self.wants_raw:
@@ -255,11 +254,6 @@ class Generation(Job):
                 if not self.finish_reason:
                     self.accept(token)
 
-    def draws(self, few: Sequence[int] | None) -> int:
-        """Return the random numbers that a token takes, given ``few`` of its mask: none if it is forced."""
-        appends = self.generated and self.request.logprobs is None
-        return 0 if appends and few else 1
-
     def output(self) -> list[Event]:
         """Return the event of the tokens since the last call, if any."""
         return self._new.take(self.id, has_logprobs=self.request.logprobs is not None)
@@ -284,15 +278,6 @@ class Generation(Job):
         """Return the seconds since the last call."""
         before, self._clock = self._clock, time.perf_counter()
         return self._clock - before
-
-
-def _only_end(few: Sequence[int] | None, end_tokens: frozenset[int]) -> Candidates | None:
-    """Return the end token that complete output leaves, which a parameter such as ignore_eos may forbid."""
-    if not few or few[0] not in end_tokens:
-        return None
-    end = Candidates(np.zeros(1, np.float32), np.array(few, np.int32))
-    end.select(0)
-    return end
 
 
 Members = list[tuple[Generation, int]]
