@@ -106,9 +106,9 @@ def show_value(value: object, most: int = 60) -> str:
     return _JSON.repr(value)[:most]
 
 
-def show_python(value: object, most: int = 60) -> str:
-    """Return a value of a Python call for a message, of at most ``most`` characters."""
-    return _PYTHON.repr(value)[:most]
+def show_python(value: object) -> str:
+    """Return a value of a Python call for a message, of at most 60 characters."""
+    return _PYTHON.repr(value)[:60]
 
 
 def json_problem(error: Exception) -> str:

@@ -60,11 +60,10 @@ class ClientFetch:
     Raises UnknownModelError if the name is not one of a model.
     """
 
-    def __init__(self, model: str, config: Config | None = None) -> None:
-        config = config or load_config()
+    def __init__(self, model: str) -> None:
         self._model = model
         self._abort = Abort()
-        self._name, self._options = resolve_name(model, config, paths=False)
+        self._name, self._options = resolve_name(model, load_config(), paths=False)
         if isinstance(self._name, WebName) and self._options is None:
             address = urlsplit(self._name.url)
             if address.scheme != "https" or "@" in address.netloc:

@@ -174,14 +174,13 @@ def _recognised(folder: Folder, known: Names[type[C]]) -> Conversion:
         return conversion(folder)
 
 
-def check_model(file: GGUFFile, registry: Registry | None = None, target: str | os.PathLike[str] | None = None) -> None:
+def check_model(file: GGUFFile, target: str | os.PathLike[str] | None = None) -> None:
     """Check that a model could run: a complete tokenizer, and the tensors of its architecture.
 
     A tokenizer that disagrees with a folder's ``tokenizer.json`` causes a warning. Unknown architectures are skipped.
 
     Args:
         file: The model.
-        registry: Registered plugins; None loads those of the configuration.
         target: Model that this one drafts for; without it the tensors of a draft are not checked.
 
     Raises:
@@ -192,7 +191,7 @@ def check_model(file: GGUFFile, registry: Registry | None = None, target: str | 
     from pumice.tokenizers import from_metadata, has_tokenizer
     from pumice.tracing import trace
 
-    registry = registry or load_registry(load_config())
+    registry = load_registry(load_config())
     if has_tokenizer(file.metadata):
         tokenizer = from_metadata(file.metadata, registry.tokenizers, registry.pre_tokenizers)
         if target is None and file.path.is_dir():
@@ -230,12 +229,12 @@ def architecture_problems(file: GGUFFile, registry: Registry | None = None) -> I
         yield unread_message(unread, file.architecture)
 
 
-def check_projector(file: GGUFFile, registry: Registry | None = None) -> None:
+def check_projector(file: GGUFFile) -> None:
     """Check the tensors of a projector, or of a speech model, by tracing its graphs. Raises ModelError."""
     from pumice.engine.media.encoders import ProjectorParts, trace_projector
     from pumice.engine.speech import trace_speech
 
-    registry, parts = registry or load_registry(load_config()), ProjectorParts.of(file.metadata)
+    registry, parts = load_registry(load_config()), ProjectorParts.of(file.metadata)
     if parts.speech:
         trace_speech(file, registry)
     if parts.media or not parts.speech:

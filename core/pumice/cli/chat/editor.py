@@ -8,9 +8,8 @@ from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import WordCompleter
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
-from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-from prompt_toolkit.output import Output, create_output
+from prompt_toolkit.output import create_output
 
 from pumice.cli.chat.history import history_file
 from pumice.cli.chat.session import HELP
@@ -19,8 +18,8 @@ from pumice.cli.chat.session import HELP
 class Editor:
     """Reads messages of one or several lines."""
 
-    def __init__(self, input: Input | None = None, output: Output | None = None) -> None:
-        """Use ``input`` and ``output`` as terminal; by default the prompt goes to standard error."""
+    def __init__(self) -> None:
+        """Use the terminal; the prompt goes to standard error."""
         self._session: PromptSession[str] = PromptSession(
             [("bold ansicyan", ">>> ")],
             multiline=True,
@@ -29,8 +28,7 @@ class Editor:
             completer=WordCompleter([name.split()[0] for name in HELP], sentence=True),
             complete_while_typing=Condition(lambda: self._session.default_buffer.text.startswith("/")),
             key_bindings=_keys(),
-            input=input,
-            output=output or create_output(sys.stderr),
+            output=create_output(sys.stderr),
         )
 
     def read(self) -> str:
