@@ -88,8 +88,7 @@ class Gemma3n(SharedCaches):
         return x + self.norm(g, h, blk + "post_ffw_norm")
 
     def bypass(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
-        rank = int(g.weight(f"{blk}laurel_l.weight").shape[0])
-        y = linear(g, linear(g, x, blk + "laurel_l", rank), blk + "laurel_r", self.n_embd)
+        y = linear(g, linear(g, x, blk + "laurel_l"), blk + "laurel_r", self.n_embd)
         return self.norm(g, y, blk + "laurel_post_norm")
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Convolutions of each channel over the rows around a row."""
+"""The blocks of a conformer (Gulati et al. 2020, arXiv:2005.08100)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from pumice.plugin import N_TOKENS, GraphBuilder, Tensor
 from pumice.plugin.nn import blocks
+from pumice.plugin.unstable import AudioEncoder
 
 
 class Around:
@@ -38,6 +39,45 @@ class Around:
             total.append(rows * g.input(f"has {distance}", (N_TOKENS, 1)) * weight)
         y, bias = functools.reduce(Tensor.__add__, total), g.find_weight(f"{name}.bias", (n,))
         return y + bias if bias else y
+
+
+class Conformer(AudioEncoder):
+    """Blocks of attention and a convolution of each channel, between the halves of two feed-forwards."""
+
+    n_embd: int
+    eps: float
+    around: Around
+
+    def block(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
+        """Return rows after the block whose tensors' names begin with ``blk``."""
+        x = x + self._feed_forward(g, x, blk, "") * 0.5
+        x = x + self.attention(g, self.norm(g, x, f"{blk}ln1"), blk)
+        x = x + self._convolution(g, self.norm(g, x, f"{blk}norm_conv"), blk)
+        x = x + self._feed_forward(g, x, blk, "_1") * 0.5
+        return self.norm(g, x, f"{blk}ln2")
+
+    def attention(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
+        raise NotImplementedError
+
+    def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+        return blocks.layer_norm(g, x, name, self.eps)
+
+    def _feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, number: str) -> Tensor:
+        y = g.silu(blocks.linear(g, self.norm(g, x, f"{blk}ffn_norm{number}"), f"{blk}ffn_up{number}"))
+        return blocks.linear(g, y, f"{blk}ffn_down{number}", self.n_embd)
+
+    def _convolution(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
+        """Return a gate, a convolution of each channel, normalization, and a linear map."""
+        y = blocks.linear(g, x, f"{blk}conv_pw1")
+        n = blocks.width(y) // 2
+        y = g.slice(y, 0, n) * g.sigmoid(g.slice(y, n, 2 * n))
+        y = g.silu(self.batch_normed(g, self.around.convolved(g, y, f"{blk}conv_dw"), f"{blk}conv_norm"))
+        return blocks.linear(g, y, f"{blk}conv_pw2", self.n_embd)
+
+    def batch_normed(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+        """Apply the batch normalization, which the file has as factors and summands."""
+        n = blocks.width(x)
+        return x * g.weight(f"{name}.weight", (n,)) + g.weight(f"{name}.bias", (n,))
 
 
 def _column(n: int, number: int, kernel: NDArray[np.float32]) -> NDArray[np.float32]:

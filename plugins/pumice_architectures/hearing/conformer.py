@@ -14,9 +14,10 @@ from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor, Weight
 from pumice.plugin.nn import blocks
 from pumice.plugin.unstable import AudioEncoder, Samples, SoundPiece
 from pumice_architectures.hearing.bins import joined_bins
-from pumice_architectures.hearing.halving import TAPS, conformer_sizes, taps_of
+from pumice_architectures.hearing.halving import TAPS, conformer_sizes
 from pumice_architectures.hearing.mel import HOP, RATE, WINDOW_FRAMES, Mel, padded_to
 from pumice_architectures.hearing.whisper import halved
+from pumice_architectures.vision.convolution import summed, tap_inputs
 from pumice_architectures.vision.gemma4 import clamped_linear
 
 FRAME, N_FFT = 320, 512  # samples of a frame, and of its transform
@@ -61,7 +62,7 @@ class Gemma4Conformer(AudioEncoder):
         bordered = np.pad(mel, 1 + np.zeros((2, 2), int))
         views = np.lib.stride_tricks.sliding_window_view(bordered, (3, 3))[::2, ::2][: n_times[1], : self.bins[1]]
         inputs: dict[str, NDArray[Any]] = {"frames": np.ascontiguousarray(views).reshape(-1, TAPS)}
-        inputs |= taps_of("conv", n_times[1:], self.bins[1:])
+        inputs |= tap_inputs("conv", (n_times[1], self.bins[1]), 3, 2)
         rows = np.arange(n_times[2], dtype=np.int32)
         inputs |= {f"bin.{f}": rows * np.int32(self.bins[2]) + np.int32(f) for f in range(self.bins[2])}
         inputs |= self._positions(rows)
@@ -107,19 +108,12 @@ class Gemma4Conformer(AudioEncoder):
 
     def _convolved(self, g: GraphBuilder) -> Tensor:
         """Return ``[n_tokens, n_embd]``: two convolutions over time and bins, and a linear map of a time's bins."""
-        kernels = [g.weight(f"a.conv1d.{i}.weight") for i in range(2)]
-        n_first, n_second = (int(kernel.shape[0]) for kernel in kernels)
-        n_frames = halved(WINDOW_FRAMES) * self.bins[1]
-        frames = g.input("frames", (g.size("n_conv1", n_frames), TAPS))
-        flat = g.derived("a.conv1d.0.flat", (n_first, TAPS), lambda w: w.reshape(len(w), -1), kernels[0])
+        kernel = g.weight("a.conv1d.0.weight")
+        frames = g.input("frames", (g.size("n_conv1", halved(WINDOW_FRAMES) * self.bins[1]), TAPS))
+        flat = g.derived("a.conv1d.0.flat", (int(kernel.shape[0]), TAPS), lambda w: w.reshape(len(w), -1), kernel)
         x = self._channels(g, g.linear(frames, flat), 0)
-        size, products = g.size("n_conv2", self.n_rows * self.bins[2]), []
-        for tap in range(TAPS):
-            matrix = functools.partial(_tap, tap, n_second, n_first)
-            weight = g.derived(f"a.conv1d.1.tap{tap}", (n_second, n_first), matrix, kernels[1])
-            rows = g.get_rows(x, g.input(f"conv.{tap}", (size,), "i32")) * g.input(f"conv.{tap}.inside", (size, 1))
-            products.append(g.linear(rows, weight))
-        x = self._channels(g, functools.reduce(Tensor.__add__, products), 1)
+        x = summed(g, x, "conv", "a.conv1d.1", g.size("n_conv2", self.n_rows * self.bins[2]))
+        x = self._channels(g, x, 1)
         return joined_bins(g, x, "a.input_projection", self.n_embd, self.bins[2], by_channel=False)
 
     def _channels(self, g: GraphBuilder, x: Tensor, number: int) -> Tensor:
@@ -212,11 +206,6 @@ def _relative(n_head: int, reach: int, matrix: NDArray[np.float32]) -> NDArray[n
     angles = np.arange(reach)[:, None] * speeds
     rows = np.concatenate([np.sin(angles), np.cos(angles)], 1) @ matrix.T.astype(np.float64)
     return np.ascontiguousarray(rows.reshape(reach, n_head, -1).transpose(1, 0, 2), np.float32)
-
-
-def _tap(number: int, n_out: int, n_in: int, kernel: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the matrix of one tap of a kernel of 3 x 3."""
-    return np.ascontiguousarray(kernel.reshape(n_out, n_in, 3, 3)[:, :, number // 3, number % 3])
 
 
 def _column(number: int, matrix: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks
-from pumice.plugin.unstable import AudioEncoder, Samples, SoundPiece
-from pumice_architectures.hearing.around import Around
+from pumice.plugin.unstable import Samples, SoundPiece
+from pumice_architectures.hearing.around import Around, Conformer
 from pumice_architectures.hearing.bins import joined_bins
-from pumice_architectures.hearing.halving import TAPS, conformer_sizes, taps_of
+from pumice_architectures.hearing.halving import TAPS, conformer_sizes
 from pumice_architectures.hearing.mel import HOP, RATE, WINDOW, WINDOW_FRAMES, Mel, mel_filters
 from pumice_architectures.hearing.whisper import halved
+from pumice_architectures.vision.convolution import depthwise, row, tap_inputs
 
 N_FFT = 512
 EMPHASIS = np.float32(0.97)  # share of the sample before that is taken off each sample
@@ -29,7 +30,7 @@ LANES = 16  # the size of heads is a multiple of it
 SHORTEST = 2 * HOP  # samples; shorter sounds are padded
 
 
-class FastConformer(AudioEncoder):
+class FastConformer(Conformer):
     """Three convolutions make a row of 8 frames; blocks attend to all rows, with a score for each distance."""
 
     def __init__(self, hparams: HParams) -> None:
@@ -63,7 +64,7 @@ class FastConformer(AudioEncoder):
         views = np.lib.stride_tricks.sliding_window_view(np.pad(mel, 1), (3, 3))[::2, ::2]
         inputs: dict[str, NDArray[Any]] = {"frames": np.ascontiguousarray(views).reshape(-1, TAPS)}
         for stage in (2, 3):
-            inputs |= taps_of(f"conv{stage}", times[stage - 1 : stage + 1], self.bins[stage - 1 : stage + 1])
+            inputs |= tap_inputs(f"conv{stage}", (times[stage - 1], self.bins[stage - 1]), 3, 2)
         rows = np.arange(times[-1], dtype=np.int32)
         inputs |= {f"bin.{f}": rows * np.int32(self.bins[-1]) + np.int32(f) for f in range(self.bins[-1])}
         distances = rows[:, None] - np.arange(self.n_rows, dtype=np.int32) + np.int32(self.n_rows - 1)
@@ -77,24 +78,13 @@ class FastConformer(AudioEncoder):
         x = self._convolved(g)
         for i in range(self.n_layer):
             with g.layer(i):
-                blk = f"a.blk.{i}."
-                x = x + self._feed_forward(g, x, blk, "") * 0.5
-                x = x + self._attention(g, self._norm(g, x, f"{blk}ln1"), blk)
-                x = x + self._convolution(g, self._norm(g, x, f"{blk}norm_conv"), blk)
-                x = x + self._feed_forward(g, x, blk, "_1") * 0.5
-                x = self._norm(g, x, f"{blk}ln2")
+                x = self.block(g, x, f"a.blk.{i}.")
         return self.projected(g, x)
 
     def projected(self, g: GraphBuilder, x: Tensor) -> Tensor:
         """Return rows of the language model's width."""
-        x = self._norm(g, x, "mm.a.mlp.0")
-        x = g.gelu_erf(blocks.linear(g, x, "mm.a.mlp.1", int(g.weight("mm.a.mlp.1.weight").shape[0])))
-        return blocks.linear(g, x, "mm.a.mlp.3", self.width)
-
-    def _norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
-        return blocks.layer_norm(g, x, name, self.eps)
-
-    # --- the convolutions that halve frames and bins
+        x = self.norm(g, x, "mm.a.mlp.0")
+        return blocks.linear(g, g.gelu_erf(blocks.linear(g, x, "mm.a.mlp.1")), "mm.a.mlp.3", self.width)
 
     def _convolved(self, g: GraphBuilder) -> Tensor:
         """Return ``[n_tokens, n_embd]``: the convolutions, and a linear map of a time's channels and bins."""
@@ -102,36 +92,15 @@ class FastConformer(AudioEncoder):
         n = int(kernel.shape[0])
         frames = g.input("frames", (g.size("n_conv1", self.times[1] * self.bins[1]), TAPS))
         flat = g.derived("a.conv1d.0.flat", (n, TAPS), lambda w: w.reshape(n, TAPS), kernel)
-        x = g.relu(g.linear(frames, flat) + self._bias(g, 0, n))
-        for stage, (depthwise, pointwise) in ((2, (2, 3)), (3, (5, 6))):
-            x = self._depthwise(g, x, stage, depthwise) + self._bias(g, depthwise, n)
-            x = g.linear(x, g.weight(f"a.conv1d.{pointwise}.weight", (n, n))) + self._bias(g, pointwise, n)
-            x = g.relu(x)
+        x = g.relu(g.linear(frames, flat) + row(g, "a.conv1d.0.bias", n))
+        for stage, by_channel, joining in ((2, "a.conv1d.2", "a.conv1d.3"), (3, "a.conv1d.5", "a.conv1d.6")):
+            size = g.size(f"n_conv{stage}", self.times[stage] * self.bins[stage])
+            x = depthwise(g, x, f"conv{stage}", by_channel, size)
+            x = g.relu(g.linear(x, g.weight(f"{joining}.weight", (n, n))) + row(g, f"{joining}.bias", n))
         y = joined_bins(g, x, "a.pre_encode.out", self.n_embd, self.bins[-1], by_channel=True)
         return y + g.weight("a.pre_encode.out.bias", (self.n_embd,))
 
-    def _depthwise(self, g: GraphBuilder, x: Tensor, stage: int, number: int) -> Tensor:
-        n, kernel = blocks.width(x), g.weight(f"a.conv1d.{number}.weight")
-        size = g.size(f"n_conv{stage}", self.times[stage] * self.bins[stage])
-        total = []
-        for tap in range(TAPS):
-            weight = g.derived(f"a.conv1d.{number}.tap{tap}", (n,), functools.partial(_tap, tap), kernel)
-            rows = g.get_rows(x, g.input(f"conv{stage}.{tap}", (size,), "i32"))
-            total.append(rows * g.input(f"conv{stage}.{tap}.inside", (size, 1)) * weight)
-        return functools.reduce(Tensor.__add__, total)
-
-    def _bias(self, g: GraphBuilder, number: int, n: int) -> Any:
-        stored = g.weight(f"a.conv1d.{number}.bias")
-        return g.derived(f"a.conv1d.{number}.row", (n,), lambda b: b.reshape(n), stored)
-
-    # --- blocks
-
-    def _feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, number: str) -> Tensor:
-        n_ff = int(g.weight(f"{blk}ffn_up{number}.weight").shape[0])
-        y = g.silu(blocks.linear(g, self._norm(g, x, f"{blk}ffn_norm{number}"), f"{blk}ffn_up{number}", n_ff))
-        return blocks.linear(g, y, f"{blk}ffn_down{number}", self.n_embd)
-
-    def _attention(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
+    def attention(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
         """Attend to all rows, with scores of distances (Dai et al. 2019, arXiv:1901.02860).
 
         A key has a 1 at its place, where a query has its score for the distance of that key.
@@ -153,19 +122,6 @@ class FastConformer(AudioEncoder):
         y = g.attention(q, k, v, scale=d**-0.5, causal=False, cache=False)
         return blocks.linear(g, y.reshape(N_TOKENS, n), f"{blk}attn_out", n)
 
-    def _convolution(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
-        """Return a gate, a convolution of each channel, normalization, and a linear map."""
-        n = self.n_embd
-        y = blocks.linear(g, x, f"{blk}conv_pw1", 2 * n)
-        y = g.slice(y, 0, n) * g.sigmoid(g.slice(y, n, 2 * n))
-        y = g.silu(self.batch_normed(g, self.around.convolved(g, y, f"{blk}conv_dw"), blk))
-        return blocks.linear(g, y, f"{blk}conv_pw2", n)
-
-    def batch_normed(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
-        """Apply the batch normalization, which the file has as factors and summands."""
-        n = self.n_embd
-        return x * g.weight(f"{blk}conv_norm.weight", (n,)) + g.weight(f"{blk}conv_norm.bias", (n,))
-
 
 class Parakeet(FastConformer):
     """The encoder of Nemotron Nano Omni (NVIDIA 2026)."""
@@ -178,8 +134,8 @@ class Parakeet(FastConformer):
             raise self.hparams.wrong("subsampling_factor", f"is {factor}, expected {2**STAGES}")
         return n_taps
 
-    def batch_normed(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
-        name, shape = f"{blk}conv_norm", (self.n_embd,)
+    def batch_normed(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+        shape = (blocks.width(x),)
         stored = [g.weight(f"{name}{part}", shape) for part in (".weight", ".bias", "_mean", "_var")]
         factor = g.derived(f"{name}.factor", shape, lambda w, b, mean, var: w / np.sqrt(var + NORM_EPS), *stored)
         summand = g.derived(
@@ -189,8 +145,7 @@ class Parakeet(FastConformer):
 
     def projected(self, g: GraphBuilder, x: Tensor) -> Tensor:
         x = blocks.rms_norm(g, x, "mm.a.norm_pre", PROJECTED_EPS)
-        x = blocks.linear(g, x, "mm.a.mlp.1", int(g.weight("mm.a.mlp.1.weight").shape[0]))
-        return blocks.linear(g, g.relu_squared(x), "mm.a.mlp.2", self.width)
+        return blocks.linear(g, g.relu_squared(blocks.linear(g, x, "mm.a.mlp.1")), "mm.a.mlp.2", self.width)
 
 
 def normalized_mel(samples: Samples, n_mels: int) -> Mel:
@@ -213,7 +168,3 @@ def _relative(n_head: int, n_rows: int, matrix: NDArray[np.float32]) -> NDArray[
     waves = np.stack([np.sin(angles), np.cos(angles)], -1).reshape(-1, n)
     rows = (waves @ matrix.T.astype(np.float64)).reshape(len(waves), n_head, -1)
     return np.ascontiguousarray(rows.transpose(1, 0, 2), np.float32)
-
-
-def _tap(number: int, kernel: NDArray[np.float32]) -> NDArray[np.float32]:
-    return np.ascontiguousarray(kernel.reshape(-1, TAPS)[:, number])

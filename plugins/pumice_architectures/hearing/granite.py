@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks
-from pumice.plugin.unstable import HIDDEN, AudioEncoder, Samples, SoundPiece, mask_width
-from pumice_architectures.hearing.around import Around
+from pumice.plugin.unstable import HIDDEN, Samples, SoundPiece, mask_width
+from pumice_architectures.hearing.around import Around, Conformer
 from pumice_architectures.hearing.conformer import htk_filters
 from pumice_architectures.hearing.mel import HOP, WINDOW, Mel
 from pumice_architectures.vision.qformer import query_block, query_norm
@@ -26,7 +26,7 @@ MOST_CHUNK, MOST_TAPS, MOST_WINDOW, MOST_BINS = 8192, 255, 1024, 512
 LANES = 16  # the size of heads is a multiple of it
 
 
-class GraniteSpeech(AudioEncoder):
+class GraniteSpeech(Conformer):
     """A row has two frames, and attends within chunks; each window of rows becomes a few rows of the language model."""
 
     def __init__(self, hparams: HParams) -> None:
@@ -93,7 +93,7 @@ class GraniteSpeech(AudioEncoder):
         kept = [x] if 0 in self.taken else []
         for i in range(self.n_layer):
             with g.layer(i):
-                x = self._block(g, x, f"a.blk.{i}.")
+                x = self.block(g, x, f"a.blk.{i}.")
                 if i + 1 == self.n_layer // 2:
                     x = x + self._guessed(g, x)  # also in what is kept of this layer, unlike llama.cpp
                 kept += [x] if i + 1 in self.taken else []
@@ -104,25 +104,9 @@ class GraniteSpeech(AudioEncoder):
 
     def _guessed(self, g: GraphBuilder, x: Tensor) -> Tensor:
         """Return what the probabilities of the CTC head add to rows (self-conditioning, arXiv:2104.02724)."""
-        n = int(g.weight("a.enc_ctc_out.weight").shape[0])
-        return blocks.linear(g, g.softmax(blocks.linear(g, x, "a.enc_ctc_out", n)), "a.enc_ctc_out_mid", self.n_embd)
+        return blocks.linear(g, g.softmax(blocks.linear(g, x, "a.enc_ctc_out")), "a.enc_ctc_out_mid", self.n_embd)
 
-    def _norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
-        return blocks.layer_norm(g, x, name, self.eps)
-
-    def _block(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
-        x = x + self._feed_forward(g, x, blk, "") * 0.5
-        x = x + self._attention(g, self._norm(g, x, f"{blk}ln1"), blk)
-        x = x + self._convolution(g, self._norm(g, x, f"{blk}norm_conv"), blk)
-        x = x + self._feed_forward(g, x, blk, "_1") * 0.5
-        return self._norm(g, x, f"{blk}ln2")
-
-    def _feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, number: str) -> Tensor:
-        n_ff = int(g.weight(f"{blk}ffn_up{number}.weight").shape[0])
-        y = g.silu(blocks.linear(g, self._norm(g, x, f"{blk}ffn_norm{number}"), f"{blk}ffn_up{number}", n_ff))
-        return blocks.linear(g, y, f"{blk}ffn_down{number}", self.n_embd)
-
-    def _attention(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
+    def attention(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
         """Attend within chunks, with scores of distances (Shaw et al. 2018, arXiv:1803.02155).
 
         A key has a 1 at its place in the chunk, where a query has its score for the distance of that key.
@@ -144,17 +128,9 @@ class GraniteSpeech(AudioEncoder):
     def _mask(self, g: GraphBuilder, name: str) -> Tensor:
         return g.input(name, (N_TOKENS, mask_width(self.n_rows)))
 
-    def _convolution(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
-        """Return a gate, a convolution of each channel, normalization, and a linear map."""
-        n = int(g.weight(f"{blk}conv_dw.weight").shape[0])
-        y = blocks.linear(g, x, f"{blk}conv_pw1", 2 * n)
-        y = g.slice(y, 0, n) * g.sigmoid(g.slice(y, n, 2 * n))
-        y = self.around.convolved(g, y, f"{blk}conv_dw")
-        name = f"{blk}conv_norm"
-        if not g.find_weight(f"{name}.weight"):
-            name = f"{name}_var"  # as llama.cpp's converter of 2026 names it
-        y = g.silu(y * g.weight(f"{name}.weight", (n,)) + g.weight(f"{name}.bias", (n,)))
-        return blocks.linear(g, y, f"{blk}conv_pw2", self.n_embd)
+    def batch_normed(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+        stored = name if g.find_weight(f"{name}.weight") else f"{name}_var"  # as llama.cpp's converter of 2026 names it
+        return super().batch_normed(g, x, stored)
 
     def _queried(self, g: GraphBuilder, x: Tensor) -> Tensor:
         """Return learned queries, the first rows of each window, that have attended to each other and to the window."""

@@ -63,12 +63,11 @@ class MiMoAudio(Whisper):
         n = halved(len(mel))
         n_pairs, n_groups = halved(n), -(-halved(n) // self.group)
         n_grouped = n_groups * self.group
-        convolved = self.piece(mel, len(mel), 1).inputs
-        convolved = {name: x for name, x in convolved.items() if not name.startswith("joined.")}
         # Rows behind the last one change none before them, and leave room for the groups of a short sound.
         more = max(n, n_grouped) - n
         inputs: dict[str, NDArray[Any]] = {
-            name: np.pad(x, ((0, more), *[(0, 0)] * (x.ndim - 1))) for name, x in convolved.items()
+            name: np.pad(x, ((0, more), *[(0, 0)] * (x.ndim - 1)))
+            for name, x in self.piece(mel, len(mel)).inputs.items()
         }
         first, rows = 2 * np.arange(n_pairs, dtype=np.int32), np.arange(n + more, dtype=np.int32)
         inputs |= {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ from pumice.plugin.unstable import Samples, SoundPiece
 from pumice_architectures.hearing.bins import joined_bins
 from pumice_architectures.hearing.mel import HOP, WINDOW, Mel, log_mel, padded_to
 from pumice_architectures.hearing.whisper import Whisper, cut, halved
+from pumice_architectures.vision.convolution import row, summed
 from pumice_architectures.vision.vit import falling
 
 SHORTEST = 8000  # samples; shorter sounds are padded
@@ -72,30 +72,16 @@ class ConvolvedMel(Whisper):
         frames = g.input("frames", (g.size("n_conv1", self._most(1)), TAPS))
         kernel = g.weight("a.conv2d.1.weight", (n_channels, 1, 3, 3))
         flat = g.derived("a.conv2d.1.flat", (n_channels, TAPS), lambda w: w.reshape(len(w), -1), kernel)
-        x = g.gelu_erf(g.linear(frames, flat) + self._bias(g, 1, n_channels))
+        x = g.gelu_erf(g.linear(frames, flat) + row(g, "a.conv2d.1.bias", n_channels))
         for number in (2, 3):
-            x = self._convolved_again(g, x, number, n_channels)
+            size = g.size(f"n_conv{number}", self._most(number))
+            x = summed(g, x, f"conv{number}", f"a.conv2d.{number}", size)
+            x = g.gelu_erf(x + row(g, f"a.conv2d.{number}.bias", n_channels))
         return joined_bins(g, x, "a.conv_out", self.n_embd, self.bins[-1], by_channel=True)
 
     def _most(self, number: int) -> int:
         """Return the most rows that a convolution gives."""
         return self.chunks * self.most_times[number] * self.bins[number]
-
-    def _bias(self, g: GraphBuilder, number: int, n_channels: int) -> Any:
-        stored = g.weight(f"a.conv2d.{number}.bias")
-        return g.derived(f"a.conv2d.{number}.row", (n_channels,), lambda b: b.reshape(-1), stored)
-
-    def _convolved_again(self, g: GraphBuilder, x: Tensor, number: int, n_channels: int) -> Tensor:
-        """Return the result of a convolution as the sum of its taps' products."""
-        size = g.size(f"n_conv{number}", self._most(number))
-        kernel = g.weight(f"a.conv2d.{number}.weight", (n_channels, n_channels, 3, 3))
-        products = []
-        for tap in range(TAPS):
-            matrix = functools.partial(_tap, tap)
-            weight = g.derived(f"a.conv2d.{number}.tap{tap}", (n_channels, n_channels), matrix, kernel)
-            rows = g.get_rows(x, g.input(f"conv{number}.{tap}", (size,), "i32"))
-            products.append(g.linear(rows * g.input(f"conv{number}.{tap}.inside", (size, 1)), weight))
-        return g.gelu_erf(functools.reduce(Tensor.__add__, products) + self._bias(g, number, n_channels))
 
 
 class Qwen3Audio(ConvolvedMel):
@@ -183,8 +169,3 @@ def halvings(n: int) -> list[int]:
     for _ in range(3):
         lengths.append(halved(lengths[-1]))
     return lengths
-
-
-def _tap(number: int, kernel: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the matrix of one tap of a kernel ``[out, in, 3, 3]``."""
-    return np.ascontiguousarray(kernel[:, :, number // 3, number % 3])

@@ -13,6 +13,7 @@ from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ModelError, Tensor, f
 from pumice.plugin.nn import blocks
 from pumice.plugin.unstable import AudioEncoder, Samples, SoundPiece
 from pumice_architectures.hearing.mel import HOP, WINDOW_FRAMES, Mel, log_mel, padded_to
+from pumice_architectures.vision.convolution import row
 from pumice_architectures.vision.vit import falling
 
 MOST_MELS = 256
@@ -48,13 +49,14 @@ class Whisper(AudioEncoder):
         """Yield a piece for each 30 seconds."""
         raise NotImplementedError
 
-    def piece(self, mel: Mel, n_frames: int, together: int) -> SoundPiece:
+    def piece(self, mel: Mel, n_frames: int, together: int = 0) -> SoundPiece:
         """Return the piece of the first frames of a spectrogram ``[n, n_mels]``.
 
         Args:
             mel: what the convolutions see.
             n_frames: frames whose rows are computed.
-            together: rows that become one embedding; a last embedding of fewer rows is left out.
+            together: rows that ``build`` joins to an embedding, by inputs of their numbers; a last embedding of fewer
+                rows is left out. None by default.
         """
         n = halved(n_frames)
         around = np.zeros((2 * n + 2, self.n_mels), np.float32)  # the frame before, all of them, and the one behind
@@ -67,7 +69,7 @@ class Whisper(AudioEncoder):
             "has_previous": np.minimum(rows, 1).astype(np.float32)[:, None],
             "has_next": (2 * rows + 1 < len(mel)).astype(np.float32)[:, None],
         }
-        return SoundPiece(inputs | together_inputs(n, together), n // together)
+        return SoundPiece(inputs | together_inputs(n, together), n // max(together, 1))
 
     def encoded(self, g: GraphBuilder) -> Tensor:
         """Return the rows ``[n_tokens, n_embd]`` after the blocks, without the last norm."""
@@ -97,8 +99,7 @@ class Whisper(AudioEncoder):
         return {"causal": False}
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
-        n_ff = int(g.weight(f"{blk}ffn_up.weight").shape[0])
-        y = g.gelu_erf(blocks.linear(g, x, f"{blk}ffn_up", n_ff))
+        y = g.gelu_erf(blocks.linear(g, x, f"{blk}ffn_up"))
         return blocks.linear(g, y, f"{blk}ffn_down", self.n_embd)
 
     def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
@@ -122,9 +123,7 @@ class Whisper(AudioEncoder):
         name = f"a.conv1d.{number}"
         kernel = g.weight(f"{name}.weight", (self.n_embd, width, 3))
         flat = g.derived(f"{name}.flat", (self.n_embd, 3 * width), flat_kernel, kernel)
-        stored = g.weight(f"{name}.bias")
-        bias = g.derived(f"{name}.row", (self.n_embd,), lambda b: b.reshape(-1), stored)
-        return g.linear(x, flat, bias)
+        return g.linear(x, flat, row(g, f"{name}.bias", self.n_embd))
 
     def _attention(self, g: GraphBuilder, x: Tensor, i: int) -> Tensor:
         d, blk = self.n_embd // self.n_head, f"a.blk.{i}."
@@ -144,8 +143,7 @@ class Whisper(AudioEncoder):
 
     def projected(self, g: GraphBuilder, x: Tensor, first: str, second: str) -> Tensor:
         """Return two linear maps with gelu between them."""
-        n_hidden = int(g.weight(f"{first}.weight").shape[0])
-        return blocks.linear(g, g.gelu_erf(blocks.linear(g, x, first, n_hidden)), second, self.width)
+        return blocks.linear(g, g.gelu_erf(blocks.linear(g, x, first)), second, self.width)
 
 
 def halved(n: int) -> int:
@@ -198,9 +196,7 @@ class Transcribing(Whisper):
         for start in range(0, max(len(samples), 1), window):
             part = padded_to(samples[start : start + window], window)
             mel = log_mel(part, self.n_mels)
-            piece = self.piece(mel, WINDOW_FRAMES, 1)
-            inputs = {key: value for key, value in piece.inputs.items() if not key.startswith("joined.")}
-            yield SoundPiece(inputs, self.n_rows)
+            yield self.piece(mel, WINDOW_FRAMES)
 
     def count_rows(self, n_samples: int) -> int:
         return self.n_rows * max(len(cut(n_samples, HOP * WINDOW_FRAMES)), 1)
@@ -256,10 +252,9 @@ class Stacked(Whisper):
         window = HOP * WINDOW_FRAMES
         for start in range(0, len(samples), window):
             part = samples[start : start + window]
-            piece = self.piece(log_mel(padded_to(part, window), self.n_mels), WINDOW_FRAMES, 1)
-            inputs = {key: value for key, value in piece.inputs.items() if not key.startswith("joined.")}
+            piece = self.piece(log_mel(padded_to(part, window), self.n_mels), WINDOW_FRAMES)
             n = self.kept_rows(len(part))
-            yield SoundPiece(inputs | together_inputs(n * self.stack, self.stack), n)
+            yield SoundPiece({**piece.inputs, **together_inputs(n * self.stack, self.stack)}, n)
 
     def count_rows(self, n_samples: int) -> int:
         return sum(map(self.kept_rows, cut(n_samples, HOP * WINDOW_FRAMES)))
@@ -294,9 +289,8 @@ class MERaLiON(Stacked):
         x = self.norm(g, self.encoded(g), "a.post_ln")
         x = self.norm(g, x, "mm.a.norm_pre")
         x = functools.reduce(g.concat, self.together(g, x, self.stack))
-        n = int(g.weight("mm.a.mlp.0.weight").shape[0])
-        x = g.silu(blocks.linear(g, x, "mm.a.mlp.0", n))
-        x = g.silu(blocks.linear(g, x, "mm.a.mlp.1", n)) * blocks.linear(g, x, "mm.a.mlp.2", n)
+        x = g.silu(blocks.linear(g, x, "mm.a.mlp.0"))
+        x = g.silu(blocks.linear(g, x, "mm.a.mlp.1")) * blocks.linear(g, x, "mm.a.mlp.2")
         return blocks.linear(g, x, "mm.a.mlp.3", self.width)
 
 
@@ -345,7 +339,7 @@ class Ultravox(Whisper):
         mel = log_mel(part, self.n_mels)
         for start in range(0, len(mel), WINDOW_FRAMES):
             frames = mel[start : start + WINDOW_FRAMES]
-            yield self._stacked(self.piece(frames, len(frames), 1))
+            yield self._stacked(self.piece(frames, len(frames)))
 
     def count_rows(self, n_samples: int) -> int:
         frames = max(2, -(-n_samples // HOP))
@@ -355,10 +349,10 @@ class Ultravox(Whisper):
         n_rows = piece.n_rows
         n = -(-n_rows // self.stack)
         rows = np.arange(n * self.stack, dtype=np.int32).reshape(n, self.stack).T
-        inputs = {key: value for key, value in piece.inputs.items() if not key.startswith("joined.")}
-        for i, row in enumerate(rows):
-            inputs[f"joined.{i}"] = np.ascontiguousarray(np.minimum(row, n_rows - 1))
-            inputs[f"is_row.{i}"] = (row < n_rows).astype(np.float32)[:, None]
+        inputs = dict(piece.inputs)
+        for i, joined in enumerate(rows):
+            inputs[f"joined.{i}"] = np.ascontiguousarray(np.minimum(joined, n_rows - 1))
+            inputs[f"is_row.{i}"] = (joined < n_rows).astype(np.float32)[:, None]
         return SoundPiece(inputs, n)
 
     def build(self, g: GraphBuilder) -> Tensor:
@@ -369,8 +363,8 @@ class Ultravox(Whisper):
             for i in range(self.stack)
         ]
         x = blocks.rms_norm(g, functools.reduce(g.concat, rows), "mm.a.norm_pre", 1e-6)
-        n = int(g.weight("mm.a.mlp.1.weight").shape[0])
-        y = blocks.linear(g, x, "mm.a.mlp.1", n)
+        y = blocks.linear(g, x, "mm.a.mlp.1")
+        n = blocks.width(y)
         y = g.slice(y, 0, n // 2) * g.silu(g.slice(y, n // 2, n))
         if g.find_weight("mm.a.norm_mid.weight") is not None:
             return blocks.linear(g, blocks.rms_norm(g, y, "mm.a.norm_mid", 1e-6), "mm.a.mlp.2", self.width)

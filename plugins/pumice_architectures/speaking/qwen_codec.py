@@ -174,7 +174,7 @@ def _convnext(g: GraphBuilder, x: Tensor, name: str, rate: Rate) -> Tensor:
     ]
     y = reduce(Tensor.__add__, taps) + g.weight(f"{name}dwconv.bias", (n,))
     y = blocks.layer_norm(g, y, f"{name}norm", NORM_EPS)
-    y = g.gelu_erf(blocks.linear(g, y, f"{name}pw1", int(g.weight(f"{name}pw1.weight").shape[0])))
+    y = g.gelu_erf(blocks.linear(g, y, f"{name}pw1"))
     return x + blocks.linear(g, y, f"{name}pw2", n) * g.weight(f"{name}gamma", (n,))
 
 

@@ -107,10 +107,6 @@ def _convolved(g: GraphBuilder, x: Tensor, name: str, dilation: int = 1) -> Tens
     return g.relu(flat_linear(g, reduce(g.concat, taps), name))
 
 
-def _dense(g: GraphBuilder, x: Tensor, name: str) -> Tensor:
-    return blocks.linear(g, x, name, int(g.weight(f"{name}.weight").shape[0]))
-
-
 def _rows(g: GraphBuilder, name: str, n: int) -> Tensor:
     return g.input(name, (N_TOKENS, n))
 
@@ -127,33 +123,33 @@ def _build_begin(g: GraphBuilder, n_mels: int) -> None:
 def _build_block(g: GraphBuilder, i: int) -> None:
     """Convolve parts of the channels, each together with the result of the part before (Res2Net)."""
     blk = f"a.blk.{i + 1}."
-    x = g.relu(_dense(g, _rows(g, "x", _width(g, "a.conv1d.0")), f"{blk}conv_pw1"))
+    x = g.relu(blocks.linear(g, _rows(g, "x", _width(g, "a.conv1d.0")), f"{blk}conv_pw1"))
     size = blocks.width(x) // PARTS
     parts = [g.slice(x, part * size, (part + 1) * size) for part in range(PARTS)]
     for part in range(1, PARTS):
         y = parts[part] + parts[part - 1] if part > 1 else parts[part]
         parts[part] = _convolved(g, y, f"{blk}res2.{part - 1}", DILATIONS[i])
-    g.output("x", g.relu(_dense(g, reduce(g.concat, parts), f"{blk}conv_pw2")))
+    g.output("x", g.relu(blocks.linear(g, reduce(g.concat, parts), f"{blk}conv_pw2")))
 
 
 def _build_gate(g: GraphBuilder, i: int) -> None:
     """Weight channels by their means over time (squeeze and excitation), and add the block's input."""
     blk = f"a.blk.{i + 1}."
     x, h, mean = (_rows(g, name, _width(g, f"{blk}conv_pw2")) for name in ("x", "h", "mean"))
-    gate = g.sigmoid(_dense(g, g.relu(_dense(g, mean, f"{blk}se_conv1")), f"{blk}se_conv2"))
+    gate = g.sigmoid(blocks.linear(g, g.relu(blocks.linear(g, mean, f"{blk}se_conv1")), f"{blk}se_conv2"))
     g.output("x", x + h * gate)
 
 
 def _build_all(g: GraphBuilder) -> None:
     x = _rows(g, "x", len(DILATIONS) * _width(g, "a.blk.1.conv_pw2"))
-    g.output("x", g.relu(_dense(g, x, "a.conv_out")))
+    g.output("x", g.relu(blocks.linear(g, x, "a.conv_out")))
 
 
 def _build_scores(g: GraphBuilder) -> None:
     n = _width(g, "a.conv_out")
     x = g.concat(_rows(g, "x", n), _rows(g, "statistics", 2 * n))
-    g.output("x", _dense(g, g.tanh(g.relu(_dense(g, x, "a.asp_tdnn"))), "a.asp_attn"))
+    g.output("x", blocks.linear(g, g.tanh(g.relu(blocks.linear(g, x, "a.asp_tdnn"))), "a.asp_attn"))
 
 
 def _build_row(g: GraphBuilder) -> None:
-    g.output("x", _dense(g, _rows(g, "statistics", 2 * _width(g, "a.conv_out")), "mm.a.fc"))
+    g.output("x", blocks.linear(g, _rows(g, "statistics", 2 * _width(g, "a.conv_out")), "mm.a.fc"))

@@ -8,7 +8,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import GraphBuilder, ModelError, Tensor, fixed
+from pumice.plugin import GraphBuilder, ModelError, Tensor, Weight, fixed
 from pumice_architectures.vision.vit import Grid
 
 Inputs = dict[str, NDArray[np.float32] | NDArray[np.int32]]
@@ -61,6 +61,22 @@ def convolved(g: GraphBuilder, x: Tensor, name: str, weight: str, size: str) -> 
     return g.linear(rows, flat, g.find_weight(f"{weight}.bias", (n_out,)))
 
 
+def summed(g: GraphBuilder, x: Tensor, name: str, weight: str, size: str) -> Tensor:
+    """Return what ``convolved`` does without its bias, as a sum of products: rows too many to join their taps."""
+    stored = g.weight(f"{weight}.weight")
+    n_out, n, side, _ = _kernel_shape(fixed(stored.shape), f"{weight}.weight")
+    products = [
+        g.linear(tap, g.derived(f"{weight}.{i}", (n_out, n), functools.partial(_matrix, i), stored))
+        for i, tap in enumerate(_taps(g, x, name, side, size))
+    ]
+    return functools.reduce(Tensor.__add__, products)
+
+
+def row(g: GraphBuilder, name: str, n: int) -> Weight:
+    """Return the weight ``name [n]``, which may be stored with dimensions of 1."""
+    return g.derived(f"{name}.row", (n,), lambda stored: stored.reshape(-1), g.weight(name))
+
+
 def depthwise(g: GraphBuilder, x: Tensor, name: str, weight: str, size: str) -> Tensor:
     """Return a convolution of each of the values of rows ``x [t, n]`` alone, by ``weight [n, 1, side, side]``.
 
@@ -75,13 +91,16 @@ def depthwise(g: GraphBuilder, x: Tensor, name: str, weight: str, size: str) -> 
         tap * g.derived(f"{weight}.{i}", (n,), functools.partial(_tap, i), stored)
         for i, tap in enumerate(_taps(g, x, name, side, size))
     ]
-    bias = g.find_weight(f"{weight}.bias", (n,))
     y = functools.reduce(Tensor.__add__, parts)
-    return y if bias is None else y + bias
+    return y + row(g, f"{weight}.bias", n) if g.find_weight(f"{weight}.bias") else y
 
 
 def _tap(i: int, kernel: NDArray[np.float32]) -> NDArray[np.float32]:
     return kernel.reshape(len(kernel), -1)[:, i]
+
+
+def _matrix(i: int, kernel: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.ascontiguousarray(kernel.reshape(*kernel.shape[:2], -1)[:, :, i])
 
 
 def _kernel_shape(shape: tuple[int, ...], name: str) -> tuple[int, int, int, int]:

@@ -72,8 +72,7 @@ class GLM4V(TimedPairs):
         x = self.norm(g, self.blocks(g, x), "v.post_ln")
         x = folded(g, x, "mm.patch_merger", self.width, self.merge, self.n_rows)
         x = g.gelu_erf(blocks.layer_norm(g, blocks.linear(g, x, "mm.model.fc", self.width), "mm.post_norm", 1e-5))
-        n_hidden = int(g.weight("mm.gate.weight").shape[0])
-        gate, up = (blocks.linear(g, x, f"mm.{name}", n_hidden) for name in ("gate", "up"))
+        gate, up = (blocks.linear(g, x, f"mm.{name}") for name in ("gate", "up"))
         return blocks.linear(g, self.gated(g, gate, up), "mm.down", self.width)
 
 

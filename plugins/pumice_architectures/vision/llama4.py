@@ -68,8 +68,7 @@ class Llama4(ViT):
         x = self.norm(g, self.blocks(g, self.norm(g, x, "v.pre_ln")), "v.post_ln")
         x = merged(g, x, self.merge, self.n_rows)
         for i in (1, 2):
-            n_out = int(g.weight(f"mm.model.mlp.{i}.weight").shape[0])
-            x = g.gelu_erf(blocks.linear(g, x, f"mm.model.mlp.{i}", n_out))
+            x = g.gelu_erf(blocks.linear(g, x, f"mm.model.mlp.{i}"))
         return blocks.linear(g, x, "mm.model.fc", self.width)
 
 

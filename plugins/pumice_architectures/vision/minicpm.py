@@ -288,8 +288,7 @@ class MiniCPMV46(Sliced):
         parts = gathered(g, x, 2, self.n_rows)
         mean = functools.reduce(Tensor.__add__, parts) * 0.25
         y = self.norm(g, functools.reduce(g.concat, parts), f"{name}ds_ln")
-        n_hidden = int(g.weight(f"{name}ds_ffn_up.weight").shape[0])
-        y = g.gelu(blocks.linear(g, y, f"{name}ds_ffn_up", n_hidden))
+        y = g.gelu(blocks.linear(g, y, f"{name}ds_ffn_up"))
         y = blocks.linear(g, y, f"{name}ds_ffn_down", n) + mean
         return g.get_rows(y, g.input("window_of", (N_TOKENS,), "i32"))
 

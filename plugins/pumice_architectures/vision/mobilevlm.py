@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks
 from pumice.plugin.unstable import HIDDEN, ImagePiece, mask_width
-from pumice_architectures.vision.convolution import Inputs, convolved, depthwise, mean_of_rows, tap_inputs
+from pumice_architectures.vision.convolution import Inputs, convolved, depthwise, mean_of_rows, row, tap_inputs
 from pumice_architectures.vision.llava import padded
 from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize
 from pumice_architectures.vision.vit import ViT, class_inputs, corners, gathered
@@ -138,8 +138,7 @@ class GLMEdge(ViT):
         name, n = "adapter.linear.", self.width
         x = blocks.linear(g, x, f"{name}linear", n)
         x = g.gelu_erf(blocks.layer_norm(g, x, f"{name}norm1", 1e-5))
-        n_hidden = int(g.weight(f"{name}gate.weight").shape[0])
-        x = g.silu(blocks.linear(g, x, f"{name}gate", n_hidden)) * blocks.linear(g, x, f"{name}dense_h_to_4h", n_hidden)
+        x = g.silu(blocks.linear(g, x, f"{name}gate")) * blocks.linear(g, x, f"{name}dense_h_to_4h")
         x = blocks.linear(g, x, f"{name}dense_4h_to_h", n)
         return between(g, x, n, self.side**2 // 4 + 2, "adapter.boi", "adapter.eoi")
 
@@ -149,7 +148,7 @@ def between(g: GraphBuilder, x: Tensor, n: int, n_rows: int, first: str, last: s
     size = g.size("n_lines", n_rows)
     kinds = g.input("kinds", (size,), "i32")
     keep = g.constant("kinds.keep", np.array([[1.0], [0.0], [0.0]], np.float32))
-    flat = [g.derived(f"{name}.row", (n,), lambda w: w.reshape(-1), g.weight(name)) for name in (first, last)]
+    flat = [row(g, name, n) for name in (first, last)]
     table = g.derived("kinds.rows", (3, n), lambda a, b: np.stack([0 * a, a, b]), *flat)
     x = g.get_rows(x, g.input("line_ids", (size,), "i32"))
     return x * g.embedding(keep, kinds) + g.embedding(table, kinds)

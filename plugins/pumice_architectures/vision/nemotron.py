@@ -51,6 +51,5 @@ class NemotronV2VL(InternVL):
         x = self.patch_embeddings(g) + g.embedding(table, g.input("kinds", (N_TOKENS,), "i32"))
         x = self.blocks(g, x + g.embedding(places, g.input("where", (N_TOKENS,), "i32")))
         x = blocks.rms_norm(g, merged(g, x, self.merge, self.n_rows), "mm.model.mlp.0", 1e-6)
-        n_hidden = int(g.weight("mm.model.mlp.1.weight").shape[0])
-        x = g.relu_squared(blocks.linear(g, x, "mm.model.mlp.1", n_hidden))
+        x = g.relu_squared(blocks.linear(g, x, "mm.model.mlp.1"))
         return blocks.linear(g, x, "mm.model.mlp.3", self.width)

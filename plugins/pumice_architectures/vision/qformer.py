@@ -20,8 +20,7 @@ def query_block(
     """
     y = query_norm(g, y + _looked(g, y, y, f"{blk}self_attn_", n_head, among_queries), f"{blk}self_attn_norm")
     y = query_norm(g, y + _looked(g, y, x, f"{blk}cross_attn_", n_head, to_rows), f"{blk}cross_attn_norm")
-    n_ff = int(g.weight(f"{blk}ffn_up.weight").shape[0])
-    h = g.gelu_erf(blocks.linear(g, y, f"{blk}ffn_up", n_ff))
+    h = g.gelu_erf(blocks.linear(g, y, f"{blk}ffn_up"))
     return query_norm(g, y + blocks.linear(g, h, f"{blk}ffn_down", blocks.width(y)), f"{blk}ffn_norm")
 
 

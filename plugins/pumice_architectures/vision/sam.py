@@ -151,8 +151,7 @@ class Sam:
         y = blocks.layer_norm(g, x, f"{blk}pre_ln", EPSILON) * g.input("inside", (N_TOKENS, 1))
         x = x + self._attention(g, y, blk, i in WHOLE_BLOCKS)
         y = blocks.layer_norm(g, x, f"{blk}post_ln", EPSILON)
-        n_ff = int(g.weight(f"{blk}mlp.lin1.weight").shape[0])
-        y = g.gelu_erf(blocks.linear(g, y, f"{blk}mlp.lin1", n_ff))
+        y = g.gelu_erf(blocks.linear(g, y, f"{blk}mlp.lin1"))
         return x + blocks.linear(g, y, f"{blk}mlp.lin2", self.n_embd)
 
     def _attention(self, g: GraphBuilder, x: Tensor, blk: str, is_whole: bool) -> Tensor:

@@ -315,8 +315,7 @@ class PatchEncoder(ImageEncoder):
 
     def perceptron(self, g: GraphBuilder, x: Tensor, first: str, second: str) -> Tensor:
         """Return two linear maps with gelu between them; the first keeps the width unless its tensor is wider."""
-        n_hidden = int(g.weight(f"{first}.weight").shape[0])
-        return self.projected(g, blocks.linear(g, x, first, n_hidden), second)
+        return self.projected(g, blocks.linear(g, x, first), second)
 
     def projected(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
         """Return a linear map of gelu to the width of the language model."""

@@ -105,8 +105,7 @@ class Yasa2(ImageEncoder):
                 raise ModelError(f"more than {MOST_BLOCKS} blocks {name}blk.*")
             y = depthwise(g, x, f"map{side}", f"{blk}dw", str(x.shape[0]))
             y = self._norm(g, y, f"{blk}ln")
-            n_hidden = int(g.weight(f"{blk}pw1.weight").shape[0])
-            y = g.gelu_erf(blocks.linear(g, y, f"{blk}pw1", n_hidden))
+            y = g.gelu_erf(blocks.linear(g, y, f"{blk}pw1"))
             y = self._responding(g, y, f"{blk}grn", side)
             x = x + blocks.linear(g, y, f"{blk}pw2", blocks.width(x))
         return x
@@ -147,8 +146,7 @@ class Yasa2(ImageEncoder):
         if table is not None:
             parts += [g.embedding(table, rows) for rows in ids]
         x = functools.reduce(Tensor.__add__, parts) * (1 / n)
-        n_hidden = int(g.weight("mm.0.weight").shape[0])
-        return blocks.linear(g, g.gelu_erf(blocks.linear(g, x, "mm.0", n_hidden)), "mm.2", self.width)
+        return blocks.linear(g, g.gelu_erf(blocks.linear(g, x, "mm.0")), "mm.2", self.width)
 
 
 def _size(g: GraphBuilder, side: int) -> str:

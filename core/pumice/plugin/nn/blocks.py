@@ -58,10 +58,14 @@ def width(x: Tensor) -> int:
 # --- linear maps
 
 
-def linear(g: GraphBuilder, x: Tensor, name: str, n_out: int) -> Tensor:
-    """Multiply ``x`` by ``{name}.weight [n_out, k]`` and its ``.scale``, and add its ``.bias``, if present."""
-    weight = g.weight(f"{name}.weight", (n_out, width(x)))
-    return project(g, x, weight, g.find_weight(f"{name}.bias", (n_out,)), find_scale(g, name))
+def linear(g: GraphBuilder, x: Tensor, name: str, n_out: int | None = None) -> Tensor:
+    """Multiply ``x`` by ``{name}.weight [n_out, k]`` and its ``.scale``, and add its ``.bias``, if present.
+
+    ``n_out``: the rows that the tensor must have; any number unless given.
+    """
+    n = int(g.weight(f"{name}.weight").shape[0]) if n_out is None else n_out
+    weight = g.weight(f"{name}.weight", (n, width(x)))
+    return project(g, x, weight, g.find_weight(f"{name}.bias", (n,)), find_scale(g, name))
 
 
 def project(g: GraphBuilder, x: Tensor, weight: Weight, bias: Weight | None, scale: Weight | None) -> Tensor:
