@@ -14,6 +14,7 @@ HOP = 160  # samples between frames
 WINDOW = 400  # samples of a frame
 WINDOW_FRAMES = 3000  # of the 30 seconds that Whisper hears at once
 _BLOCK = 1 << 10  # frames that are transformed at once
+_LEAST_POWER = np.float32(1e-10)
 
 Mel = NDArray[np.float32]
 
@@ -27,13 +28,16 @@ def log_mel(samples: Samples, n_mels: int) -> Mel:
     n = len(samples) // HOP
     padded = np.pad(samples, WINDOW // 2, "reflect")
     frames = np.lib.stride_tricks.sliding_window_view(padded, WINDOW)[::HOP][:n]
+    heard = np.flatnonzero(padded)
+    end = min(n, int(heard[-1]) // HOP + 1) if len(heard) else 0  # only zeros are in the frames from here on
     window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(WINDOW) / WINDOW)
-    filters = mel_filters(n_mels, RATE, WINDOW)
-    mel = np.empty((n, n_mels), np.float32)
-    for i in range(0, n, _BLOCK):
-        waves = np.fft.rfft(frames[i : i + _BLOCK] * window)
-        power = waves.real**2 + waves.imag**2
-        mel[i : i + _BLOCK] = np.log10(np.maximum(power @ filters, 1e-10))
+    filters = mel_filters(n_mels, RATE, WINDOW).astype(np.float32)
+    mel = np.full((n, n_mels), np.log10(_LEAST_POWER), np.float32)
+    for i in range(0, end, _BLOCK):
+        waves = np.fft.rfft(frames[i : min(i + _BLOCK, end)] * window)
+        power = (waves.real**2 + waves.imag**2).astype(np.float32)
+        energy = np.einsum("fb,bm->fm", power, filters)  # a product this small would only wake the threads of BLAS
+        mel[i : i + len(power)] = np.log10(np.maximum(energy, _LEAST_POWER))
     return (np.maximum(mel, mel.max() - np.float32(8)) + np.float32(4)) / np.float32(4)
 
 
