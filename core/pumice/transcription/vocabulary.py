@@ -13,6 +13,7 @@ from pumice.wording import did_you_mean, show_python
 
 ARCHITECTURE = "whisper"
 STEP = 0.02  # seconds between the tokens of times
+_FIRST = "<|endoftext|>"  # special tokens follow those of text
 _LANGUAGE = re.compile(r"<\|([a-z]{2,3})\|>")
 
 _NAMES = (
@@ -58,7 +59,9 @@ class TranscriptTokens:
     def of(cls, metadata: Mapping[str, Any]) -> Self:
         """Return the tokens of a model. Raises RequestError if it lacks one."""
         tokens = metadata.get("tokenizer.ggml.tokens")
-        ids = {text: id for id, text in enumerate(tokens if isinstance(tokens, list) else ()) if text[:2] == "<|"}
+        words = tokens if isinstance(tokens, list) else []
+        first = words.index(_FIRST) if _FIRST in words else len(words)
+        ids = {text: id for id, text in enumerate(words[first:], first)}
 
         def find(*names: str) -> int:
             for name in names:
