@@ -30,12 +30,16 @@ Build = Callable[[GraphBuilder], Tensor | None]
 log = logging.getLogger("pumice")
 
 _POSITIONS = "position_embd.weight"  # a table of learned positions, beyond which a model computes nothing
+_WINDOW = "encoder.context_length"  # key of models whose prompts begin with a sound of this many positions
 
 
 def chosen_sizes(config: Config, file: GGUFFile, architecture: Architecture) -> EngineSizes:
     """Return the sizes of context, batch and cache for a model."""
     trained = architecture.n_ctx_train
     sizes = EngineSizes(config.n_ctx or trained, config.n_batch, config.n_parallel, config.kv_type)
+    if 0 < config.n_ctx < trained and f"{file.architecture}.{_WINDOW}" in file.metadata:
+        log.warning("n_ctx is %d, but a sound and its text take %d positions, which are used", config.n_ctx, trained)
+        return replace(sizes, n_ctx=trained)
     if config.n_ctx > trained and _POSITIONS in file.tensors:
         log.warning("n_ctx is %d, but the model has %d positions: a sequence has no more tokens", config.n_ctx, trained)
         return replace(sizes, n_ctx=trained, n_cache=min(config.n_ctx, trained * config.n_parallel))

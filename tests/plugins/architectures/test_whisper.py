@@ -1,5 +1,6 @@
 """Whisper: logits as transformers', conversion of transformers' and CTranslate2's files, and what wrong input gives."""
 
+import logging
 import shutil
 from pathlib import Path
 
@@ -125,6 +126,19 @@ def test_a_prompt_is_a_sound_and_the_tokens_after_it(file: Path) -> None:
             model.generate("text")
         with pytest.raises(pumice.RequestError, match="give it a sound"):
             model.logits([START], prompt=[1, 2])
+
+
+def test_a_context_shorter_than_a_sound_and_its_text_is_lengthened(
+    file: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("pumice"), "propagate", True)
+    options = {"backend": "numpy", "n_parallel": 2}
+    with pumice.load(file, n_ctx=64, **options) as model, pumice.load(file, **options) as whole:
+        assert model.n_ctx == whole.n_ctx
+        assert str(model.n_ctx) in caplog.text
+        text = "<|startoftranscript|>"
+        texts = [loaded.generate([AUDIO, text], max_tokens=5, temperature=0).text for loaded in (model, whole)]
+        assert texts[0] == texts[1]
 
 
 def test_a_file_of_ctranslate2_has_the_same_tensors(folder: Path, file: Path, tmp_path: Path) -> None:
