@@ -256,8 +256,7 @@ class ModelLoading:
         )
         served_model.loaded(service)
         self._tell(served_model)
-        chats = "completion" in capabilities(model.summary) and not model.speech.transcribes
-        if service.assumed_template and chats:
+        if service.assumed_template and "completion" in capabilities(model.summary):
             warn_of_assumed_template(served_model.name)
 
     def _notice_death(self, served_model: ServedModel) -> None:

@@ -98,7 +98,7 @@ def capabilities(
     fills_in = any(f"tokenizer.ggml.{name}_token_id" in metadata for name in ("fim_pre", "prefix"))
     abilities = {
         "embedding": embeds,
-        "completion": not embeds,
+        "completion": not embeds and f"{summary.architecture}.encoder.context_length" not in metadata,  # Whisper
         "vision": "image" in media,
         "audio": "audio" in media,
         "tools": "tools" in template or "tokenizer.chat_template.tool_use" in metadata,
