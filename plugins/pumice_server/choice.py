@@ -5,14 +5,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pumice.cli.named_models import configured_models, model_problem
-from pumice.cli.options import NO_VECTOR, CommandFunction, separated, split_scale
+from pumice.cli.options import (
+    ADAPTERS,
+    NO_VECTOR,
+    CommandFunction,
+    adapter_option,
+    layer_range_option,
+    read_adapter,
+    separated,
+)
 from pumice.cli.vocabulary import option, with_options
 
 if TYPE_CHECKING:
@@ -20,46 +27,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pumice")
 
-adapter_option = partial(option, group="Adapters")
-
 _ADAPTER_OPTIONS = [
-    adapter_option(
-        "--lora", multiple=True, metavar="FILE", help="LoRA adapter, named after its file. Repeatable, or with commas."
-    ),
-    adapter_option(
-        "--lora-scaled",
-        multiple=True,
-        metavar="FILE:SCALE",
-        advanced=True,
-        help="LoRA adapter with a scale factor. Repeatable, or with commas.",
-    ),
-    adapter_option(
+    *map(adapter_option, ADAPTERS),
+    option(
         "--lora-init-without-apply",
         is_flag=True,
+        group="Adapters",
         advanced=True,
         help="Apply no LoRA adapter until POST /lora-adapters.",
     ),
-    adapter_option(
-        "--control-vector",
-        multiple=True,
-        metavar="FILE",
-        advanced=True,
-        help="Control vector, named after its file. Repeatable, or with commas.",
-    ),
-    adapter_option(
-        "--control-vector-scaled",
-        multiple=True,
-        metavar="FILE:SCALE",
-        advanced=True,
-        help="Control vector with a scale factor. Repeatable, or with commas.",
-    ),
-    adapter_option(
-        "--control-vector-layer-range",
-        type=(click.IntRange(min=1), click.IntRange(min=1)),
-        metavar="FIRST LAST",
-        advanced=True,
-        help="First and last layer that control vectors change.  [default: all layers]",
-    ),
+    layer_range_option(),
 ]
 
 
@@ -180,19 +157,15 @@ def _catalogue() -> list[str]:
 
 def take_adapters(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Remove the options of LoRA adapters and control vectors; return the configuration's ``adapters``."""
-    layers = list(options.pop("control_vector_layer_range") or [])
+    layers = options.pop("control_vector_layer_range") or ()
     off = options.pop("lora_init_without_apply")
     adapters: dict[str, dict[str, Any]] = {}
-    for kind in ("lora", "lora_scaled", "control_vector", "control_vector_scaled"):
+    for kind in ADAPTERS:
         for argument in separated(options.pop(kind)):
-            path, scale = split_scale(argument) if kind.endswith("scaled") else (argument, 1.0)
-            name = Path(path).stem
+            name, adapter = read_adapter(kind, argument, layers)
             if name in adapters:
                 raise click.UsageError(f"--{kind.replace('_', '-')}: two adapters are called {name}; rename a file")
-            is_lora = kind.startswith("lora")
-            only = {} if is_lora else {"layers": layers}
-            scale = 0.0 if off and is_lora else scale
-            adapters[name] = {"file": path, "scale": scale, "kind": kind.removesuffix("_scaled"), **only}
+            adapters[name] = {**adapter, "scale": 0.0} if off and adapter["kind"] == "lora" else adapter
     if layers and not any("layers" in adapter for adapter in adapters.values()):
         raise click.UsageError(NO_VECTOR)
     return adapters

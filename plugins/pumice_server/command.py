@@ -24,8 +24,10 @@ from pumice.cli.options import (
     no_sandbox_option,
     parse_settings,
     separated,
+    setting_option,
     take_template,
     template_options,
+    threads_option,
 )
 from pumice.cli.structured_output import take_output
 from pumice.cli.vocabulary import SizeType, defined, option
@@ -33,7 +35,6 @@ from pumice.options import ENGINE, REQUEST
 from pumice_server.allowed_tools import allowed_servers, tool_options
 from pumice_server.arguments import ServeCommand
 from pumice_server.choice import (
-    adapter_option,
     adapter_options,
     choose_models,
     make_specs,
@@ -222,9 +223,10 @@ def _voices(ctx: click.Context, param: click.Parameter, folder: Path | None) -> 
     metavar="DIR",
     help="Folder of saved slots and their caches.",
 )
-@adapter_option(
+@option(
     "--lora-dir",
     "adapter_folder",
+    group="Adapters",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     metavar="DIR",
     advanced=True,
@@ -288,14 +290,7 @@ def _voices(ctx: click.Context, param: click.Parameter, folder: Path | None) -> 
 )
 @defined(REQUEST["context_shift"], advanced=True)
 @option("--no-context-shift", is_flag=True, hidden=True, group="Context", help="The default.")
-@option(
-    "-t",
-    "--threads",
-    type=click.IntRange(-1),
-    metavar="N",
-    group="Backend",
-    help="Number of threads of the backend cpu; 0 or -1: one for each core.  [default: 0]",
-)
+@threads_option()
 @template_options
 @defined(
     REQUEST["stop"], multiple=True, metavar="TEXT", help="Text that ends the generation and is left out. Repeatable."
@@ -308,13 +303,7 @@ def _voices(ctx: click.Context, param: click.Parameter, folder: Path | None) -> 
     help="Pooling of the tokens' hidden states; rank: the model's.  [default: the model's]",
 )
 @adapter_options
-@option(
-    "--set",
-    "config",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Set any key of the configuration, such as --set sampling.typical_p=0.9. Repeatable.",
-)
+@setting_option()
 @no_sandbox_option
 @default_options
 @cluster_options

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -122,16 +123,26 @@ def _set_adapters(ctx: click.Context, param: click.Parameter, values: tuple[str,
     if name.startswith("control_vector"):
         _check_vectors(ctx, bool(values))
     for value in separated(values):
-        path, scale = split_scale(value) if name.endswith("scaled") else (value, 1.0)
-        options: dict[str, Any] = {"file": path, "scale": scale, "kind": name.removesuffix("_scaled")}
-        if name.startswith("control_vector"):
-            options["layers"] = ctx.meta[_LAYERS]
+        stem, adapter = read_adapter(name, value, ctx.meta[_LAYERS])
         section = ctx.params["config"].setdefault("adapters", {})
         if isinstance(section, dict):  # anything else is a wrong setting, and reported as that
-            stem = Path(path).stem
             if stem in section:
                 raise click.BadParameter(f"two adapters are named {stem!r}: give names with --set adapters.NAME=FILE")
-            section[stem] = options
+            section[stem] = adapter
+
+
+def read_adapter(option: str, value: str, layers: Sequence[int]) -> tuple[str, dict[str, Any]]:
+    """Return the name of an adapter, and its entry among the configuration's ``adapters``.
+
+    Args:
+        option: One of ``ADAPTERS``.
+        value: File, with a scale for options of such.
+        layers: First and last layer of a control vector; empty: all.
+    """
+    kind = option.removesuffix("_scaled")
+    path, scale = (value, 1.0) if kind == option else split_scale(value)
+    adapter = {"file": path, "scale": scale, "kind": kind}
+    return Path(path).stem, adapter if kind == "lora" else {**adapter, "layers": list(layers)}
 
 
 def _check_vectors(ctx: click.Context, is_given: bool) -> None:
@@ -474,57 +485,64 @@ _ENGINE = [
 ]
 """Options of the engine, shared by all commands that load a model."""
 
-layer_range_option = option(
+layer_range_option = partial(
+    option,
     "--control-vector-layer-range",
     type=(click.IntRange(1), click.IntRange(1)),
     metavar="FIRST LAST",
-    is_eager=True,
-    expose_value=False,
-    callback=_set_layers,
     group="Adapters",
     advanced=True,
     help="First and last layer that control vectors change.  [default: all layers]",
 )
 
+ADAPTERS = {
+    "lora": ("FILE", "LoRA adapter, named after its file."),
+    "lora_scaled": ("FILE:SCALE", "LoRA adapter with a scale factor."),
+    "control_vector": ("FILE", "Control vector, named after its file."),
+    "control_vector_scaled": ("FILE:SCALE", "Control vector with a scale factor."),
+}
+"""Value and meaning of each option of adapters."""
 
-def _adapter_option(flag: str, metavar: str, help: str) -> Decorator:
+
+def adapter_option(name: str, **attributes: Any) -> Decorator:
+    """Return the decorator of one of ``ADAPTERS``."""
+    value, meaning = ADAPTERS[name]
     return option(
-        flag,
+        f"--{name.replace('_', '-')}",
         multiple=True,
-        metavar=metavar,
-        expose_value=False,
-        callback=_set_adapters,
+        metavar=value,
         group="Adapters",
-        advanced=flag != "--lora",
-        help=f"{help} Repeatable, or with commas.",
+        advanced=name != "lora",
+        help=f"{meaning} Repeatable, or with commas.",
+        **attributes,
     )
 
 
+threads_option = partial(
+    option,
+    "-t",
+    "--threads",
+    type=click.IntRange(-1),
+    metavar="N",
+    group="Backend",
+    help="Number of threads of the backend cpu; 0 or -1: one for each core.  [default: 0]",
+)
+
+setting_option = partial(
+    option,
+    "--set",
+    "config",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Set any key of the configuration, such as --set sampling.typical_p=0.9. Repeatable.",
+)
+
 _LOAD_OPTIONS: list[Decorator] = [
     *_ENGINE,
-    option(
-        "-t",
-        "--threads",
-        type=click.IntRange(-1),
-        expose_value=False,
-        callback=_set_threads,
-        group="Backend",
-        help="Number of threads of the backend cpu; 0 or -1: one for each core.  [default: 0]",
-    ),
-    _adapter_option("--lora", "FILE", "LoRA adapter, named after its file."),
-    _adapter_option("--lora-scaled", "FILE:SCALE", "LoRA adapter with a scale factor."),
-    _adapter_option("--control-vector", "FILE", "Control vector, named after its file."),
-    _adapter_option("--control-vector-scaled", "FILE:SCALE", "Control vector with a scale factor."),
-    layer_range_option,
-    option(
-        "--set",
-        "config",
-        multiple=True,
-        is_eager=True,
-        metavar="KEY=VALUE",
-        callback=lambda ctx, param, values: parse_settings(values),
-        help="Set any key of the configuration, such as --set sampling.typical_p=0.9. Repeatable.",
-    ),
+    threads_option(expose_value=False, callback=_set_threads),
+    *(adapter_option(name, expose_value=False, callback=_set_adapters) for name in ADAPTERS),
+    layer_range_option(is_eager=True, expose_value=False, callback=_set_layers),
+    setting_option(is_eager=True, callback=lambda ctx, param, values: parse_settings(values)),
     verbose_option,
     no_sandbox_option,
 ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+import json
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
@@ -25,6 +26,11 @@ class OfferedTool(msgspec.Struct, frozen=True, array_like=True):
     parameters: str
     server: str
     own_name: str
+
+    def definition(self, name: str) -> dict[str, Any]:
+        """Return the tool under a name, in the format of OpenAI's chat completions."""
+        function = {"name": name, "description": self.description, "parameters": json.loads(self.parameters)}
+        return {"type": "function", "function": function}
 
 
 class RunTool(ToolMessage, frozen=True):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from pumice.mcp import HostedTools, Offer, OfferedTool, ToolError
+from pumice.mcp import HostedTools, Offer, ToolError
 from pumice_server.interface import Whole, bad_request, make_answer, unless_gone
 from pumice_server.protocols.llama_server.answer_types import CalledTool, ToolOffer
 from pumice_server.protocols.llama_server.bodies import ToolBody
@@ -27,7 +26,7 @@ async def list_tools(request: Request) -> Whole[list[ToolOffer]]:
                 tool=tool.name,
                 type="mcp",
                 server_label=tool.server,
-                definition=_definition(tool),
+                definition=tool.definition(tool.name),
             )
             for tool in offer.tools
         ]
@@ -59,9 +58,3 @@ async def _offered(request: Request) -> tuple[HostedTools, Offer]:
         return hosted, await hosted.offer()
     except ToolError as error:
         raise HTTPException(503, str(error)) from None
-
-
-def _definition(tool: OfferedTool) -> dict[str, object]:
-    """Return a tool in the format of chat completions."""
-    function = {"name": tool.name, "description": tool.description, "parameters": json.loads(tool.parameters)}
-    return {"type": "function", "function": function}

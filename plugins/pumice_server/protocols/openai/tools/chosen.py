@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -33,12 +32,7 @@ class ServerTool:
 
     @property
     def definition(self) -> Function:
-        function = {
-            "name": self.name,
-            "description": self.offered.description,
-            "parameters": json.loads(self.offered.parameters),
-        }
-        return {"type": "function", "function": function}
+        return self.offered.definition(self.name)
 
 
 @dataclass(frozen=True)
