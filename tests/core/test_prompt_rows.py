@@ -1,5 +1,7 @@
 """Prompts of rows of embeddings, mixed with texts."""
 
+from threading import Event
+
 import numpy as np
 import pytest
 
@@ -61,3 +63,19 @@ def test_wrong_rows_are_refused(model, prompt, message):
 def test_rows_have_no_text_to_echo(model, rows):
     with pytest.raises(pumice.RequestError, match="echo: a prompt with images or sound"):
         model.generate([rows], echo=True)
+
+
+def test_rows_are_read_beside_functions_of_layers(model, rows):
+    expected = model.generate([-rows, " who ran"], cache_salt="alone", **GREEDY).tokens
+    begun, waiting = Event(), Event()
+
+    def hold(values, positions):  # the first step of one request, until the other one waits
+        begun.set()
+        assert waiting.wait(30)
+
+    with model.stream(PROMPT, max_tokens=30, temperature=0, on_layer={0: hold}) as beside:
+        assert begun.wait(30)
+        with model.stream([-rows, " who ran"], cache_salt="beside", **GREEDY) as stream:
+            waiting.set()
+            assert stream.completion().tokens == expected
+        assert beside.completion().finish_reason == "length"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from pumice.graph.shape import N_TOKENS
@@ -64,19 +64,16 @@ def _steers(makers: Mapping[Tensor, Node], value: Tensor) -> bool:
     return node is not None and any(operand.name.startswith(DIRECTIONS) for operand in node.operands())
 
 
-def with_outputs(graph: Graph, names: Collection[str]) -> Graph:
+def with_outputs(graph: Graph, sites: Mapping[str, Tensor]) -> Graph:
     """Return the graph of these values only, up to the last of them."""
-    sites = sites_of(graph)
-    chosen = {name: sites[name] for name in names}
-    wanted = set(chosen.values())
+    wanted = set(sites.values())
     last = max(index for index, node in enumerate(graph.nodes) if node.output in wanted)
-    return replace(graph, nodes=graph.nodes[: last + 1], outputs=chosen).only(chosen)
+    return replace(graph, nodes=graph.nodes[: last + 1], outputs=dict(sites)).only(sites)
 
 
-def with_taps(graph: Graph, names: Collection[str]) -> Graph:
+def with_taps(graph: Graph, sites: Mapping[str, Tensor]) -> Graph:
     """Return the graph with a node at each of these values, through which their rows pass."""
-    sites = sites_of(graph)
-    at = {sites[name]: name for name in names}
+    at = {value: name for name, value in sites.items()}
 
     def nodes() -> Iterator[Node]:
         for node in graph.nodes:

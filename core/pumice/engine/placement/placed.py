@@ -18,7 +18,7 @@ from pumice.engine.placement.placement import place_like
 from pumice.engine.placement.programs import Pipeline, SegmentProgram, summed
 from pumice.engine.placement.sizing import Activations, Held, activations_of, held_by, uses_of
 from pumice.errors import RequestError
-from pumice.graph import Graph, RecurrentState, Segment, concrete, format_graph, plan_memory
+from pumice.graph import Graph, RecurrentState, Segment, Tensor, concrete, format_graph, plan_memory
 from pumice.graph.taps import sites_of
 from pumice.tracing import EMBED, MEDIA_GRAPHS, SPEAK, prompts_of
 
@@ -27,10 +27,10 @@ LATER = _MEDIA | {ALIGN, EMBED, SPEAK, DRAFT, FEATURES}
 """Graphs that are compiled on first use, not when a model is loaded."""
 
 MAX_VARIANTS = 8
-"""Variants of the main graph, by the sites that are read or replaced, before one is made that has all."""
+"""Variants of graphs, by the sites that are read or replaced, before one is made that has all."""
 
-ChangedGraph = Callable[[Graph, Collection[str]], Graph]
-"""Returns a graph whose values at some sites can be read, or replaced."""
+ChangedGraph = Callable[[Graph, Mapping[str, Tensor]], Graph]
+"""Returns a graph in which some values can be read, or replaced, by the names of their sites."""
 
 
 class PlacedGraph:
@@ -201,7 +201,7 @@ class PlacedModel:
         self.prompts = dict(zip(prompts, placed[len(graphs) :], strict=True))
         self._limits = limits
         self._has_prompts = has_prompts
-        self._derived: dict[tuple[ChangedGraph, tuple[str, ...]], PlacedGraph] = {}
+        self._derived: dict[tuple[ChangedGraph, str, tuple[str, ...]], PlacedGraph] = {}
 
     @property
     def main(self) -> PlacedGraph:
@@ -209,23 +209,24 @@ class PlacedModel:
         return self.graphs[MAIN]
 
     @cached_property
-    def sites(self) -> Sequence[str]:
-        """Names of the values of the main graph that its variants read or replace."""
-        return [*sites_of(self.main.graph)]
+    def sites(self) -> Mapping[str, Tensor]:
+        """The values of the main graph that its variants read or replace; its form for media has them, too."""
+        return sites_of(self.main.graph)
 
-    def variant(self, make: ChangedGraph, sites: Collection[str]) -> PlacedGraph:
-        """Return the main graph as ``make`` changes it at these sites, compiled when it is first used.
+    def variant(self, make: ChangedGraph, sites: Collection[str], name: str = MAIN) -> PlacedGraph:
+        """Return the main graph, or its form for media, as ``make`` changes it at these sites, compiled on first use.
 
-        Its nodes lie where those of the main graph lie, and use its weights and caches. It is changed at all sites if
+        Its nodes lie where those of the graph lie, and use its weights and caches. It is changed at all sites if
         many other variants are compiled. Raises BackendError.
         """
-        key = make, tuple(sorted(sites))
+        key = make, name, tuple(sorted(sites))
         if key not in self._derived and len(self._derived) >= MAX_VARIANTS:
-            key = make, tuple(sorted(self.sites))
+            key = make, name, tuple(sorted(self.sites))
         if key not in self._derived:
-            variant = make(self.main.graph, key[1])
+            origin = self.graphs[name]
+            variant = make(origin.graph, {site: self.sites[site] for site in key[2]})
             limits = _limits_of(variant, self._limits)
-            segments = place_like(variant, self.main.placed, self.backends, limits)
+            segments = place_like(variant, origin.placed, self.backends, limits)
             placed = PlacedGraph(variant, segments, dict(self.backends), limits)
             placed.compile()
             self._derived[key] = placed

@@ -195,7 +195,8 @@ class Runner:
         of_prompts = not ask and self._is_prompts(batch, graph)
         placed = (self.placed.prompts if of_prompts else self.placed.graphs)[graph]
         if batch.taps:
-            placed = self.placed.variant(with_taps, {site for rows in batch.taps for site in rows.taps.sites})
+            sites = {site for rows in batch.taps for site in rows.taps.sites}
+            placed = self.placed.variant(with_taps, sites, graph)
         if placed.program is None:
             placed.compile()
         return self._submit(placed, batch, ask)
