@@ -33,6 +33,8 @@ _STEPS = 16  # number of masks to compute
 _SPECIAL = re.compile(r"<[^<>\s]{1,80}>")  # possible name of a special token
 _UNIMPLEMENTED = re.compile(r"Unimplemented keys: \[(.*)\]")
 _BY_ID = "<["  # begins a token that is named by id
+_REGEX_ERROR = re.compile(r'(?:at .*: invalid regex ".*" \(in regex\): )?regex parse error:\n +(.*)\n[ ^]+\nerror: (.*)[\s\S]*')
+_FORMS = {'{"grammars": [{"json_schema": ': "json_schema", '{"grammars": [{"lark_grammar": "start: /': "regex"}
 
 
 class GrammarChecker:
@@ -73,7 +75,7 @@ class GrammarChecker:
         kind = f"whole {n_vocab} {' '.join(sorted(named))}"
         [problem] = self._look_up(kind, [source], lambda _: [pool.call(f"{__name__}:whole_problem", payload, str)])
         if problem:
-            raise RequestError(f"grammar or schema: {problem}")
+            raise RequestError(f"{form_name(source)}: {problem}")
 
     def _fragments(self, sources: Sequence[str]) -> list[str]:
         if self._pool is None:
@@ -111,7 +113,16 @@ def describe(error: str) -> str:
         return "no token can follow; a rule or a $ref may lead only to itself"
     if keywords := _UNIMPLEMENTED.match(error):
         return f"unsupported keywords of JSON Schema: {keywords[1]}"
+    if found := _REGEX_ERROR.search(error):
+        error = f"{error[: found.start()]}invalid regular expression {found[1]}: {found[2]}"
     return " ".join(error.split())[:300]
+
+
+def form_name(source: str) -> str:
+    """Return the option whose value a grammar in llguidance's form was made of, for errors."""
+    if not source.startswith("{"):
+        return "grammar"
+    return next((name for begin, name in _FORMS.items() if source.startswith(begin)), "grammar or schema")
 
 
 # --- run in a worker

@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING
 
 from pumice.errors import RequestError
-from pumice.grammar.check import describe
+from pumice.grammar.check import describe, form_name
 from pumice.grammar.lengths import Lengths
 from pumice.grammar.lexers import Lexer, Lexers
 from pumice.grammar.limits import STACK_SIZE, parser_limits
@@ -121,5 +121,5 @@ def _matcher(vocabulary: LLTokenizer, source: str) -> LLMatcher:
     limits = parser_limits()
     matcher = run_on_stack(STACK_SIZE, lambda: LLMatcher(vocabulary, source, log_level=0, limits=limits))
     if matcher.is_error():
-        raise RequestError(f"grammar or schema: {describe(matcher.get_error())}")
+        raise RequestError(f"{form_name(source)}: {describe(matcher.get_error())}")
     return matcher

@@ -59,8 +59,8 @@ KEYWORDS: dict[str, tuple[Support, str]] = {
     "format": (_E, "of strings: the formats below; all others are passed over"),
     "minimum": (_E, "up to 2^53; a bound beyond it is enforced as far as that"),
     "maximum": (_E, "as `minimum`"),
-    "exclusiveMinimum": (_E, "as `minimum`; a boolean as in draft 4"),
-    "exclusiveMaximum": (_E, "as `minimum`; a boolean as in draft 4"),
+    "exclusiveMinimum": (_E, "below 2^53, else as `minimum`; a boolean as in draft 4"),
+    "exclusiveMaximum": (_E, "as `exclusiveMinimum`; a boolean as in draft 4"),
     "multipleOf": (
         _E,
         f"up to {MAX_MULTIPLE:,} in units of its last decimal; passed over beyond. `0.25` allows `0.50`, not `0.5`",

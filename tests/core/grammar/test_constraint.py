@@ -193,7 +193,10 @@ def test_a_hostile_grammar_is_quick_or_refused(given, compiler):
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"regex": "(a"}, "unclosed group"),
+        ({"regex": "(a"}, r"^regex: invalid regular expression \(a: unclosed group$"),
+        ({"grammar": "start: /(a/"}, r"^grammar: invalid regular expression \(a: unclosed group$"),
+        ({"json_schema": {"pattern": "(a"}}, r"^json_schema: invalid regular expression \(a: unclosed group$"),
+        ({"json_schema": {"type": "text"}}, "^json_schema: Invalid type: text$"),
         ({"regex": ""}, "non-empty"),
         ({"regex": 3}, "non-empty"),
         ({"choices": []}, "1 to"),
