@@ -114,9 +114,7 @@ def scales_by_name(adapters: Sequence[Scale], names: Sequence[str], field: str =
     for i, adapter in enumerate(adapters):
         if adapter.id >= len(names):
             most = len(names) - 1
-            raise bad_request(
-                f"Field '{field}[{i}].id': Value must be between 0 <= value <= {most}, but got {adapter.id}"
-            )
+            raise bad_request(f"{field}[{i}].id must be between 0 and {most}, not {adapter.id}")
         scales[names[adapter.id]] = adapter.scale
     return scales
 

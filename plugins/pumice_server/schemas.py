@@ -183,10 +183,12 @@ def _problem(value: Any, schema: Schema, where: str) -> str | None:
 
 
 def _number_problem(value: float, schema: Schema, where: str) -> str | None:
-    least, most = schema.get("minimum", value), schema.get("maximum", value)
-    if least <= value <= most:
+    bounds = [schema[name] for name in ("minimum", "maximum") if name in schema]
+    if schema.get("minimum", value) <= value <= schema.get("maximum", value):
         return None
-    return f"Field '{where}': Value must be between {told(least)} <= value <= {told(most)}, but got {show_value(value)}"
+    if len(bounds) == 2:
+        return f"{where} must be between {told(bounds[0])} and {told(bounds[1])}, not {show_value(value)}"
+    return f"{where} must be at {'least' if 'minimum' in schema else 'most'} {told(bounds[0])}, not {show_value(value)}"
 
 
 def _list_problem(value: Sequence[Any], schema: Schema, where: str) -> str | None:

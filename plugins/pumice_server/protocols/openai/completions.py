@@ -50,7 +50,7 @@ async def completions(request: Request, body: CompletionBody) -> Whole[TextCompl
     n = body.n
     best_of = n if body.best_of is None else body.best_of
     if best_of < n:
-        raise bad_request(f"Field 'best_of': Value must be between {n} <= value <= {MAX_N}, but got {best_of}")
+        raise bad_request(f"best_of must be between n = {n} and {MAX_N}, not {best_of}")
     if body.stream and best_of > n:
         raise bad_request("best_of needs all of the completions, and cannot be streamed")
     read: Sequence[TextOrTokens] = prompts
