@@ -21,7 +21,7 @@ from pumice.hub.choice import ModelFiles, choose, models_in
 from pumice.hub.download import content_range
 from pumice.hub.locate import cached, resolve_name
 from pumice.hub.names import HubName
-from pumice.hub.repository import HubFile, endpoint, explained, file_url, list_files
+from pumice.hub.repository import HubFile, cached_files, endpoint, explained, file_url, list_files
 
 if TYPE_CHECKING:
     from pumice.hub.client import HubClient
@@ -93,6 +93,21 @@ def _list_models(name: HubName, options: Layer | None) -> RemoteModels:
         if file.size is None:
             raise HubError(f"{name}: the Hub does not tell the size of {file.path}")
     return RemoteModels(name, commit, tuple(models), chosen, used, options)
+
+
+def repository_files(repo: str) -> list[str]:
+    """Return the paths of the files of a repository; those on this machine if the Hub cannot be reached.
+
+    Raises HubError if there are none, either.
+    """
+    name = HubName(repo)
+    try:
+        with _client(name) as client:
+            return [*list_files(name, client)[1]]
+    except HubError:
+        if files := cached_files(name):
+            return [*files]
+        raise
 
 
 @contextmanager

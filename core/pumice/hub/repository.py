@@ -77,14 +77,19 @@ def endpoint() -> str:
     return constants.ENDPOINT
 
 
-def cached_model(name: HubName) -> list[Path]:
-    """Return the files of the model that ``name`` selects on this machine; empty without one."""
+def cached_files(name: HubName) -> dict[str, Path]:
+    """Return the GGUF files of a repository that are on this machine, by their paths in the repository."""
     snapshot = _snapshot(name)
     if snapshot is None:
-        return []
-    files = [path.relative_to(snapshot).as_posix() for path in snapshot.rglob("*.gguf") if path.exists()]
+        return {}
+    return {path.relative_to(snapshot).as_posix(): path for path in snapshot.rglob("*.gguf") if path.exists()}
+
+
+def cached_model(name: HubName) -> list[Path]:
+    """Return the files of the model that ``name`` selects on this machine; empty without one."""
+    files = cached_files(name)
     try:
-        return [snapshot / file for file in choose(name, models_in(files)).files]
+        return [files[file] for file in choose(name, models_in(files)).files] if files else []
     except HubError:
         return []
 

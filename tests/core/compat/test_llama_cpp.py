@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import hub_server
 import pumice
 from demo_models import CHAT_TEMPLATE, write_demo_model
 from pumice.compat.llama_cpp import (
@@ -248,3 +249,19 @@ def test_the_functions_of_llama_cpp_that_packages_call(llm):
     np.testing.assert_allclose(logits, llm._pumice.logits([1, 300]), atol=0.05)
     assert library.llama_memory_seq_rm(library.llama_get_memory(llm.ctx), -1, 1, -1)
     assert llm.n_tokens == 1
+
+
+def test_a_pattern_names_a_file_of_the_hub_or_of_its_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    demo = pumice.demo_model_path().read_bytes()
+    with hub_server.serve() as hub:
+        hub_server.use(hub, tmp_path, monkeypatch)
+        hub.repositories["owner/tiny"] = hub_server.Repository({"tiny-Q8_0.gguf": demo, "tiny-F16.gguf": demo})
+        with pytest.raises(ValueError, match="Multiple files"):
+            Llama.from_pretrained("owner/tiny", "*.gguf")
+        assert Llama.from_pretrained("owner/tiny", "*Q8_0.gguf", n_ctx=64, verbose=False).n_ctx() == 64
+        with pytest.raises(ValueError, match="owner/none: no such repository"):
+            Llama.from_pretrained("owner/none", "*.gguf")
+    Llama.from_pretrained("owner/tiny", "*.gguf", n_ctx=64, verbose=False)  # the one that is on this machine
+    for pattern in ("*.gguf", "a.gguf"):
+        with pytest.raises(ValueError, match=r"owner/other\S*: no connection"):
+            Llama.from_pretrained("owner/other", pattern)

@@ -76,7 +76,8 @@ class Llama(SequenceMethods):
         try:
             self._pumice = pumice.load(model_path, config=config, **load_options(options))
         except pumice.PumiceError as error:
-            if str(model_path).endswith(".gguf") and not Path(model_path).exists():
+            name = str(model_path)
+            if name.endswith(".gguf") and not name.startswith("hf.co/") and not Path(name).exists():
                 raise ValueError(f"Model path does not exist: {model_path}") from error
             raise ValueError(f"Failed to load model from file: {model_path}: {error}") from error
         self.model_path = str(model_path)
@@ -129,13 +130,16 @@ class Llama(SequenceMethods):
             options: As those of ``Llama``.
 
         Raises:
-            ValueError: No file matches, or several do.
+            ValueError: No file matches, several do, or the Hub cannot be reached.
         """
         if not any(mark in filename for mark in "*?["):
             return cls(f"hf.co/{repo_id}/{filename}", **options)
-        from huggingface_hub import list_repo_files
+        from pumice.hub.headers import repository_files
 
-        names = list_repo_files(repo_id)
+        try:
+            names = repository_files(repo_id)
+        except pumice.PumiceError as error:
+            raise ValueError(str(error)) from error
         matching = fnmatch.filter(names, filename)
         if len(matching) != 1:
             found = "Multiple files" if matching else "No file"
