@@ -144,9 +144,11 @@ def convert_model(folder: Path, arguments: dict[str, Any]) -> None:
     from pumice.convert import FILE_TYPES, ConvertOptions, default_name, write_model
     from pumice.gguf.split import part_path
     from pumice.model_files.opening import check_model, check_projector, open_model
-    from pumice.quantize import quantize
+    from pumice.quantize import COPY, file_type, quantize
 
     kinds, type = {kind.name: kind for kind in FILE_TYPES}, arguments["type"].upper()
+    if type not in ("AUTO", COPY, *kinds):
+        file_type(type)  # raises QuantizeError before anything is read
     options = ConvertOptions(
         kinds.get(type),
         arguments["model_name"],

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import SupportsFloat
 
 from pumice.config import AdapterOptions
 from pumice.engine.messages import check_adapters, unknown_adapter
@@ -52,7 +53,7 @@ class Adapters(MutableMapping[str, float]):
         chosen = Path(path).stem if name is None else name
         if not isinstance(chosen, str) or not chosen:
             raise RequestError(f"name must be a text, not {show_python(chosen)}")
-        check_adapters({chosen: scale})
+        _check_scale(chosen, scale)
         given = {"file": os.path.abspath(path), "scale": scale, "layers": list(layers)}
         try:
             options = SettingsReader("adapters").record(AdapterOptions, given, chosen)
@@ -71,7 +72,7 @@ class Adapters(MutableMapping[str, float]):
         return self._engine.config.adapters[name].scale
 
     def __setitem__(self, name: str, scale: float) -> None:
-        check_adapters({name: scale})
+        _check_scale(name, scale)
 
         def scaled(adapters: dict[str, AdapterOptions]) -> dict[str, AdapterOptions]:
             options = self._known(adapters, name)
@@ -104,3 +105,10 @@ class Adapters(MutableMapping[str, float]):
         if name not in adapters:
             raise unknown_adapter(name, adapters)
         return adapters[name]
+
+
+def _check_scale(name: str, scale: object) -> None:
+    """Raise RequestError unless an adapter's scale is a finite number."""
+    if isinstance(scale, (bool, str)) or not isinstance(scale, SupportsFloat):
+        raise RequestError(f"adapters: the scale of {name!r} must be a finite number, not {show_python(scale)}")
+    check_adapters({name: float(scale)})

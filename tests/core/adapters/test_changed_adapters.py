@@ -137,6 +137,8 @@ def test_what_cannot_be_added_changes_nothing(tmp_path, path):
             (lambda: model.adapters.add(other), ModelError, "changes 'blk.9.attn_q.weight', which this model does"),
             (lambda: model.adapters.add(tmp_path / "missing.gguf"), GGUFError, "missing.gguf"),
             (lambda: model.adapters.add(lora, name="b", scale=float("nan")), RequestError, "finite|numbers"),
+            (lambda: model.adapters.add(lora, name="b", scale="big"), RequestError, "scale of 'b' .* not 'big'"),
+            (lambda: model.adapters.update({"a": "big"}), RequestError, "scale of 'a' .* not 'big'"),
             (lambda: model.adapters.add(lora, name="b", layers=[1, 2]), ModelError, "applies only to control vectors"),
             (lambda: model.adapters.__setitem__("b", 1.0), RequestError, "no adapter 'b'; it has: a"),
             (lambda: model.adapters.__delitem__("b"), RequestError, "no adapter 'b'; it has: a"),

@@ -130,6 +130,13 @@ def test_the_vocabulary_alone(folder):
     assert pumice.load_tokenizer(written).tokenize("a token") == pumice.load_tokenizer(folder).tokenize("a token")
 
 
+@pytest.mark.parametrize("more", [[], ["--dry-run"], ["--vocab-only"]])
+def test_an_unknown_type_is_refused_before_a_folder_is_read(folder, more):
+    (folder / "config.json").write_text("no JSON")
+    with pytest.raises(pumice.QuantizeError, match="unknown type 'FOO'"):
+        run(folder, "--type", "foo", *more)
+
+
 @pytest.mark.parametrize("type", ["auto", "q8_0"])
 def test_in_parts(folder, tmp_path, type):
     whole, parts = tmp_path / "whole.gguf", tmp_path / "parts.gguf"
