@@ -221,7 +221,7 @@ def _voices(ctx: click.Context, param: click.Parameter, folder: Path | None) -> 
     "slot_folder",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Folder of saved slots and their caches.",
+    help="Existing folder for saved slots and their caches.",
 )
 @option(
     "--lora-dir",

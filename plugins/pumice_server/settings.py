@@ -166,11 +166,11 @@ class Settings:
         for origin in self.origins:
             if origin != LOCAL and not _ORIGIN.fullmatch(origin):
                 raise click.UsageError(f"--cors-origins: expected https://NAME, {LOCAL}, or * for all, not {origin!r}")
-        for option, path in {"--conversations": self.conversations, "--slot-save-path": self.slot_folder}.items():
-            if path is not None and not path.absolute().parent.is_dir():
-                raise click.UsageError(f"{option} {path}: there is no folder {path.absolute().parent}; create it first")
-        folders = {"--slot-save-path": self.slot_folder, "--batches": self.batches, "--allow-uploads": self.uploads}
-        for option, folder in folders.items():
+        kept = self.conversations and self.conversations.absolute().parent
+        for option, folder in {"--conversations": kept, "--slot-save-path": self.slot_folder}.items():
+            if folder is not None and not folder.is_dir():
+                raise click.UsageError(f"{option}: there is no folder {folder}; create it first")
+        for option, folder in {"--batches": self.batches, "--allow-uploads": self.uploads}.items():
             try:
                 if folder is not None:
                     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
