@@ -47,7 +47,7 @@ class RateLimits:
         for name, bucket in buckets.items():
             if bucket.left(now) < 1:
                 seconds = math.ceil(bucket.seconds_to(1))
-                message = f"more than {bucket.per_minute} {name} per minute: try again in {seconds} seconds"
+                message = f"more than {bucket.per_minute} {name} per minute: try again in {seconds} s"
                 raise HTTPException(429, message, {"Retry-After": str(seconds), **self.headers(client)})
         if "requests" in buckets:
             buckets["requests"].take(1)

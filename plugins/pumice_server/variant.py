@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pumice.hub import ChatDefaults, chat_defaults
+from pumice.plugin.unstable import show_value
 from pumice_server.bodies import Generation, TextBody
 from pumice_server.errors import bad_request
+
+_NAME = re.compile(r"[\w.:/@-]{1,500}")
 
 
 @dataclass(frozen=True)
@@ -44,8 +48,10 @@ def plain_name(name: str) -> str:
 def model_name(name: str | None) -> str:
     """Return the name of a model that a client makes. Raises HTTPException."""
     name = plain_name(name or "")
-    if not name or not name.isprintable() or len(name) > 500:
-        raise bad_request("the name of the model must be 1 to 500 printable characters")
+    if not _NAME.fullmatch(name):
+        raise bad_request(
+            f"the name of the model must be 1 to 500 letters, digits and - _ . : / @, not {show_value(name)}"
+        )
     return name
 
 

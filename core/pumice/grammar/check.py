@@ -33,7 +33,9 @@ _STEPS = 16  # number of masks to compute
 _SPECIAL = re.compile(r"<[^<>\s]{1,80}>")  # possible name of a special token
 _UNIMPLEMENTED = re.compile(r"Unimplemented keys: \[(.*)\]")
 _BY_ID = "<["  # begins a token that is named by id
-_REGEX_ERROR = re.compile(r'(?:at .*: invalid regex ".*" \(in regex\): )?regex parse error:\n +(.*)\n[ ^]+\nerror: (.*)[\s\S]*')
+_REGEX_ERROR = re.compile(
+    r'(?:at .*: invalid regex ".*" \(in regex\): )?regex parse error:\n +(.*)\n[ ^]+\nerror: (.*)[\s\S]*'
+)
 _FORMS = {'{"grammars": [{"json_schema": ': "json_schema", '{"grammars": [{"lark_grammar": "start: /': "regex"}
 
 

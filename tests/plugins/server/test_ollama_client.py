@@ -89,6 +89,7 @@ def test_names_with_defaults_of_their_own(client, server, expected):
         (lambda: client.delete("demo"), 403),
         (lambda: client.copy("demo", "demo"), 409),
         (lambda: client.copy("hare", "fox"), 404),
+        (lambda: client.copy("demo", "a fox"), 400),
         (lambda: client.create(model="x"), 400),
         (lambda: client.create(model="x", from_="demo", template="{{ .Prompt }}"), 400),
         (lambda: client.create(model="x", from_="demo", parameters={"image_data": [3]}), 400),

@@ -25,7 +25,7 @@ def test_requests_come_back_evenly():
     rates = RateLimits(60, 0, clock)
     for _ in range(60):
         rates.begin("a")
-    with pytest.raises(HTTPException, match="more than 60 requests per minute: try again in 1 seconds") as caught:
+    with pytest.raises(HTTPException, match="more than 60 requests per minute: try again in 1 s") as caught:
         rates.begin("a")
     assert caught.value.headers["Retry-After"] == "1"
     rates.begin("b")
@@ -44,7 +44,7 @@ def test_tokens_are_owed():
     rates.begin("a")
     rates.end("a", 900)
     assert rates.headers("a")["x-ratelimit-remaining-tokens"] == "0"
-    with pytest.raises(HTTPException, match="more than 600 tokens per minute: try again in 31 seconds"):
+    with pytest.raises(HTTPException, match="more than 600 tokens per minute: try again in 31 s"):
         rates.begin("a")
     clock.now = 31
     rates.begin("a")
