@@ -85,7 +85,8 @@ class Nodes:
             for name, operand in node.inputs.items():
                 if isinstance(operand, Weight):
                     self._weight(node, name, operand)
-        self.compiles = shared.compiles and not _has_memory(segment)
+        has_memory = any(isinstance(state, KVState) and state.is_memory for state in segment.states)
+        self.compiles = shared.compiles and not has_memory
         self._joins = Joins(segment.nodes if self.compiles else [], shared.weights)
         self._fused = dict[Fused, Any]()
         self._turning = attentions_that_turn(segment, [])
@@ -98,7 +99,8 @@ class Nodes:
             True if kernels attend in every layer, so that a whole step can be compiled.
         """
         attentions = [node for node in self._segment.nodes if node.op == "attention"]
-        paged = [node for node in attentions if self.compiles and self._attends_paged(node)]
+        possible = attentions if self.compiles else []
+        paged = [node for node in possible if can_attend_paged(node, self._cache(node), self._shared.type)]
         for node in paged:
             self._cache(node).prepare(limits.n_seqs * int(node.output.shape[1]))
         self._turning = attentions_that_turn(self._segment, paged)
@@ -164,9 +166,6 @@ class Nodes:
     def _cache(self, node: Node) -> Any:
         return self._shared.states[node.state] if node.state else None
 
-    def _attends_paged(self, node: Node) -> bool:
-        return can_attend_paged(node, self._cache(node), self._shared.type)
-
     def operand(self, node: Node, name: str, values: Mapping[Tensor, mx.array]) -> Any:
         """Return an operand of a node; None if it is absent."""
         tensor = node.inputs.get(name)
@@ -191,7 +190,3 @@ def _takes_all_rows(node: Node, step: StepArrays) -> bool:
     """Return True for the output rows of a step of one token of each sequence, if they are all rows."""
     is_of_outputs = node.op == "get_rows" and node.inputs["ids"].name == "output_ids"
     return is_of_outputs and len(step.batch.output_ids) == len(step.batch.tokens)
-
-
-def _has_memory(segment: Segment) -> bool:
-    return any(isinstance(state, KVState) and state.is_memory for state in segment.states)

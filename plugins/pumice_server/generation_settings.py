@@ -27,13 +27,8 @@ def generation_settings(service: Service, options: Mapping[str, Any]) -> dict[st
         "n_probs": rest.pop("logprobs", 0),
         "post_sampling_probs": rest.pop("logprobs_sampled", False),
         "logit_bias": [{"token": key, "bias": by if math.isfinite(by) else None} for key, by in biases.items()],
-        "lora": _listed({name: scales[name] for name in service.scales}),
+        "lora": [{"id": i, "scale": scales[name]} for i, name in enumerate(service.scales)],
         "stop": [],
         "grammar": "",
     }
     return {**model.sampling, **settings, **rest}
-
-
-def _listed(scales: Mapping[str, float]) -> list[dict[str, Any]]:
-    """Return scales in the format of requests."""
-    return [{"id": i, "scale": scale} for i, scale in enumerate(scales.values())]

@@ -41,7 +41,8 @@ class MergedTensor:
     def data(self) -> NDArray[np.uint8]:
         values = self.base.dequantize().astype(np.float32, copy=True)
         for pair, scale in self.pairs:
-            values += (np.float32(scale) * _product(self.name, pair)).reshape(values.shape)
+            change = pair.down @ pair.up.T if self.name == EMBEDDINGS else pair.up @ pair.down
+            values += (np.float32(scale) * change).reshape(values.shape)
         stored = values if self.type is GGMLType.F32 else values.astype(np.float16)
         return stored.view(np.uint8).reshape(*self.shape[:-1], -1)
 
@@ -75,7 +76,3 @@ def merge(model: GGUFFile, adapters: Sequence[tuple[Adapter, float]]) -> GGUFFil
     entries[FILE_TYPE] = encode(MOSTLY_F16)
     n_bytes = sum(tensor.nbytes for tensor in tensors.values())
     return GGUFFile(model.path, make_metadata(entries), tensors, n_bytes)
-
-
-def _product(name: str, pair: Pair) -> NDArray[np.float32]:
-    return pair.down @ pair.up.T if name == EMBEDDINGS else pair.up @ pair.down

@@ -50,7 +50,7 @@ class AdapterFolder:
     def factor(self, module: str, rank: int) -> float:
         """Return the factor on ``B`` that makes ``alpha / rank`` the scale that the adapter was trained with."""
         pattern = self.config.get("alpha_pattern") or {}
-        alpha = next((float(value) for name, value in pattern.items() if _ends(module, name)), self.alpha)
+        alpha = next((float(value) for name, value in pattern.items() if f".{module}".endswith(f".{name}")), self.alpha)
         scale = alpha / math.sqrt(rank) if self.config.get("use_rslora") else alpha / rank
         return scale / (self.alpha / rank) if self.alpha else scale
 
@@ -153,10 +153,6 @@ def _joined(pairs: dict[str, dict[str, LazyTensor]]) -> dict[str, dict[str, Lazy
         ordered = [of_expert[i] for i in range(len(of_expert))]
         joined[module] = {side: stack([sides[side] for sides in ordered]) for side in ordered[0]}
     return joined
-
-
-def _ends(module: str, pattern: str) -> bool:
-    return module == pattern or module.endswith(f".{pattern}")
 
 
 def is_adapter(path: Path) -> bool:

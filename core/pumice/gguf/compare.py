@@ -37,7 +37,7 @@ def differences(first: GGUFFile, second: GGUFFile, *, data: bool = True) -> Iter
         one, other = first.tensors.get(name), second.tensors.get(name)
         if one is None or other is None or (one.type, one.shape) != (other.type, other.shape):
             yield Difference("tensor", name, describe_tensor(one), describe_tensor(other))
-        elif data and not _same_bytes(one, other):
+        elif data and not np.array_equal(one.data, other.data):
             change = f"differs by up to {_largest_difference(one, other):.6g}"
             yield Difference("tensor", name, describe_tensor(one), change)
 
@@ -115,10 +115,6 @@ def decoded_rows(tensor: ModelTensor) -> Iterator[tuple[int, np.ndarray[Any, Any
     step = max(1, 8 * CHUNK // tensor.shape[-1])
     for start in range(0, len(rows), step):
         yield start, dequantize(rows[start : start + step], tensor.type)
-
-
-def _same_bytes(a: ModelTensor, b: ModelTensor) -> bool:
-    return np.array_equal(a.data, b.data)
 
 
 def _largest_difference(a: ModelTensor, b: ModelTensor) -> float:

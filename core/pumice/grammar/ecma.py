@@ -67,7 +67,7 @@ def _without_inner_anchors(parts: list[str]) -> Iterator[str]:
         if part == ")" and open_groups:
             ends[open_groups.pop()] = i
         outer.append(open_groups[-1] if open_groups else -1)
-        if _opens(part):
+        if part[:1] == "(" and part[-1] != ")":
             open_groups.append(i)
 
     def repeats(group: int) -> bool:
@@ -93,10 +93,6 @@ def _without_inner_anchors(parts: list[str]) -> Iterator[str]:
             yield "(?:)"
         else:
             yield part
-
-
-def _opens(part: str) -> bool:
-    return part[:1] == "(" and part[-1] != ")"
 
 
 def _plain(text: str, other: str | None) -> str:

@@ -74,7 +74,7 @@ class _Wrapper:
     def _following(self, text: str) -> list[int]:
         """Tokenize without the spaces that some tokenizers insert before a text and after user-defined tokens."""
         ids = self._ids(_BREAK + text)[self._before :]
-        if self._bytes(ids) == text.encode():
+        if b"".join(self._texts[token] for token in ids) == text.encode():
             return ids
         marks = {self._texts[token].decode() for token in self._whole.intersection(ids)}
         parts = re.split(f"({'|'.join(map(re.escape, marks))})", text) if marks else []
@@ -94,9 +94,6 @@ class _Wrapper:
     @cached_property
     def _spelt(self) -> dict[bytes, list[int]]:
         return {text: [token] for token, text in enumerate(self._texts) if text}
-
-    def _bytes(self, ids: Sequence[int]) -> bytes:
-        return b"".join(self._texts[token] for token in ids)
 
 
 class _Few:

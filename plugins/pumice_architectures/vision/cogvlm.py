@@ -61,7 +61,7 @@ class CogVLM(ViT):
         x, n = self._merged(g, x), self.n_values
         x = g.gelu_erf(blocks.layer_norm(g, blocks.linear(g, x, "mm.model.fc", n), "mm.post_fc_norm", EPSILON))
         x = g.silu(blocks.linear(g, x, "mm.gate")) * blocks.linear(g, x, "mm.up")
-        x = between(g, blocks.linear(g, x, "mm.down", n), n, self._n_results + 2, "v.boi", "v.eoi")
+        x = between(g, blocks.linear(g, x, "mm.down", n), self._n_results + 2, "v.boi", "v.eoi")
         visual = g.constant("visual", np.array([[1.0], [1.0], [0.0]], np.float32))
         return g.concat(x, g.embedding(visual, g.input("kinds", (str(x.shape[0]),), "i32")))
 

@@ -12,7 +12,7 @@ from pumice.plugin.unstable import ImagePiece
 from pumice_architectures.vision.any_size import Inputs
 from pumice_architectures.vision.deepseek_ocr import GREY
 from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize
-from pumice_architectures.vision.vit import MOST_PATCHES, PatchEncoder, Rotation, folded, limited, places
+from pumice_architectures.vision.vit import MOST_PATCHES, PatchEncoder, Rotation, among, folded, limited, places
 
 Size = tuple[int, int]  # height and width
 INNER, START, END, LINE_END, PAD = range(5)  # kinds of rows
@@ -112,12 +112,9 @@ class DeepSeek4V(PatchEncoder):
     def _lines(self, g: GraphBuilder, x: Tensor) -> Tensor:
         """Return the rows of squares among those that begin, end and fill the image and its lines."""
         size = g.size("n_lines", self.most_tokens)
-        kinds = g.input("line_kinds", (size,), "i32")
         names = ("v.token_embd.img_start", "v.token_embd.img_end", "v.image_newline", "v.token_embd.img_pad")
-        marks = g.derived("lines.marks", (5, self.width), _marks, *(g.weight(name, (self.width,)) for name in names))
-        keep = g.constant("lines.keep", np.eye(5, 1))
         x = g.get_rows(x, g.input("line_ids", (size,), "i32"))
-        return x * g.embedding(keep, kinds) + g.embedding(marks, kinds)
+        return among(g, x, "line_kinds", [g.weight(name, (self.width,)) for name in names])
 
 
 def partial_corners(grid: Size, merge: int) -> Inputs:
@@ -152,7 +149,3 @@ def line_inputs(rows: int, columns: int) -> Inputs:
 def _in_pairs(cells: NDArray[np.int32]) -> NDArray[np.int32]:
     """Return cells of an even number of lines in the order of tokens: two lines at once, column by column."""
     return cells.reshape(len(cells) // 2, 2, -1).swapaxes(1, 2).reshape(-1)
-
-
-def _marks(*rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    return np.stack([0 * rows[0], *rows])

@@ -13,7 +13,7 @@ from pumice.plugin.nn import blocks
 from pumice.plugin.unstable import HIDDEN, ImagePiece, JoinedPieces, MediaStage, mask_width
 from pumice_architectures.vision.pixels import Pixels, check_ratio, resize, tile_grid, tiles
 from pumice_architectures.vision.sam import SIDE, Inputs, Sam, resized_tables
-from pumice_architectures.vision.vit import PatchEncoder, Rotation, falling
+from pumice_architectures.vision.vit import PatchEncoder, Rotation, among, falling
 
 GREY = 127  # around an image
 MOST_TILES = 64
@@ -97,19 +97,13 @@ class AfterSam(PatchEncoder):
         """Return the projected rows ``x``, then embeddings of the model."""
         size = g.size("n_ended", MOST_ROWS + len(names))
         x = g.get_rows(blocks.linear(g, x, "mm.model.fc", self.width), g.input("ended_ids", (size,), "i32"))
-        more = [g.weight(name) for name in names]
-        table = g.derived("ended.rows", (1 + len(more), self.width), _with_zeros, *more)
-        return x * g.input("is_row", (size, 1)) + g.embedding(table, g.input("kinds", (size,), "i32"))
+        return among(g, x, "kinds", [g.weight(name) for name in names])
 
     def end_inputs(self, n: int) -> Inputs:
         """Return the inputs of ``ended`` for ``n`` rows."""
         kinds = np.concatenate([np.zeros(n, np.int32), np.arange(1, 1 + self.n_more, dtype=np.int32)])
         ids = np.where(kinds, 0, np.arange(len(kinds))).astype(np.int32)
-        return {"ended_ids": ids, "is_row": (kinds == 0).astype(np.float32)[:, None], "kinds": kinds}
-
-
-def _with_zeros(*rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    return np.stack([0 * rows[0].reshape(-1), *(row.reshape(-1) for row in rows)])
+        return {"ended_ids": ids, "kinds": kinds}
 
 
 class DeepSeekOCR(AfterSam):

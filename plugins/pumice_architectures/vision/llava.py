@@ -11,7 +11,7 @@ from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks
 from pumice.plugin.unstable import ImagePiece, JoinedPieces
 from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize, tiles
-from pumice_architectures.vision.vit import Grid, ViT, class_inputs
+from pumice_architectures.vision.vit import Grid, ViT, among, class_inputs
 
 MOST_TILES = 64  # of an image
 
@@ -113,12 +113,7 @@ class Llava(ViT):
             x = g.concat(x, self._outputs[i])
         size = g.size("n_patches", self.side**2 + self._has_line_ends)
         x = self.perceptron(g, g.get_rows(x, g.input("patch_ids", (size,), "i32")), "mm.0", "mm.2")
-        if line_end is None:
-            return x
-        ends = g.input("line_ends", (size,), "i32")
-        keep = g.constant("line_ends.keep", np.array([[1.0], [0.0]], np.float32))
-        table = g.derived("line_ends.rows", (2, self.width), lambda row: np.stack([0 * row, row]), line_end)
-        return x * g.embedding(keep, ends) + g.embedding(table, ends)
+        return x if line_end is None else among(g, x, "line_ends", [line_end])
 
     def after_block(self, g: GraphBuilder, x: Tensor, i: int) -> None:
         self._outputs[i + 1] = x

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks
 from pumice.plugin.unstable import HIDDEN, ImagePiece, mask_width
-from pumice_architectures.vision.convolution import Inputs, convolved, depthwise, mean_of_rows, row, tap_inputs
+from pumice_architectures.vision.convolution import Inputs, convolved, depthwise, mean_of_rows, tap_inputs
 from pumice_architectures.vision.llava import padded
 from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize
-from pumice_architectures.vision.vit import ViT, class_inputs, corners, gathered
+from pumice_architectures.vision.vit import ViT, among, class_inputs, corners, gathered
 
 GREY = (122, 116, 104)  # around an image: the mean of CLIP's pixels
 
@@ -140,15 +140,11 @@ class GLMEdge(ViT):
         x = g.gelu_erf(blocks.layer_norm(g, x, f"{name}norm1", 1e-5))
         x = g.silu(blocks.linear(g, x, f"{name}gate")) * blocks.linear(g, x, f"{name}dense_h_to_4h")
         x = blocks.linear(g, x, f"{name}dense_4h_to_h", n)
-        return between(g, x, n, self.side**2 // 4 + 2, "adapter.boi", "adapter.eoi")
+        return between(g, x, self.side**2 // 4 + 2, "adapter.boi", "adapter.eoi")
 
 
-def between(g: GraphBuilder, x: Tensor, n: int, n_rows: int, first: str, last: str) -> Tensor:
+def between(g: GraphBuilder, x: Tensor, n_rows: int, first: str, last: str) -> Tensor:
     """Return rows ``x [t, n]`` between two stored ones, as the inputs ``line_ids`` and ``kinds`` order them."""
     size = g.size("n_lines", n_rows)
-    kinds = g.input("kinds", (size,), "i32")
-    keep = g.constant("kinds.keep", np.array([[1.0], [0.0], [0.0]], np.float32))
-    flat = [row(g, name, n) for name in (first, last)]
-    table = g.derived("kinds.rows", (3, n), lambda a, b: np.stack([0 * a, a, b]), *flat)
     x = g.get_rows(x, g.input("line_ids", (size,), "i32"))
-    return x * g.embedding(keep, kinds) + g.embedding(table, kinds)
+    return among(g, x, "kinds", [g.weight(name) for name in (first, last)])

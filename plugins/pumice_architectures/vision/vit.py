@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -345,6 +346,22 @@ class ViT(PatchEncoder):
         of = [token] if bias is None else [token, bias]
         table = g.derived("v.class_embd.rows", (2, self.n_embd), _class_rows, *of)
         return x + g.embedding(table, g.input(kinds, (N_TOKENS,), "i32"))
+
+
+def among(g: GraphBuilder, x: Tensor, kinds: str, stored: Sequence[Weight]) -> Tensor:
+    """Return the rows ``x [t, n]`` of kind 0, and in place of those of kind ``i`` the ``i``-th stored row.
+
+    ``kinds``: name of the input.
+    """
+    n_rows, n = x.shape
+    of_row, n_kinds = g.input(kinds, (str(n_rows),), "i32"), 1 + len(stored)
+    table = g.derived(f"{kinds}.rows", (n_kinds, int(n)), _with_zeros, *stored)
+    keep = g.constant(f"{kinds}.keep", np.eye(n_kinds, 1, dtype=np.float32))
+    return x * g.embedding(keep, of_row) + g.embedding(table, of_row)
+
+
+def _with_zeros(*rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.stack([0 * rows[0].reshape(-1), *(row.reshape(-1) for row in rows)])
 
 
 def _class_rows(token: NDArray[np.float32], bias: NDArray[np.float32] | float = 0.0) -> NDArray[np.float32]:

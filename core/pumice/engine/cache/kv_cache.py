@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from itertools import takewhile
 
 import numpy as np
@@ -215,14 +215,14 @@ class KVCache:
         """Continue in the last block that shares most of ``tokens``; return the number of shared tokens."""
         parent = tables.parent(tables.n_blocks)
         tails = self._known_tails(parent)
-        n_equal, tail = max(((_n_equal(tail, tokens), tail) for tail in tails), default=(0, []))
-        if n_equal:
+        n_same, tail = max(((n_equal(tail, tokens), tail) for tail in tails), default=(0, []))
+        if n_same:
             tails.remove(tail)
             for window, pool in self._pools.items():
                 tables.tables[window][tables.n_blocks] = pool.claim(key_of(parent, tail))
             tables.n_blocks += 1
             self._tails[parent] = tails
-        return n_equal
+        return n_same
 
     def _known_tails(self, parent: bytes) -> list[list[int]]:
         """Return the known tails, without those whose blocks were reused."""
@@ -287,6 +287,6 @@ class KVCache:
             index -= 1
 
 
-def _n_equal(a: Sequence[int], b: Sequence[int]) -> int:
+def n_equal(a: Iterable[int], b: Iterable[int]) -> int:
     """Return the length of the common prefix of two sequences."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))

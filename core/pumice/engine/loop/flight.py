@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from pumice.backend.pick import Ahead, Ask, Restriction
 from pumice.backend.step import Batch, Pending
 from pumice.engine.cache.blocks import BlockTables
-from pumice.engine.cache.kv_cache import KVCache
+from pumice.engine.cache.kv_cache import KVCache, n_equal
 from pumice.engine.drafts.drafter import Draft
 from pumice.engine.drafts.speculation import Round, Speculation
 from pumice.engine.loop.lookahead import Lookahead, PickedStep
@@ -349,8 +348,3 @@ def discarding(flight: Flight | None) -> Iterator[None]:
             with suppress(Exception):  # the first error is the reason
                 flight.discard()
         raise
-
-
-def n_equal(tokens: Sequence[int], others: Iterable[int]) -> int:
-    """Return the number of first tokens that are equal."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(tokens, others, strict=False)))
