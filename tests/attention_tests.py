@@ -225,12 +225,15 @@ def _attention(
     return graphed, rows, batches(steps, n_ctx, block_size, window)
 
 
-def attend_to_memory(folder, backend, lengths, weights=(), kv_type="f16", dim=8, rotates_caches=False):
+def attend_to_memory(
+    folder, backend, lengths, weights=(), kv_type="f16", dim=8, rotates_caches=False, stored=(140, 9, 40)
+):
     """Cross-attention: outputs of decoders with so many tokens, each over what an encoder's graph stored for it.
 
-    ``weights``: those of ``sinks`` and ``bias`` that the attention has. ``dim``: values of a head.
+    ``weights``: those of ``sinks`` and ``bias`` that the attention has. ``dim``: values of a head. ``stored``:
+    positions; no numbers lie behind them.
     """
-    random, stored = np.random.default_rng(0), [140, 9, 40][: len(lengths)]
+    random, stored, n_ctx = np.random.default_rng(0), list(stored[: len(lengths)]), 32 * (max(stored) // 32 + 4)
     arrays = {"sinks": random.standard_normal(4).astype("f4"), "bias": random.standard_normal((4, 13)).astype("f4")}
     encoder = builder(folder, {name: arrays[name] for name in weights})
     k, v, q = (
@@ -242,13 +245,17 @@ def attend_to_memory(folder, backend, lengths, weights=(), kv_type="f16", dim=8,
     extra = {name: encoder.weight(name) for name in weights}
     memory = encoder.memory("memory")
     decoder.output("y", decoder.attention(q, None, None, scale=0.3, causal=False, cache=memory, **extra))
-    bounds = Limits(256, 256, 256, 3, 32, {0: 24}, kv_type)
+    n_batch, n_blocks = 3 * n_ctx, 3 * n_ctx // 32
+    bounds = Limits(n_ctx, n_batch, n_batch, 3, 32, {0: n_blocks}, kv_type)
     graphs = {"encoder": encoder.finish(), "decoder": decoder.finish()}
     graphs = rotate_caches(graphs) if rotates_caches else graphs
     stores, reads = (compile_graph(backend, graph, bounds) for graph in graphs.values())
-    (filled,) = batches([stored], 256, 32, 0)
+    if kv_type in ("f32", "f16"):
+        (before,) = batches([[n + 15 for n in stored]], n_ctx, 32, 0)
+        stores.run(Step(before, dict.fromkeys("kv", np.full((len(before.positions), 2, dim), np.nan, np.float32))))
+    (filled,) = batches([stored], n_ctx, 32, 0)
     stores.run(Step(filled, {name: random.standard_normal((sum(stored), 2, dim)).astype("f4") for name in "kv"}))
-    (step,) = batches([lengths], 256, 32, 0)
+    (step,) = batches([lengths], n_ctx, 32, 0)
     step.positions += 5  # a decoder's positions are its own
     step.memory = Memory(np.array(stored[::-1], np.int32), filled.block_tables[0][::-1].copy())
     (y,) = reads.run(Step(step, {"q": random.standard_normal((sum(lengths), 4, dim)).astype("f4")})).values()

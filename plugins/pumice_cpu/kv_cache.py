@@ -116,6 +116,37 @@ def step_scratch_at(start: int, k_dim: int, v_dim: int) -> StepScratch:
     return StepScratch(start, outputs, keys, values, weights, maxima, sums, limits, rows, key_tiles, value_tiles, end)
 
 
+MEMORY_CHUNK = 256  # positions of kernels/attention_memory.py that share a maximum
+MEMORY_ROWS = 4  # queries in registers
+
+
+class MemoryScratch(NamedTuple):
+    """Addresses of scratch memory of a thread in kernels/attention_memory.py: float32, and int64 addresses and rows."""
+
+    queries: int  # [MEMORY_ROWS, k_dim]
+    outputs: int  # [MEMORY_ROWS, v_dim, 16]
+    weights: int  # [MEMORY_ROWS, MEMORY_CHUNK]
+    sums: int  # [MEMORY_ROWS, 16]
+    maxima: int  # [16]
+    rows: int  # of queries [MEMORY_ROWS]
+    key_tiles: int  # addresses [MEMORY_CHUNK / 16]
+    value_tiles: int
+    end: int
+
+
+def memory_scratch_at(start: int, k_dim: int, v_dim: int) -> MemoryScratch:
+    """Return a thread's scratch memory at an address; also compiled into the kernel. Widths are multiples of 16."""
+    outputs = start + 4 * MEMORY_ROWS * k_dim
+    weights = outputs + 64 * MEMORY_ROWS * v_dim
+    sums = weights + 4 * MEMORY_ROWS * MEMORY_CHUNK
+    maxima = sums + 64 * MEMORY_ROWS
+    rows = maxima + 64
+    key_tiles = rows + 64
+    value_tiles = key_tiles + MEMORY_CHUNK // 2
+    end = value_tiles + MEMORY_CHUNK // 2
+    return MemoryScratch(start, outputs, weights, sums, maxima, rows, key_tiles, value_tiles, end)
+
+
 @dataclass(frozen=True)
 class CacheType:
     """A cache type as the kernels see it. ``bits``: width of a value, or of its code."""

@@ -194,7 +194,7 @@ def store(kv_type: str) -> Any:
 
 
 def _value_reader(type: CacheType) -> Any:
-    load, code_bytes = _LOAD[type.name], type.code_bytes
+    load, code_bytes = LOAD[type.name], type.code_bytes
 
     @inline
     def read(tile, y, dim, unit):
@@ -295,7 +295,7 @@ _GET_CODE = {4: _get_nibble, 5: _get_nibble_and_bit, 8: _get_byte}
 #: For floats: how to store one value, load one value, and load sixteen.
 _PUT = {"f32": put_f32, "f16": put_f16, "bf16": put_bf16}
 _GET = {"f32": get_f32, "f16": get_f16, "bf16": get_bf16}
-_LOAD = {"f32": load_f32, "f16": load_f16, "bf16": load_bf16}
+LOAD = {"f32": load_f32, "f16": load_f16, "bf16": load_bf16}
 
 
 @functools.cache

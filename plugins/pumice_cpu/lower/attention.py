@@ -11,7 +11,18 @@ import numpy as np
 from pumice.plugin import N_SEQS, Tensor
 from pumice.plugin.unstable import KV_TYPES, KVState, Limits, Node
 from pumice_cpu.isa import current
-from pumice_cpu.kv_cache import CELLS, CHUNK, PART, Cells, KVCache, can_hold, scratch_at, step_scratch_at
+from pumice_cpu.kv_cache import (
+    CELLS,
+    CHUNK,
+    FLOATS,
+    PART,
+    Cells,
+    KVCache,
+    can_hold,
+    memory_scratch_at,
+    scratch_at,
+    step_scratch_at,
+)
 from pumice_cpu.lower.rule import (
     BLOCK_TABLES,
     MEMORY_LENGTHS,
@@ -77,8 +88,40 @@ def _attention(lowering: Lowering, node: Node) -> None:
         _store(lowering, cells, v, cells.cache.values, alongside=k is not None)
     if node.state is None and _has_many_registers() and not lowering.is_single(node.inputs["q"]) and _is_plain(node):
         _attend_to_step(lowering, node, cells)
+    elif cells.lengths and _is_plain_memory(node, cells):
+        _attend_to_memory(lowering, node, cells)
     else:
         _attend(lowering, node, cells)
+
+
+def _is_plain_memory(node: Node, cells: Attended) -> bool:
+    """Return True if kernels/attention_memory.py has all that a node asks for."""
+    keys, values = cells.cache.keys, cells.cache.values
+    is_plain = set(node.inputs) == {"q"} and not any(node.attrs[name] for name in ("softcap", "slopes", "log_sum"))
+    sees_all = _mask(node) == "near" and not _window(node)
+    has_tiles = cells.kv_type in FLOATS and cells.block_size % CELLS == 0
+    return is_plain and sees_all and has_tiles and values is not None and keys.dim % 16 == values.dim % 16 == 0
+
+
+def _attend_to_memory(lowering: Lowering, node: Node, cells: Attended) -> None:
+    q, keys, values = node.inputs["q"], cells.cache.keys, cells.cache.values
+    assert values is not None
+    n_head = int(q.shape[1])
+    size = memory_scratch_at(0, keys.dim, values.dim).end * lowering.pool.n_threads
+    lowering.add(
+        f"attention_memory.attend:{cells.kv_type}",
+        **cells.where,
+        q=q,
+        y=node.output,
+        n_head=n_head,
+        group=n_head // cells.cache.n_head_kv,
+        scale=float_bits(node.attrs["scale"] * _LOG2_E),
+        keys=keys.layout,
+        values=values.layout,
+        lengths=cells.lengths,
+        part_size=_ALL_POSITIONS,
+        scratch=lowering.scratch_memory("attention", size),
+    )
 
 
 def _is_plain(node: Node) -> bool:
@@ -326,6 +369,7 @@ def kernels() -> Iterator[str]:
     variants = ("plain:causal", "plain:near", "plain_biased:near", "plain:whole_chunk")  # without a cache
     for n_rows in sorted({_rows_at_once(True), _rows_at_once(False, is_cached=False)}):
         yield from (f"attention.attend:f32:{_registers(n_rows)}:any:{variant}" for variant in variants)
+    yield "attention_memory.attend:f16"
     if _has_many_registers():
         yield from (f"attention_step.attend:{mask}" for mask in ("causal", "near", "whole_chunk"))
 

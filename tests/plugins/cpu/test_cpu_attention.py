@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from attention_tests import SLOPES, AttentionTests, attend, attend_fixed
+from attention_tests import SLOPES, AttentionTests, attend, attend_fixed, attend_to_memory
 from pumice.errors import BackendError
 from pumice.gguf import KV_TYPES, GGMLType
 from pumice_cpu.backend import CpuBackend, CpuOptions
@@ -47,3 +47,22 @@ def test_a_token_gets_the_same_bits_whatever_is_beside_it(tmp_path, options):
     whole, *others = (attend_fixed(tmp_path, backend, steps, 500, scale=0.2, **options) for steps in ALONE)
     for other in others:
         np.testing.assert_array_equal(other, whole)
+
+
+@pytest.mark.parametrize("kv_type", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("dim", [16, 64])
+def test_attention_to_a_long_memory(tmp_path, kv_type, dim):
+    options = {"kv_type": kv_type, "dim": dim, "stored": (700, 33, 256)}
+    for lengths in ((1,), (1, 1, 1), (7, 1, 2)):
+        (expected,) = attend_to_memory(tmp_path, NumpyBackend(), lengths, **options)
+        (actual,) = attend_to_memory(tmp_path, CpuBackend(CpuOptions(threads=2)), lengths, **options)
+        np.testing.assert_allclose(actual, expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
+def test_a_query_of_a_memory_gets_the_same_bits_whatever_is_beside_it(tmp_path, kv_type):
+    alone, among = (
+        attend_to_memory(tmp_path, CpuBackend(), lengths, kv_type=kv_type, dim=64, stored=(700, 33, 256))[0]
+        for lengths in ((1, 1, 1), (7, 1, 2))
+    )
+    np.testing.assert_array_equal(alone[0], among[0])
