@@ -32,7 +32,9 @@ def read(name: str) -> str:
 )
 def test_the_tutorial_shows_the_plugin_that_is_tested(path):
     language = "python" if path.suffix == ".py" else "toml"
-    assert f"`{path.relative_to(EXAMPLE)}`:\n\n```{language}\n{path.read_text()}```\n" in read("plugins.md")
+    assert f"`{path.relative_to(EXAMPLE)}`:\n\n```{language}\n{path.read_text()}```\n" in read("plugins.md") + read(
+        "protocols.md"
+    )
 
 
 def test_every_hook_is_in_the_table_of_the_tutorial():

@@ -101,6 +101,7 @@ def test_the_plugin_is_listed_with_what_it_registers(run, python):
         "samplers": ["no_repeat"],
         "pre_tokenizers": ["stone"],
         "commands": ["longest"],
+        "protocols": ["example"],
     }
     assert [name for name, info in plugins.items() if info["problems"]] == []
     where = subprocess.check_output([python, "-c", "import pumice; print(pumice.__file__)"], text=True)

@@ -14,6 +14,7 @@ MODULES = {
     "sampler": ("sampler",),
     "pre-tokenizer": ("tokenizer",),
     "command": ("command",),
+    "protocol": ("protocol",),
 }
 """Modules of each kind."""
 _SHOWN = re.compile(r"^`(pumice_example/(\w+)\.py|pyproject\.toml)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -21,10 +22,10 @@ _SHOWN = re.compile(r"^`(pumice_example/(\w+)\.py|pyproject\.toml)`:\n\n```\w+\n
 
 def package_files(name: str, kinds: Collection[str]) -> dict[str, str]:
     """Return the files of the plugin ``name``, a distribution's name, by their paths in its folder."""
-    tutorial = Path(documentation_page("plugins.md")).read_text(encoding="utf-8")
+    pages = [Path(documentation_page(page)).read_text(encoding="utf-8") for page in ("plugins.md", "protocols.md")]
     modules = {"__init__", *(module for kind in kinds for module in MODULES[kind])}
     files = {}
-    for path, module, text in _SHOWN.findall(tutorial):
+    for path, module, text in _SHOWN.findall("".join(pages)):
         if not module or module in modules:
             files[_renamed(path, name)] = _renamed(_with_hooks(text, kinds) if module == "__init__" else text, name)
     return files
@@ -42,9 +43,10 @@ def _with_hooks(text: str, kinds: Collection[str]) -> str:
     head = head.replace(contract[0], f"from pumice.plugin import {', '.join(names)}")
     late, used = re.search(r"\nif TYPE_CHECKING:.*?(?=\npumice_api)", head, re.DOTALL), []
     assert late, "the tutorial imports what only types need under TYPE_CHECKING"
-    for line in late[0].splitlines()[2:]:
-        if line.strip() and re.search(rf"\b{line.split()[-1]}\b", body):
-            used.append(line)
+    for line in filter(str.strip, late[0].splitlines()[2:]):
+        start, imported = line.split("import ")
+        if needed := [item for item in imported.split(", ") if re.search(rf"\b{item}\b", body)]:
+            used.append(f"{start}import {', '.join(needed)}")
     if not used:
         head = head.replace(late[0], "").replace("from typing import TYPE_CHECKING\n\n", "")
     else:

@@ -18,6 +18,7 @@ NAMES = {
     "sampler": ("samplers", "no_repeat"),
     "pre-tokenizer": ("pre_tokenizers", "stone"),
     "command": ("commands", "longest"),
+    "protocol": ("protocols", "first"),
 }
 
 

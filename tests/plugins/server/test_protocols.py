@@ -14,25 +14,23 @@ import pytest
 
 import pumice
 from installed_plugins import install
+from pumice.cli.plugin_package import package_files
 from pumice.plugin.unstable import ServerProtocol
 from pumice_server import application
 from pumice_server.interface import Settings, get
 from waiting import PATIENCE, wait_until
 
-ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "protocols.md").read_text()
-FILES = dict(re.findall(r"`tgi_protocol/(\w+\.py)`[^`]*\n```python\n(.*?)```", PAGE, re.DOTALL))
-
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
-    """A folder with the package of the page, as pip leaves it."""
+    """A folder with the package that ``pumice plugins new`` writes of the page, as pip leaves it."""
     site = tmp_path_factory.mktemp("site")
-    install(site, "tgi-protocol", FILES["__init__.py"])
-    (site / "tgi_protocol").mkdir()
+    files = package_files("tgi-protocol", ["protocol"])
+    install(site, "tgi-protocol", "", api=None)
     (site / "tgi_protocol.py").unlink()
-    for name, code in FILES.items():
-        (site / "tgi_protocol" / name).write_text(code)
+    (site / "tgi_protocol").mkdir()
+    for path in files.keys() - {"pyproject.toml"}:
+        (site / path).write_text(files[path])
     return site
 
 
@@ -53,7 +51,7 @@ def served(site: Path, folder: Path):
 
 
 def test_the_protocol_of_the_page_answers_streams_refuses_and_is_described(site, tmp_path):
-    assert len(FILES["generate.py"].splitlines()) <= 80
+    assert len((site / "tgi_protocol" / "protocol.py").read_text().splitlines()) <= 80
     with served(site, tmp_path) as client:
         asked = {"inputs": "Once upon a time", "parameters": {"max_new_tokens": 8, "temperature": 0}}
         whole = client.post("/generate", json=asked).json()

@@ -1,4 +1,4 @@
-"""A Pumice plugin: an architecture with its pre-tokenizer, a backend, a sampler and a command."""
+"""A Pumice plugin: an architecture with its pre-tokenizer, a backend, a sampler, a command and a protocol."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pumice.plugin import Architecture, PreTokenizer, Register, Sampler, hookimp
 if TYPE_CHECKING:  # imported where they are used
     import click
 
-    from pumice.plugin.unstable import Backend
+    from pumice.plugin.unstable import Backend, ServerProtocol
 
 pumice_api = 1  # the version of the contract that this plugin was written for
 
@@ -37,3 +37,8 @@ def pumice_register_pre_tokenizers(register: Register[PreTokenizer]) -> None:
 @hookimpl
 def pumice_register_commands(register: Register[click.Command]) -> None:
     register("longest", "pumice_example.command:longest")
+
+
+@hookimpl
+def pumice_register_protocols(register: Register[ServerProtocol]) -> None:
+    register("example", "pumice_example.protocol:PROTOCOL")
