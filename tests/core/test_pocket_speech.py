@@ -117,6 +117,15 @@ def test_a_speech_ends_with_its_reader(models):
         assert len(model.speech.speak("hello", max_seconds=0.5).source) == VOICE_RATE // 2
 
 
+def test_no_more_frames_are_computed_than_are_heard(models):
+    with pumice.load(models / "never ends" / "model.gguf", **OPTIONS) as model:
+        whole = model.speech.speak("hello", temperature=0.0, max_seconds=1.0).source
+        before = model.engine.snapshot().n_steps
+        cut = model.speech.speak("hello", temperature=0.0, max_seconds=0.3).source
+        assert model.engine.snapshot().n_steps - before <= 0.3 * VOICE_RATE / FRAME + 2
+    np.testing.assert_allclose(cut, whole[: len(cut)], atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [("", "no words"), ("?!…", "no words"), ("a" * 4097, "4097 characters; at most 4096"), (7, "must be a string")],

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
@@ -282,7 +283,9 @@ class Speech:
         pieces = model.pieces(text, TokenizerVocabulary(self._engine.tokenizer()), given.get("language", ""), speaker)
         samples = b"" if voice is None else voice_samples(voice).tobytes()
         self._engine.speech.check()
-        return (FramePiece(piece, samples, float(spread), seed, given.get("timeout")) for piece in pieces)
+        most = math.ceil(most_samples(given.get("max_seconds", DEFAULT_SECONDS)) / model.samples_per_frame)
+        cut = (replace(piece, max_frames=min(piece.max_frames, most)) for piece in pieces)
+        return (FramePiece(piece, samples, float(spread), seed, given.get("timeout")) for piece in cut)
 
     def open(self, piece: FramePiece) -> SpeechStream:
         """Start to speak a piece by the speech model. Raises RequestError."""

@@ -69,7 +69,7 @@ async def speech(request: Request, body: SpeechBody) -> Whole[bytes] | _SoundStr
     service.model.speech.check()
     voice = _voice(service, body.voice)
     settings: dict[str, Any] = {"temperature": body.temperature, "seed": body.seed, "language": body.language or ""}
-    settings |= {"voice": voice, "timeout": service.timeout}
+    settings |= {"voice": voice, "timeout": service.timeout, "max_seconds": body.max_seconds}
     pieces = await PREPARATION(service.model.speech.pieces, body.input, **settings)
     writer = await PREPARATION(SoundWriter, body.response_format, RATE)
     tokens = _Tokens()
