@@ -154,6 +154,9 @@ def test_a_wrong_function_fails_its_request_alone(model, functions, message):
 def test_an_engine_in_another_process_reads_layers_and_takes_no_functions(model):
     texts, layers = [PROMPT, "The dog"], [1, "3.ffn", "embeddings"]
     with pumice.load_process(n_ctx=128, backend="cpu", kv_type="f32") as elsewhere:
+        for layer in ("a" * 5000, 2**70):
+            with pytest.raises(pumice.RequestError, match="hidden: the model has no layer"):
+                elsewhere.hidden(PROMPT, layers=[layer])
         for rows, expected in zip(
             elsewhere.hidden(texts, layers=layers), model.hidden(texts, layers=layers), strict=True
         ):

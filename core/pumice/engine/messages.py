@@ -38,7 +38,8 @@ Id = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Token = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 VectorWidth = Annotated[int, Meta(ge=0, le=2**24)]  # of a vector
 Seconds = Annotated[float, Meta(ge=0.0, le=1e12)]
-Name = Annotated[str, Meta(max_length=1000)]
+MAX_NAME: Final = 1000  # characters
+Name = Annotated[str, Meta(max_length=MAX_NAME)]
 
 
 @dataclass(frozen=True)

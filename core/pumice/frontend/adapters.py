@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import SupportsFloat
 
 from pumice.config import AdapterOptions
-from pumice.engine.messages import check_adapters, unknown_adapter
+from pumice.engine.messages import MAX_NAME, check_adapters, unknown_adapter
 from pumice.errors import ConfigError, RequestError
 from pumice.frontend.engine import ModelEngine, check_open
 from pumice.options.reading import SettingsReader
@@ -50,9 +50,11 @@ class Adapters(MutableMapping[str, float]):
             PumiceError: ModelError if the file does not fit the model, GGUFError if it cannot be read, RequestError for
                 a name that exists or a wrong argument, BackendError if memory is short. The model is as before then.
         """
+        if not isinstance(path, (str, os.PathLike)):
+            raise RequestError(f"path must be a path of a file or folder, not {show_python(path)}")
         chosen = Path(path).stem if name is None else name
-        if not isinstance(chosen, str) or not chosen:
-            raise RequestError(f"name must be a text, not {show_python(chosen)}")
+        if not isinstance(chosen, str) or not 0 < len(chosen) <= MAX_NAME:
+            raise RequestError(f"name must be a text of 1 to {MAX_NAME} characters, not {show_python(chosen)}")
         _check_scale(chosen, scale)
         given = {"file": os.path.abspath(path), "scale": scale, "layers": list(layers)}
         try:

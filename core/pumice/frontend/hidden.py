@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from pumice.engine.messages import ReadLayers, Terms, check_adapters
+from pumice.engine.messages import MAX_NAME, ReadLayers, Terms, check_adapters
 from pumice.errors import PromptTooLongError, RequestError
 from pumice.frontend.answer import Answer
 from pumice.frontend.engine import ModelEngine, check_open
@@ -37,6 +37,8 @@ def hidden_states(
         for layer in layers:
             if isinstance(layer, bool) or not isinstance(layer, (int, str)):
                 raise RequestError(f"hidden: a layer is a number or a name, not {show_python(layer)}")
+            if len(layer) > MAX_NAME if isinstance(layer, str) else not -(2**31) <= layer < 2**31:
+                raise RequestError(f"hidden: the model has no layer {show_python(layer)}")
         check_adapters(adapters)
         every = _token_ids(engine, texts)
         chosen.update((str(layer), layer) for layer in layers)

@@ -137,6 +137,8 @@ def test_what_cannot_be_added_changes_nothing(tmp_path, path):
             (lambda: model.adapters.add(other), ModelError, "changes 'blk.9.attn_q.weight', which this model does"),
             (lambda: model.adapters.add(tmp_path / "missing.gguf"), GGUFError, "missing.gguf"),
             (lambda: model.adapters.add(lora, name="b", scale=float("nan")), RequestError, "finite|numbers"),
+            (lambda: model.adapters.add(lora, name="b" * 5000), RequestError, "name must be a text of 1 to 1000 char"),
+            (lambda: model.adapters.add(5), RequestError, "path must be a path of a file or folder, not 5"),
             (lambda: model.adapters.add(lora, name="b", scale="big"), RequestError, "scale of 'b' .* not 'big'"),
             (lambda: model.adapters.update({"a": "big"}), RequestError, "scale of 'a' .* not 'big'"),
             (lambda: model.adapters.add(lora, name="b", layers=[1, 2]), ModelError, "applies only to control vectors"),
