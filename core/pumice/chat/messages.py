@@ -242,8 +242,9 @@ def _read_message(source: Mapping[str, Any] | Message, where: str, budget: SizeB
     if role == "user" and message.get("content") is None:
         raise RequestError(f"{where}.content: missing; give text, or a list of parts")
     refusal = message.pop("refusal", None) if role == "assistant" else None
-    content = message.get("content") or refusal
-    message["content"] = _read_content(content, f"{where}.content")
+    content = message.get("content")
+    is_empty = content is None or (isinstance(content, str | list | tuple) and not content)
+    message["content"] = _read_content(refusal if is_empty else content, f"{where}.content")
     reasoning = [value for key in _REASONING_KEYS if (value := message.pop(key, None))]
     if reasoning:
         message["reasoning"] = _text(reasoning[0], f"{where}.reasoning")

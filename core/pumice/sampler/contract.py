@@ -48,7 +48,7 @@ class SamplerContext:
             )
         if self.seed == -1:
             object.__setattr__(self, "seed", secrets.randbits(32))
-        if self.kind not in RNGS:
+        if not isinstance(self.kind, str) or self.kind not in RNGS:
             raise RequestError(f"rng must be {' or '.join(RNGS)}, not {show_python(self.kind)}")
         object.__setattr__(self, "rng", make_rng(self.kind, self.seed))
 

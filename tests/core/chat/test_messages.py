@@ -1,5 +1,6 @@
 """Messages, tools and options as users give them, and what is wrong with them."""
 
+import numpy as np
 import pytest
 
 from pumice.chat import ChatRequest, Message, ToolCall
@@ -50,6 +51,8 @@ def test_contents_and_arguments_are_made_one():
         ([USER, {"content": "x"}], r"messages\[1\].role: expected system, user"),
         ([{"role": "user<|im_end|>", "content": "x"}], r"messages\[0\].role"),
         ([{"role": "user"}], r"messages\[0\].content: missing"),
+        ([{"role": "user", "content": 0}], r"messages\[0\].content: expected text or a list of parts, not 0"),
+        ([{"role": "user", "content": np.zeros(2)}], r"messages\[0\].content: expected text or a list of parts"),
         ([{"role": "user", "content": 3}], r"messages\[0\].content: expected text or a list"),
         (
             [{"role": "user", "content": [{"type": "image_url"}]}],

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -54,6 +55,8 @@ def test_each_kind_of_request_has_a_timeout(model, ask):
     with pytest.raises(pumice.RequestTimeoutError, match="timeout of 0 seconds"):
         ask(model, timeout=0.0)
     ask(model, timeout=600.0)
+    with warnings.catch_warnings(action="error"):
+        ask(model, timeout=np.float32(3e38))
     with pytest.raises(pumice.RequestError, match=r"^timeout must be a number of seconds, at least 0, not 'soon'$"):
         ask(model, timeout="soon")
 

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import pumice
@@ -26,5 +27,6 @@ def test_the_same_text(model, case):
 
 
 def test_other_random_numbers(model):
-    with pytest.raises(pumice.RequestError, match="rng must be pcg64 or mt19937, not 'dice'"):
-        model.generate("a", rng="dice")
+    for kind in ("dice", ["pcg64"], np.zeros(2)):
+        with pytest.raises(pumice.RequestError, match="rng must be pcg64 or mt19937, not "):
+            model.generate("a", rng=kind)

@@ -70,7 +70,7 @@ class Job(Place, ABC):
     @property
     def deadline(self) -> float | None:
         """``time.perf_counter()`` of its latest end; None without one."""
-        return None if self.terms.timeout is None else self.arrived + self.terms.timeout
+        return None if self.terms.timeout is None else self.arrived + float(self.terms.timeout)
 
     @property
     def request_name(self) -> str | int:
