@@ -20,7 +20,7 @@ from pumice.testing import compile_graph
 from pumice_numpy import NumpyBackend
 
 each_set = pytest.mark.every_instruction_set
-fewer = settings(max_examples=-(-EXAMPLES // 3))  # of properties whose examples each compile a kernel for seconds
+fewer = settings(max_examples=-(-EXAMPLES // 6))  # each compiles kernels for seconds, and then computes several cases
 FLOATS = ("f32", "f16", "bf16")
 #: Prompts and single tokens, some together; the last step has one token alone.
 STEPS = [(5, 130, 0), (1, 1, 1), (0, 1, 0), (3, 20, 33), (1, 0, 1), (0, 1, 0)]
@@ -65,6 +65,11 @@ def attentions(draw: st.DrawFn, cached: bool = True) -> dict[str, Any]:
     return options | {"cache": False}
 
 
+lengths = st.lists(st.sampled_from([1, 2, 3, 15, 16, 17, 64, 70, 100, 257]), min_size=1, max_size=3).filter(
+    lambda lengths: sum(lengths) <= 512
+)
+
+
 class AttentionTests:
     """A subclass has ``backends`` as a fixture: all of them are to give the very same bits."""
 
@@ -92,23 +97,20 @@ class AttentionTests:
 
     @each_set
     @fewer
-    @given(steps=st.sampled_from(GROWING), options=attentions())
-    def test_attention(self, check: Callable[..., None], steps: Sequence[Any], options: dict[str, Any]) -> None:
-        check(attend, steps, **options)
+    @given(grown=st.sets(st.sampled_from(range(len(GROWING))), min_size=2, max_size=2), options=attentions())
+    def test_attention(self, check: Callable[..., None], grown: set[int], options: dict[str, Any]) -> None:
+        for i in sorted(grown):
+            check(attend, GROWING[i], **options)
 
     @each_set
     @fewer
-    @given(
-        lengths=st.lists(st.sampled_from([1, 2, 3, 15, 16, 17, 64, 70, 100, 257]), min_size=1, max_size=3).filter(
-            lambda lengths: sum(lengths) <= 512
-        ),
-        options=attentions(cached=False),
-    )
+    @given(steps=st.lists(lengths, min_size=2, max_size=2), options=attentions(cached=False))
     def test_attention_over_the_step_alone(
-        self, check: Callable[..., None], lengths: list[int], options: dict[str, Any]
+        self, check: Callable[..., None], steps: list[list[int]], options: dict[str, Any]
     ) -> None:
         dims = tuple(-(-size // self.unit) * self.unit for size in options["dims"])
-        check(attend, [tuple(lengths)], **{**options, "dims": dims})
+        for step in steps:
+            check(attend, [tuple(step)], **{**options, "dims": dims})
 
     @pytest.mark.parametrize("lengths", [[3, 1], [1, 2, 30]])
     @pytest.mark.parametrize("weights", [(), ("sinks", "bias")], ids=["plain", "relative"])
@@ -122,14 +124,15 @@ class AttentionTests:
         kv_type=st.sampled_from(["f32", "f16", "bf16", "q8_0"]),
         indexer=st.sampled_from([(8, 64), (11, 64), (2, 32), (11, 40)]),
         block_size=st.sampled_from([5, 32]),
-        pool=st.sampled_from([1, 3, 4, 8]),
+        pools=st.sets(st.sampled_from([1, 3, 4, 8]), min_size=2, max_size=2),
         n_local=st.sampled_from([0, 2]),
     )
     def test_chosen_positions(
-        self, check: Callable[..., None], kv_type: str, indexer: tuple[int, int], **options: int
+        self, check: Callable[..., None], kv_type: str, indexer: tuple[int, int], pools: set[int], **options: int
     ) -> None:
         n_head, dim = indexer if kv_type in FLOATS else (indexer[0], 64)
-        check(attend_to_chosen, kv_type=kv_type, n_head=n_head, dim=dim, **options)
+        for pool in sorted(pools):
+            check(attend_to_chosen, kv_type=kv_type, n_head=n_head, dim=dim, pool=pool, **options)
 
 
 def batches(steps, n_ctx, block_size, window):
