@@ -37,14 +37,14 @@ def dot_signed(isa: Isa, builder: Any, total: Any, weights: Any, x: Any) -> Any:
     spread = builder.bitcast(splat(builder, x, D16), B64)
     if isa.signed_offset:
         weights = builder.xor(weights, constant(B64, 128))
-    elif isa.name in (
-        "avx512",
-        "avx2",
-    ):  # the sign of a weight moves to x; -128 * -128 does not occur, x is at least -127
+    elif isa.name in ("avx512", "avx2"):  # a weight's sign moves to x; -128 * -128 does not occur, x is at least -127
         negative = builder.icmp_signed("<", weights, constant(B64, 0))
-        zero = constant(B64, 0)
-        weights = builder.select(negative, builder.sub(zero, weights), weights)
-        spread = builder.select(negative, builder.sub(zero, spread), spread)
+        sizes = builder.select(negative, builder.sub(constant(B64, 0), weights), weights)
+        if isa.name == "avx2":
+            spread = _by_halves(builder, "llvm.x86.avx2.psign.b", B32, spread, weights)
+        else:
+            spread = builder.select(negative, builder.sub(constant(B64, 0), spread), spread)
+        weights = sizes
     return _DOT[isa.name](builder, total, weights, spread)
 
 
@@ -53,11 +53,7 @@ def _vnni_512(builder: Any, total: Any, weights: Any, x: Any) -> Any:
 
 
 def _vnni_256(builder: Any, total: Any, weights: Any, x: Any) -> Any:
-    parts = [
-        call(builder, "llvm.x86.avx512.vpdpbusd.256", D8, *(_part(builder, v, i, 2) for v in (total, weights, x)))
-        for i in range(2)
-    ]
-    return _join(builder, parts)
+    return _by_halves(builder, "llvm.x86.avx512.vpdpbusd.256", D8, total, weights, x)
 
 
 def _madd_512(builder: Any, total: Any, weights: Any, x: Any) -> Any:
@@ -106,11 +102,7 @@ def lookup(isa: Isa, builder: Any, table: Any, index: Any) -> Any:
     if isa.name.startswith("avx512"):
         return call(builder, "llvm.x86.avx512.pshuf.b.512", B64, table, index)
     if isa.name.startswith("avx"):
-        parts = [
-            call(builder, "llvm.x86.avx2.pshuf.b", B32, _part(builder, table, i, 2), _part(builder, index, i, 2))
-            for i in range(2)
-        ]
-        return _join(builder, parts)
+        return _by_halves(builder, "llvm.x86.avx2.pshuf.b", B32, table, index)
     if isa.name == "neon":
         parts = [
             call(builder, "llvm.aarch64.neon.tbl1.v16i8", B16, _part(builder, table, i, 4), _part(builder, index, i, 4))
@@ -158,6 +150,11 @@ def pairs_of_halves(builder: Any, a: Any) -> Any:
     halves = builder.bitcast(a, ir.VectorType(I16, 32))
     paired = pick(builder, halves, halves, [i // 2 + 16 * (i % 2) for i in range(32)])
     return builder.bitcast(paired, f32x16.llvm)
+
+
+def _by_halves(builder: Any, name: str, half: Any, *vectors: Any) -> Any:
+    """Call an intrinsic of 32-byte registers on both halves of vectors."""
+    return _join(builder, [call(builder, name, half, *(_part(builder, v, i, 2) for v in vectors)) for i in range(2)])
 
 
 def _part(builder: Any, vector: Any, index: int, parts: int) -> Any:
