@@ -23,6 +23,7 @@ from pumice_cpu.simd import (
     prefetch,
     put_f32,
     registers_f32,
+    registers_i32,
     registers_u8,
     signed_offset,
     splat_f32,
@@ -87,6 +88,7 @@ def tile_multiplier(format: Any, width: int, streams: int = 1) -> Any:
 
     @inline
     def multiply(total, registers, codes, scales, code_stride, scale_stride, table, x, x_scales, n_blocks):
+        products = registers_i32(width)
         for i in range(streams * width):
             total[i] = splat_f32(np.float32(0))
         for block in range(n_blocks):
@@ -101,13 +103,18 @@ def tile_multiplier(format: Any, width: int, streams: int = 1) -> Any:
                     if has_minimum:
                         minimum = read_minimum(scales + scale_stride * stream, block, half)
                     for t in range(width):
-                        x_sum, sum = factors + 4 * width * (first_sum + half) + 4 * t, width * stream + t
-                        products = splat_i32(read_sum(x_sum))
-                        for group in range(groups):
-                            column = groups * half + group
-                            products = add_products(products, registers[column], get_i32(four + 32 * t + 4 * column))
-                        total[sum] = fma(to_f32(products), scale * splat_f32(get_f32(factors + 4 * t)), total[sum])
+                        products[t] = splat_i32(read_sum(factors + 4 * width * (first_sum + half) + 4 * t))
+                    for group in range(groups):
+                        column = groups * half + group
+                        for t in range(width):
+                            x_codes = get_i32(four + 32 * t + 4 * column)
+                            products[t] = add_products(products[t], registers[column], x_codes)
+                    for t in range(width):
+                        sum = width * stream + t
+                        factor = scale * splat_f32(get_f32(factors + 4 * t))
+                        total[sum] = fma(to_f32(products[t]), factor, total[sum])
                         if has_minimum:
+                            x_sum = factors + 4 * width * (first_sum + half) + 4 * t
                             total[sum] = fma(minimum, splat_f32(get_f32(x_sum)), total[sum])
 
     return multiply
