@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Self
 
 from pumice.errors import RequestError
@@ -31,6 +30,7 @@ _NAMES = (
 )
 LANGUAGES: Mapping[str, str] = dict(re.findall(r"(\w+):(\w+)", _NAMES))
 """English names of languages by their codes."""
+_CODES = {name: code for code, name in LANGUAGES.items()}
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class TranscriptTokens:
         if not named:
             return None if self.languages else "en"
         code = named.lower() if isinstance(named, str) else ""
-        code = self._codes.get(code, code)
+        code = _CODES.get(code, code)
         if code in self.languages or (code == "en" and not self.languages):
             return code
         if not self.languages:
@@ -102,10 +102,6 @@ class TranscriptTokens:
             f"language: {show_python(named)} is no language of the model{did_you_mean(code, self.languages)}; "
             "give a code such as 'en', or a name such as 'english'"
         )
-
-    @cached_property
-    def _codes(self) -> dict[str, str]:
-        return {name: code for code, name in LANGUAGES.items()}
 
     def prompt(self, language: str, task: str) -> list[int]:
         """Return the tokens that begin a transcript."""

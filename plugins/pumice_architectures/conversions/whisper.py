@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pumice.plugin.convert import MOST_LAYERS, Conversion, ConvertError, Folder, GGMLType, LazyTensor, in_layers
 
 ENGLISH_ONLY = 51864  # tokens of models that know English alone
-FIRST_TIME, LAST_TIME, TIME_STEP = 0.0, 30.0, 0.02  # seconds that tokens of times stand for
+TIMES = [0.02 * i for i in range(1501)]  # seconds that tokens stand for
 PARTS = {
     "self_attn_layer_norm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v", "self_attn.out_proj": "attn_o", "encoder_attn_layer_norm": "cross_attn_norm",
@@ -56,19 +56,16 @@ class Whisper(Conversion):
             "encoder.context_length": c.need("max_source_positions"),
             "decoder_start_token_id": self.token("<|startoftranscript|>"),
             "multilingual": bool(self._generation("is_multilingual", c.first("vocab_size") != ENGLISH_ONLY)),
-            **self._lists(),
+            **self._alignment_heads(),
         }
 
-    def _lists(self) -> dict[str, Any]:
-        """Return the tokens that no transcript begins with, and the heads that tell times."""
+    def _alignment_heads(self) -> dict[str, list[int]]:
+        """Return the heads that tell times, as pairs of numbers, if they are known."""
         heads = self._generation("alignment_heads")
         if not isinstance(heads, list) or not all(isinstance(head, list) and len(head) == 2 for head in heads):
-            heads = []
-        lists = {
-            "begin_suppress_tokens": self._integers("begin_suppress_tokens", self._generation("begin_suppress_tokens")),
-            "alignment_heads": self._integers("alignment_heads", [number for head in heads for number in head]),
-        }
-        return {key: values for key, values in lists.items() if values}
+            return {}
+        numbers = self._integers("alignment_heads", [number for head in heads for number in head])
+        return {"alignment_heads": numbers} if numbers else {}
 
     def _generation(self, key: str, default: Any = None) -> Any:
         """Return a value of ``generation_config.json``, or of ``config.json``, where older folders have it."""
@@ -116,9 +113,7 @@ class Whisper(Conversion):
 
     def steering_tokens(self) -> Mapping[int, str]:
         """Return the tokens of times, which older tokenizers do not list."""
-        first = self.token("<|notimestamps|>") + 1
-        n = round((LAST_TIME - FIRST_TIME) / TIME_STEP) + 1
-        return {first + i: f"<|{FIRST_TIME + i * TIME_STEP:.2f}|>" for i in range(n)}
+        return {id: f"<|{time:.2f}|>" for id, time in enumerate(TIMES, self.token("<|notimestamps|>") + 1)}
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.endswith(("conv1.bias", "conv2.bias")):
@@ -167,7 +162,6 @@ class CTranslate2Whisper(Whisper):
             "d_model": tensors["decoder/embeddings/weight"].shape[1],
             "num_mel_bins": tensors["encoder/conv1/weight"].shape[1],
             "suppress_tokens": folder.config.get("suppress_ids"),
-            "begin_suppress_tokens": folder.config.get("suppress_ids_begin"),
         }
         for part, positions in (("encoder", "max_source_positions"), ("decoder", "max_target_positions")):
             layers = {name.split("/")[1] for name in tensors if name.startswith(f"{part}/layer_")} - {"layer_norm"}
