@@ -142,7 +142,7 @@ def _check(adapter: Adapter, name: str, weight: Weight, pair: Pair) -> None:
     whole = weight.source.shape
     if not pair.fits(name, whole):
         shapes = " and ".join(format_shape(array.shape) for array in (pair.down, pair.up))
-        raise ModelError(f"{adapter.path}: {name!r} {shapes} does not fit the weight {format_shape(whole)}")
+        raise ModelError(f"{adapter.path}: {name!r} {shapes} do not fit the weight {format_shape(whole)}")
 
 
 Delta = Callable[[_Deltas, int, Weight, Pair, Mapping[str, Tensor]], Tensor]

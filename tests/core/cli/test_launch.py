@@ -82,6 +82,12 @@ def test_the_documentation_lists_the_clients() -> None:
     assert re.findall(r"^\| `(.+?)` \|", page, flags=re.MULTILINE) == list(CLIENTS)
 
 
+def test_the_clients_are_listed_in_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    lines = launch().stdout.splitlines()
+    assert len({line.index(client.install) for line, client in zip(lines, CLIENTS.values(), strict=True)}) == 1
+
+
 def test_a_server_that_runs_is_used(url: str) -> None:
     with listed_server(RunningServer(url, {"models/small.gguf": "small", "other": "other"})):
         for model in ([], ["small"], ["models/small.gguf"]):

@@ -136,8 +136,9 @@ def _list_clients(as_json: bool) -> None:
     if as_json:
         echo(json.dumps(rows, indent=2))
         return
+    width = max(len(client.title) for client in CLIENTS.values())
     for row in rows:
-        echo(f"{row['name']:<12} {row['title']:<12} {'installed' if row['installed'] else row['install']}")
+        echo(f"{row['name']:<12} {row['title']:<{width}} {'installed' if row['installed'] else row['install']}")
 
 
 @contextlib.contextmanager
