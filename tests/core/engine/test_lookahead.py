@@ -1,6 +1,6 @@
 """Steps in a row that a program takes by itself: sequences get what they get otherwise."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from itertools import product
 from typing import Any
@@ -28,7 +28,7 @@ from guessing_programs import (
 from nightly import crossed, variants
 from pumice.backend.pick import Ahead
 from pumice.backend.step import Pending, Step
-from pumice.engine import Request
+from pumice.engine import Engine, Request
 from pumice.engine.loop.policy import FairPolicy
 from pumice.engine.requests.reading import LogitRows, with_future
 
@@ -50,29 +50,43 @@ def test_steps_in_a_row_change_nothing(kind: type[Cells], sampling: dict[str, An
     assert max(n_steps for _, n_steps in program.asked) == 8
 
 
+Texts = list[tuple[list[int], str | None]]
+
+
+def texts_of_two_groups(made: Engine, requests: Sequence[Request], n_first: int, gone: Request | None = None) -> Texts:
+    """Texts of requests, of which the first come two steps before the others, and logits are read in the end.
+
+    ``gone`` comes last, and is cancelled three steps later.
+    """
+    first = [add(made, each) for each in requests[:n_first]]
+    for _ in range(2):
+        made.step()
+    later = [add(made, each) for each in requests[n_first:]]
+    if gone:
+        added = add(made, gone)
+        for _ in range(3):
+            made.step()
+        made.cancel(added.id)
+    run(made)
+    future: Future[list[Any]] = Future()
+    reading = with_future(-1, future)
+    LogitRows(reading, [1], tokens=[1, 2])
+    made.read(reading)
+    run(made)
+    assert future.result(0)
+    return [(each.generated, each.finish_reason) for each in [*first, *later]]
+
+
 @pytest.mark.parametrize(
     ("kind", "sampling", "n_ctx"), crossed([Behind, SlotsBehind, Wary, WaryBehind], [GREEDY, RANDOM], [256, 96])
 )
 def test_steps_behind_others_change_nothing(kind: type[Behind], sampling: dict[str, Any], n_ctx: int) -> None:
-    """Sequences end by length and by end tokens, are cancelled, run out of blocks, and come in meanwhile."""
-    lengths = [60, 33, 1, 49, 20]
+    """Sequences end by length and by end tokens, run out of blocks, and come in meanwhile."""
+    pairs = list(zip(PROMPTS, [60, 33, 1, 49, 20], strict=True))
 
-    def texts(program: Cells) -> list[tuple[list[int], str | None]]:
-        made = engine(program, n_ctx)
-        ends = frozenset([11])
-        pairs = list(zip(PROMPTS, lengths, strict=True))
-        first = [add(made, request(prompt, sampling, n, end_tokens=ends)) for prompt, n in pairs[:3]]
-        for _ in range(2):
-            made.step()
-        later = [add(made, request(prompt, sampling, n, end_tokens=ends)) for prompt, n in pairs[3:]]
-        run(made)
-        future: Future[list[Any]] = Future()
-        reading = with_future(-1, future)
-        LogitRows(reading, [1], tokens=[1, 2])
-        made.read(reading)
-        run(made)
-        assert future.result(0)
-        return [(each.generated, each.finish_reason) for each in [*first, *later]]
+    def texts(program: Cells) -> Texts:
+        requests = [request(prompt, sampling, n, end_tokens=frozenset([11])) for prompt, n in pairs]
+        return texts_of_two_groups(engine(program, n_ctx), requests, 3)
 
     program = kind(steps=8)
     assert texts(program) == texts(Cells(steps=0))
@@ -92,29 +106,13 @@ def test_steps_of_prompts_after_others_change_nothing(
 ) -> None:
     """Tokens that a step picks are tokens of the next one before they are known, beside prompts that are read."""
     prompts = [[5], [7, 8, 9], list(range(10, 30)), list(range(1, 40)), [44] * 9, list(range(3, 25))]
-    lengths = [9, 33, 1, 4, 20, 2]
+    pairs = list(zip(prompts, [9, 33, 1, 4, 20, 2], strict=True))
 
-    def texts(program: Cells) -> list[tuple[list[int], str | None]]:
+    def texts(program: Cells) -> Texts:
         made = engine(program, n_ctx, n_batch=n_batch)
         made.scheduler.policy = FairPolicy(n_beside=n_batch)
-        ends = frozenset([11])
-        pairs = list(zip(prompts, lengths, strict=True))
-        first = [add(made, request(prompt, sampling, n, end_tokens=ends)) for prompt, n in pairs[:4]]
-        for _ in range(2):
-            made.step()
-        later = [add(made, request(prompt, sampling, n, end_tokens=ends)) for prompt, n in pairs[4:]]
-        gone = add(made, request([9] * 50, sampling, 9))
-        for _ in range(3):
-            made.step()
-        made.cancel(gone.id)
-        run(made)
-        future: Future[list[Any]] = Future()
-        reading = with_future(-1, future)
-        LogitRows(reading, [1], tokens=[1, 2])
-        made.read(reading)
-        run(made)
-        assert future.result(0)
-        return [(each.generated, each.finish_reason) for each in [*first, *later]]
+        requests = [request(prompt, sampling, n, end_tokens=frozenset([11])) for prompt, n in pairs]
+        return texts_of_two_groups(made, requests, 4, request([9] * 50, sampling, 9))
 
     program = kind(steps=8)
     assert texts(program) == texts(Cells(steps=0))
