@@ -68,7 +68,7 @@ def test_hostile_bodies(server, body, message):
         ({"prompt": [[0] * 1000]}, "the prompt has 1000 tokens, n_ctx is 512"),
         ({"prompt": ["a"] * 129}, "1 to 128 prompts"),
         ({"prompt": ["a"] * 65}, "asks for 65 completions at once"),
-        ({"prompt": "a", "logprobs": 1000}, "between 0 <= value <= 20"),
+        ({"prompt": "a", "logprobs": 1000}, "logprobs must be between 0 and 20, not 1000"),
     ],
 )
 def test_hostile_prompts(server, body, message):
