@@ -56,7 +56,8 @@ def test_each_kind_of_request_has_a_timeout(model, ask):
         ask(model, timeout=0.0)
     ask(model, timeout=600.0)
     with warnings.catch_warnings(action="error"):
-        ask(model, timeout=np.float32(3e38))
+        ask(model, timeout=1e308)
+        ask(model, timeout=np.float32(600))  # whose deadline is compared with the other one's
     with pytest.raises(pumice.RequestError, match=r"^timeout must be a number of seconds, at least 0, not 'soon'$"):
         ask(model, timeout="soon")
 
