@@ -119,7 +119,9 @@ def attention(
                 (keys[..., :v_dim] if values is None else values).astype(evaluation.type),
             )
         else:
-            keys, values = state.read(context.blocks_on(evaluation.step), v_dim, evaluation.type)
+            n = context.positions.shape[1]  # of a memory fewer than its blocks have
+            blocks = context.blocks_on(evaluation.step)
+            keys, values = (x[:, :, :n] for x in state.read(blocks, v_dim, evaluation.type))
         queries = evaluation.rows_of(q, run).swapaxes(1, 2).astype(evaluation.type)
         added = None if mask is None else _of_context(evaluation.rows_of(mask, run), context, evaluation)
         y = _attend(queries, keys, values, run, context, how, added, evaluation)
@@ -319,9 +321,7 @@ def _cells(step: StepArrays, run: Run, state: KVCache | None, how: Scores) -> tu
         assert batch.memory is not None
         (seq,) = run.seqs
         n = int(batch.memory.lengths[seq])
-        blocks = batch.memory.block_tables[seq : seq + 1, : -(-n // size)]
-        cells = np.arange(blocks.shape[1] * size)[None]
-        return blocks, np.where(cells < n, cells, -1)
+        return batch.memory.block_tables[seq : seq + 1, : -(-n // size)], np.arange(n)[None]
     first = how.oldest(run.positions[:, 0]) // size
     last = run.positions[:, -1] // size
     n_blocks = int((last - first).max()) + 1
