@@ -60,21 +60,26 @@ def generation_seconds(model: Model, n_tokens: int, depth: int = 0, progress: To
     return timings.generation_seconds + (0.0 if n_untimed else timings.prompt_seconds)
 
 
-def parallel_seconds(model: Model, n_prompt: int, n_generate: int, n_parallel: int) -> tuple[float, float]:
+def parallel_seconds(
+    model: Model, n_prompt: int, n_generate: int, n_parallel: int, progress: TokenProgress | None = None
+) -> tuple[float, float]:
     """Return the seconds for ``n_parallel`` sequences to read prompts, and to generate, as in llama-batched-bench.
 
     Each has ``n_prompt`` different random tokens. Sampling follows the model's configuration.
     """
     salt = uuid.uuid4().hex  # only the second run finds cached tokens, those of the first one
     ids = [random_tokens(model, n_prompt + 1, seed) for seed in range(n_parallel)]
+    n_first = n_parallel * (n_prompt + 1)
+    n_all = n_first + n_parallel * (n_prompt + n_generate + 2)
 
-    def run(n_read: int, n_tokens: int) -> list[Timings]:
+    def run(n_read: int, n_tokens: int, n_before: int) -> list[Timings]:
         plain = Request([], n_tokens, end_tokens=frozenset(), cache_salt=salt, speculate="off")
-        return _run(model, [replace(plain, prompt=row[:n_read]) for row in ids])
+        requests = [replace(plain, prompt=row[:n_read]) for row in ids]
+        return _run(model, requests, progress and (lambda done, _: progress(n_before + done, n_all)))
 
-    reading = max(timings.prompt_seconds for timings in run(n_prompt, 1))
+    reading = max(timings.prompt_seconds for timings in run(n_prompt, 1, 0))
     # One token is not cached, so that all sequences begin to generate in the same step.
-    generating = max(timings.generation_seconds for timings in run(n_prompt + 1, n_generate + 1))
+    generating = max(timings.generation_seconds for timings in run(n_prompt + 1, n_generate + 1, n_first))
     return reading, generating
 
 

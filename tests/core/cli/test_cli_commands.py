@@ -194,6 +194,14 @@ def test_bench_measures_both_tests(run, model):
     assert run("bench", model, "-p", "0", "-n", "4", "-r", "1", "-d", "9").stdout.startswith("tg4 @ d9 ")
 
 
+def test_bench_measures_several_sequences(run, model):
+    done = run("bench", model, "-p", "8", "-n", "4", "-r", "1", "-npl", "2", "--json", "--backend", "numpy")
+    assert [(item["test"], item["tokens_per_second"] > 1) for item in json.loads(done.stdout)] == [
+        ("pp8", True),
+        ("tg4", True),
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "settings"),
     [
