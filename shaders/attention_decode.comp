@@ -252,17 +252,20 @@ void main() {
     if (HADAMARD_KEYS || HADAMARD_VALUES) rotate();
 #endif
     if (newest) {
-        bool write = group_of_heads == 0u;
-        uint row = cache_row(sequence, position, head_kv);
+        const bool write = group_of_heads == 0u;
+        const uint row = cache_row(sequence, position, head_kv);
+        const uint key_row = cache_at + row * k_row_words, value_row = cache_at + v_cache + row * v_row_words;
         stored = n_before;
-        store(true, write, cache_at + row * k_row_words, k_dim, head_kv, k_scale_words);
-        store(false, write, cache_at + v_cache + row * v_row_words, v_dim, head_kv, v_scale_words);
+#ifdef CACHE_QUANTIZED
+        store(write, key_row, value_row, head_kv);
+#else
+        if (write) store(true, key_row, k_dim);
+        if (write) store(false, value_row, v_dim);
+#endif
     }
 #ifdef CACHE_QUANTIZED
-    for (stored = 0u; has_new && stored < n_before; stored++) { // those before become what the cache will return
-        store(true, false, 0u, k_dim, head_kv, k_scale_words);
-        store(false, false, 0u, v_dim, head_kv, v_scale_words);
-    }
+    // Those before become what the cache will return.
+    for (stored = 0u; has_new && stored < n_before; stored++) store(false, 0u, 0u, head_kv);
     barrier();
 #endif
 

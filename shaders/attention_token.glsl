@@ -1,7 +1,6 @@
 // The tokens of attention_decode.comp: queries, and the keys and values to be stored in the cache.
 
-// Encodes values in shared memory to words of a cache row, and replaces them by the values that the cache will return.
-uint stored; // row of the step's keys and values that is encoded
+uint stored; // row of the step's keys and values that is stored
 #define VALUE(i) \
     (is_key ? new_keys[stored * K_QUADS + (i) / 4u][(i) % 4u] : new_values[stored * V_QUADS + (i) / 4u][(i) % 4u])
 
@@ -11,34 +10,54 @@ void set_value(bool is_key, uint row, uint i, float x) {
 }
 
 #ifdef CACHE_QUANTIZED
-float block_value(bool is_key, uint i) { return VALUE(i); }
+vec4 block_quad(bool is_key, uint i) { return is_key ? new_keys[stored * K_QUADS + i] : new_values[stored * V_QUADS + i]; }
 #include "cache_encode.glsl"
-#endif
 
-void store(bool is_key, bool write, uint to, uint dim, uint head_kv, uint scale_words) {
+// Encodes the key and the value in shared memory to words of their cache rows, an invocation the word of a quad or none, and
+// replaces them by what the cache will return.
+void store(bool write, uint key_row, uint value_row, uint head_kv) {
+    const uint ALL = K_QUADS + V_QUADS;
+    vec4 returned[(ALL + THREADS - 1u) / THREADS];
+    [[unroll]] for (uint t = 0u; t * THREADS < ALL; t++) {
+        const uint i = min(me + t * THREADS, ALL - 1u);
+        const bool is_key = i < K_QUADS;
+        const uint quad = is_key ? i : i - K_QUADS, first = quad / 8u * 8u, w = quad % 8u;
+        const Scaling s = scaling_of(is_key, first);
+        const vec2 scale = kept(s);
+        if (write && me + t * THREADS < ALL) {
+            const uint row = is_key ? key_row : value_row, block = head_kv * (is_key ? k_dim : v_dim) / 32u + quad / 8u;
+            const uint codes = row + (is_key ? k_scale_words : v_scale_words) + block * CACHE_BITS;
+            if (w < CACHE_BITS) cache1[codes + w] = code_word(is_key, first, s, w);
+            if (w < CACHE_SCALES) cache1[row + block * CACHE_SCALES + w] = floatBitsToUint(scale[w]);
+        }
+        const vec4 x = block_quad(is_key, quad);
+        [[unroll]] for (uint c = 0u; c < 4u; c++) returned[t][c] = float(code_of(s, x[c]));
+        returned[t] = from_codes(returned[t], scale.x, scale.y);
+    }
+    barrier();
+    [[unroll]] for (uint t = 0u; t * THREADS < ALL; t++) {
+        const uint i = me + t * THREADS;
+        if (i < K_QUADS) new_keys[stored * K_QUADS + i] = returned[t];
+        else if (i < ALL) new_values[stored * V_QUADS + i - K_QUADS] = returned[t];
+    }
+}
+#else
+// Stores a key or a value in shared memory.
+void store(bool is_key, uint to, uint dim) {
     uint padded = (dim + 7u) / 8u * 8u; // padded with zeros, since they are read, too
 #if defined(CACHE_F32)
-    for (uint i = me; write && i < padded; i += THREADS) cache1[to + i] = floatBitsToUint(VALUE(i));
-#elif defined(CACHE_F16)
-    for (uint i = me; write && 2u * i < padded; i += THREADS) {
-        cache1[to + i] = packHalf2x16(vec2(VALUE(2u * i), VALUE(2u * i + 1u)));
-    }
-#elif defined(CACHE_BF16)
-    for (uint i = me; write && 2u * i < padded; i += THREADS) cache1[to + i] = pack_bf16(VALUE(2u * i), VALUE(2u * i + 1u));
+    for (uint i = me; i < padded; i += THREADS) cache1[to + i] = floatBitsToUint(VALUE(i));
 #else
-    for (uint unit = me; unit < dim / 32u; unit += THREADS) {
-        uint block = head_kv * dim / 32u + unit, first = 32u * unit, codes = to + scale_words + block * CACHE_BITS;
-        Scaling s = scaling_of(is_key, first);
-        vec2 scale = kept(s);
-        for (uint j = 0; write && j < CACHE_BITS; j++) cache1[codes + j] = code_word(is_key, first, s, j);
-        for (uint j = 0; write && j < CACHE_SCALES; j++) cache1[to + block * CACHE_SCALES + j] = floatBitsToUint(scale[j]);
-        for (uint j = 0; j < 32u; j++) {
-            float code = float(code_of(s, VALUE(first + j)));
-            set_value(is_key, stored, first + j, from_codes(vec4(code), scale.x, scale.y).x);
-        }
+    for (uint i = me; 2u * i < padded; i += THREADS) {
+#ifdef CACHE_F16
+        cache1[to + i] = packHalf2x16(vec2(VALUE(2u * i), VALUE(2u * i + 1u)));
+#else
+        cache1[to + i] = pack_bf16(VALUE(2u * i), VALUE(2u * i + 1u));
+#endif
     }
 #endif
 }
+#endif
 
 // Rounds explicitly, since a driver may optimize packing and unpacking away.
 float rounded(float x) {

@@ -1,4 +1,4 @@
-// Encodes 32 values as ggml rounds them. Requires cache.glsl and float block_value(bool is_key, uint i), the values.
+// Encodes blocks of 32 values as ggml rounds them. Requires cache.glsl and vec4 block_quad(bool is_key, uint i), four values.
 
 const uint MOST_CODE = (1u << CACHE_BITS) - 1u;
 
@@ -14,9 +14,9 @@ float as_half(float x) {
 Scaling scaling_of(bool is_key, uint first) {
     Scaling s;
 #if CACHE_MINIMUM
-    float low = block_value(is_key, first), high = low;
-    for (uint j = 1; j < 32u; j++) {
-        float x = block_value(is_key, first + j);
+    float low = block_quad(is_key, first).x, high = low;
+    for (uint j = 0; j < 32u; j++) {
+        float x = block_quad(is_key, first + j / 4u)[j % 4u];
         low = min(low, x);
         high = max(high, x);
     }
@@ -25,7 +25,7 @@ Scaling scaling_of(bool is_key, uint first) {
 #else
     float extreme = 0.0;
     for (uint j = 0; j < 32u; j++) {
-        float x = block_value(is_key, first + j);
+        float x = block_quad(is_key, first + j / 4u)[j % 4u];
         if (abs(x) > abs(extreme)) extreme = x;
     }
     s.scale = CACHE_BITS == 8 ? abs(extreme) / 127.0 : extreme / -float(CACHE_OFFSET);
@@ -53,12 +53,14 @@ int code_of(Scaling s, float x) {
 uint code_word(bool is_key, uint first, Scaling s, uint w) {
     uint word = 0u;
 #if CACHE_BITS == 8
-    for (uint n = 0; n < 4u; n++) word |= (uint(code_of(s, block_value(is_key, first + 4u * w + n))) & 255u) << (8u * n);
+    const vec4 x = block_quad(is_key, first + w);
+    for (uint n = 0; n < 4u; n++) word |= (uint(code_of(s, x[n])) & 255u) << (8u * n);
 #else
     for (uint n = 0; w < 4u && n < 8u; n++)
-        word |= (uint(code_of(s, block_value(is_key, first + 8u * w + n))) & 15u) << (4u * n);
+        word |= (uint(code_of(s, block_quad(is_key, first + 2u * w + n / 4u)[n % 4u])) & 15u) << (4u * n);
 #if CACHE_BITS == 5
-    for (uint n = 0; w == 4u && n < 32u; n++) word |= uint(code_of(s, block_value(is_key, first + n))) >> 4 << n;
+    for (uint n = 0; w == 4u && n < 32u; n++)
+        word |= uint(code_of(s, block_quad(is_key, first + n / 4u)[n % 4u])) >> 4 << n;
 #endif
 #endif
     return word;

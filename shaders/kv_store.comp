@@ -1,4 +1,5 @@
-// Stores the keys and values of the step's tokens in their cells; an invocation stores 8 values, or 32 quantized ones.
+// Stores the keys and values of the step's tokens in their cells; an invocation stores 8 values, or has four of those to be
+// quantized: eight of them encode a block, a word each.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -18,69 +19,76 @@ layout(push_constant) uniform Push {
     uint k_row_words, v_row_words, k_scale_words, v_scale_words, v_cache;
 };
 
-float values[32];
-
-#ifdef CACHE_QUANTIZED
-float block_value(bool is_key, uint i) { return values[i]; }
-#include "cache_encode.glsl"
-#endif
-
 float value(bool key, uint from, uint i, uint dim) {
     return i >= dim ? 0.0 : key ? k[from + i] : v[from + i];
 }
 
 #ifdef CACHE_QUANTIZED
-// Rotates the 32 values of a unit; of 64 they are half, which begins with a sum or difference with the other half.
-void rotate(bool key, uint from, uint unit, uint dim) {
-    for (uint j = 0; !key && j < 32u; j++) {
-        const float other = value(key, from, (unit ^ 1u) * 32u + j, dim);
-        values[j] = (unit & 1u) == 0u ? values[j] + other : other - values[j];
+const uint SHARE = 64u, EACH = 4u; // values of a head of a token come in so many, of which an invocation has some
+shared vec4 quads[gl_WorkGroupSize.x];
+HADAMARD_OF(rotated_key, quads, K_BLOCK, K_FACTOR)
+HADAMARD_OF(rotated_value, quads, V_BLOCK, V_FACTOR)
+vec4 block_quad(bool is_key, uint i) { return quads[i]; }
+#include "cache_encode.glsl"
+
+// Stores the word of block `block` that belongs to this invocation.
+void store(bool really, bool key, uint to, uint block, vec4 x) {
+    const uint me = gl_LocalInvocationID.x, first = me / 8u * 8u, w = me % 8u;
+    quads[me] = x;
+    barrier();
+    if (HADAMARD_KEYS || HADAMARD_VALUES) {
+        if (key && HADAMARD_KEYS) x = rotated_key(0u, me);
+        if (!key && HADAMARD_VALUES) x = rotated_value(0u, me);
+        barrier();
+        quads[me] = x;
+        barrier();
     }
-    for (uint distance = 1u; distance < 32u; distance *= 2u) {
-        for (uint pair = 0; pair < 16u; pair++) {
-            const uint i = 2u * pair - (pair & (distance - 1u));
-            const float a = values[i], b = values[i + distance];
-            values[i] = a + b;
-            values[i + distance] = a - b;
-        }
-    }
-    for (uint j = 0; j < 32u; j++) values[j] *= key ? K_FACTOR : V_FACTOR;
+    if (!really) return;
+    const Scaling s = scaling_of(key, first);
+    const uint codes = to + (key ? k_scale_words : v_scale_words) + block * CACHE_BITS;
+    if (w < CACHE_BITS) cache[codes + w] = code_word(key, first, s, w);
+    if (w < CACHE_SCALES) cache[to + block * CACHE_SCALES + w] = floatBitsToUint(kept(s)[w]);
 }
-#endif
-
-void main() {
-#ifdef CACHE_QUANTIZED
-    const uint UNIT = 32u;
 #else
-    const uint UNIT = 8u;
-#endif
-    uint k_units = (k_dim + UNIT - 1u) / UNIT, v_units = (v_dim + UNIT - 1u) / UNIT;
-    uint i = group_index() * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
-    uint token = i / (n_head * (k_units + v_units)), rest = i % (n_head * (k_units + v_units));
-    if (token >= row_count(rows)) return;
-    uint head = rest / (k_units + v_units), unit = rest % (k_units + v_units);
-    bool key = unit < k_units;
-    if (!key) unit -= k_units;
+const uint SHARE = 8u, EACH = 8u;
 
-    uint dim = key ? k_dim : v_dim, row_words = key ? k_row_words : v_row_words;
-    uint from = (key ? k_at : v_at) + (token * n_head + head) * dim;
-    for (uint j = 0; j < UNIT; j++) values[j] = value(key, from, unit * UNIT + j, dim);
-
-    uint position = step_words[positions + token];
-    uint block = step_words[table + step_words[sequences + token] * table_width + position / block_size];
-    uint row = (block * n_head + head) * block_size + position % block_size;
-    uint to = cache_at + (key ? 0u : v_cache) + row * row_words;
+void store(bool really, bool key, uint to, uint unit, float values[EACH]) {
+    if (!really) return;
 #if defined(CACHE_F32)
     for (uint j = 0; j < 8u; j++) cache[to + unit * 8u + j] = floatBitsToUint(values[j]);
 #elif defined(CACHE_F16)
     for (uint j = 0; j < 4u; j++) cache[to + unit * 4u + j] = packHalf2x16(vec2(values[2u * j], values[2u * j + 1u]));
-#elif defined(CACHE_BF16)
-    for (uint j = 0; j < 4u; j++) cache[to + unit * 4u + j] = pack_bf16(values[2u * j], values[2u * j + 1u]);
 #else
-    if (key ? HADAMARD_KEYS : HADAMARD_VALUES) rotate(key, from, unit, dim);
-    uint codes = to + (key ? k_scale_words : v_scale_words) + unit * CACHE_BITS;
-    Scaling s = scaling_of(key, 0u);
-    for (uint j = 0; j < CACHE_BITS; j++) cache[codes + j] = code_word(key, 0u, s, j);
-    for (uint j = 0; j < CACHE_SCALES; j++) cache[to + unit * CACHE_SCALES + j] = floatBitsToUint(kept(s)[j]);
+    for (uint j = 0; j < 4u; j++) cache[to + unit * 4u + j] = pack_bf16(values[2u * j], values[2u * j + 1u]);
+#endif
+}
+#endif
+
+void main() {
+    const uint k_units = (k_dim + SHARE - 1u) / SHARE * (SHARE / EACH), v_units = (v_dim + SHARE - 1u) / SHARE * (SHARE / EACH);
+    const uint i = group_index() * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+    const uint token = i / (n_head * (k_units + v_units)), rest = i % (n_head * (k_units + v_units));
+    const uint head = rest / (k_units + v_units);
+    uint unit = rest % (k_units + v_units);
+    const bool key = unit < k_units;
+    if (!key) unit -= k_units;
+
+    const uint dim = key ? k_dim : v_dim, from = (key ? k_at : v_at) + (token * n_head + head) * dim;
+    const bool really = token < row_count(rows) && unit * EACH < dim;
+    uint to = 0u;
+    if (really) {
+        const uint position = step_words[positions + token];
+        const uint block = step_words[table + step_words[sequences + token] * table_width + position / block_size];
+        const uint row = (block * n_head + head) * block_size + position % block_size;
+        to = cache_at + (key ? row * k_row_words : v_cache + row * v_row_words);
+    }
+#ifdef CACHE_QUANTIZED
+    vec4 values = vec4(0.0);
+    for (uint j = 0; really && j < EACH; j++) values[j] = value(key, from, unit * EACH + j, dim);
+    store(really, key, to, unit / 8u, values);
+#else
+    float values[EACH];
+    for (uint j = 0; j < EACH; j++) values[j] = really ? value(key, from, unit * EACH + j, dim) : 0.0;
+    store(really, key, to, unit, values);
 #endif
 }

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pumice.plugin.unstable import KVState, Node
-from pumice_vulkan.kv_cache import BLOCK, CacheLayout, Rows, is_quantized
+from pumice_vulkan.kv_cache import CacheLayout, Rows, is_quantized
 from pumice_vulkan.lower.attention_terms import rotation_constants
 from pumice_vulkan.lower.rule import Lowering
 from pumice_vulkan.memory import BufferSlice
+
+ROTATED = 64  # values that are rotated together, at most
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,8 @@ def store(lowering: Lowering, node: Node) -> None:
     layout, place = cache_of(lowering, state)
     n_rows = state.n_head_kv // layout.keys.heads  # rows per cell
     v_dim = layout.values.dim if state.v_dim else 0
-    unit = BLOCK if is_quantized(lowering.limits.kv_type) else 8
-    units = -(-layout.keys.dim // unit) + -(-v_dim // unit)
+    share, each = (ROTATED, 4) if is_quantized(lowering.limits.kv_type) else (8, 8)  # as in shaders/kv_store.comp
+    units = (-(-layout.keys.dim // share) + -(-v_dim // share)) * share // each
     steps = lowering.memory.layout
     lowering.dispatch(
         f"kv_store.{lowering.limits.kv_type}",
