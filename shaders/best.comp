@@ -34,15 +34,15 @@ uint logit(uint id) {
     return allowed || is_nan(bits) ? bits : LOWEST;
 }
 
-uvec2 slot_of(uint id) { return id < end ? uvec2(key_of(logit(id)), id) : NOTHING; }
-
 // The best of this part, into the first slots.
 void find_best() {
     const uint me = gl_LocalInvocationID.x;
+    uint keys[OF_EACH]; // 0 behind the end
     uvec2 best = NOTHING;
     [[unroll]] for (uint i = 0u; i < OF_EACH; i++) {
-        const uvec2 found = slot_of(start + i * gl_WorkGroupSize.x + me);
-        if (before(found, best)) best = found;
+        const uint id = start + i * gl_WorkGroupSize.x + me;
+        keys[i] = id < end ? key_of(logit(id)) : 0u;
+        if (before(uvec2(keys[i], id), best)) best = uvec2(keys[i], id);
     }
     slots[me] = best;
     N_FOUND = 0u;
@@ -52,11 +52,9 @@ void find_best() {
     if (BEST == 1u) return;
     const uvec2 least = slots[BEST - 1u];
     barrier();
-    if (!before(least, best)) { // as its own best
-        for (uint i = 0u; i < OF_EACH; i++) {
-            const uvec2 found = slot_of(start + i * gl_WorkGroupSize.x + me);
-            if (found != NOTHING && !before(least, found)) slots[atomicAdd(N_FOUND, 1u)] = found;
-        }
+    [[unroll]] for (uint i = 0u; i < OF_EACH; i++) {
+        const uvec2 found = uvec2(keys[i], start + i * gl_WorkGroupSize.x + me);
+        if (keys[i] != 0u && !before(least, found)) slots[atomicAdd(N_FOUND, 1u)] = found;
     }
     barrier();
     const uint n_found = N_FOUND;

@@ -106,6 +106,17 @@ def test_logits_as_they_were(tmp_path: Path, vulkan: VulkanBackend, width: int, 
         tokens = found.picked[step].tolist()
 
 
+def test_the_best_are_of_few_invocations(tmp_path: Path, vulkan: VulkanBackend) -> None:
+    """Whatever logits an invocation reads, the 64 best are found."""
+    width = 8192
+    table = rng.standard_normal((2, width)).astype(np.float32)
+    table[0, np.arange(width) % 512 < 63] += 100  # all logits of 63 invocations are better than the best of the 64th
+    made = table_program(tmp_path, vulkan, table, LIMITS)
+    found = picked(made, batch([0, 1]), Ask([Pick(64, temperature=0)] * 2, numbers(1, 2), 64))
+    for row in range(2):
+        np.testing.assert_array_equal(found.ids[0, row], best(table[row], 64))
+
+
 class TestPicking(PickingTests):
     options: ClassVar[dict[str, Any]] = {"backend": "vulkan"}
 
