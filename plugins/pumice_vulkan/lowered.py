@@ -12,7 +12,7 @@ from pumice_vulkan.preparer import Work
 from pumice_vulkan.settling import recurrent_nodes
 from pumice_vulkan.shared import Shared
 from pumice_vulkan.step import ZERO, size_words
-from pumice_vulkan.warming import MEASURED, ROOM_BYTES, displaces, warmed
+from pumice_vulkan.warming import MEASURED, ONE_TILE, ROOM_BYTES, displaces, warmed
 
 PIECE = 8  # nodes lowered at a time, before other threads may run
 
@@ -66,7 +66,11 @@ class LoweredSegment:
             bucket.lone and bucket.n_tokens in MEASURED and has_zero and displaces(dispatches, self._weights_nbytes)
         ):
             return dispatches
-        return warmed(dispatches, self._memory.scratch.take("fetched instructions", ROOM_BYTES))
+        room = self._memory.scratch.take("fetched instructions", ROOM_BYTES)
+        with self.shared.making:
+            (routes,) = self.shared.weights.put("routes of fetched instructions", lambda: [ONE_TILE])
+            self.shared.weights.finish()
+        return warmed(dispatches, room, routes)
 
     def pieces(self, bucket: Bucket, use: StateUse = StateUse.ADVANCE) -> Iterator[Work]:
         """Yield the work that lowers a bucket, unless it is done."""

@@ -11,7 +11,9 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from pumice_vulkan.flags import FIXED, ProductFlag
+import numpy as np
+
+from pumice_vulkan.flags import FIXED
 from pumice_vulkan.lower.rule import Dispatch
 from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.shaders import interface
@@ -22,28 +24,33 @@ ROOM_BYTES = 1 << 22
 """Scratch memory that copies read and write: more than a tile of results of the widest matrix."""
 LAYER_BYTES = 100_000_000
 """Weights of a layer from which on its kernels' instructions are fetched ahead."""
-MEASURED = (48, 64, 128)
-"""Sequences of steps in which they are: 16 take 1.6 % longer and 32 0.4 %; 96 and 256 were not measured."""
+MEASURED = (48, 64, 128, 256, 512)
+"""Sequences of steps in which they are: 16 take 1.6 % longer and 32 0.4 %; 96 were not measured."""
 SHORT = ("norm", "rows", "embedding", "half", "expert_sum")
 """Prefixes of kernels that end before instructions for others are there."""
 LANES, DECODE = "matmul_lanes", "attention_decode_units"
 V_CACHE = 1 << 14  # words from keys to values in the scratch memory
+ONE_TILE = np.array([1, 0, 0, 1], np.uint32)
+"""Routes of a copy: a tile of one pair, the first, of expert 0 (shaders/group.glsl)."""
+ROUTES = {"tiles": 0, "order": 1}
+"""Where ``ONE_TILE`` has the tiles, and the order of their pairs."""
 
 
 def displaces(dispatches: Sequence[Dispatch], n_bytes: int) -> bool:
     """Return True if weights of ``n_bytes`` displace the instructions of a step's kernels before they run again.
 
     On an H200, 64 sequences of llama-8b (153 MB a layer) took 7.10 instead of 7.40 ms with copies, but those of
-    llama-1b (48 MB) 1.65 instead of 1.63. Experts were not measured.
+    llama-1b (48 MB) 1.65 instead of 1.63.
     """
     n_layers = sum(dispatch.kernel.startswith(DECODE) for dispatch in dispatches)
-    lanes = [dispatch for dispatch in dispatches if dispatch.kernel.startswith(LANES)]
-    has_experts = any(ProductFlag.BY_ID in ProductFlag(dispatch.constants[2]) for dispatch in lanes)
-    return n_layers > 0 and not has_experts and n_bytes >= LAYER_BYTES * n_layers
+    return n_layers > 0 and n_bytes >= LAYER_BYTES * n_layers
 
 
-def warmed(dispatches: Sequence[Dispatch], room: BufferSlice) -> list[Dispatch]:
-    """Return the dispatches with copies that fetch the instructions of those behind the next barrier."""
+def warmed(dispatches: Sequence[Dispatch], room: BufferSlice, routes: BufferSlice) -> list[Dispatch]:
+    """Return the dispatches with copies that fetch the instructions of those behind the next barrier.
+
+    ``room``: memory that copies read and write; ``routes``: ``ONE_TILE``.
+    """
     intervals: list[list[Dispatch]] = []
     for dispatch in dispatches:
         if dispatch.barrier or not intervals:
@@ -52,18 +59,18 @@ def warmed(dispatches: Sequence[Dispatch], room: BufferSlice) -> list[Dispatch]:
     return [
         replace(dispatch, barrier=interval[0].barrier and not index)
         for number, interval in enumerate(intervals)
-        for index, dispatch in enumerate([*_copies(intervals[number:], room), *interval])
+        for index, dispatch in enumerate([*_copies(intervals[number:], room, routes), *interval])
     ]
 
 
-def _copies(intervals: Sequence[Sequence[Dispatch]], room: BufferSlice) -> list[Dispatch]:
+def _copies(intervals: Sequence[Sequence[Dispatch]], room: BufferSlice, routes: BufferSlice) -> list[Dispatch]:
     """Return copies of different kernels of the next interval, or the next two if the next one is short."""
     if _is_short(intervals[0]):
         return []
     copies: dict[tuple[str, tuple[int, ...]], Dispatch] = {}
     for interval in _coming(intervals):
         for dispatch in interval:
-            if copy := _copy(dispatch, room):
+            if copy := _copy(dispatch, room, routes):
                 copies.setdefault((dispatch.kernel, dispatch.constants), copy)
     return list(copies.values())
 
@@ -79,7 +86,7 @@ def _is_short(interval: Sequence[Dispatch]) -> bool:
     return all(dispatch.kernel.startswith(SHORT) for dispatch in interval)
 
 
-def _copy(dispatch: Dispatch, room: BufferSlice) -> Dispatch | None:
+def _copy(dispatch: Dispatch, room: BufferSlice, routes: BufferSlice) -> Dispatch | None:
     """Return a workgroup of a kernel that reads a matrix or angles at most, and writes to ``room``."""
     kind = dispatch.kernel.partition(".")[0]
     if kind == DECODE:
@@ -98,6 +105,9 @@ def _copy(dispatch: Dispatch, room: BufferSlice) -> Dispatch | None:
                 struct.pack_into("<I", push, parameter.offset, values[name])
         elif name == kept:
             buffers += dispatch.buffers[len(buffers) :][:count]
+        elif name in ROUTES:
+            buffers.append(routes.buffer)
+            struct.pack_into("<I", push, parameter.offset, routes.offset + ROUTES[name])
         else:
             buffers += [room.buffer] * count
             struct.pack_into(f"<{count}I", push, parameter.offset, *[room.offset] * count)
