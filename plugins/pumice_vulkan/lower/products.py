@@ -13,7 +13,6 @@ from pumice_vulkan.tuning import BLOCKS, block_shape
 
 SMALL = 2**19  # maximum values of a matrix that stays in the cache while several rows read it
 MOST_PASSED = 64  # rows of x up to which passes over the matrix occupy a device that tiles would leave idle
-MOST_ROUTED = 384  # limit of such float32 rows, whose tiles would occupy few processors of a large device
 
 
 def product(
@@ -29,9 +28,8 @@ def product(
         few_product(lowering, FewProduct(x, [weight], y, bias, residual), shape)
     elif lowering.rows(x) <= MOST_VECTORS or lowering.invariant:
         vector_product(lowering, VectorProduct(x, [weight], [y], [bias], residual))
-    elif lowering.rows(x) <= _most_alone(lowering, weight):
-        alone = Experts(1) if lowering.rows(x) <= MOST_FEW else None  # else each pass takes several rows
-        vector_product(lowering, VectorProduct(x, [weight], [y], [bias], residual, experts=alone))
+    elif lowering.rows(x) <= _most_alone(weight):
+        vector_product(lowering, VectorProduct(x, [weight], [y], [bias], residual, experts=Experts(1)))
     elif use_cooperative(lowering, weight):
         cooperative_product(lowering, TileProduct(x, weight, y, bias, residual))
     else:
@@ -54,8 +52,6 @@ def _without_units(lowering: Lowering, call: TileProduct) -> None:
         tiled_product(lowering, call, shape or BLOCKS[numbers][-1])
 
 
-def _most_alone(lowering: Lowering, weight: Matrix) -> int:
-    """Return the maximum rows of x that each, or a few at a time, read the matrix separately."""
-    if not weight.format.dense or weight.n_rows * weight.n_columns > SMALL:
-        return 0
-    return MOST_ROUTED if lowering.cooperative and weight.format.name == "f32" else MOST_FEW
+def _most_alone(weight: Matrix) -> int:
+    """Return the maximum rows of x of which each reads the matrix separately."""
+    return MOST_FEW if weight.format.dense and weight.n_rows * weight.n_columns <= SMALL else 0
