@@ -38,10 +38,12 @@ Pointers aim(uint64_t at, uint total, uint number, bool six) {
 #define LOAD(UNIT, FROM, I, SIX_BITS) \
     UNIT.low = CODES(FROM.low, (I)); \
     UNIT.scale = SCALES(FROM.scale, (I)); \
-    if (SIX_BITS || SUPER) UNIT.super = SUPERS(FROM.super, (I) / 8u); \
+    if (SIX_BITS || MATRIX != Q4_0) UNIT.super = SUPERS(FROM.super, (I) / 8u); \
     if (SIX_BITS) UNIT.high = BITS(FROM.high, (I));
 
-float product_of(Unit unit, bool six) { return product(unit.low, unit.high, unit.scale, unit.super, six); }
+float product_of(Unit unit, bool six) {
+    return product(six ? Q6_K : MATRIX, unit.low, uvec4(0u), unit.high, unit.scale, unit.super);
+}
 
 // Stores the sums of `count` units, of which `n` are rows of this subgroup from `first` on.
 void keep_sums(uint count, uint n, uint first, uint of, uint chunks, uint slots, uint first_row, uint stride) {
@@ -208,8 +210,8 @@ void multiply_experts(uint layer) {
 void load_output(uint i, uint row_of_slot) {
     const uint slot = min(warp / CHUNKS_X, SLOTS_X - 1u), block = warp % CHUNKS_X * LANES + lane;
     const uint row = min(wg * OF_L + min(slot * N_L + row_of_slot, OF_L - 1u), VOCAB - 1u);
-    const Pointers from = aim(address(LAYERS, 0u) & ~1ul, VOCAB * BLOCKS_X, row * BLOCKS_X + block, OUTPUT6);
-    LOAD(ahead[i], from, 0u, OUTPUT6)
+    const Pointers from = aim(address(LAYERS, 0u), VOCAB * BLOCKS_X, row * BLOCKS_X + block, OUTPUT == Q6_K);
+    LOAD(ahead[i], from, 0u, OUTPUT == Q6_K)
 }
 
 void multiply_down(bool last) {
@@ -233,7 +235,7 @@ void multiply_down(bool last) {
 void multiply_output() {
     [[dont_unroll]] for (uint r = 0u; r < N_L; r += AHEAD) {
         EACH_UNIT for (uint i = 0u; i < 8u; i++) {
-            sums[i] = product_of(ahead[i], OUTPUT6);
+            sums[i] = product_of(ahead[i], OUTPUT == Q6_K);
             load_output(i, min(r + AHEAD + i, N_L - 1u));
         }
         sum_lanes(8u);

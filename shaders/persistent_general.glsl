@@ -16,7 +16,7 @@ struct Unit { uvec4 low; uvec2 high; uint scale, super; };
 struct Pointers { uint64_t low, high, scale, super; };
 
 // Types of blocks, as the low bits of a matrix's address tell them; masks have a bit for each that a site needs.
-const uint Q4_0 = 0u, Q4_K = 1u, Q6_K = 2u, TYPE = 3u;
+const uint TYPE = 3u;
 
 // What a step is requested from: `total` blocks of a matrix, or of the experts' matrices, of which each has rows of BLOCKS_E.
 struct Source { uint64_t at; uint total, blocks, type; bool chosen; };
@@ -67,23 +67,8 @@ Pointers aim(Source from, uint row, uint chunk, uint type) {
     );
 }
 
-float product_of_four(uvec4 low, uint scale, uint super, bool with_minimum) {
-    int first = 0, second = 0;
-    [[unroll]] for (uint i = 0u; i < 4u; i++) {
-        first += dotPacked4x8EXT(int(low[i] & 0x0f0f0f0fu), int(x_low[i]));
-        second += dotPacked4x8EXT(int(low[i] >> 4 & 0x0f0f0f0fu), int(x_high[i]));
-    }
-    const float all = dot(vec2(first, second), x_scales.xy), sums = x_scales.z + x_scales.w;
-    if (with_minimum) {
-        const vec2 factors = unpackHalf2x16(super);
-        return factors.x * float(scale & 255u) * all - factors.y * float(scale >> 8) * sums;
-    }
-    return unpackHalf2x16(scale).x * (all - 8.0 * sums);
-}
-
 float product_as(Unit u, uint type) {
-    if (type == Q6_K) return product(u.low, u.high, u.scale, u.super, true);
-    return product_of_four(u.low, u.scale, u.super, type == Q4_K);
+    return product(type, u.low, uvec4(0u), u.high, u.scale, u.super);
 }
 
 // --- steps

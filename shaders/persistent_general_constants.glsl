@@ -39,4 +39,3 @@ layout(constant_id = 35) const uint RR_G = 4u;
 layout(constant_id = 36) const uint RR_D = 4u;
 layout(constant_id = 37) const uint RR_L = 4u;
 layout(constant_id = 38) const bool GELU = false; // activation of gated values; false: SiLU
-const bool SUPER = false; // of other variants: the type tells it here

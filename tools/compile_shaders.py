@@ -109,7 +109,7 @@ def _sets() -> dict[str, dict[str, Macros]]:
         "dense decoder of rows": {
             name: {**macros, **FAMILIES[name].of_rows(2).macros()}
             for name, macros in decoders.items()
-            if not FAMILIES[name].experts and not FAMILIES[name].head_norms
+            if FAMILIES[name].takes_several
         },
         "general decoder": {name: variant.macros() for name, variant in VARIANTS.items()},
         "unary function": _functions(1),

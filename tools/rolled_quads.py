@@ -9,11 +9,70 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
+from pumice_vulkan.formats import BY_NAME
 from pumice_vulkan.persistent.division import Shape
 
 QUAD = 4
+
+
+@dataclass(frozen=True)
+class Planes:
+    """The planes of a type's matrix (shaders/formats.glsl), by which its units are asked for."""
+
+    type: str
+
+    @property
+    def name(self) -> str:
+        """Name of the type in the shader."""
+        return self.type.upper()
+
+    @property
+    def low(self) -> int:
+        """Words per block of the low bits of codes."""
+        return BY_NAME[self.type].words[0]
+
+    @property
+    def high(self) -> int:
+        """Words per block of the high bits."""
+        return sum(BY_NAME[self.type].words[1:])
+
+    @property
+    def has_super(self) -> bool:
+        return BY_NAME[self.type].scales == "SUPER"
+
+    def load(self, unit: int, at: str, eighth: str) -> str:
+        """Return the requests of a unit, whose block is ``at`` behind the pointers."""
+        code = {
+            2: f"w{unit}.xy = BITS(p_low, {at});",
+            4: f"w{unit} = CODES(p_low, {at});",
+            8: f"w{unit} = CODES(p_low, 2u * {at}); m{unit} = CODES(p_low, 2u * {at} + 1u);",
+        }[self.low]
+        code += {0: "", 1: f" h{unit}.x = SUPERS(p_high, {at});", 2: f" h{unit} = BITS(p_high, {at});"}[self.high]
+        code += f" s{unit} = SCALES(p_scale, {at});"
+        return code + (f" e{unit} = SUPERS(p_super, {eighth});" if self.has_super else "")
+
+    def product(self, unit: int) -> str:
+        more, high = (f"m{unit}" if self.low == 8 else "uvec4(0u)"), (f"h{unit}" if self.high else "uvec2(0u)")
+        return f"product({self.name}, w{unit}, {more}, {high}, s{unit}, {f'e{unit}' if self.has_super else '0u'})"
+
+    def point(self, number: str, plane: Callable[[int], str]) -> str:
+        """Return the assignments of the pointers into a matrix at ``at``; ``plane``: offset behind bytes of a block."""
+        low, high = 4 * self.low, 4 * self.high
+        lines = [f"p_low = at + {low}u * {number};"]
+        if high:
+            lines.append(f"p_high = at + {plane(low)} + {high}u * {number};")
+        lines.append(f"p_scale = at + {plane(low + high)} + 2u * {number};")
+        if self.has_super:
+            lines.append(f"p_super = at + {plane(low + high + 2)} + {number} / 8u * 4u;")
+        return " ".join(lines)
+
+    def advance(self, blocks: int) -> str:
+        """Return the code that moves the pointers by a multiple of eight blocks."""
+        high = f" p_high += {4 * self.high * blocks}ul;" if self.high else ""
+        supers = f" p_super += {blocks // 2}ul;" if self.has_super else ""
+        return f"p_low += {4 * self.low * blocks}ul; p_scale += {2 * blocks}ul;{supers}{high}"
 
 
 @dataclass(frozen=True)
@@ -74,43 +133,36 @@ class Rows(Divided):
     """A matrix; ``index``: its address in the table of a layer; ``first``: row in ``partial``."""
 
     index: int
-    may_six: bool
+    types: tuple[Planes, ...]
     first: str
     stride: str
 
     def aim(self, address: str) -> str:
         """Return the code that points at this lane's block of the subgroup's first row."""
         number = f"(wg * {self.of_group}u + {self.slot} * {self.n}u) * {self.blocks}u + {self.lane}"
-        four, six = self.point(False), self.point(True)
         code = f"{{ const uint number = {number}; uint64_t at = {address}; "
-        if self.may_six:
-            code += f"six_{self.name} = (at & 1ul) != 0ul; at &= ~1ul; "
-            return code + f"if (six_{self.name}) {{ {six} }} else {{ {four} }} }}"
-        return code + f"{four} }}"
+        if len(self.types) > 1:
+            code += f"other_{self.name} = (at & 1ul) != 0ul; at &= ~1ul; "
+        return code + f"{self.each(self.point)} }}"
 
-    def point(self, six: bool) -> str:
-        """Return the assignments of the pointers into the planes of a matrix at ``at``."""
-        scales = 24 if six else 16  # bytes of a block before its scale's plane
-        lines = ["p_low = at + 16u * number;"]
-        if six:
-            lines.append(f"p_high = at + {self.plane(16)} + 8u * number;")
-        lines.append(f"p_scale = at + {self.plane(scales)} + 2u * number;")
-        lines.append(f"p_super = at + {self.plane(scales + 2)} + number / 8u * 4u;")
-        return " ".join(lines)
+    def point(self, planes: Planes) -> str:
+        """Return the assignments of the pointers into a matrix at ``at``."""
+        return planes.point("number", self.plane)
+
+    def each(self, code: Callable[[Planes], str], known: Planes | None = None) -> str:
+        """Return the code for the matrix's type: ``known``, or what a flag of its address told."""
+        if known or len(self.types) == 1:
+            return code(known or self.types[0])
+        usual, other = self.types
+        return f"if (other_{self.name}) {{ {code(other)} }} else {{ {code(usual)} }}"
 
     def plane(self, n_bytes: int) -> str:
         """Return the offset of a plane behind ``n_bytes`` of each block."""
         return f"{n_bytes * self.total}ul"
 
-    def load(self, unit: int, row: int, six: bool) -> str:
+    def load(self, unit: int, row: int, planes: Planes) -> str:
         at = row * self.blocks
-        return loads(unit, f"{at}u", f"{at // 8}u", six)
-
-    def advance(self, rows: int, six: bool) -> str:
-        """Return the code that moves the pointers by ``rows``."""
-        at = rows * self.blocks
-        high = f" p_high += {8 * at}ul;" if six else ""
-        return f"p_low += {16 * at}ul; p_scale += {2 * at}ul; p_super += {at // 2}ul;{high}"
+        return planes.load(unit, f"{at}u", f"{at // 8}u")
 
 
 @dataclass(frozen=True)
@@ -127,16 +179,6 @@ class OutputRows(Rows):
 
     def plane(self, n_bytes: int) -> str:
         return f"{n_bytes * self.blocks}ul * VOCAB"
-
-
-def loads(unit: int, at: str, eighth: str, six: bool) -> str:
-    """Return the requests of a unit, whose block is ``at`` behind the pointers."""
-    code = f"w{unit} = CODES(p_low, {at}); s{unit} = SCALES(p_scale, {at}); e{unit} = SUPERS(p_super, {eighth});"
-    return code + (f" h{unit} = BITS(p_high, {at});" if six else "")
-
-
-def product(unit: int, six: bool) -> str:
-    return f"product(w{unit}, {f'h{unit}' if six else 'uvec2(0u)'}, s{unit}, e{unit}, {str(six).lower()})"
 
 
 @dataclass(frozen=True)
@@ -156,15 +198,13 @@ class Quads:
     """The quads of a layer and of the output, for a shape."""
 
     def __init__(self, shape: Shape) -> None:
-        assert shape.has_minimum
-        assert shape.output_six
         assert shape.ahead % QUAD == 0
         self.shape, self.sets = shape, shape.ahead // QUAD
         query, key = shape.heads * shape.dim, shape.kv_heads * shape.dim
 
         def rows(name: str, index: int, n_rows: int, n_columns: int, first: str, stride: str) -> Rows:
-            may_six = shape.mixed and name in ("v", "down")
-            return Rows(name, n_rows, n_columns, shape, index, may_six, first, stride)
+            types = tuple(map(Planes, shape.types_of(name)))
+            return Rows(name, n_rows, n_columns, shape, index, types, first, stride)
 
         self.q = rows("q", 0, query, shape.width, "0u", "STRIDE_Q")
         self.k = rows("k", 1, key, shape.width, "OF_Q", "STRIDE_Q")
@@ -173,13 +213,19 @@ class Quads:
         self.gate = rows("gate", 4, shape.ffn, shape.width, "0u", "STRIDE_G")
         self.up = rows("up", 5, shape.ffn, shape.width, "OF_G", "STRIDE_G")
         self.down = rows("down", 6, shape.width, shape.ffn, "0u", "STRIDE_X")
-        self.output = OutputRows("output", shape.vocabulary, shape.width, shape, 0, False, "0u", "STRIDE_L")
+        types = (Planes(shape.output),)
+        self.output = OutputRows("output", shape.vocabulary, shape.width, shape, 0, types, "0u", "STRIDE_L")
         assert self.k.n == QUAD // 2
         self.matrices = [self.q, self.k, self.o, self.gate, self.up, self.down]
         assert all(matrix.n % QUAD == 0 and matrix.slots * matrix.n == matrix.of_group for matrix in self.whole)
         sizes = [(matrix, 1 if matrix is self.k else matrix.n // QUAD) for matrix in self.matrices]
         order = [(matrix, number) for matrix, n in sizes for number in range(n)]
         self.quads = [Quad(matrix, number, i % self.sets) for i, (matrix, number) in enumerate(order)]
+
+    @property
+    def has_bytes(self) -> bool:
+        """True if a matrix may have codes of eight bits."""
+        return any(planes.low == 8 for matrix in (*self.matrices, self.v, self.output) for planes in matrix.types)
 
     @property
     def whole(self) -> list[Rows]:
@@ -207,6 +253,8 @@ class Quads:
         yield "void ask_again() {"
         yield "    const uint64_t zero = uint64_t(position >> 30u);"
         yield "    p_low += zero; p_scale += zero; p_super += zero;"
+        if any(planes.high for planes in self.o.types):
+            yield "    p_high += zero;"
         for quad in ahead:
             yield f"    {self.request(quad, False, 'here')}"
         yield "}"
@@ -215,9 +263,13 @@ class Quads:
         """Yield the registers, and the functions that begin a token and a layer."""
         for unit in range(QUAD * self.sets):
             yield f"uvec4 w{unit} = uvec4(0u); uint s{unit} = 0u, e{unit} = 0u; uvec2 h{unit} = uvec2(0u);"
+            if self.has_bytes:
+                yield f"uvec4 m{unit} = uvec4(0u);"
         yield "uint64_t p_low, p_high, p_scale, p_super; // into the matrix whose quads are asked for"
         yield f"uint64_t {', '.join(f'at_{name}' for name in ('q', 'k', 'v', 'o', 'gate', 'up', 'down'))};"
-        yield "bool six_v = false, six_down = false;"
+        for matrix in (*self.matrices, self.v):
+            if len(matrix.types) > 1:
+                yield f"bool other_{matrix.name} = false;"
         yield "uint here, there; // layers"
         yield "uint64_t address(uint layer, uint i) {"
         yield "    return packUint2x32(addresses[places_at / 2u + TABLE_ROW * layer + i]);"
@@ -244,20 +296,17 @@ class Quads:
             "down": at("q", "{layer} + 1u", 0),  # or the output
         }
 
-    def request(self, quad: Quad, aims: bool, layer: str, six: bool | None = None, moved: int = 0) -> str:
-        """Return the requests of a quad, whose rows count from ``moved``; ``six``: None if it must be looked at."""
+    def request(self, quad: Quad, aims: bool, layer: str, planes: Planes | None = None, moved: int = 0) -> str:
+        """Return the requests of a quad, whose rows count from ``moved``; ``planes``: None if a flag tells them."""
         matrix, code = quad.matrix, ""
         if aims:
             code += f"{matrix.aim(f'at_{matrix.name}')} {self.followers()[matrix.name].format(layer=layer)} "
         if matrix is self.k:
             units = list(quad.units)
-            code += " ".join(matrix.load(unit, row, False) for row, unit in enumerate(units[:2]))
-            code += " " + self.v.aim("at_v") + " "
-            return code + _either(self.v, None, lambda six: [self.v.load(u, i, six) for i, u in enumerate(units[2:])])
-        rows = [QUAD * quad.number + i - moved for i in range(QUAD)]
-        return code + _either(
-            matrix, six, lambda six: [matrix.load(u, row, six) for u, row in zip(quad.units, rows, strict=True)]
-        )
+            code += f"{_loads(matrix, units[:2], range(2), matrix.types[0])} {self.v.aim('at_v')} "
+            return code + self.v.each(partial(_loads, self.v, units[2:], range(2)))
+        rows = range(QUAD * quad.number - moved, QUAD * quad.number - moved + QUAD)
+        return code + matrix.each(partial(_loads, matrix, quad.units, rows), planes)
 
     def next_of(self, index: int) -> tuple[Quad, bool]:
         """Return the quad that takes the registers of a quad, and whether it is of the next layer."""
@@ -278,7 +327,7 @@ class Quads:
                 found.add(index)
         return found
 
-    def requests(self, index: int, six: bool | None, moved: int) -> str:
+    def requests(self, index: int, planes: Planes | None, moved: int) -> str:
         """Return the requests that follow a quad's products."""
         quad, wraps = self.next_of(index)
         aims = index in self.aims
@@ -288,7 +337,7 @@ class Quads:
             load = " ".join(self.output_load(unit, f"{unit}u") for unit in quad.units)
             return " ".join([*first, f"if (last) {{ {load} }} else {{ {own} }}"])
         same = quad.matrix is self.quads[index].matrix
-        return self.request(quad, aims, "here", six if same else None, moved if same else 0)
+        return self.request(quad, aims, "here", planes if same else None, moved if same else 0)
 
     @property
     def first_wrapped(self) -> int:
@@ -296,17 +345,10 @@ class Quads:
 
     def multiply(self, matrix: Rows) -> Iterator[str]:
         yield f"void multiply_{matrix.name}(bool last) {{"
-        if matrix.may_six:
-            yield f"if (six_{matrix.name}) {{"
-            yield from self.products(matrix, True)
-            yield "} else {"
-            yield from self.products(matrix, False)
-            yield "}"
-        else:
-            yield from self.products(matrix, False)
+        yield matrix.each(lambda planes: "\n".join(self.products(matrix, planes)))
         yield "}"
 
-    def products(self, matrix: Rows, six: bool) -> Iterator[str]:
+    def products(self, matrix: Rows, planes: Planes) -> Iterator[str]:
         """Yield the products of a matrix: a loop over pairs of quads, and what is left."""
         mine = [index for index, quad in enumerate(self.quads) if quad.matrix is matrix]
         turns = (len(mine) - self.sets) // 2
@@ -314,18 +356,18 @@ class Quads:
             turns = 0
         if turns:
             yield f"[[dont_unroll]] for (uint r = 0u; r < {turns}u; r++) {{"
-            yield from self.batch(matrix, mine[:2], six, 0, f"{2 * QUAD}u * r")
-            yield matrix.advance(2 * QUAD, six)
+            yield from self.batch(matrix, mine[:2], planes, 0, f"{2 * QUAD}u * r")
+            yield planes.advance(2 * QUAD * matrix.blocks)
             yield "}"
         moved = 2 * QUAD * turns
         for i in range(2 * turns, len(mine), 2):
-            yield from self.batch(matrix, mine[i : i + 2], six, moved, f"{QUAD * i}u")
+            yield from self.batch(matrix, mine[i : i + 2], planes, moved, f"{QUAD * i}u")
 
-    def batch(self, matrix: Rows, indices: Sequence[int], six: bool, moved: int, row: str) -> Iterator[str]:
+    def batch(self, matrix: Rows, indices: Sequence[int], planes: Planes, moved: int, row: str) -> Iterator[str]:
         yield "{"
         for number, index in enumerate(indices):
-            yield from self.quad_products(index, six, QUAD * number)
-            yield self.requests(index, six, moved)
+            yield from self.quad_products(index, planes, QUAD * number)
+            yield self.requests(index, planes, moved)
         count = QUAD * len(indices)
         yield from sums(self.shape.lanes, count)
         share = self.shape.lanes // count
@@ -334,19 +376,15 @@ class Quads:
         yield f"    partial[warp % {matrix.chunks}u * {matrix.stride} + {self.row_of_sum(matrix, row)}] = t0;"
         yield "}"
 
-    def quad_products(self, index: int, six: bool, count: int) -> Iterator[str]:
+    def quad_products(self, index: int, planes: Planes, count: int) -> Iterator[str]:
         """Yield the products of a quad, from t``count`` on."""
         quad = self.quads[index]
-        lines = []
-        for i, unit in enumerate(quad.units, count):
-            if quad.matrix is self.k and i >= count + 2:
-                yield f"float t{i};"
-                lines += [f"if (six_v) t{i} = {product(unit, True)}; else t{i} = {product(unit, False)};"]
-                if not self.v.may_six:
-                    lines[-1] = f"t{i} = {product(unit, False)};"
-            else:
-                yield f"float t{i} = {product(unit, six)};"
-        yield from lines
+        first = list(enumerate(quad.units, count))
+        of_values = [first.pop() for _ in range(QUAD // 2)][::-1] if quad.matrix is self.k else []
+        yield from (f"float t{i} = {planes.product(unit)};" for i, unit in first)
+        for i, unit in of_values:
+            yield f"float t{i};"
+            yield self.v.each(partial(_product, i, unit))
 
     def row_of_sum(self, matrix: Rows, row: str) -> str:
         """Return the row in ``partial`` of sum ``i`` of a batch whose first row is ``row``."""
@@ -355,13 +393,13 @@ class Quads:
         return f"{matrix.first} + slot * {matrix.n}u + {row} + i"
 
     def aim_output(self) -> str:
-        return f"const uint64_t at = at_q; const uint number = 0u; {self.output.point(True)}"
+        return f"const uint64_t at = at_q; const uint number = 0u; {self.output.point(self.output.types[0])}"
 
     def output_load(self, unit: int, row: str) -> str:
         output = self.output
         inside = f"min({output.slot} * N_L + {row}, OF_L - 1u)"
         number = f"(min(wg * OF_L + {inside}, VOCAB - 1u) * {output.blocks}u + {output.lane})"
-        return loads(unit, number, f"{number} / 8u", True)
+        return self.output.types[0].load(unit, number, f"{number} / 8u")
 
     def multiply_output(self) -> Iterator[str]:
         output, ahead = self.output, self.shape.ahead
@@ -369,7 +407,7 @@ class Quads:
         yield f"[[dont_unroll]] for (uint r = 0u; r < {output.count}; r += {ahead}u) {{"
         for unit in range(ahead):
             ask = self.output_load(unit, f"min(r + {unit + ahead}u, {output.last})")
-            yield f"float t{unit} = {product(unit, True)}; {ask}"
+            yield f"float t{unit} = {output.types[0].product(unit)}; {ask}"
         yield from sums(self.shape.lanes, ahead)
         share = self.shape.lanes // ahead
         yield f"const uint i = lane / {share}u, row = warp / {output.chunks}u * N_L + r + i;"
@@ -379,13 +417,12 @@ class Quads:
         yield "}"
 
 
-def _either(matrix: Rows, six: bool | None, lines: Callable[[bool], Iterable[str]]) -> str:
-    """Return ``lines`` for four or six bits, or a branch of both."""
-    if not matrix.may_six:
-        return " ".join(lines(False))
-    if six is not None:
-        return " ".join(lines(six))
-    return f"if (six_{matrix.name}) {{ {' '.join(lines(True))} }} else {{ {' '.join(lines(False))} }}"
+def _product(sum: int, unit: int, planes: Planes) -> str:
+    return f"t{sum} = {planes.product(unit)};"
+
+
+def _loads(matrix: Rows, units: Sequence[int], rows: Iterable[int], planes: Planes) -> str:
+    return " ".join(matrix.load(unit, row, planes) for unit, row in zip(units, rows, strict=True))
 
 
 def sums(lanes: int, count: int) -> Iterator[str]:

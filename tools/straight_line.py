@@ -32,7 +32,7 @@ def text(several: bool = False) -> str:
     dense = {
         name: shape.of_rows(2 if several else 1)
         for name, shape in FAMILIES.items()
-        if not shape.experts and not (several and shape.head_norms)
+        if not shape.experts and (shape.takes_several or not several)
     }
     units = {name: straight(shape) if shape.found_by == "places" else rolled(shape) for name, shape in dense.items()}
     parts = [f"#ifdef {name}\n{unit.text}#endif\n" for name, unit in units.items()]

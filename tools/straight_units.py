@@ -47,16 +47,16 @@ class Matrix(Divided):
         return code
 
     def product(self, unit: int) -> str:
-        rest = f"h{unit}, s{unit}, e{unit}, true" if self.six else f"uvec2(0u), s{unit}, 0u, false"
-        return f"product(w{unit}, {rest})"
+        rest = f"h{unit}, s{unit}, e{unit}" if self.six else f"uvec2(0u), s{unit}, 0u"
+        return f"product({'Q6_K' if self.six else 'Q4_0'}, w{unit}, uvec4(0u), {rest})"
 
 
 class Units:
     """The units of a layer and of the output, for a shape with blocks of one scale, in one buffer of weights."""
 
     def __init__(self, shape: Shape) -> None:
-        assert not shape.has_minimum
-        assert not shape.mixed
+        assert shape.type == "q4_0"
+        assert not shape.others
         self.shape = shape
         query, key = shape.heads * shape.dim, shape.kv_heads * shape.dim
         rows = [
@@ -73,7 +73,7 @@ class Units:
             unit = sum(matrix.n for matrix in self.matrices)
             self.matrices.append(Matrix(name, n_rows, n_columns, shape, f"here_{name}", False, unit, first, stride))
         self.n = sum(matrix.n for matrix in self.matrices)
-        self.output = Matrix("output", shape.vocabulary, shape.width, shape, "output_place", shape.output_six, 0)
+        self.output = Matrix("output", shape.vocabulary, shape.width, shape, "output_place", shape.output == "q6_k", 0)
         assert shape.ahead <= self.n
 
     def of(self, unit: int) -> Matrix:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pumice_vulkan.persistent.division import Shape
-from tools.rolled_quads import QUAD, Divided, Quads, Rows, product, sums
+from tools.rolled_quads import QUAD, Divided, Planes, Quads, Rows, sums
 from tools.straight_units import Matrix, Units
 
 TOKEN, OUTPUT = "t", "j"  # loop variables: a token, and a row of logits
@@ -138,11 +138,11 @@ class TokenUnits(Units):
 class TokenQuads(Quads):
     """Quads for several tokens."""
 
-    def batch(self, matrix: Rows, indices: Sequence[int], six: bool, moved: int, row: str) -> Iterator[str]:
+    def batch(self, matrix: Rows, indices: Sequence[int], planes: Planes, moved: int, row: str) -> Iterator[str]:
         for number, index in enumerate(indices):
             yield "{"
             yield from _begin(matrix)
-            yield from self.quad_products(index, six, 0)
+            yield from self.quad_products(index, planes, 0)
             yield from sums(self.shape.lanes, QUAD)
             share = self.shape.lanes // QUAD
             yield f"const uint slot = warp / {matrix.chunks}u, i = lane / {share}u;"
@@ -151,11 +151,11 @@ class TokenQuads(Quads):
             partial = f"{TOKEN} * PARTIAL_TOKEN + warp % {matrix.chunks}u * {matrix.stride} + {place}"
             yield f"    partial[{partial}] = t0;"
             yield "}"
-            yield self.requests(index, six, moved)
+            yield self.requests(index, planes, moved)
             yield "}"
 
     def multiply_output(self) -> Iterator[str]:
         output, ahead = self.output, self.shape.ahead
-        products = [product(unit, True) for unit in range(ahead)]
+        products = [output.types[0].product(unit) for unit in range(ahead)]
         loads = [self.output_load(unit, f"min(r + {unit + ahead}u, {output.last})") for unit in range(ahead)]
         return _output(output, products, loads)

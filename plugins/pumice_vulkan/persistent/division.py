@@ -20,9 +20,8 @@ MACROS = {
     "dim": "DIM",
     "ffn": "FFN",
     "vocabulary": "VOCAB",
-    "has_minimum": "SUPER",
-    "mixed": "MIXED",
-    "output_six": "OUTPUT6",
+    "type": "MATRIX",
+    "output": "OUTPUT",
     "positions": "EACH",
     "early": "EARLY",
     "block_size": "block_size",
@@ -55,9 +54,8 @@ class Shape:
         dim: values of a head.
         ffn: width of a layer's feed-forward; with experts that of all experts of a token.
         vocabulary: rows of the output matrix.
-        has_minimum: True if blocks of four bits have a minimum (Q4_K), False for Q4_0.
-        mixed: True if values and down have six bits in some layers.
-        output_six: True if the output matrix has six bits.
+        type: type of matrices.
+        output: type of the output matrix.
         positions: positions that an invocation attends to at a time.
         early: True if keys are requested before the products that give queries.
         block_size: positions of a block of the KV cache.
@@ -70,6 +68,7 @@ class Shape:
         head_norms: True if queries and keys have norms.
         rows: most tokens of a step; 1 is the shader for a single one.
         family: name of the family.
+        others: matrices (``pattern.MATRICES``) that may have another type in some layers, with that.
         spills: True if gated values of several rows lie in a buffer whatever their size, as shared memory is too small.
     """
 
@@ -84,9 +83,8 @@ class Shape:
     dim: int
     ffn: int
     vocabulary: int
-    has_minimum: bool
-    mixed: bool
-    output_six: bool
+    type: str
+    output: str
     positions: int
     early: bool
     block_size: int
@@ -99,7 +97,12 @@ class Shape:
     head_norms: bool = False
     rows: int = 1
     family: str = ""
+    others: tuple[tuple[str, str], ...] = ()
     spills: bool = False
+
+    def types_of(self, matrix: str) -> tuple[str, ...]:
+        """Return the type or the two types that a matrix may have."""
+        return self.type, *(other for name, other in self.others if name == matrix)
 
     @property
     def kernel(self) -> str:
@@ -117,9 +120,8 @@ class Shape:
         values = {name: getattr(self, field) for field, name in MACROS.items() if field not in self.varying}
         if self.experts:
             values |= {"EXPERTS": self.experts, "USED": self.used}
-        macros = {
-            name: str(value).lower() if isinstance(value, bool) else f"{value}u" for name, value in values.items()
-        }
+        macros = {name: _literal(value) for name, value in values.items()}
+        macros["MIXED"] = _literal(bool(self.others))
         flags = {"WITH_EXPERTS": self.experts > 0, "HEAD_NORMS": self.head_norms}
         return {"FAMILY": FAMILY[self.found_by], **macros, **{name: 1 for name, is_set in flags.items() if is_set}}
 
@@ -195,5 +197,16 @@ class Shape:
     def computes_rows(self) -> bool:
         """True if the shader computes so many rows: one, or as many as have an invocation for each word of a head."""
         words, pairs = (2 + self.share) * self.dim // 4, self.dim // 2
-        several = not (self.experts or self.head_norms) and self.rows * max(words, pairs) <= self.threads
-        return self.rows == 1 or several
+        return self.rows == 1 or (self.takes_several and self.rows * max(words, pairs) <= self.threads)
+
+    @property
+    def takes_several(self) -> bool:
+        """True if the family has a shader for steps of several tokens."""
+        return not (self.experts or self.head_norms) and self.type in ("q4_0", "q4_k")
+
+
+def _literal(value: bool | int | str) -> str:
+    """Return a value in GLSL; types are named as their constants."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value.upper() if isinstance(value, str) else f"{value}u"

@@ -6,9 +6,24 @@ from functools import partial
 
 from pumice_vulkan.persistent.division import Shape
 
+MORE_BITS = (("v", "q6_k"), ("down", "q6_k"))  # some layers of files named _M
+
 # Alike in all families.
-_shape = partial(Shape, threads=512, output_six=True, early=True, block_size=32, deep_positions=2)
+_shape = partial(Shape, threads=512, output="q6_k", early=True, block_size=32, deep_positions=2)
 _of_gpus = partial(_shape, lanes=32, groups=128, heads=32, deep=512)
+_llama_8b = partial(
+    _of_gpus,
+    ahead=4,
+    layers=32,
+    width=4096,
+    kv_heads=8,
+    dim=128,
+    ffn=14336,
+    vocabulary=128256,
+    positions=1,
+    share=2,
+    found_by="addresses",
+)
 _of_tests = partial(
     _shape,
     lanes=8,
@@ -19,8 +34,8 @@ _of_tests = partial(
     kv_heads=2,
     dim=64,
     vocabulary=300,
-    has_minimum=True,
-    mixed=True,
+    type="q4_k",
+    others=MORE_BITS,
     positions=2,
     share=2,
     deep=8,
@@ -36,25 +51,15 @@ FAMILIES = {
         dim=64,
         ffn=8192,
         vocabulary=128256,
-        has_minimum=False,
-        mixed=False,
+        type="q4_0",
         positions=2,
         share=1,
     ),
-    "llama_8b_q4_k_m": _of_gpus(
-        ahead=4,
-        layers=32,
-        width=4096,
-        kv_heads=8,
-        dim=128,
-        ffn=14336,
-        vocabulary=128256,
-        has_minimum=True,
-        mixed=True,
-        positions=1,
-        share=2,
-        found_by="addresses",
-    ),
+    "llama_8b_q4_k_m": _llama_8b(type="q4_k", others=MORE_BITS),
+    "llama_8b_q5_k_m": _llama_8b(type="q5_k", others=MORE_BITS),
+    "llama_8b_q6_k": _llama_8b(type="q6_k"),
+    "llama_8b_q8_0": _llama_8b(type="q8_0", output="q8_0"),
+    "llama_8b_q3_k": _llama_8b(type="q3_k"),
     "qwen3_8b_q4_k_m": _of_gpus(
         ahead=4,
         layers=36,
@@ -63,8 +68,8 @@ FAMILIES = {
         dim=128,
         ffn=12288,
         vocabulary=151936,
-        has_minimum=True,
-        mixed=True,
+        type="q4_k",
+        others=MORE_BITS,
         positions=1,
         share=2,
         found_by="addresses",
@@ -78,8 +83,8 @@ FAMILIES = {
         dim=128,
         ffn=6144,
         vocabulary=151936,
-        has_minimum=True,
-        mixed=True,
+        type="q4_k",
+        others=MORE_BITS,
         positions=1,
         share=2,
         found_by="addresses",
@@ -90,5 +95,11 @@ FAMILIES = {
     "tiny_experts": _of_tests(ahead=8, ffn=512, experts=8, used=2, head_norms=True),
     "tiny_q4_k_m": _of_tests(ahead=4, ffn=1024),
     "tiny_qwen3": _of_tests(ahead=4, ffn=2048, head_norms=True),
+    "tiny_types": _of_tests(
+        ahead=4,
+        ffn=1024,
+        type="q5_k",
+        others=(("v", "q4_k"), ("o", "q3_k"), ("down", "q8_0")),
+    ),
 }
 """Shapes by the name of their variant; ``tools/straight_line.py`` writes their products. Tests compute tiny ones."""

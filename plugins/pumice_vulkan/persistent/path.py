@@ -24,7 +24,7 @@ from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory
 from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.persistent.division import Shape
 from pumice_vulkan.persistent.general import FOUND_BY, TYPES, General, type_number
-from pumice_vulkan.persistent.pattern import SIX_BITS, Decoder, find_decoder
+from pumice_vulkan.persistent.pattern import Decoder, find_decoder
 from pumice_vulkan.persistent.shape import computes, shapes
 
 KERNEL = "persistent"
@@ -320,8 +320,8 @@ def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
     rows: list[list[Matrix | int]] = [
         [*row, cell, *router] for row, cell, router in zip(matrices, cells, routers, strict=True)
     ]
-    # The variant has the output's type, so the flag of six bits is left out.
-    last: list[Matrix | int] = [replace(output, format=matrices[0][0].format)]
+    usual = matrices[0][0].format
+    last: list[Matrix | int] = [replace(output, format=usual)]  # its type is the variant's, so it has no flag
     table = [*rows, last]
     typed: list[list[Matrix | int]] = [*rows, [output]]
     narrow: list[list[Matrix | int]] = [
@@ -333,7 +333,7 @@ def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
         return item.place.offset // 4  # units of 16 bytes
 
     def offset(item: Matrix) -> int:
-        return 4 * item.place.offset + (item.format.name == SIX_BITS)
+        return 4 * item.place.offset + (not item.format.dense and item.format is not usual)
 
     def address(item: Matrix) -> int:
         return addresses[id(item.place.buffer)] + offset(item)

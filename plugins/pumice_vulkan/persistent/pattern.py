@@ -17,8 +17,7 @@ from pumice_vulkan.fuse import DEFERRED, GROUP
 
 T = TypeVar("T")
 
-FOUR_BITS = ("q4_0", "q4_k")
-SIX_BITS = "q6_k"
+MATRICES = ("q", "k", "v", "o", "gate", "up", "down")  # names of a layer's matrices, in their order
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pumice.plugin import Weight, fixed
@@ -12,9 +12,7 @@ from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.persistent.division import Shape
 from pumice_vulkan.persistent.families import FAMILIES
 from pumice_vulkan.persistent.general import General, plans
-from pumice_vulkan.persistent.pattern import FOUR_BITS, SIX_BITS, Decoder
-
-MAYBE_SIX = (2, 6)  # matrices that may have six bits in some layers: values and down
+from pumice_vulkan.persistent.pattern import MATRICES, Decoder
 
 
 def shapes(decoder: Decoder, limits: Limits, device: Device, rows: int = 1) -> Iterator[Shape | General]:
@@ -35,8 +33,11 @@ def shapes(decoder: Decoder, limits: Limits, device: Device, rows: int = 1) -> I
 
 def _shapes_of_families(decoder: Decoder, limits: Limits, device: Device, rows: int) -> Iterator[Shape]:
     model, room = _sizes(decoder, limits, device), device.threadgroup_memory_bytes
-    for name, family in FAMILIES.items() if model else ():
+    types = [[_name(weight) for weight in layer.matrices] for layer in decoder.layers]
+    for name, family in FAMILIES.items():
         shape = family.of_rows(rows)
+        if _name(decoder.output) != family.output or not all(_suits(row, family) for row in types):
+            continue
         if any(getattr(shape, field) != value for field, value in model.items() if field not in family.varying):
             continue
         shape = replace(shape, family=name, layers=model["layers"], vocabulary=model["vocabulary"])
@@ -46,15 +47,12 @@ def _shapes_of_families(decoder: Decoder, limits: Limits, device: Device, rows: 
 
 
 def _sizes(decoder: Decoder, limits: Limits, device: Device) -> dict[str, int]:
-    """Return the fields of a shape that a model, its cache and its device decide; none for types of no family."""
-    four, six, output = _formats(decoder)
+    """Return the fields of a shape that a model, its cache and its device decide, but for types."""
     first = decoder.layers[0]
     q, k, *_ = first.matrices
     dim = int(first.attention.inputs["q"].shape[-1])
     (n_query, width), (n_key, _), (vocabulary, _) = fixed(q.shape), fixed(k.shape), fixed(decoder.output.shape)
     *_, ffn, _ = fixed(first.matrices[4].shape)
-    if not four:
-        return {}
     return {
         "lanes": device.subgroup_size,
         "layers": len(decoder.layers),
@@ -64,9 +62,6 @@ def _sizes(decoder: Decoder, limits: Limits, device: Device) -> dict[str, int]:
         "dim": dim,
         "ffn": ffn * max(first.block.used, 1),
         "vocabulary": vocabulary,
-        "has_minimum": four == "q4_k",
-        "mixed": six,
-        "output_six": output == SIX_BITS,
         "block_size": limits.block_size,
         "experts": fixed(first.block.router.shape)[0] if first.block.router is not None else 0,
         "used": first.block.used,
@@ -79,21 +74,9 @@ def computes(decoder: Decoder, limits: Limits, device: Device) -> bool:
     return any(True for _ in shapes(decoder, limits, device))
 
 
-def _formats(decoder: Decoder) -> tuple[str, bool, str]:
-    """Return the type of four bits ("" if other types occur), whether some layers have six, and the output's type."""
-    names = set()
-    six = False
-    for layer in decoder.layers:
-        for index, weight in enumerate(layer.matrices):
-            name = _name(weight)
-            if name == SIX_BITS and index in MAYBE_SIX:
-                six = True
-            else:
-                names.add(name)
-    output = _name(decoder.output)
-    four = names.pop() if len(names) == 1 else ""
-    supported = four in FOUR_BITS and output in (four, SIX_BITS)
-    return (four if supported else ""), six, output
+def _suits(types: Sequence[str], family: Shape) -> bool:
+    """Return True if a family's layers may have matrices of these types."""
+    return all(name in family.types_of(matrix) for matrix, name in zip(MATRICES, types, strict=True))
 
 
 def _name(weight: Weight) -> str:

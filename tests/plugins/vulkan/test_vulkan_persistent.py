@@ -37,11 +37,19 @@ def any_shape(vulkan_device: None) -> None:
 
 
 IDS = [(7 * i + 3) % 300 for i in range(12)]
-SIX_BITS = ("output.weight", "blk.1.attn_v.weight", "blk.1.ffn_down.weight")
+MIX = dict.fromkeys(("output.weight", "blk.1.attn_v.weight", "blk.1.ffn_down.weight"), "Q6_K")
+EVERY_TYPE = {
+    "output.weight": "Q6_K",
+    "blk.0.attn_v.weight": "Q4_K",
+    "blk.1.attn_output.weight": "Q3_K",
+    "blk.1.ffn_down.weight": "Q8_0",
+}
+TYPES = {"tiny_types": ("Q5_K", EVERY_TYPE)}
+"""Of matrices by family: the usual one, and others by name."""
 
 
 def write_model(path: Path, family: str = "tiny_q4_k_m", architecture: str = "llama", **sizes: int) -> Path:
-    """A model of a family; values and down of the second layer, and the output, have six bits.
+    """A model of a family; values and down of the second layer, and the output, have six bits, or as ``TYPES`` says.
 
     ``architecture``: "qwen3" has norms of heads. ``sizes``: ``n_layer`` and ``n_vocab``.
     """
@@ -59,11 +67,12 @@ def write_model(path: Path, family: str = "tiny_q4_k_m", architecture: str = "ll
         }
     rng = np.random.default_rng(1)
     types = {}
+    usual, others = TYPES.get(family, ("Q4_K", MIX))
     for name, numbers in tensors.items():
         if numbers.ndim == 1:
             tensors[name] = rng.uniform(0.5, 1.5, numbers.shape).astype(np.float32)
         else:
-            types[name] = GGMLType.Q6_K if name in SIX_BITS else GGMLType.Q4_K
+            types[name] = GGMLType[others.get(name, usual)]
             tensors[name] = quantize(numbers, types[name])
     return write_gguf(path, metadata, tensors, types)
 
@@ -161,10 +170,11 @@ def used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ("family", "architecture", "sizes"),
     [
         ("tiny_q4_k_m", "llama", {}),
+        ("tiny_types", "llama", {}),
         pytest.param("tiny_q4_k_m", "llama", {"n_layer": 3, "n_vocab": 517}, marks=pytest.mark.nightly),
         pytest.param("tiny_qwen3", "qwen3", {"n_layer": 3, "n_vocab": 517}, marks=pytest.mark.nightly),
     ],
-    ids=["llama", "other-sizes", "qwen3"],
+    ids=["llama", "every-type", "other-sizes", "qwen3"],
 )
 def test_logits(tmp_path: Path, used: list[str], family: str, architecture: str, sizes: dict[str, int]) -> None:
     """Families compute any number of layers and any vocabulary."""
