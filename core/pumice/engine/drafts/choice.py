@@ -31,7 +31,8 @@ DEPTH = 16  # positions before the measured rows
 MEASURED = (1, 2, 4, 8, 16)  # rows of measured steps
 MEASURING_SECONDS = 0.4  # after which no further round is measured
 WARMING_SECONDS = 0.1  # of rounds of one size, in which an idle GPU raises its clock
-LEAST_ROUNDS = 5  # of steps that are not slow, however long they take
+LEAST_ROUNDS = 5  # of steps that are not slow, however long they take, and without a notably lower time at the end
+NOTABLE = 0.98  # ratio to the least time so far, below which a time counts as lower
 SLOW_SECONDS = 0.1  # of a step of one row, above which a round is enough
 SLOW_ALONE = 0.01  # the same where no other size is measured
 RUNS = 3  # measured drafts of a length
@@ -241,8 +242,8 @@ def promise(chances: Sequence[float]) -> float:
 def measure_rows(step: Callable[[int], None], sizes: Sequence[int] = MEASURED) -> StepCosts:
     """Return the costs of rows, measured by ``step``, which computes a step with a number of rows.
 
-    The sizes take turns, and the least time of each counts, since other programs can only delay a step. Slow steps are
-    measured once, and not of all sizes.
+    The sizes take turns, and the least time of each counts, since other programs can only delay a step. It ends when
+    no time becomes lower any more. Slow steps are measured once, and not of all sizes.
     """
     step(sizes[0])  # prepares kernels
     is_single = len(sizes) == 1
@@ -251,13 +252,17 @@ def measure_rows(step: Callable[[int], None], sizes: Sequence[int] = MEASURED) -
     sizes = sizes[::2] if is_slow else sizes
     for size in sizes[1:]:
         step(size)
-    least, began, n_rounds = dict.fromkeys(sizes, math.inf), time.perf_counter(), 0
-    while n_rounds < LEAST_ROUNDS or time.perf_counter() - began < enough:
-        n_rounds += 1
+    least, began, n_rounds, n_alike = dict.fromkeys(sizes, math.inf), time.perf_counter(), 0, 0
+    is_done = False
+    while not is_done:
+        n_rounds, n_alike = n_rounds + 1, n_alike + 1
         for size in sizes:
-            least[size] = min(least[size], _seconds(step, size))
-        if is_slow:
-            break
+            seconds = _seconds(step, size)
+            n_alike = 0 if seconds < NOTABLE * least[size] else n_alike
+            least[size] = min(least[size], seconds)
+        elapsed = time.perf_counter() - began
+        is_settled = n_alike >= LEAST_ROUNDS and elapsed >= WARMING_SECONDS
+        is_done = is_slow or is_settled or (n_rounds >= LEAST_ROUNDS and elapsed >= enough)
     single = least[sizes[0]]
     multiples = accumulate((min(float(size), seconds / single) for size, seconds in least.items()), max)
     return StepCosts(dict(zip(sizes, multiples, strict=True)), seconds=single)
