@@ -1,4 +1,4 @@
-"""The linear map behind the convolutions of a spectrogram."""
+"""The first convolution of a spectrogram, and the linear map behind the last one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,15 @@ from numpy.typing import NDArray
 
 from pumice.plugin import N_TOKENS, GraphBuilder, Tensor
 from pumice.plugin.nn import blocks
+
+TAPS = 9  # of a kernel of 3 x 3
+
+
+def first_convolved(g: GraphBuilder, name: str, size: str) -> Tensor:
+    """Apply ``{name}.weight [n, 1, 3, 3]`` to the input ``frames [size, 9]``, what its taps see: ``[size, n]``."""
+    kernel = g.weight(f"{name}.weight")
+    flat = g.derived(f"{name}.flat", (int(kernel.shape[0]), TAPS), lambda w: w.reshape(len(w), -1), kernel)
+    return g.linear(g.input("frames", (size, TAPS)), flat)
 
 
 def joined_bins(g: GraphBuilder, x: Tensor, name: str, n_out: int, n_bins: int, *, by_channel: bool) -> Tensor:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor, Weight
 from pumice.plugin.nn import blocks
 from pumice.plugin.unstable import AudioEncoder, Samples, SoundPiece
-from pumice_architectures.hearing.bins import joined_bins
-from pumice_architectures.hearing.halving import TAPS, conformer_sizes
+from pumice_architectures.hearing.bins import TAPS, first_convolved, joined_bins
+from pumice_architectures.hearing.conformer_block import conformer_sizes
 from pumice_architectures.hearing.mel import HOP, RATE, WINDOW_FRAMES, Mel, padded_to
 from pumice_architectures.hearing.whisper import halved
 from pumice_architectures.vision.convolution import summed, tap_inputs
@@ -108,10 +108,8 @@ class Gemma4Conformer(AudioEncoder):
 
     def _convolved(self, g: GraphBuilder) -> Tensor:
         """Return ``[n_tokens, n_embd]``: two convolutions over time and bins, and a linear map of a time's bins."""
-        kernel = g.weight("a.conv1d.0.weight")
-        frames = g.input("frames", (g.size("n_conv1", halved(WINDOW_FRAMES) * self.bins[1]), TAPS))
-        flat = g.derived("a.conv1d.0.flat", (int(kernel.shape[0]), TAPS), lambda w: w.reshape(len(w), -1), kernel)
-        x = self._channels(g, g.linear(frames, flat), 0)
+        x = first_convolved(g, "a.conv1d.0", g.size("n_conv1", halved(WINDOW_FRAMES) * self.bins[1]))
+        x = self._channels(g, x, 0)
         x = summed(g, x, "conv", "a.conv1d.1", g.size("n_conv2", self.n_rows * self.bins[2]))
         x = self._channels(g, x, 1)
         return joined_bins(g, x, "a.input_projection", self.n_embd, self.bins[2], by_channel=False)

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks
 from pumice.plugin.unstable import Samples, SoundPiece
-from pumice_architectures.hearing.around import Around, Conformer
-from pumice_architectures.hearing.bins import joined_bins
-from pumice_architectures.hearing.halving import TAPS, conformer_sizes
+from pumice_architectures.hearing.bins import TAPS, first_convolved, joined_bins
+from pumice_architectures.hearing.conformer_block import Around, Conformer, conformer_sizes
 from pumice_architectures.hearing.mel import HOP, RATE, WINDOW, WINDOW_FRAMES, Mel, mel_filters
 from pumice_architectures.hearing.whisper import halved
 from pumice_architectures.vision.convolution import depthwise, row, tap_inputs
@@ -88,11 +87,9 @@ class FastConformer(Conformer):
 
     def _convolved(self, g: GraphBuilder) -> Tensor:
         """Return ``[n_tokens, n_embd]``: the convolutions, and a linear map of a time's channels and bins."""
-        kernel = g.weight("a.conv1d.0.weight")
-        n = int(kernel.shape[0])
-        frames = g.input("frames", (g.size("n_conv1", self.times[1] * self.bins[1]), TAPS))
-        flat = g.derived("a.conv1d.0.flat", (n, TAPS), lambda w: w.reshape(n, TAPS), kernel)
-        x = g.relu(g.linear(frames, flat) + row(g, "a.conv1d.0.bias", n))
+        x = first_convolved(g, "a.conv1d.0", g.size("n_conv1", self.times[1] * self.bins[1]))
+        n = blocks.width(x)
+        x = g.relu(x + row(g, "a.conv1d.0.bias", n))
         for stage, by_channel, joining in ((2, "a.conv1d.2", "a.conv1d.3"), (3, "a.conv1d.5", "a.conv1d.6")):
             size = g.size(f"n_conv{stage}", self.times[stage] * self.bins[stage])
             x = depthwise(g, x, f"conv{stage}", by_channel, size)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks
 from pumice.plugin.unstable import HIDDEN, Samples, SoundPiece, mask_width
-from pumice_architectures.hearing.around import Around, Conformer
 from pumice_architectures.hearing.conformer import htk_filters
+from pumice_architectures.hearing.conformer_block import Around, Conformer
 from pumice_architectures.hearing.mel import HOP, WINDOW, Mel
 from pumice_architectures.vision.qformer import query_block, query_norm
 from pumice_architectures.vision.vit import window_mask

@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ModelError, Tensor
 from pumice.plugin.nn import blocks
 from pumice.plugin.unstable import Samples, SoundPiece
-from pumice_architectures.hearing.bins import joined_bins
+from pumice_architectures.hearing.bins import TAPS, first_convolved, joined_bins
 from pumice_architectures.hearing.mel import HOP, WINDOW, Mel, log_mel, padded_to
 from pumice_architectures.hearing.whisper import Whisper, cut, halved
 from pumice_architectures.vision.convolution import row, summed
 from pumice_architectures.vision.vit import falling
 
 SHORTEST = 8000  # samples; shorter sounds are padded
-TAPS = 9  # of a kernel of 3 x 3
 MOST_CHANNELS = 1024  # of the convolutions; published models have 480
 
 
@@ -69,10 +68,9 @@ class ConvolvedMel(Whisper):
             raise ModelError(
                 f"tensor a.conv2d.1.weight has {n_channels} channels, at most {MOST_CHANNELS} are supported"
             )
-        frames = g.input("frames", (g.size("n_conv1", self._most(1)), TAPS))
-        kernel = g.weight("a.conv2d.1.weight", (n_channels, 1, 3, 3))
-        flat = g.derived("a.conv2d.1.flat", (n_channels, TAPS), lambda w: w.reshape(len(w), -1), kernel)
-        x = g.gelu_erf(g.linear(frames, flat) + row(g, "a.conv2d.1.bias", n_channels))
+        g.weight("a.conv2d.1.weight", (n_channels, 1, 3, 3))  # raises ModelError for another shape
+        x = first_convolved(g, "a.conv2d.1", g.size("n_conv1", self._most(1)))
+        x = g.gelu_erf(x + row(g, "a.conv2d.1.bias", n_channels))
         for number in (2, 3):
             size = g.size(f"n_conv{number}", self._most(number))
             x = summed(g, x, f"conv{number}", f"a.conv2d.{number}", size)
