@@ -86,7 +86,8 @@ def _attention(lowering: Lowering, node: Node) -> None:
     if v is not None:
         assert cells.cache.values is not None
         _store(lowering, cells, v, cells.cache.values, alongside=k is not None)
-    if node.state is None and _has_many_registers() and not lowering.is_single(node.inputs["q"]) and _is_plain(node):
+    is_of_step = node.state is None and _has_many_registers() and not lowering.is_single(node.inputs["q"])
+    if is_of_step and _is_plain(node, "qkv"):
         _attend_to_step(lowering, node, cells)
     elif cells.lengths and _is_plain_memory(node, cells):
         _attend_to_memory(lowering, node, cells)
@@ -97,10 +98,10 @@ def _attention(lowering: Lowering, node: Node) -> None:
 def _is_plain_memory(node: Node, cells: Attended) -> bool:
     """Return True if kernels/attention_memory.py has all that a node asks for."""
     keys, values = cells.cache.keys, cells.cache.values
-    is_plain = set(node.inputs) == {"q"} and not any(node.attrs[name] for name in ("softcap", "slopes", "log_sum"))
     sees_all = _mask(node) == "near" and not _window(node)
     has_tiles = cells.kv_type in FLOATS and cells.block_size % CELLS == 0
-    return is_plain and sees_all and has_tiles and values is not None and keys.dim % 16 == values.dim % 16 == 0
+    has_lanes = values is not None and keys.dim % 16 == values.dim % 16 == 0
+    return _is_plain(node, "q") and sees_all and has_tiles and has_lanes
 
 
 def _attend_to_memory(lowering: Lowering, node: Node, cells: Attended) -> None:
@@ -124,11 +125,9 @@ def _attend_to_memory(lowering: Lowering, node: Node, cells: Attended) -> None:
     )
 
 
-def _is_plain(node: Node) -> bool:
-    """Return True if kernels/attention_step.py has all that a node asks for."""
-    return set(node.inputs) == {"q", "k", "v"} and not any(
-        node.attrs[name] for name in ("softcap", "slopes", "log_sum")
-    )
+def _is_plain(node: Node, inputs: str) -> bool:
+    """Return True if a node has these inputs alone, and asks for nothing that kernels of few forms lack."""
+    return set(node.inputs) == set(inputs) and not any(node.attrs[name] for name in ("softcap", "slopes", "log_sum"))
 
 
 def _attend_to_step(lowering: Lowering, node: Node, cells: Attended) -> None:
