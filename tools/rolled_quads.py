@@ -13,6 +13,7 @@ from functools import cached_property, partial
 
 from pumice_vulkan.formats import BY_NAME
 from pumice_vulkan.persistent.division import Shape
+from pumice_vulkan.persistent.pattern import MATRICES
 
 QUAD = 4
 
@@ -266,7 +267,7 @@ class Quads:
             if self.has_bytes:
                 yield f"uvec4 m{unit} = uvec4(0u);"
         yield "uint64_t p_low, p_high, p_scale, p_super; // into the matrix whose quads are asked for"
-        yield f"uint64_t {', '.join(f'at_{name}' for name in ('q', 'k', 'v', 'o', 'gate', 'up', 'down'))};"
+        yield f"uint64_t {', '.join(f'at_{name}' for name in MATRICES)};"
         for matrix in (*self.matrices, self.v):
             if len(matrix.types) > 1:
                 yield f"bool other_{matrix.name} = false;"
