@@ -140,12 +140,17 @@ def unknown_adapter(name: str, known: Collection[str]) -> RequestError:
     return RequestError(f"adapters: the model has no adapter {name!r}; it has: {', '.join(known) or 'none'}")
 
 
+def wrong_scale(name: str, scale: object) -> RequestError:
+    """Return the error for a scale that is not a finite number."""
+    return RequestError(f"adapters: the scale of {name!r} must be a finite number, not {show_python(scale)}")
+
+
 def check_adapters(adapters: Mapping[str, float] | None) -> None:
     """Raise RequestError unless ``adapters`` are None, or finite scales by name."""
     REQUEST["adapters"].check(adapters)
     for name, scale in (adapters or {}).items():
         if not math.isfinite(scale):
-            raise RequestError(f"adapters: the scale of {name!r} must be a finite number, not {show_python(scale)}")
+            raise wrong_scale(name, scale)
 
 
 class Logprobs(msgspec.Struct, frozen=True, array_like=True, gc=False):

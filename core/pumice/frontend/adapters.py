@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import SupportsFloat
 
 from pumice.config import AdapterOptions
-from pumice.engine.messages import MAX_NAME, check_adapters, unknown_adapter
+from pumice.engine.messages import MAX_NAME, check_adapters, unknown_adapter, wrong_scale
 from pumice.errors import ConfigError, RequestError
 from pumice.frontend.engine import ModelEngine, check_open
 from pumice.options.reading import SettingsReader
@@ -112,5 +112,5 @@ class Adapters(MutableMapping[str, float]):
 def _check_scale(name: str, scale: object) -> None:
     """Raise RequestError unless an adapter's scale is a finite number."""
     if isinstance(scale, (bool, str)) or not isinstance(scale, SupportsFloat):
-        raise RequestError(f"adapters: the scale of {name!r} must be a finite number, not {show_python(scale)}")
+        raise wrong_scale(name, scale)
     check_adapters({name: float(scale)})
