@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from clients_common import MODEL, URL, check, run
+from clients_common import MODEL, URL, run
 
 OPTIONS = ["--no-git", "--no-show-model-warnings", "--no-check-update", "--no-analytics", "--yes-always", "--no-pretty"]
 
@@ -24,14 +24,7 @@ def aider(*options):
         return done.stdout
 
 
-@check
-def chat():
-    return aider("--no-stream", "--message", "Tell a story.")
-
-
-@check
-def stream():
-    return aider("--stream", "--message", "Tell a story.")
-
-
-run()
+run(
+    chat=lambda: aider("--no-stream", "--message", "Tell a story."),
+    stream=lambda: aider("--stream", "--message", "Tell a story."),
+)

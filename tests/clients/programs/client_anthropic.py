@@ -1,21 +1,14 @@
 from anthropic import Anthropic
-from clients_common import MESSAGES, MODEL, TOOL, URL, check, run
+from clients_common import MESSAGES, MODEL, TOOL, URL, run
 
 client = Anthropic(base_url=URL, api_key="none")
 
 
-@check
-def chat():
-    return client.messages.create(model=MODEL, max_tokens=10, messages=MESSAGES).content[0].text
-
-
-@check
 def stream():
     with client.messages.stream(model=MODEL, max_tokens=10, messages=MESSAGES) as stream:
         return "".join(stream.text_stream)
 
 
-@check
 def tools():
     function = TOOL["function"]
     tool = {"name": function["name"], "input_schema": function["parameters"]}
@@ -24,4 +17,8 @@ def tools():
     return answer.content[-1].name
 
 
-run()
+run(
+    chat=lambda: client.messages.create(model=MODEL, max_tokens=10, messages=MESSAGES).content[0].text,
+    stream=stream,
+    tools=tools,
+)

@@ -1,6 +1,6 @@
 import json
 
-from clients_common import MODEL, TOOL, URL, check, run
+from clients_common import MODEL, TOOL, URL, run
 from guidance import assistant, gen, models, user
 from guidance import json as gen_json
 
@@ -12,7 +12,6 @@ def begun():
     return model
 
 
-@check
 def chat():
     model = begun()
     with assistant():
@@ -20,7 +19,6 @@ def chat():
     return model["story"]
 
 
-@check
 def structured():
     model = begun()
     with assistant():
@@ -28,4 +26,7 @@ def structured():
     return json.loads(model["weather"])["city"]
 
 
-run()
+run(
+    chat=chat,
+    structured=structured,
+)

@@ -1,4 +1,4 @@
-from clients_common import MODEL, URL, check, run
+from clients_common import MODEL, URL, run
 from haystack.components.embedders import OpenAITextEmbedder
 from haystack.components.generators.chat import OpenAIChatGenerator
 from haystack.dataclasses import ChatMessage
@@ -8,12 +8,6 @@ KEY = {"api_key": Secret.from_token("none"), "api_base_url": f"{URL}/v1", "model
 MESSAGES = [ChatMessage.from_user("Once upon a time")]
 
 
-@check
-def chat():
-    return OpenAIChatGenerator(**KEY, generation_kwargs={"max_tokens": 10}).run(MESSAGES)["replies"][0].text
-
-
-@check
 def stream():
     parts = []
     settings = {"max_tokens": 10}
@@ -21,9 +15,8 @@ def stream():
     return len(parts) > 1
 
 
-@check
-def embeddings():
-    return OpenAITextEmbedder(**KEY).run("a")["embedding"]
-
-
-run()
+run(
+    chat=lambda: OpenAIChatGenerator(**KEY, generation_kwargs={"max_tokens": 10}).run(MESSAGES)["replies"][0].text,
+    stream=stream,
+    embeddings=lambda: OpenAITextEmbedder(**KEY).run("a")["embedding"],
+)

@@ -1,4 +1,4 @@
-from clients_common import MODEL, URL, check, run
+from clients_common import MODEL, URL, run
 from llama_index.core.llms import ChatMessage
 from llama_index.llms.openai_like import OpenAILike
 
@@ -6,14 +6,7 @@ llm = OpenAILike(api_base=f"{URL}/v1", api_key="none", model=MODEL, is_chat_mode
 MESSAGES = [ChatMessage(role="user", content="Once upon a time")]
 
 
-@check
-def chat():
-    return llm.chat(MESSAGES).message.content
-
-
-@check
-def stream():
-    return "".join(part.delta or "" for part in llm.stream_chat(MESSAGES))
-
-
-run()
+run(
+    chat=lambda: llm.chat(MESSAGES).message.content,
+    stream=lambda: "".join(part.delta or "" for part in llm.stream_chat(MESSAGES)),
+)

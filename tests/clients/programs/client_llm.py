@@ -3,7 +3,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from clients_common import MODEL, TOOL, URL, check, run
+from clients_common import MODEL, TOOL, URL, run
 
 folder = tempfile.TemporaryDirectory()
 os.environ["LLM_USER_PATH"] = folder.name
@@ -15,21 +15,12 @@ os.environ["LLM_USER_PATH"] = folder.name
 import llm  # noqa: E402 - reads the folder
 
 model = llm.get_model("pumice")
+SCHEMA = TOOL["function"]["parameters"]
 
 
-@check
-def chat():
-    return model.prompt("Once upon a time", max_tokens=10, stream=False).text()
-
-
-@check
-def stream():
-    return len(list(model.prompt("Once upon a time", max_tokens=100))) > 1  # a slow reader gets several tokens at once
-
-
-@check
-def structured():
-    return json.loads(model.prompt("Once", schema=TOOL["function"]["parameters"], stream=False).text())["city"]
-
-
-run()
+run(
+    chat=lambda: model.prompt("Once upon a time", max_tokens=10, stream=False).text(),
+    # A slow reader gets several tokens at once.
+    stream=lambda: len(list(model.prompt("Once upon a time", max_tokens=100))) > 1,
+    structured=lambda: json.loads(model.prompt("Once", schema=SCHEMA, stream=False).text())["city"],
+)

@@ -6,7 +6,7 @@ import sys
 import tempfile
 import urllib.request
 
-from clients_common import MESSAGES, MODEL, TOOL, URL, check, run, started
+from clients_common import MESSAGES, MODEL, TOOL, URL, run, started
 
 folder = tempfile.TemporaryDirectory()
 os.environ.update(
@@ -42,37 +42,24 @@ def completion(**fields):
     return ask("/api/chat/completions", {"model": MODEL, "messages": MESSAGES, "max_tokens": 10, **fields}, token)
 
 
-@check
-def chat():
-    return json.loads(completion())["choices"][0]["message"]["content"]
-
-
-@check
-def stream():
-    return "data: [DONE]" in completion(stream=True)
-
-
-@check
 def tools():
     answer = json.loads(completion(tools=[TOOL], tool_choice="required", max_tokens=100))
     return answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"]
 
 
-@check
 def structured():
     form = {"type": "json_schema", "json_schema": {"name": "weather", "schema": TOOL["function"]["parameters"]}}
     answer = json.loads(completion(response_format=form, max_tokens=100))
     return json.loads(answer["choices"][0]["message"]["content"])["city"]
 
 
-@check
-def embeddings():
-    return json.loads(ask("/api/embeddings", {"model": MODEL, "input": ["a", "b"]}, token))["data"][1]["embedding"]
-
-
-@check
-def models():
-    return MODEL in [row["id"] for row in json.loads(ask("/api/models", key=token))["data"]]
-
-
-run()
+run(
+    chat=lambda: json.loads(completion())["choices"][0]["message"]["content"],
+    stream=lambda: "data: [DONE]" in completion(stream=True),
+    tools=tools,
+    structured=structured,
+    embeddings=lambda: json.loads(ask("/api/embeddings", {"model": MODEL, "input": ["a", "b"]}, token))["data"][1][
+        "embedding"
+    ],
+    models=lambda: MODEL in [row["id"] for row in json.loads(ask("/api/models", key=token))["data"]],
+)

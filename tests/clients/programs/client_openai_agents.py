@@ -1,9 +1,7 @@
-from typing import Literal
-
 from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, set_tracing_disabled
-from clients_common import MODEL, URL, check, run
+from clients_city import City
+from clients_common import MODEL, URL, run
 from openai import AsyncOpenAI
-from pydantic import BaseModel
 
 set_tracing_disabled(True)
 FEW = ModelSettings(max_tokens=10)
@@ -13,26 +11,23 @@ def client():
     return AsyncOpenAI(base_url=f"{URL}/v1", api_key="none")
 
 
-class City(BaseModel):
-    name: Literal["Paris", "Rome"]
-
-
-@check
 def chat():
     model = OpenAIChatCompletionsModel(model=MODEL, openai_client=client())
     return Runner.run_sync(Agent("a", model=model, model_settings=FEW), "Once upon a time").final_output
 
 
-@check
 def structured():
     model = OpenAIChatCompletionsModel(model=MODEL, openai_client=client())
     return Runner.run_sync(Agent("a", model=model, output_type=City), "Once upon a time").final_output.name
 
 
-@check
 def responses():
     model = OpenAIResponsesModel(model=MODEL, openai_client=client())
     return Runner.run_sync(Agent("a", model=model), "Once upon a time").final_output
 
 
-run()
+run(
+    chat=chat,
+    structured=structured,
+    responses=responses,
+)

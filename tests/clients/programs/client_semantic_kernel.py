@@ -1,6 +1,6 @@
 import asyncio
 
-from clients_common import MODEL, URL, check, run
+from clients_common import MODEL, URL, run
 from openai import AsyncOpenAI
 from semantic_kernel.connectors.ai.open_ai import (
     OpenAIChatCompletion,
@@ -22,12 +22,6 @@ def service():
     return OpenAIChatCompletion(ai_model_id=MODEL, async_client=client())
 
 
-@check
-def chat():
-    return str(asyncio.run(service().get_chat_message_content(HISTORY, SETTINGS)))
-
-
-@check
 def stream():
     async def collect():
         return [str(part) async for part in service().get_streaming_chat_message_content(HISTORY, SETTINGS)]
@@ -35,10 +29,13 @@ def stream():
     return "".join(asyncio.run(collect()))
 
 
-@check
 def embeddings():
     service = OpenAITextEmbedding(ai_model_id=MODEL, async_client=client())
     return len(asyncio.run(service.generate_embeddings(["a", "b"]))) == 2
 
 
-run()
+run(
+    chat=lambda: str(asyncio.run(service().get_chat_message_content(HISTORY, SETTINGS))),
+    stream=stream,
+    embeddings=embeddings,
+)

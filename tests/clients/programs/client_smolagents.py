@@ -1,4 +1,4 @@
-from clients_common import MODEL, URL, check, run
+from clients_common import MODEL, URL, run
 from smolagents import ChatMessage, OpenAIServerModel, tool
 
 model = OpenAIServerModel(model_id=MODEL, api_base=f"{URL}/v1", api_key="none", max_tokens=10)
@@ -15,20 +15,13 @@ def get_weather(city: str) -> str:
     return city
 
 
-@check
-def chat():
-    return model.generate(MESSAGES).content
-
-
-@check
-def stream():
-    return "".join(part.content or "" for part in model.generate_stream(MESSAGES))
-
-
-@check
 def tools():
     wider = OpenAIServerModel(model_id=MODEL, api_base=f"{URL}/v1", api_key="none", max_tokens=200)
     return wider.generate(MESSAGES, tools_to_call_from=[get_weather]).tool_calls[0].function.name
 
 
-run()
+run(
+    chat=lambda: model.generate(MESSAGES).content,
+    stream=lambda: "".join(part.content or "" for part in model.generate_stream(MESSAGES)),
+    tools=tools,
+)

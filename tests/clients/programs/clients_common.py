@@ -28,26 +28,19 @@ TOOL: Any = {
         },
     },
 }
-_CHECKS: list[Callable[[], object]] = []
 
 
-def check(function: Callable[[], object]) -> Callable[[], object]:
-    """Register a feature: it works if the function returns a true value."""
-    _CHECKS.append(function)
-    return function
-
-
-def run() -> None:
-    """Run every check, and print "feature: ok", or the first line of its error."""
-    for function in _CHECKS:
+def run(**checks: Callable[[], object]) -> None:
+    """Print for each feature "ok" if its check returns a true value, or the first line of the error."""
+    for feature, check in checks.items():
         try:
-            value = function()
+            value = check()
             problem = "" if value else f"nothing was returned: {value!r}"
         except Exception as error:
             if os.environ.get("TRACE"):
                 traceback.print_exc()
             problem = f"{type(error).__name__}: {error}".splitlines()[0][:300]
-        print(f"{function.__name__}: {problem or 'ok'}", flush=True)
+        print(f"{feature}: {problem or 'ok'}", flush=True)
 
 
 def started(command: Callable[[int], Sequence[str]], path: str) -> str:
