@@ -11,6 +11,7 @@ import pytest
 
 import tiny_drafts
 import tiny_encoders
+import tiny_t5
 from make_fixtures import families
 from nightly import crossed
 from pumice.gguf import GGUFFile
@@ -290,7 +291,8 @@ def refusals(name: str) -> Callable[..., str]:
     return refusal
 
 
-EVERY = {name: ZOO[name] for name in SHALLOW_LARGEST} | tiny_encoders.MODELS | tiny_drafts.DRAFTS
+OTHERS = tiny_encoders.MODELS | tiny_drafts.DRAFTS | tiny_t5.MODELS
+EVERY = {name: ZOO[name] for name in SHALLOW_LARGEST} | OTHERS
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -311,28 +313,42 @@ def test_every_key_missing_or_hostile(name: str) -> None:
         assert len(refusal({k: v for k, v in model.keys().items() if k != name_of_key}).splitlines()) <= 1
 
 
-@pytest.mark.parametrize("name", tiny_drafts.DRAFTS)
-def test_every_tensor_of_a_draft_missing_or_misshapen(name: str) -> None:
-    model, refusal = EVERY[name], refusals(name)
+WITH_UNUSED = ("llama-embed", "nomic-bert-biases", "wavtokenizer-dec")  # models, whose graphs read other tensors
+TABLES = ("token_embd.weight", "output.weight", "token_types.weight")
+
+
+@pytest.mark.parametrize("name", [name for name in OTHERS if name not in WITH_UNUSED])
+def test_every_tensor_of_an_encoder_or_a_draft_missing_or_misshapen(name: str) -> None:
+    model, refusal = OTHERS[name], refusals(name)
     for tensor, shape in model.shapes.items():
         others = {key: value for key, value in model.shapes.items() if key != tensor}
         missed = refusal(model.keys(), others)
-        ends = tensor in ("token_embd.weight", "output.weight", "d2t")  # the target's, or of other tokens
-        assert f"tensor {tensor} is missing" in missed or ends or (not missed and draft_may_lack(tensor))
-        for axis in range(tensor == "token_embd.weight", len(shape)):  # more tokens are another valid model
+        wanted = tensor.replace("attn_qkv", "attn_q")  # without one for all three, each is looked for
+        ends = tensor in ("token_embd.weight", "output.weight", "d2t")  # a draft's target has them, too
+        assert f"tensor {wanted} is missing" in missed or ends or (not missed and other_may_lack(tensor)), tensor
+        for axis in range(tensor.endswith(TABLES), len(shape)):  # more tokens, types or classes are valid
             wrong = tuple(n + (i == axis) for i, n in enumerate(shape))
             refused = refusal(model.keys(), others | {tensor: wrong})
-            pattern = r"tensor \S+ has shape|does not match|cannot|must list|rows, expected"
+            pattern = r"tensor \S+ has shape|does not match|does not broadcast|cannot|must list|rows, expected"
             assert re.search(pattern, refused), (tensor, axis)
 
 
-def draft_may_lack(tensor: str) -> bool:
-    optional = (
-        ".scale",
-        ".bias",
-        "attn_v.weight",
-        "sinks.weight",
-        "post_attention_norm.weight",
-        "post_ffw_norm.weight",
-    )
-    return tensor.endswith((*optional, "layer_output_scale.weight", "rope_freqs.weight", "conf_proj.weight"))
+def other_may_lack(tensor: str) -> bool:
+    optional = "scale bias attn_v sinks post_attention_norm post_ffw_norm layer_output_scale rope_freqs conf_proj"
+    optional += " token_types cls cls.output cls.norm ffn_gate attn_rel_b attn_norm_2 attn_q_norm attn_k_norm"
+    stem = tensor.removesuffix(".weight")
+    return stem.endswith(tuple(optional.split())) or stem == "blk.0.attn_norm"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("attention.relative_buckets_count", 1, "is 1, it must be at least 4 and at most 252"),
+        ("decoder_start_token_id", 99, "is 99, no token of the vocabulary"),
+        ("decoder_block_count", -1, "is -1, it must be at least 1"),
+        ("decoder_block_count", 2**32, "dec.blk.2"),
+        ("block_count", 2**32, "enc.blk.3"),
+    ],
+)
+def test_impossible_hyperparameters_of_an_encoder_decoder(key: str, value: int, message: str) -> None:
+    assert message in refusals("t5-every-bias")(EVERY["t5-every-bias"].keys() | {f"t5.{key}": value})
