@@ -49,23 +49,25 @@ class Timestamps(Sampler):
         if self._forced:
             candidates.keep(candidates.ids == self._forced[0])
             return
-        ids, logits = candidates.ids, candidates.logits
-        times = np.flatnonzero(ids >= self.first_timestamp)
+        if not (candidates.ids[1:] > candidates.ids[:-1]).all():
+            candidates.keep(np.argsort(candidates.ids))
+        logits = candidates.logits
         low, high = self._bounds()
-        times = times[(ids[times] >= low) & (ids[times] < high)]
+        end, behind, first, last = np.searchsorted(candidates.ids, (self._end, self._end + 1, low, high)).tolist()
+        texts, times = logits[:behind], logits[first:last]
         last_is_time, is_pair = self._last()
         if not self._generated:
-            candidates.keep(times)
-            return
-        if last_is_time and not is_pair:
-            texts = np.flatnonzero(ids == self._end)
+            texts = texts[:0]
+        elif last_is_time and not is_pair:
+            texts[:end] = -np.inf
+        elif last_is_time:
+            times = times[:0]
+        total, of_times = _together(texts), _together(times)
+        if of_times > texts.max(initial=-np.inf):
+            logits[:first], candidates.total = -np.inf, of_times
         else:
-            texts = np.flatnonzero(ids <= self._end)
-            times = times[:0] if last_is_time else times
-        if _together(logits[times]) > logits[texts].max(initial=-np.inf):
-            candidates.keep(times)
-        else:
-            candidates.keep(np.concatenate([texts, times]))
+            logits[behind:first], candidates.total = -np.inf, float(np.logaddexp(total, of_times))
+        logits[first + len(times) :] = -np.inf
 
     def _last(self) -> tuple[bool, bool]:
         """Return True if the last token is a time, and if no text is before it."""
@@ -84,5 +86,5 @@ class Timestamps(Sampler):
 
 def _together(logits: NDArray[np.float32]) -> float:
     """Return the logarithm of the sum of ``e**logit``."""
-    peak = float(logits.max(initial=-np.inf))
-    return peak + float(np.log(np.exp(logits - peak).sum(dtype=np.float64))) if np.isfinite(peak) else -np.inf
+    peak = logits.max(initial=-np.inf)
+    return float(peak + np.log(np.exp(logits - peak).sum())) if np.isfinite(peak) else -np.inf

@@ -68,8 +68,11 @@ def test_times_follow_whispers_rules(seed: int, spread: float) -> None:
         logits[END] -= 2 * spread
         candidates = Candidates(logits.copy())
         sampler.apply(candidates)
-        allowed = set(candidates.ids.tolist())
+        allowed = set(candidates.ids[candidates.logits > -np.inf].tolist())
         tokens.append(int(candidates.ids[candidates.logits.argmax()]))
+        if len(tokens) > 2:
+            left = np.exp(logits[sorted(allowed)].astype(np.float64)).sum()
+            assert candidates.total == pytest.approx(np.log(left), abs=1e-4)
         if len(tokens) > 2 and not all(token >= FIRST_TIME for token in allowed):
             of_times = logits[[token for token in allowed if token >= FIRST_TIME]].astype(np.float64)
             if len(of_times):
@@ -108,9 +111,9 @@ class Scripted:
         tokens, logprob, silence = self.answers.pop(0)
         forced = list(request.sampling["forced_tokens"])
         first = Logprobs(0.0, [(SILENCE, math.log(silence or 1e-9))])
-        return Completion(
-            "", [*forced, *tokens], "stop", Timings(), [first, first, *[Logprobs(logprob, [])] * len(tokens)]
-        )
+        item = Logprobs(logprob, [])
+        logprobs = [first, first, *[item] * len(tokens)]
+        return Completion("", [*forced, *tokens], "stop", Timings(), logprobs, (END, item))
 
     def align(self, rows: Sequence[Embeddings], tokens: Sequence[int], n_rows: int) -> Any:
         """Each token attends to two rows behind those of the one before, the first text from row 10 on."""
@@ -143,6 +146,7 @@ def test_improbable_and_repeating_texts_are_decoded_again_and_silence_is_left_ou
     segments, transcript = transcribed(Scripted(list(answers)), 5, language="de")
     assert segments == [(0, 5, " 7")]
     assert [segment.temperature for segment in transcript.segments] == [0.4]
+    assert transcript.segments[0].avg_logprob == pytest.approx(-0.5)  # with the end's, as the reference counts it
     all_bad = Scripted([(repeats, -0.1, 0), *[(good, -1.5 - i / 10, 0) for i in (3, 0, 1, 2, 4)]])
     _, transcript = transcribed(all_bad, 5, language="de")
     assert [segment.temperature for segment in transcript.segments] == [0.4]  # the most probable that does not repeat

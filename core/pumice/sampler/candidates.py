@@ -21,6 +21,8 @@ class Candidates:
             length; if that may change the order, it sets ``sorted`` to False.
         sorted: True if ``logits`` are in descending order.
         selected: Id of the chosen token; None until a sampler calls ``select``.
+        total: log(sum(exp(logit))) of the tokens that the rules of a sampler allow; log-probabilities of the model then
+            count among these. None: among the whole vocabulary.
     """
 
     def __init__(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None = None) -> None:
@@ -28,6 +30,7 @@ class Candidates:
         self.logits = logits
         self.sorted = False
         self.selected: int | None = None
+        self.total: float | None = None
         self._ids = ids
         self._n_all = len(logits)
 

@@ -44,15 +44,15 @@ def allow(mask: Mask, tokens: Iterable[int]) -> None:
 
 def to_tokens(mask: Mask, n_vocab: int) -> NDArray[np.intp]:
     """Return the tokens of a mask in ascending order; bits beyond the vocabulary are ignored."""
-    return np.flatnonzero(_bits(mask, n_vocab))
+    return np.flatnonzero(to_bits(mask, n_vocab))
 
 
 def count(mask: Mask, n_vocab: int) -> int:
     """Return the number of tokens of a mask; bits beyond the vocabulary are ignored."""
-    return int(np.count_nonzero(_bits(mask, n_vocab)))
+    return int(np.count_nonzero(to_bits(mask, n_vocab)))
 
 
-def _bits(mask: Mask, n_vocab: int) -> NDArray[np.bool_]:
+def to_bits(mask: Mask, n_vocab: int) -> NDArray[np.bool_]:
     """Return a mask as bool ``[n_vocab]``, in which NumPy counts much faster than in integers."""
     bits = np.unpackbits(mask.astype("<u4", copy=False).view(np.uint8), bitorder="little", count=n_vocab)
     return bits.view(np.bool_)

@@ -201,11 +201,10 @@ class Transcriber:
         n_left = self.n_positions - len(prompt)
         done = self.model.decode(self._request(rows, prompt, n_left, chain | {"seed": self.options.seed}))
         logprobs = _logprobs(done)
-        tokens, own = done.tokens[len(forced) :], logprobs[len(forced) :]
+        tokens, own = done.tokens[len(forced) :], [item.logprob for item in logprobs[len(forced) :]]
         silence = dict(logprobs[0].top).get(special.no_speech, -math.inf) if logprobs else -math.inf
-        mean = sum(item.logprob for item in own) / len(own) if own else 0.0
-        ratio = _compression(self.model.spelled(tokens))
-        return _Decoded(tokens, temperature, mean, ratio, math.exp(silence), [item.logprob for item in own])
+        mean = (sum(own) + (done.end[1].logprob if done.end else 0.0)) / (len(own) + 1)
+        return _Decoded(tokens, temperature, mean, _compression(self.model.spelled(tokens)), math.exp(silence), own)
 
     def words(
         self, rows: Sequence[Embeddings], language: str, tokens: Sequence[int], logprobs: Sequence[float], n_rows: int

@@ -129,11 +129,20 @@ class Generation(Job):
         if candidates is None or candidates.selected is None:
             return None
         if self.wants_raw:
-            total = log_totals(logits[None], [True])[0]
-            self._logprobs = raw_logprobs(logits, total, candidates.selected, n_top)
+            self._logprobs = self._raw_logprobs(logits, candidates.selected, candidates.total)
         else:
             self._logprobs = sampled_logprobs(candidates, n_top, self.chain.certain)
         return candidates.selected
+
+    def _raw_logprobs(self, logits: NDArray[np.float32], token: int, total: float | None) -> Logprobs:
+        """Return the log-probability of a token before sampling; with the ``total`` of a sampler's rules among these.
+
+        The most probable tokens with rules are those of the first position alone, where Whisper tells silence.
+        """
+        if total is not None and self.generated:
+            return Logprobs(float(logits[token]) - total, [])
+        raw = raw_logprobs(logits, log_totals(logits[None], [True])[0], token, self.request.logprobs or 0)
+        return raw if total is None else Logprobs(float(logits[token]) - total, raw.top)
 
     def note_logprobs(self, ahead: Ahead, step: int, row: int, pick: Pick) -> None:
         """Note the log-probabilities of the next token, which a program picked."""
