@@ -360,7 +360,7 @@ class Chain:
 
     def _allowed(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None) -> Candidates:
         """Return the candidates that the mask allows, in arrays that may be written."""
-        mask, n_vocab = self.mask, self._context.n_vocab
+        mask = self.mask
         if mask is None:
             # A first sampler that keeps few of all logits writes into none; they need no copy.
             writes = ids is not None or self.lowers or self.n_best is None
