@@ -1,6 +1,7 @@
 """A server with the demo model."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -18,3 +19,12 @@ def model() -> Iterator[pumice.Model]:
 def server(model: pumice.Model) -> Iterator[Running]:
     with running(model) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def client(server: Any) -> Iterator[Any]:
+    """OpenAI's own client of the module's server."""
+    import openai
+
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="unused", max_retries=0) as client:
+        yield client

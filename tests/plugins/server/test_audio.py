@@ -45,11 +45,6 @@ def server(path) -> Iterator[Serving]:
         yield server
 
 
-@pytest.fixture(scope="module")
-def client(server) -> "openai.OpenAI":
-    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
-
-
 def test_chats_hear(server, client, path):
     content = [{"type": "text", "text": "What is said?"}, PART]
     answer = client.chat.completions.create(model="hears", messages=[{"role": "user", "content": content}], **GREEDY)

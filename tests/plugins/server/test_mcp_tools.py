@@ -51,12 +51,6 @@ def fresh(server):
     server.model.script, server.model.asked = [], []
 
 
-@pytest.fixture(scope="module")
-def client(server):
-    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="unused", max_retries=0) as client:
-        yield client
-
-
 def test_a_response_runs_tools_until_the_model_answers(client, server):
     server.model.script = [[call("echo", city="Oslo")], "It rains."]
     response = client.responses.create(model="demo", input="Add", tools=[NEVER])

@@ -20,15 +20,6 @@ def expected(server):
     return server.model.chat(CHAT, temperature=0, max_tokens=12)
 
 
-def test_models(client, server):
-    assert [model.model for model in client.list().models] == ["demo"]
-    assert client.ps().models[0].context_length == server.model.n_ctx
-    shown = client.show("demo")
-    assert shown.details.family == server.model.metadata["general.architecture"]
-    assert shown.capabilities == ["completion"]
-    assert server.client.get("/api/version").json()["version"]
-
-
 @pytest.mark.parametrize(
     ("body", "message"),
     [

@@ -17,12 +17,6 @@ CHAT = [{"role": "user", "content": PROMPT}]
 GREEDY = {"temperature": 0, "max_tokens": 12}
 
 
-@pytest.fixture(scope="module")
-def client(server) -> "Iterator[openai.OpenAI]":
-    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="unused", max_retries=0) as client:
-        yield client
-
-
 @pytest.mark.parametrize("stream", [False, True])
 def test_several_answers(client, stream):
     made = client.chat.completions.create(
@@ -56,23 +50,6 @@ def test_log_probabilities_of_a_chat(client, server):
         entry for chunk in chunks for choice in chunk.choices if choice.logprobs for entry in choice.logprobs.content
     ]
     assert [entry.token for entry in streamed] == [entry.token for entry in content]
-
-
-def test_a_completion_is_what_the_library_says(client, server):
-    answer = client.completions.create(model="demo", prompt=PROMPT, **GREEDY, logprobs=2)
-    expected = server.model.generate(PROMPT, temperature=0, max_tokens=12, logprobs=2)
-    assert answer.choices[0].text == expected.text
-    found = answer.choices[0].logprobs
-    assert found.token_logprobs == pytest.approx([each.logprob for each in expected.logprobs])
-    assert answer.usage.prompt_tokens == expected.timings.prompt_tokens
-
-
-def test_a_prompt_that_is_too_long(client):
-    with pytest.raises(openai.BadRequestError) as caught:
-        client.completions.create(model="demo", prompt="word " * 2000)
-    error = caught.value.body
-    assert error["type"] == "exceed_context_size_error"
-    assert error["n_prompt_tokens"] > error["n_ctx"] == 512
 
 
 @pytest.mark.parametrize(

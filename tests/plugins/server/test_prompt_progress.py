@@ -45,49 +45,43 @@ def events(server: Running, path: str, **fields) -> list[dict]:
 
 
 @pytest.mark.parametrize("path", BODIES)
-def test_prompt_progress_of_a_stream(small_batches, path):
+def test_prompt_progress_and_timings_of_a_stream(small_batches, path):
     total = N_PROMPT[path]
-    told = events(small_batches, path, return_progress=True, cache_prompt=False)
-    found = [event["prompt_progress"] for event in told if "prompt_progress" in event]
-    assert [each["processed"] for each in found] == READ[total]
-    assert {(each["total"], each["cache"]) for each in found} == {(total, 0)}
-    times = [each["time_ms"] for each in found]
+    told = events(small_batches, path, **BOTH, cache_prompt=False)
+    read = [event for event in told if "prompt_progress" in event]
+    assert {event.get("object", event.get("type")) for event in read} == {EVENT.get(path)}
+    progress = [event["prompt_progress"] for event in read]
+    assert [(each["processed"], each["total"], each["cache"]) for each in progress] == [
+        (n, total, 0) for n in READ[total]
+    ]
+    times = [each["time_ms"] for each in progress]
     assert times == sorted(times)
     assert all(isinstance(each, int) for each in times)
-    kinds = {event.get("object", event.get("type")) for event in told if "prompt_progress" in event}
-    assert kinds == {EVENT.get(path)}
-    assert [event for event in told if "timings" in event] == told[-1:]
-
-
-@pytest.mark.parametrize("path", BODIES)
-def test_a_prompt_that_the_cache_has(small_batches, path):
-    total = N_PROMPT[path]
-    events(small_batches, path)
-    told = events(small_batches, path, return_progress=True)
-    found = [event["prompt_progress"] for event in told if "prompt_progress" in event]
-    assert [(each["processed"], each["cache"]) for each in found] == [(total - 1, total - 1), (total, total - 1)]
-    assert told[-1]["timings"]["cache_n"] == total - 1
-
-
-@pytest.mark.parametrize("path", BODIES)
-def test_timings_of_every_part(small_batches, path):
-    told = events(small_batches, path, **BOTH, cache_prompt=False)
-    read = [event["timings"] for event in told if "prompt_progress" in event]
-    assert [each["prompt_n"] for each in read] == READ[N_PROMPT[path]]
-    assert read[0]["prompt_ms"] == 0
-    assert {each["predicted_n"] for each in read[:-1]} == {0}
-    last = max(i for i, event in enumerate(told) if "prompt_progress" in event)
-    parts = [event["timings"] for event in told[last + 1 :] if "timings" in event]
+    timings = [event["timings"] for event in read]
+    assert [each["prompt_n"] for each in timings] == READ[total]
+    assert timings[0]["prompt_ms"] == 0
+    assert {each["predicted_n"] for each in timings[:-1]} == {0}
+    parts = [event["timings"] for event in told[told.index(read[-1]) + 1 :] if "timings" in event]
     counts = [each["predicted_n"] for each in parts]
     assert counts == sorted(counts)
     assert counts[0] >= 1
     assert counts[-1] == 3
-    assert {each["prompt_n"] for each in parts} == {N_PROMPT[path]}
+    assert {each["prompt_n"] for each in parts} == {total}
 
 
 @pytest.mark.parametrize("path", BODIES)
-def test_they_are_told_where_they_are_asked_for(small_batches, path):
+def test_progress_of_a_prompt_that_the_cache_has(small_batches, path):
+    total = N_PROMPT[path]
     assert not any("prompt_progress" in event for event in events(small_batches, path))
+    told = events(small_batches, path, return_progress=True)
+    found = [event["prompt_progress"] for event in told if "prompt_progress" in event]
+    assert [(each["processed"], each["cache"]) for each in found] == [(total - 1, total - 1), (total, total - 1)]
+    assert [event for event in told if "timings" in event] == told[-1:]
+    assert told[-1]["timings"]["cache_n"] == total - 1
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_answers_at_once_have_no_progress(small_batches, path):
     body = {**BODIES[path], **BOTH}
     assert "prompt_progress" not in small_batches.client.post(path, json=body).json()
     for name in BOTH:

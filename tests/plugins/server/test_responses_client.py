@@ -1,7 +1,6 @@
 """OpenAI's responses, by OpenAI's own client: items, events, and chats that the server keeps."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,12 +14,6 @@ openai = Late("openai")
 PROMPT = "Once upon a time"
 CHAT = [{"role": "user", "content": PROMPT}]
 GREEDY = {"model": "demo", "temperature": 0, "max_output_tokens": 12}
-
-
-@pytest.fixture(scope="module")
-def client(server) -> "Iterator[openai.OpenAI]":
-    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="unused", max_retries=0) as client:
-        yield client
 
 
 def test_a_response_follows_another(client, server):

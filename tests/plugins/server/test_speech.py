@@ -50,11 +50,6 @@ def server(path) -> Iterator[Serving]:
 
 
 @pytest.fixture(scope="module")
-def client(server) -> "openai.OpenAI":
-    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
-
-
-@pytest.fixture(scope="module")
 def expected(path):
     with pumice.load(path, **OPTIONS) as model:
         return {text: model.speech.speak(text, seed=3).source for text in ("Hello world.", LONG)}

@@ -44,11 +44,6 @@ def server(path: Path) -> Iterator[Serving]:
         yield server
 
 
-@pytest.fixture(scope="module")
-def client(server: Serving) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
-
-
 def test_no_chat_template_is_missed(
     path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
