@@ -2,8 +2,6 @@
 
 import ctypes
 import logging
-import os
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +12,6 @@ import pytest
 
 import pumice
 from nightly import variants
-from pumice import ConfigError
 from pumice.plugin import BackendError
 from pumice.plugin.unstable import Limits
 from pumice_vulkan import folders
@@ -59,25 +56,6 @@ def test_any_error_leaves_only_its_bucket(caplog: pytest.LogCaptureFixture) -> N
         preparer.wait()
     assert preparer.ready == {BUCKETS.all[2]}
     assert [part in caplog.text for part in ("RuntimeError: a", "KeyError: 'b'", "OSError: c")] == [True] * 3
-
-
-def test_closing_waits_for_the_work_at_hand_alone() -> None:
-    begun, go_on, done = threading.Event(), threading.Event(), []
-
-    def work() -> None:
-        begun.set()
-        assert go_on.wait(60)
-        done.append(True)
-
-    preparer = Preparer(BUCKETS.all, lambda bucket: iter([work] * 3))
-    preparer.start()
-    assert begun.wait(60)
-    closing = threading.Thread(target=preparer.close)
-    closing.start()
-    wait_until(lambda: preparer._closing)
-    go_on.set()
-    closing.join(60)
-    assert (done, preparer.ready) == ([True], set())
 
 
 @pytest.fixture
@@ -185,24 +163,6 @@ class TestModels:
         assert not made[-1].preparation._steps._thread.is_alive()
         assert made[-1]._shared.device.n_allocations == 0
 
-    def test_a_pipeline_that_does_not_compile_is_the_loads_error(
-        self, tiny_file: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The load measures a step, which needs it."""
-        path = tiny_file("llama-bias")
-        with load(path, "never") as model:
-            expected = texts(model)
-        with monkeypatch.context() as patch:
-            patch.setattr(Kernels, "_compile", mock.Mock(side_effect=BackendError("no compiler")))
-            with pytest.raises(BackendError, match="no compiler"):
-                load(path, "always")
-        with load(path, "always") as model:
-            assert texts(model) == expected
-
-    def test_a_wrong_option_is_named(self, tiny_file: Any) -> None:
-        with pytest.raises(ConfigError, match="prepare: should be one of auto, always, never, not 'sometimes'"):
-            load(tiny_file("llama-bias"), "sometimes")
-
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -284,25 +244,6 @@ class TestPipelineCache:
         driver.begin(monkeypatch, device).save()
         assert driver.begun == [b"", b""]
         assert f"ignoring cache {cache}" in caplog.text
-
-    def test_pipes_and_links_are_neither_read_nor_written(
-        self, cache: Path, device: Device, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        driver = Driver(grown=b"pipeline")
-        driver.begin(monkeypatch, device).save()
-        (file,) = cache.iterdir()
-        content = file.read_bytes()
-        file.unlink()
-        os.mkfifo(file)
-        driver.begin(monkeypatch, device)
-        file.unlink()
-        linked = cache.with_name("linked")
-        linked.write_bytes(content)
-        file.symlink_to(linked)
-        driver.begin(monkeypatch, device).save()
-        assert driver.begun == [b"", b"", b""]
-        assert linked.read_bytes() == content
-        assert not file.is_symlink()
 
 
 def test_threads_have_command_pools_of_their_own(device: Device) -> None:
