@@ -72,8 +72,9 @@ def test_drafts_are_taken_up_to_the_first_wrong_one(
         table[token, random.integers(12, size=3)] = 2 * random.standard_normal(3)
     limits = replace(LIMITS, n_seqs=max(4, n_seqs), n_batch=64, n_outputs=64)
     made = table_program(tmp_path, vulkan, table, limits)
-    penalized = Pick(40, temperature=0.4, last_n=5, repeat_penalty=1.2, biases=((2, 1.0),))
-    picks = (4 * [Pick(40, 0.9, 0.05, 0.5), penalized, Pick(1, temperature=0), penalized])[:n_seqs]
+    penalized = Pick(40, temperature=0.4, last_n=5, repeat_penalty=1.2, biases=((2, 1.0), (3, -0.7)))
+    counted = replace(penalized, last_n=256, frequency_penalty=0.02, presence_penalty=0.3)
+    picks = (4 * [counted, Pick(40, 0.9, 0.05, 0.5), penalized, Pick(1, temperature=0)])[:n_seqs]
     picks = [replace(pick, top_k=40) for pick in picks]
     texts = [random.integers(12, size=n).tolist() for n in (4 * (40, 3, 61, 20))[:n_seqs]]
     for n_right in range(0, n_rows, 3):
@@ -81,28 +82,6 @@ def test_drafts_are_taken_up_to_the_first_wrong_one(
         chosen = [one_by_one(made, *each) for each in zip(texts, picks, numbers, strict=True)]
         drafts = [[*tokens[:n_right], *[299] * (n_rows - 1 - n_right)] for tokens in chosen]
         assert drafted(made, texts, drafts, picks, numbers) == [tokens[: n_right + 1] for tokens in chosen]
-
-
-@pytest.mark.parametrize("last_n", [3, 12, 256])
-def test_penalties_count_drafted_tokens(tmp_path: Path, vulkan: VulkanBackend, last_n: int) -> None:
-    """Each drafted token is one of the past of those behind it, and biases hold for all rows."""
-    random = np.random.default_rng(last_n)
-    table = np.full((N_VOCAB, N_VOCAB), -9, np.float32)
-    table[:, :12] = random.standard_normal((N_VOCAB, 12))
-    table[:, :12] += 4 * np.roll(np.eye(N_VOCAB, 12, dtype=np.float32), 1, axis=0)
-    made = table_program(tmp_path, vulkan, table, LIMITS)
-    pick = Pick(
-        40,
-        temperature=0.3,
-        biases=((3, -0.7), (5, 0.9)),
-        last_n=last_n,
-        repeat_penalty=1.1,
-        frequency_penalty=0.02,
-        presence_penalty=0.3,
-    )
-    numbers, text = random.random((1, 8)).astype(np.float32), [*range(11, -1, -1)] * 18
-    chosen = one_by_one(made, text, pick, numbers)
-    assert drafted(made, [text], [chosen[:7]], [pick], numbers) == [chosen]
 
 
 @pytest.mark.parametrize("pick", [Pick(1, temperature=0), Pick(40, 0.9, 0.02, 0.8, last_n=9, repeat_penalty=1.2)])

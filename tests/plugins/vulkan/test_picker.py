@@ -159,29 +159,6 @@ WILD: dict[str, Any] = {"seed": 6, "temperature": 1.6, "top_k": 60, "top_p": 0.9
 OTHERS = ["gemma3", "gpt-oss", "deepseek2", "rope-yarn-temperature", "mamba", "lfm2-window", "qwen35"]
 
 
-def test_the_same_text_as_a_token_at_a_time(tmp_path: Path, driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookahead, "SECONDS", 1e9)
-    path = tiny_llama(tmp_path / "tiny.gguf", n_vocab=2500)
-    prompts = ["a", "the cat sat on the mat", "one two three four five"]
-    results = []
-    for ahead in (False, True):
-        config = {"vulkan": {"driver": driver}}
-        settings = load_config({"backend": "vulkan", "n_ctx": 192, "n_parallel": 3, **config})
-        with load_model(path, looking(settings, ahead)) as model:
-            model.tokenizer.eog = frozenset()
-            program = model.engine.runner.placed.main.program
-            calls = count_calls(program, monkeypatch)
-            alone = model.generate(prompts[1], max_tokens=50, **WILD)
-            in_runs = sum(n for n in calls if n > 1)  # of one sequence: others arrive between any two steps
-            made = program._shared.device.n_allocations
-            several = model.generate_many(prompts, max_tokens=50, **WILD)
-            assert program._shared.device.n_allocations == made
-            results.append([alone.tokens, *(each.tokens for each in several)])
-    assert results[0] == results[1]
-    assert len(results[0][0]) == 50
-    assert in_runs > 40, "most tokens of a sequence come in runs of several steps"
-
-
 def test_the_same_text_where_steps_of_prompts_wait_for_none(
     tmp_path: Path, driver: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,29 +245,35 @@ def count_calls(program: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize(
     ("where", "sampling"),
-    [({"vulkan": {"devices": [0] * 3}}, {"temperature": 0.0}), ({"n_gpu_layers": 1}, WILD)],
-    ids=["three devices, greedy", "another backend, wild"],
+    [({}, WILD), ({"devices": [0] * 3}, {"temperature": 0.0}), ({"n_gpu_layers": 1}, WILD)],
+    ids=["wild", "three devices, greedy", "another backend, wild"],
 )
-def test_the_last_of_several_devices_picks(
-    tmp_path: Path, where: dict[str, Any], sampling: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+def test_the_same_text_as_a_token_at_a_time(
+    tmp_path: Path, driver: str, where: dict[str, Any], sampling: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The last of several devices picks; steps allocate nothing."""
     monkeypatch.setattr(lookahead, "SECONDS", 1e9)
     path = tiny_llama(tmp_path / "tiny.gguf", n_vocab=2500)
     options = {"backend": "vulkan", "kv_type": "f32", "n_ctx": 192, "n_parallel": 3, "n_batch": 4}
+    options["vulkan"] = {"driver": driver, "devices": where.get("devices", [0])}
+    options["n_gpu_layers"] = where.get("n_gpu_layers", -1)
     prompts = ["a", "the cat sat on the mat", "one two three four five"]
     with pumice.load(path, backend="numpy", kv_type="f32", n_ctx=192) as model:
         expected = model.generate("a", max_tokens=20, temperature=0).tokens
     results = []
     for ahead in (False, True):
-        with load_model(path, looking(load_config({**options, **where}), ahead)) as model:
+        with load_model(path, looking(load_config(options), ahead)) as model:
             model.tokenizer.eog = frozenset()
             program = model.engine.runner.placed.main.program
             calls = count_calls(program, monkeypatch)
             alone = model.generate(prompts[1], max_tokens=50, **sampling)
             in_runs = sum(n for n in calls if n > 1)  # of one sequence: others arrive between any two steps
+            made = 0 if where else program._shared.device.n_allocations
             several = model.generate_many(prompts, max_tokens=50, **sampling)
+            assert where or program._shared.device.n_allocations == made
             results.append([alone.tokens, *(each.tokens for each in several)])
             if sampling == {"temperature": 0.0}:
                 assert model.generate("a", max_tokens=20, temperature=0).tokens[: len(expected)] == expected
     assert results[0] == results[1]
+    assert len(results[0][0]) == 50
     assert in_runs > 40, "most tokens of a sequence come in runs of several steps"

@@ -145,7 +145,7 @@ def test_a_few_tokens_of_a_sequence(tmp_path, monkeypatch, options):
     ("heads", "dim", "neox"),
     variants(
         [(*shape, neox) for shape in [((6, 2), 64), ((4, 4), 128), ((8, 1), 40)] for neox in (False, True)],
-        [((6, 2), 64, False), ((4, 4), 128, True), ((8, 1), 40, False)],
+        [((4, 4), 128, True), ((8, 1), 40, False)],
     ),
 )
 def test_norms_of_queries_and_keys_in_the_dispatch_of_attention(tmp_path, monkeypatch, heads, dim, neox):
@@ -221,40 +221,6 @@ def test_a_cache_of_floats_is_rotated_by_other_dispatches(tmp_path):
     for mine, right in zip(actual, expected, strict=True):
         np.testing.assert_allclose(mine, right, rtol=1e-5, atol=1e-5)
     assert has_rotations(vulkan)
-
-
-@pytest.mark.parametrize("has_norms", [True, False])
-def test_a_layer_with_a_rotated_cache_has_as_many_dispatches(tmp_path, monkeypatch, has_norms):
-    weights = {name: np.random.default_rng(0).uniform(0.5, 1.5, 64).astype("f4") for name in ("q_norm", "k_norm")}
-    shapes = {"q": (6, 64), "k": (2, 64), "v": (2, 64)}
-    rope = Rope(n_rot=32, neox=True, freq_base=10000.0)
-    dispatched = []
-    dispatch = attention.Lowering.dispatch
-
-    def note(self, kernel, **options):
-        dispatched.append((self.n_tokens, self.n_outputs, self.lone, kernel))
-        return dispatch(self, kernel, **options)
-
-    def build(g, a):
-        x = {name: g.rms_norm(a[name], g.weight(f"{name}_norm"), eps=0.1) if has_norms else a[name] for name in "qk"}
-        return g.attention(rope(g, x["q"]), rope(g, x["k"]), a["v"], scale=0.1)
-
-    def results(backend, rotates):
-        case = Case(build, {name: np.zeros((1, *shape), "f4") for name, shape in shapes.items()}, weights)
-        limits = Limits(256, 64, 64, 2, 32, {0: 16}, "q8_0")
-        graphed, rows = Graphed(tmp_path, backend, case, limits, rotates_caches=rotates), np.random.default_rng(1)
-        for step in batches([(30, 20), (1, 1), (3, 4), (0, 1)], 256, 32, 0):
-            x = {name: rows.standard_normal((len(step.tokens), *shape)).astype("f4") for name, shape in shapes.items()}
-            yield graphed(x, step)
-
-    monkeypatch.setattr(attention.Lowering, "dispatch", note)
-    vulkan = VulkanBackend()
-    plain = len(list(results(vulkan, False))), dispatched.copy()
-    dispatched.clear()
-    for mine, right in zip(results(vulkan, True), results(NumpyBackend(), True), strict=True):
-        assert np.mean((mine - right) ** 2) < FLOAT16 * np.mean(right**2)
-    vulkan.close()
-    assert (4, dispatched) == plain
 
 
 @pytest.mark.parametrize("values", [True, False])

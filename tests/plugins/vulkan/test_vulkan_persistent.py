@@ -170,7 +170,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ("family", "architecture", "sizes"),
     [
         ("tiny_q4_k_m", "llama", {}),
-        ("tiny_types", "llama", {}),
+        pytest.param("tiny_types", "llama", {}, marks=pytest.mark.nightly),
         pytest.param("tiny_q4_k_m", "llama", {"n_layer": 3, "n_vocab": 517}, marks=pytest.mark.nightly),
         pytest.param("tiny_qwen3", "qwen3", {"n_layer": 3, "n_vocab": 517}, marks=pytest.mark.nightly),
     ],

@@ -49,7 +49,10 @@ def drafted_texts(path: Path, speculate: str, **config: Any) -> tuple[list[Any],
 
 @pytest.mark.parametrize(
     ("name", "proposer", "seed"),
-    [("rope-plain", "draft", 0), ("gemma2", "ngram", 1), ("lfm2", "ngram", 2), ("mamba2", "ngram", 3)],
+    variants(
+        [("rope-plain", "draft", 0), ("gemma2", "ngram", 1), ("lfm2", "ngram", 2), ("mamba2", "ngram", 3)],
+        [("rope-plain", "draft", 0), ("gemma2", "ngram", 1), ("mamba2", "ngram", 3)],
+    ),
 )
 def test_random_requests_give_the_same(tmp_path: Path, name: str, proposer: str, seed: int) -> None:
     """With drafts of any proposer and without, alone and at once."""
