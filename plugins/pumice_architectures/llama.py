@@ -15,6 +15,7 @@ from pumice.plugin.nn.rope import Rope, original_context, read_rope
 
 class Llama(Decoder):
     neox = False
+    sliding_layers = "all"
     scaled = Decoder.scaled | optional.FEED_FORWARD | optional.EXPERTS
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:

@@ -7,6 +7,7 @@ from pumice.plugin.nn.decoder import LayerNormDecoder
 
 class StarCoder2(LayerNormDecoder):
     ffn, activation = "plain", "gelu"
+    sliding_layers = "all"
 
 
 class PocketTTS(StarCoder2):

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from pumice.convert.folder import Folder
 from pumice.convert.lazy import LazyTensor, stack
 from pumice.convert.names import TensorNames
-from pumice.convert.parameters import N_LAYER, KeyNames, number, parameters
+from pumice.convert.parameters import N_LAYER, KeyNames, number, parameters, sliding_layers
 from pumice.convert.quantized import dequantized
 from pumice.convert.vocabulary.tokens import added_ids
 from pumice.errors import ConvertError
@@ -68,6 +68,8 @@ class Conversion:
     """Hyperparameters that are not in ``config.json``."""
     computed: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
     """Hyperparameters that follow from others: GGUF's key -> a function of the conversion."""
+    needed: ClassVar[Mapping[str, Any]] = {}
+    """Keys of ``config.json`` that may have one value, which the family's graph takes for granted, or be missing."""
     defaults: ClassVar[Mapping[str, Any]] = {}
     """Values of hyperparameters that ``config.json`` may omit."""
     without: tuple[str, ...] = ()
@@ -77,6 +79,8 @@ class Conversion:
     """Architecture with the same tensor names, if the package ``gguf`` does not know this one."""
     more_names: ClassVar[Mapping[str, str]] = {}
     """Tensor names that the package ``gguf`` does not know, without suffix; ``{}`` stands for the layer."""
+    window_period = 0
+    """The last of each so many layers has no sliding window; files list the layers' windows only if they differ."""
     n_draft_name = ""
     """Name in ``config.json`` of the number of draft layers, which follow the others."""
     drops_tied_output = False
@@ -116,7 +120,10 @@ class Conversion:
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
-        self.config = folder.config
+        self.config = c = folder.config
+        for key, value in self.needed.items():
+            if c.first(key) not in (None, value):
+                raise ConvertError(f"{c.path}: unsupported {key!r}: {c.first(key)!r}, expected {value!r}")
         self.n_layer = self.config.need(*N_LAYER, most=MOST_LAYERS)
 
     @property
@@ -156,6 +163,9 @@ class Conversion:
         values |= {key: bool(c.first(*_tuple(names))) for key, names in self._said(self.flags)}
         if self.n_draft_name and c.first(self.n_draft_name) is not None:
             values["nextn_predict_layers"] = self.n_draft
+        slides, last = sliding_layers(c), self.window_period - 1
+        if self.window_period and slides != [i % self.window_period < last for i in range(len(slides))]:
+            values["attention.sliding_window_pattern"] = slides
         values = {key: value for key, value in values.items() if not key.startswith(self.without)}
         return values | {key: compute(self) for key, compute in self.computed.items()} | dict(self.constants)
 

@@ -163,9 +163,8 @@ def convert(folder: Folder, conversion: Conversion, options: ConvertOptions | No
 def _check_rope(conversion: Conversion, metadata: Metadata, lazies: Mapping[str, LazyTensor]) -> None:
     """Log a warning about RoPE scaling of the configuration of which nothing has been converted."""
     kind = conversion.config.whole_rope.get("rope_type")
-    scaled = f"{conversion.architecture}.rope.scaling.type" in metadata or any(
-        name.startswith("rope_") for name in lazies
-    )
+    type = metadata.get(f"{conversion.architecture}.rope.scaling.type")
+    scaled = type in ("linear", "yarn") or any(name.startswith("rope_") for name in lazies)
     if kind not in UNSCALED and not scaled:
         logger.warning(
             "%s: RoPE scaling of type %.40r is not converted; results may differ from those of the original model, "

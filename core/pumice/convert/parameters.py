@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import takewhile
 from typing import Any
 
@@ -97,6 +98,9 @@ def _scaling(config: HFConfig, rope: dict[str, Any]) -> dict[str, Any]:
             name = next((name for name in names if rope.get(name) is not None), None)
             if name is not None:
                 values[f"rope.scaling.{key}"] = _checked(config, name, rope[name])
+        if rope.get("attention_factor") is not None:  # in place of YaRN's own, which a file's factor multiplies
+            own = 1 + 0.1 * math.log(values["rope.scaling.factor"])
+            values["rope.scaling.attn_factor"] = _checked(config, "attention_factor", rope["attention_factor"]) / own
     return values
 
 

@@ -21,23 +21,23 @@ class CommandR(Conversion):
 
 
 class Cohere2(Conversion):
-    """Command R7B and Command A: sliding windows; bias tensors are zero and dropped."""
+    """Command R7B and Command A: sliding windows; biases of norms are zero and dropped."""
 
     architecture = "cohere2"
+    window_period = 4
     pre_tokenizers = ["command-r"]
 
     def metadata(self) -> dict[str, Any]:
-        head_dim = self.config.need("hidden_size") // self.config.need("num_attention_heads")
         return super().metadata() | {
             "logit_scale": float(self.config.first("logit_scale") or 0.0625),
             "attention.sliding_window": self.config.need("sliding_window"),
             "vocab_size": self.config.need("vocab_size"),
-            "rope.dimension_count": int(float(self.config.first("rotary_pct") or 1.0) * head_dim),
+            "rope.dimension_count": int(float(self.config.first("rotary_pct") or 1.0) * self.head_dim),
             "rope.scaling.type": "none",
         }
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        if not name.endswith(".bias"):
+        if not name.endswith("norm.bias"):
             yield from super().convert(name, tensor)
 
 

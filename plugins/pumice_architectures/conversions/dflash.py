@@ -160,7 +160,7 @@ class Gemma4DSpark(DFlash):
     }
     ROPE = {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6}  # default
     ACTIVATION = "gelu_pytorch_tanh"
-    NEEDED = {"attention_k_eq_v": True, "hidden_activation": ACTIVATION, "attention_bias": False,
+    needed = {"attention_k_eq_v": True, "hidden_activation": ACTIVATION, "attention_bias": False,
               "enable_moe_block": False, "markov_head_type": "vanilla"}  # fmt: skip
 
     @staticmethod
@@ -175,9 +175,10 @@ class Gemma4DSpark(DFlash):
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
-        for name, value in self.NEEDED.items():
-            if c.first(name) not in (None, value) or (name == "attention_k_eq_v" and not c.first(name)):
-                raise ConvertError(f"{c.path}: unsupported {name!r}: {c.first(name)!r}, expected {value!r}")
+        if not c.first("attention_k_eq_v"):
+            raise ConvertError(
+                f"{c.path}: unsupported 'attention_k_eq_v': {c.first('attention_k_eq_v')!r}, expected True"
+            )
         anchor = c.first("sample_from_anchor")
         return super().metadata() | {
             "attention.head_count_kv": c.need("num_global_key_value_heads"),

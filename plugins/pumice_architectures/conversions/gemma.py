@@ -37,6 +37,7 @@ class Gemma2(Gemma):
     """Gemma 2, also that of MERaLiON-2: sliding windows, soft caps."""
 
     architecture = "gemma2"
+    window_period = 2
     renames = {r"^text_decoder\.": ""}
 
     def metadata(self) -> dict[str, Any]:
@@ -54,6 +55,7 @@ class Gemma3(Gemma2):
     """The text model of Gemma 3."""
 
     architecture = "gemma3"
+    window_period = 6
     vocabularies = ["sentencepiece", "fast_sentencepiece", "bpe"]
     defaults = {
         "context_length": 131072,

@@ -50,6 +50,7 @@ class GLM4(Conversion):
     """GLM 4; the multimodal model uses M-RoPE, whose pairs are halves of a head."""
 
     architecture = "glm4"
+    needed = {"hidden_act": "silu"}
     pre_tokenizers = ["glm4", "chatglm-bpe"]
     special_tokens = SPECIAL
     computed = {"rope.dimension_count": lambda self: self.n_rot(self.turned)}

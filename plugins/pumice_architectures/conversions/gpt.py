@@ -133,7 +133,9 @@ class StableLM(Conversion):
 
 class StarCoder2(Conversion):
     architecture = "starcoder2"
+    needed = {"hidden_act": "gelu_pytorch_tanh"}
     pre_tokenizers = ["starcoder"]
+    integers = {"attention.sliding_window": "sliding_window"}
 
 
 class StarCoder(Conversion):
@@ -149,6 +151,7 @@ class Bloom(Conversion):
     """BLOOM: query, key and value interleaved by head; linear distance biases (ALiBi)."""
 
     architecture = "bloom"
+    needed = {"apply_residual_connection_post_layernorm": False}
     pre_tokenizers = ["bloom", "gpt-2"]
     renames = {r"^transformer\.": ""}
 

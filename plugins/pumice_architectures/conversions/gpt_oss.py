@@ -11,6 +11,7 @@ class GptOss(Conversion):
     """gpt-oss, whose expert matrices are transposed."""
 
     architecture = "gpt-oss"
+    window_period = 2
     pre_tokenizers = ["gpt-4o"]
     computed = {
         "attention.sliding_window": lambda self: self.config.need("sliding_window"),

@@ -17,9 +17,10 @@ CODE_LLAMA_EOT = 32010  # end of infilled text
 
 
 class Llama(Conversion):
-    """Llama 1 to 3, Mistral, Mixtral."""
+    """Llama 1 to 3."""
 
     architecture = "llama"
+    needed = {"hidden_act": "silu"}
     vocabularies = ["tekken", "sentencepiece", "fast_sentencepiece", "bpe"]
     pre_tokenizers = ["llama-bpe"]
     integers = {"vocab_size": "vocab_size"}
@@ -51,6 +52,12 @@ class Llama(Conversion):
         if new_name and "block_sparse_moe.experts." in new_name:  # in the first Mixtral checkpoints
             return new_name.removeprefix("model.").replace("block_sparse_moe", "feed_forward")
         return new_name
+
+
+class Mistral(Llama):
+    """Mistral and Mixtral, whose first versions have a sliding window in all layers."""
+
+    integers = Llama.integers | {"attention.sliding_window": "sliding_window"}
 
 
 class Eagle3(Llama):
@@ -138,6 +145,7 @@ class CogVLM(Llama):
 
 class Arcee(Llama):
     architecture = "arcee"
+    needed = {"hidden_act": "relu2"}
 
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | pooling(self.folder)
@@ -172,6 +180,7 @@ class AfMoE(Llama):
     """AfMoE: gated attention, sliding windows, experts."""
 
     architecture = "afmoe"
+    window_period = 4
     interleaves = False
     integers = Llama.integers | {
         "expert_shared_count": "num_shared_experts",
@@ -218,6 +227,7 @@ class Apertus(Llama):
     """Apertus: the activation xIELU, whose parameters are stored in the metadata."""
 
     architecture = "apertus"
+    needed = {"hidden_act": "xielu"}
     interleaves = False
     CONSTANTS = ("alpha_n", "alpha_p", "beta", "eps")
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from pumice.plugin.convert import Conversion, ConvertError, Folder, LazyTensor, layer_of, leading_dense_layers
 from pumice_architectures.conversions.deepseek import INDEXER, DeepSeek2
-from pumice_architectures.conversions.llama import Llama
+from pumice_architectures.conversions.llama import Mistral
 
 
 class Mistral4(DeepSeek2):
@@ -38,6 +38,7 @@ class MistralLarge4(DeepSeek2):
     dropped = ("vision_encoder.", "vision_language_adapter.", "patch_merger.", "pre_mm_projector_norm.", "mtp_dspark.")
     integers = DeepSeek2.integers | INDEXER | {"attention.kv_source_layers": "kv_source_layers"}
     constants = {"expert_weights_norm": True}
+    without = ("rope.scaling.attn_factor",)  # 1, which its graph takes for granted
     renames = {r"^layers\.": "model.layers.", r"ssmax_scaling\.s$": "ssmax.weight", r"ssmax_scaling\.b$": "ssmax.bias"}
     more_names = {
         "tok_embeddings": "token_embd",
@@ -90,7 +91,7 @@ class MistralLarge4(DeepSeek2):
             yield from super().convert(name, tensor.map(lambda x: np.exp(-x)) if name == "lerope.alpha" else tensor)
 
 
-class Mistral3(Llama):
+class Mistral3(Mistral):
     """Ministral 3, and Mistral 3 with images: attention temperature grows with the position."""
 
     architecture = "mistral3"

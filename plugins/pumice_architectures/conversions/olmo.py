@@ -27,6 +27,7 @@ class Olmo2(Conversion):
     """OLMo 2, and OLMo 3 with sliding windows in three of four layers."""
 
     architecture = "olmo2"
+    needed = {"hidden_act": "silu"}
     pre_tokenizers = ["dbrx", "olmo"]
 
     def metadata(self) -> dict[str, Any]:
@@ -44,6 +45,7 @@ class Olmoe(Conversion):
     """OLMo with experts."""
 
     architecture = "olmoe"
+    needed = {"norm_topk_prob": False}
     pre_tokenizers = ["olmo"]
     constants = {"attention.layer_norm_rms_epsilon": 1e-5}
 

@@ -18,6 +18,7 @@ class Qwen2(Conversion):
     """Qwen 2 and 2.5."""
 
     architecture = "qwen2"
+    needed = {"hidden_act": "silu"}
     vocabularies = ["sentencepiece", "bpe"]
     pre_tokenizers = ["qwen2"]
     renames = {r"^thinker\.": "", r"^(?!thinker\.|model\.|lm_head\.|score\.)": "model."}
@@ -121,6 +122,7 @@ class Qwen3MoE(Qwen2MoE):
     """Qwen 3 with experts."""
 
     architecture = "qwen3moe"
+    needed = {"hidden_act": "silu", "norm_topk_prob": True}
 
 
 class RND1(Qwen2MoE):

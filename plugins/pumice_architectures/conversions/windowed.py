@@ -16,6 +16,7 @@ class Ministral(Conversion):
     """Ministral 8B."""
 
     architecture = "ministral"
+    needed = {"hidden_act": "silu"}
     named_as = "llama"
     vocabularies = ["tekken", "sentencepiece", "fast_sentencepiece", "bpe"]
     pre_tokenizers = ["tekken", "llama-bpe"]

@@ -5,6 +5,7 @@ import math
 import re
 import subprocess
 import sys
+from itertools import product
 from types import SimpleNamespace
 
 import click
@@ -25,7 +26,9 @@ from pumice.convert.written import general_metadata
 from pumice.errors import ConvertError
 from pumice.gguf import GGMLType, GGUFFile
 from pumice.model_files.opening import check_model, open_model
+from pumice.model_graphs import make_architecture
 from pumice.registry import get_registry
+from pumice.tracing import trace
 
 CASES = json.loads((FIXTURES / "cases.json").read_text())
 CASE = CASES["llama-bpe"]
@@ -238,6 +241,58 @@ def test_rope_scaling_that_is_not_converted_is_told(tmp_path, caplog, kind):
         assert (f"RoPE scaling of type '{kind}' is not converted" in caplog.text) == (not scaled and kind != "default")
 
 
+@pytest.mark.parametrize("name", ["command-r", "cohere2", "qwen3"])
+def test_scaling_that_a_family_drops_is_told(tmp_path, caplog, name):
+    rope = {"rope_type": "longrope", "factor": 2.0, "short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
+    with open_model(changed(tmp_path, name, rope_parameters=rope)):
+        assert "RoPE scaling of type 'longrope' is not converted" in caplog.text
+
+
+def test_a_magnitude_of_yarn_takes_the_place_of_its_own(tmp_path):
+    rope = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "attention_factor": 1.3}
+    for case in ("llama", "qwen3"):
+        (node, *_) = nodes_of(changed(tmp_path / case, case, rope_parameters=rope), "rope")
+        assert node.attrs["magnitude"] == pytest.approx(1.3)
+
+
+@pytest.mark.parametrize("name", ["afmoe", "cohere2", "gemma2", "gemma3", "gpt-oss"])
+def test_any_layers_may_have_windows(tmp_path, name):
+    for kinds in product(("full_attention", "sliding_attention"), repeat=2):
+        nodes = nodes_of(changed(tmp_path / "".join(kinds), name, layer_types=kinds), "attention")
+        assert [bool(node.attrs["window"]) for node in nodes] == [kind == "sliding_attention" for kind in kinds]
+
+
+@pytest.mark.parametrize("name", ["mistral", "mixtral", "mistral3", "starcoder2"])
+def test_all_layers_have_the_window_of_a_configuration(tmp_path, name):
+    for window in (None, 5):
+        nodes = nodes_of(changed(tmp_path / str(window), name, sliding_window=window), "attention")
+        assert {node.attrs["window"] for node in nodes} == {window or 0}
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [(name, {"hidden_act": "relu"}) for name in ("llama", "arcee", "qwen3", "exaone4", "olmo2", "glm4", "starcoder2")]
+    + [("qwen3moe", {"norm_topk_prob": False}), ("olmoe", {"norm_topk_prob": True})]
+    + [("bloom", {"apply_residual_connection_post_layernorm": True})],
+)
+def test_what_a_familys_graph_does_not_have_is_refused(tmp_path, name, values):
+    (key,) = values
+    with pytest.raises(ConvertError, match=f"unsupported '{key}'"):
+        open_model(changed(tmp_path, name, **values))
+
+
+def changed(folder, name, **values):
+    """Write a family's checkpoint with other values in its configuration."""
+    case = CASES[name]
+    return write_checkpoint(folder / name, {**case["config"], **values}, case["shapes"], case["tokenizer"])
+
+
+def nodes_of(folder, op):
+    with open_model(folder) as file:
+        graph = trace(file, make_architecture(file, get_registry(load_config())), 64)["main"]
+        return [node for node in graph.nodes if node.op == op]
+
+
 @pytest.mark.parametrize(
     "name", variants(["deepseek4", "falcon-h1", "gemma4", "kimi-k3", "mpt", "step35"], ["falcon-h1", "gemma4", "mpt"])
 )
@@ -430,6 +485,7 @@ import resource
 from pathlib import Path
 from pumice.errors import ConvertError
 from pumice.model_files.opening import check_model, open_model
+from pumice.model_graphs import make_architecture
 resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
 for folder in sorted(Path({str(tmp_path)!r}).iterdir()):
     try:
