@@ -321,11 +321,7 @@ def test_wrong_options_are_refused(model: pumice.Model, options: dict[str, Any],
 
 
 def test_a_model_transcribes(model: pumice.Model, tmp_path: Path) -> None:
-    samples = sound(32)
-    segments = list(model.speech.transcribe(pumice.Audio(samples, rate=RATE), language="de", temperature=0.0))
-    assert all(0 <= segment.start < segment.end <= 32.02 for segment in segments)
-    assert [segment.id for segment in segments] == list(range(len(segments)))
-    pumice.Audio(samples[: 2 * RATE], rate=RATE).save(tmp_path / "a.wav")
+    pumice.Audio(sound(2), rate=RATE).save(tmp_path / "a.wav")
     path = str(model.engine.file.path)
     arguments = ["transcribe", str(tmp_path / "a.wav"), "-m", path, "--backend", "numpy", "--language", "de"]
     with warnings.catch_warnings():

@@ -5,7 +5,9 @@
 A case is a configuration in cases.json; its weights follow from the names of tensors (tests/checkpoints.py). Stored
 are shapes, spectrograms of sounds, rows of one, and the logits of the tokens after a prompt with it; also metadata and
 digests of tensors of the projector that llama.cpp's converter writes. Transformers has no Ultravox: its rows are those
-of transformers' Whisper encoder and of the projector below, which follows the description of its authors.
+of transformers' Whisper encoder and of the projector below, which follows the description of its authors. MiMo's rows
+are kept as they are: formulas gave them, which are in ``git show f5c87526:tests/make_fixtures/hearing_models.py``, and
+llama.cpp's libmtmd computes them too (``libmtmd_sounds.py``).
 """
 
 import sys
@@ -19,7 +21,6 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import pad, silu
 from transformers import WhisperConfig, WhisperFeatureExtractor
-from transformers.audio_utils import mel_filter_bank
 from transformers.models.dots3_note.feature_extraction_dots3_note import Dots3NoteFeatureExtractor
 from transformers.models.gemma3n import modeling_gemma3n as gemma3n
 from transformers.models.gemma3n.feature_extraction_gemma3n import Gemma3nAudioFeatureExtractor
@@ -39,7 +40,6 @@ from checkpoints import weights, write_cases
 from hearing_models import (
     CASES,
     FIXTURE,
-    ODD_SECONDS,
     RATE,
     SECONDS,
     SHORT_SECONDS,
@@ -51,7 +51,6 @@ from hearing_models import (
 from vision_formulas import CASES as SEEING
 
 N_GENERATED = 4
-WINDOW = 30 * RATE
 N_DOTS_MELS = CASES["dots3note"]["config"]["audio_config"]["whisper_config"]["num_mel_bins"]
 MEL = {80: (0.3, 2.4), 128: (1.0,)}  # values a frame -> seconds of the sounds whose spectrograms are stored
 STEP = 7  # of the frames that are stored
@@ -121,8 +120,6 @@ def make(kind, case):
     samples = sound(SECONDS)
     if kind in ("ultravox", "meralion"):
         return (make_ultravox if kind == "ultravox" else make_meralion)(case, samples)
-    if kind == "mimo":
-        return make_mimo(case)
     if kind == "gemma3n":
         return make_gemma3n(kind, case, samples)
     if kind in ("lfm2audio", "parakeet"):
@@ -198,92 +195,6 @@ def make_dots(model, samples):
     short, long = given(sound(SHORT_SECONDS)), given(samples)
     values = continued(model, model.model.get_audio_features(**long).pooler_output, long)
     return values | {"short": model.model.get_audio_features(**short).pooler_output.numpy()}
-
-
-def make_mimo(case):
-    """Return rows by formulas that follow the authors' code."""
-    config, shapes = case["tokenizer_config"], case["shapes"]
-    own = shapes.keys() - SEEING["mimovl"]["shapes"].keys()
-    w = {name: torch.tensor(weights(name, shapes[name])) for name in own}
-    rows, short = (mimo_rows(w, config, sound(seconds, 24_000)) for seconds in (SECONDS, ODD_SECONDS))
-    return shapes, {"rows": rows.numpy(), "short": short.numpy()}
-
-
-def mimo_mel(samples, n_mels):
-    """Return what torchaudio's ``MelSpectrogram`` computes: magnitudes on HTK's scale, ``[n_mels, n]``."""
-    window = torch.hann_window(960, dtype=torch.float64)
-    stft = torch.stft(torch.tensor(samples).double(), 960, 240, 960, window, return_complex=True)
-    filters = mel_filter_bank(481, n_mels, 0.0, 12_000.0, 24_000, norm=None, mel_scale="htk")
-    return torch.log((torch.tensor(filters).T @ stft.abs()).clamp(min=1e-7)).float()
-
-
-def mimo_rows(w, config, samples):
-    F = torch.nn.functional
-    p, n_head = "encoder.", config["encoder_attention_heads"]
-
-    def linear(name, x):
-        return F.linear(x, w[f"{name}.weight"], w.get(f"{name}.bias"))
-
-    def norm(name, x):
-        return F.layer_norm(x, x.shape[-1:], w[f"{name}.weight"], w[f"{name}.bias"])
-
-    x = mimo_mel(samples, config["n_mels"])
-    x = F.gelu(F.conv1d(x, w[f"{p}conv1.weight"], w[f"{p}conv1.bias"], padding=1))
-    x = F.gelu(F.conv1d(x, w[f"{p}conv2.weight"], w[f"{p}conv2.bias"], padding=1, stride=2)).T
-    outputs, distance = [], torch.arange(len(x))[:, None] - torch.arange(len(x))
-    for i in range(config["encoder_layers"]):
-        layer, q, k, v = (
-            f"{p}layers.{i}.",
-            *(
-                linear(f"{p}layers.{i}.self_attn.{part}_proj", norm(f"{p}layers.{i}.self_attn_layer_norm", x))
-                for part in "qkv"
-            ),
-        )
-        far = config["encoder_attn_window_size"][0] if i % 2 == 0 else len(x)
-        mask = (distance >= 0) & (distance <= far)
-        x = x + linear(f"{layer}self_attn.out_proj", among(q, k, v, n_head, torch.arange(len(x)), 10_000.0, mask))
-        x = x + linear(f"{layer}fc2", F.gelu(linear(f"{layer}fc1", norm(f"{layer}final_layer_norm", x))))
-        outputs.append(x)
-    x = norm(f"{p}layer_norm", x + outputs[config["encoder_skip_layer_id"] - 1])
-    x = F.gelu(F.conv1d(F.pad(x, (0, 0, 0, len(x) % 2)).T, w[f"{p}down_sample_layer.0.weight"], stride=2)).T
-    x, codes = norm(f"{p}down_sample_norm", x), []
-    for i in range(3):
-        book = w[f"{p}quantizer.vq.layers.{i}._codebook.embed"]
-        codes.append((2 * x @ book.T - book.square().sum(1)).argmax(-1))
-        x = x - book[codes[-1]]
-    codes = torch.stack(codes)
-    codes = torch.cat([codes, codes[:, -1:].expand(-1, -codes.shape[1] % 4)], 1)
-    x, p = sum(w[f"speech_embeddings.{i}.weight"][row] for i, row in enumerate(codes)), "audio_encoder."
-    groups = torch.arange(len(x)) // 4
-    for i in range(2):
-        layer = f"{p}input_local_transformer.layers.{i}."
-        y = rms(x, w[f"{layer}input_layernorm.weight"])
-        q, k, v = (linear(f"{layer}self_attn.{part}_proj", y) for part in "qkv")
-        places, together = torch.arange(len(x)) % 4, groups[:, None] == groups
-        x = x + linear(f"{layer}self_attn.o_proj", among(q, k, v, n_head, places, 640_000.0, together))
-        y = rms(x, w[f"{layer}post_attention_layernorm.weight"])
-        x = x + linear(
-            f"{layer}mlp.down_proj", silu(linear(f"{layer}mlp.gate_proj", y)) * linear(f"{layer}mlp.up_proj", y)
-        )
-    x = rms(x, w[f"{p}input_local_transformer.norm.weight"]).reshape(-1, 64)
-    return linear(f"{p}projection.mlp.2", F.gelu(linear(f"{p}projection.mlp.0", x)))
-
-
-def rms(x, weight):
-    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * weight
-
-
-def among(q, k, v, n_head, places, base, mask):
-    """Return attention of rows with rotary positions, whose pairs are half a head apart."""
-    q, k, v = (part.unflatten(-1, (n_head, -1)).transpose(0, 1) for part in (q, k, v))
-    half = q.shape[-1] // 2
-    angles = places[:, None] * base ** (-torch.arange(half) / half)
-    q, k = (
-        torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], -1)
-        for a, b in (part.chunk(2, -1) for part in (q, k))
-    )
-    scores = (q @ k.transpose(1, 2) * q.shape[-1] ** -0.5).masked_fill(~mask, -torch.inf)
-    return (scores.softmax(-1) @ v).transpose(0, 1).flatten(1)
 
 
 def make_qwen3(model, shapes, features):
@@ -521,7 +432,7 @@ def theirs(sources, kind, shapes):
 
 if __name__ == "__main__":
     sources, *names = sys.argv[1:]
-    names = names or list(CASES)
+    names = names or [kind for kind in CASES if kind != "mimo"]
     values = dict(np.load(FIXTURE)) if FIXTURE.exists() else {}
     for n_mels, lengths in MEL.items():
         for seconds in lengths:

@@ -5,10 +5,13 @@
 It needs torch, torchvision, transformers, timm, gguf and Pillow.
 
 Where transformers has the encoder (GLM-5.3, MiniMax-M3, Step3-VL) its module computes the rows; where it has an encoder
-like it (CLIP, SigLIP, SigLIP 2, Qwen3-VL) the projector behind it is written here. Nemotron's and MiMo's encoders are
-written here. Pixels are those of transformers' processors, where it has them. Also stored are metadata and digests of
-tensors of the projector that llama.cpp's converter writes; it runs without its assertions, some of which want the
-sizes of the published models.
+like it (SigLIP 2, Qwen3-VL, ConvNeXt V2) the projector behind it is written here. Pixels are those of transformers'
+processors, where it has them. Also stored are metadata and digests of tensors of the projector that llama.cpp's
+converter writes; it runs without its assertions, some of which want the sizes of the published models.
+
+Rows of the other cases are kept as they are: formulas without a module of transformers gave them, which are in
+``git show f5c87526:tests/make_fixtures/vision_formulas.py``, and llama.cpp's libmtmd computes them too
+(``libmtmd.py``).
 """
 
 import functools
@@ -25,13 +28,9 @@ from timm.models._efficientnet_builder import decode_arch_def
 from timm.models.mobilenetv5 import MobileNetV5Encoder
 from torch import Tensor
 from transformers import (
-    CLIPVisionConfig,
-    CLIPVisionModel,
     ConvNextV2Config,
     ConvNextV2Model,
     Siglip2VisionConfig,
-    SiglipVisionConfig,
-    SiglipVisionModel,
 )
 from transformers.image_processing_backends import TorchvisionBackend
 from transformers.models.deepseek_ocr2.configuration_deepseek_ocr2 import (
@@ -65,7 +64,6 @@ from checkpoints import weights, write_cases
 from vision_files import picture
 from vision_formulas import (
     CASES,
-    CONVERTED,
     FILES,
     FIXTURE,
     KEYS,
@@ -117,71 +115,6 @@ def cells(pixels: np.ndarray, merge: int, size: int, mean: list[float], std: lis
 def resized(size: tuple[int, int], filter: Image.Resampling) -> np.ndarray:
     """Return the picture in a size of ``(height, width)``."""
     return np.array(Image.fromarray(picture(*SIZE)).resize(size[::-1], filter))
-
-
-def cogvlm(w: Weights, n_head_kv: int = 4, base: float = 10000.0) -> dict[str, np.ndarray]:
-    """Return rows, and log-probabilities after a prompt whose image has experts, and one position for its patches."""
-    p = "model.vision."
-    settings = CASES["cogvlm"]["processor"]
-    flat = cells(resized((64, 64), Image.Resampling.BICUBIC), 1, 8, settings["image_mean"], settings["image_std"])
-    x = torch.cat([w[f"{p}patch_embedding.cls_embedding"], linear(w, f"{p}patch_embedding.proj", flat.flatten(1))])
-    x = x + w[f"{p}patch_embedding.position_embedding.weight"]
-    for i in range(3):
-        layer = f"{p}transformer.layers.{i}."
-        q, k, v = linear(w, f"{layer}attention.query_key_value", x).unflatten(-1, (3, 2, -1)).unbind(1)
-        y = linear(w, f"{layer}attention.dense", attended(q, k, v))
-        x = x + norm(w, f"{layer}input_layernorm", y)
-        y = linear(w, f"{layer}mlp.fc2", F.gelu(linear(w, f"{layer}mlp.fc1", x)))
-        x = x + norm(w, f"{layer}post_attention_layernorm", y)
-    x = x[1:]
-    if f"{p}conv.weight" in w:
-        square = x.T.reshape(1, N, 8, 8)
-        x = F.conv2d(square, w[f"{p}conv.weight"], w[f"{p}conv.bias"], stride=2).flatten(2)[0].T
-    p = f"{p}linear_proj."
-    x = F.gelu(norm(w, f"{p}norm1", linear(w, f"{p}linear_proj", x), 1e-5))
-    x = linear(w, f"{p}dense_4h_to_h", F.silu(linear(w, f"{p}gate_proj", x)) * linear(w, f"{p}dense_h_to_4h", x))
-    x = torch.cat([w["model.vision.boi"][0], x, w["model.vision.eoi"][0]])
-    ids = [1, *range(20, 32), *[0] * len(x), *range(40, 50)]
-    visual = torch.zeros(len(ids), dtype=torch.bool)
-    visual[13 : 13 + len(x)] = True
-    rows = x
-    x = w["model.embed_tokens.weight"][torch.tensor(ids)]
-    x[visual] = rows
-    steps = torch.ones(len(ids), dtype=torch.int64)
-    steps[15 : 13 + len(rows) - 1] = 0  # patches behind the first one
-    where = steps.cumsum(0) - 1
-    visual[13 + len(rows) - 1] = False  # the last row is read as text
-    causal = torch.ones(len(ids), len(ids), dtype=torch.bool).tril()
-
-    def either(name: str, x: Tensor) -> Tensor:
-        both = (linear(w, name.format(kind), x) for kind in ("language", "vision"))
-        return torch.where(visual[:, None], *reversed(list(both)))
-
-    angles = where[:, None, None] * base ** (-torch.arange(8) / 8)
-    for i in range(2):
-        layer = f"model.layers.{i}."
-        y = rms(w[f"{layer}input_layernorm.weight"], x, 1e-5)
-        qkv = either(f"{layer}self_attn.{{}}_expert_query_key_value", y).unflatten(-1, (-1, 16))
-        qkv = qkv.split([4, n_head_kv, n_head_kv], 1)
-        halves = [part.chunk(2, -1) for part in qkv[:2]]
-        q, k = (
-            torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], -1) for a, b in halves
-        )
-        x = x + either(f"{layer}self_attn.{{}}_expert_dense", attended(q, k, qkv[2], causal))
-        y = rms(w[f"{layer}post_attention_layernorm.weight"], x, 1e-5)
-        mlp = f"{layer}mlp.{{}}_mlp."
-        x = x + either(f"{mlp}down_proj", F.silu(either(f"{mlp}gate_proj", y)) * either(f"{mlp}up_proj", y))
-    logits = F.linear(rms(w["model.norm.weight"], x[-1], 1e-5), w["lm_head.weight"])
-    chosen = torch.cat([torch.ones(len(rows) - 1, 1), torch.zeros(1, 1)])
-    return {
-        "rows": torch.cat([rows, chosen], 1),
-        "ids": np.array(ids, np.int32),
-        "logprobs": torch.log_softmax(logits.float(), -1),
-    }
-
-
-def cogvlm2(w: Weights) -> dict[str, np.ndarray]:
-    return cogvlm(w, 2, 500000.0)
 
 
 def step3vl(w: Weights) -> dict[str, np.ndarray]:
@@ -339,22 +272,6 @@ def deepseekocr2(w: Weights) -> dict[str, np.ndarray]:
     return values | {"rows": torch.cat([*rows, w["model.view_seperator"][None]])}
 
 
-def dots_ocr(w: Weights) -> dict[str, np.ndarray]:
-    p = "vision_tower."
-    x = cells(resized((48, 96), Image.Resampling.BICUBIC), 2, 8, [0.5] * 3, [0.5] * 3).flatten(1)
-    x = rms(w[f"{p}patch_embed.patchifier.norm.weight"], linear(w, f"{p}patch_embed.patchifier.proj", x), 1e-5)
-    where = places(6, 12, 2)
-    for i in range(3):
-        layer = f"{p}blocks.{i}."
-        y = rms(w[f"{layer}norm1.weight"], x, 1e-5)
-        q, k, v = linear(w, f"{layer}attn.qkv", y).unflatten(-1, (3, 2, -1)).unbind(1)
-        x = x + linear(w, f"{layer}attn.proj", attended(turned(q, where), turned(k, where), v))
-        y = rms(w[f"{layer}norm2.weight"], x, 1e-5)
-        x = x + linear(w, f"{layer}mlp.fc2", F.silu(linear(w, f"{layer}mlp.fc1", y)) * linear(w, f"{layer}mlp.fc3", y))
-    x = norm(w, f"{p}merger.ln_q", rms(w[f"{p}post_trunk_norm.weight"], x, 1e-5)).reshape(-1, 4 * N)
-    return {"rows": linear(w, f"{p}merger.mlp.2", F.gelu(linear(w, f"{p}merger.mlp.0", x)))}
-
-
 MOBILENET = [
     ["er_r1_k3_s2_e2_c16", "er_r1_k3_s1_e2_c16"],
     ["uir_r1_a3_k5_s2_e2_c16", "uir_r1_a5_k0_s1_e2_c16"],
@@ -417,83 +334,10 @@ def glm5v(w: Weights) -> dict[str, np.ndarray]:
     return pixels | {"rows": out.pooler_output}
 
 
-def places(rows: int, columns: int, merge: int = 1) -> Tensor:
-    """Return row and column of each patch, square by square."""
-    where = torch.stack(torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij"), -1)
-    return where.reshape(rows // merge, merge, columns // merge, merge, 2).transpose(1, 2).reshape(-1, 2)
-
-
-def turned(x: Tensor, where: Tensor) -> Tensor:
-    """Rotate ``x [n, heads, d]``, whose pairs are half a head apart: half by the row, the others by the column."""
-    d = x.shape[-1]
-    freqs = 10000.0 ** (-torch.arange(d // 4) / (d // 4))
-    angles = (where[:, :, None] * freqs).flatten(1)[:, None]
-    a, b = x.chunk(2, -1)
-    return torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], -1)
-
-
-def attended(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, sinks: Tensor | None = None) -> Tensor:
+def attended(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Return attention ``[n, heads * d]`` of ``[n, heads, d]``."""
-    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
     scores = torch.einsum("qhd,khd->hqk", q, k) * q.shape[-1] ** -0.5
-    scores = scores if mask is None else scores.masked_fill(~mask, -torch.inf)
-    if sinks is not None:
-        scores = torch.cat([scores, sinks[:, None, None].expand(-1, len(q), 1)], -1)
-    shares = scores.softmax(-1)[..., : len(k)]
-    return torch.einsum("hqk,khd->qhd", shares, v).flatten(1)
-
-
-def deepseek4v(w: Weights) -> dict[str, np.ndarray]:
-    """Return the image's pixels in several sizes, and rows: pairs of lines column by column, and all that fill it."""
-    values = {}
-    for size, final in {(20, 11): (32, 24), (63, 40): (64, 40), SIZE: (96, 56), (200, 24): (192, 24)}.items():
-        grey = ImageOps.pad(Image.fromarray(picture(*size)), final, Image.Resampling.BICUBIC, (127,) * 3)
-        stretched = Image.fromarray(picture(*size)).resize(final, Image.Resampling.BICUBIC)
-        image = np.array(stretched if size[0] >= 8 * size[1] else grey)
-        values[f"pixels.{size[0]}x{size[1]}"] = image.reshape(-1, 3)
-        if size == SIZE:
-            pixels = image
-    rows, columns = 7, 12
-    x = linear(w, "vision.patch_embed.proj", cells(pixels, 1, 8, [0.5] * 3, [0.5] * 3).flatten(1))
-    where = places(rows, columns)
-    for i in range(3):
-        p = f"vision.blocks.{i}."
-        y = linear(w, f"{p}attn.wqkv", rms(w[f"{p}norm1.weight"], x))
-        q, k, v = (part.unflatten(-1, (2, -1)) for part in y.chunk(3, -1))
-        x = x + linear(w, f"{p}attn.wo", attended(turned(q, where), turned(k, where), v))
-        gate, up = linear(w, f"{p}mlp.w1", rms(w[f"{p}norm2.weight"], x)).chunk(2, -1)
-        x = x + linear(w, f"{p}mlp.w2", F.silu(gate) * up)
-    x = rms(w["vision.norm.weight"], x).T.reshape(1, N, rows, columns)
-    x = F.unfold(F.pad(x, (0, -columns % 3, 0, -rows % 3)), 3, stride=3)[0].T
-    x = linear(w, "aligner.w2", F.gelu(linear(w, "aligner.w1", x))).reshape(-(-rows // 3), -(-columns // 3), TEXT)
-    newline, pad = w["image_newline"], w["image_pad"]
-    lines = [torch.cat([line, newline[None]]) for line in x]
-    lines += [pad.expand_as(lines[0])] * (len(lines) % 2)
-    block = [torch.stack(pair, 1).flatten(0, 1) for pair in zip(lines[::2], lines[1::2], strict=True)]
-    more = [pad[None]] * (sum(map(len, block)) // 2 % 2 * 2)
-    return values | {
-        "rows": torch.cat([pad.expand(3, -1), w["image_start"][None], *block, *more, w["image_end"][None]])
-    }
-
-
-def youtuvl(w: Weights) -> dict[str, np.ndarray]:
-    grid = (8, 12)  # 64 x 96 pixels, which the picture fills in whole squares
-    x = cells(resized((64, 96), Image.Resampling.BILINEAR), 2, 8, [0.5] * 3, [0.5] * 3)
-    p = "siglip2.vision_model."
-    x = linear(w, f"{p}embeddings.patch_embedding", x.permute(0, 2, 3, 1).flatten(1))
-    where = places(*grid, 2)
-    window = where // 4
-    near = (window[:, None] == window[None]).all(-1)
-    for i in range(3):
-        layer = f"{p}encoder.layers.{i}."
-        y = norm(w, f"{layer}layer_norm1", x)
-        q, k, v = (linear(w, f"{layer}self_attn.{name}_proj", y).unflatten(-1, (2, -1)) for name in "qkv")
-        y = attended(turned(q, where), turned(k, where), v, None if i == 1 else near)
-        x = x + linear(w, f"{layer}self_attn.out_proj", y)
-        y = F.gelu(linear(w, f"{layer}mlp.fc1", norm(w, f"{layer}layer_norm2", x)), approximate="tanh")
-        x = x + linear(w, f"{layer}mlp.fc2", y)
-    x = rms(w["merger.ln_q.weight"], norm(w, f"{p}post_layernorm", x)).reshape(-1, 4 * N)
-    return {"rows": linear(w, "merger.mlp.2", F.gelu(linear(w, "merger.mlp.0", x)))}
+    return torch.einsum("hqk,khd->qhd", scores.softmax(-1), v).flatten(1)
 
 
 def phi4(w: Weights) -> dict[str, np.ndarray]:
@@ -527,125 +371,8 @@ def ling3vl(w: Weights) -> dict[str, np.ndarray]:
     return {"rows": linear(w, "linear_proj.2", F.gelu(linear(w, "linear_proj.0", x)))}
 
 
-def nemotron_v2_vl(w: Weights) -> dict[str, np.ndarray]:
-    p = "vision_model.radio_model.model."
-    table = w[f"{p}patch_generator.pos_embed"].reshape(1, 6, 6, N).permute(0, 3, 1, 2)
-    table = F.interpolate(table, size=(8, 8), mode="bilinear", align_corners=True).flatten(2)[0].T
-    mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
-    whole = resized((64, 128), Image.Resampling.BICUBIC)
-    rows = []
-    for tile in (whole[:, :64], whole[:, 64:], resized((64, 64), Image.Resampling.BICUBIC)):
-        x = linear(w, f"{p}patch_generator.embedder", cells(tile, 1, 8, mean, std).flatten(1)) + table
-        x = torch.cat([w[f"{p}patch_generator.cls_token.token"], x])
-        for i in range(2):
-            layer = f"{p}blocks.{i}."
-            q, k, v = linear(w, f"{layer}attn.qkv", norm(w, f"{layer}norm1", x)).unflatten(-1, (3, 2, -1)).unbind(1)
-            x = x + linear(w, f"{layer}attn.proj", attended(q, k, v))
-            x = x + linear(w, f"{layer}mlp.fc2", F.gelu(linear(w, f"{layer}mlp.fc1", norm(w, f"{layer}norm2", x))))
-        x = x[3:].reshape(4, 2, 4, 2, N).transpose(1, 2).reshape(16, -1)
-        x = F.relu(F.linear(rms(w["mlp1.0.weight"], x), w["mlp1.1.weight"])) ** 2
-        rows.append(F.linear(x, w["mlp1.3.weight"]))
-    return {"rows": torch.cat(rows)}
-
-
-def mimovl(w: Weights) -> dict[str, np.ndarray]:
-    rows, columns = 6, 12
-    x = cells(resized((48, 96), Image.Resampling.BICUBIC), 2, 8, [0.5] * 3, [0.5] * 3)
-    x = x.flatten(1) @ w["visual.patch_embed.proj.weight"].sum(2).flatten(1).T
-    where = places(rows, columns, 2)
-    n = len(x)
-    by_columns = torch.arange(n).reshape(rows // 2, columns // 2, 4).transpose(0, 1).flatten()
-    order = {0: torch.arange(n), 1: by_columns.argsort()}
-    for i, mode in enumerate((-1, 0, 1, 1)):
-        layer = f"visual.blocks.{i}."
-        qkv = linear(w, f"{layer}attn.qkv", rms(w[f"{layer}norm1.weight"], x)).unflatten(-1, (8, 16))
-        q, k, v = turned(qkv[:, :4], where), turned(qkv[:, 4:6], where), qkv[:, 6:]
-        near = None if mode < 0 else (order[mode][:, None] - order[mode]).abs() <= 6
-        y = attended(q, k, v, near, None if mode < 0 else w[f"{layer}attn.sinks"])
-        x = x + linear(w, f"{layer}attn.proj", y)
-        y = rms(w[f"{layer}norm2.weight"], x)
-        y = F.silu(linear(w, f"{layer}mlp.gate_proj", y)) * linear(w, f"{layer}mlp.up_proj", y)
-        x = x + linear(w, f"{layer}mlp.down_proj", y)
-    x = norm(w, "visual.merger.ln_q", x).reshape(-1, 4 * N)
-    return {"rows": linear(w, "visual.merger.mlp.2", F.gelu(linear(w, "visual.merger.mlp.0", x)))}
-
-
-def old_encoder(w: Weights, is_clip: bool, pixels: np.ndarray) -> Tensor:
-    """Return the rows of patches of an old file: behind CLIP's last block but one, or SigLIP's last norm."""
-    names = {
-        "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
-        "attn_out": "self_attn.out_proj", "ln1": "layer_norm1", "ln2": "layer_norm2", "ffn_down": "mlp.fc1",
-        "ffn_up": "mlp.fc2",
-    }  # fmt: skip
-    values = {}
-    for name, x in w.items():
-        if name.startswith("v.blk."):
-            _, _, i, part, kind = name.split(".")
-            values[f"encoder.layers.{i}.{names[part]}.{kind}"] = x
-    others = {
-        "v.patch_embd.weight": "embeddings.patch_embedding.weight",
-        "v.patch_embd.bias": "embeddings.patch_embedding.bias",
-        "v.position_embd.weight": "embeddings.position_embedding.weight",
-        "v.class_embd": "embeddings.class_embedding",
-        "v.pre_ln.weight": "pre_layrnorm.weight",
-        "v.pre_ln.bias": "pre_layrnorm.bias",
-        "v.post_ln.weight": "post_layernorm.weight",
-        "v.post_ln.bias": "post_layernorm.bias",
-    }
-    values |= {new: w[old] for old, new in others.items() if old in w}
-    x = cells(pixels, 8, 8, KEYS["image_mean"], KEYS["image_std"])
-    x = x.reshape(8, 8, 3, 8, 8).permute(2, 0, 3, 1, 4).reshape(1, 3, 64, 64)
-    if is_clip:
-        config = CLIPVisionConfig(**(SMALL | {"num_hidden_layers": 3}), image_size=64, patch_size=8)
-        values |= {"post_layernorm.weight": torch.ones(N), "post_layernorm.bias": torch.zeros(N)}
-        model = loaded(CLIPVisionModel(config), values)
-        return model(x, output_hidden_states=True).hidden_states[-2][0, 1:]
-    config = SiglipVisionConfig(**SMALL, image_size=64, patch_size=8)
-    config.vision_use_head = False
-    return loaded(SiglipVisionModel(config), values)(x).last_hidden_state[0]
-
-
-def grey_square() -> np.ndarray:
-    image = Image.new("RGB", (90, 90), (122, 116, 104))
-    image.paste(Image.fromarray(picture(*SIZE)), (0, 20))
-    return np.array(image.resize((64, 64), Image.Resampling.BICUBIC))
-
-
 def as_map(x: Tensor, side: int) -> Tensor:
     return x.T.reshape(1, -1, side, side)
-
-
-def ldp(w: Weights) -> dict[str, np.ndarray]:
-    x = old_encoder(w, True, grey_square())
-    x = linear(w, "mm.model.mlp.3", F.gelu(linear(w, "mm.model.mlp.1", x)))
-    for number, stride in ((1, 1), (2, 2)):
-        name = f"mm.model.mb_block.{number}.block."
-        y = F.conv2d(as_map(x, 8), w[f"{name}0.0.weight"][:, None], stride=stride, padding=1, groups=64).flatten(2)[0].T
-        y = F.hardswish(norm(w, f"{name}0.1", y, 1e-5))
-        gate = F.relu(linear(w, f"{name}1.fc1", y.mean(0)))
-        y = y * F.hardsigmoid(linear(w, f"{name}1.fc2", gate))
-        y = norm(w, f"{name}2.1", linear(w, f"{name}2.0", y), 1e-5)
-        x = x + y if number == 1 else y
-    return {"rows": x}
-
-
-def ldpv2(w: Weights) -> dict[str, np.ndarray]:
-    x = old_encoder(w, True, grey_square())
-    x = linear(w, "mm.model.mlp.2", F.gelu(linear(w, "mm.model.mlp.0", x)))
-    x = F.avg_pool2d(as_map(x, 8), 2)
-    x = x + F.conv2d(x, w["mm.model.peg.0.weight"][:, None], w["mm.model.peg.0.bias"], padding=1, groups=64)
-    return {"rows": x.flatten(2)[0].T}
-
-
-def adapter(w: Weights) -> dict[str, np.ndarray]:
-    image = Image.new("RGB", (64, 64))
-    image.paste(Image.fromarray(resized((36, 64), Image.Resampling.BICUBIC)), (0, 14))
-    x = as_map(old_encoder(w, False, np.array(image)), 8)
-    x = F.conv2d(x, w["adapter.conv.weight"], w["adapter.conv.bias"], stride=2).flatten(2)[0].T
-    x = F.gelu(norm(w, "adapter.linear.norm1", linear(w, "adapter.linear.linear", x), 1e-5))
-    y = F.silu(linear(w, "adapter.linear.gate", x)) * linear(w, "adapter.linear.dense_h_to_4h", x)
-    x = linear(w, "adapter.linear.dense_4h_to_h", y)
-    return {"rows": torch.cat([w["adapter.boi"][0], x, w["adapter.eoi"][0]])}
 
 
 def yasa2(w: Weights) -> dict[str, np.ndarray]:
@@ -686,15 +413,12 @@ if __name__ == "__main__":
     sources, *names = sys.argv[1:]
     stored = dict(np.load(FIXTURE)) if FIXTURE.exists() else {}
     for name in names or FILES:
-        shapes = FILES[name]["shapes"]
-        with torch.no_grad():
-            made = (
-                {}
-                if name in CONVERTED
-                else globals()[name]({key: torch.tensor(weights(key, shape)) for key, shape in shapes.items()})
-            )
-        stored = {key: value for key, value in stored.items() if not key.startswith(f"{name}.")}
-        stored |= {f"{name}.{key}": np.asarray(value) for key, value in made.items()}
+        if formula := globals().get(name):
+            shapes = FILES[name]["shapes"]
+            with torch.no_grad():
+                made = formula({key: torch.tensor(weights(key, shape)) for key, shape in shapes.items()})
+            stored = {key: value for key, value in stored.items() if not key.startswith(f"{name}.")}
+            stored |= {f"{name}.{key}": np.asarray(value) for key, value in made.items()}
         if CASES.get(name, {}).get("theirs"):  # None: MiMo's sound is missing, Nemotron's size is another
             CASES[name]["theirs"] = theirs(Path(sources), name)
         write_cases(FIXTURE.with_name("cases.json"), FILES)

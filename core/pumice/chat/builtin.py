@@ -34,6 +34,12 @@ class Turns:
     system_in_user: bool = False
     strip: str = ""
 
+    @property
+    def end(self) -> str:
+        """The mark that ends an answer; empty if that is the model's end token, or white space."""
+        mark = self.assistant[1].strip()
+        return "" if "<eos>" in mark else mark
+
     def template(self) -> str:
         """Return the format as a Jinja template."""
         before_user = _text(self.user[0])
@@ -164,3 +170,6 @@ TURNS: dict[str, Turns] = {
 
 BUILTIN: dict[str, str] = {name: turns.template() for name, turns in TURNS.items()}
 """Built-in templates by name. "plain", which joins the messages' texts, is for models that were not trained to chat."""
+
+ENDS: dict[str, str] = {BUILTIN[name]: turns.end for name, turns in TURNS.items() if turns.end}
+"""The mark that ends an answer, by the source of the built-in template."""

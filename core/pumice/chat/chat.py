@@ -12,6 +12,7 @@ from typing import Any
 
 from pumice.chat.answer import AnswerBuilder
 from pumice.chat.answer_grammar import answer_grammar
+from pumice.chat.builtin import ENDS
 from pumice.chat.families import GENERIC
 from pumice.chat.formats import ChatFormat, detect
 from pumice.chat.isolated import TemplateWorkers, template_workers
@@ -75,6 +76,7 @@ class Turn:
         special: control tokens that are marks of the format: their spelling is part of the answer's text.
         grammar: grammar that constrains the answer, if any.
         budget: limit on the tokens of the reasoning, if any.
+        end: text that ends the answer, of a built-in template whose mark is no token of the model; empty for none.
     """
 
     request: ChatRequest
@@ -83,6 +85,7 @@ class Turn:
     special: frozenset[int]
     grammar: Grammar | None
     budget: ReasoningBudget | None
+    end: str = ""
 
     def answer(self) -> AnswerBuilder:
         """Return a new builder for the answer of this turn."""
@@ -171,7 +174,9 @@ class Chat:
         grammar = answer_grammar(request, format, prompt.opening, marks, form, self._checker)
         if grammar:
             self._checker.check(grammar.source, lambda: self._tokenizer)
-        return Turn(request, format, prompt, info.special, grammar, self._budget(request, format, prompt.opening))
+        budget, end = self._budget(request, format, prompt.opening), ENDS.get(info.template.source, "")
+        end = "" if end in self._spellings else end
+        return Turn(request, format, prompt, info.special, grammar, budget, end)
 
     def capabilities(self, chat_template: str | None = None) -> Mapping[str, bool]:
         """Return the capabilities of the given template or the model's; empty without one. Raises like ``turn``."""

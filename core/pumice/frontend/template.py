@@ -95,8 +95,10 @@ class Template:
         turn = self._turn(messages, parts)
         settings = {"max_tokens": None, "special": turn.special, **parts.request}
         answer, media = parts._replace(request=settings), turn.prompt.media
-        request = self._requests.of(turn.prompt.tokens, answer, turn.grammar, turn.budget, media)
-        return PreparedChat(turn, check_single(request))
+        request = check_single(self._requests.of(turn.prompt.tokens, answer, turn.grammar, turn.budget, media))
+        if turn.end and not parts.sampling.get("ignore_eos"):
+            request = replace(request, stop=[*request.stop, turn.end])
+        return PreparedChat(turn, request)
 
     def _turn(self, messages: Messages, options: SortedOptions) -> Turn:
         from pumice.audio import SoundBudget

@@ -14,7 +14,6 @@ from pumice.isolation import CallLimits, WorkerPool
 from tokenizer_fixtures import small
 from waiting import PATIENCE
 
-GROWING = """{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}"""
 PLAIN = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
 CHAT = [{"role": "user", "content": "Hello"}]
 KEY = "tokenizer.chat_template"
@@ -30,9 +29,7 @@ _REPEAT = (
 )
 BOMBS = {
     "text": ("{{ 'a' * 1000000000000 }}", "memory"),
-    "doubled text": (GROWING, "memory|processor time"),
     "power": ("{{ n ** (n ** n) % 7 }}", "time"),
-    "loops": ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "time"),
     "nested list": (_REPEAT.replace("CHANGE", "[ns.x]"), "fails|crashed|time"),
     "output": ("{% for i in range(99999) %}{{ ' ' * 99999 }}{% endfor %}", "writes more than 67108864 characters"),
     "recursion": ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "fails in line 1: RecursionError"),

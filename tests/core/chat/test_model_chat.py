@@ -195,3 +195,12 @@ def test_a_mistyped_role_is_refused_and_a_role_of_the_template_is_not(model):
     own = "{% for m in messages %}{% if m.role == 'usr' %}{{ m.content }}{% endif %}{% endfor %}"
     assert "Hi" in model.template.apply(chat, chat_template=own)
     assert "Hi" in model.template.apply([{"role": "critic", "content": "Hi"}], chat_template="chatml")
+
+
+def test_the_mark_of_a_built_in_template_ends_an_answer(model):
+    text = "Hello!<|im_end|>\n<|im_start|>user"
+    for more in ({}, {"stop": "%"}, {"stop": ["%", "$"]}):
+        answer = model.chat([USER], chat_template="chatml", recite=text, **more)
+        assert (answer.message.content, answer.finish_reason) == ("Hello!", "stop")
+    assert model.chat([USER], chat_template="chatml", recite=text, stop="!").message.content == "Hello"
+    assert model.chat([USER], chat_template="llama3", recite=text).message.content == text

@@ -22,6 +22,17 @@ NAMES = {
 }
 
 
+def check_types(folder: Path, package: str) -> None:
+    cache = ROOT / ".mypy_cache" / "plugins"  # these options would make `make types` check everything again
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={cache}"]
+    done = subprocess.run([*mypy, package], cwd=folder, capture_output=True, text=True)
+    assert done.stdout.startswith("Success"), done.stdout
+
+
+def test_the_package_of_the_tutorial_is_strictly_typed():
+    check_types(ROOT / "tests" / "third_party" / "pumice-example", "pumice_example")
+
+
 @pytest.mark.parametrize(
     "kinds", variants([[], ["backend"], ["pre-tokenizer", "command"], [*MODULES]], [[*MODULES]]), ids=" ".join
 )
@@ -30,10 +41,7 @@ def test_a_new_plugin_is_installed_and_works(tmp_path, kinds):
     chosen = [word for kind in kinds for word in ("--kind", kind)]
     subprocess.run([*command, *chosen], cwd=tmp_path, check=True, capture_output=True)
     package, site = tmp_path / "pumice-first", tmp_path / "site"
-    cache = ROOT / ".mypy_cache" / "plugins"  # these options would make `make types` check everything again
-    mypy = [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={cache}"]
-    done = subprocess.run([*mypy, "pumice_first"], cwd=package, capture_output=True, text=True)
-    assert done.stdout.startswith("Success"), done.stdout
+    check_types(package, "pumice_first")
     pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-build-isolation", "--no-index", "--target"]
     subprocess.run([*pip, str(site), str(package)], check=True, capture_output=True)
 

@@ -92,15 +92,14 @@ GENERATED = EVIL.replace("\r", "").replace("\u2028", "") + "\u0627\u200c\u200d"
 
 
 @pytest.mark.parametrize("command", ["run", "chat"])
-def test_generated_text_does_not_control_a_terminal(command, home, tmp_path):
+def test_generated_text_does_not_control_a_terminal(command, home, tmp_path, run):
     """A pipe gets the text that the grammar demands, a terminal one without what it would obey."""
     grammar = "".join(f"\\U{ord(mark):08x}" for mark in GENERATED)
     (tmp_path / "g.gbnf").write_text(f'root ::= "{grammar}"')
-    options = ["-p", "a", "--grammar-file", str(tmp_path / "g.gbnf"), "--backend", "numpy"]
-    line = [sys.executable, "-m", "pumice", command, *options]
-    done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, check=True)
-    assert done.stdout.decode().removesuffix("\n") == GENERATED
+    options = [command, "-p", "a", "--grammar-file", str(tmp_path / "g.gbnf"), "--backend", "numpy"]
+    assert run(*options).stdout.removesuffix("\n") == GENERATED
     terminal, end = pty.openpty()
+    line = [sys.executable, "-m", "pumice", *options]
     subprocess.run(line, stdin=subprocess.DEVNULL, stdout=end, stderr=subprocess.DEVNULL, check=True)
     os.close(end)
     shown = os.read(terminal, 10000).decode()

@@ -30,12 +30,6 @@ def tokens(completions):
     return [completion.tokens for completion in completions]
 
 
-@pytest.mark.parametrize("n_batch", [1, 7])
-def test_prompts_read_in_chunks_of_any_size(path, alone, n_batch):
-    with pumice.load(path, n_batch=n_batch, **EXACT) as model:
-        assert [model.generate(prompt, **GREEDY).tokens for prompt in PROMPTS] == alone
-
-
 @pytest.mark.parametrize("kv_type", [name for name in KV_TYPES if name != "f32"])
 def test_a_smaller_cache_type_changes_logits_a_little(path, kv_type):
     ids = list(range(3, 60))

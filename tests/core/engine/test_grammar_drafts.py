@@ -1,4 +1,4 @@
-"""A program verifies drafts of sequences with masks: each row has the mask behind the drafted tokens before it."""
+"""Sequences with masks: found while a program computes, forced tokens read like a prompt, drafts verified."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("patient")
 
 @dataclass
 class Grammar(MaskSampler):
-    """Each fourth token is any below ``width``, the others behind it follow from it, ``length`` tokens in all.
+    """Each fourth token is any below ``width``, the others behind it follow from it, ``length`` tokens in all; 0: off.
 
     ``knows``: the forced tokens that it tells before masks are made.
     """
@@ -35,12 +35,9 @@ class Grammar(MaskSampler):
     length: int = 0
     width: int = 20
     knows: int = 1
-    n_made: ClassVar[int] = 0  # masks of samplers that are no copies
 
     def start(self, context: SamplerContext) -> None:
         self.written: list[int] = []
-        self.n_prompt: int = -1
-        self.is_copy = False
 
     def accept(self, token: int) -> None:
         self.written.append(token)
@@ -49,8 +46,9 @@ class Grammar(MaskSampler):
     def answer(self) -> list[int]:
         return self.written[self.written.index(49) + 1 :]
 
-    def mask(self) -> np.ndarray:
-        Grammar.n_made += not self.is_copy
+    def mask(self) -> np.ndarray | None:
+        if not self.length:
+            return None
         answer = self.answer
         if len(answer) == self.length:
             return mask.from_tokens([], N_VOCAB)
@@ -63,9 +61,7 @@ class Grammar(MaskSampler):
         return [answer[-1] + 1 + i for i in range(left)]
 
     def fork(self) -> Grammar:
-        other = deepcopy(self)
-        other.is_copy = True
-        return other
+        return deepcopy(self)
 
 
 class Verifying(Behind):
@@ -153,3 +149,34 @@ def test_answers_with_dry_are_those_without_drafts(add: Add, sampling: dict[str,
     drafted = answers(add, program, asked, Speculation(PROPOSERS, default="erring", n_draft=7))
     assert [item[:2] for item in drafted] == [item[:2] for item in plain]
     assert program.n_verified > 2
+
+
+@pytest.mark.parametrize(
+    "sampling", [GREEDY, RANDOM, {**RANDOM, "dry_multiplier": 2.0}], ids=["greedy", "random", "dry"]
+)
+@pytest.mark.parametrize(("length", "knows"), [(0, 0), (31, 0), (31, 3)])
+def test_restrictions_are_found_while_the_program_computes(
+    add: Add, sampling: dict[str, Any], length: int, knows: int
+) -> None:
+    """Tokens are those of the host's choice; steps are queued behind others until a mask forces several tokens."""
+    asked = [
+        request([*prompt, 49], {**sampling, "length": n, "knows": knows}, 60)
+        for prompt, n in zip(PROMPTS, [length, 0, length], strict=True)
+    ]
+    program = Behind(8)
+    assert [item[:2] for item in answers(add, program, asked)] == [item[:2] for item in answers(add, Cells(0), asked)]
+    if length or "dry_multiplier" in sampling:
+        assert any(len(asked) == 3 and asked[2] for asked in program.asked)
+
+
+@pytest.mark.parametrize("steps", [0, 8])
+@pytest.mark.parametrize("sampling", [GREEDY, RANDOM], ids=["greedy", "random"])
+def test_forced_tokens_are_computed_like_a_prompt(add: Add, steps: int, sampling: dict[str, Any]) -> None:
+    program = Cells(steps)
+    [(generated, reason, _)] = answers(add, program, [request([7, 8, 49], {**sampling, "length": 40, "knows": 0}, 50)])
+    assert (len(generated), reason) == (40, "stop")
+    firsts = generated[::4]
+    assert all(first < 20 for first in firsts)
+    assert len(set(firsts)) > 1
+    assert generated == [first + i for first in firsts for i in range(4)]
+    assert len(program.asked) <= 1 + 10, "one step for four tokens"

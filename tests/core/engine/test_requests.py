@@ -249,15 +249,6 @@ def test_several_completions_share_a_prompt(model):
             use()
 
 
-def test_a_conversation_goes_on_where_it_ended(model):
-    first = list(range(3, 53))
-    answer = model.generate(first, **GREEDY, cache_salt="talk")
-    second = [*first, *answer.tokens, 5, 6, 7]
-    again = model.generate(second, **GREEDY, cache_salt="talk")
-    assert again.timings.prompt_cached == len(second) - 4, "the last token of the answer was not computed"
-    assert again.tokens == model.generate(second, **GREEDY, cache_salt="fresh").tokens
-
-
 def test_streams_carry_logprobs(model):
     pieces = list(model.stream("a", logprobs=2, **GREEDY))
     assert [len(piece.logprobs.top) for piece in pieces[:-1]] == [2] * 20

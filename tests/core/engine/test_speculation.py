@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -256,17 +256,3 @@ def test_a_proposer_that_is_always_wrong_costs_few_rows(texts):
     _, n_drafted, n_accepted = drafted_rows("liar", texts)
     assert n_accepted == 0
     assert n_drafted <= 40
-
-
-class Counted(Oracle):
-    """Counts how often it is told or asked something."""
-
-    n_calls: ClassVar[int] = 0
-
-    def accept(self, tokens: Sequence[int]) -> None:
-        Counted.n_calls += 1
-        super().accept(tokens)
-
-    def propose(self, n: int) -> Sequence[int]:
-        Counted.n_calls += 1
-        return []
