@@ -23,6 +23,9 @@ MEDIA_TOGETHER = "media together"  # like MEDIA, for steps of one image whose to
 ALIGN = "align"  # a decoder up to its ``queries [n_outputs, n_heads, n]`` of heads that follow a sound
 HEAD = "head"  # follows pooling: computes ``embedding`` or ``scores`` from ``pooled [n_seqs, n_embd]``
 
+SOUND_WINDOW = "encoder.context_length"
+"""Key of a model that writes down speech: the positions of the sound with which its prompts begin."""
+
 MediaKind: TypeAlias = Literal["image", "audio", "video"]
 
 _REQUIRED: Any = object()
@@ -130,6 +133,11 @@ class HParams:
         if value is _REQUIRED:
             raise ModelError(f"metadata key {self.architecture}.{key} is missing from the file")
         return value
+
+
+def transcribes(metadata: Mapping[str, Any]) -> bool:
+    """Return True if the model of a file writes down speech, by the special tokens of Whisper's vocabularies."""
+    return f"{metadata.get('general.architecture')}.{SOUND_WINDOW}" in metadata
 
 
 @dataclass(frozen=True)

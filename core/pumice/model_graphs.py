@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from pumice.adapters import Adapter, is_control_vector, read_adapter, read_control_vector, with_adapters
-from pumice.architecture import Architecture, HParams
+from pumice.architecture import Architecture, HParams, transcribes
 from pumice.config import AdapterOptions, Config
 from pumice.engine.media.encoders import ChosenProjector
 from pumice.engine.placement.sizing import EngineSizes
@@ -30,14 +30,13 @@ Build = Callable[[GraphBuilder], Tensor | None]
 log = logging.getLogger("pumice")
 
 _POSITIONS = "position_embd.weight"  # a table of learned positions, beyond which a model computes nothing
-_WINDOW = "encoder.context_length"  # key of models whose prompts begin with a sound of this many positions
 
 
 def chosen_sizes(config: Config, file: GGUFFile, architecture: Architecture) -> EngineSizes:
     """Return the sizes of context, batch and cache for a model."""
     trained = architecture.n_ctx_train
     sizes = EngineSizes(config.n_ctx or trained, config.n_batch, config.n_parallel, config.kv_type)
-    if 0 < config.n_ctx < trained and f"{file.architecture}.{_WINDOW}" in file.metadata:
+    if 0 < config.n_ctx < trained and transcribes(file.metadata):
         log.warning("n_ctx is %d, but a sound and its text take %d positions, which are used", config.n_ctx, trained)
         return replace(sizes, n_ctx=trained)
     if config.n_ctx > trained and _POSITIONS in file.tensors:

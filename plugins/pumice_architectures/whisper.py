@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pumice.plugin import N_OUTPUTS, N_TOKENS, Architecture, GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks
 from pumice.plugin.nn.hyper import Heads, read_heads
-from pumice.plugin.unstable import ALIGN, ENCODER, MAIN, MEDIA_ROWS, StepRows
+from pumice.plugin.unstable import ALIGN, ENCODER, MAIN, MEDIA_ROWS, SOUND_WINDOW, StepRows
 from pumice_architectures.t5 import memory_name
 
 
@@ -26,7 +26,7 @@ class Whisper(Architecture):
         super().__init__(hparams)
         self.eps = hparams.number("attention.layer_norm_epsilon")
         self.n_positions = self.n_ctx_train
-        self.n_ctx_train += hparams.positive("encoder.context_length")  # a prompt is a sound and the decoder's tokens
+        self.n_ctx_train += hparams.positive(SOUND_WINDOW)  # a prompt is a sound and the decoder's tokens
         self.decoder_start: int = hparams.get_int("decoder_start_token_id")
 
     @cached_property

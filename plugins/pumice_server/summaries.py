@@ -8,7 +8,7 @@ from typing import Any
 
 import pumice
 from pumice.cli.named_models import media_of, projector_of, summarize_models
-from pumice.plugin.unstable import ModelSpec
+from pumice.plugin.unstable import ModelSpec, transcribes
 from pumice_server.answer_types import ListedModel, OllamaDetails
 from pumice_server.model_texts import ModelTexts
 from pumice_server.pools import FACTS
@@ -98,7 +98,7 @@ def capabilities(
     fills_in = any(f"tokenizer.ggml.{name}_token_id" in metadata for name in ("fim_pre", "prefix"))
     abilities = {
         "embedding": embeds,
-        "completion": not embeds and f"{summary.architecture}.encoder.context_length" not in metadata,  # Whisper
+        "completion": not embeds and not transcribes(metadata),
         "vision": "image" in media,
         "audio": "audio" in media,
         "tools": "tools" in template or "tokenizer.chat_template.tool_use" in metadata,

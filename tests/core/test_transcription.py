@@ -36,8 +36,8 @@ from pumice_samplers.timestamps import LATEST_FIRST, Timestamps
 from whisper_models import END, FIRST_TIME, GERMAN, N_VOCAB, PREVIOUS, SILENCE, SPECIAL, START, TRANSCRIBE, write_folder
 
 METADATA = {
-    "general.architecture": "whisper",
-    "whisper.context_length": 64,
+    "general.architecture": "another",
+    "another.context_length": 64,
     "tokenizer.ggml.tokens": [*["x"] * END, *SPECIAL],
 }
 

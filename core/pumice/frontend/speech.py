@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
+from pumice.architecture import transcribes
 from pumice.audio import Audio, SoundBudget, voice_samples
 from pumice.clients import REQUEST_CANCELLED
 from pumice.embeddings import Embeddings
@@ -31,7 +32,7 @@ from pumice.streaming.pieces import Completion
 from pumice.streaming.stream import AsyncStream, Stream
 from pumice.tokenizers import Tokenizer
 from pumice.tracebacks import short_traceback
-from pumice.transcription import ARCHITECTURE, TranscribeKeywords, TranscribeOptions, Transcriber, Transcript
+from pumice.transcription import TranscribeKeywords, TranscribeOptions, Transcriber, Transcript
 from pumice.wording import show_python, unknown_name
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ CANNOT_SPEAK = (
     "this model does not speak: its vocabulary has no audio codes of OuteTTS 0.2 or 0.3 (<|0|>, ...), and no speech "
     "model is loaded: put one file mmproj*.gguf beside it, or give it by the option mmproj"
 )
-NO_TRANSCRIPTS = "this model does not transcribe: transcribe takes a model of Whisper's"
+NO_TRANSCRIPTS = "this model does not transcribe: transcribe takes a model such as Whisper"
 AnyVoice = Voice | Audio | str | Path | None
 SpeechProgress = Callable[[float], object] | None
 """Called with the seconds of sound so far."""
@@ -313,8 +314,8 @@ class Speech:
 
     @property
     def transcribes(self) -> bool:
-        """True for a model of Whisper's."""
-        return bool(self._engine.file.metadata.get("general.architecture") == ARCHITECTURE)
+        """True for a model that writes down speech, such as Whisper."""
+        return transcribes(self._engine.file.metadata)
 
     @short_traceback
     def transcribe(self, sound: Audio | str | Path, **options: Unpack[TranscribeKeywords]) -> Transcript:

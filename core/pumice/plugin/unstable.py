@@ -4,7 +4,19 @@ These names may change in a minor version; docs/plugin_changes.md says what chan
 tier.
 """
 
-from pumice.architecture import ALIGN, DRAFT, ENCODER, FEATURES, HEAD, MAIN, STREAM, Masks, MediaRules
+from pumice.architecture import (
+    ALIGN,
+    DRAFT,
+    ENCODER,
+    FEATURES,
+    HEAD,
+    MAIN,
+    SOUND_WINDOW,
+    STREAM,
+    Masks,
+    MediaRules,
+    transcribes,
+)
 from pumice.audio import VOICE_SOUNDS, read_voice
 from pumice.backend import Backend, CacheForm, Capabilities, DeviceInfo, Fact, KernelTime, Program
 from pumice.backend.arena import Arena, zeroed_pages
@@ -102,6 +114,7 @@ __all__ = [
     "PRIVATE",
     "REQUEST_CANCELLED",
     "SOUND_TYPES",
+    "SOUND_WINDOW",
     "SPLIT_NAME",
     "STREAM",
     "VIDEO_TYPES",
@@ -205,6 +218,7 @@ __all__ = [
     "stated_cache",
     "subrip",
     "temporary_folder",
+    "transcribes",
     "web_address",
     "webvtt",
     "without_collections",

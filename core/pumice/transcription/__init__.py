@@ -3,11 +3,10 @@
 from pumice.transcription.formats import FORMATS, write
 from pumice.transcription.segments import Segment
 from pumice.transcription.transcript import TranscribeKeywords, TranscribeOptions, Transcriber, Transcript
-from pumice.transcription.vocabulary import ARCHITECTURE, LANGUAGES, TranscriptTokens
+from pumice.transcription.vocabulary import LANGUAGES, TranscriptTokens
 from pumice.transcription.words import Word
 
 __all__ = [
-    "ARCHITECTURE",
     "FORMATS",
     "LANGUAGES",
     "Segment",

@@ -23,7 +23,7 @@ from pumice.errors import RequestError
 from pumice.silence import Detector, Speech, pieces
 from pumice.streaming.pieces import Completion
 from pumice.transcription.segments import Cut, Segment, cuts
-from pumice.transcription.vocabulary import ARCHITECTURE, LANGUAGES, TranscriptTokens
+from pumice.transcription.vocabulary import LANGUAGES, TranscriptTokens
 from pumice.transcription.words import ROW_SECONDS, Word, first_rows, timed, within, word_pieces
 from pumice.wording import alternatives, show_python
 
@@ -155,7 +155,7 @@ class Transcriber:
         self.model = model
         self.options = options
         self.special = TranscriptTokens.of(metadata)
-        self.n_positions = int(metadata[f"{ARCHITECTURE}.context_length"])
+        self.n_positions = int(metadata[f"{metadata['general.architecture']}.context_length"])
         self._hotwords = self._tokens_of(options.hotwords)[: self.n_positions // 4]
         if options.task == "translate" and not self.special.languages:
             raise RequestError("task: the model knows English alone, and does not translate")

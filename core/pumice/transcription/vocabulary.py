@@ -10,7 +10,6 @@ from typing import Any, Self
 from pumice.errors import RequestError
 from pumice.wording import did_you_mean, show_python
 
-ARCHITECTURE = "whisper"
 STEP = 0.02  # seconds between the tokens of times
 _FIRST = "<|endoftext|>"  # special tokens follow those of text
 _LANGUAGE = re.compile(r"<\|([a-z]{2,3})\|>")
@@ -78,7 +77,7 @@ class TranscriptTokens:
             translate=find("translate"),
             no_speech=find("nospeech", "nocaptions"),
             first_time=find("notimestamps") + 1,
-            languages=found if metadata.get(f"{ARCHITECTURE}.multilingual", True) else {},
+            languages=found if metadata.get(f"{metadata['general.architecture']}.multilingual", True) else {},
         )
 
     def seconds(self, token: int) -> float:

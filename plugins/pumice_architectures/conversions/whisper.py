@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from pumice.plugin.convert import MOST_LAYERS, Conversion, ConvertError, Folder, GGMLType, LazyTensor, in_layers
+from pumice.plugin.unstable import SOUND_WINDOW
 
 ENGLISH_ONLY = 51864  # tokens of models that know English alone
 TIMES = [0.02 * i for i in range(1501)]  # seconds that tokens stand for
@@ -53,7 +54,7 @@ class Whisper(Conversion):
             "block_count": self.n_decoder,
             "attention.head_count": c.need("decoder_attention_heads"),
             "attention.layer_norm_epsilon": 1e-5,
-            "encoder.context_length": c.need("max_source_positions"),
+            SOUND_WINDOW: c.need("max_source_positions"),
             "decoder_start_token_id": self.token("<|startoftranscript|>"),
             "multilingual": bool(self._generation("is_multilingual", c.first("vocab_size") != ENGLISH_ONLY)),
             **self._alignment_heads(),
