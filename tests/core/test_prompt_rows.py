@@ -79,3 +79,16 @@ def test_rows_are_read_beside_functions_of_layers(model, rows):
             waiting.set()
             assert stream.completion().tokens == expected
         assert beside.completion().finish_reason == "length"
+
+
+def test_functions_of_layers_see_rows_of_embeddings(model, rows):
+    prompt, seen = [-rows, " who ran"], dict[int, np.ndarray]()
+
+    def watch(values, positions):
+        seen.update(zip(positions.tolist(), values, strict=True))
+
+    expected = model.generate(prompt, cache_salt="plain", **GREEDY)
+    assert model.generate(prompt, on_layer={0: watch}, **GREEDY).tokens == expected.tokens
+    assert seen.keys() == set(range(expected.timings.prompt_tokens + len(expected.tokens) - 1))
+    other = model.generate(prompt, on_layer={0: lambda values, positions: -values}, **GREEDY)
+    assert other.tokens != expected.tokens

@@ -291,10 +291,8 @@ class Preparer:
         """Return the request's functions of layers. Raises RequestError for a layer that the model does not have."""
         if not request.on_layer:
             return None
-        if request.media or self.decoder_start is not None:
-            raise RequestError(
-                "on_layer: prompts with images or sound, and models with an encoder, have no such layers"
-            )
+        if self.decoder_start is not None:
+            raise RequestError("on_layer: models with an encoder have no such layers")
         named = {site_name(layer, self.sites, "on_layer"): function for layer, function in request.on_layer.items()}
         return LayerFunctions(named)
 
