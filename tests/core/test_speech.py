@@ -126,6 +126,8 @@ def test_a_model_speaks_in_this_process_and_another(path):
         assert len(again.source) == 2 * 60 * HOP
         cut = model.speech.speak("Hello world.", seed=3, max_seconds=0.01)
         assert len(cut.source) == 240
+        most = [model.speech.pieces("So be it! " * 12, max_seconds=n)[0].options["max_tokens"] for n in (0.01, 600)]
+        assert 60 < most[0] < most[1]
     with pumice.load_process(path, backend="numpy") as model:
         assert (model.facts.audio_codes, model.facts.samples_per_code) == (N_CODES, HOP)
         parts = list(model.speech.stream("Hello world. " + "So be it! " * 12, seed=3))

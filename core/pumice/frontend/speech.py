@@ -46,6 +46,7 @@ DEFAULT_SECONDS = 600.0
 TEMPERATURE, REPEAT_PENALTY = 0.1, 1.1  # those of the package outetts
 _CODES_PER_WORD = 120  # at most: 1.6 seconds
 _CODES_AROUND = 225
+_TOKENS_PER_CODE = 2  # at most, with the words and their durations
 MAX_TEMPERATURE = 2.0
 CANNOT_SPEAK = (
     "this model does not speak: its vocabulary has no audio codes of OuteTTS 0.2 or 0.3 (<|0|>, ...), and no speech "
@@ -257,8 +258,10 @@ class Speech:
         }
         if seed is not None:
             options["seed"] = seed
+        wanted = most_samples(given.get("max_seconds", DEFAULT_SECONDS)) // (self._engine.facts.samples_per_code or 1)
+        most = min(MOST_CODES, _CODES_AROUND + _TOKENS_PER_CODE * wanted)
         for piece in texts:
-            n_codes = min(MOST_CODES, _CODES_AROUND + _CODES_PER_WORD * len(speaker.words(piece)))
+            n_codes = min(most, _CODES_AROUND + _CODES_PER_WORD * len(speaker.words(piece)))
             prompt = self._engine.tokenizer().tokenize(speaker.prompt(piece, voice), add_special=False)
             yield SpeechPiece(piece, prompt, {**options, "max_tokens": n_codes})
 
