@@ -105,24 +105,10 @@ def _is_plain_memory(node: Node, cells: Attended) -> bool:
 
 
 def _attend_to_memory(lowering: Lowering, node: Node, cells: Attended) -> None:
-    q, keys, values = node.inputs["q"], cells.cache.keys, cells.cache.values
+    keys, values = cells.cache.keys, cells.cache.values
     assert values is not None
-    n_head = int(q.shape[1])
-    size = memory_scratch_at(0, keys.dim, values.dim).end * lowering.pool.n_threads
-    lowering.add(
-        f"attention_memory.attend:{cells.kv_type}",
-        **cells.where,
-        q=q,
-        y=node.output,
-        n_head=n_head,
-        group=n_head // cells.cache.n_head_kv,
-        scale=float_bits(node.attrs["scale"] * _LOG2_E),
-        keys=keys.layout,
-        values=values.layout,
-        lengths=cells.lengths,
-        part_size=_ALL_POSITIONS,
-        scratch=lowering.scratch_memory("attention", size),
-    )
+    size = memory_scratch_at(0, keys.dim, values.dim).end
+    _attend_plainly(lowering, node, cells, f"attention_memory.attend:{cells.kv_type}", size, lengths=cells.lengths)
 
 
 def _is_plain(node: Node, inputs: str) -> bool:
@@ -131,24 +117,30 @@ def _is_plain(node: Node, inputs: str) -> bool:
 
 
 def _attend_to_step(lowering: Lowering, node: Node, cells: Attended) -> None:
+    v_dim = int(node.output.shape[2])
+    size = step_scratch_at(0, cells.cache.keys.dim, v_dim).end
+    kernel = f"attention_step.attend:{_mask(node)}"
+    _attend_plainly(lowering, node, cells, kernel, size, window=_window(node), v_dim=v_dim)
+
+
+def _attend_plainly(lowering: Lowering, node: Node, cells: Attended, kernel: str, scratch: int, **more: int) -> None:
+    """Add a kernel that attends in one form alone; ``scratch``: bytes of a thread."""
     q, keys, values = node.inputs["q"], cells.cache.keys, cells.cache.values
     assert values is not None
-    n_head, v_dim = int(q.shape[1]), int(node.output.shape[2])
-    size = step_scratch_at(0, keys.dim, v_dim).end * lowering.pool.n_threads
+    n_head = int(q.shape[1])
     lowering.add(
-        f"attention_step.attend:{_mask(node)}",
+        kernel,
         **cells.where,
+        **more,
         q=q,
         y=node.output,
         n_head=n_head,
         group=n_head // cells.cache.n_head_kv,
         scale=float_bits(node.attrs["scale"] * _LOG2_E),
-        window=_window(node),
         keys=keys.layout,
         values=values.layout,
-        v_dim=v_dim,
         part_size=_ALL_POSITIONS,
-        scratch=lowering.scratch_memory("attention", size),
+        scratch=lowering.scratch_memory("attention", scratch * lowering.pool.n_threads),
     )
 
 
