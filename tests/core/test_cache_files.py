@@ -32,14 +32,6 @@ def test_a_written_file_is_read(tmp_path: Path) -> None:
         read_file(path, 4)
 
 
-def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.mkdir()
-    with pytest.raises(OSError):
-        write_file(path, b"one")
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def test_a_link_is_neither_read_nor_followed_by_a_write(tmp_path: Path) -> None:
     target, path = tmp_path / "target", tmp_path / "file"
     target.write_bytes(b"another's")

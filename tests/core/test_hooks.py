@@ -9,7 +9,6 @@ import pumice
 from gguf_files import tiny_llama, write_gguf
 from installed_plugins import install, passed
 from pumice.plugin import Selector, Tokenizer
-from pumice.proposers.ngram import Ngram
 from pumice_architectures.llama import Llama
 from pumice_numpy import NumpyBackend
 from tokenizer_fixtures import metadata
@@ -86,14 +85,6 @@ def test_passed_plugins_replace_installed_ones(model):
         assert type(loaded.engine.architecture) is Mine
     with pytest.raises(pumice.PluginError, match="'passed' and 'passed-2' both register"):
         pumice.load(model, plugins=[passed("architectures", llama=Mine), passed("architectures", llama=Mine)])
-
-
-def test_a_proposer_of_two_plugins_is_refused_where_it_is_chosen(model):
-    twice = [passed("proposers", guess=Ngram), passed("proposers", guess=Ngram)]
-    with pytest.raises(pumice.PluginError, match="'passed' and 'passed-2' both register the proposer 'guess'; choose"):
-        pumice.load(model, plugins=twice, backend="numpy", speculate="guess")
-    with pumice.load(model, plugins=twice, backend="numpy", speculate="ngram") as loaded:
-        assert loaded.facts.speculates
 
 
 def test_a_module_is_a_plugin_and_a_sampler_is_chosen_by_configuration(model):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from graphs import batch
-from pumice.backend import Capabilities, Program
+from pumice.backend import Program
 from pumice.backend.pick import Ask, Pick
 from pumice.backend.step import Step
 
@@ -25,12 +25,6 @@ class Doubling(Program):
     @property
     def memory(self) -> dict[str, int]:
         return {}
-
-
-def test_a_plain_program_can_only_run() -> None:
-    assert Doubling().capabilities == Capabilities()
-    assert not any((Capabilities().copies_slots, Capabilities().max_steps, Capabilities().registers))
-    assert Capabilities().n_in_flight == 1
 
 
 def test_a_step_is_computed_when_it_is_submitted() -> None:

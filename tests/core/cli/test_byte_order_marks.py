@@ -2,16 +2,10 @@
 
 import json
 
-from pumice.cli.options import read_text
 from pumice.convert.folder import read_json
 from pumice_server.keys import APIKeys
 
 MARK = b"\xef\xbb\xbf"
-
-
-def test_texts_of_options(tmp_path):
-    (file := tmp_path / "file").write_bytes(MARK + "ä\ufeff\n".encode())
-    assert read_text("the template", file) == "ä\ufeff\n"
 
 
 def test_keys(tmp_path):

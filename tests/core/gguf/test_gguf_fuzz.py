@@ -114,9 +114,10 @@ def test_every_truncation_is_an_error(valid: Path) -> None:
     content = valid.read_bytes()
     last = max(tensor.offset + tensor.nbytes for tensor in GGUFFile.open(valid).tensors.values())
     cut = valid.with_name("cut.gguf")
-    for n in range(last):
+    for n in range(4, last):
         cut.write_bytes(content[:n])
-        assert not read_all(cut), f"{n} of {len(content)} bytes read as a whole file"
+        with pytest.raises(GGUFError, match=r"^[^\n]*; is the file complete\? \(at byte \d+\)$"):
+            GGUFFile.open(cut)
     cut.write_bytes(content[:last])
     assert read_all(cut), "the padding after the last tensor is not needed"
 

@@ -289,15 +289,3 @@ def test_a_full_disk_is_said_before_the_download(hub, repository, monkeypatch):
     with pytest.raises(HubError, match="the disk is full: 300,000 bytes are needed, but only 1,000 are free"):
         locate("a/b")
     assert hub.sent == []
-
-
-def test_a_directory_that_cannot_be_written_is_one_line(hub, repository, tmp_path):
-    (tmp_path / "hub").write_text("a file where the cache should be")
-    with pytest.raises(HubError, match="cannot write it"):
-        locate("a/b")
-
-
-def test_a_page_is_no_model(hub):
-    hub.repositories["plain/web"] = Repository({"x.gguf": b"<html>sign in</html>"})
-    with pytest.raises(HubError, match="not a GGUF file; it begins with b'<htm'"):
-        locate(f"{hub.content_url}/plain/x.gguf")

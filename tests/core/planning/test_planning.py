@@ -21,7 +21,6 @@ from pumice.engine.placement.sizing import EngineSizes, devices_in_use, held_by,
 from pumice.errors import ConfigError
 from pumice.gguf import GGMLType, row_bytes
 from pumice.graph import Graph, GraphBuilder, Weight
-from pumice.machine import parse_size
 from pumice.planning import Held
 from pumice.planning.machine import RESERVE, PlannedGPUs
 from pumice_numpy import NumpyBackend
@@ -214,29 +213,6 @@ def test_the_command(tmp_path: Path) -> None:
     wrong = CliRunner().invoke(cli, [*common, "--memory", "24GiB,12"])
     assert isinstance(wrong.exception, ConfigError)
     assert str(wrong.exception) == "memory: 12 is a number of bytes; give a unit, such as 12GiB or 512MiB"
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("12GiB", 12 * 2**30),
-        ("12G", 12 * 2**30),
-        ("12GB", 12 * 10**9),
-        ("1.5 GiB", 3 * 2**29),
-        ("512MiB", 2**29),
-        (7, 7),
-        ("7", 7),
-        ("7B", 7),
-    ],
-)
-def test_sizes_of_memory(text: str | int, size: int) -> None:
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "much", "-1GiB", "1e30", "99999999999TiB", "9" * 5000 + "GiB", "GiB", -1])
-def test_wrong_sizes_are_refused(text: str | int) -> None:
-    with pytest.raises(ConfigError, match="is not a size of memory"):
-        parse_size(text)
 
 
 @pytest.mark.parametrize(

@@ -78,12 +78,6 @@ def test_a_plugin_in_an_engine_is_denied_everything(trials):
     assert set(outcomes.values()) == {"denied"}
 
 
-def test_without_a_sandbox_it_is_not(trials):
-    outcomes = trials("off")["computing"]
-    for name in ("`fork`", "make a socket: `AF_INET`", "read a private key in `~/.ssh`", "write to the model"):
-        assert outcomes[name] == "done"
-
-
 @needs_sandbox
 def test_paths_that_the_configuration_adds(path, home):
     """An engine may read and write the model, its adapters and parts, and files that the configuration names."""
