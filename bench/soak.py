@@ -11,11 +11,10 @@ import json
 import sys
 from pathlib import Path
 
+import soaking
+
 import pumice
 from pumice.demo import demo_model_path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-import soaking
 
 MEMORY = 16 * 2**20  # allowed growth in bytes from the second to the last quarter: fragmentation of malloc
 
