@@ -166,20 +166,18 @@ def test_a_template_writes_its_own_placeholder_of_a_video():
     assert written.mark in written.text
 
 
-def test_frames_of_a_video_have_places_in_time():
+def test_the_times_of_frames_belong_to_a_video():
     rows = np.zeros((2 * 6, 4), np.float32)
-    ids, rules = MediaIds(), MediaRules(axes=(0, 1, 2))
-    prompt = [0] * 15
-    spans = [Embeddings(rows, (2, 3), "video", (0, 7), start=1)]
-    _, media = place_spans(prompt, spans, ids, 4, rules)
-    assert media.places[:2].tolist() == [[0, 0, 0, 0], [1, 1, 1, 1]]
-    assert media.places[6:8].tolist() == [[1, 2, 3, 1], [8, 1, 1, 1]]
-    assert media.places[13:].tolist() == [[9, 9, 9, 9], [10, 10, 10, 10]]
-    _, other = place_spans(prompt, [Embeddings(rows, (2, 3), "video", (0, 8), start=1)], ids, 4, rules)
-    assert other.spans[0][0] != media.spans[0][0]  # other states, which the prefix cache keeps apart
+    ids, rules, prompt = MediaIds(), MediaRules(axes=(0, 1, 2)), [0] * 15
+
+    def ids_of(*times):
+        _, media = place_spans(prompt, [Embeddings(rows, (2, 3), "video", times, start=1)], ids, 4, rules)
+        return media.spans[0][0]
+
+    assert ids_of(0, 7) != ids_of(0, 8)  # other states, which the prefix cache keeps apart
     for times, problem in (((0,), "1 x 2 x 3 do not fit 12 rows"), ((0, 2**30), "times: expected 0 to")):
         with pytest.raises(RequestError, match=problem):
-            place_spans(prompt, [Embeddings(rows, (2, 3), "video", times, start=1)], ids, 4, rules)
+            ids_of(*times)
 
 
 def test_a_model_sees_a_video_in_the_process_and_in_another_one(tmp_path):

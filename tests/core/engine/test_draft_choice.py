@@ -1,11 +1,22 @@
 """Lengths of drafts by the costs of rows and acceptance: simulated texts, and the measurement of costs."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pumice.engine.drafts.choice import Acceptance, DraftChoice, DraftingCost, StepCosts
+from pumice.engine.drafts import choice as module
+from pumice.engine.drafts.choice import (
+    Acceptance,
+    DraftChoice,
+    DraftingCost,
+    StepCosts,
+    measure_draft,
+    measure_rows,
+)
 
 SIZES = (1, 2, 4, 8, 16)
 
@@ -80,3 +91,21 @@ def test_a_draft_model_is_asked_if_it_pays(right: float, cost: float, least: flo
 @pytest.mark.parametrize("cost", [0.2, 0.45])
 def test_texts_that_stop_repeating_cost_little(period: int, cost: float) -> None:
     assert simulate(lambda position: 0.95 if position // period % 2 else 0.0, cost, 1) >= 0.97
+
+
+@given(st.floats(1e-3, 0.5), st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_measured_costs_are_those_of_the_computing(single: float, row: float, first: float, each: float) -> None:
+    """By a clock that only computing moves on."""
+    now = 0.0
+
+    def compute(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now))
+        costs = measure_rows(lambda n: compute(single * (1 + row * (n - 1))))
+        drafting = measure_draft(lambda n: compute(single * (first + each * n)), costs)
+    assert costs.seconds == pytest.approx(single)
+    assert {n: costs.of(n) for n in costs.rows} == pytest.approx({n: 1 + row * (n - 1) for n in costs.rows})
+    assert drafting == pytest.approx((first, each), abs=1e-6)

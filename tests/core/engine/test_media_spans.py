@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import pumice
 from gguf_files import tiny_llama
@@ -139,6 +141,30 @@ def test_images_with_grids_of_their_own_take_as_many_places_as_rows():
         *[[9 + 2 * i + j, i, j, 1] for i in range(3) for j in range(2)],
         *[[i] * 4 for i in (15, 16, 17)],
     ]
+
+
+GRIDS = st.tuples(st.integers(0, 3), st.integers(1, 4), st.integers(1, 4), st.lists(st.integers(0, 9), max_size=3))
+
+
+@given(st.lists(GRIDS, max_size=3))
+def test_text_continues_behind_the_largest_place_of_a_grid(grids):
+    """Of images, and of the frames of videos at their times (M-RoPE, arXiv:2409.12191)."""
+    spans, expected, place = [], [], 0
+    for n_before, rows, columns, times in grids:
+        expected += [[place + i] * 4 for i in range(n_before)]
+        place += n_before
+        cells = [
+            [place + time, place + i, place + j, place]
+            for time in times or [0] for i in range(rows) for j in range(columns)
+        ]  # fmt: skip
+        values = np.ones((len(cells), 8), np.float32)
+        spans.append(Embeddings(values, (rows, columns), "video", tuple(times), start=len(expected)))
+        expected += cells
+        place = 1 + max(map(max, cells))
+    n_prompt = len(expected) + 2
+    expected += [[place + i] * 4 for i in range(4)]
+    _, media = place_spans([1] * n_prompt, spans, MediaIds(), 8, MediaRules(axes=(0, 1, 2)))
+    assert media.places_from(0, n_prompt + 2).tolist() == expected
 
 
 @pytest.mark.parametrize("both_ways", [(), ("audio",), ("image",)])
