@@ -109,22 +109,3 @@ def _send(url: str, data: bytes) -> None:
 
 def _undue(response: httpx2.Response) -> bool:
     return response.status_code not in DUE
-
-
-def seconds_of(url: str, n: int = 20) -> float:
-    """Return the median seconds of a short completion alone."""
-    spent = []
-    for i in range(n):
-        started = time.perf_counter()
-        httpx2.post(
-            f"{url}/v1/completions", json={"prompt": f"Once {i}", "max_tokens": 8}, timeout=60
-        ).raise_for_status()
-        spent.append(time.perf_counter() - started)
-    return sorted(spent)[n // 2]
-
-
-def idle(url: str) -> bool:
-    """Whether the engine has nothing in hand."""
-    lines = httpx2.get(f"{url}/metrics", timeout=60).text.splitlines()
-    busy = ("pumice_engine_sequences_running{", "pumice_engine_sequences_waiting{")
-    return all(float(line.split()[-1]) == 0 for line in lines if line.startswith(busy))

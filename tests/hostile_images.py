@@ -40,7 +40,7 @@ def saved(image: Image.Image, format: str, **options: Any) -> bytes:
     return file.getvalue()
 
 
-def any_file(random: Random) -> bytes:
+def any_image(random: Random) -> bytes:
     format = random.choice(["PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF"])
     return saved(photo(random), format)
 
@@ -81,19 +81,19 @@ def slow(random: Random) -> Case:
     return png(side, side, packed(side * (side // 8 + 1)), depth=1, colour=0), RIGHT
 
 
-def truncated(random: Random) -> Case:
+def truncated(random: Random, any_file: Callable[[Random], bytes] = any_image) -> Case:
     data = any_file(random)
     return data[: random.randint(1, len(data) - 1)], EITHER
 
 
-def flipped(random: Random) -> Case:
+def flipped(random: Random, any_file: Callable[[Random], bytes] = any_image) -> Case:
     data = bytearray(any_file(random))
     for _ in range(random.randint(1, 20)):
         data[random.randrange(len(data))] ^= 1 << random.randrange(8)
     return bytes(data), EITHER
 
 
-def spliced(random: Random) -> Case:
+def spliced(random: Random, any_file: Callable[[Random], bytes] = any_image) -> Case:
     """The beginning of one file, and the end of another."""
     first, second = any_file(random), any_file(random)
     return first[: random.randrange(len(first))] + second[random.randrange(len(second)) :], EITHER
@@ -210,7 +210,7 @@ def polyglot(random: Random) -> Case:
     tail = random.choice(
         [b"PK\5\6" + bytes(18), b"%PDF-1.4\n", b"<script>alert(1)</script>", b"#!/bin/sh\nid\n", bytes(1 << 16)]
     )
-    return any_file(random) + tail, RIGHT
+    return any_image(random) + tail, RIGHT
 
 
 KINDS: dict[str, Callable[[Random], Case]] = {

@@ -2,8 +2,7 @@
 
 import io
 import struct
-from collections.abc import Callable, Iterator
-from random import Random
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -60,93 +59,3 @@ def hostile_sounds() -> Iterator[tuple[str, bytes, str]]:
     yield "half of an OGG", written(tone, 16_000, "OGG")[:200], "damaged|no samples"
     yield "MP3 without frames", b"ID3\x04\x00\x00\x00\x00\x0f\x7f" + bytes(2000), "damaged|no samples"
     yield "MATLAB's format", written(tone, 16_000, "MAT5"), "MAT5 is not supported"
-
-
-RIGHT, WRONG, EITHER = {200}, {400}, {200, 400}
-Case = tuple[bytes, set[int]]
-_WRITTEN = [("WAV", "PCM_16"), ("WAV", "FLOAT"), ("FLAC", None), ("OGG", "VORBIS"), ("OGG", "OPUS"), ("MP3", None),
-            ("AIFF", "PCM_24"), ("AU", "ULAW"), ("CAF", "ALAC_16")]  # fmt: skip
-
-
-def hostile(seed: int) -> tuple[str, bytes, set[int]]:
-    """Return the kind of a file, the file, and the statuses that its request may have. Kinds take turns."""
-    name, make = list(KINDS.items())[seed % len(KINDS)]
-    data, statuses = make(Random(seed))
-    return name, data, statuses
-
-
-def any_file(random: Random) -> bytes:
-    """Return a short sound in any format, with one to three channels."""
-    format, subtype = random.choice(_WRITTEN)
-    mono = sound(random.uniform(0.05, 0.4))
-    samples = np.stack([mono] * random.randint(1, 2), 1)
-    return written(samples, random.choice([8_000, 16_000, 24_000, 48_000]), format, subtype)
-
-
-def truncated(random: Random) -> Case:
-    data = any_file(random)
-    return data[: random.randint(1, len(data) - 1)], EITHER
-
-
-def flipped(random: Random) -> Case:
-    data = bytearray(any_file(random))
-    for _ in range(random.randint(1, 20)):
-        data[random.randrange(len(data))] ^= 1 << random.randrange(8)
-    return bytes(data), EITHER
-
-
-def head_flipped(random: Random) -> Case:
-    """Lengths, rates and numbers of channels that lie."""
-    data = bytearray(any_file(random))
-    for _ in range(random.randint(1, 6)):
-        data[random.randrange(min(64, len(data)))] = random.choice([0, 1, 127, 128, 255])
-    return bytes(data), EITHER
-
-
-def spliced(random: Random) -> Case:
-    """The beginning of one file, and the end of another."""
-    first, second = any_file(random), any_file(random)
-    return first[: random.randrange(len(first))] + second[random.randrange(len(second)) :], EITHER
-
-
-def noise(random: Random) -> Case:
-    head = random.choice([b"", b"RIFF\xff\xff\xff\xffWAVEfmt ", b"fLaC", b"OggS", b"ID3\x04", b"\xff\xfb", b".snd"])
-    return head + random.randbytes(random.randint(1, 3000)), WRONG if not head else EITHER
-
-
-def lying(random: Random) -> Case:
-    """A small file that claims to be huge, and is what it has."""
-    size = random.choice([2**31 - 1, 2**32 - 1, 1 << 20])
-    return wav(pcm(sound(0.2)), size=size, channels=random.choice([1, 2])), EITHER
-
-
-def bomb(random: Random) -> Case:
-    """Few bytes of silence that are longer than is allowed."""
-    minutes, rate = random.choice([(31, 4000), (45, 4000)])
-    return written(np.zeros(minutes * 60 * rate, np.int16), rate, "FLAC"), WRONG
-
-
-def not_finite(random: Random) -> Case:
-    values = sound(0.2).astype("<f4")
-    values[random.randrange(len(values))] = random.choice([np.nan, np.inf, -np.inf])
-    return wav(values.tobytes(), bits=32, form=3), WRONG
-
-
-def odd(random: Random) -> Case:
-    """Rates and numbers of channels that no encoder takes, or that are rare."""
-    rate, channels, right = random.choice([
-        (1, 1, WRONG), (3999, 1, WRONG), (4000, 1, RIGHT), (192_000, 16, RIGHT), (192_001, 1, WRONG),
-        (16_000, 17, WRONG),
-    ])  # fmt: skip
-    return wav(pcm(sound(0.2)).ljust(channels * 6400, b"\0")[: channels * 6400], rate, channels), right
-
-
-def listed(random: Random) -> Case:
-    _, data, _ = random.choice(list(hostile_sounds()))
-    return data, WRONG
-
-
-KINDS: dict[str, Callable[[Random], Case]] = {
-    make.__name__: make
-    for make in (truncated, flipped, head_flipped, spliced, noise, lying, not_finite, odd, listed, bomb)
-}
