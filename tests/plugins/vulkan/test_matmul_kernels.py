@@ -4,6 +4,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from itertools import product
 from unittest import mock
 
 import numpy as np
@@ -104,7 +105,18 @@ def numbers_of(backend: VulkanBackend, type: GGMLType) -> TileNumbers:
     return TileNumbers.HALF if is_half else TileNumbers.FLOAT
 
 
-@pytest.mark.parametrize("type", TYPES, ids=lambda type: type.name)
+@pytest.mark.parametrize(
+    ("vulkan", "type"),
+    [
+        pytest.param(
+            *(activations, type),
+            id=f"{activations}-{type.name}",
+            marks=() if activations == "int8" or type.name in DAILY else pytest.mark.nightly,
+        )
+        for activations, type in product(["float", "int8"], TYPES)
+    ],
+    indirect=["vulkan"],
+)
 def test_linear(vulkan: VulkanBackend, type: GGMLType) -> None:
     """Products have 3 and 8 tokens in turn: all pairs of number, type and activations occur."""
     w, numbers = weight("w", type, 75, COLUMNS)
@@ -262,8 +274,9 @@ def test_shapes_of_tiles(vulkan: VulkanBackend, place: int, splits: int) -> None
         check_in_tiles(vulkan, GGMLType.Q5_1, dataclasses.replace(shapes[place], splits=splits), 416, [40, 33])
 
 
-@pytest.mark.parametrize("type", TYPES, ids=lambda type: type.name)
-def test_linear_in_tiles_of_float16(halves: VulkanBackend, type: GGMLType) -> None:
+@pytest.mark.parametrize("name", variants([type.name for type in TYPES], ["F32", *DAILY]))
+def test_linear_in_tiles_of_float16(halves: VulkanBackend, name: str) -> None:
+    type = GGMLType[name]
     numbers = numbers_of(halves, type)
     assert numbers == (TileNumbers.FLOAT if type == GGMLType.F32 else TileNumbers.HALF)
     shared = halves._open()[0].device.threadgroup_memory_bytes

@@ -34,47 +34,6 @@ def claiming(name: str, version: tuple[int, ...] = ()) -> DeviceDescription:
 
 
 @pytest.mark.parametrize(
-    ("name", "taken", "subgroup", "dispatches"),
-    [
-        ("gcn4-rx550-windows", {M}, 64, 16),
-        ("gcn5-pro-vii-radv", set(), 64, 16),
-        ("gcn5-vega8-windows", {M}, 64, 16),
-        ("rdna1-rx5700xt-radv", set(), 32, 0),
-        ("rdna1-rx5700xt-amdvlk", {M}, 32, 0),
-        ("rdna1-pro5500m-moltenvk", NOT_AT_APPLE, 64, 0),
-        ("rdna2-rx6700xt-radv", set(), 32, 0),
-        ("rdna3-rx7900xtx-radv", set(), 64, 0),
-        ("rdna35-8060s-radv", set(), 64, 16),
-        ("rdna35-8060s-amdvlk", {M}, 64, 16),
-        ("rdna4-rx9070xt-windows", set(), 64, 0),
-        ("rdna4-rx9070xt-radv", set(), 64, 0),
-        ("xe-a770-mesa", {M, T, A}, 16, 0),
-        ("xe-a770-windows", {M, T, F, FAST}, 16, 0),
-        ("gen9-uhd630-mesa", {M, T, A}, 16, 16),
-        ("xe-mtl-mesa", {M, T, A}, 16, 16),
-        ("xe2-130v-windows", {F, FAST}, 16, 16),
-        ("xe2-lnl-mesa", {A}, 16, 16),
-        ("xe2-b50-mesa", {A}, 16, 0),
-        ("apple-m4-max-moltenvk", {S}, 32, 0),
-        ("apple-m1-ultra-honeykrisp", {"unrolled_loops"}, 32, 0),
-        ("turing-rtx2060super", {A}, 32, 0),
-        ("ampere-rtx3090", set(), 32, 0),
-        ("hopper-h200", set(), 32, 0),
-        ("mali-g720-arm", set(), 16, 0),
-        ("lavapipe-8-mesa25", {M, "unrolled_loops"}, 8, 0),
-    ],
-)
-def test_quirks(name: str, taken: set[str], subgroup: int, dispatches: int) -> None:
-    device = claiming(name)
-    found = without_quirks(device)
-    assert found.avoided == taken
-    assert found.features == device.features - taken
-    assert bool(found.cooperative_matrices) == (M not in taken)
-    assert (found.subgroup_size, found.most_dispatches) == (subgroup, dispatches)
-    assert bool(found.most_work) == bool(dispatches)
-
-
-@pytest.mark.parametrize(
     ("version", "taken"),
     [((24, 2, 8), {M}), ((24, 3, 0), set()), ((26, 0, 8), set()), ((26, 1, 0), {A}), ((26, 2, 3), {A}), ((), {A})],
 )
