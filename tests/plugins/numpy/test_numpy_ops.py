@@ -146,21 +146,27 @@ def test_slice_and_concat(tmp_path):
     check(run(tmp_path, lambda g, a: g.concat(g.slice(a["x"], 1, 3), a["y"]), x=x, y=y), expected)
 
 
-def dense_attention(q, k, v, scale, window=0, softcap=0.0, sinks=None):
-    """One sequence, one query and head at a time, in float64."""
-    n, heads, _ = q.shape
-    shared = heads // k.shape[1]
-    y = np.zeros((n, heads, v.shape[-1]))
+def dense_attention(
+    q, k, v, scale, window=0, softcap=0.0, sinks=None, causal=True, chunk=0, slopes=(), bias=None, cache=True
+):  # fmt: skip
+    """One sequence, one query and head at a time, in float64; what each option means is written as in the papers."""
+    n, n_head, _ = q.shape
+    y = np.zeros((n, n_head, v.shape[-1]))
     for t in range(n):
-        first = max(0, t - window + 1) if window else 0
-        for h in range(heads):
-            scores = k[first : t + 1, h // shared].astype(np.float64) @ q[t, h] * scale
-            if softcap:
-                scores = softcap * np.tanh(scores / softcap)
-            if sinks is not None:
-                scores = np.append(scores, sinks[h])
-            weights = special.softmax(scores)[: t + 1 - first]
-            y[t, h] = weights @ v[first : t + 1, h // shared]
+        seen = [i for i in range(n) if not causal or i <= t]
+        if window:
+            seen = [i for i in seen if (t - i < window if causal else abs(t - i) <= window // 2)]
+        seen = [i for i in seen if not chunk or i // chunk == t // chunk]
+        for h in range(n_head):
+            keys, values = (x[seen, h // (n_head // x.shape[1])].astype(np.float64) for x in (k, v))
+            scores = keys @ q[t, h] * scale
+            scores = softcap * np.tanh(scores / softcap) if softcap else scores
+            scores += [slopes[h] * (i - t) for i in seen] if slopes else 0
+            if bias is not None:
+                reach = bias.shape[1] // 2
+                scores += [bias[h, reach + min(max(i - t, -reach), reach)] for i in seen]
+            scores = scores if sinks is None else np.append(scores, sinks[h])
+            y[t, h] = special.softmax(scores)[: len(seen)] @ values
     return y
 
 
@@ -213,7 +219,7 @@ VARIANTS = {
 def test_variants_of_attention_are_dense_attention(tmp_path, variant):
     q, k, v, table = f32(20, 4, 8), f32(20, 2, 8), f32(20, 2, 6), f32(4, 7)
     attrs = {"scale": 0.3, **variant}
-    expected = dense_variant(q, k, v, **{**attrs, "bias": table if attrs.get("bias") else None})
+    expected = dense_attention(q, k, v, **{**attrs, "bias": table if attrs.get("bias") else None})
 
     def build(g, a):
         bias = {"bias": g.weight("bias")} if "bias" in attrs else {}
@@ -224,29 +230,6 @@ def test_variants_of_attention_are_dense_attention(tmp_path, variant):
     graphed = Graphed(tmp_path, NumpyBackend(), case, limits((window,), n_seqs=2))
     other = {name: np.concatenate([x[:13], x]) for name, x in case.activations.items()}  # another sequence before it
     check(graphed(other, batch([13, 20], windows=(window,)))[13:], expected, 1e-5)
-
-
-def dense_variant(
-    q, k, v, scale, window=0, softcap=0.0, causal=True, chunk=0, slopes=(), bias=None, cache=True
-):  # fmt: skip
-    """One sequence, one query and head at a time, in float64; what each option means is written as in the papers."""
-    n, n_head, _ = q.shape
-    y = np.zeros((n, n_head, v.shape[-1]))
-    for t in range(n):
-        seen = [i for i in range(n) if not causal or i <= t]
-        if window:
-            seen = [i for i in seen if (t - i < window if causal else abs(t - i) <= window // 2)]
-        seen = [i for i in seen if not chunk or i // chunk == t // chunk]
-        for h in range(n_head):
-            keys, values = k[seen, h // (n_head // k.shape[1])].astype(np.float64), v[seen, h // (n_head // v.shape[1])]
-            scores = keys @ q[t, h] * scale
-            scores = softcap * np.tanh(scores / softcap) if softcap else scores
-            scores += [slopes[h] * (i - t) for i in seen] if slopes else 0
-            if bias is not None:
-                reach = bias.shape[1] // 2
-                scores += [bias[h, reach + min(max(i - t, -reach), reach)] for i in seen]
-            y[t, h] = special.softmax(scores) @ values
-    return y
 
 
 def test_attention_to_keys_stored_by_another_graph(tmp_path):
@@ -269,7 +252,7 @@ def test_attention_to_keys_stored_by_another_graph(tmp_path):
         y = reads.run(Step(step, {"q": queries[2 * n_past : 2 * n_past + 2]}))[result.name]
         for row, part in enumerate((slice(9, 16), slice(0, 9))):
             query = np.repeat(queries[2 * n_past + row][None], part.stop - part.start, axis=0)
-            check(y[row], dense_variant(query, keys[part], values[part], 0.3, causal=False)[0], 1e-5)
+            check(y[row], dense_attention(query, keys[part], values[part], 0.3, causal=False)[0], 1e-5)
 
 
 def test_positions_of_several_axes(tmp_path):
