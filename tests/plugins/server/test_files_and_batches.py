@@ -60,6 +60,10 @@ def upload(client: "openai.OpenAI", content: bytes, name: str = "in.jsonl") -> s
     return client.files.create(file=(name, io.BytesIO(content)), purpose="batch").id
 
 
+def begin(client: "openai.OpenAI", file_id: str, **more) -> "openai.types.Batch":
+    return client.batches.create(**{"input_file_id": file_id, "endpoint": CHAT, "completion_window": "24h", **more})
+
+
 def finished(client: "openai.OpenAI", id: str) -> "openai.types.Batch":
     wait_until(lambda: client.batches.retrieve(id).status in ENDED)
     return client.batches.retrieve(id)
@@ -76,9 +80,7 @@ def test_a_batch_is_answered(model, tmp_path):
         file_id = upload(client, content)
         assert client.files.retrieve(file_id).bytes == len(content)
         assert client.files.content(file_id).read() == content
-        made = client.batches.create(
-            input_file_id=file_id, endpoint=CHAT, completion_window="24h", metadata={"run": "1"}
-        )
+        made = begin(client, file_id, metadata={"run": "1"})
         assert made.status == "validating"
         batch = finished(client, made.id)
         assert (batch.status, batch.metadata, batch.errors) == ("completed", {"run": "1"}, None)
@@ -112,9 +114,7 @@ def test_a_batch_goes_on_after_a_restart(model, tmp_path, monkeypatch):
         patched.setattr(JobStore, "finish", lambda *_, **__: released.wait(PATIENCE))
         patched.setattr("pumice_server.jobs.runner.N_IN_FLIGHT", 1)
         with kept(model, tmp_path) as (client, _):
-            id = client.batches.create(
-                input_file_id=upload(client, lines(*map(row, "abc"))), endpoint=CHAT, completion_window="24h"
-            ).id
+            id = begin(client, upload(client, lines(*map(row, "abc")))).id
             wait_until(first_done.is_set)
             assert client.batches.retrieve(id).status == "in_progress"
             with pytest.raises(pumice.PumiceError, match="used by another server"):
@@ -132,10 +132,7 @@ def test_a_batch_goes_on_after_a_restart(model, tmp_path, monkeypatch):
 def test_errors_of_files_and_batches(model, tmp_path):
     with kept(model, tmp_path, keys=["a", "b"]) as (client, _):
         file_id = upload(client, lines(row("a"), row("b", url="/v1/embeddings")))
-        batch = finished(
-            client,
-            client.batches.create(input_file_id=file_id, endpoint=CHAT, completion_window="24h").id,
-        )
+        batch = finished(client, begin(client, file_id).id)
         assert batch.status == "failed"
         assert batch.errors is not None
         assert [(each.line, each.message) for each in batch.errors.data or ()] == [
@@ -147,21 +144,19 @@ def test_errors_of_files_and_batches(model, tmp_path):
             lambda: other.files.content(file_id),
             lambda: other.files.delete(file_id),
             lambda: other.batches.retrieve(batch.id),
-            lambda: other.batches.create(input_file_id=file_id, endpoint=CHAT, completion_window="24h"),
+            lambda: begin(other, file_id),
         ):
             with pytest.raises(openai.NotFoundError):
                 call()
         for wrong in (
-            lambda: client.batches.create(
-                input_file_id=file_id, endpoint=CHAT, completion_window="24h", metadata={"k" * 65: "a"}
-            ),
+            lambda: begin(client, file_id, metadata={"k" * 65: "a"}),
             lambda: client.get("/batches?after=b", cast_to=object),
             lambda: client.files.create(file=b"x", purpose="assistants"),
             lambda: client.files.create(file=b"", purpose="batch"),
             lambda: client.files.create(
                 file=b"x", purpose="batch", expires_after={"anchor": "created_at", "seconds": 9}
             ),
-            lambda: client.batches.create(input_file_id=file_id, endpoint="/v1/images", completion_window="24h"),
+            lambda: begin(client, file_id, endpoint="/v1/images"),
             lambda: client.post("/files", body={}, cast_to=object),
             lambda: client.get("/files?limit=0", cast_to=object),
         ):
@@ -174,9 +169,7 @@ def test_a_batch_is_cancelled(model, tmp_path, monkeypatch):
     with kept(model, tmp_path) as (client, store):
         long = lines(row("a"), *(row(str(i), max_tokens=1500, ignore_eos=True) for i in range(50)))
         file_id = upload(client, long)
-        id, waits = (
-            client.batches.create(input_file_id=file_id, endpoint=CHAT, completion_window="24h").id for _ in range(2)
-        )
+        id, waits = (begin(client, file_id).id for _ in range(2))
         wait_until(lambda: store.done(id))
         assert client.batches.cancel(waits).status == "cancelled"
         with pytest.raises(openai.ConflictError, match="cancel it first"):
@@ -209,7 +202,7 @@ def test_rows_count_for_the_rates_of_their_key(model, tmp_path, monkeypatch):
     keys = APIKeys(file=file)
     with kept(model, tmp_path, keys=keys, max_requests=3) as (client, store):
         content = lines(*(row(str(i)) for i in range(9)))
-        made = client.batches.create(input_file_id=upload(client, content), endpoint=CHAT, completion_window="24h")
+        made = begin(client, upload(client, content))
         wait_until(waits.is_set)  # two requests were the client's own
         file.write_text("b\n")
         keys.reload()
